@@ -1,0 +1,43 @@
+# `make demo` and `make test` need Python 3.11 or newer and nothing else; they set up .venv by themselves.
+SHELL := /bin/bash
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+NAME ?= all
+FUZZ_SECONDS ?= 60
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench fuzz clean
+
+help: ## say what there is
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
+
+$(STAMP): pyproject.toml scripts/venv.sh
+	@VENV="$(VENV)" PYTHON="$(PYTHON)" scripts/venv.sh '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## the traffic surge, live, with a summary and an HTML report
+	@$(BIN)/tonnage demo
+
+test: $(STAMP) ## all tests
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not fuzz" $(ARGS)
+
+check: $(STAMP) ## lint, types, import contracts
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## format and fix what can be fixed
+	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks
+
+bench: $(STAMP) ## benchmarks; NAME=main for one
+	@$(BIN)/python -m benchmarks $(NAME) $(ARGS)
+
+fuzz: $(STAMP) ## random steps against the invariants for FUZZ_SECONDS
+	@TONNAGE_FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m pytest -m fuzz -n 2 $(ARGS)
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist out
