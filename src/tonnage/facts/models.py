@@ -1,0 +1,129 @@
+"""Shapes of large language models: what decides their memory and arithmetic. Table: ``data/models.csv``."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from msgspec import Struct
+
+from tonnage.facts import names, tables
+
+_TUNINGS = ("-instruct", "-it", "-chat", "-hf")
+"""Ends of published names that do not change the shape."""
+
+
+class ModelShape(Struct, frozen=True):
+    """One model. ``params`` counts every parameter, ``active_params`` those that one token passes through.
+
+    ``layers`` counts all layers. In ``window_layers`` of them a token attends to the last ``window`` tokens
+    only, and they may have their own ``window_kv_heads`` and ``window_head_dim``; ``kv_heads`` and
+    ``head_dim`` are those of the full layers. A model with multi-head latent attention has ``kv_lora_rank`` >
+    0, and ``kv_heads`` is 1: its one latent is held by every tensor-parallel rank. ``context_tokens`` is the
+    longest context of its configuration (max_position_embeddings), None if not known.
+    """
+
+    name: str
+    params: int
+    active_params: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    hidden: int
+    vocab: int
+    context_tokens: int | None
+    kv_lora_rank: int
+    qk_rope_head_dim: int
+    window: int
+    window_layers: int
+    window_kv_heads: int
+    window_head_dim: int
+    source: str
+
+    @property
+    def full_layers(self) -> int:
+        """Layers that keep every token of the context."""
+        return self.layers - self.window_layers
+
+    def weight_bytes(self, bytes_per_param: float = 2) -> int:
+        """Bytes of all weights, rounded up: 2 a parameter for BF16, 1 for FP8, 0.5 for FP4 without scales."""
+        return math.ceil(self.params * bytes_per_param)
+
+    def kv_bytes_per_token(self, bytes_per_element: int = 2) -> int:
+        """KV cache bytes that each token of the context keeps in the full layers, without parallelism.
+
+        Multi-head and grouped-query attention store a key and a value of ``head_dim`` for each KV head and
+        layer, latent attention one latent and one rotary key a layer. What window layers hold, of at most
+        ``window`` tokens, comes on top: see :meth:`kv_bytes`.
+        """
+        if self.kv_lora_rank:
+            return self.layers * (self.kv_lora_rank + self.qk_rope_head_dim) * bytes_per_element
+        return self.full_layers * 2 * self.kv_heads * self.head_dim * bytes_per_element
+
+    def window_kv_bytes_per_token(self, bytes_per_element: int = 2) -> int:
+        """KV cache bytes that a token keeps in the window layers, for as long as it is inside the window."""
+        return self.window_layers * 2 * self.window_kv_heads * self.window_head_dim * bytes_per_element
+
+    def kv_bytes(self, tokens: int, bytes_per_element: int = 2) -> int:
+        """KV cache bytes of one sequence of ``tokens`` tokens, window layers included."""
+        windowed = self.window_kv_bytes_per_token(bytes_per_element) * min(tokens, self.window)
+        return self.kv_bytes_per_token(bytes_per_element) * tokens + windowed
+
+
+def get(name: str) -> ModelShape:
+    """The model called ``name``: a Hugging Face id, with or without organisation and -Instruct, in any case.
+
+    Raises :class:`~tonnage.errors.InputError` with near names if the model is not known.
+    """
+    found = _by_name().get(_plain(name))
+    if found is None:
+        short = name.rpartition("/")[2]
+        known = [model.name.rpartition("/")[2] for model in all()]
+        raise names.unknown("model", short, known, hint="names are those of Hugging Face, like Qwen/Qwen3-8B")
+    return found
+
+
+@lru_cache(maxsize=1)
+def all() -> tuple[ModelShape, ...]:
+    """Every known model, sorted by name."""
+    return tuple(sorted((model for model, _ in _read()), key=lambda model: model.name))
+
+
+@lru_cache(maxsize=1)
+def _by_name() -> dict[str, ModelShape]:
+    return {_plain(name): model for model, aliases in _read() for name in (model.name, *aliases)}
+
+
+@lru_cache(maxsize=1)
+def _read() -> tuple[tuple[ModelShape, tuple[str, ...]], ...]:
+    return tuple((_model(row), tuple(row["aliases"].split())) for row in tables.rows("models.csv"))
+
+
+def _model(row: dict[str, str]) -> ModelShape:
+    return ModelShape(
+        name=row["name"],
+        params=int(row["params"]),
+        active_params=int(row["active_params"]),
+        layers=int(row["layers"]),
+        heads=int(row["heads"]),
+        kv_heads=int(row["kv_heads"]),
+        head_dim=int(row["head_dim"]),
+        hidden=int(row["hidden"]),
+        vocab=int(row["vocab"]),
+        context_tokens=tables.whole(row["context_tokens"]),
+        kv_lora_rank=tables.whole(row["kv_lora_rank"]) or 0,
+        qk_rope_head_dim=tables.whole(row["qk_rope_head_dim"]) or 0,
+        window=tables.whole(row["window"]) or 0,
+        window_layers=tables.whole(row["window_layers"]) or 0,
+        window_kv_heads=tables.whole(row["window_kv_heads"]) or 0,
+        window_head_dim=tables.whole(row["window_head_dim"]) or 0,
+        source=row["source"],
+    )
+
+
+def _plain(name: str) -> str:
+    plain = name.strip().lower().rpartition("/")[2].removeprefix("meta-")
+    for tuning in _TUNINGS:
+        plain = plain.removesuffix(tuning)
+    return plain

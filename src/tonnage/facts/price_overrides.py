@@ -1,0 +1,232 @@
+"""A person's own prices, from a CSV or YAML file, on top of the bundled ones.
+
+A CSV file has a header with the columns ``instance_type``, ``usd_per_hour`` and, if wanted, ``zone``,
+``capacity_type`` and ``as_of``. A YAML file is a list of mappings with the same keys. ``capacity_type`` is
+on-demand unless said. Without a zone, the price holds in each zone where that capacity type is offered, or in
+the default zones if nowhere yet. Later rows win over earlier ones.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tonnage.errors import InputError, Problem, Where
+from tonnage.facts import instances, names, prices
+from tonnage.units import micro_usd
+
+_REQUIRED = ("instance_type", "usd_per_hour")
+_COLUMNS = (*_REQUIRED, "zone", "capacity_type", "as_of")
+_ZONE = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]+[a-z]")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Text of the cells by column, and the line of each (CSV: one line for all)."""
+
+    file: str
+    line: int
+    cells: dict[str, str]
+    lines: dict[str, int]
+
+    def where(self, field: str) -> Where:
+        return Where(self.file, self.lines.get(field, self.line), field)
+
+
+@dataclass(frozen=True, slots=True)
+class _Override:
+    name: str
+    zone: str
+    capacity_type: str
+    micro_usd_per_hour: int
+    as_of: str
+    source: str
+
+
+def apply(bundled: prices.PriceBook, path: Path) -> prices.PriceBook:
+    """``bundled`` with the prices of ``path`` in place of, or in addition to, its own.
+
+    Raises :class:`~tonnage.errors.InputError` with a problem (file, line, field) for each value that cannot
+    be used.
+    """
+    problems: list[Problem] = []
+    try:
+        found = [override for row in _rows(path, problems) if (override := _checked(row, problems)) is not None]
+    except csv.Error as error:
+        raise InputError.at(f"not CSV: {error}", file=str(path), hint="check its quotes") from error
+    if problems:
+        raise InputError(*problems)
+    region = _region(found, bundled.region, path)
+    if region != bundled.region:
+        mine = [(o.name, _offering(o, o.zone)) for o in found]
+        return prices.book(max(o.as_of for o in found) or bundled.as_of, region, mine)
+    offers = {
+        (name, offer.zone, offer.capacity_type): offer
+        for name, offerings in bundled.by_type.items()
+        for offer in offerings
+    }
+    for override in found:
+        for zone in _zones(override, offers):
+            offers[override.name, zone, override.capacity_type] = _offering(override, zone)
+    return prices.book(bundled.as_of, bundled.region, [(name, offer) for (name, _, _), offer in offers.items()])
+
+
+def _region(found: list[_Override], bundled: str, path: Path) -> str:
+    """The region that the rows are of: the bundled one, or one other if every row names a zone there."""
+    regions = {instances.region_of(o.zone) if o.zone else bundled for o in found}
+    if len(regions) > 1:
+        names = ", ".join(sorted(regions))
+        hint = f"a file holds the prices of one region; a row without a zone is of {bundled}"
+        raise InputError.at(f"prices of several regions: {names}", file=str(path), field="zone", hint=hint)
+    return regions.pop() if regions else bundled
+
+
+def _offering(override: _Override, zone: str) -> prices.Offering:
+    return prices.Offering(
+        zone,
+        override.capacity_type,
+        override.micro_usd_per_hour,
+        override.as_of,
+        instances.region_of(zone),
+        override.source,
+    )
+
+
+def _zones(override: _Override, offers: dict[tuple[str, str, str], prices.Offering]) -> tuple[str, ...]:
+    if override.zone:
+        return (override.zone,)
+    offered = tuple(zone for name, zone, kind in offers if name == override.name and kind == override.capacity_type)
+    return offered or prices.default_zones()
+
+
+def _checked(row: _Row, problems: list[Problem]) -> _Override | None:
+    before = len(problems)
+    name = row.cells.get("instance_type", "")
+    if not name:
+        problems.append(Problem(row.where("instance_type"), "no instance type", "name one, like g6e.12xlarge"))
+    elif not instances.known(name):
+        problems.extend(instances.unknown(name, row.where("instance_type")).problems)
+    price = _price(row, problems)
+    zone = row.cells.get("zone", "")
+    if zone and not _ZONE.fullmatch(zone):
+        problems.append(
+            Problem(row.where("zone"), f"{zone!r} is not an availability zone", "zones are like us-east-1a")
+        )
+    kind = row.cells.get("capacity_type", "") or prices.ON_DEMAND
+    if kind not in (prices.ON_DEMAND, prices.SPOT):
+        problems.append(
+            Problem(
+                row.where("capacity_type"),
+                f"unknown capacity type {kind!r}",
+                "it is on-demand (the default) or spot",
+            )
+        )
+    as_of = row.cells.get("as_of", "")
+    if as_of and not _DATE.fullmatch(as_of):
+        problems.append(Problem(row.where("as_of"), f"{as_of!r} is not a date", "write it as YYYY-MM-DD"))
+    if len(problems) > before or price is None:
+        return None
+    return _Override(name, zone, kind, price, as_of, f"{row.file}:{row.line}")
+
+
+LEAST_USD, MOST_USD = 1e-6, 1e6
+"""An hour of anything costs at least a micro-dollar and less than a million dollars."""
+
+
+def _price(row: _Row, problems: list[Problem]) -> int | None:
+    text = row.cells.get("usd_per_hour", "")
+    try:
+        dollars = float(text)
+    except ValueError:
+        dollars = math.nan
+    if math.isfinite(dollars) and LEAST_USD <= dollars <= MOST_USD:
+        return micro_usd(dollars)
+    message = f"{text!r} is not a price" if text else "no price"
+    problems.append(
+        Problem(row.where("usd_per_hour"), message, "give USD an hour above 0 (at most a million), like 1.861")
+    )
+    return None
+
+
+def _rows(path: Path, problems: list[Problem]) -> Iterator[_Row]:
+    file = str(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError.at(
+            f"cannot read the price file: {error.strerror}", file=file, hint="give a .csv or .yaml file"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InputError.at("cannot read the price file: not UTF-8 text", file=file) from error
+    if path.suffix.lower() == ".csv":
+        yield from _csv_rows(file, text, problems)
+    elif path.suffix.lower() in (".yaml", ".yml"):
+        yield from _yaml_rows(file, text, problems)
+    else:
+        raise InputError.at(
+            f"cannot tell what a {path.suffix or 'nameless'} file holds",
+            file=file,
+            hint="give a .csv or .yaml file",
+        )
+
+
+def _csv_rows(file: str, text: str, problems: list[Problem]) -> Iterator[_Row]:
+    reader = csv.DictReader(text.splitlines(), restkey="", restval="")
+    header = [(column or "").strip() for column in reader.fieldnames or ()]
+    reader.fieldnames = header
+    for column in header:
+        problems.extend(_column_problems(column, Where(file, 1, column)))
+    for column in _REQUIRED:
+        if column not in header:
+            problems.append(Problem(Where(file, 1, column), "column is missing", f"columns are {', '.join(_COLUMNS)}"))
+    if problems:
+        return
+    for cells in reader:
+        if "" in cells:
+            problems.append(Problem(Where(file, reader.line_num), f"more than {len(header)} cells in the row"))
+            continue
+        yield _Row(file, reader.line_num, {key: value.strip() for key, value in cells.items()}, {})
+
+
+def _yaml_rows(file: str, text: str, problems: list[Problem]) -> Iterator[_Row]:
+    import yaml  # only whoever has a YAML price file pays for the import
+
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark is not None else 0
+        raise InputError.at(f"not YAML: {getattr(error, 'problem', error)}", file=file, line=line) from error
+    if root is None:
+        return
+    if not isinstance(root, yaml.SequenceNode):
+        raise InputError.at(
+            "expected a list of prices",
+            file=file,
+            line=1,
+            hint=f"each a mapping with the keys {', '.join(_COLUMNS)}",
+        )
+    for item in root.value:
+        line = item.start_mark.line + 1
+        if not isinstance(item, yaml.MappingNode):
+            problems.append(Problem(Where(file, line), "expected a mapping", f"with the keys {', '.join(_COLUMNS)}"))
+            continue
+        cells: dict[str, str] = {}
+        lines: dict[str, int] = {}
+        for key, value in item.value:
+            column, at = str(key.value), key.start_mark.line + 1
+            problems.extend(_column_problems(column, Where(file, at, column)))
+            cells[column] = value.value.strip() if isinstance(value, yaml.ScalarNode) else "<nested>"
+            lines[column] = at
+        yield _Row(file, line, cells, lines)
+
+
+def _column_problems(column: str, where: Where) -> tuple[Problem, ...]:
+    if column in _COLUMNS:
+        return ()
+    return names.unknown("column", column, _COLUMNS, where=where, hint=f"columns are {', '.join(_COLUMNS)}").problems

@@ -1,0 +1,152 @@
+"""Prices of instance types: dated, by region and zone, on-demand and spot; and how on-demand prices changed.
+
+Tables: ``data/on_demand_prices.csv``, ``data/spot_prices.csv``, ``data/on_demand_price_history.csv``,
+``data/zones.csv``. A person's own prices go on top: see :func:`load`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from msgspec import Struct
+
+from tonnage.facts import instances, tables
+from tonnage.units import micro_usd
+
+ON_DEMAND = "on-demand"
+SPOT = "spot"
+
+
+class Offering(Struct, frozen=True, order=True):
+    """An instance type for sale in one zone. ``as_of`` is the price's date (ISO 8601), empty if not known."""
+
+    zone: str
+    capacity_type: str
+    micro_usd_per_hour: int
+    as_of: str
+    region: str
+    source: str
+
+
+class PriceChange(Struct, frozen=True):
+    """A change of an on-demand price, first seen on the day ``seen_on``; None is "no price", as at first."""
+
+    seen_on: str
+    old_micro_usd_per_hour: int | None
+    new_micro_usd_per_hour: int | None
+    region: str
+    source: str
+
+
+class PriceBook(Struct, frozen=True):
+    """Every known offering. ``as_of`` and ``region`` are those of the on-demand price list."""
+
+    as_of: str
+    region: str
+    by_type: Mapping[str, tuple[Offering, ...]]
+
+    def offerings(self, instance_type: str) -> tuple[Offering, ...]:
+        """The type's offerings, sorted by zone and capacity type; none if it has no known price.
+
+        Raises :class:`~tonnage.errors.InputError` if there is no such instance type.
+        """
+        found = self.by_type.get(instance_type)
+        if found is None:
+            instances.get(instance_type)
+            return ()
+        return found
+
+    def on_demand(self, instance_type: str) -> int | None:
+        """The lowest on-demand price of any zone, in micro-USD an hour; None if there is none."""
+        return self._lowest(instance_type, ON_DEMAND)
+
+    def spot(self, instance_type: str, zone: str = "") -> int | None:
+        """The spot price in ``zone``, or the lowest of any zone; micro-USD an hour, None if there is none."""
+        return self._lowest(instance_type, SPOT, zone)
+
+    def _lowest(self, instance_type: str, capacity_type: str, zone: str = "") -> int | None:
+        found = (
+            offer.micro_usd_per_hour
+            for offer in self.offerings(instance_type)
+            if offer.capacity_type == capacity_type and zone in ("", offer.zone)
+        )
+        return min(found, default=None)
+
+
+def load(overrides: Path | None = None) -> PriceBook:
+    """The bundled prices, with those of the CSV or YAML file ``overrides`` on top.
+
+    On-demand offerings exist in the zones where the type is known to be sold, else in the default zones of
+    ``data/zones.csv``. A type without a known spot price has no spot offering. Raises
+    :class:`~tonnage.errors.InputError` for an override that cannot be used.
+    """
+    if overrides is None:
+        return _bundled()
+    from tonnage.facts import price_overrides
+
+    return price_overrides.apply(_bundled(), overrides)
+
+
+def on_demand_history(instance_type: str) -> tuple[PriceChange, ...]:
+    """Changes of the type's on-demand price, oldest first; empty if none was recorded.
+
+    Recorded for accelerator types only. Raises :class:`~tonnage.errors.InputError` for an unknown type.
+    """
+    found = _history().get(instance_type, ())
+    if not found:
+        instances.get(instance_type)
+    return found
+
+
+@lru_cache(maxsize=1)
+def default_zones() -> tuple[str, ...]:
+    """Zones in which a type is taken to be sold when its zones are not known, sorted."""
+    return tuple(sorted(row["zone"] for row in tables.rows("zones.csv") if row["default"]))
+
+
+def book(as_of: str, region: str, offerings: Iterable[tuple[str, Offering]]) -> PriceBook:
+    """A price book of (instance type, offering) pairs."""
+    by_type: dict[str, list[Offering]] = {}
+    for name, offer in offerings:
+        by_type.setdefault(name, []).append(offer)
+    return PriceBook(as_of, region, {name: tuple(sorted(found)) for name, found in sorted(by_type.items())})
+
+
+@lru_cache(maxsize=1)
+def _bundled() -> PriceBook:
+    spot_rows = tables.rows("spot_prices.csv")
+    zone_of = {row["zone_id"]: row["zone"] for row in tables.rows("zones.csv")}
+    zones: dict[str, list[str]] = {}
+    for row in spot_rows:
+        zones.setdefault(row["instance_type"], []).append(zone_of[row["zone_id"]])
+    found: list[tuple[str, Offering]] = []
+    as_of = region = ""
+    for row in tables.rows("on_demand_prices.csv"):
+        as_of, region = max(as_of, row["as_of"]), row["region"]
+        name, price = row["instance_type"], micro_usd(float(row["usd_per_hour"]))
+        for zone in zones.get(name, default_zones()):
+            found.append((name, Offering(zone, ON_DEMAND, price, row["as_of"], row["region"], row["source"])))
+    for row in spot_rows:
+        if row["usd_per_hour"]:
+            zone, price = zone_of[row["zone_id"]], micro_usd(float(row["usd_per_hour"]))
+            offer = Offering(zone, SPOT, price, row["as_of"], instances.region_of(zone), row["source"])
+            found.append((row["instance_type"], offer))
+    return book(as_of, region, found)
+
+
+@lru_cache(maxsize=1)
+def _history() -> dict[str, tuple[PriceChange, ...]]:
+    changes: dict[str, list[PriceChange]] = {}
+    for row in tables.rows("on_demand_price_history.csv"):
+        old, new = row["old_usd_per_hour"], row["new_usd_per_hour"]
+        change = PriceChange(
+            seen_on=row["seen_on"],
+            old_micro_usd_per_hour=micro_usd(float(old)) if old else None,
+            new_micro_usd_per_hour=micro_usd(float(new)) if new else None,
+            region=row["region"],
+            source=row["source"],
+        )
+        changes.setdefault(row["instance_type"], []).append(change)
+    return {name: tuple(sorted(found, key=lambda change: change.seen_on)) for name, found in changes.items()}
