@@ -1,0 +1,203 @@
+"""Manifests to objects and back: files and folders, several documents a file, each object with its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tonnage.errors import InputError, Problem, Where
+from tonnage.objects import apps, autoscaling, core, karpenter, keda, monitoring, policy, unknown, validate
+from tonnage.objects.base import KubeObject, ObjectMeta, Origin, Unknown, place, where
+from tonnage.objects.decode import convert, show, without_nulls
+from tonnage.objects.dump import dump
+from tonnage.objects.podlist import pods_from_json
+from tonnage.objects.tree import Tree, parse, parse_json
+
+__all__ = ["KINDS", "Manifest", "Unknown", "dump", "pods_from_json", "read", "where"]
+
+KINDS: dict[tuple[str, str], type[KubeObject]] = {
+    ("v1", "Pod"): core.Pod,
+    ("v1", "Node"): core.Node,
+    ("v1", "Service"): core.Service,
+    ("v1", "ConfigMap"): core.ConfigMap,
+    ("apps/v1", "Deployment"): apps.Deployment,
+    ("apps/v1", "DaemonSet"): apps.DaemonSet,
+    ("scheduling.k8s.io/v1", "PriorityClass"): core.PriorityClass,
+    ("policy/v1", "PodDisruptionBudget"): policy.PodDisruptionBudget,
+    ("autoscaling/v2", "HorizontalPodAutoscaler"): autoscaling.HorizontalPodAutoscaler,
+    ("keda.sh/v1alpha1", "ScaledObject"): keda.ScaledObject,
+    ("karpenter.sh/v1", "NodePool"): karpenter.NodePool,
+    ("karpenter.k8s.aws/v1", "EC2NodeClass"): karpenter.EC2NodeClass,
+    ("monitoring.coreos.com/v1", "ServiceMonitor"): monitoring.ServiceMonitor,
+    ("monitoring.coreos.com/v1", "PrometheusRule"): monitoring.PrometheusRule,
+}
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+_IN_ITEM = re.compile(r"items\[(\d+)\]\.")
+T = TypeVar("T", bound=KubeObject)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Objects in the order in which they stand, and what is doubtful about them (unknown fields and kinds)."""
+
+    objects: tuple[KubeObject, ...]
+    problems: tuple[Problem, ...]
+
+    def of(self, kind: type[T]) -> tuple[T, ...]:
+        """All objects of one kind, in order."""
+        return tuple(o for o in self.objects if isinstance(o, kind))
+
+
+def read(paths: Sequence[Path]) -> Manifest:
+    """Read files and folders (their YAML and JSON files, by name; a file that is named twice counts once).
+
+    Raises InputError with every problem found: a missing file, broken YAML, a wrong value, an object that the API
+    server would refuse, an object that stands twice.
+    """
+    objects: list[KubeObject] = []
+    errors: list[Problem] = []
+    warnings: list[Problem] = []
+    for file in _files(paths, errors):
+        found = _File()
+        try:
+            for tree in _trees(file):
+                found.add(tree)
+        except InputError as error:
+            found.errors += error.problems
+        objects += found.objects
+        errors += sorted(found.errors, key=lambda problem: problem.where.line)
+        warnings += found.warnings
+    errors += validate.duplicates(objects)
+    if not objects and not errors:
+        names = ", ".join(str(path) for path in paths)
+        errors.append(Problem(Where(names), "no objects found", "expected Kubernetes manifests"))
+    if errors:
+        raise InputError(*errors)
+    return Manifest(tuple(objects), tuple(warnings))
+
+
+class _File:
+    """What one file has: objects, what the API server would refuse, what is doubtful."""
+
+    def __init__(self) -> None:
+        self.objects: list[KubeObject] = []
+        self.errors: list[Problem] = []
+        self.warnings: list[Problem] = []
+
+    def add(self, tree: Tree) -> None:
+        self.errors += tree.problems
+        for document in _flatten(tree):
+            self._object(document)
+
+    def _object(self, tree: Tree) -> None:
+        content, origin = tree.value, Origin(tree.file, tree.line)
+        at = partial(place, origin, tree.lines)
+        if not isinstance(content, dict):
+            hint = "expected apiVersion, kind and metadata"
+            self.errors.append(Problem(at(""), f"{show(content)} is not an object", hint))
+            return
+        unnamed = [name for name in ("apiVersion", "kind") if not _is_name(content.get(name))]
+        for name in unnamed:
+            message = f"{show(content[name])}: expected a name" if name in content else "the field is missing"
+            self.errors.append(Problem(at(name), message, "every object has an apiVersion and a kind"))
+        if unnamed:
+            return
+        type_ = KINDS.get((content["apiVersion"], content["kind"]))
+        if type_ is None:
+            made: KubeObject = _unknown(content)
+            self.warnings.append(_unknown_kind(made, at("kind")))
+        else:
+            content = without_nulls(content)
+            typed = convert(content, type_, tree.written)
+            if isinstance(typed, list):
+                self.errors += [Problem(at(wrong.field), wrong.message, wrong.hint) for wrong in typed]
+                return
+            made = typed
+        self.objects.append(made.remember(origin, tree.lines))
+        if type_ is not None:
+            self.warnings += [Problem(at(p), text, hint) for p, text, hint in unknown.fields(content, type_)]
+            self.errors += validate.check(made, at)
+
+
+def _files(paths: Sequence[Path], errors: list[Problem]) -> Iterator[Path]:
+    seen: set[Path] = set()
+    for path in paths:
+        if path.is_dir():
+            found = sorted(file for file in path.rglob("*") if _is_manifest(file, path))
+            if not found:
+                hint = "expected .yaml, .yml or .json files"
+                errors.append(Problem(Where(str(path)), "the folder has no manifests", hint))
+        elif path.exists():
+            found = [path]
+        else:
+            found = []
+            errors.append(Problem(Where(str(path)), "no such file or folder", "check the path"))
+        for file in found:
+            if file.resolve() not in seen:
+                seen.add(file.resolve())
+                yield file
+
+
+def _is_manifest(file: Path, folder: Path) -> bool:
+    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+    return file.suffix in _SUFFIXES and not hidden and file.is_file()
+
+
+def _trees(file: Path) -> Iterator[Tree]:
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError.at("not UTF-8 text", file=str(file), hint="expected a YAML or JSON file") from error
+    except OSError as error:
+        raise InputError.at(f"cannot be read: {error.strerror}", file=str(file), hint="check the path") from error
+    if file.suffix == ".json":
+        yield parse_json(text, str(file))
+    else:
+        yield from parse(text, str(file))
+
+
+def _flatten(tree: Tree) -> Iterator[Tree]:
+    """The document, or the items of a List (`PodList` and the like need not repeat the items' kind)."""
+    whole = tree.value
+    kind = whole.get("kind") if isinstance(whole, dict) else None
+    if not isinstance(kind, str) or not kind.endswith("List") or not isinstance(whole.get("items", 0), list | None):
+        yield tree
+        return
+    implied = {"apiVersion": whole.get("apiVersion"), "kind": kind.removesuffix("List")} if kind != "List" else {}
+    documents = []
+    for index, item in enumerate(whole["items"] or []):
+        content = {**implied, **item} if isinstance(item, dict) else item
+        documents.append(Tree(tree.file, tree.lines.get(f"items[{index}]", tree.line), content))
+    for path, line in tree.lines.items():
+        if inside := _IN_ITEM.match(path):
+            documents[int(inside[1])].lines[path[inside.end() :]] = line
+    for path, text in tree.written.items():
+        if inside := _IN_ITEM.match(path):
+            documents[int(inside[1])].written[path[inside.end() :]] = text
+    yield from documents
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _unknown(content: dict[str, Any]) -> Unknown:
+    metadata = content.get("metadata")
+    written = metadata if isinstance(metadata, dict) else {}
+    names = {name: written[name] for name in ("name", "namespace") if _is_name(written.get(name))}
+    return Unknown(
+        api_version=content["apiVersion"], kind=content["kind"], metadata=ObjectMeta(**names), content=content
+    )
+
+
+def _unknown_kind(made: KubeObject, at: Where) -> Problem:
+    others = sorted(version for version, kind in KINDS if kind == made.kind)
+    message = f"kind {made.kind} of {made.api_version} is not read here"
+    if others:
+        return Problem(at, message, f"{made.kind} is read as {', '.join(others)}")
+    return Problem(at, message, "the object is kept and has no effect")

@@ -1,0 +1,96 @@
+"""Matching: label selectors, node selectors, taints and tolerations, by Kubernetes' rules.
+
+Sources: kubernetes/kubernetes staging/src/k8s.io/apimachinery/pkg/labels/selector.go and
+staging/src/k8s.io/component-helpers/scheduling/corev1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from tonnage.objects.core import (
+    LabelSelector,
+    LabelSelectorRequirement,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    PodSpec,
+    Taint,
+    Toleration,
+)
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+
+
+def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
+    """Whether the labels satisfy every part. No selector selects nothing, an empty one everything."""
+    if selector is None:
+        return False
+    if any(labels.get(key) != value for key, value in selector.match_labels.items()):
+        return False
+    return all(_requirement(expression, labels) for expression in selector.match_expressions)
+
+
+def node_selector_matches(spec: PodSpec, labels: Mapping[str, str], name: str) -> bool:
+    """Whether a node passes the pod's nodeSelector and required node affinity."""
+    if any(labels.get(key) != value for key, value in spec.node_selector.items()):
+        return False
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    return required is None or any(term_matches(term, labels, name) for term in required.node_selector_terms)
+
+
+def term_matches(term: NodeSelectorTerm, labels: Mapping[str, str], name: str) -> bool:
+    """Whether every expression and field holds; an empty term matches nothing."""
+    if not term.match_expressions and not term.match_fields:
+        return False
+    fields = {"metadata.name": name}
+    return all(_requirement(e, labels) for e in term.match_expressions) and all(
+        _requirement(f, fields) for f in term.match_fields
+    )
+
+
+def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
+    """Whether one of the tolerations covers the taint."""
+    return any(_covers(toleration, taint) for toleration in tolerations)
+
+
+def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration], effects: Iterable[str]) -> Taint | None:
+    """The first taint with one of these effects that nothing tolerates."""
+    wanted, given = tuple(effects), tuple(tolerations)
+    return next((taint for taint in taints if taint.effect in wanted and not tolerates(given, taint)), None)
+
+
+def _covers(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.operator in ("", "Equal") and toleration.value == taint.value
+
+
+def _requirement(wanted: LabelSelectorRequirement | NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    present = wanted.key in labels
+    value = labels.get(wanted.key, "")
+    match wanted.operator:
+        case "In":
+            return present and value in wanted.values
+        case "NotIn":
+            return not present or value not in wanted.values
+        case "Exists":
+            return present
+        case "DoesNotExist":
+            return not present
+        case "Gt" | "Lt":
+            return present and _compare(wanted.operator, value, wanted.values)
+    return False
+
+
+def _compare(operator: str, value: str, values: list[str]) -> bool:
+    """Gt and Lt compare integers; anything else on either side matches nothing."""
+    if len(values) != 1 or not _INTEGER.fullmatch(value) or not _INTEGER.fullmatch(values[0]):
+        return False
+    left, right = int(value), int(values[0])
+    return left > right if operator == "Gt" else left < right

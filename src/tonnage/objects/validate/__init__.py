@@ -1,0 +1,74 @@
+"""What the API server and the admission webhooks refuse, found before anything runs.
+
+Only refusals, each by the rule that its source states. What is accepted and does harm is another room's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tonnage.errors import Problem
+from tonnage.objects import apps, autoscaling, core, karpenter, keda, monitoring, policy
+from tonnage.objects.base import KubeObject, where
+from tonnage.objects.validate import cluster, nodepools, pods, replicas, scaledobjects, workloads
+from tonnage.objects.validate.common import Place, Report, Rule
+
+_BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
+    core.Pod: pods.pod,
+    core.Node: cluster.node,
+    core.Service: cluster.service,
+    core.ConfigMap: cluster.config_map,
+    core.PriorityClass: cluster.priority_class,
+    apps.Deployment: workloads.deployment,
+    apps.DaemonSet: workloads.daemon_set,
+    autoscaling.HorizontalPodAutoscaler: replicas.horizontal_pod_autoscaler,
+    keda.ScaledObject: scaledobjects.scaled_object,
+    karpenter.NodePool: nodepools.node_pool,
+    karpenter.EC2NodeClass: nodepools.ec2_node_class,
+    monitoring.ServiceMonitor: cluster.service_monitor,
+    monitoring.PrometheusRule: cluster.prometheus_rule,
+    policy.PodDisruptionBudget: cluster.pod_disruption_budget,
+}
+_NAMED_BY_LABEL = (core.Service,)
+"""Kinds whose names are DNS labels (63 characters, no dots); those of the others are DNS subdomains."""
+
+
+def check(obj: KubeObject, place: Place) -> list[Problem]:
+    """Everything that is wrong with one object."""
+    report = Report(place, obj.lines)
+    _metadata(obj, report)
+    rules = _BY_KIND.get(type(obj))
+    if rules is not None:
+        rules(obj, report)
+    return report.problems
+
+
+def duplicates(objects: Sequence[KubeObject]) -> Iterator[Problem]:
+    """Objects of one API group, kind, namespace and name that stand twice."""
+    seen: dict[tuple[str, str, str, str], KubeObject] = {}
+    for obj in objects:
+        group = obj.api_version.rpartition("/")[0]
+        first = seen.setdefault((group, obj.kind, obj.namespace, obj.name), obj)
+        if first is not obj and obj.name:
+            origin = first.origin
+            yield Problem(
+                where(obj, "metadata.name"),
+                f"{obj.kind} {obj.name} stands already at {origin.file}:{origin.line}",
+                "rename or remove one",
+            )
+
+
+def _metadata(obj: KubeObject, report: Report) -> None:
+    """Source: kubernetes/kubernetes staging/src/k8s.io/apimachinery/pkg/api/validation/objectmeta.go."""
+    meta = obj.metadata
+    if not meta.name:
+        report.add("metadata.name", "the name is missing", "every object has a metadata.name")
+    else:
+        rule = Rule.LABEL if isinstance(obj, _NAMED_BY_LABEL) else Rule.SUBDOMAIN
+        report.matches("metadata.name", meta.name, rule)
+    if meta.namespace:
+        report.matches("metadata.namespace", meta.namespace, Rule.LABEL)
+    report.labels("metadata.labels", meta.labels)
+    for key in meta.annotations:
+        report.matches(f"metadata.annotations.{key}", key.lower(), Rule.QUALIFIED)
