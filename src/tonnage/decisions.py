@@ -1,0 +1,186 @@
+"""The common currency of the rooms: what is decided, why, what it beat, and what became of it.
+
+A decision is data. It is made by a pure function from a snapshot and takes effect elsewhere, in a world
+(:mod:`tonnage.world`), after its preconditions have been checked again. A :class:`Reason` holds references and
+numbers; sentences are made when somebody asks.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from tonnage.errors import Where
+
+Scalar: TypeAlias = str | int | float | bool | None
+"""A number that a person can check, or a name. ``None`` is "no data", which is not zero."""
+
+
+class Ref(msgspec.Struct, frozen=True, order=True):
+    """Names one object. ``uid`` tells a re-created object from its namesake; empty means any."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+
+    def __str__(self) -> str:
+        path = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.kind} {path}"
+
+
+class Alternative(msgspec.Struct, frozen=True):
+    """Something that could have been decided instead: its name, its worth in the same unit, and why it lost."""
+
+    name: str
+    why: str
+    score: float | None = None
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why: a short verdict, the numbers weighed (name, value), and the alternatives beaten, best first."""
+
+    verdict: str
+    evidence: tuple[tuple[str, Scalar], ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+
+    def text(self) -> str:
+        """The reason as one line."""
+        weighed = ", ".join(f"{name}={_show(value)}" for name, value in self.evidence)
+        return f"{self.verdict} [{weighed}]" if weighed else self.verdict
+
+
+def _show(value: Scalar) -> str:
+    if value is None:
+        return "no data"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+class Bind(msgspec.Struct, frozen=True, tag="Bind"):
+    """Put ``pod`` on ``node``, on these devices (index on the node)."""
+
+    pod: Ref
+    node: Ref
+    reason: Reason
+    devices: tuple[int, ...] = ()
+
+    @property
+    def target(self) -> Ref:
+        return self.pod
+
+    def summary(self) -> str:
+        return f"bind {self.pod} to {self.node.name}"
+
+
+class Scale(msgspec.Struct, frozen=True, tag="Scale"):
+    """Set ``target``'s replicas from ``current`` to ``replicas``. ``remove`` names the pods that should go first."""
+
+    target: Ref
+    current: int
+    replicas: int
+    reason: Reason
+    remove: tuple[Ref, ...] = ()
+
+    def summary(self) -> str:
+        return f"scale {self.target} from {self.current} to {self.replicas}"
+
+
+class Launch(msgspec.Struct, frozen=True, tag="Launch"):
+    """Buy one node: the offering ``instance_type``, ``zone``, ``capacity_type``, on which ``pods`` are planned."""
+
+    claim: Ref
+    node_pool: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+    price_micro_usd_per_hour: int
+    reason: Reason
+    pods: tuple[Ref, ...] = ()
+
+    @property
+    def target(self) -> Ref:
+        return self.claim
+
+    def summary(self) -> str:
+        return f"launch {self.instance_type} ({self.capacity_type}) as {self.claim.name} for {len(self.pods)} pods"
+
+
+class Return(msgspec.Struct, frozen=True, tag="Return"):
+    """Give ``node`` back: taint, drain, terminate."""
+
+    node: Ref
+    reason: Reason
+
+    @property
+    def target(self) -> Ref:
+        return self.node
+
+    def summary(self) -> str:
+        return f"return {self.node.name}"
+
+
+class Evict(msgspec.Struct, frozen=True, tag="Evict"):
+    """Take ``pod`` from its node through the Eviction API."""
+
+    pod: Ref
+    reason: Reason
+
+    @property
+    def target(self) -> Ref:
+        return self.pod
+
+    def summary(self) -> str:
+        return f"evict {self.pod}"
+
+
+class Wait(msgspec.Struct, frozen=True, tag="Wait"):
+    """Leave ``pod`` pending for now. Nothing takes effect; the reason is what the user asks for."""
+
+    pod: Ref
+    reason: Reason
+
+    @property
+    def target(self) -> Ref:
+        return self.pod
+
+    def summary(self) -> str:
+        return f"{self.pod} waits"
+
+
+Decision: TypeAlias = Bind | Scale | Launch | Return | Evict | Wait
+
+
+class Applied(msgspec.Struct, frozen=True, tag="Applied"):
+    """The decision took effect."""
+
+
+class Stale(msgspec.Struct, frozen=True, tag="Stale"):
+    """The world had moved on: ``changed`` says what no longer held. Normal; the next tick decides anew."""
+
+    changed: str
+
+
+class Refused(msgspec.Struct, frozen=True, tag="Refused"):
+    """The world would not do it: an admission rule, a quota, no capacity."""
+
+    why: str
+
+
+Outcome: TypeAlias = Applied | Stale | Refused
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that the configuration will do, or never do, and where that is written.
+
+    ``rule`` is a stable identifier (kebab case); ``severity`` is ``error``, ``warning`` or ``info``.
+    """
+
+    rule: str
+    severity: str
+    object: Ref
+    where: Where
+    message: str
+    evidence: tuple[tuple[str, Scalar], ...] = ()

@@ -1,0 +1,85 @@
+"""Pod classes: pods that no scheduler can tell apart share one class, so that work is done once a class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from tonnage.fleet.columns import Interned
+from tonnage.objects import core
+
+TEMPLATES_KEPT = 4096
+"""Pod specs that are recognised by identity. Workloads stamp all their pods from one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """What a pod asks of a node alone, whatever stands elsewhere. ``requests``: cpu in millicores, memory in bytes, all
+    else in units; ``pods`` is 1."""
+
+    id: int
+    requests: dict[str, int]
+    node_name: str
+    node_selector: dict[str, str]
+    node_affinity: core.NodeAffinity | None
+    tolerations: list[core.Toleration]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodClass:
+    """All that placement can see of a pod. ``identity``: number of its namespace and labels, by which others select."""
+
+    id: int
+    shape: int
+    identity: int
+    namespace: str
+    labels: dict[str, str]
+    spec: core.PodSpec
+    requests: dict[str, int]
+
+
+class ClassTable:
+    """Interns pod classes. Two pods are one class when namespace, labels and every placement field are equal."""
+
+    def __init__(self) -> None:
+        self.rows: list[PodClass] = []
+        self.shapes: list[Shape] = []
+        self._classes: dict[bytes, int] = {}
+        self._shapes: dict[bytes, int] = {}
+        self._identities: Interned[bytes, None] = Interned()
+        self._templates: dict[tuple[int, str], tuple[core.PodSpec, int]] = {}
+        self._encode = msgspec.json.Encoder(order="sorted").encode
+
+    def intern(self, namespace: str, labels: dict[str, str], spec: core.PodSpec) -> int:
+        """The class id of such a pod. Pods stamped from one template object are recognised without encoding."""
+        template = (id(spec), namespace)
+        known = self._templates.get(template)
+        if known is not None and known[0] is spec and self.rows[known[1]].labels == labels:
+            return known[1]
+        shape = self._shape(spec)
+        affinity = spec.affinity
+        others = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else None
+        key = self._encode((namespace, labels, shape, others, spec.topology_spread_constraints))
+        class_id = self._classes.get(key)
+        if class_id is None:
+            class_id = self._classes[key] = len(self.rows)
+            identity = self._identities.intern(self._encode((namespace, labels)), None)
+            requests = self.shapes[shape].requests
+            self.rows.append(PodClass(class_id, shape, identity, namespace, labels, spec, requests))
+        if len(self._templates) >= TEMPLATES_KEPT:
+            self._templates.clear()
+        self._templates[template] = (spec, class_id)
+        return class_id
+
+    def _shape(self, spec: core.PodSpec) -> int:
+        requests = {**core.pod_requests(spec), "pods": 1}
+        node_affinity = spec.affinity.node_affinity if spec.affinity else None
+        key = self._encode((requests, spec.node_name, spec.node_selector, node_affinity, spec.tolerations))
+        known = self._shapes.get(key)
+        if known is None:
+            known = self._shapes[key] = len(self.shapes)
+            self.shapes.append(
+                Shape(known, requests, spec.node_name, spec.node_selector, node_affinity, spec.tolerations)
+            )
+        return known

@@ -1,0 +1,69 @@
+"""What the fleet's columns are made of: arrays that grow, values that are stored once, and the journal of bindings."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+Entry: TypeAlias = tuple[int, int, int]
+"""One change of a binding: (+1 bound or -1 unbound, class id, node row)."""
+
+
+def grow(array: NDArray[Any], shape: tuple[int, ...], fill: int) -> NDArray[Any]:
+    """A larger copy of ``array``; the new cells hold ``fill``."""
+    larger = np.full(shape, fill, array.dtype)
+    larger[tuple(slice(0, n) for n in array.shape)] = array
+    return larger
+
+
+class Interned(Generic[K, V]):
+    """Equal values stored once, by number. ``rows`` only ever grows, so a number stays good."""
+
+    def __init__(self) -> None:
+        self.rows: list[V] = []
+        self._ids: dict[K, int] = {}
+
+    def intern(self, key: K, value: V) -> int:
+        """The number of ``value``, which ``key`` identifies."""
+        known = self._ids.get(key)
+        if known is None:
+            known = self._ids[key] = len(self.rows)
+            self.rows.append(value)
+        return known
+
+
+class Journal:
+    """Every change of a binding in order, so that tables derived elsewhere can follow without looking at all pods.
+
+    Only the latest entries are kept: a reader that has fallen too far behind is told to start afresh.
+    """
+
+    KEPT = 1 << 17
+
+    def __init__(self) -> None:
+        self._entries: list[Entry] = []
+        self._dropped = 0
+
+    @property
+    def end(self) -> int:
+        """The position after the last entry."""
+        return self._dropped + len(self._entries)
+
+    def append(self, entry: Entry) -> None:
+        """Add an entry at the end."""
+        self._entries.append(entry)
+        if len(self._entries) >= 2 * self.KEPT:
+            del self._entries[: self.KEPT]
+            self._dropped += self.KEPT
+
+    def since(self, position: int) -> list[Entry] | None:
+        """The entries from ``position`` on; None when some of them are no longer kept."""
+        if position < self._dropped:
+            return None
+        return self._entries[position - self._dropped :]

@@ -1,0 +1,72 @@
+"""The rows of the fleet: what a node and a pod are when they arrive, and what changes about them later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tonnage.objects import core
+
+
+class Conflict(Exception):
+    """A change whose precondition does not hold; says which. The fleet is as it was before."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """A node as it joins. ``allocatable``: cpu in millicores, memory in bytes, everything else in units."""
+
+    name: str
+    allocatable: Mapping[str, int]
+    labels: Mapping[str, str]
+    taints: tuple[core.Taint, ...] = ()
+    uid: str = ""
+    instance_type: str = ""
+    gpu: str = ""
+    device_resource: str = ""
+    node_pool: str = ""
+    capacity_type: str = ""
+    zone: str = ""
+    price_micro_usd_per_hour: int = 0
+    created_ns: int = 0
+
+
+@dataclass(slots=True)
+class NodeRow:
+    """The columns of a node that are not numbers. ``pods``: rows of the pods bound to it."""
+
+    spec: NodeSpec
+    labels: dict[str, str]
+    taints: tuple[core.Taint, ...]
+    pods: set[int]
+    last_pod_event_ns: int = 0
+    initialized: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodSpec:
+    """A pod as it is created. ``owner``: namespace/name of its workload. ``priority``: as admission resolved it."""
+
+    namespace: str
+    name: str
+    uid: str
+    labels: dict[str, str]
+    spec: core.PodSpec
+    owner: str = ""
+    priority: int = 0
+    created_ns: int = 0
+
+
+@dataclass(slots=True)
+class PodRow:
+    """The columns of a pod. ``node``: row of the node it is bound to, -1 while it is pending."""
+
+    spec: PodSpec
+    class_id: int
+    node: int = -1
+    devices: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.spec.namespace}/{self.spec.name}"

@@ -1,0 +1,265 @@
+"""Where other pods stand: topology spread, pod affinity and anti-affinity, as masks over nodes.
+
+Semantics follow kubernetes/kubernetes pkg/scheduler/framework/plugins/{podtopologyspread,interpodaffinity}, but that
+pods being deleted still count for spread until they are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tonnage.fleet.classes import PodClass
+from tonnage.fleet.state import HOSTNAME, Fleet
+from tonnage.objects import core, selectors
+from tonnage.scheduling.terms import Tallies, Term, narrowed, resolve
+from tonnage.scheduling.view import Ints, Mask, ShapeView
+
+SPREAD = "node(s) didn't match pod topology spread constraints"
+SPREAD_LABEL = f"{SPREAD} (missing required label)"
+AFFINITY = "node(s) didn't match pod affinity rules"
+ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
+EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rules"
+
+Masks = list[tuple[str, Mask]]
+
+
+@dataclass(frozen=True, slots=True)
+class Domains:
+    """The topology domains of one key: the number of each node row's domain, -1 where the node lacks the label."""
+
+    of_node: NDArray[np.int64]
+    count: int
+
+    def sums(self, per_node: Ints, included: Mask | None = None) -> Ints:
+        """The sum of ``per_node`` over each domain, of the ``included`` nodes."""
+        counted = self.of_node >= 0 if included is None else included & (self.of_node >= 0)
+        sums = np.bincount(self.of_node[counted], per_node[counted], self.count)
+        return sums.astype(np.int64)
+
+    def spread_out(self, by_domain: Ints) -> Ints:
+        """For each node its domain's value; 0 where the node has no domain."""
+        return np.append(by_domain, 0)[self.of_node]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What one class says about other pods."""
+
+    spread: tuple[core.TopologySpreadConstraint, ...]
+    affinity: tuple[Term, ...]
+    anti_affinity: tuple[Term, ...]
+    soft_spread: tuple[core.TopologySpreadConstraint, ...]
+    soft_affinity: tuple[tuple[int, Term], ...]  # (weight, negative for anti-affinity; term)
+
+    @staticmethod
+    def of(pod_class: PodClass) -> Rules:
+        """Read from the class's spec."""
+        near, far, wishes = [], [], []
+        affinity = pod_class.spec.affinity
+        if affinity and affinity.pod_affinity:
+            group = affinity.pod_affinity
+            near = [resolve(t, pod_class) for t in group.required_during_scheduling_ignored_during_execution]
+            for wish in group.preferred_during_scheduling_ignored_during_execution:
+                wishes.append((wish.weight, resolve(wish.pod_affinity_term, pod_class)))
+        if affinity and affinity.pod_anti_affinity:
+            against = affinity.pod_anti_affinity
+            far = [resolve(t, pod_class) for t in against.required_during_scheduling_ignored_during_execution]
+            for wish in against.preferred_during_scheduling_ignored_during_execution:
+                wishes.append((-wish.weight, resolve(wish.pod_affinity_term, pod_class)))
+        constraints = pod_class.spec.topology_spread_constraints
+        hard = tuple(c for c in constraints if c.when_unsatisfiable == "DoNotSchedule")
+        soft = tuple(c for c in constraints if c.when_unsatisfiable == "ScheduleAnyway")
+        return Rules(hard, tuple(near), tuple(far), soft, tuple(wishes))
+
+
+class Topology:
+    """Answers, for a class, which nodes the places of other pods leave it."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._tallies = Tallies(fleet)
+        self._rules: list[Rules] = []
+        self._carried: dict[tuple[int, int], Term] = {}  # (class, index): required anti-affinity term
+        self._domains: dict[str, Domains] = {}
+        self._topology_revision = -1
+        self._against: dict[int, tuple[int, list[Term]]] = {}
+
+    def rules(self, pod_class: PodClass) -> Rules:
+        """What the class says about other pods."""
+        for one in self._fleet.classes.rows[len(self._rules) :]:
+            rules = Rules.of(one)
+            self._rules.append(rules)
+            for index, term in enumerate(rules.anti_affinity):
+                self._carried[one.id, index] = term
+        return self._rules[pod_class.id]
+
+    def masks(self, pod_class: PodClass, view: ShapeView) -> Masks:
+        """(why not, nodes that it allows) for every hard rule, in kube-scheduler's order; empty without any."""
+        rules = self.rules(pod_class)
+        against = self._terms_against(pod_class)
+        if not (rules.spread or rules.affinity or rules.anti_affinity or against):
+            return []
+        self._tallies.refresh()
+        found = self._spread(pod_class, rules.spread, view)
+        if rules.affinity:
+            found.append((AFFINITY, self._affinity(pod_class, rules.affinity)))
+        if rules.anti_affinity:
+            allowed = [self._empty(term, self._selected_by(term)) for term in rules.anti_affinity]
+            found.append((ANTI_AFFINITY, _all(allowed)))
+        if against:
+            found.append((EXISTING_ANTI_AFFINITY, _all([self._empty(t, self._carriers(t)) for t in against])))
+        return found
+
+    def preference(self, pod_class: PodClass, fits: Mask) -> Ints | None:
+        """Points per node for ScheduleAnyway and preferred pod affinity, up to 100 for each; None without either.
+
+        Each is scaled over the nodes that fit so that the best has 100 and the worst 0."""
+        rules = self.rules(pod_class)
+        if not (rules.soft_spread or rules.soft_affinity):
+            return None
+        self._tallies.refresh()
+        points = np.zeros(len(fits), np.int64)
+        if rules.soft_spread:
+            crowd = [self._crowd(pod_class, constraint) for constraint in rules.soft_spread]
+            points += _scaled(-reduce(np.add, crowd), fits)
+        if rules.soft_affinity:
+            wished = [weight * self._around(term) for weight, term in rules.soft_affinity]
+            points += _scaled(reduce(np.add, wished), fits)
+        return points
+
+    # ---- topology spread ----
+
+    def _spread(
+        self, pod_class: PodClass, constraints: Sequence[core.TopologySpreadConstraint], view: ShapeView
+    ) -> Masks:
+        found: Masks = []
+        if not constraints:
+            return found
+        all_labels = _all([self._of(c.topology_key).of_node >= 0 for c in constraints])
+        for constraint in constraints:
+            # Only nodes with every key, and that pass the inclusion policies, make domains and count.
+            included = all_labels
+            if constraint.node_affinity_policy == "Honor":
+                included = included & view.selected
+            if constraint.node_taints_policy == "Honor":
+                included = included & view.untainted
+            domains = self._of(constraint.topology_key)
+            counts = domains.sums(self._spread_tally(pod_class, constraint), included)
+            present = np.unique(domains.of_node[included])
+            lowest = int(counts[present].min()) if len(present) >= (constraint.min_domains or 1) else 0
+            own = int(selectors.matches(_spread_selector(pod_class, constraint), pod_class.labels))
+            has_label = domains.of_node >= 0
+            found.append((SPREAD_LABEL, has_label))
+            found.append((SPREAD, has_label & (domains.spread_out(counts) + own - lowest <= constraint.max_skew)))
+        return found
+
+    def _crowd(self, pod_class: PodClass, constraint: core.TopologySpreadConstraint) -> Ints:
+        """Matching pods in each node's domain; a node without the label counts as the fullest."""
+        domains = self._of(constraint.topology_key)
+        counts = domains.sums(self._spread_tally(pod_class, constraint))
+        return np.append(counts, counts.max(initial=0))[domains.of_node]
+
+    def _spread_tally(self, pod_class: PodClass, constraint: core.TopologySpreadConstraint) -> Ints:
+        selector = _spread_selector(pod_class, constraint)
+        term = Term(constraint.topology_key, selector, (pod_class.namespace,), None)
+        return self._selected_by(term)
+
+    # ---- pod affinity ----
+
+    def _affinity(self, pod_class: PodClass, terms: tuple[Term, ...]) -> Mask:
+        """A pod counts only if all terms select it; the first pod of a group that selects itself may go anywhere."""
+
+        def all_match(other: PodClass) -> bool:
+            return all(term.matches(other) for term in terms)
+
+        per_node = self._tallies.get(("affinity", terms), all_match)
+        domains = [self._of(term.topology_key) for term in terms]
+        labelled = _all([d.of_node >= 0 for d in domains])
+        if not any(per_node[d.of_node >= 0].any() for d in domains) and all_match(pod_class):
+            return labelled
+        return _all([labelled, *(d.spread_out(d.sums(per_node)) > 0 for d in domains)])
+
+    def _around(self, term: Term) -> Ints:
+        """Pods that the term selects in each node's domain."""
+        domains = self._of(term.topology_key)
+        return domains.spread_out(domains.sums(self._selected_by(term)))
+
+    def _empty(self, term: Term, per_node: Ints) -> Mask:
+        """Nodes whose domain holds none of the pods counted; nodes without the label are in no domain."""
+        domains = self._of(term.topology_key)
+        empty: Mask = domains.spread_out(domains.sums(per_node)) == 0
+        return empty
+
+    def _selected_by(self, term: Term) -> Ints:
+        return self._tallies.get(("selected", term.selector, term.namespaces, term.namespace_selector), term.matches)
+
+    def _carriers(self, term: Term) -> Ints:
+        def carries(other: PodClass) -> bool:
+            return term in self.rules(other).anti_affinity
+
+        return self._tallies.get(("carriers", term), carries)
+
+    def _terms_against(self, pod_class: PodClass) -> list[Term]:
+        """Every required anti-affinity term, of any class, that selects pods of this class."""
+        self.rules(pod_class)
+        read, found = self._against.get(pod_class.identity, (0, []))
+        if read < len(self._carried):
+            for term in list(self._carried.values())[read:]:
+                if term.matches(pod_class) and term not in found:
+                    found.append(term)
+            self._against[pod_class.identity] = (len(self._carried), found)
+        return found
+
+    # ---- domains ----
+
+    def _of(self, key: str) -> Domains:
+        fleet = self._fleet
+        if self._topology_revision != fleet.topology_revision:
+            self._topology_revision = fleet.topology_revision
+            self._domains.clear()
+        known = self._domains.get(key)
+        if known is None:
+            known = self._domains[key] = _domains(fleet, key)
+        return known
+
+
+def _domains(fleet: Fleet, key: str) -> Domains:
+    numbers: dict[str, int] = {}
+
+    def number(labels: dict[str, str]) -> int:
+        value = labels.get(key)
+        return -1 if value is None else numbers.setdefault(value, len(numbers))
+
+    of_node = np.full(len(fleet.alive), -1, np.int64)
+    if key == HOSTNAME:
+        for row in fleet.node_by_name.values():
+            of_node[row] = number(fleet.node(row).labels)
+    else:
+        by_set = np.array([number(labels) for labels in fleet.label_sets.rows] or [-1], np.int64)
+        of_node[fleet.alive] = by_set[fleet.label_set[fleet.alive]]
+    return Domains(of_node, len(numbers))
+
+
+def _spread_selector(pod_class: PodClass, constraint: core.TopologySpreadConstraint) -> core.LabelSelector | None:
+    return narrowed(constraint.label_selector, pod_class.labels, constraint.match_label_keys, "In")
+
+
+def _all(masks: Sequence[Mask]) -> Mask:
+    result = masks[0]
+    for mask in masks[1:]:
+        result = result & mask
+    return result
+
+
+def _scaled(raw: Ints, fits: Mask) -> Ints:
+    """``raw`` on a scale from 0 to 100 over the nodes that fit."""
+    among = raw[fits]
+    if not len(among):
+        return raw
+    low, high = int(among.min()), int(among.max())
+    return (raw - low) * 100 // max(high - low, 1)

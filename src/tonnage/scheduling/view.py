@@ -1,0 +1,209 @@
+"""One pod shape against all nodes: what fits, and how good each node is. Kept current by re-scoring only touched nodes.
+
+The filters here look at a node alone, in kube-scheduler's order: NodeUnschedulable, NodeName, TaintToleration,
+NodeAffinity, NodeResourcesFit (kubernetes/kubernetes pkg/scheduler/apis/config/v1/default_plugins.go).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tonnage.fleet.classes import Shape
+from tonnage.fleet.state import CPU, HOSTNAME, MEMORY, Fleet
+from tonnage.objects import core, selectors
+
+HARD_EFFECTS = ("NoSchedule", "NoExecute")
+CORDON = core.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+"""The taint of a cordoned node; who tolerates it may stand there."""
+
+OPEN, UNSCHEDULABLE, OTHER_NAME, TAINTED, UNSELECTED = range(5)
+"""The first filter that refuses a node whatever is free on it; OPEN: none."""
+
+PER_MILLE = 1_000
+"""Points for a node whose devices are all in use: packing GPUs comes before packing CPU and memory."""
+HOST_DIVISOR = 20
+"""CPU and memory in use, in per mille each, divided by this: up to 100 points."""
+STRANDING_PENALTY = 2_000
+"""A pod without devices takes a node with devices only when no other fits, so that it strands none."""
+PREFERENCE_WEIGHT = 20
+"""Points for one point of a preference (1 to 100 each, as in Kubernetes): what the user wishes comes before packing."""
+SOFT_TAINT_PENALTY = 500
+
+TIE_BITS = 20
+NEVER = np.iinfo(np.int64).min
+"""The key of a node that does not take the pod."""
+
+Mask = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+
+def points_of(key: int) -> int:
+    """The score inside a key."""
+    return key >> TIE_BITS
+
+
+@dataclass(slots=True)
+class NodeTable:
+    """What scores need of each node row beside the fleet's columns. ``tie``: the earlier the name, the higher.
+
+    ``device_column``: the column of the node's device resource, -1 for none."""
+
+    fleet: Fleet
+    tie: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    device_column: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    _revision: int = -1
+
+    def refresh(self) -> None:
+        """Follow nodes that came or went."""
+        fleet = self.fleet
+        if self._revision == fleet.topology_revision:
+            return
+        self._revision = fleet.topology_revision
+        self.tie = np.zeros(len(fleet.alive), np.int64)
+        self.device_column = np.full(len(fleet.alive), -1, np.int64)
+        rows = fleet.node_rows()
+        self.tie[rows] = np.arange(len(rows), 0, -1)
+        for row in rows:
+            resource = fleet.node(row).spec.device_resource
+            if resource:
+                self.device_column[row] = fleet.resource(resource)
+
+
+class ShapeView:
+    """Feasibility and score of every node row for one shape.
+
+    ``key[n]`` is NEVER where the shape does not fit, else score × 2²⁰ + tie-break: one argmax chooses. ``why[n]`` is
+    the first filter that refuses the node before resources are looked at. ``selected`` and ``untainted`` say whether
+    node selector and affinity hold, and whether every hard taint is tolerated, cordon included. ``pack`` is +1 to fill
+    nodes and -1 to spread over them.
+    """
+
+    def __init__(self, fleet: Fleet, shape: Shape, nodes: NodeTable, pack: int) -> None:
+        self.fleet = fleet
+        self.shape = shape
+        self.nodes = nodes
+        self.pack = pack
+        requests = fleet.requests(shape.id)
+        self.columns = np.array([column for column, _ in requests], np.int64)
+        self.amounts = np.array([amount for _, amount in requests], np.int64)
+        self.why: NDArray[np.int8] = np.zeros(0, np.int8)
+        self.selected: Mask = np.zeros(0, np.bool_)
+        self.untainted: Mask = np.zeros(0, np.bool_)
+        self.key: Ints = np.zeros(0, np.int64)
+        self._static_score: Ints = np.zeros(0, np.int64)
+        self._taints = _ByTaintSet(fleet, shape.tolerations)
+        self._labels = _ByLabelSet(fleet, shape)
+        self._cordon_tolerated = selectors.tolerates(shape.tolerations, CORDON)
+        self._topology_revision = -1
+        self._cursor = 0
+
+    def refresh(self) -> Ints:
+        """The current keys."""
+        fleet = self.fleet
+        self.nodes.refresh()
+        entries = fleet.journal.since(self._cursor)
+        if self._topology_revision != fleet.topology_revision or entries is None:
+            self._topology_revision = fleet.topology_revision
+            self._rebuild()
+        elif entries:
+            touched = np.array(sorted({node for _, _, node in entries}), np.int64)
+            self._score(touched[self.why[touched] == OPEN])
+        self._cursor = fleet.journal.end
+        return self.key
+
+    def _rebuild(self) -> None:
+        fleet = self.fleet
+        hard, soft = self._taints.refresh()
+        self.selected, preferred = self._labels.refresh()
+        cordoned = ~fleet.schedulable & (not self._cordon_tolerated)
+        tainted = hard[fleet.taint_set]
+        self.untainted = ~(cordoned | tainted)
+        why = np.where(self.selected, OPEN, UNSELECTED)
+        why[tainted] = TAINTED
+        if self.shape.node_name:
+            named = np.zeros(len(why), np.bool_)
+            named[fleet.node_by_name.get(self.shape.node_name, [])] = True
+            why[~named] = OTHER_NAME
+        why[cordoned | ~fleet.alive] = UNSCHEDULABLE
+        self.why = why.astype(np.int8)
+        device_column = self.nodes.device_column
+        stranding = (device_column >= 0) & ~np.isin(device_column, self.columns)
+        self._static_score = (
+            PREFERENCE_WEIGHT * preferred - SOFT_TAINT_PENALTY * soft[fleet.taint_set] - STRANDING_PENALTY * stranding
+        )
+        self.key = np.full(len(fleet.alive), NEVER, np.int64)
+        self._score(np.flatnonzero(self.why == OPEN))
+
+    def _score(self, rows: NDArray[np.intp]) -> None:
+        if not len(rows):
+            return
+        fleet = self.fleet
+        free, allocatable = fleet.free[rows], fleet.allocatable[rows]
+        fits = (free[:, self.columns] >= self.amounts).all(axis=1)
+        used = (allocatable - free) * PER_MILLE // np.maximum(allocatable, 1)
+        packed = (used[:, CPU] + used[:, MEMORY]) // HOST_DIVISOR
+        column = self.nodes.device_column[rows]
+        packed += np.where(column >= 0, used[np.arange(len(rows)), column], 0)
+        score = self.pack * packed + self._static_score[rows]
+        self.key[rows] = np.where(fits, (score << TIE_BITS) + self.nodes.tie[rows], NEVER)
+
+
+class _ByTaintSet:
+    """Whether the tolerations leave a hard or a soft taint of each taint set; worked out once a set."""
+
+    def __init__(self, fleet: Fleet, tolerations: list[core.Toleration]) -> None:
+        self._sets = fleet.taint_sets.rows
+        self._tolerations = tolerations
+        self._hard: list[bool] = []
+        self._soft: list[bool] = []
+
+    def refresh(self) -> tuple[Mask, Mask]:
+        """(untolerated NoSchedule or NoExecute, untolerated PreferNoSchedule), by taint set."""
+        for taints in self._sets[len(self._hard) :]:
+            self._hard.append(selectors.untolerated(taints, self._tolerations, HARD_EFFECTS) is not None)
+            self._soft.append(selectors.untolerated(taints, self._tolerations, ("PreferNoSchedule",)) is not None)
+        return np.array(self._hard or [False]), np.array(self._soft or [False])
+
+
+class _ByLabelSet:
+    """Node selector and affinity on each node, worked out once a label set unless names count."""
+
+    def __init__(self, fleet: Fleet, shape: Shape) -> None:
+        self._fleet = fleet
+        affinity = shape.node_affinity
+        required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+        self._selector = shape.node_selector
+        self._required = required.node_selector_terms if required else None
+        self._preferred = affinity.preferred_during_scheduling_ignored_during_execution if affinity else []
+        terms = [*(self._required or ()), *(p.preference for p in self._preferred)]
+        self._by_name = HOSTNAME in self._selector or any(
+            t.match_fields or any(e.key == HOSTNAME for e in t.match_expressions) for t in terms
+        )
+        self._holds: list[bool] = []
+        self._points: list[int] = []
+
+    def refresh(self) -> tuple[Mask, Ints]:
+        """(selector and required affinity hold, points of preferred affinity), by node row."""
+        fleet = self._fleet
+        if self._by_name:
+            holds, points = np.zeros(len(fleet.alive), np.bool_), np.zeros(len(fleet.alive), np.int64)
+            for row in fleet.node_by_name.values():
+                node = fleet.node(row)
+                holds[row], points[row] = self._judge(node.labels, node.spec.name)
+            return holds, points
+        for labels in fleet.label_sets.rows[len(self._holds) :]:
+            holding, worth = self._judge(labels, "")
+            self._holds.append(holding)
+            self._points.append(worth)
+        by_set = np.array(self._holds or [False]), np.array(self._points or [0], np.int64)
+        return by_set[0][fleet.label_set], by_set[1][fleet.label_set]
+
+    def _judge(self, labels: dict[str, str], name: str) -> tuple[bool, int]:
+        holds = all(labels.get(key) == value for key, value in self._selector.items()) and (
+            self._required is None or any(selectors.term_matches(term, labels, name) for term in self._required)
+        )
+        worth = sum(p.weight for p in self._preferred if selectors.term_matches(p.preference, labels, name))
+        return holds, worth
