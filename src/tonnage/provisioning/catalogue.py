@@ -1,0 +1,231 @@
+"""What can be bought: instance types with their resources and labels, and the offerings (zone, capacity
+type, price).
+
+A :class:`Catalogue` is columnar, one column an instance type in order of name, so that questions about many
+types are array operations. :class:`Offers` are the offerings that are available at one moment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tonnage.facts import instances, prices
+from tonnage.provisioning import labels
+from tonnage.provisioning.requirements import Requirement, Requirements
+from tonnage.units import MIB
+
+TypeMask = NDArray[np.bool_]
+"""Which instance types, by index in the catalogue."""
+
+Amounts = NDArray[np.int64]
+"""Resources in the order of ``Catalogue.resources``; cpu in millicores, memory and ephemeral-storage in
+bytes.
+"""
+
+VM_MEMORY_OVERHEAD = 0.075
+"""Share of memory that the hypervisor is taken to hold back (aws/karpenter-provider-aws, option
+vm-memory-overhead-percent).
+"""
+
+EPHEMERAL_STORAGE = "ephemeral-storage"
+EFA = "vpc.amazonaws.com/efa"
+NODES = "nodes"
+NO_OFFER = np.iinfo(np.int64).max
+"""Stands in price tables where there is no offering; larger than any price."""
+
+
+class OfferingKey(NamedTuple):
+    """One thing that can be bought: an instance type in a zone as one capacity type (``spot`` or
+    ``on-demand``).
+    """
+
+    instance_type: str
+    zone: str
+    capacity_type: str
+
+
+class Catalogue:
+    """Instance types and their offerings. Immutable once made.
+
+    ``names``, ``types``: the instance types, sorted by name. ``resources``: names of the columns of
+    ``allocatable`` and ``capacity`` (types × resources). ``pairs``: the (zone, capacity type) pairs, the
+    rows of ``prices`` (pairs × types, micro-USD an hour, ``NO_OFFER`` where there is none).
+    """
+
+    def __init__(self, types: Iterable[instances.InstanceType], book: prices.PriceBook) -> None:
+        self.types = tuple(sorted(types, key=lambda one: one.name))
+        self.names = tuple(one.name for one in self.types)
+        self.book = book
+        self._index = {name: i for i, name in enumerate(self.names)}
+        devices = sorted({one.resource for one in self.types if one.resource})
+        self.resources = ("cpu", "memory", "pods", EPHEMERAL_STORAGE, EFA, NODES, *devices)
+        self.column = {name: i for i, name in enumerate(self.resources)}
+        self.capacity = self._amounts([_capacity(one) for one in self.types])
+        self.allocatable = self._amounts([{**_capacity(one), **_allocatable(one)} for one in self.types])
+        self.pairs, self.prices = self._price_table(book)
+        self.exotic = self._exotic()
+        self._by_label = self._label_index()
+        self._selected: dict[Requirement, TypeMask] = {}
+
+    @classmethod
+    def load(cls, overrides: Path | None = None) -> Catalogue:
+        """Every known instance type with the bundled prices, or with those of ``overrides`` on top."""
+        return cls(instances.all(), prices.load(overrides))
+
+    def index(self, name: str) -> int:
+        """Column of the instance type ``name``. Raises :class:`KeyError` when it is not in the catalogue."""
+        return self._index[name]
+
+    def amounts(self, resources: dict[str, int]) -> Amounts:
+        """A resource map as a row; names that no instance type has are left out (ask :meth:`unknown`)."""
+        row: Amounts = self._amounts([resources])[0]
+        return row
+
+    def unknown(self, resources: dict[str, int]) -> list[str]:
+        """Requested resources that no instance type has."""
+        return sorted(name for name, amount in resources.items() if amount > 0 and name not in self.column)
+
+    def as_map(self, amounts: Amounts) -> dict[str, int]:
+        """A row as a resource map, without zeros."""
+        return {name: int(amount) for name, amount in zip(self.resources, amounts, strict=True) if amount}
+
+    def select(self, requirements: Requirements) -> TypeMask:
+        """Types whose own labels meet the requirements.
+
+        Zone and capacity type belong to offerings: see :class:`Offers`. A label that no type here carries
+        is not known to the catalogue and does not narrow the choice.
+        """
+        mask = np.ones(len(self.types), dtype=np.bool_)
+        for key, requirement in requirements.items():
+            if key in self._by_label:
+                mask &= self._select_one(requirement)
+        return mask
+
+    def values(self, key: str, types: TypeMask) -> set[str]:
+        """The different values that the label ``key`` has among these types or, for zone and capacity type,
+        their offerings.
+        """
+        if key in self._by_label:
+            return {value for value, having in self._by_label[key] if value is not None and (having & types).any()}
+        position = {labels.ZONE: 0, labels.CAPACITY_TYPE: 1}.get(key)
+        if position is None:
+            return set()
+        offered = ((self.prices != NO_OFFER) & types).any(axis=1)
+        return {pair[position] for pair, there in zip(self.pairs, offered, strict=True) if there}
+
+    def available(self, unavailable: Collection[OfferingKey] = ()) -> Offers:
+        """The offerings without those that are known to be out of stock."""
+        table = self.prices
+        if unavailable:
+            table = table.copy()
+            rows = {pair: i for i, pair in enumerate(self.pairs)}
+            for key in unavailable:
+                row = rows.get((key.zone, key.capacity_type))
+                if row is not None and key.instance_type in self._index:
+                    table[row, self._index[key.instance_type]] = NO_OFFER
+        return Offers(self, table)
+
+    def _select_one(self, requirement: Requirement) -> TypeMask:
+        mask = self._selected.get(requirement)
+        if mask is None:
+            mask = np.zeros(len(self.types), dtype=np.bool_)
+            for value, having in self._by_label[requirement.key]:
+                if requirement.has(value):
+                    mask |= having
+            self._selected[requirement] = mask
+        return mask
+
+    def _amounts(self, rows: list[dict[str, int]]) -> Amounts:
+        table = np.zeros((len(rows), len(self.resources)), dtype=np.int64)
+        for i, row in enumerate(rows):
+            for name, amount in row.items():
+                if name in self.column:
+                    table[i, self.column[name]] = amount
+        return table
+
+    def _price_table(self, book: prices.PriceBook) -> tuple[tuple[tuple[str, str], ...], NDArray[np.int64]]:
+        offered = [(i, offer) for i, name in enumerate(self.names) for offer in book.offerings(name)]
+        pairs = tuple(sorted({(offer.zone, offer.capacity_type) for _, offer in offered}))
+        rows = {pair: row for row, pair in enumerate(pairs)}
+        table = np.full((len(pairs), len(self.types)), NO_OFFER, dtype=np.int64)
+        for i, offer in offered:
+            table[rows[offer.zone, offer.capacity_type], i] = offer.micro_usd_per_hour
+        return pairs, table
+
+    def _exotic(self) -> TypeMask:
+        """Types that are launched only if nothing plainer is left: with GPU or accelerator, or metal."""
+        return np.array([bool(one.resource_count) or "metal" in one.size for one in self.types], dtype=np.bool_)
+
+    def _label_index(self) -> dict[str, list[tuple[str | None, TypeMask]]]:
+        index: dict[str, dict[str | None, TypeMask]] = {}
+        own_labels = [one.labels() for one in self.types]
+        carried = sorted({key for own in own_labels for key in own} & labels.of_instance_type())
+        for i, own in enumerate(own_labels):
+            for key in carried:
+                having = index.setdefault(key, {})
+                value = own.get(key)
+                having.setdefault(value, np.zeros(len(self.types), dtype=np.bool_))[i] = True
+        return {key: list(having.items()) for key, having in index.items()}
+
+
+class Offers:
+    """Offerings that can be bought now: ``prices`` as in :class:`Catalogue`."""
+
+    def __init__(self, catalogue: Catalogue, table: NDArray[np.int64]) -> None:
+        self.catalogue = catalogue
+        self.prices = table
+        self._open: dict[tuple[int, ...], TypeMask] = {(): np.zeros(len(catalogue.types), dtype=np.bool_)}
+
+    def rows(self, requirements: Requirements) -> tuple[int, ...]:
+        """Rows of ``prices`` whose zone and capacity type the requirements allow.
+
+        No offering here comes from a capacity reservation or a placement group, and zone ids are not known,
+        so a requirement for one of those labels leaves no row.
+        """
+        for key in requirements:
+            if key in _OFFERING_ONLY and not requirements[key].absent:
+                return ()
+        return tuple(
+            row
+            for row, (zone, capacity_type) in enumerate(self.catalogue.pairs)
+            if requirements.allows(labels.ZONE, zone)
+            and requirements.allows(labels.CAPACITY_TYPE, capacity_type)
+            and requirements.allows(labels.REGION, instances.region_of(zone))
+        )
+
+    def open_to(self, requirements: Requirements) -> TypeMask:
+        """Types with at least one offering that the requirements allow."""
+        rows = self.rows(requirements)
+        if rows not in self._open:
+            self._open[rows] = (self.prices[list(rows)] != NO_OFFER).any(axis=0)
+        return self._open[rows]
+
+
+_OFFERING_ONLY = labels.of_offering() - {labels.ZONE, labels.CAPACITY_TYPE}
+
+
+def _capacity(one: instances.InstanceType) -> dict[str, int]:
+    """Whole capacity as Karpenter charges it against limits: memory less the hypervisor's share, in whole
+    MiB.
+    """
+    memory_mib = one.memory_mib - math.ceil(one.memory_mib * VM_MEMORY_OVERHEAD)
+    found = {
+        "cpu": one.vcpu * 1000,
+        "memory": memory_mib * MIB,
+        "pods": one.max_pods,
+        EFA: one.efa,
+        NODES: 1,
+    }
+    if one.resource:
+        found[one.resource] = one.resource_count
+    return found
+
+
+def _allocatable(one: instances.InstanceType) -> dict[str, int]:
+    return {"cpu": one.allocatable_cpu_milli, "memory": one.allocatable_memory_mib * MIB}

@@ -1,0 +1,102 @@
+"""Why a NodePool cannot take a pod: the first of the planner's checks that fails, with its numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tonnage.objects import core, quantity, selectors
+from tonnage.provisioning import labels
+from tonnage.provisioning.catalogue import EPHEMERAL_STORAGE, Catalogue, TypeMask
+from tonnage.provisioning.launch import short_of_values
+from tonnage.provisioning.load import Market, Stage, lasting
+from tonnage.provisioning.requirements import Requirements
+from tonnage.provisioning.template import ALL_EFFECTS, Template
+
+
+def refusal(market: Market, template: Template, stage: Stage, remaining: dict[str, int]) -> str:
+    """Why a new NodeClaim of this NodePool cannot take such a pod, with ``remaining`` of its limits left."""
+    step, catalogue = stage.step, market.catalogue
+    taint = selectors.untolerated(template.taints, step.tolerations, ALL_EFFECTS)
+    if taint is not None:
+        return f"did not tolerate taint {taint_text(taint)}"
+    conflicts = template.requirements.conflicts(step.requirements, labels.well_known())
+    if conflicts:
+        return f"requirement {'; '.join(conflicts)}"
+    if stage.unknown:
+        return f"no instance type has {', '.join(stage.unknown)}"
+    requirements = template.requirements.merged(lasting(step.requirements, template.requirements))
+    suited = template.types & catalogue.select(requirements)
+    if not suited.any():
+        return f"no instance type meets {_instance_part(requirements)}"
+    roomy = suited & (template.free >= stage.requests).all(axis=1)
+    if not roomy.any():
+        return f"no instance type fits: {_shortage(catalogue, template, stage, suited)}"
+    offered = roomy & market.offers.open_to(requirements)
+    if not offered.any():
+        wanted = _only(requirements, labels.of_offering())
+        return f"no offering is available for {_names(catalogue, roomy)}" + (f" with {wanted}" if wanted else "")
+    allowed = offered & template.within(remaining, catalogue)
+    if not allowed.any():
+        return f"limits exceeded: {_limits(catalogue, template, offered, remaining)}"
+    broken = short_of_values(catalogue, requirements, np.flatnonzero(allowed))
+    assert broken is not None, "the NodePool takes this pod"
+    return broken
+
+
+def taint_text(taint: core.Taint) -> str:
+    """A taint as kubectl writes it: key=value:effect."""
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"
+
+
+def amount_text(resource: str, amount: int) -> str:
+    """An amount of a resource as a manifest would write it."""
+    if resource == "cpu":
+        return quantity.format_cpu(amount)
+    if resource in ("memory", EPHEMERAL_STORAGE):
+        return quantity.format_bytes(amount)
+    return str(amount)
+
+
+def _shortage(catalogue: Catalogue, template: Template, stage: Stage, suited: TypeMask) -> str:
+    most = template.free[suited].max(axis=0)
+    short = [
+        f"{name} {amount_text(name, int(wanted))} > {amount_text(name, max(int(have), 0))}"
+        for name, wanted, have in zip(catalogue.resources, stage.requests, most, strict=True)
+        if wanted > have
+    ]
+    if short:
+        return ", ".join(short)
+    wanted = {name: int(amount) for name, amount in catalogue.as_map(stage.requests).items() if name != "pods"}
+    return "no single type has " + " and ".join(
+        f"{name} {amount_text(name, amount)}" for name, amount in wanted.items()
+    )
+
+
+def _limits(catalogue: Catalogue, template: Template, offered: TypeMask, remaining: dict[str, int]) -> str:
+    """The limits that leave no room for any offered type; all of those in the way when no single one does."""
+    columns = {
+        name: template.capacity[offered, catalogue.column[name]] for name in remaining if name in catalogue.column
+    }
+    closed = [name for name, needed in columns.items() if (needed > remaining[name]).all()]
+    blamed = closed or [name for name, needed in columns.items() if (needed > remaining[name]).any()]
+    return ", ".join(
+        f"{name} {amount_text(name, template.limits[name])}"
+        f" ({amount_text(name, max(remaining[name], 0))} left, the smallest fitting type has"
+        f" {amount_text(name, int(columns[name].min()))})"
+        for name in blamed
+    )
+
+
+def _instance_part(requirements: Requirements) -> str:
+    return str(_only(requirements, labels.of_instance_type())) or "the requirements"
+
+
+def _only(requirements: Requirements, keys: frozenset[str]) -> Requirements:
+    return Requirements(requirement for key, requirement in requirements.items() if key in keys)
+
+
+def _names(catalogue: Catalogue, types: TypeMask, shown: int = 5) -> str:
+    names = [catalogue.names[i] for i in np.flatnonzero(types)]
+    text = ", ".join(names[:shown])
+    return f"{text} and {len(names) - shown} more" if len(names) > shown else text

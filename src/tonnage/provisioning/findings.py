@@ -1,0 +1,205 @@
+"""What a NodePool can never do, whatever pods come: limits out of reach, too few types for spot, types
+dropped unawares.
+
+The numbers follow Karpenter's own rules: limits are charged with whole machines, memory less the
+hypervisor's share.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tonnage.decisions import Finding, Ref, Scalar
+from tonnage.objects import karpenter, load
+from tonnage.provisioning import labels
+from tonnage.provisioning.catalogue import Catalogue, TypeMask
+from tonnage.provisioning.explain import amount_text
+from tonnage.provisioning.requirements import Requirement, Requirements
+from tonnage.provisioning.template import Template, compile_pool
+
+SPOT_TO_SPOT_TYPES = 15
+"""Cheaper types that single-node spot-to-spot consolidation asks for (kubernetes-sigs/karpenter,
+consolidation.go).
+"""
+
+FLEXIBLE_TYPES = 5
+"""Types that a spot request should have (aws/karpenter-provider-aws, instanceTypeFlexibilityThreshold)."""
+
+RESTRICTED_DOMAINS = ("karpenter.sh", "karpenter.k8s.aws")
+
+
+def analyse(node_pool: karpenter.NodePool, catalogue: Catalogue) -> list[Finding]:
+    """Everything that this NodePool can never do, each with file and line, in the order of the checks.
+
+    Raises :class:`~tonnage.errors.InputError` for a requirement that cannot be read.
+    """
+    template = compile_pool(node_pool, catalogue)
+    buyable = template.types & catalogue.available().open_to(template.requirements)
+    checks = _Checks(node_pool, catalogue, template, buyable)
+    found = [*checks.restricted_labels(), *checks.unknown_values(), *checks.fractions_dropped()]
+    if not buyable.any():
+        return [*found, checks.nothing_to_buy()]
+    return [*found, *checks.unreachable_limits(), *checks.few_spot_types()]
+
+
+class _Checks:
+    """The checks of one NodePool; ``buyable`` are its instance types with an offering that it allows."""
+
+    def __init__(self, pool: karpenter.NodePool, catalogue: Catalogue, template: Template, buyable: TypeMask) -> None:
+        self.pool = pool
+        self.catalogue = catalogue
+        self.template = template
+        self.buyable = buyable
+        self.written = pool.spec.template.spec.requirements
+
+    def finding(self, rule: str, severity: str, field: str, message: str, *evidence: tuple[str, Scalar]) -> Finding:
+        where = load.where(self.pool, field)
+        return Finding(rule, severity, Ref("NodePool", self.pool.metadata.name), where, message, evidence)
+
+    def field(self, key: str) -> str:
+        """Where the first requirement on this label is written; the list of requirements when there is
+        none.
+        """
+        for i, one in enumerate(self.written):
+            if labels.normalise(one.key) == key:
+                return f"spec.template.spec.requirements[{i}]"
+        return "spec.template.spec.requirements"
+
+    def restricted_labels(self) -> list[Finding]:
+        """Requirements on labels that Karpenter keeps for itself and that the API server refuses."""
+        return [
+            self.finding(
+                "nodepool-restricted-label",
+                "error",
+                f"spec.template.spec.requirements[{i}].key",
+                f"label {one.key} is restricted: the API refuses it in a requirement unless it is well known",
+                ("key", one.key),
+            )
+            for i, one in enumerate(self.written)
+            if _restricted(labels.normalise(one.key))
+        ]
+
+    def unknown_values(self) -> list[Finding]:
+        """Listed values that no instance type or offering has."""
+        everything = np.ones(len(self.catalogue.types), dtype=np.bool_)
+        found = []
+        for i, one in enumerate(self.written):
+            known = self.catalogue.values(labels.normalise(one.key), everything)
+            missing = [value for value in one.values if value not in known]
+            if one.operator == "In" and known and missing:
+                message = f"no known instance type has {one.key} {', '.join(missing)}"
+                field = f"spec.template.spec.requirements[{i}].values"
+                found.append(self.finding("nodepool-unknown-value", "warning", field, message))
+        return found
+
+    def fractions_dropped(self) -> list[Finding]:
+        """Types with a fraction of a GPU that only the requirement on the GPU count drops: their count is
+        0.
+        """
+        count = self.template.requirements.get(labels.GPU_COUNT)
+        if count is None or count.has("0"):
+            return []
+        others = Requirements(one for one in self.template.requirements.values() if one is not count)
+        zero = self.catalogue.select(Requirements([Requirement.of(labels.GPU_COUNT, "In", ["0"])]))
+        names = [self.catalogue.names[i] for i in np.flatnonzero(self.catalogue.select(others) & zero)]
+        if not names:
+            return []
+        message = (
+            f"{count} drops {', '.join(names)}: they hold a fraction of one GPU, counted as 0, "
+            "and offer no nvidia.com/gpu"
+        )
+        field = self.field(labels.GPU_COUNT)
+        return [self.finding("nodepool-fractional-gpu-dropped", "info", field, message, ("types", len(names)))]
+
+    def nothing_to_buy(self) -> Finding:
+        """No instance type meets the requirements, or none that has a price for them."""
+        field = "spec.template.spec.requirements"
+        count = int(self.template.types.sum())
+        if count == 0:
+            message = f"no instance type meets {self.template.requirements}"
+            return self.finding("nodepool-no-instance-type", "error", field, message)
+        message = f"no price is known for its {count} instance types in the zones and capacity types asked for"
+        return self.finding("nodepool-no-price", "warning", field, message, ("types", count))
+
+    def unreachable_limits(self) -> list[Finding]:
+        """Limits on GPUs or other devices that the other limits stop short of, by any mix of types."""
+        found = []
+        for resource, limit in sorted(self.template.limits.items()):
+            column = self.catalogue.column.get(resource)
+            if column is None or resource in ("cpu", "memory", "pods", "nodes", "ephemeral-storage"):
+                continue
+            bound, reached = self._reach(resource, column)
+            if bound is None or bound >= limit:
+                continue
+            each = ", ".join(
+                f"{name}: {count} {'node' if count == 1 else 'nodes'}, {units}" for name, count, units in reached
+            )
+            message = (
+                f"{limit} {resource} cannot be reached: the limits "
+                f"{self._others(resource)} stop at {bound} or fewer ({each})"
+            )
+            field = f"spec.limits.{resource}"
+            evidence = (("limit", limit), ("bound", bound), *((name, units) for name, _, units in reached))
+            found.append(self.finding("nodepool-limit-unreachable", "warning", field, message, *evidence))
+        return found
+
+    def _reach(self, resource: str, column: int) -> tuple[int | None, list[tuple[str, int, int]]]:
+        """An upper bound on the units of ``resource`` under the other limits (``None``: none or no type has
+        it), and per type that has any: name, most nodes of that type alone, and their units.
+
+        Each other limit alone allows at most limit × (best units per unit of the limited resource); the
+        least of these bounds every mix of types.
+        """
+        having = np.flatnonzero(self.buyable & (self.template.capacity[:, column] > 0))
+        units = self.template.capacity[having, column]
+        bound: int | None = None
+        nodes = np.full(len(having), np.iinfo(np.int64).max)
+        for other, limit in self.template.limits.items():
+            if other == resource or other not in self.catalogue.column:
+                continue
+            needed = self.template.capacity[having, self.catalogue.column[other]]
+            if (needed == 0).any():
+                continue
+            nodes = np.minimum(nodes, limit // needed)
+            most = max((limit * int(u) // int(n) for u, n in zip(units, needed, strict=True)), default=0)
+            bound = most if bound is None else min(bound, most)
+        if bound is None or not having.size:
+            return None, []
+        reached = [
+            (self.catalogue.names[i], int(count), int(count) * int(unit))
+            for i, count, unit in zip(having, nodes, units, strict=True)
+        ]
+        reached.sort(key=lambda item: (-item[2], item[0]))
+        return bound, reached[:5]
+
+    def _others(self, resource: str) -> str:
+        limits = self.template.limits
+        return ", ".join(f"{name} {amount_text(name, limits[name])}" for name in sorted(limits) if name != resource)
+
+    def few_spot_types(self) -> list[Finding]:
+        """Too few types for spot-to-spot consolidation, or to ride out a stock-out."""
+        if not self.template.requirements.allows(labels.CAPACITY_TYPE, labels.SPOT):
+            return []
+        count = int(self.template.types.sum())
+        field = self.field(labels.CAPACITY_TYPE)
+        found = []
+        if count < SPOT_TO_SPOT_TYPES:
+            message = (
+                f"only {count} instance types: replacing one spot node by a cheaper one needs "
+                f"{SPOT_TO_SPOT_TYPES} cheaper types, so it will never happen"
+            )
+            found.append(self.finding("nodepool-no-spot-to-spot", "info", field, message, ("types", count)))
+        if count < FLEXIBLE_TYPES:
+            message = (
+                f"only {count} instance types with spot: at least {FLEXIBLE_TYPES} are advised, "
+                "or a stock-out of one type may leave nothing to launch"
+            )
+            found.append(self.finding("nodepool-few-spot-types", "warning", field, message, ("types", count)))
+        return found
+
+
+def _restricted(key: str) -> bool:
+    if key in labels.well_known() and key != labels.NODE_POOL:
+        return False
+    domain = key.partition("/")[0]
+    return key == labels.HOSTNAME or any(domain == one or domain.endswith(f".{one}") for one in RESTRICTED_DOMAINS)

@@ -1,0 +1,57 @@
+"""Node labels that Karpenter knows, and old spellings that it rewrites. The table is ``data/labels.csv``."""
+
+from __future__ import annotations
+
+import csv
+from functools import cache
+from importlib import resources
+
+CAPACITY_TYPE = "karpenter.sh/capacity-type"
+GPU_COUNT = "karpenter.k8s.aws/instance-gpu-count"
+HOSTNAME = "kubernetes.io/hostname"
+NODE_POOL = "karpenter.sh/nodepool"
+REGION = "topology.kubernetes.io/region"
+ZONE = "topology.kubernetes.io/zone"
+
+ON_DEMAND = "on-demand"
+SPOT = "spot"
+
+
+@cache
+def _rows() -> tuple[dict[str, str], ...]:
+    text = resources.files("tonnage.provisioning").joinpath("data/labels.csv").read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines()))
+
+
+@cache
+def well_known() -> frozenset[str]:
+    """Labels that Karpenter sets from the instance type, the offering or the NodePool; a pod may ask for
+    any of them without the NodePool naming it.
+    """
+    return frozenset(row["key"] for row in _rows() if row["scope"])
+
+
+@cache
+def of_instance_type() -> frozenset[str]:
+    """Well-known labels that follow from the instance type alone. A type without one has the requirement
+    DoesNotExist.
+    """
+    return frozenset(row["key"] for row in _rows() if row["scope"] == "instance")
+
+
+@cache
+def of_offering() -> frozenset[str]:
+    """Well-known labels that differ between the offerings of one instance type."""
+    return frozenset(row["key"] for row in _rows() if row["scope"] == "offering")
+
+
+@cache
+def _normalised() -> dict[str, str]:
+    return {row["key"]: row["normalised_to"] for row in _rows() if row["normalised_to"]}
+
+
+def normalise(key: str) -> str:
+    """The present name of a label key: ``beta.kubernetes.io/arch`` becomes ``kubernetes.io/arch``, and so
+    on.
+    """
+    return _normalised().get(key, key)

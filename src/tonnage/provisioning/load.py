@@ -1,0 +1,104 @@
+"""What planned NodeClaims carry. Claims that took the same pods in the same order share one :class:`Load`,
+so that a question is answered once for all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tonnage.objects import selectors
+from tonnage.provisioning import labels
+from tonnage.provisioning.catalogue import Amounts, Catalogue, Offers, TypeMask
+from tonnage.provisioning.launch import short_of_values
+from tonnage.provisioning.pods import Step
+from tonnage.provisioning.requirements import Requirements
+from tonnage.provisioning.template import ALL_EFFECTS, Template
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Market:
+    """What can be bought now, and whether minValues is binding."""
+
+    catalogue: Catalogue
+    offers: Offers
+    strict_min_values: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Stage:
+    """A class of pods at one step of relaxing, with how far it has been refused already.
+
+    ``amounts`` are the requests by name, ``requests`` the same as a row of the catalogue; ``unknown`` are
+    requested resources that no instance type has. ``node`` is the first existing node, and ``claims`` the
+    heap of planned NodeClaims (by order of trial) among the first ``seen``, that may still take such a pod.
+    """
+
+    id: int
+    step: Step
+    amounts: dict[str, int]
+    requests: Amounts
+    unknown: tuple[str, ...]
+    node: int = 0
+    claims: list[tuple[int, int, int]] = field(default_factory=list)
+    seen: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Load:
+    """The pods of a planned NodeClaim taken together: requirements, summed requests, types that still fit."""
+
+    market: Market
+    template: Template
+    requirements: Requirements
+    types: TypeMask
+    requests: Amounts
+    pods: int = 0
+    _joined: dict[int, Load | None] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls, market: Market, template: Template, types: TypeMask) -> Load:
+        """A NodeClaim of this NodePool without pods, with these types to choose from."""
+        nothing = np.zeros(len(market.catalogue.resources), dtype=np.int64)
+        buyable = types & market.offers.open_to(template.requirements)
+        return cls(market, template, template.requirements, buyable, nothing)
+
+    def join(self, stage: Stage) -> Load | None:
+        """The load with one more pod, or ``None`` if the NodeClaim cannot take it."""
+        if stage.id not in self._joined:
+            self._joined[stage.id] = self._join(stage)
+        return self._joined[stage.id]
+
+    def largest(self) -> Amounts:
+        """Per resource, the capacity of the largest remaining type: what limits are charged."""
+        most: Amounts = self.template.capacity[self.types].max(axis=0)
+        return most
+
+    def _join(self, stage: Stage) -> Load | None:
+        template, step = self.template, stage.step
+        if stage.unknown or selectors.untolerated(template.taints, step.tolerations, ALL_EFFECTS) is not None:
+            return None
+        if not self.requirements.compatible(step.requirements, labels.well_known()):
+            return None
+        requirements = self.requirements.merged(lasting(step.requirements, self.requirements))
+        requests = self.requests + stage.requests
+        catalogue = self.market.catalogue
+        types = self.types & (template.free >= requests).all(axis=1)
+        if requirements != self.requirements:
+            types &= catalogue.select(requirements) & self.market.offers.open_to(requirements)
+        if not types.any():
+            return None
+        if self.market.strict_min_values and short_of_values(catalogue, requirements, np.flatnonzero(types)):
+            return None
+        return Load(self.market, template, requirements, types, requests, self.pods + 1)
+
+
+def lasting(incoming: Requirements, own: Requirements) -> Requirements:
+    """The part of a pod's requirements that binds the NodeClaim: not the custom labels whose absence it
+    accepts and that the NodePool does not set.
+    """
+    known = labels.well_known()
+    return Requirements(
+        requirement for key, requirement in incoming.items() if key in own or key in known or not requirement.absent
+    )

@@ -1,0 +1,92 @@
+"""What a planning round takes as settings and gives as its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from tonnage.decisions import Launch, Ref, Wait
+from tonnage.objects import core
+from tonnage.provisioning.catalogue import OfferingKey
+from tonnage.provisioning.nodeclass import NodeStorage
+from tonnage.provisioning.pods import ExistingNode, PodShape
+from tonnage.provisioning.requirements import Requirements
+
+
+class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How to plan.
+
+    ``unavailable``: offerings out of stock, skipped. ``daemon_sets``: their pods, which every fitting node
+    must also hold. ``node_classes``: storage by EC2NodeClass name. ``preferences`` False is
+    PREFERENCE_POLICY=Ignore; ``strict_min_values`` False is MIN_VALUES_POLICY=BestEffort. NodeClaims are
+    numbered from ``first_claim``.
+    """
+
+    unavailable: frozenset[OfferingKey] = frozenset()
+    daemon_sets: tuple[PodShape, ...] = ()
+    node_classes: Mapping[str, NodeStorage] = {}
+    preferences: bool = True
+    strict_min_values: bool = True
+    first_claim: int = 1
+
+
+class PlannedClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """The NodeClaim of one launch: everything that the node will be once it has started.
+
+    ``instance_types``: those asked of EC2, cheapest first. ``requests`` sums its pods, ``daemons`` what
+    DaemonSets take; ``allocatable`` and ``capacity`` are of the chosen type, ``labels`` of the chosen
+    offering.
+    """
+
+    ref: Ref
+    node_pool: str
+    offering: OfferingKey
+    instance_types: tuple[str, ...]
+    requirements: Requirements
+    labels: dict[str, str]
+    taints: tuple[core.Taint, ...]
+    startup_taints: tuple[core.Taint, ...]
+    requests: dict[str, int]
+    daemons: dict[str, int]
+    allocatable: dict[str, int]
+    capacity: dict[str, int]
+    pods: tuple[Ref, ...]
+
+    def in_flight(self) -> ExistingNode:
+        """The node on its way, as the next plan sees it: its pods and DaemonSets already counted."""
+        free = {
+            name: amount - self.daemons.get(name, 0) - self.requests.get(name, 0)
+            for name, amount in self.allocatable.items()
+        }
+        return ExistingNode(
+            ref=self.ref,
+            labels=self.labels,
+            free=free,
+            taints=self.taints,
+            startup_taints=self.startup_taints,
+            initialized=False,
+            node_pool=self.node_pool,
+            capacity=self.capacity,
+        )
+
+
+class Nomination(msgspec.Struct, frozen=True):
+    """A pending pod that an existing node, or one on its way, is expected to take."""
+
+    pod: Ref
+    node: Ref
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What Karpenter would do now. ``claims`` goes with ``launches`` one to one, in the order of planning.
+
+    ``waits``: pods that no node and no NodePool can take, with the reason of each NodePool. ``unplanned``:
+    per kind of constraint that is not weighed here, how many of the pods carry it.
+    """
+
+    launches: tuple[Launch, ...]
+    claims: tuple[PlannedClaim, ...]
+    nominations: tuple[Nomination, ...]
+    waits: tuple[Wait, ...]
+    unplanned: dict[str, int]

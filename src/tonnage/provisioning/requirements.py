@@ -1,0 +1,263 @@
+"""The algebra of node requirements: which values a label may have, how two requirements combine, when they
+can both hold.
+
+A requirement on one label key is a set over the label's values and "absent". Operators In and DoesNotExist
+give finite sets; NotIn, Exists, Gt, Gte, Lt and Lte give complements of finite sets, perhaps with integer
+bounds. The set is exact: NotIn and DoesNotExist allow a node without the label, the other operators do not,
+and an intersection allows it only where both sides do. Rules of compatibility as in
+kubernetes-sigs/karpenter pkg/scheduling/requirements.go.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tonnage.errors import InputError
+from tonnage.provisioning import labels as known_labels
+
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Gte", "Lt", "Lte")
+_BOUNDS = ("Gt", "Gte", "Lt", "Lte")
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """Allowed values of the label ``key``.
+
+    ``complement`` False: exactly ``values``. True: every value but ``values`` that lies within the
+    inclusive bounds ``gte`` and ``lte``; with a bound, only integers lie within. ``absent``: a node without
+    the label is allowed too. ``min_values``: at least so many different values must remain among the
+    instance types to choose from.
+    """
+
+    key: str
+    complement: bool
+    values: frozenset[str] = frozenset()
+    gte: int | None = None
+    lte: int | None = None
+    absent: bool = False
+    min_values: int | None = None
+
+    @classmethod
+    def of(cls, key: str, operator: str, values: Iterable[str] = (), min_values: int | None = None) -> Requirement:
+        """A requirement as written in a NodePool or a node affinity term. Old label keys are brought up to
+        date.
+
+        Raises :class:`InputError` for an unknown operator, In without values, or a bound that is not one
+        integer ≥ 0.
+        """
+        key = known_labels.normalise(key)
+        listed = tuple(values)
+        if operator in _BOUNDS:
+            bound = _bound(key, operator, listed)
+            gte = {"Gt": bound + 1, "Gte": bound}.get(operator)
+            lte = {"Lt": bound - 1, "Lte": bound}.get(operator)
+            return cls(key, complement=True, gte=gte, lte=lte, min_values=min_values)
+        if operator == "In":
+            if not listed:
+                raise InputError.at(f"operator In on {key!r} has no values", field=key, hint="list at least one")
+            return cls(key, complement=False, values=frozenset(listed), min_values=min_values)
+        if operator == "NotIn":
+            return cls(key, complement=True, values=frozenset(listed), absent=True, min_values=min_values)
+        if operator == "Exists":
+            return cls(key, complement=True, min_values=min_values)
+        if operator == "DoesNotExist":
+            return cls(key, complement=False, absent=True, min_values=min_values)
+        near = difflib.get_close_matches(operator, OPERATORS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(OPERATORS)}"
+        raise InputError.at(f"unknown operator {operator!r} on {key!r}", field=key, hint=hint)
+
+    def has(self, value: str | None) -> bool:
+        """Whether the label may have this value; ``None`` asks for a node without the label."""
+        if value is None:
+            return self.absent
+        if not self.complement:
+            return value in self.values
+        return value not in self.values and self._within(value)
+
+    def any(self) -> str | None:
+        """An allowed value, the least one: by name of a finite set, by number of a complement. ``None`` if
+        there is none.
+        """
+        if not self.complement:
+            return min(self.values, default=None)
+        low = max(self.gte or 0, 0)
+        high = low + len(self.values) if self.lte is None else min(self.lte, low + len(self.values))
+        if high < low:
+            return None
+        # Finitely many values are excluded, so a number with enough leading zeros is free.
+        for zeros in itertools.count():
+            for number in range(low, high + 1):
+                value = "0" * zeros + str(number)
+                if value not in self.values:
+                    return value
+        raise AssertionError("unreachable: the loop over leading zeros does not end")
+
+    def has_values(self) -> bool:
+        """Whether some value is allowed. Label values do not start with a sign, so none lies below zero."""
+        if not self.complement:
+            return bool(self.values)
+        return self.lte is None or self.lte >= max(self.gte or 0, 0)
+
+    def is_empty(self) -> bool:
+        """Whether no node at all can satisfy this."""
+        return not self.absent and not self.has_values()
+
+    def intersection(self, other: Requirement) -> Requirement:
+        """What both allow. ``min_values`` is the larger one. Both must be on the same key."""
+        gte = _tighter(self.gte, other.gte, max)
+        lte = _tighter(self.lte, other.lte, min)
+        min_values = _tighter(self.min_values, other.min_values, max)
+        absent = self.absent and other.absent
+        if self.complement and other.complement:
+            values = self.values | other.values
+            return Requirement(self.key, True, values, gte, lte, absent, min_values)
+        finite, test = (other, self) if self.complement else (self, other)
+        values = frozenset(value for value in finite.values if test.has(value))
+        return Requirement(self.key, False, values, absent=absent, min_values=min_values)
+
+    def intersects(self, other: Requirement) -> bool:
+        """Whether a node can satisfy both."""
+        return not self.intersection(other).is_empty()
+
+    @property
+    def operators(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """The requirement as operators with their values, as a NodePool would write it."""
+        if not self.complement:
+            if self.values:
+                return (("In", tuple(sorted(self.values))),)
+            return (("DoesNotExist", ()),) if self.absent else (("In", ()),)
+        terms: list[tuple[str, tuple[str, ...]]] = []
+        if self.gte is not None:
+            terms.append(("Gte", (str(self.gte),)))
+        if self.lte is not None:
+            terms.append(("Lte", (str(self.lte),)))
+        if not terms and not self.absent:
+            terms.append(("Exists", ()))
+        if self.values or self.absent:
+            terms.append(("NotIn", tuple(sorted(self.values))))
+        return tuple(terms)
+
+    def __str__(self) -> str:
+        terms = []
+        for operator, values in self.operators:
+            if operator in _BOUNDS:
+                terms.append(f"{operator} {values[0]}")
+            elif operator in ("In", "NotIn"):
+                terms.append(f"{operator} [{_shortened(values)}]")
+            else:
+                terms.append(operator)
+        return f"{self.key} {' and '.join(terms)}"
+
+    def _within(self, value: str) -> bool:
+        if self.gte is None and self.lte is None:
+            return True
+        if not (value.isascii() and value.isdigit()):
+            return False
+        number = int(value)
+        return (self.gte is None or number >= self.gte) and (self.lte is None or number <= self.lte)
+
+
+class Requirements(Mapping[str, Requirement]):
+    """Requirements by label key, at most one a key. Immutable; a label that is not named may have any
+    value.
+    """
+
+    __slots__ = ("_by_key",)
+
+    def __init__(self, requirements: Iterable[Requirement] = ()) -> None:
+        """Requirements on the same key are intersected."""
+        self._by_key: dict[str, Requirement] = {}
+        for requirement in requirements:
+            known = self._by_key.get(requirement.key)
+            self._by_key[requirement.key] = known.intersection(requirement) if known else requirement
+
+    @classmethod
+    def of_labels(cls, labels: Mapping[str, str]) -> Requirements:
+        """Each label must have exactly its value: a nodeSelector, or the labels of a node."""
+        return cls(Requirement.of(key, "In", (value,)) for key, value in labels.items())
+
+    def __getitem__(self, key: str) -> Requirement:
+        return self._by_key[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_key)
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def merged(self, other: Requirements) -> Requirements:
+        """Both hold: requirements on the same key are intersected."""
+        return Requirements(itertools.chain(self.values(), other.values())) if other else self
+
+    def allows(self, key: str, value: str) -> bool:
+        """Whether the label may have this value; a label without a requirement may."""
+        requirement = self._by_key.get(key)
+        return requirement is None or requirement.has(value)
+
+    def conflicts(self, incoming: Requirements, allow_undefined: Collection[str] = frozenset()) -> list[str]:
+        """Why a node under these requirements cannot satisfy ``incoming`` too; empty when it can.
+
+        A label that only ``incoming`` names must be in ``allow_undefined``, unless ``incoming`` is content
+        without it.
+        """
+        problems = []
+        for key, wanted in incoming.items():
+            own = self._by_key.get(key)
+            if wanted.is_empty():
+                problems.append(f"{wanted} allows no value")
+            elif own is None:
+                if key not in allow_undefined and not wanted.absent:
+                    problems.append(f'label "{key}" does not have known values{self._hint(key, allow_undefined)}')
+            elif not own.intersects(wanted):
+                problems.append(f"{wanted}, but {own}")
+        return problems
+
+    def compatible(self, incoming: Requirements, allow_undefined: Collection[str] = frozenset()) -> bool:
+        """Whether a node under these requirements can satisfy ``incoming`` too; see :meth:`conflicts`."""
+        return not self.conflicts(incoming, allow_undefined)
+
+    def has_min_values(self) -> bool:
+        """Whether any requirement carries ``minValues``."""
+        return any(requirement.min_values is not None for requirement in self._by_key.values())
+
+    def labels(self) -> dict[str, str]:
+        """Labels that a node made from these requirements gets beside the well-known ones: one allowed
+        value each.
+        """
+        found = {}
+        for key, requirement in self._by_key.items():
+            value = requirement.any()
+            if value is not None and key not in known_labels.well_known():
+                found[key] = value
+        return found
+
+    def __str__(self) -> str:
+        return ", ".join(str(self._by_key[key]) for key in sorted(self._by_key))
+
+    def _hint(self, key: str, allow_undefined: Collection[str]) -> str:
+        near = difflib.get_close_matches(key, sorted({*allow_undefined, *self._by_key}), n=1, cutoff=0.85)
+        return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _bound(key: str, operator: str, values: Sequence[str]) -> int:
+    if len(values) == 1 and values[0].isascii() and values[0].isdigit():
+        return int(values[0])
+    raise InputError.at(
+        f"operator {operator} on {key!r} has values {list(values)}",
+        field=key,
+        hint='exactly one integer ≥ 0 as a string, such as ["4"]',
+    )
+
+
+def _tighter(left: int | None, right: int | None, choose: Callable[[int, int], int]) -> int | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return choose(left, right)
+
+
+def _shortened(values: Sequence[str], shown: int = 5) -> str:
+    text = ", ".join(values[:shown])
+    return f"{text} and {len(values) - shown} more" if len(values) > shown else text

@@ -1,0 +1,151 @@
+"""A NodePool made ready for planning: its requirements, and what each instance type has left once its
+DaemonSets run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tonnage.errors import InputError, Problem
+from tonnage.objects import core, karpenter, load, quantity, selectors
+from tonnage.provisioning import labels
+from tonnage.provisioning.catalogue import EPHEMERAL_STORAGE, Amounts, Catalogue, TypeMask
+from tonnage.provisioning.nodeclass import NodeStorage
+from tonnage.provisioning.pods import PodShape, strict_requirements
+from tonnage.provisioning.requirements import Requirement, Requirements
+
+HARD_EFFECTS = ("NoSchedule", "NoExecute")
+ALL_EFFECTS = (*HARD_EFFECTS, "PreferNoSchedule")
+"""Karpenter treats PreferNoSchedule as binding until a pod has been relaxed that far."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Template:
+    """What nodes of one NodePool are like.
+
+    ``requirements``: the NodePool's, with its labels and its name as further requirements. ``types``:
+    instance types that meet them. ``free`` and ``daemons`` (types × resources): allocatable left for pods,
+    and what DaemonSets take. ``capacity`` is charged against ``limits``.
+    """
+
+    name: str
+    weight: int
+    requirements: Requirements
+    labels: dict[str, str]
+    taints: tuple[core.Taint, ...]
+    startup_taints: tuple[core.Taint, ...]
+    limits: dict[str, int]
+    types: TypeMask
+    capacity: Amounts
+    free: Amounts
+    daemons: Amounts
+
+    def within(self, remaining: dict[str, int], catalogue: Catalogue) -> TypeMask:
+        """Types whose whole capacity does not exceed what remains of the limits."""
+        mask = self.types.copy()
+        for resource, left in remaining.items():
+            column = catalogue.column.get(resource)
+            if column is None:
+                continue
+            mask &= self.capacity[:, column] <= left
+        return mask
+
+
+def compile_pool(
+    pool: karpenter.NodePool,
+    catalogue: Catalogue,
+    daemon_sets: Sequence[PodShape] = (),
+    storage: NodeStorage | None = None,
+) -> Template:
+    """The template of one NodePool. ``storage`` is that of its EC2NodeClass (EC2's default volume when not
+    known).
+    """
+    spec = pool.spec.template.spec
+    own_labels = {**pool.spec.template.metadata.labels, labels.NODE_POOL: pool.metadata.name}
+    requirements = pool_requirements(pool)
+    taints = tuple(spec.taints)
+    capacity, allocatable = _with_storage(catalogue, storage or NodeStorage())
+    daemons = np.zeros_like(allocatable)
+    for shape in daemon_sets:
+        runs_on = _daemon_types(shape, requirements, taints, catalogue)
+        daemons[runs_on] += catalogue.amounts({"pods": 1, **shape.requests})
+    return Template(
+        name=pool.metadata.name,
+        weight=pool.spec.weight or 0,
+        requirements=requirements,
+        labels=own_labels,
+        taints=taints,
+        startup_taints=tuple(spec.startup_taints),
+        limits=limits_of(pool),
+        types=_types(catalogue, requirements),
+        capacity=capacity,
+        free=allocatable - daemons,
+        daemons=daemons,
+    )
+
+
+def _types(catalogue: Catalogue, requirements: Requirements) -> TypeMask:
+    """Types that meet the requirements; none when two of them contradict each other, even on a label of the
+    user's.
+    """
+    if any(requirement.is_empty() for requirement in requirements.values()):
+        return np.zeros(len(catalogue.types), dtype=np.bool_)
+    return catalogue.select(requirements)
+
+
+def pool_requirements(pool: karpenter.NodePool) -> Requirements:
+    """A NodePool's requirements with its template's labels and its own name.
+
+    Raises :class:`InputError`, with file and line, for a requirement that cannot be read.
+    """
+    template = pool.spec.template
+    written = []
+    for i, one in enumerate(template.spec.requirements):
+        try:
+            written.append(Requirement.of(one.key, one.operator, one.values, one.min_values))
+        except InputError as error:
+            where = load.where(pool, f"spec.template.spec.requirements[{i}]")
+            raise InputError(*(Problem(where, it.message, it.hint) for it in error.problems)) from None
+    own_labels = {**template.metadata.labels, labels.NODE_POOL: pool.metadata.name}
+    return Requirements(written).merged(Requirements.of_labels(own_labels))
+
+
+def limits_of(pool: karpenter.NodePool) -> dict[str, int]:
+    """A NodePool's limits: cpu in millicores, memory and storage in bytes, all else in units.
+
+    Raises :class:`InputError`, with file and line, for a quantity that cannot be read.
+    """
+    limits = {}
+    for resource, written in pool.spec.limits.items():
+        try:
+            limits[resource] = quantity.amount(resource, written)
+        except ValueError as error:
+            raise InputError(Problem(load.where(pool, f"spec.limits.{resource}"), str(error))) from None
+    return limits
+
+
+def _with_storage(catalogue: Catalogue, storage: NodeStorage) -> tuple[Amounts, Amounts]:
+    """Capacity and allocatable with ephemeral-storage filled in."""
+    capacity, allocatable = catalogue.capacity.copy(), catalogue.allocatable.copy()
+    column = catalogue.column[EPHEMERAL_STORAGE]
+    capacity[:, column] = [storage.capacity_bytes(one) for one in catalogue.types]
+    allocatable[:, column] = [storage.allocatable_bytes(one) for one in catalogue.types]
+    return capacity, allocatable
+
+
+def _daemon_types(
+    shape: PodShape, requirements: Requirements, taints: Sequence[core.Taint], catalogue: Catalogue
+) -> TypeMask:
+    """Types of the pool on which this DaemonSet runs; its preferences and PreferNoSchedule taints do not
+    matter.
+    """
+    runs_on = np.zeros(len(catalogue.types), dtype=np.bool_)
+    if selectors.untolerated(taints, shape.tolerations, HARD_EFFECTS) is not None:
+        return runs_on
+    for wanted in strict_requirements(shape):
+        if requirements.compatible(wanted, labels.well_known()):
+            runs_on |= catalogue.select(requirements.merged(wanted))
+    return runs_on
