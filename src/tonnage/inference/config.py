@@ -1,0 +1,230 @@
+"""From a model, a GPU and vLLM's flags to an engine: memory budget, scheduler limits, timing."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tonnage.errors import InputError
+from tonnage.inference import tables
+from tonnage.inference.engine import EngineConfig
+from tonnage.inference.timing import RooflineTiming, check_tensor_parallel, heads_per_gpu
+from tonnage.inference.vllm_args import AUTO_MODEL_LEN, VllmArgs, parse_vllm_args
+from tonnage.units import GIB, MIB
+
+if TYPE_CHECKING:
+    from tonnage.facts.gpus import Gpu
+    from tonnage.facts.models import ModelShape
+
+__all__ = ["MemoryBudget", "VllmArgs", "engine_config", "memory_budget", "parse_vllm_args", "replica"]
+
+_BYTES_OF_DTYPE = {"auto": 2, "bfloat16": 2, "half": 2, "float16": 2, "float": 4, "float32": 4}
+_BYTES_OF_QUANTIZATION = {"fp8": 1}
+
+
+class MemoryBudget(msgspec.Struct, frozen=True):
+    """Where the memory of one GPU goes, in bytes. What is left of ``requested`` is the KV cache.
+
+    The rule is vLLM's (v1/worker/gpu_worker.py): requested = ceil(total · utilization), and the KV cache gets
+    requested − weights − activation peak − memory outside torch − CUDA graphs. Weights are exact; the last
+    three are estimates (data/vllm_memory.csv), as vLLM measures them while it starts.
+    """
+
+    total: int
+    requested: int
+    weights: int
+    activations: int
+    non_torch: int
+    cuda_graphs: int
+
+    @property
+    def kv_cache(self) -> int:
+        """Bytes for the KV cache; negative if the model does not fit."""
+        return self.requested - self.weights - self.activations - self.non_torch - self.cuda_graphs
+
+
+def memory_budget(
+    model: ModelShape,
+    gpu: Gpu,
+    *,
+    tensor_parallel: int,
+    max_num_batched_tokens: int,
+    max_num_seqs: int,
+    gpu_memory_utilization: float,
+    weight_bytes_per_param: int = 2,
+) -> MemoryBudget:
+    """The budget of each of ``tensor_parallel`` GPUs.
+
+    The activation peak is that of vLLM's profiling run: either the widest layer over
+    ``max_num_batched_tokens`` 16-bit activations or the 32-bit logits of ``max_num_seqs`` sequences,
+    whichever is larger.
+    """
+    known = tables.vllm_memory()
+    widths = known["residual_widths"] + known["split_widths"] / tensor_parallel
+    layer = ceil(max_num_batched_tokens * model.hidden * 2 * widths)
+    logits = int(max_num_seqs * model.vocab * 4 * known["logits_copies"])
+    total = gpu.memory_mib * MIB
+    return MemoryBudget(
+        total=total,
+        requested=ceil(total * gpu_memory_utilization),
+        weights=ceil(model.weight_bytes(weight_bytes_per_param) / tensor_parallel),
+        activations=max(layer, logits),
+        non_torch=int(known["non_torch_bytes"] + (known["nccl_bytes"] if tensor_parallel > 1 else 0)),
+        cuda_graphs=int(known["cuda_graph_bytes"]),
+    )
+
+
+def engine_config(
+    model: ModelShape,
+    gpu: Gpu,
+    *,
+    tensor_parallel: int = 1,
+    max_num_batched_tokens: int | None = None,
+    max_num_seqs: int | None = None,
+    gpu_memory_utilization: float | None = None,
+    max_model_len: int | None = None,
+    block_size: int | None = None,
+    dtype: str = "auto",
+    quantization: str | None = None,
+    kv_cache_dtype: str = "auto",
+) -> EngineConfig:
+    """What vLLM would start with. None takes vLLM's default for this GPU; a ``max_model_len`` of -1 what
+    fits.
+
+    Raises InputError where vLLM would refuse to start: the weights do not fit, the KV cache cannot hold one
+    sequence of ``max_model_len`` tokens, tensor parallelism does not divide the heads, or a value is out of
+    range.
+    """
+    check_tensor_parallel(model, tensor_parallel)
+    if gpu_memory_utilization is None:
+        gpu_memory_utilization = tables.vllm_memory()["gpu_memory_utilization"]
+    if not 0 < gpu_memory_utilization <= 1:
+        raise InputError.at(
+            f"--gpu-memory-utilization is {gpu_memory_utilization}",
+            field="--gpu-memory-utilization",
+            hint="expected a share above 0 and up to 1",
+        )
+    tokens, seqs = _scheduler_limits(gpu, max_num_batched_tokens, max_num_seqs)
+    budget = memory_budget(
+        model,
+        gpu,
+        tensor_parallel=tensor_parallel,
+        max_num_batched_tokens=tokens,
+        max_num_seqs=seqs,
+        gpu_memory_utilization=gpu_memory_utilization,
+        weight_bytes_per_param=weight_bytes(dtype, quantization),
+    )
+    size = block_size or 16
+    token_bytes = kv_bytes_per_token_per_gpu(model, tensor_parallel, kv_bytes(dtype, kv_cache_dtype))
+    blocks = budget.kv_cache // (size * token_bytes) - 1  # vLLM keeps the first block as its null block
+    if blocks < 1:
+        raise _does_not_fit(model, gpu, tensor_parallel, budget)
+    return EngineConfig(tokens, seqs, _context(model, max_model_len, blocks * size), blocks, size)
+
+
+def replica(model: ModelShape, gpu: Gpu, args: VllmArgs) -> tuple[EngineConfig, RooflineTiming]:
+    """The engine that this command line starts on these GPUs. Raises InputError as ``engine_config`` does."""
+    config = engine_config(
+        model,
+        gpu,
+        tensor_parallel=args.tensor_parallel_size,
+        max_num_batched_tokens=args.max_num_batched_tokens,
+        max_num_seqs=args.max_num_seqs,
+        gpu_memory_utilization=args.gpu_memory_utilization,
+        max_model_len=args.max_model_len,
+        block_size=args.block_size,
+        dtype=args.dtype,
+        quantization=args.quantization,
+        kv_cache_dtype=args.kv_cache_dtype,
+    )
+    timing = RooflineTiming(
+        model,
+        gpu,
+        tensor_parallel=args.tensor_parallel_size,
+        weight_bytes_per_param=weight_bytes(args.dtype, args.quantization),
+        kv_bytes_per_element=kv_bytes(args.dtype, args.kv_cache_dtype),
+    )
+    return config, timing
+
+
+def kv_bytes_per_token_per_gpu(model: ModelShape, tensor_parallel: int, bytes_per_element: int) -> int:
+    """KV cache bytes of one token on one of ``tensor_parallel`` ranks.
+
+    Each rank holds ceil(KV heads / TP) heads; an MLA latent (one KV head) is held by every rank. Window
+    layers are counted as if they kept the whole context, as vLLM does with --disable-hybrid-kv-cache-manager.
+    """
+    full = model.kv_bytes_per_token(bytes_per_element)
+    held = full // model.kv_heads * heads_per_gpu(model.kv_heads, tensor_parallel)
+    if model.window_layers:
+        window = model.window_kv_bytes_per_token(bytes_per_element)
+        held += window // model.window_kv_heads * heads_per_gpu(model.window_kv_heads, tensor_parallel)
+    return held
+
+
+def weight_bytes(dtype: str, quantization: str | None) -> int:
+    """Bytes of one parameter. Raises InputError for a format that is not modelled."""
+    if quantization is not None:
+        return _lookup(_BYTES_OF_QUANTIZATION, quantization, "--quantization")
+    return _lookup(_BYTES_OF_DTYPE, dtype, "--dtype")
+
+
+def kv_bytes(dtype: str, kv_cache_dtype: str) -> int:
+    """Bytes of one element of the KV cache. Raises InputError for a format that is not modelled."""
+    if kv_cache_dtype.startswith("fp8"):
+        return 1
+    chosen = dtype if kv_cache_dtype == "auto" else kv_cache_dtype
+    return _lookup(_BYTES_OF_DTYPE, chosen, "--kv-cache-dtype")
+
+
+def _lookup(table: dict[str, int], value: str, flag: str) -> int:
+    if value not in table:
+        raise InputError.at(f"{flag} {value} is not modelled", field=flag, hint=f"use one of {', '.join(table)}")
+    return table[value]
+
+
+def _scheduler_limits(gpu: Gpu, tokens: int | None, seqs: int | None) -> tuple[int, int]:
+    """(max_num_batched_tokens, max_num_seqs), with vLLM's defaults for this GPU where None."""
+    defaults = next(
+        row
+        for row in tables.scheduler_defaults()
+        if gpu.memory_mib * MIB >= row.min_memory_gib * GIB
+        and not (row.except_gpu and gpu.name.startswith(row.except_gpu))
+    )
+    tokens = defaults.max_num_batched_tokens if tokens is None else tokens
+    seqs = min(defaults.max_num_seqs, tokens) if seqs is None else seqs
+    if not 1 <= seqs <= tokens:
+        raise InputError.at(
+            f"--max-num-seqs is {seqs} with --max-num-batched-tokens {tokens}",
+            field="--max-num-seqs",
+            hint="each running sequence needs a token of the batch: expected 1 to --max-num-batched-tokens",
+        )
+    return tokens, seqs
+
+
+def _context(model: ModelShape, max_model_len: int | None, cache_tokens: int) -> int:
+    """The context asked for, else the model's. As in vLLM, the KV cache must hold one sequence of it."""
+    longest = model.context_tokens or cache_tokens
+    if max_model_len == AUTO_MODEL_LEN:
+        return min(longest, cache_tokens)
+    wanted = longest if max_model_len is None else max_model_len
+    most = min(longest, cache_tokens)
+    if not 1 <= wanted <= most:
+        limit = "the KV cache holds" if cache_tokens < longest else f"{model.name} has a context of"
+        raise InputError.at(
+            f"--max-model-len is {wanted}, but {limit} {most} tokens",
+            field="--max-model-len",
+            hint=f"set --max-model-len to {most} or less, or use more or larger GPUs",
+        )
+    return wanted
+
+
+def _does_not_fit(model: ModelShape, gpu: Gpu, tensor_parallel: int, budget: MemoryBudget) -> InputError:
+    needed = budget.requested - budget.kv_cache
+    return InputError.at(
+        f"{model.name} does not fit {tensor_parallel} x {gpu.name}: each GPU needs {needed / GIB:.1f} GiB "
+        f"({budget.weights / GIB:.1f} of it weights) besides KV cache, of {budget.requested / GIB:.1f}",
+        field="--tensor-parallel-size",
+        hint="raise --tensor-parallel-size, use a larger GPU, or --quantization fp8",
+    )

@@ -1,0 +1,426 @@
+"""One LLM engine: a replica that serves one model, with the scheduler of vLLM v1.
+
+A step first serves the running requests (one token for each that decodes, a chunk for the one that is still
+in prefill), then admits waiting ones first come first served while tokens, sequence slots and KV blocks last
+and no request was preempted in this step. A running request that finds no block preempts the last running
+one, which loses its blocks, goes back to the head of the queue and later computes its prompt and its
+generated tokens again. Source: vllm-project/vllm vllm/v1/core/sched/scheduler.py. Two facts follow and are
+used below: requests run and wait in the order of submission, and at most one running request, the last, is
+still in prefill.
+
+Steps that only decode are not played one by one: between two events (an arrival that can be admitted, a
+finish, an exhausted KV cache, the end of the time asked for) their durations are summed in closed form. The
+result is the same to the picosecond; ``macro=False`` plays every step and serves as the oracle in tests.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+
+import msgspec
+
+from tonnage.inference.kv_blocks import KvBlocks
+from tonnage.inference.requests import End, Finished, Request, Unfinished
+from tonnage.inference.timing import PS_PER_NS, StepTiming, run_ps, steps_within
+
+__all__ = ["Engine", "EngineConfig", "Finished", "Unfinished"]
+
+
+class EngineConfig(msgspec.Struct, frozen=True):
+    """What vLLM's scheduler is configured with. ``kv_blocks`` counts the blocks that requests can use."""
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    max_model_len: int
+    kv_blocks: int
+    block_size: int = 16
+
+    def __post_init__(self) -> None:
+        if min(self.max_num_batched_tokens, self.max_num_seqs, self.max_model_len) < 1:
+            raise ValueError("an engine needs room for at least one token, one sequence and a context of one")
+
+
+class Engine:
+    """A replica. Time moves by ``advance``; what is seen from outside is the state at that time."""
+
+    def __init__(self, config: EngineConfig, timing: StepTiming, now_ns: int = 0, *, macro: bool = True) -> None:
+        self.config = config
+        self.timing = timing
+        self.prompt_tokens_total = 0
+        self.generation_tokens_total = 0
+        self.preemptions_total = 0
+        self._macro = macro
+        self._blocks = KvBlocks(config.kv_blocks, config.block_size)
+        self._requests: dict[int, Request] = {}
+        self._waiting: deque[Request] = deque()
+        self._running: dict[int, Request] = {}  # by order of submission, which is the order of admission
+        self._prefilling: Request | None = None
+        self._finishing: list[tuple[int, int, Request]] = []  # heap of (step, order); entries may be outdated
+        self._cached = 0  # tokens in the KV cache of the decoding requests
+        self._chunks: list[Request] = []  # of the step in flight
+        self._steps = 0  # completed
+        self._orders = 0
+        self._now = now_ns * PS_PER_NS  # start of the step in flight, else end of the last one
+        self._step_end: int | None = None  # of the step in flight
+        self._advanced_ns = now_ns
+        self._last_arrival_ns = now_ns
+        self._busy_ps = 0
+        self._finished: list[Finished] = []
+        self._first_tokens: list[tuple[int, int, int]] = []
+
+    # --- what is seen from outside -----
+
+    @property
+    def running(self) -> int:
+        """Requests that are admitted (vLLM's num_requests_running)."""
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that are submitted and not admitted, preempted ones included (num_requests_waiting)."""
+        return len(self._waiting)
+
+    @property
+    def blocks_used(self) -> int:
+        """KV blocks held by running requests."""
+        return self._blocks.used
+
+    @property
+    def blocks_total(self) -> int:
+        """KV blocks that requests can use."""
+        return self._blocks.total
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of the KV blocks that is used, 0 to 1."""
+        return self._blocks.used / self._blocks.total
+
+    @property
+    def busy_ns(self) -> int:
+        """Time with a step in flight, up to the time advanced to."""
+        flying = 0
+        if self._step_end is not None:
+            flying = max(0, self._advanced_ns * PS_PER_NS - self._now)
+        return (self._busy_ps + flying) // PS_PER_NS
+
+    def take_finished(self) -> list[Finished]:
+        """The requests that ended since the last call, in the order in which they ended."""
+        taken, self._finished = self._finished, []
+        return taken
+
+    def take_first_tokens(self) -> list[tuple[int, int, int]]:
+        """(request id, arrival ns, first token ns) of requests that began to answer since the last call."""
+        taken, self._first_tokens = self._first_tokens, []
+        return taken
+
+    # --- requests -----
+
+    def submit(
+        self, request_id: int, arrival_ns: int, prompt_tokens: int, output_tokens: int, priority: int = 0
+    ) -> None:
+        """Queue a request that arrives at ``arrival_ns`` and will generate exactly ``output_tokens`` tokens.
+
+        It is refused (``Finished`` in state ``rejected``) if it can never fit the context or the KV cache.
+        ``priority`` is part of the request but first come first served does not look at it. Raises ValueError
+        for an arrival before the time advanced to or before an earlier arrival, for an id in use, and for
+        token counts below one.
+        """
+        if arrival_ns < self._advanced_ns or arrival_ns < self._last_arrival_ns:
+            raise ValueError(f"request {request_id} arrives at {arrival_ns} ns, in the engine's past")
+        if prompt_tokens < 1 or output_tokens < 1:
+            raise ValueError(f"request {request_id} has no prompt or no output")
+        if request_id in self._requests:
+            raise ValueError(f"request {request_id} is already here")
+        self._last_arrival_ns = arrival_ns
+        request = Request(request_id, self._orders, arrival_ns, prompt_tokens, output_tokens)
+        self._orders += 1
+        # The last token is sampled and never cached.
+        blocks = self._blocks.blocks(prompt_tokens + output_tokens - 1)
+        if prompt_tokens + output_tokens > self.config.max_model_len or blocks > self._blocks.total:
+            self._end(request, arrival_ns, "rejected", 0)
+            return
+        self._requests[request_id] = request
+        self._waiting.append(request)
+
+    def abort(self, request_id: int) -> None:
+        """End a request now; its token in flight is lost. Raises KeyError for an unknown id."""
+        request = self._requests.pop(request_id)
+        generated = request.output_tokens - request.remaining(self._steps)
+        if request.order in self._running:
+            del self._running[request.order]
+            self._drop(request)
+        else:
+            self._waiting.remove(request)
+        self._end(request, max(self._advanced_ns, request.arrival_ns), "aborted", generated)
+
+    def drain_all(self) -> list[Unfinished]:
+        """The replica dies at the time advanced to: every request it held, in order of submission."""
+        left = [
+            Unfinished(
+                request.request_id,
+                request.arrival_ns,
+                request.prompt_tokens,
+                request.output_tokens,
+                request.output_tokens - request.remaining(self._steps),
+            )
+            for request in (*self._running.values(), *self._waiting)
+        ]
+        self._busy_ps = self.busy_ns * PS_PER_NS
+        self._blocks = KvBlocks(self._blocks.total, self._blocks.block_size)
+        self._requests.clear()
+        self._waiting.clear()
+        self._running.clear()
+        self._finishing.clear()
+        self._chunks.clear()
+        self._prefilling = None
+        self._cached = 0
+        self._step_end = None
+        self._now = self._advanced_ns * PS_PER_NS
+        return left
+
+    # --- time -----
+
+    def advance(self, until_ns: int) -> None:
+        """Start every step that starts before ``until_ns`` and take the results of all that end by then."""
+        self._advanced_ns = max(self._advanced_ns, until_ns)
+        until = until_ns * PS_PER_NS
+        while True:
+            if self._step_end is not None:
+                if self._step_end > until:
+                    return
+                self._complete_step(self._step_end)
+            if self._macro and self._run_decodes(until):
+                continue
+            if not self._start_step(until):
+                return
+
+    def next_change_ns(self) -> int | None:
+        """The earliest time at which a request can get its first token or finish if nothing else arrives.
+
+        Exact while all running requests decode and none waits; else a lower bound, yet always so late that
+        advancing to it makes progress. None when there is no request.
+        """
+        step, cached, now = self._steps, self._cached, self._now
+        first_finish = self._next_finish()
+        if self._step_end is not None:
+            if self._chunks or first_finish == step + 1:
+                return -(-self._step_end // PS_PER_NS)
+            step, cached, now = step + 1, cached + self._blocks.decoders, self._step_end
+        shortest = self.timing.step_ps(1, 0, 0)
+        if self._prefilling is not None:
+            return -(-(now + shortest) // PS_PER_NS)
+        changes = []
+        if first_finish is not None:
+            first, growth = self._decode_pace(cached)
+            steps = self._blocks.steps_that_fit(step, first_finish - step)
+            preempts = steps < first_finish - step
+            changes.append(now + run_ps(first, growth, steps) + shortest * preempts)
+        if self._waiting and not self._blocked(self._waiting[0]):
+            changes.append(max(now, self._waiting[0].arrival_ns * PS_PER_NS) + shortest)
+        return -(-min(changes) // PS_PER_NS) if changes else None
+
+    def _decode_pace(self, cached: int) -> tuple[int, int]:
+        """Duration of the next step if it only decodes, and by how much each later one grows (ps)."""
+        decoders = self._blocks.decoders
+        first = self.timing.step_ps(decoders, cached, cached + decoders)
+        return first, self.timing.decode_token_ps * decoders
+
+    def _next_finish(self) -> int | None:
+        """The step whose end finishes a decoding request first."""
+        heap = self._finishing
+        while heap and heap[0][2].finish_step != heap[0][0]:
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def _blocked(self, request: Request) -> bool:
+        """Whether the head of the queue must wait until a running request ends or is preempted."""
+        room = self.config.max_num_batched_tokens - self._blocks.decoders
+        if room <= 0 or len(self._running) >= self.config.max_num_seqs:
+            return True
+        return self._blocks.blocks(min(request.target, room)) > self._blocks.free
+
+    def _run_decodes(self, until: int) -> bool:
+        """Play the decode-only steps that end by ``until``, up to the next event. False if there are none."""
+        finish = self._next_finish()
+        if finish is None or self._prefilling is not None:
+            return False
+        head = self._waiting[0] if self._waiting else None
+        gap: int | None = None
+        if head is not None and not self._blocked(head):
+            gap = head.arrival_ns * PS_PER_NS - self._now
+            if gap <= 0:
+                return False
+        first, growth = self._decode_pace(self._cached)
+        steps = min(finish - self._steps, steps_within(first, growth, until - self._now))
+        if gap is not None:  # the step in flight when it arrives is the last
+            steps = min(steps, steps_within(first, growth, gap - 1) + 1)
+        steps = self._blocks.steps_that_fit(self._steps, steps)
+        if steps == 0:
+            return False
+        self._blocks.take_due(self._steps, steps)
+        self._pass_steps(run_ps(first, growth, steps), steps)
+        self._finish_due()
+        return True
+
+    def _pass_steps(self, duration: int, steps: int) -> None:
+        tokens = steps * self._blocks.decoders
+        self._now += duration
+        self._busy_ps += duration
+        self._steps += steps
+        self._cached += tokens
+        self.generation_tokens_total += tokens
+
+    # --- one step -----
+
+    def _start_step(self, until: int) -> bool:
+        """Schedule the next step if it starts before ``until``."""
+        start = self._now
+        if not self._running:
+            if not self._waiting:
+                return False
+            start = max(start, self._waiting[0].arrival_ns * PS_PER_NS)
+        if start >= until:
+            return False
+        self._now = start
+        preempted = self._reserve_decodes()
+        decoders = self._blocks.decoders
+        budget = self.config.max_num_batched_tokens - decoders
+        tokens, cached, pairs = decoders, self._cached, self._cached + decoders
+        resumed = self._prefilling
+        if resumed is not None:
+            chunk = min(budget, resumed.target - resumed.computed)
+            if self._blocks.extend(resumed.computed, chunk):
+                tokens += chunk
+                cached += resumed.computed
+                pairs += chunk * resumed.computed + chunk * (chunk + 1) // 2
+                self._take_chunk(resumed, chunk)
+                budget -= chunk
+            else:
+                self._preempt_last()
+                preempted = True
+        while budget > 0 and not preempted and self._waiting:
+            chunk = self._admit(budget, start)
+            if chunk == 0:
+                break
+            tokens += chunk
+            pairs += chunk * (chunk + 1) // 2
+            budget -= chunk
+        self._step_end = start + self.timing.step_ps(tokens, cached, pairs)
+        return True
+
+    def _admit(self, budget: int, start: int) -> int:
+        """Admit the head of the queue; the size of its first chunk, 0 if it must wait."""
+        request = self._waiting[0]
+        if len(self._running) >= self.config.max_num_seqs or request.arrival_ns * PS_PER_NS > start:
+            return 0
+        chunk = min(budget, request.target)
+        if not self._blocks.extend(0, chunk):
+            return 0
+        self._waiting.popleft()
+        self._running[request.order] = request
+        if request.admitted_ns is None:
+            request.admitted_ns = -(-start // PS_PER_NS)
+        self._take_chunk(request, chunk)
+        return chunk
+
+    def _take_chunk(self, request: Request, chunk: int) -> None:
+        request.computed += chunk
+        self._chunks.append(request)
+        self._prefilling = request if request.computed < request.target else None
+
+    def _reserve_decodes(self) -> bool:
+        """Take the block each decoding request needs for its next token. True if that preempted a request."""
+        blocks = self._blocks
+        due = blocks.due(self._steps)
+        if due <= blocks.free:
+            blocks.used += due
+            return False
+        size, step = blocks.block_size, self._steps
+        for request in list(self._running.values()):
+            if request.order not in self._running:
+                break  # preempted in favour of one before it, and so are all behind it
+            if request.finish_step < 0 or request.cached(step) % size:
+                continue
+            while blocks.free == 0 and self._preempt_last() is not request:
+                pass
+            if request.order in self._running:
+                blocks.used += 1
+        return True
+
+    def _preempt_last(self) -> Request:
+        """Move the last running request, which was given nothing in this step, to the head of the queue."""
+        _, request = self._running.popitem()
+        generated = request.output_tokens - request.remaining(self._steps)
+        self._forget(request, request.cached(self._steps))
+        request.generated = generated
+        request.target = request.prompt_tokens + generated
+        request.preemptions += 1
+        self.preemptions_total += 1
+        self._waiting.appendleft(request)
+        return request
+
+    def _drop(self, request: Request) -> None:
+        """Free an aborted request. In flight, a decoding one also holds the slot of its next token."""
+        held = request.cached(self._steps)
+        if request.finish_step >= 0 and self._step_end is not None:
+            held += 1
+        if request in self._chunks:
+            self._chunks.remove(request)
+        self._forget(request, held)
+
+    def _forget(self, request: Request, held: int) -> None:
+        """Free the blocks of ``held`` tokens and every trace of progress in the KV cache."""
+        if request.finish_step >= 0:
+            cached = request.cached(self._steps)
+            self._blocks.remove_decoder(cached, self._steps)
+            self._cached -= cached
+            request.finish_step = -1
+        elif self._prefilling is request:
+            self._prefilling = None
+        self._blocks.release(held)
+        request.computed = 0
+
+    def _complete_step(self, end: int) -> None:
+        self._step_end = None
+        self._pass_steps(end - self._now, 1)
+        for request in self._chunks:
+            if request.computed == request.target:
+                self._first_decode(request)
+        self._chunks.clear()
+        self._finish_due()
+
+    def _first_decode(self, request: Request) -> None:
+        """A prefill is complete: it gave a token, and from the next step on the request decodes."""
+        self.generation_tokens_total += 1
+        if request.first_token_ns is None:
+            request.first_token_ns = -(-self._now // PS_PER_NS)
+            self.prompt_tokens_total += request.prompt_tokens
+            self._first_tokens.append((request.request_id, request.arrival_ns, request.first_token_ns))
+        request.finish_step = self._steps + request.output_tokens - request.generated - 1
+        self._blocks.add_decoder(request.computed, self._steps)
+        self._cached += request.computed
+        heappush(self._finishing, (request.finish_step, request.order, request))
+
+    def _finish_due(self) -> None:
+        while self._next_finish() == self._steps:
+            _, _, request = heappop(self._finishing)
+            del self._running[request.order]
+            del self._requests[request.request_id]
+            self._forget(request, request.cached(self._steps))
+            self._end(request, -(-self._now // PS_PER_NS), "finished", request.output_tokens)
+
+    def _end(self, request: Request, at_ns: int, state: End, generated: int) -> None:
+        self._finished.append(
+            Finished(
+                request.request_id,
+                request.arrival_ns,
+                request.admitted_ns,
+                request.first_token_ns,
+                at_ns,
+                request.prompt_tokens,
+                generated,
+                request.preemptions,
+                state,
+            )
+        )

@@ -1,0 +1,136 @@
+"""vLLM's memory rule, default limits and refusals."""
+
+from __future__ import annotations
+
+import pytest
+from inference_builders import GPUS, LLAMA_8B, LLAMA_70B, gpu
+
+from tonnage.errors import InputError
+from tonnage.facts import models
+from tonnage.inference.config import (
+    engine_config,
+    kv_bytes_per_token_per_gpu,
+    memory_budget,
+    parse_vllm_args,
+    replica,
+)
+from tonnage.units import GIB, MIB
+
+
+def test_the_kv_cache_gets_what_the_other_parts_leave_of_the_requested_memory() -> None:
+    l40s = GPUS["l40s"]
+    budget = memory_budget(
+        LLAMA_8B,
+        l40s,
+        tensor_parallel=1,
+        max_num_batched_tokens=2048,
+        max_num_seqs=256,
+        gpu_memory_utilization=0.92,
+    )
+    assert budget.requested == -(-l40s.memory_mib * MIB * 92 // 100)
+    assert budget.weights == 2 * LLAMA_8B.params
+    assert budget.activations == 256 * LLAMA_8B.vocab * 4 * 2  # the logits outweigh the layers
+    assert GIB <= budget.non_torch + budget.cuda_graphs <= 3 * GIB
+    assert (
+        budget.kv_cache + budget.weights + budget.activations + budget.non_torch + budget.cuda_graphs
+        == budget.requested
+    )
+
+
+def test_blocks_fill_the_kv_cache_less_the_null_block() -> None:
+    config = engine_config(LLAMA_8B, GPUS["l40s"])
+    budget = memory_budget(
+        LLAMA_8B,
+        GPUS["l40s"],
+        tensor_parallel=1,
+        max_num_batched_tokens=2048,
+        max_num_seqs=256,
+        gpu_memory_utilization=0.92,
+    )
+    block_bytes = 16 * 131_072
+    assert config.kv_blocks == budget.kv_cache // block_bytes - 1
+    assert 12_000 < config.kv_blocks < 13_500
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "seqs"),
+    [
+        ("l40s", 2048, 256),
+        ("a100-40", 2048, 256),
+        ("a100-80", 2048, 256),
+        ("h100", 8192, 1024),
+        ("b200", 16384, 1024),
+    ],
+)
+def test_default_limits_follow_the_gpus_memory(name: str, tokens: int, seqs: int) -> None:
+    config = engine_config(LLAMA_8B, GPUS[name])
+    assert (config.max_num_batched_tokens, config.max_num_seqs) == (tokens, seqs)
+
+
+def test_a_small_batch_lowers_the_default_number_of_sequences() -> None:
+    assert engine_config(LLAMA_8B, GPUS["h100"], max_num_batched_tokens=512).max_num_seqs == 512
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"gpu_memory_utilization": 0.0}, "gpu-memory-utilization"),
+        ({"gpu_memory_utilization": 1.5}, "gpu-memory-utilization"),
+        ({"max_num_batched_tokens": 64, "max_num_seqs": 65}, "max-num-seqs is 65"),
+        ({"max_model_len": 10_000_000}, "has a context of 131072"),
+        ({"tensor_parallel": 5}, "does not divide"),
+        ({"quantization": "awq"}, "not modelled"),
+        ({"dtype": "int3"}, "not modelled"),
+        ({"gpu_memory_utilization": 0.3}, "does not fit"),
+    ],
+)
+def test_what_vllm_would_not_start_with_is_refused(settings: dict[str, float], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        engine_config(LLAMA_8B, GPUS["l40s"], **settings)  # type: ignore[arg-type]
+
+
+def test_a_70b_model_needs_several_gpus_or_8_bit_weights() -> None:
+    with pytest.raises(InputError, match=r"does not fit 1 x h100: each GPU needs 13\d\.\d GiB"):
+        engine_config(LLAMA_70B, GPUS["h100"])
+    with pytest.raises(InputError, match="--max-model-len is 131072, but the KV cache holds"):
+        engine_config(LLAMA_70B, GPUS["h100"], tensor_parallel=2)
+    two = engine_config(LLAMA_70B, GPUS["h100"], tensor_parallel=2, max_model_len=8192)
+    four = engine_config(LLAMA_70B, GPUS["h100"], tensor_parallel=4)
+    assert four.kv_blocks > 5 * two.kv_blocks
+    h200 = gpu("h200", memory_mib=143_771)
+    assert engine_config(LLAMA_70B, h200, quantization="fp8").kv_blocks > 10_000
+
+
+def test_an_8_bit_kv_cache_holds_twice_as_much() -> None:
+    full = engine_config(LLAMA_8B, GPUS["l40s"])
+    half = engine_config(LLAMA_8B, GPUS["l40s"], kv_cache_dtype="fp8")
+    assert half.kv_blocks == pytest.approx(2 * full.kv_blocks, abs=2)
+
+
+def test_the_context_is_as_asked_or_as_much_as_fits() -> None:
+    assert engine_config(LLAMA_8B, GPUS["l40s"], max_model_len=4096).max_model_len == 4096
+    assert engine_config(LLAMA_8B, GPUS["l40s"]).max_model_len == LLAMA_8B.context_tokens
+    roomy = engine_config(LLAMA_8B, GPUS["l40s"], max_model_len=-1)
+    assert roomy.max_model_len == LLAMA_8B.context_tokens
+    tight = engine_config(LLAMA_8B, GPUS["l40s"], gpu_memory_utilization=0.6, max_model_len=-1)
+    assert tight.max_model_len == tight.kv_blocks * tight.block_size < 131_072
+
+
+@pytest.mark.parametrize(("ranks", "expected"), [(1, 131_072), (2, 65_536), (8, 16_384), (16, 16_384)])
+def test_kv_heads_are_dealt_out_and_then_replicated(ranks: int, expected: int) -> None:
+    assert kv_bytes_per_token_per_gpu(LLAMA_8B, ranks, 2) == expected
+
+
+def test_a_latent_is_held_by_every_rank_and_windows_count_as_whole_contexts() -> None:
+    deepseek = models.get("deepseek-ai/DeepSeek-V3")
+    assert kv_bytes_per_token_per_gpu(deepseek, 8, 2) == 70_272
+    gpt_oss = models.get("openai/gpt-oss-20b")
+    assert kv_bytes_per_token_per_gpu(gpt_oss, 1, 2) == 2 * 24_576
+
+
+def test_a_command_line_makes_a_replica() -> None:
+    args = parse_vllm_args(["--model", "x", "-tp", "2", "--max-model-len=8k", "--quantization", "fp8"])
+    config, timing = replica(LLAMA_8B, GPUS["h100"], args)
+    assert config.max_model_len == 8000
+    assert config == engine_config(LLAMA_8B, GPUS["h100"], tensor_parallel=2, max_model_len=8000, quantization="fp8")
+    assert timing.step_ps(1, 0, 1) < replica(LLAMA_8B, GPUS["h100"], parse_vllm_args([]))[1].step_ps(1, 0, 1)
