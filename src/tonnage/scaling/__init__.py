@@ -1,0 +1,1 @@
+"""Set replicas: the HPA and KEDA exactly as they behave, what a trigger can ever do, and the SLO planner."""

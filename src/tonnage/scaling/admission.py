@@ -1,0 +1,183 @@
+"""What the cluster accepts: KEDA's webhook for ScaledObjects, and what happens when two autoscalers share a
+workload.
+
+Source: kedacore/keda v2.21 apis/keda/v1alpha1/scaledobject_webhook.go; kubernetes/kubernetes
+pkg/controller/podautoscaler/horizontal.go (validateAndParseSelector).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tonnage.decisions import Finding
+from tonnage.objects.autoscaling import HorizontalPodAutoscaler
+from tonnage.objects.base import KubeObject
+from tonnage.objects.keda import ScaledObject
+from tonnage.objects.load import where
+from tonnage.scaling.manifests import ref
+
+TRANSFER_OWNERSHIP = "scaledobject.keda.sh/transfer-hpa-ownership"
+HPA_OWNERSHIP = "validations.keda.sh/hpa-ownership"
+
+_Autoscaler = HorizontalPodAutoscaler | ScaledObject
+_Target = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The autoscalers that exist after a set of objects was applied in order.
+
+    ``ambiguous`` maps ``namespace/name`` of an HPA (a generated one too) to the other HPAs on the same
+    workload: neither reads metrics any more.
+    """
+
+    hpas: tuple[HorizontalPodAutoscaler, ...]
+    scaled_objects: tuple[ScaledObject, ...]
+    ambiguous: dict[str, tuple[str, ...]]
+    findings: tuple[Finding, ...]
+
+
+def hpa_name(scaled_object: ScaledObject) -> str:
+    """The name of the HPA that KEDA makes."""
+    advanced = scaled_object.spec.advanced
+    config = advanced.horizontal_pod_autoscaler_config if advanced else None
+    return (config.name if config else "") or f"keda-hpa-{scaled_object.name}"
+
+
+def admit(scaled_object: ScaledObject, existing: Iterable[KubeObject]) -> Finding | None:
+    """Why KEDA's webhook refuses the ScaledObject beside the ``existing`` objects; None when it is
+    accepted.
+    """
+    refused = _resource_triggers(scaled_object)
+    for other in existing:
+        if refused is not None:
+            break
+        if isinstance(other, HorizontalPodAutoscaler):
+            refused = _other_hpa(scaled_object, other)
+        elif isinstance(other, ScaledObject):
+            refused = _other_scaled_object(scaled_object, other)
+    return refused
+
+
+def apply_in_order(objects: Sequence[KubeObject]) -> Admitted:
+    """Apply objects one after another, as ``kubectl apply`` does, and tell what came of the autoscalers."""
+    hpas: list[HorizontalPodAutoscaler] = []
+    scaled: list[ScaledObject] = []
+    findings: list[Finding] = []
+    for item in objects:
+        if isinstance(item, HorizontalPodAutoscaler):
+            hpas.append(item)
+        elif isinstance(item, ScaledObject):
+            refused = admit(item, [*hpas, *scaled])
+            if refused is None:
+                scaled.append(item)
+            else:
+                findings.append(refused)
+    autoscalers: list[_Autoscaler] = [*hpas, *scaled]
+    for autoscaler in autoscalers:
+        findings += target_missing(autoscaler, objects)
+    ambiguous = _ambiguous(hpas, scaled)
+    findings += _double(hpas, scaled)
+    return Admitted(tuple(hpas), tuple(scaled), ambiguous, tuple(findings))
+
+
+def target_missing(autoscaler: _Autoscaler, objects: Iterable[KubeObject]) -> list[Finding]:
+    """A finding when the scale target is not among ``objects``."""
+    _, kind, namespace, name = _target(autoscaler)
+    present = any(item.kind == kind and item.name == name and _namespace(item) == namespace for item in objects)
+    if present:
+        return []
+    if isinstance(autoscaler, ScaledObject):
+        rule = "scaledobject-target-missing"
+        effect = "the ScaledObject is not Ready (ScaledObjectCheckFailed), no HPA is made and nothing scales"
+    else:
+        rule = "hpa-target-missing"
+        effect = "the HPA is not AbleToScale (FailedGetScale) and nothing scales"
+    message = f"{kind} {name} is not in namespace {namespace}: {effect}"
+    return [_finding(rule, autoscaler, "spec.scaleTargetRef.name", message)]
+
+
+def _resource_triggers(item: ScaledObject) -> Finding | None:
+    if item.spec.min_replica_count > 0 or any(t.type not in ("cpu", "memory") for t in item.spec.triggers):
+        return None
+    message = "refused: cpu and memory triggers alone cannot scale to zero, minReplicaCount must be at least 1"
+    return _finding("scaledobject-refused", item, "spec.minReplicaCount", message)
+
+
+def _other_hpa(item: ScaledObject, hpa: HorizontalPodAutoscaler) -> Finding | None:
+    if _target(hpa) != _target(item) or hpa.metadata.annotations.get(HPA_OWNERSHIP) == "false":
+        return None
+    owners = hpa.metadata.owner_references
+    if any(owner.kind == "ScaledObject" and owner.name == item.name for owner in owners):
+        return None
+    if item.metadata.annotations.get(TRANSFER_OWNERSHIP) == "true":
+        if hpa_name(item) == hpa.name:
+            return None
+        path = "spec.advanced.horizontalPodAutoscalerConfig.name"
+        message = f"refused: to take over the HPA {hpa.name}, name it in {path}"
+        return _finding("scaledobject-refused", item, path, message)
+    target = item.spec.scale_target_ref
+    managed = f"{target.kind} {target.name} is already managed by the HPA {hpa.name}"
+    message = f"refused: {managed}; the ScaledObject is not created"
+    return _finding("double-autoscaler", item, "spec.scaleTargetRef.name", message)
+
+
+def _other_scaled_object(item: ScaledObject, other: ScaledObject) -> Finding | None:
+    if other.name == item.name or _namespace(other) != _namespace(item):
+        return None
+    if _target(other) == _target(item):
+        target = item.spec.scale_target_ref
+        message = f"refused: {target.kind} {target.name} is already managed by the ScaledObject {other.name}"
+        return _finding("double-autoscaler", item, "spec.scaleTargetRef.name", message)
+    if hpa_name(other) == hpa_name(item):
+        message = f"refused: the HPA {hpa_name(item)} is already managed by the ScaledObject {other.name}"
+        path = "spec.advanced.horizontalPodAutoscalerConfig.name"
+        return _finding("double-autoscaler", item, path, message)
+    return None
+
+
+def _ambiguous(hpas: Sequence[HorizontalPodAutoscaler], scaled: Sequence[ScaledObject]) -> dict[str, tuple[str, ...]]:
+    by_target: dict[_Target, list[str]] = {}
+    autoscalers: list[_Autoscaler] = [*hpas, *scaled]
+    for autoscaler in autoscalers:
+        name = hpa_name(autoscaler) if isinstance(autoscaler, ScaledObject) else autoscaler.name
+        names = by_target.setdefault(_target(autoscaler), [])
+        if name not in names:  # an HPA whose ownership KEDA has taken over is one HPA
+            names.append(name)
+    return {
+        f"{target[2]}/{name}": tuple(other for other in names if other != name)
+        for target, names in by_target.items()
+        for name in names
+        if len(names) > 1
+    }
+
+
+def _double(hpas: Sequence[HorizontalPodAutoscaler], scaled: Sequence[ScaledObject]) -> list[Finding]:
+    """The HPA that was accepted beside another autoscaler: nothing refuses it, and both stop."""
+    findings = []
+    first: dict[_Target, str] = {_target(item): hpa_name(item) for item in scaled}
+    for hpa in hpas:
+        other = first.setdefault(_target(hpa), hpa.name)
+        if other == hpa.name:
+            continue
+        target = hpa.spec.scale_target_ref
+        message = (
+            f"accepted beside HPA {other} on {target.kind} {target.name}: both become AmbiguousSelector and "
+            "stop following their metrics; only minReplicas and maxReplicas still act"
+        )
+        findings.append(_finding("double-autoscaler", hpa, "spec.scaleTargetRef.name", message))
+    return findings
+
+
+def _target(item: _Autoscaler) -> _Target:
+    target = item.spec.scale_target_ref
+    return (target.api_version or "apps/v1", target.kind or "Deployment", _namespace(item), target.name)
+
+
+def _namespace(item: KubeObject) -> str:
+    return item.namespace or "default"
+
+
+def _finding(rule: str, item: KubeObject, path: str, message: str) -> Finding:
+    return Finding(rule, "error", ref(item), where(item, path), message)

@@ -1,0 +1,261 @@
+"""What a query can ever answer: bounds of its values and whether it can give more than one series.
+
+An interval analysis over the PromQL tree. It starts from the ranges of known metrics
+(:mod:`tonnage.facts.metric_names`) and is sound: a value outside the bounds cannot occur, while not every
+value inside has to. "No data" is not a value and is dealt with by the caller.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+
+from tonnage.facts import metric_names
+from tonnage.facts.metric_names import Metric
+from tonnage.metrics.functions import divide
+from tonnage.metrics.syntax import (
+    COMPARISONS,
+    Aggregate,
+    Binary,
+    Call,
+    Negate,
+    Node,
+    Number,
+    Selector,
+    Window,
+)
+
+_KEEPING = ("avg_over_time", "max_over_time", "min_over_time", "last_over_time")
+_RISING = ("rate", "irate", "increase")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """A closed interval of values; infinite where nothing is known."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    def hull(self, other: Bounds) -> Bounds:
+        """The smallest interval that holds both."""
+        return Bounds(min(self.low, other.low), max(self.high, other.high))
+
+
+PER_POD_LABELS = frozenset(
+    {"pod", "exported_pod", "instance", "container", "le", "gpu", "UUID", "device", "pci_bus_id", "Hostname"}
+)
+"""Labels that differ between two pods, or between the GPUs or buckets of one; grouping by them leaves
+several series.
+"""
+
+ANY = Bounds()
+NOT_NEGATIVE = Bounds(0.0, math.inf)
+
+
+def resolve(name: str) -> Metric | None:
+    """The metric that a name means: itself, ``vllm:…`` written with an underscore, or what a removed one
+    became.
+    """
+    found = metric_names.find(name)
+    if found is None and name.startswith("vllm_"):
+        found = metric_names.find(name.replace("vllm_", "vllm:", 1))
+    if found is not None and found.status == "removed" and found.replacement:
+        return metric_names.find(found.replacement) or found
+    return found
+
+
+def bounds(node: Node) -> Bounds:
+    """The interval that holds every value the node can give."""
+    if isinstance(node, Number):
+        return Bounds(node.value, node.value)
+    if isinstance(node, Selector):
+        return _of_metric(node.name)
+    if isinstance(node, Window):
+        return bounds(node.selector)
+    if isinstance(node, Negate):
+        inner = bounds(node.expr)
+        return Bounds(-inner.high, -inner.low)
+    if isinstance(node, Aggregate):
+        return _aggregated(node)
+    if isinstance(node, Call):
+        return _called(node)
+    return _binary(node)
+
+
+def several_series(node: Node) -> bool:
+    """Whether the answer has more than one series as soon as two pods export the metric.
+
+    Metrics that are not known are taken to have one series: they may come from a recording rule."""
+    if isinstance(node, Number):
+        return False
+    if isinstance(node, Selector):
+        return resolve(node.name) is not None or node.name.endswith("_bucket")
+    if isinstance(node, Window):
+        return several_series(node.selector)
+    if isinstance(node, Negate):
+        return several_series(node.expr)
+    if isinstance(node, Aggregate):
+        apart = node.without or not PER_POD_LABELS.isdisjoint(node.labels)
+        return apart and several_series(node.expr)
+    if isinstance(node, Call):
+        if node.function in ("scalar", "vector"):
+            return False
+        if node.function == "histogram_quantile":
+            return not _only_le(node.args[1]) and several_series(node.args[1])
+        return several_series(node.args[0])
+    return _several_matched(node)
+
+
+def _several_matched(node: Binary) -> bool:
+    left, right = several_series(node.lhs), several_series(node.rhs)
+    if node.op == "or":
+        return left or right
+    if node.op in ("and", "unless"):
+        return left
+    one_group = node.on and not node.labels
+    if is_scalar(node.lhs) or is_scalar(node.rhs):
+        return left or right
+    return left and right and not one_group
+
+
+def is_scalar(node: Node) -> bool:
+    """Whether the answer is a number without labels."""
+    if isinstance(node, Binary):
+        return is_scalar(node.lhs) and is_scalar(node.rhs)
+    if isinstance(node, Negate):
+        return is_scalar(node.expr)
+    return isinstance(node, Number) or (isinstance(node, Call) and node.function == "scalar")
+
+
+def additive(node: Node) -> bool:
+    """Whether the value grows with the number of pods under equal load per pod: a sum or a count."""
+    if isinstance(node, Aggregate):
+        return node.op in ("sum", "count")
+    if isinstance(node, Binary):
+        if node.op == "/":
+            return additive(node.lhs) and not additive(node.rhs)
+        return additive(node.lhs) or additive(node.rhs)
+    if isinstance(node, Negate):
+        return additive(node.expr)
+    if isinstance(node, Call) and node.function in ("clamp_min", "clamp_max", "scalar", "vector"):
+        return additive(node.args[0])
+    return False
+
+
+def _only_le(node: Node) -> bool:
+    return isinstance(node, Aggregate) and not node.without and set(node.labels) <= {"le"}
+
+
+def _of_metric(name: str) -> Bounds:
+    metric = resolve(name)
+    if metric is None:
+        return NOT_NEGATIVE if name.endswith(("_bucket", "_count", "_total")) else ANY
+    if metric.type in ("histogram", "counter"):
+        return NOT_NEGATIVE
+    return Bounds(
+        -math.inf if metric.minimum is None else metric.minimum,
+        math.inf if metric.maximum is None else metric.maximum,
+    )
+
+
+def _aggregated(node: Aggregate) -> Bounds:
+    if node.op == "count":
+        return Bounds(1.0, math.inf)
+    inner = bounds(node.expr)
+    return _summed(inner) if node.op == "sum" else inner
+
+
+def _summed(inner: Bounds) -> Bounds:
+    """The sum of one or more values, nobody knows how many."""
+    return Bounds(
+        inner.low if inner.low >= 0 else -math.inf,
+        inner.high if inner.high <= 0 else math.inf,
+    )
+
+
+def _called(node: Call) -> Bounds:
+    if node.function in _RISING:
+        return NOT_NEGATIVE
+    if node.function == "count_over_time":
+        return Bounds(1.0, math.inf)
+    inner = bounds(node.args[0])
+    if node.function in _KEEPING or node.function in ("scalar", "vector"):
+        return inner
+    if node.function == "sum_over_time":
+        return _summed(inner)
+    if node.function in ("clamp_min", "clamp_max"):
+        edge = bounds(node.args[1])
+        pick = max if node.function == "clamp_min" else min
+        return Bounds(pick(inner.low, edge.low), pick(inner.high, edge.high))
+    return ANY  # delta is extrapolated; a quantile may be -Inf, +Inf or lie in a negative bucket
+
+
+def _binary(node: Binary) -> Bounds:
+    left, right = bounds(node.lhs), bounds(node.rhs)
+    if node.op in COMPARISONS:
+        return Bounds(0.0, 1.0) if node.bool_result else _filtered(node, left, right)
+    if node.op == "or":
+        return left.hull(right)
+    if node.op in ("and", "unless"):
+        return left
+    if node.op == "+":
+        return _corners(left, right, operator.add)
+    if node.op == "-":
+        return _corners(left, right, operator.sub)
+    if node.op == "*":
+        return _corners(left, right, _times)
+    if node.op == "/":
+        return _ratio(node, left, right)
+    return ANY  # remainders and powers do not occur in triggers that are worth bounding
+
+
+def _filtered(node: Binary, left: Bounds, right: Bounds) -> Bounds:
+    """What ``left op right`` lets through; a scalar on the left filters the vector on the right."""
+    if is_scalar(node.lhs):
+        return right
+    if not is_scalar(node.rhs):
+        return left
+    low = max(left.low, right.low) if node.op in (">", ">=", "==") else left.low
+    high = min(left.high, right.high) if node.op in ("<", "<=", "==") else left.high
+    return Bounds(low, high) if low <= high else left
+
+
+def _ratio(node: Binary, left: Bounds, right: Bounds) -> Bounds:
+    whole = _terms(node.rhs)
+    if node.lhs in whole and left.low >= 0 and all(bounds(term).low >= 0 for term in whole):
+        return Bounds(0.0, 1.0)  # a part of the whole
+    if _is_mean(node):
+        assert isinstance(node.lhs, Aggregate)
+        return bounds(node.lhs.expr)
+    if right.low > 0 or right.high < 0:
+        return _corners(left, right, divide)
+    return NOT_NEGATIVE if left.low >= 0 and right.low >= 0 else ANY
+
+
+def _is_mean(node: Binary) -> bool:
+    """``sum(x) / count(x)``."""
+    left, right = node.lhs, node.rhs
+    if not (isinstance(left, Aggregate) and isinstance(right, Aggregate)):
+        return False
+    same = (left.expr, left.labels, left.without) == (right.expr, right.labels, right.without)
+    return left.op == "sum" and right.op == "count" and same
+
+
+def _terms(node: Node) -> list[Node]:
+    if isinstance(node, Binary) and node.op == "+":
+        return [*_terms(node.lhs), *_terms(node.rhs)]
+    return [node]
+
+
+def _times(a: float, b: float) -> float:
+    return 0.0 if a == 0 or b == 0 else a * b
+
+
+def _corners(left: Bounds, right: Bounds, operation: Callable[[float, float], float]) -> Bounds:
+    """The bounds of an operation that takes its extremes at the ends of both intervals."""
+    pairs = product((left.low, left.high), (right.low, right.high))
+    values = [value for value in (operation(a, b) for a, b in pairs) if not math.isnan(value)]
+    return Bounds(min(values), max(values)) if values else ANY

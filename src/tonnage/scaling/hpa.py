@@ -1,0 +1,323 @@
+"""The HorizontalPodAutoscaler (autoscaling/v2) as pure functions: a spec, a state and readings in, a
+decision out.
+
+One call of :func:`recommend` is one pass of the controller's loop (every 15 s by default). Source:
+kubernetes/kubernetes pkg/controller/podautoscaler/horizontal.go, v1.37.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from tonnage.decisions import Alternative, Reason, Ref, Scalar, Scale
+from tonnage.scaling import replicas as counts
+from tonnage.scaling.behavior import (
+    Behavior,
+    History,
+    Limited,
+    Recommendation,
+    limit,
+    recommended,
+    scaled,
+    stabilise,
+)
+from tonnage.scaling.replicas import Proposal, Reading, Scaled, TargetKind
+from tonnage.units import NS_PER_S
+
+SYNC_PERIOD_NS = 15 * NS_PER_S
+"""kube-controller-manager ``--horizontal-pod-autoscaler-sync-period``."""
+DEFAULT_MIN_REPLICAS = 1
+DEFAULT_CPU_UTILIZATION = 80
+"""Percent of the request; the metric of an object that names none (pkg/apis/autoscaling/v2/defaults.go)."""
+
+FAILED = {
+    "Resource": "FailedGetResourceMetric",
+    "ContainerResource": "FailedGetContainerResourceMetric",
+    "Pods": "FailedGetPodsMetric",
+    "Object": "FailedGetObjectMetric",
+    "External": "FailedGetExternalMetric",
+}
+"""The reason of ScalingActive=False, by the type of the first metric that fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One entry of ``spec.metrics``. ``target`` is in milli-units of the metric, or in percent for
+    Utilization.
+    """
+
+    kind: str  # Resource, ContainerResource, Pods, Object or External
+    name: str
+    target_kind: TargetKind
+    target: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} metric {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class HpaSpec:
+    """What an HPA object says, with the API's defaults filled in."""
+
+    hpa: Ref
+    target: Ref
+    max_replicas: int
+    metrics: tuple[Metric, ...]
+    min_replicas: int = DEFAULT_MIN_REPLICAS
+    behavior: Behavior = field(default_factory=Behavior)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of the HPA's status."""
+
+    type: str  # AbleToScale, ScalingActive, ScalingLimited or ScaledToZero
+    status: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class HpaState:
+    """What the controller carries from one pass to the next. ``reason`` explains the last pass, whatever
+    came of it.
+    """
+
+    history: History = field(default_factory=History)
+    scaled_to_zero: bool = False
+    conditions: tuple[Condition, ...] = ()
+    reason: Reason = field(default_factory=lambda: Reason("not evaluated yet"))
+
+    def condition(self, kind: str) -> Condition | None:
+        """The condition of this type, if the last pass set it."""
+        return next((condition for condition in self.conditions if condition.type == kind), None)
+
+
+def recommend(
+    spec: HpaSpec,
+    state: HpaState,
+    readings: Sequence[Reading],
+    *,
+    current_replicas: int,
+    ready_replicas: int,
+    now_ns: int,
+    status_replicas: int | None = None,
+    ambiguous_with: Sequence[str] = (),
+) -> tuple[Scale | None, HpaState]:
+    """One pass of the controller: the change to make, if any, and the state to pass in next time.
+
+    ``readings`` has one entry per metric of ``spec``. ``current_replicas`` is what the workload asks for,
+    ``status_replicas`` how many pods exist (the same unless given), ``ready_replicas`` how many of them
+    are ready. ``ambiguous_with`` names other HPAs that select the same pods: all of them then stop
+    reading metrics. The state takes the change for made; after a refused one, pass the old state again.
+    """
+    if len(readings) != len(spec.metrics):
+        raise ValueError(f"{len(readings)} readings for {len(spec.metrics)} metrics of {spec.hpa}")
+    history = state.history
+    if not history.recommendations:
+        history = replace(history, recommendations=(Recommendation(now_ns, current_replicas),))
+    state = replace(state, history=history)
+    scaled_now = Scaled(
+        current_replicas, current_replicas if status_replicas is None else status_replicas, ready_replicas
+    )
+    if current_replicas == 0 and not _may_leave_zero(spec, state):
+        return _disabled(spec, state)
+    if current_replicas > spec.max_replicas:
+        return _clamped(spec, state, scaled_now, spec.max_replicas, now_ns)
+    if 0 < current_replicas < spec.min_replicas:
+        return _clamped(spec, state, scaled_now, spec.min_replicas, now_ns)
+    if ambiguous_with:
+        return None, _inactive(state, "AmbiguousSelector", _ambiguous(spec, ambiguous_with))
+    return _by_metrics(spec, state, readings, scaled_now, now_ns)
+
+
+def propose(metric: Metric, reading: Reading, target: Scaled, behavior: Behavior) -> Proposal:
+    """What one metric asks for."""
+    tolerance = behavior.tolerance
+    if reading.error:
+        return Proposal(None, error=reading.error)
+    if metric.kind in ("Object", "External"):
+        if reading.milli is None:
+            return Proposal(None, error=f"no data for {metric}")
+        if metric.target_kind is TargetKind.VALUE:
+            return counts.propose_value(reading.milli, metric.target, target, tolerance)
+        return counts.propose_average_value(reading.milli, metric.target, target, tolerance)
+    if reading.pods is None:
+        return Proposal(None, error=f"no data for {metric}")
+    if metric.target_kind is TargetKind.UTILIZATION:
+        return counts.propose_utilization(reading.pods, metric.target, target.spec, tolerance)
+    return counts.propose_pod_average(reading.pods, metric.target, target.spec, tolerance)
+
+
+def _may_leave_zero(spec: HpaSpec, state: HpaState) -> bool:
+    """At zero replicas the HPA rests, unless it brought the workload there itself (since 1.37, KEP-2021)."""
+    can = spec.min_replicas != 0 or any(metric.kind in ("Object", "External") for metric in spec.metrics)
+    return state.scaled_to_zero and can
+
+
+def _disabled(spec: HpaSpec, state: HpaState) -> tuple[None, HpaState]:
+    message = "scaling is disabled since the replica count of the target is zero"
+    return None, _inactive(state, "ScalingDisabled", message)
+
+
+def _ambiguous(spec: HpaSpec, others: Sequence[str]) -> str:
+    names = ", ".join(sorted({spec.hpa.name, *others}))
+    return f"pods of {spec.target} are controlled by more than one HPA: {names}"
+
+
+def _inactive(state: HpaState, reason: str, message: str, evidence: _Evidence = ()) -> HpaState:
+    condition = Condition("ScalingActive", False, reason, message)
+    return replace(state, conditions=(_ABLE, condition), reason=Reason(f"{reason}: {message}", evidence))
+
+
+def _clamped(spec: HpaSpec, state: HpaState, target: Scaled, replicas: int, now_ns: int) -> tuple[Scale, HpaState]:
+    """Outside the bounds the metrics are not asked."""
+    above = target.spec > replicas
+    bound = f"Spec.{'MaxReplicas' if above else 'MinReplicas'}"
+    verdict = f"Current number of replicas {'above' if above else 'below'} {bound}"
+    reason = Reason(verdict, (("replicas", target.spec), (bound, replicas)))
+    state = replace(state, conditions=(_ABLE,), reason=reason)
+    return _change(spec, state, target.spec, replicas, now_ns)
+
+
+def _by_metrics(
+    spec: HpaSpec, state: HpaState, readings: Sequence[Reading], target: Scaled, now_ns: int
+) -> tuple[Scale | None, HpaState]:
+    proposals = [
+        propose(metric, reading, target, spec.behavior) for metric, reading in zip(spec.metrics, readings, strict=True)
+    ]
+    evidence = _evidence(spec, proposals)
+    valid = [(index, p.replicas) for index, p in enumerate(proposals) if p.replicas is not None]
+    failed = [index for index, p in enumerate(proposals) if p.replicas is None]
+    winner, raw = max(valid, key=lambda pair: pair[1], default=(0, 0))  # the first of equals
+    if not valid or (failed and raw < target.spec):
+        first = failed[0]
+        message = (
+            f"invalid metrics ({len(failed)} invalid out of {len(proposals)}), first error is: {proposals[first].error}"
+        )
+        failure = FAILED.get(spec.metrics[first].kind, "InvalidMetricSourceType")
+        return None, _inactive(state, failure, message, evidence)
+
+    behavior, current = spec.behavior, target.spec
+    stable = stabilise(behavior, state.history, current=current, desired=raw, now_ns=now_ns)
+    bounds = (spec.min_replicas, spec.max_replicas)
+    final = limit(behavior, state.history, current=current, desired=stable.replicas, bounds=bounds, now_ns=now_ns)
+    replicas = final.replicas
+    if current == 0 and state.scaled_to_zero:
+        replicas = max(replicas, spec.min_replicas)
+    outcome = _Outcome(winner, current, raw, stable, final, replicas)
+    state = replace(
+        state,
+        history=recommended(state.history, behavior, raw, now_ns),
+        conditions=_conditions(spec.metrics[winner], outcome),
+        reason=_reason(spec, proposals, outcome),
+    )
+    if replicas == current:
+        return None, state
+    return _change(spec, state, current, replicas, now_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """How one pass went: the winning metric's index, the counts before and after each step, and what
+    bounded them.
+    """
+
+    winner: int
+    current: int
+    raw: int
+    stable: Limited
+    final: Limited
+    replicas: int
+
+    @property
+    def bound(self) -> str:
+        return self.final.reason or self.stable.reason
+
+
+def _change(spec: HpaSpec, state: HpaState, current: int, replicas: int, now_ns: int) -> tuple[Scale, HpaState]:
+    """The decision, for the reason that the state holds."""
+    history = scaled(state.history, spec.behavior, current, replicas, now_ns)
+    to_zero = replicas == 0 < current and spec.min_replicas == 0
+    state = replace(state, history=history, scaled_to_zero=to_zero)
+    return Scale(spec.target, current, replicas, state.reason), state
+
+
+_Evidence = tuple[tuple[str, Scalar], ...]
+_ABLE = Condition("AbleToScale", True, "SucceededGetScale", "the controller was able to get the current scale")
+
+
+def _evidence(spec: HpaSpec, proposals: Sequence[Proposal]) -> _Evidence:
+    rows: list[tuple[str, Scalar]] = []
+    for metric, proposal in zip(spec.metrics, proposals, strict=True):
+        if metric.target_kind is TargetKind.UTILIZATION:
+            shown: Scalar = None if proposal.milli is None else proposal.milli / 1000
+            rows += [(f"{metric.name} %", shown), (f"{metric.name} target %", metric.target)]
+        else:
+            shown = None if proposal.milli is None else proposal.milli / 1000
+            rows += [(metric.name, shown), (f"{metric.name} target", metric.target / 1000)]
+        rows += [(f"{metric.name} ratio", proposal.ratio), (f"{metric.name} asks for", proposal.replicas)]
+    return tuple(rows)
+
+
+def _reason(spec: HpaSpec, proposals: Sequence[Proposal], outcome: _Outcome) -> Reason:
+    steps: _Evidence = (
+        ("current replicas", outcome.current),
+        ("recommendation", outcome.raw),
+        ("stabilised", outcome.stable.replicas),
+        ("allowed", outcome.replicas),
+        ("limited by", outcome.bound or None),
+    )
+    evidence = _evidence(spec, proposals) + steps
+    return Reason(_verdict(spec.metrics[outcome.winner], outcome), evidence, _beaten(spec, proposals, outcome))
+
+
+def _verdict(metric: Metric, outcome: _Outcome) -> str:
+    if outcome.replicas > outcome.current:
+        text = f"{metric} above target"
+    elif outcome.replicas < outcome.current:
+        text = "All metrics below target"
+    elif outcome.raw == outcome.current:
+        text = f"{metric} asks for what is there"
+    else:
+        text = f"{metric} asks for {outcome.raw} replicas"
+    return f"{text}, limited by {outcome.bound}" if outcome.bound else text
+
+
+def _beaten(spec: HpaSpec, proposals: Sequence[Proposal], outcome: _Outcome) -> tuple[Alternative, ...]:
+    """The unlimited recommendation, if it was cut, then what the other metrics asked for, highest first."""
+    beaten = []
+    if outcome.replicas != outcome.raw:
+        why = outcome.bound or "the bounds of the object"
+        beaten.append(Alternative(f"{outcome.raw} replicas", why, float(outcome.raw)))
+    pairs = enumerate(zip(proposals, spec.metrics, strict=True))
+    others = [pair for index, pair in pairs if index != outcome.winner]
+    for proposal, metric in sorted(others, key=lambda pair: (-(pair[0].replicas or 0), pair[1].name)):
+        if proposal.replicas is None:
+            beaten.append(Alternative(str(metric), proposal.error))
+        else:
+            why = "the metric that asks for most replicas wins"
+            beaten.append(Alternative(str(metric), why, float(proposal.replicas)))
+    return tuple(beaten)
+
+
+def _conditions(metric: Metric, outcome: _Outcome) -> tuple[Condition, ...]:
+    stable, final = outcome.stable.reason, outcome.final.reason
+    able = Condition("AbleToScale", True, stable or "ReadyForNewScale", _MESSAGES[stable])
+    valid = f"the HPA was able to successfully calculate a replica count from {metric}"
+    active = Condition("ScalingActive", True, "ValidMetricFound", valid)
+    bound = Condition("ScalingLimited", bool(final), final or "DesiredWithinRange", _MESSAGES[final or "-"])
+    return (able, active, bound)
+
+
+_MESSAGES = {
+    "": "recommended size matches current size",
+    "-": "the desired count is within the acceptable range",
+    "ScaleUpStabilized": "recent recommendations were lower, applying the lowest recent recommendation",
+    "ScaleDownStabilized": "recent recommendations were higher, applying the highest recent recommendation",
+    "ScaleUpLimit": "the desired replica count is increasing faster than the maximum scale rate",
+    "ScaleDownLimit": "the desired replica count is decreasing faster than the maximum scale rate",
+    "TooManyReplicas": "the desired replica count is more than the maximum replica count",
+    "TooFewReplicas": "the desired replica count is less than the minimum replica count",
+}

@@ -1,0 +1,191 @@
+"""From the objects that users write to the specs that decide: HorizontalPodAutoscaler and ScaledObject.
+
+The objects are valid ones, as :mod:`tonnage.objects` reads them; defaults are the API's and KEDA's. What
+is valid but not evaluated here is refused by name, with its file, line and field.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tonnage.decisions import Ref
+from tonnage.errors import InputError, Problem
+from tonnage.metrics.promql import Query, parse
+from tonnage.objects import autoscaling, quantity
+from tonnage.objects import keda as keda_objects
+from tonnage.objects.base import KubeObject
+from tonnage.objects.load import where
+from tonnage.scaling.behavior import DEFAULT_DOWN, DEFAULT_UP, Behavior, Policy, PolicyKind, Rules, Select
+from tonnage.scaling.hpa import DEFAULT_CPU_UTILIZATION, DEFAULT_MIN_REPLICAS, HpaSpec, Metric
+from tonnage.scaling.keda import Fallback, FallbackBehavior, KedaSpec, Paused, Trigger
+from tonnage.scaling.replicas import TOLERANCE, TargetKind, Tolerance
+from tonnage.units import NS_PER_S
+
+PAUSED = "autoscaling.keda.sh/paused"
+PAUSED_REPLICAS = "autoscaling.keda.sh/paused-replicas"
+PAUSED_SCALE_IN = "autoscaling.keda.sh/paused-scale-in"
+PAUSED_SCALE_OUT = "autoscaling.keda.sh/paused-scale-out"
+FORCE_ACTIVATION = "autoscaling.keda.sh/force-activation"
+
+_FALSE = ("0", "f", "F", "false", "False", "FALSE")
+
+
+def ref(source: KubeObject) -> Ref:
+    """The object's reference."""
+    return Ref(source.kind, source.name, source.namespace, source.metadata.uid)
+
+
+def hpa_spec(source: autoscaling.HorizontalPodAutoscaler) -> HpaSpec:
+    """What an HPA object says."""
+    spec = source.spec
+    return HpaSpec(
+        hpa=ref(source),
+        target=Ref(spec.scale_target_ref.kind, spec.scale_target_ref.name, source.namespace),
+        max_replicas=spec.max_replicas,
+        metrics=tuple(map(_metric, spec.metrics)) or (_DEFAULT_METRIC,),
+        min_replicas=DEFAULT_MIN_REPLICAS if spec.min_replicas is None else spec.min_replicas,
+        behavior=behavior(spec.behavior),
+    )
+
+
+def behavior(written: autoscaling.HPABehavior | None) -> Behavior:
+    """``spec.behavior`` with the API's defaults; without one, the older code path."""
+    if written is None:
+        return Behavior()
+    tolerance = Tolerance(up=_tolerance(written.scale_up), down=_tolerance(written.scale_down))
+    up, down = _rules(written.scale_up, DEFAULT_UP), _rules(written.scale_down, DEFAULT_DOWN)
+    return Behavior(up, down, tolerance, explicit=True)
+
+
+def keda_spec(source: keda_objects.ScaledObject) -> KedaSpec:
+    """What a ScaledObject says.
+
+    Raises InputError for an incomplete trigger, a number that is none, a query that is not evaluated
+    here, trigger types other than prometheus, cpu and memory, and scaling modifiers.
+    """
+    spec = source.spec
+    advanced = spec.advanced
+    if advanced is not None and advanced.scaling_modifiers is not None and advanced.scaling_modifiers.formula:
+        place = where(source, "spec.advanced.scalingModifiers.formula")
+        hint = "use one trigger whose query does the arithmetic"
+        raise InputError(Problem(place, "scalingModifiers formulas are not evaluated by Tonnage", hint))
+    config = advanced.horizontal_pod_autoscaler_config if advanced is not None else None
+    return KedaSpec(
+        scaled_object=ref(source),
+        target=Ref(spec.scale_target_ref.kind, spec.scale_target_ref.name, source.namespace),
+        triggers=tuple(trigger(source, index) for index in range(len(spec.triggers))),
+        min_replicas=spec.min_replica_count,
+        max_replicas=spec.max_replica_count,
+        idle_replicas=spec.idle_replica_count,
+        polling_interval_ns=spec.polling_interval * NS_PER_S,
+        cooldown_ns=spec.cooldown_period * NS_PER_S,
+        initial_cooldown_ns=spec.initial_cooldown_period * NS_PER_S,
+        fallback=_fallback(source),
+        behavior=behavior(config.behavior if config is not None else None),
+        hpa_name=config.name if config is not None else "",
+        paused=_paused(source),
+        force_activation=_annotated(source, FORCE_ACTIVATION),
+    )
+
+
+def trigger(source: keda_objects.ScaledObject, index: int) -> Trigger:
+    """One trigger of a ScaledObject, with KEDA's rules for its metadata."""
+    written = source.spec.triggers[index]
+    metadata = written.metadata
+    if written.type in ("cpu", "memory"):
+        kind = TargetKind(metadata.get("type", written.metric_type))
+        return Trigger(written.type, float(quantity.parse(metadata["value"])), kind, name=written.name)
+    if written.type != "prometheus":
+        place = where(source, f"spec.triggers[{index}].type")
+        message = f"triggers of type {written.type} are not evaluated by Tonnage"
+        raise InputError(Problem(place, message, "supported: prometheus, cpu, memory"))
+    return Trigger(
+        type=written.type,
+        threshold=float(metadata["threshold"]),
+        target_kind=TargetKind(written.metric_type),
+        query=query(source, index),
+        activation_threshold=float(metadata.get("activationThreshold") or 0),
+        ignore_null_values=metadata.get("ignoreNullValues", "true") not in _FALSE,
+        name=written.name,
+    )
+
+
+def query(source: keda_objects.ScaledObject, index: int) -> Query:
+    """The parsed query of a prometheus trigger."""
+    text = source.spec.triggers[index].metadata["query"]
+    return parse(text, where(source, f"spec.triggers[{index}].metadata.query"))
+
+
+_DEFAULT_METRIC = Metric("Resource", "cpu", TargetKind.UTILIZATION, DEFAULT_CPU_UTILIZATION)
+
+
+def _metric(written: autoscaling.MetricSpec) -> Metric:
+    resource = written.resource or written.container_resource
+    if resource is not None:
+        return Metric(written.type, resource.name, *_target(resource.target))
+    other = written.external or written.object or written.pods
+    assert other is not None  # a valid metric has the field that its type names
+    return Metric(written.type, other.metric.name, *_target(other.target))
+
+
+def _target(target: autoscaling.MetricTarget) -> tuple[TargetKind, int]:
+    """The controller looks at which value is set, not at ``type``; averageValue comes first."""
+    if target.average_value is not None:
+        return TargetKind.AVERAGE_VALUE, _milli(target.average_value)
+    if target.value is not None:
+        return TargetKind.VALUE, _milli(target.value)
+    assert target.average_utilization is not None  # a valid target has one of the three
+    return TargetKind.UTILIZATION, target.average_utilization
+
+
+def _milli(written: quantity.Written) -> int:
+    return math.ceil(quantity.parse(written) * 1000)
+
+
+def _rules(written: autoscaling.HPAScalingRules | None, default: Rules) -> Rules:
+    if written is None:
+        return default
+    window_s = written.stabilization_window_seconds
+    policies = tuple(
+        Policy(PolicyKind(policy.type), policy.value, policy.period_seconds * NS_PER_S) for policy in written.policies
+    )
+    return Rules(
+        default.window_ns if window_s is None else window_s * NS_PER_S,
+        policies or default.policies,
+        default.select if written.select_policy is None else Select(written.select_policy),
+    )
+
+
+def _tolerance(written: autoscaling.HPAScalingRules | None) -> float:
+    if written is None or written.tolerance is None:
+        return TOLERANCE
+    return float(quantity.parse(written.tolerance))
+
+
+def _fallback(source: keda_objects.ScaledObject) -> Fallback | None:
+    written = source.spec.fallback
+    if written is None:
+        return None
+    if written.behavior == "scalingModifiers":
+        place = where(source, "spec.fallback.behavior")
+        raise InputError(Problem(place, "a fallback by scalingModifiers is not evaluated by Tonnage"))
+    return Fallback(written.failure_threshold, written.replicas, FallbackBehavior(written.behavior))
+
+
+def _paused(source: KubeObject) -> Paused:
+    written = source.metadata.annotations.get(PAUSED_REPLICAS)
+    if written is not None and not written.isdecimal():
+        place = where(source, f"metadata.annotations.{PAUSED_REPLICAS}")
+        raise InputError(Problem(place, f"{written!r} is not a number of replicas"))
+    return Paused(
+        all=_annotated(source, PAUSED),
+        replicas=None if written is None else int(written),
+        scale_in=_annotated(source, PAUSED_SCALE_IN),
+        scale_out=_annotated(source, PAUSED_SCALE_OUT),
+    )
+
+
+def _annotated(source: KubeObject, name: str) -> bool:
+    """A flag: anything that is not plainly false counts as true."""
+    value = source.metadata.annotations.get(name)
+    return value is not None and value not in _FALSE

@@ -1,0 +1,327 @@
+"""The `slo` policy: as many replicas as the demand needs by the time they can serve, at the least cost.
+
+For each workload, every tick:
+
+1. *Demand.* Arrivals are counted at the gateway. The level is the rate of the last two minutes, or of the last 30 s
+   when these exceed it by more than chance allows (a Poisson test); then the rise of those 30 s is extended by as long
+   again, at most to the horizon. To this comes what a count leaves uncertain, ``z`` standard deviations of it.
+2. *Horizon.* The measured cold start: what the workload's own recent pods took from creation to serving.
+3. *Backlog.* Requests in flight above what the ready replicas hold when they meet the SLO, and those that will be added
+   to them until help arrives, are to be gone ``drain_ns`` later.
+4. *Replicas* = demand ÷ capacity: the highest arrival rate at which a replica meets the SLO, found with the simulator's
+   own engine (:mod:`tonnage.inference.capacity`). Pods that are not ready count as ordered, never as capacity.
+5. *Down* only to the highest need of the last ``hold_ns``, and not on nodes that are kept: a replica costs nothing on a
+   GPU that is paid for anyway, so free ones are filled, shared out in proportion to need, and stay warm until somebody
+   waits for a GPU. Then what is idle is given up at once, down to the minimum. Bought nodes empty: their replicas go
+   first, after others have started on free GPUs of kept nodes.
+
+"No data" holds: without a reading the replicas stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, sqrt
+from typing import TypeAlias, TypeVar
+
+from tonnage.decisions import Alternative, Reason, Ref, Scalar, Scale
+from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
+from tonnage.fleet.state import FREE_DEVICE
+from tonnage.objects import selectors
+from tonnage.units import NS_PER_S
+
+Counts: TypeAlias = tuple[tuple[int, float], ...]
+Needs: TypeAlias = tuple[tuple[int, int], ...]
+
+SHORT_NS, LONG_NS = 30 * NS_PER_S, 120 * NS_PER_S
+SURPRISE = 3.0
+"""Standard deviations by which the short rate must exceed the long one to be believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One workload under the policy.
+
+    ``capacity``: requests a second that a replica serves within the SLO; ``concurrency``: what it then has in flight.
+    ``prior_cold_start_ns`` stands in until one was measured. ``gpus``: devices of one replica.
+    """
+
+    workload: str
+    capacity: float
+    concurrency: float
+    minimum: int
+    maximum: int
+    prior_cold_start_ns: int
+    hold_ns: int = 180 * NS_PER_S
+    drain_ns: int = 240 * NS_PER_S
+    z: float = 1.0
+    gpus: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was measured now: requests received since ever, requests in flight, recent cold starts. None is no data."""
+
+    received: float | None
+    in_flight: float | None
+    cold_starts_ns: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the policy carries from tick to tick: (time in ns, requests received), and (time in ns, replicas needed)."""
+
+    counts: Counts = ()
+    needs: Needs = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Demand in requests/s: the level now, the rise per second, and the upper estimate at the horizon."""
+
+    level: float
+    slope: float
+    upper: float
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Replicas that one workload needs, and from what. ``steady``: those for its demand alone, as a fraction."""
+
+    replicas: int
+    steady: float
+    forecast: Forecast
+    backlog: float
+    horizon_ns: int
+    evidence: tuple[tuple[str, Scalar], ...] = ()
+
+
+def decide(
+    snapshot: Snapshot,
+    targets: Sequence[Target],
+    readings: Mapping[str, Reading],
+    memory: Mapping[str, Memory],
+) -> tuple[list[Scale], dict[str, Memory]]:
+    """Scale decisions for all targets together, and the memory for the next tick."""
+    now = snapshot.now_ns
+    remembered = dict(memory)
+    needs: dict[str, Need] = {}
+    for target in targets:
+        workload = snapshot.workloads.get(target.workload)
+        reading = readings.get(target.workload)
+        if workload is None or reading is None or reading.received is None or reading.in_flight is None:
+            continue
+        before = remembered.get(target.workload, Memory())
+        kept = _since(before.counts, now - 2 * LONG_NS)
+        if kept and reading.received < kept[-1][1]:
+            kept = ()  # the counter began again: the gateway restarted
+        counts = (*kept, (now, reading.received))
+        need = _need(target, workload, counts, reading)
+        if need is None:
+            remembered[target.workload] = replace(before, counts=counts)
+            continue
+        needs[target.workload] = need
+        history = (*_since(before.needs, now - target.hold_ns), (now, need.replicas))
+        remembered[target.workload] = Memory(counts, history)
+    short = _devices_short(snapshot, targets, needs)
+    warm = {} if short else _warm(snapshot, targets, needs)
+    decisions = []
+    for target in targets:
+        measured = needs.get(target.workload)
+        if measured is not None:
+            workload = snapshot.workloads[target.workload]
+            history = remembered[target.workload].needs
+            extra = None if short else warm[target.workload]
+            decision = _decide_one(snapshot, target, workload, measured, history, extra)
+            if decision is not None:
+                decisions.append(decision)
+    return decisions, remembered
+
+
+def _decide_one(
+    snapshot: Snapshot, target: Target, workload: WorkloadView, need: Need, history: Needs, extra: int | None
+) -> Scale | None:
+    """``extra``: replicas for which kept nodes have free GPUs; None while somebody waits for a GPU."""
+    current = workload.replicas
+    held = max(replicas for _, replicas in history)
+    recently = max(replicas for t, replicas in history if t > snapshot.now_ns - 2 * SHORT_NS)
+    on_kept, on_bought = _spread(snapshot, workload)
+    settled = workload.ready == current == len(workload.pods)
+    if need.replicas > current:
+        replicas, verdict = need.replicas, "demand at the horizon exceeds capacity"
+    elif extra is None:
+        replicas, verdict = min(current, recently), "others wait for GPUs: what is idle is given up"
+    elif extra and settled:
+        replicas, verdict = current + extra, "free GPUs of kept nodes are filled: a warm replica costs nothing there"
+    else:
+        replicas = min(current, max(held, on_kept)) if settled else current
+        verdict = "no longer needed"
+    replicas = max(target.minimum, min(target.maximum, replicas))
+    if replicas == current:
+        return None
+    remove = _first_to_go(snapshot, workload, current - replicas) if replicas < current else ()
+    serves = f"{current} replicas serve {current * target.capacity:.3g} requests/s within the SLO"
+    window = f"the highest need of the last {target.hold_ns // NS_PER_S} s is {held}"
+    alternatives = (
+        Alternative("hold", serves, float(current)),
+        Alternative("the need of this tick alone", window, float(need.replicas)),
+    )
+    evidence = (
+        *need.evidence,
+        ("needed", need.replicas),
+        ("others_wait", extra is None),
+        ("on_kept_nodes", on_kept),
+        ("on_bought_nodes", on_bought),
+        ("minimum", target.minimum),
+        ("maximum", target.maximum),
+    )
+    ref = Ref(workload.kind, workload.name, workload.namespace)
+    return Scale(ref, current, replicas, Reason(verdict, evidence, alternatives), remove)
+
+
+def _need(target: Target, workload: WorkloadView, counts: Counts, reading: Reading) -> Need | None:
+    assert reading.in_flight is not None
+    recent = sorted(reading.cold_starts_ns[-8:])
+    horizon = recent[-(-len(recent) * 3 // 4) - 1] if recent else target.prior_cold_start_ns
+    demand = forecast(counts, horizon, target.z)
+    if demand is None:
+        return None
+    ready = workload.ready
+    backlog = max(0.0, reading.in_flight - ready * target.concurrency)
+    steady = demand.upper / target.capacity
+    extra = 0.0
+    if backlog > 0:
+        growth = max(0.0, demand.level - ready * target.capacity) * horizon / NS_PER_S
+        extra = (backlog + growth) / (target.capacity * target.drain_ns / NS_PER_S)
+    replicas = max(target.minimum, min(target.maximum, ceil(steady + extra - 1e-9)))
+    evidence = (
+        ("arrivals_per_s", round(demand.level, 3)),
+        ("forecast_per_s", round(demand.upper, 3)),
+        ("horizon_s", round(horizon / NS_PER_S, 1)),
+        ("capacity_per_replica", round(target.capacity, 3)),
+        ("in_flight", reading.in_flight),
+        ("backlog", round(backlog, 1)),
+    )
+    return Need(replicas, steady, demand, backlog, horizon, evidence)
+
+
+def forecast(counts: Sequence[tuple[int, float]], horizon_ns: int, z: float) -> Forecast | None:
+    """Demand from cumulative counts (time in ns, requests received). None with less than 30 s of history."""
+    now = counts[-1][0]
+    if now - counts[0][0] < SHORT_NS:
+        return None
+
+    def window(start_ns: int, end_ns: int) -> tuple[float, float]:
+        """(requests, seconds) between the readings nearest to the two times."""
+        first = min(counts, key=lambda c: (abs(c[0] - start_ns), c[0]))
+        last = min(counts, key=lambda c: (abs(c[0] - end_ns), c[0]))
+        return last[1] - first[1], (last[0] - first[0]) / NS_PER_S
+
+    short, short_s = window(now - SHORT_NS, now)
+    long, long_s = window(now - LONG_NS, now)
+    before, before_s = window(now - LONG_NS, now - SHORT_NS)
+    expected = (before / before_s if before_s > 0 else long / long_s) * short_s
+    variance = expected * (1 + short_s / before_s if before_s > 0 else 1)  # the expectation is a count itself
+    surprised = short - expected > SURPRISE * sqrt(max(variance, 1.0))
+    requests, span = (short, short_s) if surprised else (long, long_s)
+    level = requests / span
+    slope = 0.0
+    if surprised:
+        earlier, earlier_s = window(now - 2 * SHORT_NS, now - SHORT_NS)
+        if earlier_s > 0:
+            slope = max(0.0, (short / short_s - earlier / earlier_s) / short_s)
+    ahead = min(horizon_ns, SHORT_NS) / NS_PER_S
+    upper = level + slope * ahead + z * sqrt(max(requests, 1.0)) / span
+    return Forecast(level, slope, upper)
+
+
+_Value = TypeVar("_Value", int, float)
+
+
+def _since(rows: tuple[tuple[int, _Value], ...], start_ns: int) -> tuple[tuple[int, _Value], ...]:
+    return tuple(row for row in rows if row[0] >= start_ns)
+
+
+def _devices_short(snapshot: Snapshot, targets: Sequence[Target], needs: Mapping[str, Need]) -> bool:
+    """Whether pods wait for a device, or will once this tick's needs are ordered."""
+    waiting = (pod for workload in snapshot.workloads.values() for pod in workload.pods if pod.bound_ns is None)
+    if any(_wants_device(snapshot, pod) and _could_run(snapshot, pod) for pod in waiting):
+        return True
+    rising = 0
+    for target in targets:
+        if target.workload in needs:
+            more = needs[target.workload].replicas - snapshot.workloads[target.workload].replicas
+            rising += max(0, more) * target.gpus
+    return rising > _free_devices(snapshot)
+
+
+def _warm(snapshot: Snapshot, targets: Sequence[Target], needs: Mapping[str, Need]) -> dict[str, int]:
+    """Replicas to fill the free GPUs of kept nodes, each for the workload that has the fewest for its need."""
+    measured = [target for target in targets if target.workload in needs]
+    current = {target.workload: snapshot.workloads[target.workload].replicas for target in measured}
+    replicas = {name: max(now, needs[name].replicas) for name, now in current.items()}
+    ordered = sum((replicas[t.workload] - current[t.workload]) * t.gpus for t in measured)
+    free = _free_devices(snapshot, kept_only=True) - ordered
+    given = dict.fromkeys(replicas, 0)
+
+    def wealth(target: Target) -> tuple[float, str]:
+        name = target.workload
+        return (replicas[name] + given[name]) / max(needs[name].steady, 1e-9), name
+
+    while open_to := [t for t in measured if t.gpus <= free and replicas[t.workload] + given[t.workload] < t.maximum]:
+        poorest = min(open_to, key=wealth)
+        given[poorest.workload] += 1
+        free -= poorest.gpus
+    return given
+
+
+def _wants_device(snapshot: Snapshot, pod: PodView) -> bool:
+    """Whether the pod requests an extended resource, a GPU say; those names alone have a domain."""
+    return any("/" in name and amount for name, amount in snapshot.fleet.pod_class(pod.row).requests.items())
+
+
+def _could_run(snapshot: Snapshot, pod: PodView) -> bool:
+    """Whether a node that is there would take the pod if it had room: giving up replicas can only help such a pod."""
+    fleet = snapshot.fleet
+    spec = fleet.pod(pod.row).spec.spec
+    if spec.scheduling_gates:
+        return False
+    nodes = (fleet.node(row) for row in fleet.node_rows() if fleet.schedulable[row])
+    return any(
+        selectors.node_selector_matches(spec, node.labels, node.spec.name)
+        and selectors.untolerated(node.taints, spec.tolerations, ("NoSchedule", "NoExecute")) is None
+        for node in nodes
+    )
+
+
+def _free_devices(snapshot: Snapshot, *, kept_only: bool = False) -> int:
+    """Free devices on nodes that take pods; ``kept_only``: on those that are never returned."""
+    fleet = snapshot.fleet
+    usable = [row for row in fleet.node_rows() if fleet.schedulable[row]]
+    rows = [row for row in usable if not (kept_only and fleet.node(row).spec.node_pool)]
+    return int((fleet.devices[rows] == FREE_DEVICE).sum()) if rows else 0
+
+
+def _spread(snapshot: Snapshot, workload: WorkloadView) -> tuple[int, int]:
+    """(pods on nodes that are never returned, pods on bought nodes)."""
+    fleet = snapshot.fleet
+    rows = [row for pod in workload.pods if (row := fleet.node_by_name.get(pod.node)) is not None]
+    bought = sum(bool(fleet.node(row).spec.node_pool) for row in rows)
+    return len(rows) - bought, bought
+
+
+def _first_to_go(snapshot: Snapshot, workload: WorkloadView, count: int) -> tuple[Ref, ...]:
+    """The pods to remove: not ready first, then those on bought nodes with the fewest pods, so that the nodes empty."""
+    fleet = snapshot.fleet
+
+    def order(pod: PodView) -> tuple[object, ...]:
+        row = fleet.node_by_name.get(pod.node)
+        if row is None:
+            return (0, 0, 0, pod.name)
+        node = fleet.node(row)
+        kept = 0 if node.spec.node_pool else 1
+        return (1 if pod.ready_ns is None else 2, kept, len(node.pods), node.spec.name, pod.name)
+
+    chosen = sorted(workload.pods, key=order)[:count]
+    return tuple(Ref("Pod", pod.name, pod.namespace) for pod in chosen)

@@ -1,0 +1,120 @@
+"""What the slo policy makes of counted arrivals: the level, a rise, and what chance alone may do."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tonnage.scaling.slo import LONG_NS, SHORT_NS, forecast
+from tonnage.units import NS_PER_S
+
+Counts = list[tuple[int, float]]
+TICK_S = 15
+MINUTE_NS = 60 * NS_PER_S
+
+
+def _counts(*rates: float) -> Counts:
+    """The cumulative count at every tick; ``rates``: arrivals a second in the 15 s before each but the first."""
+    total, counts = 0.0, [(0, 0.0)]
+    for number, rate in enumerate(rates, 1):
+        total += rate * TICK_S
+        counts.append((number * TICK_S * NS_PER_S, total))
+    return counts
+
+
+def _ahead(rates: list[float], horizon_s: float = 60, z: float = 0.0) -> tuple[float, float, float]:
+    found = forecast(_counts(*rates), round(horizon_s * NS_PER_S), z)
+    assert found is not None
+    return found.level, found.slope, found.upper
+
+
+FLAT, LOW = [10.0] * 8, [2.0] * 6
+
+
+@pytest.mark.parametrize(
+    ("rates", "level", "slope", "upper"),
+    [
+        pytest.param(FLAT, 10, 0, 10, id="flat"),
+        pytest.param([0.0] * 8, 0, 0, 0, id="nothing arrives"),
+        pytest.param([*LOW, 20.0, 20.0], 20, 18 / 30, 20 + 18, id="a step 30 s ago"),
+        pytest.param([*LOW, 2.0, 20.0], 11, 9 / 30, 11 + 9, id="a step 15 s ago"),
+        pytest.param([*LOW, *[20.0] * 8], 20, 0, 20, id="a step two minutes ago"),
+        pytest.param([2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0], 15, 4 / 30, 15 + 4, id="a ramp"),
+        pytest.param([*[20.0] * 6, 2.0, 2.0], 15.5, 0, 15.5, id="a fall is not believed at once"),
+        pytest.param([*[20.0] * 6, *[2.0] * 8], 2, 0, 2, id="a fall two minutes ago"),
+        pytest.param([10.0] * 6 + [11.0] * 2, 10.25, 0, 10.25, id="a rise within chance"),
+    ],
+)
+def test_level_slope_and_upper_estimate(rates: list[float], level: float, slope: float, upper: float) -> None:
+    assert _ahead(rates) == pytest.approx((level, slope, upper))
+
+
+@pytest.mark.parametrize("horizon_s", [0, 10, 29])
+def test_a_rise_is_extended_to_the_horizon(horizon_s: float) -> None:
+    level, slope, upper = _ahead([*LOW, 20.0, 20.0], horizon_s)
+    assert slope > 0 and upper == pytest.approx(level + slope * horizon_s)
+
+
+def test_a_rise_is_extended_no_further_than_it_has_lasted() -> None:
+    assert _ahead([*LOW, 20.0, 20.0], 30) == _ahead([*LOW, 20.0, 20.0], 1000)
+
+
+def test_the_uncertainty_of_a_count_comes_on_top() -> None:
+    _, _, upper = _ahead(FLAT, z=1.64)
+    assert upper == pytest.approx(10 + 1.64 * sqrt(1200) / 120)
+
+
+def test_the_fewer_seconds_are_counted_the_less_is_certain() -> None:
+    long, short = _ahead(FLAT, z=1.64), _ahead(FLAT[:2], z=1.64)
+    assert short[2] > long[2] > 10
+
+
+@pytest.mark.parametrize(("rates", "known"), [([], False), ([5.0], False), ([5.0, 5.0], True)])
+def test_less_than_half_a_minute_of_history_is_no_forecast(rates: list[float], known: bool) -> None:
+    assert (forecast(_counts(*rates), MINUTE_NS, 1.64) is not None) is known
+
+
+def test_a_reading_that_is_missing_leaves_the_rate_as_it_was() -> None:
+    counts = _counts(*[4.0] * 8)
+    del counts[6]
+    found = forecast(counts, MINUTE_NS, 0.0)
+    assert found is not None and found.upper == pytest.approx(4)
+
+
+def test_windows_are_those_of_the_docstring() -> None:
+    assert (SHORT_NS, LONG_NS) == (30 * NS_PER_S, 120 * NS_PER_S)
+
+
+@pytest.mark.parametrize("rate", [0.2, 1.0, 5.0, 25.0])
+def test_poisson_noise_alone_is_rarely_taken_for_a_rise(rate: float) -> None:
+    """One-sided at three standard deviations of the expected count, itself counted: well below two per cent."""
+    rng = np.random.default_rng(7)
+    trials = 4_000
+    arrivals = rng.poisson(rate * TICK_S, (trials, 8)) / TICK_S
+    alarms = sum(_ahead(list(map(float, row)))[1] > 0 for row in arrivals)
+    assert alarms / trials < 0.015
+
+
+@pytest.mark.parametrize("rate", [0.5, 2.0, 10.0])
+def test_a_rise_by_half_is_seen_within_a_minute(rate: float) -> None:
+    """Of the two-minute level a rise to four times itself is seen at once, whatever the noise."""
+    rng = np.random.default_rng(7)
+    seen = 0
+    for _ in range(200):
+        before, after = rng.poisson(rate * TICK_S, 6), rng.poisson(4 * rate * TICK_S, 2)
+        seen += _ahead([float(n) / TICK_S for n in (*before, *after)])[0] > 2 * rate
+    assert seen / 200 > 0.99
+
+
+@given(
+    st.lists(st.integers(0, 1000), min_size=2, max_size=16),
+    st.floats(0, 600),
+    st.floats(0, 3),
+)
+def test_an_estimate_is_never_below_the_level_nor_negative(counts: list[int], horizon_s: float, z: float) -> None:
+    level, slope, upper = _ahead([count / TICK_S for count in counts], horizon_s, z)
+    assert 0 <= level <= upper and slope >= 0
