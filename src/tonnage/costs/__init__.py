@@ -1,0 +1,1 @@
+"""What everything costs, and who pays for it."""
