@@ -1,0 +1,221 @@
+"""World 1. Holds the simulated API and its machines, and lets decisions take effect after checking them again."""
+
+from __future__ import annotations
+
+from tonnage.costs.ledger import Ledger, Resources
+from tonnage.decisions import (
+    Applied,
+    Bind,
+    Decision,
+    Evict,
+    Launch,
+    Outcome,
+    Refused,
+    Return,
+    Scale,
+    Stale,
+    Wait,
+)
+from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
+from tonnage.fleet.state import Conflict, Fleet
+from tonnage.metrics.promql import Query, Scalar, Vector, evaluate, parse
+from tonnage.metrics.store import SeriesStore
+from tonnage.objects import core
+from tonnage.simulation import nodes, pods
+from tonnage.simulation.events import Queue
+from tonnage.simulation.life import NodeRunning, PodBound
+from tonnage.simulation.objects import Claim, EventLog, Node, Offering, Pod, Workload
+from tonnage.simulation.physics import Physics
+from tonnage.simulation.rng import Streams
+from tonnage.simulation.serving import Service
+from tonnage.units import NS_PER_S, ns
+
+UNAVAILABLE_NS = 180 * NS_PER_S
+"""For so long Karpenter does not ask again for an offering of which EC2 had none.
+
+Source: aws/karpenter-provider-aws pkg/cache/cache.go, UnavailableOfferingsTTL.
+"""
+
+REMOVE_FIRST = -100
+"""The deletion cost of pods that a decision wants removed; others have 0."""
+
+
+class SimulatedCluster:
+    """The simulated world. Implements :class:`tonnage.world.World`."""
+
+    def __init__(self, physics: Physics, streams: Streams) -> None:
+        self.physics = physics
+        self.durations = physics.durations
+        self.streams = streams
+        self.now_ns = 0
+        self.queue = Queue()
+        self.fleet = Fleet()
+        self.store = SeriesStore()
+        self.ledger = Ledger()
+        self.events = EventLog()
+        self.workloads: dict[str, Workload] = {}
+        self.daemon_sets: list[tuple[str, str, core.PodTemplateSpec]] = []
+        self.services: list[Service] = []
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[tuple[str, str], Pod] = {}
+        self.daemon_pods: set[int] = set()
+        """Rows in the fleet of the DaemonSets' pods."""
+        self.claims: dict[str, Claim] = {}
+        self.out_of_stock: dict[Offering, int] = {}
+        """Until when EC2 has none of an offering."""
+        self.unavailable: dict[Offering, int] = {}
+        """Until when an offering counts as out of stock, because a launch of it was refused."""
+        self.woken: dict[str, None] = {}
+        self._queries: dict[str, Query] = {}
+
+    # ---- World ----
+
+    def now(self) -> int:
+        """Virtual nanoseconds since the start of the run."""
+        return self.now_ns
+
+    def snapshot(self) -> Snapshot:
+        """The cluster as decisions see it."""
+        views = {
+            key: WorkloadView("Deployment", w.namespace, w.name, w.replicas, tuple(_view(p) for p in w.active))
+            for key, w in self.workloads.items()
+        }
+        claims = tuple(claim.view() for _, claim in sorted(self.claims.items()))
+        unavailable = frozenset(o for o, until_ns in self.unavailable.items() if until_ns > self.now_ns)
+        return Snapshot(self.now_ns, self.fleet, views, claims, unavailable)
+
+    def measure(self, query: str, at_ns: int) -> Vector:
+        """A PromQL instant query over what has been scraped. Raises ValueError for one that gives a scalar."""
+        parsed = self._queries.get(query)
+        if parsed is None:
+            parsed = self._queries[query] = parse(query)
+        value = evaluate(parsed, self.store, at_ns)
+        if isinstance(value, Scalar):
+            raise ValueError(f"{query} gives a scalar, expected a vector")
+        return value
+
+    def apply(self, decision: Decision) -> Outcome:
+        """Check again, then act."""
+        match decision:
+            case Bind():
+                return self._bind(decision)
+            case Scale():
+                return self._scale(decision)
+            case Launch():
+                return self._launch(decision)
+            case Return():
+                return self._return(decision)
+            case Evict():
+                return self._evict(decision)
+            case Wait():
+                self.events.add(self.now_ns, str(decision.pod), "Warning", "FailedScheduling", decision.reason.verdict)
+                return Applied()
+
+    def _bind(self, decision: Bind) -> Outcome:
+        pod = self.pods.get((decision.pod.namespace, decision.pod.name))
+        if pod is None or pod.uid != decision.pod.uid or pod.terminating:
+            return Stale(f"{decision.pod} is gone")
+        node = self.nodes.get(decision.node.name)
+        row = self.fleet.node_by_name.get(decision.node.name)
+        if node is None or row is None or node.uid != decision.node.uid:
+            return Stale(f"node {decision.node.name} is gone")
+        try:
+            devices = self.fleet.bind(pod.row, row, decision.devices)
+        except Conflict as conflict:
+            return Stale(str(conflict))
+        pod.bound_ns, pod.node = self.now_ns, node.name
+        self.fleet.node(row).last_pod_event_ns = self.now_ns
+        if devices:
+            self.ledger.allocate(node.name, pod.workload.key, Resources(len(devices)), self.now_ns)
+        self.events.add(self.now_ns, str(decision.pod), "Normal", "Scheduled", f"assigned to {node.name}")
+        self.queue.push(self.now_ns, PodBound(pod))
+        return Applied()
+
+    def _scale(self, decision: Scale) -> Outcome:
+        workload = self.workloads.get(f"{decision.target.namespace}/{decision.target.name}")
+        if workload is None:
+            return Stale(f"{decision.target} is gone")
+        if workload.replicas != decision.current:
+            return Stale(f"{decision.target} has {workload.replicas} replicas, not {decision.current}")
+        for ref in decision.remove:
+            if ref.name in workload.pods:
+                workload.pods[ref.name].deletion_cost = REMOVE_FIRST
+        workload.replicas = decision.replicas
+        message = f"from {decision.current} to {decision.replicas}"
+        self.events.add(self.now_ns, str(decision.target), "Normal", "ScalingReplicaSet", message)
+        pods.reconcile(self, workload)
+        return Applied()
+
+    def _launch(self, decision: Launch) -> Outcome:
+        name = decision.claim.name
+        if name in self.claims or name in self.nodes:
+            return Stale(f"NodeClaim {name} exists")
+        offering = (decision.instance_type, decision.zone, decision.capacity_type)
+        if self.out_of_stock.get(offering, 0) > self.now_ns:
+            why = f"no {decision.instance_type} ({decision.capacity_type}) in {decision.zone}"
+            self.unavailable[offering] = self.now_ns + UNAVAILABLE_NS
+            self.events.add(self.now_ns, f"NodeClaim {name}", "Warning", "InsufficientInstanceCapacity", why)
+            self.wake("unschedulable")
+            return Refused(f"InsufficientInstanceCapacity: {why}")
+        claim = Claim(decision, self.now_ns)
+        self.claims[name] = claim
+        self.events.add(self.now_ns, f"NodeClaim {name}", "Normal", "Launched", decision.summary())
+        self.queue.push(self.now_ns + self.vary("launch", self.durations.launch_s), NodeRunning(claim))
+        self.wake("node")
+        return Applied()
+
+    def _return(self, decision: Return) -> Outcome:
+        node = self.nodes.get(decision.node.name)
+        row = self.fleet.node_by_name.get(decision.node.name)
+        if node is None or row is None or node.uid != decision.node.uid:
+            return Stale(f"node {decision.node.name} is gone")
+        if node.ready_ns is None or nodes.occupied(self, row):
+            return Stale(f"node {node.name} is not empty and initialised")
+        verdict = decision.reason.verdict
+        nodes.remove_node(self, node, verdict)
+        self.events.add(self.now_ns, f"Node {node.name}", "Normal", "DisruptionTerminating", verdict)
+        return Applied()
+
+    def _evict(self, decision: Evict) -> Outcome:
+        pod = self.pods.get((decision.pod.namespace, decision.pod.name))
+        if pod is None or pod.terminating or decision.pod.uid not in ("", pod.uid):
+            return Stale(f"{decision.pod} is gone")
+        pods.stop_pod(self, pod)
+        pods.reconcile(self, pod.workload)
+        return Applied()
+
+    # ---- time ----
+
+    def advance_to(self, at_ns: int) -> None:
+        """Let the requests before ``at_ns`` arrive, and set the clock."""
+        for service in self.services:
+            service.advance(at_ns)
+        self.now_ns = at_ns
+
+    def wake(self, kind: str) -> None:
+        """Something of this kind changed: loops that wait for it run next."""
+        self.woken[kind] = None
+
+    def vary(self, what: str, seconds: float) -> int:
+        """A duration in ns around its typical value: normal, with the relative sigma of facts, never below half.
+
+        Each kind of duration (``what``) has its own random stream. At time 0 everything has happened already: a run
+        starts with a fleet that serves.
+        """
+        if seconds <= 0 or self.now_ns == 0:
+            return 0
+        factor = max(0.5, self.streams.python(f"jitter/{what}").gauss(1.0, self.durations.jitter))
+        return ns(seconds * factor)
+
+
+def _view(pod: Pod) -> PodView:
+    return PodView(
+        pod.row,
+        pod.namespace,
+        pod.name,
+        pod.node,
+        pod.created_ns,
+        pod.bound_ns,
+        pod.ready_ns,
+        pod.deletion_cost,
+    )

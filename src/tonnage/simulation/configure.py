@@ -1,0 +1,274 @@
+"""From manifests to a cluster: what is admitted, what it means, and what is doubtful about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tonnage.decisions import Finding, Launch, Reason, Ref
+from tonnage.errors import InputError, Problem
+from tonnage.facts import durations, gpus, instances, models, prices
+from tonnage.inference.config import parse_vllm_args, replica, weight_bytes
+from tonnage.metrics import scrape
+from tonnage.metrics.promql import Query
+from tonnage.objects import apps, core, karpenter, keda, monitoring, selectors
+from tonnage.objects.load import Manifest, where
+from tonnage.provisioning import findings as pool_findings
+from tonnage.provisioning import nodeclass
+from tonnage.provisioning.catalogue import Catalogue
+from tonnage.scaling import admission, manifests, triggers
+from tonnage.scheduling.priority import Priorities
+from tonnage.simulation import nodes
+from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.simulation.landing import landing_findings
+from tonnage.simulation.objects import Claim, EngineSetup, Server, Workload
+from tonnage.simulation.physics import Physics, Pool
+from tonnage.simulation.rng import Streams
+from tonnage.simulation.scenario import NodeGroupSpec, Scenario
+
+SHUTDOWN = re.compile(r"--shutdown[-_]timeout[= ](\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What the API server and the webhooks let in, read once."""
+
+    manifest: Manifest
+    admitted: admission.Admitted
+    pools: tuple[karpenter.NodePool, ...]
+    storage: dict[str, nodeclass.NodeStorage]
+    catalogue: Catalogue
+    monitors: tuple[tuple[monitoring.ServiceMonitor, tuple[scrape.Selected, ...]], ...]
+    queries: tuple[Query, ...]
+    findings: tuple[Finding, ...]
+
+
+def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
+    """Admit the objects in order and analyse what was admitted.
+
+    Raises InputError for what would not run at all: a ScaledObject or HPA whose target is missing."""
+    admitted = admission.apply_in_order(manifest.objects)
+    missing = [f for f in admitted.findings if f.rule.endswith("target-missing")]
+    if missing:
+        raise InputError(*(Problem(f.where, f.message, "name a Deployment of the manifests") for f in missing))
+    found = [*_doubts(manifest), *admitted.findings]
+    services = manifest.of(core.Service)
+    monitors = []
+    for monitor in manifest.of(monitoring.ServiceMonitor):
+        selection = scrape.select(monitor, services)
+        found += selection.findings
+        monitors.append((monitor, selection.selected))
+    honored = triggers.honored_labels(monitor for monitor, _ in monitors)
+    for scaled_object in manifest.of(keda.ScaledObject):
+        found += triggers.analyse(scaled_object, honor_labels=honored)
+    for autoscaler in admitted.hpas:
+        found += triggers.analyse_hpa(autoscaler, admitted.scaled_objects)
+    classes = {c.name: c for c in manifest.of(karpenter.EC2NodeClass)}
+    pools = []
+    for pool in manifest.of(karpenter.NodePool):
+        found += pool_findings.analyse(pool, catalogue)
+        reference = pool.spec.template.spec.node_class_ref
+        if reference.name in classes:
+            pools.append(pool)
+        else:
+            found.append(_class_missing(pool, reference.name))
+    found += landing_findings(manifest, catalogue)
+    found += _priority_findings(manifest)
+    specs = [manifests.keda_spec(s) for s in admitted.scaled_objects]
+    return Configuration(
+        manifest,
+        admitted,
+        tuple(pools),
+        {name: nodeclass.read(c) for name, c in classes.items()},
+        catalogue,
+        tuple(monitors),
+        tuple(t.query for s in specs for t in s.triggers if t.query is not None),
+        tuple(sorted(found, key=lambda f: (_SEVERITY[f.severity], str(f.where), f.rule))),
+    )
+
+
+def _doubts(manifest: Manifest) -> list[Finding]:
+    """What the files say that nothing here understands: unknown fields and kinds."""
+    return [
+        Finding("manifest-not-understood", "warning", Ref("File", p.where.file), p.where, _sentence(p))
+        for p in manifest.problems
+    ]
+
+
+def _sentence(problem: Problem) -> str:
+    return f"{problem.message} ({problem.hint})" if problem.hint else problem.message
+
+
+_SEVERITY = {"error": 0, "warning": 1, "info": 2}
+
+
+def _class_missing(pool: karpenter.NodePool, name: str) -> Finding:
+    return Finding(
+        "nodepool-nodeclass-missing",
+        "error",
+        Ref("NodePool", pool.name),
+        where(pool, "spec.template.spec.nodeClassRef.name"),
+        f"EC2NodeClass {name} does not exist: the NodePool is not Ready and never launches a node",
+    )
+
+
+def _priority_findings(manifest: Manifest) -> list[Finding]:
+    priorities = Priorities(manifest.of(core.PriorityClass))
+    return [
+        Finding(
+            "priority-class-missing",
+            "error",
+            Ref("Deployment", deployment.name, _namespace(deployment.namespace)),
+            where(deployment, "spec.template.spec.priorityClassName"),
+            f"PriorityClass {deployment.spec.template.spec.priority_class_name} is not among the manifests: a cluster "
+            "without it refuses these pods; they run here with priority 0",
+        )
+        for deployment in manifest.of(apps.Deployment)
+        if priorities.of(deployment.spec.template.spec) is None
+    ]
+
+
+def build_cluster(scenario: Scenario, configuration: Configuration, streams: Streams) -> SimulatedCluster:
+    """The cluster as it is before time begins: nodes serve, workloads exist, no pod is placed yet."""
+    engines: dict[tuple[str, str], EngineSetup | str] = {}
+
+    def engine(workload: Workload, gpu: str) -> EngineSetup | str:
+        key = (workload.key, gpu)
+        if key not in engines:
+            engines[key] = _engine(workload, gpu)
+        return engines[key]
+
+    classes = {c.name: c for c in configuration.manifest.of(karpenter.EC2NodeClass)}
+    pools = {}
+    for pool in configuration.pools:
+        template = pool.spec.template
+        node_class = classes[template.spec.node_class_ref.name]
+        snapshot = any(m.ebs is not None and m.ebs.snapshot_id for m in node_class.spec.block_device_mappings)
+        pools[pool.name] = Pool(
+            dict(template.metadata.labels),
+            tuple(template.spec.taints),
+            configuration.storage[template.spec.node_class_ref.name],
+            snapshot,
+        )
+    cluster = SimulatedCluster(Physics(durations.get(), pools, scenario.spec.region, engine), streams)
+    for daemon_set in configuration.manifest.of(apps.DaemonSet):
+        cluster.daemon_sets.append((_namespace(daemon_set.namespace), daemon_set.name, daemon_set.spec.template))
+    priorities = Priorities(configuration.manifest.of(core.PriorityClass))
+    for deployment in configuration.manifest.of(apps.Deployment):
+        workload = Workload(
+            _namespace(deployment.namespace),
+            deployment.name,
+            deployment.spec.template,
+            deployment.spec.replicas,
+            _server(deployment),
+            priority=priorities.of(deployment.spec.template.spec) or 0,
+        )
+        cluster.workloads[workload.key] = workload
+    _start_fleet(scenario, configuration, cluster)
+    return cluster
+
+
+def _start_fleet(scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster) -> None:
+    number = 0
+    pools = {pool.name for pool in configuration.manifest.of(karpenter.NodePool)}
+    for i, group in enumerate(scenario.spec.fleet.nodes):
+        field = f"fleet.nodes[{i}]"
+        itype = instances.get(group.instance_type)
+        price = _price(scenario, configuration.catalogue.book, group, field)
+        if group.node_pool and group.node_pool not in pools:
+            message = f"no NodePool {group.node_pool!r} in the manifests"
+            raise InputError(scenario.document.problem(f"{field}.nodePool", message))
+        for _ in range(group.count):
+            number += 1
+            name = f"base-{number:02d}"
+            launch = Launch(
+                Ref("NodeClaim", name),
+                group.node_pool,
+                itype.name,
+                group.zone,
+                group.capacity_type,
+                price,
+                Reason("there from the start"),
+            )
+            claim = Claim(launch, 0)
+            node = nodes.start_node(cluster, claim)
+            nodes.register_node(cluster, node)
+            nodes.initialize_node(cluster, node)
+
+
+def _price(scenario: Scenario, book: prices.PriceBook, group: NodeGroupSpec, field: str) -> int:
+    """Micro-dollars an hour of one node of the group."""
+    name, kind = group.instance_type, group.capacity_type
+    offers = [o for o in book.offerings(name) if o.capacity_type == kind]
+    for offer in offers:
+        if offer.zone == group.zone:
+            return offer.micro_usd_per_hour
+    if not offers:
+        message = f"no {kind} price is known for {name}"
+        problem = scenario.document.problem(f"{field}.instanceType", message, "give one with prices:")
+    else:
+        zones = ", ".join(o.zone for o in offers)
+        message = f"{name} ({kind}) is not offered in {group.zone}"
+        problem = scenario.document.problem(f"{field}.zone", message, f"it is in {zones}")
+    raise InputError(problem)
+
+
+def _namespace(name: str) -> str:
+    return name or "default"
+
+
+def _server(deployment: apps.Deployment) -> Server | None:
+    """The LLM server in the first container, if its command line is one."""
+    container = deployment.spec.template.spec.containers[0]
+    words = [*container.command, *container.args]
+    if "vllm" not in container.image and not any("vllm" in word for word in words):
+        return None
+    args = parse_vllm_args(words)
+    if args.model is None:
+        return None
+    try:
+        shape = models.get(args.model)
+    except InputError as error:
+        problem = error.problems[0]
+        at = where(deployment, "spec.template.spec.containers[0].args")
+        raise InputError(Problem(at, problem.message, problem.hint)) from error
+    timeout = SHUTDOWN.search(" ".join(words))
+    per_param = weight_bytes(args.dtype, args.quantization)
+    return Server(args, shape.weight_bytes(per_param), args.model, int(timeout[1]) if timeout else 0)
+
+
+def _engine(workload: Workload, gpu: str) -> EngineSetup | str:
+    """The engine, or why it does not start on this GPU."""
+    assert workload.server is not None
+    if not gpu:
+        return "the engine finds no GPU: its pod requests none"
+    try:
+        config, timing = replica(models.get(workload.server.model), gpus.get(gpu), workload.server.args)
+    except InputError as error:
+        return error.problems[0].message
+    return EngineSetup(config, timing)
+
+
+def workload_behind(cluster: SimulatedCluster, service: core.Service) -> Workload | None:
+    """The workload whose pods a Service selects."""
+    selector = core.LabelSelector(match_labels=service.spec.selector)
+    for workload in cluster.workloads.values():
+        labels = workload.template.metadata.labels
+        if (
+            service.spec.selector
+            and workload.namespace == _namespace(service.namespace)
+            and selectors.matches(selector, labels)
+        ):
+            return workload
+    return None
+
+
+def bounds(configuration: Configuration, workloads: Sequence[Workload]) -> dict[str, tuple[int, int]]:
+    """(least, most) replicas of each autoscaled workload, by its key."""
+    found: dict[str, tuple[int, int]] = {}
+    for h in (manifests.hpa_spec(h) for h in configuration.admitted.hpas):
+        found[f"{h.target.namespace}/{h.target.name}"] = (h.min_replicas, h.max_replicas)
+    for s in (manifests.keda_spec(s) for s in configuration.admitted.scaled_objects):
+        found[f"{s.target.namespace}/{s.target.name}"] = (s.min_replicas, s.max_replicas)
+    return {w.key: found[w.key] for w in workloads if w.key in found}

@@ -1,0 +1,66 @@
+"""Pods that cannot land on the nodes they were meant for, seen before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tonnage.decisions import Finding, Ref
+from tonnage.objects import apps, core, karpenter
+from tonnage.objects.load import Manifest, where
+from tonnage.provisioning import karpenter as planner
+from tonnage.provisioning import pods
+from tonnage.provisioning.catalogue import Catalogue
+
+_SPEC = "spec.template.spec"
+
+
+def landing_findings(manifest: Manifest, catalogue: Catalogue) -> Iterator[Finding]:
+    """For every Deployment: NodePools that would never make a node for it, and engines that get no GPU."""
+    node_pools = manifest.of(karpenter.NodePool)
+    for deployment in manifest.of(apps.Deployment):
+        ref = Ref("Deployment", deployment.name, deployment.namespace)
+        spec = deployment.spec.template.spec
+        shape = pods.PodShape.of(spec)
+        accelerated = any("/" in name and amount for name, amount in shape.requests.items())
+        serves = any("vllm" in container.image for container in spec.containers)
+        if serves and not accelerated:
+            yield Finding(
+                "engine-without-gpu",
+                "error",
+                ref,
+                where(deployment, f"{_SPEC}.containers[0].resources"),
+                "the engine requests no GPU: its pod lands on any node and finds no device there",
+            )
+        if not node_pools or not (accelerated or spec.tolerations):
+            continue
+        refused = {pool.name: _refusal(shape, pool, catalogue) for pool in node_pools}
+        wanted = _meant_for(spec, node_pools) if spec.tolerations else list(refused)
+        missed = [f"{name}: {refused[name]}" for name in wanted if refused[name]]
+        if missed and len(missed) == len(wanted):
+            yield Finding(
+                "pods-fit-no-nodepool",
+                "error",
+                ref,
+                where(deployment, f"{_SPEC}.tolerations"),
+                "no NodePool makes a node for these pods: " + "; ".join(missed),
+                tuple((name, why) for name, why in refused.items() if why),
+            )
+
+
+def _meant_for(spec: core.PodSpec, node_pools: tuple[karpenter.NodePool, ...]) -> list[str]:
+    """The pools of which the pod tolerates a taint by name: those it was written for."""
+    keys = {toleration.key for toleration in spec.tolerations if toleration.key}
+    named = [p.name for p in node_pools if any(t.key in keys for t in p.spec.template.spec.taints)]
+    closest = [p.name for p in node_pools if keys <= {t.key for t in p.spec.template.spec.taints}]
+    return closest or named or [p.name for p in node_pools]
+
+
+def _refusal(shape: pods.PodShape, pool: karpenter.NodePool, catalogue: Catalogue) -> str:
+    """Why this NodePool cannot take the pod; empty when it can."""
+    pod = pods.PendingPod(Ref("Pod", "one", "default", "one"), shape)
+    plan = planner.plan([pod], [], [pool], catalogue)
+    if not plan.waits:
+        return ""
+    reason = plan.waits[0].reason
+    details = [why.why for why in reason.alternatives] or [str(value) for _, value in reason.evidence]
+    return details[0] if details else reason.verdict

@@ -1,0 +1,162 @@
+"""What happens to nodes and pods once a decision has taken effect: each event is one step of a life."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tonnage.inference.engine import Engine
+from tonnage.simulation import loading, nodes, pods
+from tonnage.simulation.events import Later
+from tonnage.simulation.objects import Claim, Node, Pod, gated_by_probe, probe_period_s
+from tonnage.simulation.serving import Replica
+from tonnage.units import NS_PER_S, ns
+
+if TYPE_CHECKING:
+    from tonnage.simulation.cluster import SimulatedCluster
+
+
+@dataclass(slots=True)
+class NodeRunning:
+    """The instance runs: it boots, and its kubelet registers."""
+
+    claim: Claim
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        node = nodes.start_node(cluster, self.claim)
+        yield cluster.now_ns + cluster.vary("register", cluster.durations.register_s), NodeRegistered(node)
+
+
+@dataclass(slots=True)
+class NodeRegistered:
+    """The Node object exists; the kubelet is not Ready yet."""
+
+    node: Node
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        nodes.register_node(cluster, self.node)
+        yield cluster.now_ns + cluster.vary("ready", cluster.durations.ready_s), NodeReady(self.node)
+
+
+@dataclass(slots=True)
+class NodeReady:
+    """Ready, but without its GPUs until the driver and the device plugin are up."""
+
+    node: Node
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        cluster.events.add(cluster.now_ns, f"Node {self.node.name}", "Normal", "NodeReady", "kubelet is Ready")
+        plugin = cluster.durations.device_plugin_s if self.node.gpus else 0
+        yield cluster.now_ns + cluster.vary("plugin", plugin), NodeInitialized(self.node)
+
+
+@dataclass(slots=True)
+class NodeInitialized:
+    """Every resource that was asked for is there: pods can be bound."""
+
+    node: Node
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        nodes.initialize_node(cluster, self.node)
+        return ()
+
+
+@dataclass(slots=True)
+class PodBound:
+    """The kubelet pulls the image, unless the node has it, and starts the container."""
+
+    pod: Pod
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        if pods.gone(self.pod):
+            return
+        pulled = loading.image_ready_ns(cluster, self.pod)
+        yield pulled + cluster.vary("container", cluster.durations.container_start_s), PodStarted(self.pod)
+
+
+@dataclass(slots=True)
+class PodStarted:
+    """The container runs; an engine reads its weights and compiles."""
+
+    pod: Pod
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        pod = self.pod
+        if pods.gone(pod):
+            return
+        pod.started_ns = cluster.now_ns
+        if pod.workload.server is None:
+            pods.pod_ready(cluster, pod)
+            return
+        if not gated_by_probe(pod.workload.template.spec):
+            pods.pod_ready(cluster, pod)  # nothing says otherwise: requests come before it can serve them
+        loaded = loading.weights_loaded_ns(cluster, pod)
+        yield loaded + cluster.vary("engine", loading.engine_start_s(cluster, pod)), EngineUp(pod)
+
+
+@dataclass(slots=True)
+class EngineUp:
+    """The engine serves; the next probe will see it."""
+
+    pod: Pod
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        pod = self.pod
+        if pods.gone(pod):
+            return
+        setup = loading.engine_setup(cluster, pod)
+        if isinstance(setup, str):
+            cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", "BackOff", setup)
+            return
+        assert pod.workload.server is not None
+        cluster.nodes[pod.node].compiled.add(pod.workload.server.model)
+        pod.replica = pod.replica or Replica(pod.key)
+        pod.replica.engine = Engine(setup.config, setup.timing, cluster.now_ns)
+        if pod.ready_ns is None:
+            period = probe_period_s(pod.workload.template.spec) * NS_PER_S
+            assert pod.started_ns is not None
+            since = cluster.now_ns - pod.started_ns
+            yield pod.started_ns + -(-since // period) * period, ProbeSucceeded(pod)
+        else:
+            pods.pod_serves(cluster, pod)
+
+
+@dataclass(slots=True)
+class ProbeSucceeded:
+    """The pod is Ready, and an endpoint of its Service."""
+
+    pod: Pod
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        if not pods.gone(self.pod):
+            pods.pod_ready(cluster, self.pod)
+            pods.pod_serves(cluster, self.pod)
+        return ()
+
+
+@dataclass(slots=True)
+class SpotNotice:
+    """EC2 takes a spot instance back in two minutes: the node is cordoned and its pods are drained."""
+
+    node: str
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        node = cluster.nodes[self.node]
+        if node.ended_ns is not None:
+            return
+        nodes.drain_node(cluster, node, "SpotInterrupted", "EC2 reclaims the instance in 2 minutes")
+        yield cluster.now_ns + ns(cluster.durations.spot_notice_s), NodeLost(self.node, "spot interruption")
+
+
+@dataclass(slots=True)
+class NodeLost:
+    """The machine is gone, with everything on it."""
+
+    node: str
+    why: str
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        node = cluster.nodes[self.node]
+        if node.ended_ns is None:
+            nodes.lose_node(cluster, node, self.why)
+        return ()

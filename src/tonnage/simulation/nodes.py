@@ -1,0 +1,172 @@
+"""Nodes as they join and leave the cluster, and the DaemonSets' pods on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tonnage.costs.ledger import Resources
+from tonnage.facts import instances
+from tonnage.fleet.state import Conflict, NodeSpec, PodSpec
+from tonnage.objects import selectors
+from tonnage.simulation.objects import Claim, Node
+from tonnage.simulation.pods import end_pod, reconcile, stop_pod
+from tonnage.units import MIB
+
+if TYPE_CHECKING:
+    from tonnage.simulation.cluster import SimulatedCluster
+
+
+def start_node(cluster: SimulatedCluster, claim: Claim) -> Node:
+    """The instance runs, and is billed from now on."""
+    launch, physics = claim.launch, cluster.physics
+    itype = instances.get(launch.instance_type)
+    name = launch.claim.name
+    pool = physics.pools.get(launch.node_pool)
+    node = Node(
+        name=name,
+        uid=f"node-{name}",
+        instance_type=itype.name,
+        gpu=itype.gpu,
+        gpus=itype.gpu_count,
+        node_pool=launch.node_pool,
+        capacity_type=launch.capacity_type,
+        zone=launch.zone,
+        price_micro_usd_per_hour=launch.price_micro_usd_per_hour,
+        launched_ns=cluster.now_ns,
+        disk_bytes_per_s=physics.disk_bytes_per_s(launch.node_pool, itype),
+        gpu_product=physics.gpu_product(itype),
+        gpu_memory_mib=itype.gpu_memory_mib,
+        images_on_disk=pool is not None and pool.images_on_disk,
+    )
+    cluster.nodes[name] = node
+    claim.node = name
+    cluster.ledger.open_node(
+        name,
+        cluster.now_ns,
+        price_micro_usd_per_hour=node.price_micro_usd_per_hour,
+        capacity=Resources(itype.gpu_count, itype.vcpu * 1000, itype.memory_mib * MIB),
+    )
+    return node
+
+
+def register_node(cluster: SimulatedCluster, node: Node) -> None:
+    """The Node object appears with its labels and taints, not yet with its GPUs."""
+    itype = instances.get(node.instance_type)
+    pool = cluster.physics.pools.get(node.node_pool)
+    labels = dict(itype.labels(node.zone, node.capacity_type, cluster.physics.region))
+    if pool is not None:
+        labels |= {"karpenter.sh/nodepool": node.node_pool, **pool.labels}
+    if node.gpus:
+        labels |= {
+            "nvidia.com/gpu.present": "true",
+            "nvidia.com/gpu.count": str(node.gpus),
+            "nvidia.com/gpu.product": node.gpu_product,
+        }
+    allocatable = {
+        "cpu": itype.allocatable_cpu_milli,
+        "memory": itype.allocatable_memory_mib * MIB,
+        "pods": itype.max_pods,
+    }
+    cluster.fleet.add_node(
+        NodeSpec(
+            node.name,
+            allocatable,
+            labels,
+            taints=pool.taints if pool else (),
+            uid=node.uid,
+            instance_type=node.instance_type,
+            gpu=node.gpu,
+            device_resource=itype.resource,
+            node_pool=node.node_pool,
+            capacity_type=node.capacity_type,
+            zone=node.zone,
+            price_micro_usd_per_hour=node.price_micro_usd_per_hour,
+            created_ns=cluster.now_ns,
+        ),
+        schedulable=False,
+    )
+
+
+def initialize_node(cluster: SimulatedCluster, node: Node) -> None:
+    """Karpenter's Initialized: Ready, and every resource allocatable."""
+    itype = instances.get(node.instance_type)
+    fleet = cluster.fleet
+    row = fleet.node_by_name[node.name]
+    allocatable = fleet.allocatable_of(row)
+    if itype.resource:
+        allocatable[itype.resource] = itype.resource_count
+    fleet.set_allocatable(row, allocatable)
+    fleet.set_schedulable(row, True)
+    fleet.node(row).initialized = True
+    fleet.node(row).last_pod_event_ns = cluster.now_ns
+    node.ready_ns = cluster.now_ns
+    cluster.claims.pop(node.name, None)
+    message = "every resource is allocatable"
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "Initialized", message)
+    _start_daemons(cluster, row)
+    cluster.wake("node")
+
+
+def drain_node(cluster: SimulatedCluster, node: Node, reason: str, message: str) -> None:
+    """Cordon the node and delete its pods gracefully; their workloads make new ones at once."""
+    node.leaving = True
+    cluster.fleet.set_schedulable(cluster.fleet.node_by_name[node.name], False)
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", reason, message)
+    for pod in [p for p in cluster.pods.values() if p.node == node.name]:
+        stop_pod(cluster, pod)
+        reconcile(cluster, pod.workload)
+
+
+def lose_node(cluster: SimulatedCluster, node: Node, why: str) -> None:
+    """The machine is gone: its pods and their requests with it."""
+    node.leaving = True
+    for pod in [p for p in cluster.pods.values() if p.node == node.name]:
+        pod.terminating = True
+        end_pod(cluster, pod)
+        reconcile(cluster, pod.workload)
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "NodeLost", why)
+    remove_node(cluster, node, why)
+
+
+def remove_node(cluster: SimulatedCluster, node: Node, reason: str) -> None:
+    """The node holds nothing but DaemonSets' pods, and is no longer billed."""
+    row = cluster.fleet.node_by_name[node.name]
+    for pod_row in list(cluster.fleet.node(row).pods):
+        cluster.daemon_pods.discard(pod_row)
+        cluster.fleet.remove_pod(pod_row)
+    cluster.fleet.remove_node(row)
+    node.ended_ns, node.end_reason = cluster.now_ns, reason
+    cluster.ledger.close_node(node.name, cluster.now_ns)
+    cluster.wake("node")
+
+
+def occupied(cluster: SimulatedCluster, row: int) -> bool:
+    """Whether the node in this row of the fleet holds pods that are not of a DaemonSet."""
+    return not cluster.daemon_pods.issuperset(cluster.fleet.node(row).pods)
+
+
+def runs_daemon(cluster: SimulatedCluster, node: str, namespace: str, name: str) -> bool:
+    """Whether a DaemonSet has its pod on the node."""
+    return (namespace, f"{name}-{node}") in cluster.fleet.pod_by_key
+
+
+def _start_daemons(cluster: SimulatedCluster, row: int) -> None:
+    fleet = cluster.fleet
+    node = fleet.node(row)
+    for namespace, name, template in cluster.daemon_sets:
+        tolerations = template.spec.tolerations or ()
+        if not selectors.node_selector_matches(template.spec, node.labels, node.spec.name):
+            continue
+        if selectors.untolerated(node.taints, tolerations, ("NoSchedule", "NoExecute")) is not None:
+            continue
+        pod_name = f"{name}-{node.spec.name}"
+        labels = dict(template.metadata.labels)
+        pod = fleet.add_pod(PodSpec(namespace, pod_name, "", labels, template.spec, f"{namespace}/{name}"))
+        try:
+            fleet.bind(pod, row)
+        except Conflict as conflict:
+            fleet.remove_pod(pod)
+            message = str(conflict)
+            cluster.events.add(cluster.now_ns, f"Pod {namespace}/{pod_name}", "Warning", "FailedScheduling", message)
+            continue
+        cluster.daemon_pods.add(pod)

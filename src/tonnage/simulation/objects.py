@@ -1,0 +1,203 @@
+"""The rows of the simulated API: workloads, pods, node claims, and the log of cluster events."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from tonnage.decisions import Launch
+from tonnage.fleet.snapshot import ClaimView
+from tonnage.inference.config import VllmArgs
+from tonnage.inference.engine import EngineConfig
+from tonnage.inference.timing import StepTiming
+from tonnage.objects import core
+from tonnage.simulation.serving import Replica, Service
+from tonnage.units import NS_PER_S
+
+Offering: TypeAlias = tuple[str, str, str]
+"""(instance type, zone, capacity type)."""
+
+
+@dataclass(slots=True)
+class Server:
+    """What a pod's container serves: an LLM, with the engine settings of its command line."""
+
+    args: VllmArgs
+    weight_bytes: int
+    model: str
+    shutdown_timeout_s: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Workload:
+    """A Deployment and the controller's memory of it."""
+
+    namespace: str
+    name: str
+    template: core.PodTemplateSpec
+    replicas: int
+    server: Server | None = None
+    service: Service | None = None
+    pods: dict[str, Pod] = field(default_factory=dict)
+    created: int = 0
+    priority: int = 0
+    minimum: int | None = None
+    was_ready: bool = False
+    min_ready: int = 0
+    max_ready: int = 0
+    cold_starts_ns: list[int] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def active(self) -> list[Pod]:
+        """Pods that are not being deleted, by name."""
+        return [pod for _, pod in sorted(self.pods.items()) if not pod.terminating]
+
+
+@dataclass(slots=True, eq=False)
+class Pod:
+    """One pod's life. Times in ns; None until it happened."""
+
+    workload: Workload
+    name: str
+    uid: str
+    row: int
+    created_ns: int
+    bound_ns: int | None = None
+    started_ns: int | None = None
+    ready_ns: int | None = None
+    node: str = ""
+    terminating: bool = False
+    deletion_cost: int = 0
+    replica: Replica | None = None
+    busy_ns: int = 0  # of its engine, as told to the ledger
+
+    @property
+    def namespace(self) -> str:
+        return self.workload.namespace
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A machine: what it is, when it was bought, and what its disk and memory hold already."""
+
+    name: str
+    uid: str
+    instance_type: str
+    gpu: str
+    gpus: int
+    node_pool: str
+    capacity_type: str
+    zone: str
+    price_micro_usd_per_hour: int
+    launched_ns: int
+    disk_bytes_per_s: float
+    gpu_product: str = ""
+    gpu_memory_mib: int = 0
+    images_on_disk: bool = False
+    ready_ns: int | None = None
+    ended_ns: int | None = None
+    end_reason: str = ""
+    image_ready_ns: dict[str, int] = field(default_factory=dict)
+    weights_ready_ns: dict[str, int] = field(default_factory=dict)
+    compiled: set[str] = field(default_factory=set)  # models whose engine has started here
+    leaving: bool = False
+
+
+@dataclass(slots=True)
+class Claim:
+    """A NodeClaim between the decision and the initialised node."""
+
+    launch: Launch
+    created_ns: int
+    node: str = ""  # once the instance runs
+
+    def view(self) -> ClaimView:
+        """As a decision sees it."""
+        launch = self.launch
+        return ClaimView(
+            launch.claim.name,
+            launch.node_pool,
+            launch.instance_type,
+            launch.capacity_type,
+            launch.zone,
+            launch.price_micro_usd_per_hour,
+            self.created_ns,
+            self.node,
+        )
+
+
+@dataclass(slots=True)
+class ClusterEvent:
+    """As `kubectl get events` shows it; repeats of the same text are counted."""
+
+    t_ns: int
+    object: str
+    type: str
+    reason: str
+    message: str
+    count: int = 1
+
+
+class EventLog:
+    """Cluster events, aggregated by (object, reason, message)."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str, str], ClusterEvent] = {}
+
+    def add(self, t_ns: int, object_: str, type_: str, reason: str, message: str) -> None:
+        """Record an event, or count it once more."""
+        key = (object_, reason, message)
+        known = self.rows.get(key)
+        if known is None:
+            self.rows[key] = ClusterEvent(t_ns, object_, type_, reason, message)
+        else:
+            known.count += 1
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSetup:
+    """The engine of one workload on one kind of GPU."""
+
+    config: EngineConfig
+    timing: StepTiming
+
+
+_SLEEP = re.compile(r"\bsleep\s+(\d+)")
+
+
+def drain_times(spec: core.PodSpec, server: Server | None) -> tuple[int, int]:
+    """(least, most) nanoseconds that a pod lives on after it is told to stop.
+
+    The preStop hook runs first (its ``sleep`` is waited for), then the engine finishes running requests for as long as
+    its ``--shutdown-timeout`` allows (vLLM: 0 by default, requests are aborted at once). terminationGracePeriodSeconds
+    bounds both.
+    """
+    grace = spec.termination_grace_period_seconds
+    limit = 30 if grace is None else grace
+    sleep = 0
+    for container in spec.containers:
+        hook = container.lifecycle.pre_stop if container.lifecycle else None
+        if hook is not None and hook.exec is not None:
+            sleep = max([sleep, *(int(s) for s in _SLEEP.findall(" ".join(hook.exec.command or ())))])
+    timeout = server.shutdown_timeout_s if server else 0
+    return min(sleep, limit) * NS_PER_S, min(sleep + timeout, limit) * NS_PER_S
+
+
+def gated_by_probe(spec: core.PodSpec) -> bool:
+    """Whether a pod is kept out of its Service until a probe says that it serves."""
+    return any(c.readiness_probe is not None or c.startup_probe is not None for c in spec.containers)
+
+
+def probe_period_s(spec: core.PodSpec) -> int:
+    """The longest probe period of the pod's containers, in seconds (Kubernetes' default is 10)."""
+    probes = [p for c in spec.containers for p in (c.readiness_probe, c.startup_probe) if p is not None]
+    return max((p.period_seconds or 10 for p in probes), default=0)

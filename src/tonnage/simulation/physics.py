@@ -1,0 +1,59 @@
+"""How long things take, and what machines there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tonnage.facts import gpus
+from tonnage.facts.durations import Durations
+from tonnage.facts.instances import InstanceType
+from tonnage.objects import core
+from tonnage.provisioning.nodeclass import NodeStorage
+from tonnage.simulation.objects import EngineSetup, Workload
+
+NETWORK_SHARE = 4
+"""A download from an object store over one connection pool reaches about a quarter of an instance's bandwidth."""
+
+DEFAULT_NETWORK_MBPS = 10_000
+"""Taken for an instance type whose bandwidth is not known."""
+
+_BYTES_PER_S_PER_MBPS = 125_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What the world needs of a NodePool when one of its nodes joins."""
+
+    labels: Mapping[str, str]
+    taints: tuple[core.Taint, ...]
+    storage: NodeStorage
+    images_on_disk: bool  # its volume comes from a snapshot that holds the images
+
+
+@dataclass(frozen=True, slots=True)
+class Physics:
+    """``engine`` gives a workload's engine on a GPU, or why it cannot start there."""
+
+    durations: Durations
+    pools: Mapping[str, Pool]
+    region: str
+    engine: Callable[[Workload, str], EngineSetup | str]
+
+    def disk_bytes_per_s(self, pool: str, itype: InstanceType) -> float:
+        """How fast a node of this pool fills its disk: its volume, or what local NVMe and the network allow."""
+        known = self.pools.get(pool)
+        storage = known.storage if known else NodeStorage()
+        volume = storage.disk_bytes_per_s(itype)
+        mbps = itype.network_mbps or DEFAULT_NETWORK_MBPS
+        network = mbps * _BYTES_PER_S_PER_MBPS / NETWORK_SHARE
+        return min(volume, network) if volume is not None else network
+
+    def image_bytes(self, image: str) -> float:
+        """Compressed size of an image."""
+        return self.durations.image_bytes if "vllm" in image else self.durations.small_image_bytes
+
+    @staticmethod
+    def gpu_product(itype: InstanceType) -> str:
+        """The product name of the type's GPU; empty without one."""
+        return gpus.get(itype.gpu).product if itype.gpu else ""

@@ -1,0 +1,182 @@
+"""Pods and the workloads that own them: what the Deployment controller and the kubelet do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from tonnage.costs.ledger import Resources
+from tonnage.fleet.state import PodSpec
+from tonnage.simulation.events import Later
+from tonnage.simulation.objects import Pod, Workload, drain_times
+from tonnage.simulation.serving import Replica
+from tonnage.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from tonnage.simulation.cluster import SimulatedCluster
+
+
+def reconcile(cluster: SimulatedCluster, workload: Workload) -> None:
+    """Create the pods that are missing, or delete those that are too many."""
+    active = workload.active
+    for _ in range(workload.replicas - len(active)):
+        _create(cluster, workload)
+    for pod in removal_order(active, cluster.now_ns)[: max(0, len(active) - workload.replicas)]:
+        stop_pod(cluster, pod)
+    count_ready(workload)
+
+
+def removal_order(active: list[Pod], now_ns: int) -> list[Pod]:
+    """The pods of one workload in the order in which Kubernetes deletes them when there are too many.
+
+    Without a node, not started, not ready, low deletion cost, many on one node, recently ready; ages count by powers
+    of two, and the uid decides among equals. Source: kubernetes/kubernetes pkg/controller/controller_utils.go,
+    ActivePodsWithRanks with LogarithmicScaleDown.
+    """
+    together = Counter(pod.node for pod in active)
+
+    def rank(pod: Pod) -> tuple[object, ...]:
+        since = pod.created_ns if pod.ready_ns is None else pod.ready_ns
+        return (
+            pod.bound_ns is not None,
+            pod.started_ns is not None,
+            pod.ready_ns is not None,
+            pod.deletion_cost,
+            -together[pod.node],
+            (now_ns - since).bit_length(),
+            pod.uid,
+        )
+
+    return sorted(active, key=rank)
+
+
+def _create(cluster: SimulatedCluster, workload: Workload) -> None:
+    workload.created += 1
+    name = f"{workload.name}-{workload.created:05d}"
+    uid = str(UUID(int=cluster.streams.python(f"uid/{workload.key}").getrandbits(128)))
+    template = workload.template
+    labels = dict(template.metadata.labels)
+    row = cluster.fleet.add_pod(
+        PodSpec(
+            workload.namespace,
+            name,
+            uid,
+            labels,
+            template.spec,
+            owner=workload.key,
+            priority=workload.priority,
+            created_ns=cluster.now_ns,
+        )
+    )
+    pod = Pod(workload, name, uid, row, cluster.now_ns)
+    workload.pods[name] = pod
+    cluster.pods[workload.namespace, name] = pod
+    cluster.wake("pod")
+
+
+def pod_ready(cluster: SimulatedCluster, pod: Pod) -> None:
+    """The pod's Ready condition turns true; its Service, if any, sends it requests."""
+    pod.ready_ns = cluster.now_ns
+    if pod.workload.service is not None and pod.workload.server is not None:
+        pod.replica = pod.replica or Replica(pod.key)
+        pod.workload.service.add(pod.replica)
+    cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Normal", "Ready", "pod is Ready")
+    count_ready(pod.workload)
+
+
+def pod_serves(cluster: SimulatedCluster, pod: Pod) -> None:
+    """The engine answers: a cold start is over. Pods of time 0 were there before."""
+    if pod.created_ns > 0:
+        pod.workload.cold_starts_ns.append(cluster.now_ns - pod.created_ns)
+
+
+def stop_pod(cluster: SimulatedCluster, pod: Pod) -> None:
+    """Delete a pod gracefully: it gets no further requests, and may finish those that it has."""
+    if pod.terminating:
+        return
+    pod.terminating = True
+    if pod.replica is not None and pod.workload.service is not None:
+        pod.workload.service.drain(pod.replica)
+    if pod.bound_ns is None:
+        end_pod(cluster, pod)
+        return
+    least, most = drain_times(pod.workload.template.spec, pod.workload.server)
+    if pod.replica is None or pod.replica.engine is None:
+        most = least  # nothing to finish
+    now = cluster.now_ns
+    cluster.queue.push(now, PodDraining(pod, now + least, now + most))
+
+
+@dataclass(slots=True)
+class PodDraining:
+    """Told to stop: the pod ends when it has no request left, at the latest when its time is up."""
+
+    pod: Pod
+    earliest_ns: int
+    deadline_ns: int
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        pod, now = self.pod, cluster.now_ns
+        if pod.name not in pod.workload.pods:
+            return
+        replica, service = pod.replica, pod.workload.service
+        if replica is not None and service is not None:
+            service.settle(now)
+        idle = replica is None or replica.in_flight == 0
+        if now >= self.deadline_ns or (idle and now >= self.earliest_ns):
+            end_pod(cluster, pod)
+            return
+        yield min(max(now + NS_PER_S, self.earliest_ns), self.deadline_ns), self
+
+
+def end_pod(cluster: SimulatedCluster, pod: Pod) -> None:
+    """The pod is gone: its requests fail, its devices are free."""
+    if pod.replica is not None and pod.workload.service is not None:
+        pod.workload.service.kill(pod.replica, cluster.now_ns)
+        _account_busy(cluster, pod)
+    row = cluster.fleet.pod(pod.row)
+    if row.node >= 0:
+        if row.devices:
+            cluster.ledger.release(pod.node, pod.workload.key, Resources(len(row.devices)), cluster.now_ns)
+        cluster.fleet.node(row.node).last_pod_event_ns = cluster.now_ns
+    cluster.fleet.remove_pod(pod.row)
+    del pod.workload.pods[pod.name]
+    del cluster.pods[pod.namespace, pod.name]
+    cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Normal", "Killing", "pod is gone")
+    count_ready(pod.workload)
+    cluster.wake("pod")
+    cluster.wake("node")
+
+
+def gone(pod: Pod) -> bool:
+    """Whether the pod has been deleted, or is about to be."""
+    return pod.terminating or pod.name not in pod.workload.pods
+
+
+def count_ready(workload: Workload) -> None:
+    """Keep the extremes of the number of serving replicas (Ready, not terminating)."""
+    ready = sum(1 for p in workload.pods.values() if p.ready_ns is not None and not p.terminating)
+    if not workload.was_ready:
+        workload.was_ready = ready >= min(workload.replicas, workload.minimum or 1) and ready > 0
+        workload.min_ready = ready
+    else:
+        workload.min_ready = min(workload.min_ready, ready)
+    workload.max_ready = max(workload.max_ready, ready)
+
+
+def account_busy(cluster: SimulatedCluster) -> None:
+    """Tell the ledger how long each pod's devices were busy; engines must be settled."""
+    for pod in cluster.pods.values():
+        _account_busy(cluster, pod)
+
+
+def _account_busy(cluster: SimulatedCluster, pod: Pod) -> None:
+    if pod.replica is None or pod.replica.engine is None:
+        return
+    busy = pod.replica.engine.busy_ns
+    server = pod.workload.server
+    used = server.args.tensor_parallel_size if server is not None else 1  # the pod may hold more than its engine uses
+    cluster.ledger.add_busy(pod.node, pod.workload.key, (busy - pod.busy_ns) * used)
+    pod.busy_ns = busy

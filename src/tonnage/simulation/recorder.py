@@ -1,0 +1,167 @@
+"""Writes down what happens while it happens: decisions, and the state of the cluster at fixed intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tonnage.decisions import Applied, Decision, Outcome, Refused, Stale, Wait
+from tonnage.simulation import pods
+from tonnage.simulation.events import Later
+from tonnage.simulation.result import DecisionRecord
+from tonnage.simulation.serving import Replica, Service
+
+if TYPE_CHECKING:
+    from tonnage.simulation.cluster import SimulatedCluster
+
+ABSENT, FREE = -1, 0
+
+
+@dataclass(slots=True)
+class ServiceSample:
+    """One service at one time."""
+
+    wanted: int
+    ready: int
+    starting: int
+    pending: int
+    running: int
+    waiting: int
+    kv_usage: float | None
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Samples in order of time; ``heat`` maps (node, device) to its (owner, busy %) by sample number."""
+
+    interval_ns: int
+    times_ns: list[int] = field(default_factory=list)
+    services: dict[str, list[ServiceSample]] = field(default_factory=dict)
+    nodes_ready: list[int] = field(default_factory=list)
+    nodes_starting: list[int] = field(default_factory=list)
+    gpus_paid: list[int] = field(default_factory=list)
+    gpus_allocated: list[int] = field(default_factory=list)
+    spend_micro_usd: list[int] = field(default_factory=list)
+    owners: list[str] = field(default_factory=lambda: ["free"])
+    heat: dict[tuple[str, int], list[tuple[int, int, int]]] = field(default_factory=dict)
+    decisions: list[DecisionRecord] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    _busy: dict[Replica, int] = field(default_factory=dict)
+    _waits: dict[str, str] = field(default_factory=dict)
+
+    def decided(self, t_ns: int, loop: str, decision: Decision, outcome: Outcome) -> None:
+        """Record a decision. A pod that keeps waiting for the same reason is recorded once."""
+        target = str(decision.target)
+        if isinstance(decision, Wait):
+            if self._waits.get(target) == decision.reason.verdict:
+                return
+            self._waits[target] = decision.reason.verdict
+        kind = type(decision).__name__
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        reason = decision.reason
+        self.decisions.append(
+            DecisionRecord(
+                round(t_ns / 1e9, 3),
+                loop,
+                kind,
+                target,
+                decision.summary(),
+                reason.verdict,
+                list(reason.evidence),
+                [(a.name, a.why, a.score) for a in reason.alternatives],
+                _outcome_text(outcome),
+            )
+        )
+
+    def sample(self, cluster: SimulatedCluster) -> None:
+        """Write down the state now; engines must be settled."""
+        index = len(self.times_ns)
+        self.times_ns.append(cluster.now_ns)
+        for workload in cluster.workloads.values():
+            if workload.service is not None:
+                self._sample_service(cluster, workload.service, workload.key)
+        live = [node for node in cluster.nodes.values() if node.ended_ns is None]
+        self.nodes_ready.append(sum(node.ready_ns is not None for node in live))
+        self.nodes_starting.append(len(cluster.claims))
+        self.gpus_paid.append(sum(node.gpus for node in live))
+        self.gpus_allocated.append(int((cluster.fleet.devices >= 0).sum()))
+        self.spend_micro_usd.append(cluster.ledger.total(cluster.now_ns))
+        self._sample_heat(cluster, index)
+
+    def _sample_service(self, cluster: SimulatedCluster, service: Service, key: str) -> None:
+        workload = cluster.workloads[key]
+        active = workload.active
+        engines = [r.engine for r in (*service.endpoints, *service.draining) if r.engine is not None]
+        usage = [e.kv_usage for e in engines]
+        self.services.setdefault(service.name, []).append(
+            ServiceSample(
+                workload.replicas,
+                sum(p.ready_ns is not None for p in active),
+                sum(p.bound_ns is not None and p.ready_ns is None for p in active),
+                sum(p.bound_ns is None for p in active),
+                sum(e.running for e in engines),
+                sum(e.waiting for e in engines),
+                round(sum(usage) / len(usage), 4) if usage else None,
+            )
+        )
+
+    def _sample_heat(self, cluster: SimulatedCluster, index: int) -> None:
+        busy_share = self._busy_since(cluster)
+        for node in cluster.nodes.values():
+            if node.ended_ns is not None or not node.gpus:
+                continue
+            row = cluster.fleet.node_by_name.get(node.name)
+            for device in range(node.gpus):
+                holder = int(cluster.fleet.devices[row, device]) if row is not None else -1
+                owner, busy = FREE, 0
+                if holder >= 0:
+                    pod = cluster.fleet.pod(holder).spec
+                    owner = self._owner(pod.owner)
+                    busy = busy_share.get(f"{pod.namespace}/{pod.name}", 0)
+                self.heat.setdefault((node.name, device), []).append((index, owner, busy))
+
+    def _busy_since(self, cluster: SimulatedCluster) -> dict[str, int]:
+        shares = {}
+        for replica, busy_ns in busy_times(cluster.services):
+            since = busy_ns - self._busy.get(replica, 0)
+            self._busy[replica] = busy_ns
+            shares[replica.pod] = min(100, round(100 * since / self.interval_ns))
+        return shares
+
+    def _owner(self, owner: str) -> int:
+        if owner not in self.owners:
+            self.owners.append(owner)
+        return self.owners.index(owner)
+
+
+@dataclass(slots=True)
+class SampleTick:
+    """Samples the cluster, again and again."""
+
+    recorder: Recorder
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        for service in cluster.services:
+            service.settle(cluster.now_ns)
+        pods.account_busy(cluster)
+        self.recorder.sample(cluster)
+        yield cluster.now_ns + self.recorder.interval_ns, self
+
+
+def busy_times(services: Iterable[Service]) -> Iterable[tuple[Replica, int]]:
+    """(replica, nanoseconds with a step in flight so far) of every engine."""
+    for service in services:
+        for replica in (*service.endpoints, *service.draining):
+            if replica.engine is not None:
+                yield replica, replica.engine.busy_ns
+
+
+def _outcome_text(outcome: Outcome) -> str:
+    match outcome:
+        case Applied():
+            return "Applied"
+        case Stale(changed=changed):
+            return f"Stale: {changed}"
+        case Refused(why=why):
+            return f"Refused: {why}"

@@ -1,0 +1,111 @@
+"""Runs side by side: one row a figure, one column a run, the best value marked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+from tonnage.simulation.report import formats
+from tonnage.simulation.report.headline import Headline, headline, labels
+from tonnage.simulation.result import Result, ServiceResult
+
+Better = Literal["higher", "lower", ""]
+"""Which end is good; "" where neither is."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One figure of every run. ``group`` is the service, or "" for the whole run."""
+
+    group: str
+    label: str
+    values: tuple[float | None, ...]
+    texts: tuple[str, ...]
+    best: tuple[bool, ...]
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Column names and rows; services in the order of the first run that has them."""
+
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+_ServiceFigure = tuple[str, Callable[[ServiceResult], float | None], Callable[[float | None], str], Better]
+_RunFigure = tuple[str, Callable[[Result, Headline], float | None], Callable[[float | None], str], Better]
+
+_OF_SERVICE: tuple[_ServiceFigure, ...] = (
+    ("SLO met outside grace", lambda service: service.overall.share, formats.percent, "higher"),
+    ("In grace (what the surge cost)", lambda service: service.grace.share, formats.percent, "higher"),
+    ("TTFT p50", lambda service: service.ttft_ms.p50, formats.milliseconds, "lower"),
+    ("TTFT p99", lambda service: service.ttft_ms.p99, formats.milliseconds, "lower"),
+    ("TPOT p99", lambda service: service.tpot_ms.p99, formats.milliseconds, "lower"),
+    ("Fewest ready replicas", lambda service: service.min_ready_replicas, formats.count, "higher"),
+)
+_OF_RUN: tuple[_RunFigure, ...] = (
+    ("GPU-hours paid", lambda result, _: result.gpu_hours.paid, formats.hours, "lower"),
+    ("GPU-hours allocated", lambda result, _: result.gpu_hours.allocated, formats.hours, ""),
+    ("Cost", lambda result, _: result.cost.total_micro_usd, formats.dollars, "lower"),
+    ("Cost per million tokens", lambda _, head: head.micro_usd_per_million_tokens, formats.dollars, "lower"),
+    ("Most nodes at once", lambda _, head: head.max_nodes, formats.count, ""),
+    ("Nodes bought", lambda _, head: head.nodes_bought, formats.count, ""),
+    ("Nodes returned", lambda _, head: head.nodes_returned, formats.count, ""),
+    ("Findings", lambda result, _: len(result.findings), formats.count, "lower"),
+)
+
+
+def compare(results: Sequence[Result]) -> Comparison:
+    """The figures of ``results`` side by side. A service that a run lacks is "no data" there."""
+    names = labels(results)
+    heads = [headline(result, name) for result, name in zip(results, names, strict=True)]
+    rows: list[Row] = []
+    for service in dict.fromkeys(service.name for result in results for service in result.services):
+        found = [_find(result, service) for result in results]
+        for label, figure, text, better in _OF_SERVICE:
+            values = tuple(None if one is None else figure(one) for one in found)
+            rows.append(_row(service, label, values, text, better))
+    holds = tuple(_holds(result) for result in results)
+    for label, of_run, text, better in _OF_RUN:
+        values = tuple(of_run(result, head) for result, head in zip(results, heads, strict=True))
+        rows.append(_row("", label, values, text, better, holds if any(holds) else None))
+    return Comparison(tuple(names), tuple(rows))
+
+
+HOLDS = 0.99
+"""Share of a service's requests within the SLO from which a run holds it: to be cheap below that is no merit."""
+
+
+def _holds(result: Result) -> bool:
+    return all((service.overall.share or 0.0) >= HOLDS for service in result.services)
+
+
+def _find(result: Result, name: str) -> ServiceResult | None:
+    return next((service for service in result.services if service.name == name), None)
+
+
+def _row(
+    group: str,
+    label: str,
+    values: tuple[float | None, ...],
+    text: Callable[[float | None], str],
+    better: Better,
+    among: tuple[bool, ...] | None = None,
+) -> Row:
+    """``among``: the runs that may be best; None is all of them."""
+    texts = tuple(text(value) for value in values)
+    if among is None:
+        return Row(group, label, values, texts, _best(values, texts, better))
+    candidates = tuple(value if may else None for value, may in zip(values, among, strict=True))
+    marked = _best(candidates, texts, better)
+    return Row(group, label, values, texts, tuple(m and may for m, may in zip(marked, among, strict=True)))
+
+
+def _best(values: tuple[float | None, ...], texts: tuple[str, ...], better: Better) -> tuple[bool, ...]:
+    """Marks the best value and those that read the same; none where all do, or where neither end is good."""
+    known = [value for value in values if value is not None]
+    if not better or len(known) < 2 or len(set(texts)) == 1:
+        return (False,) * len(values)
+    top = max(known) if better == "higher" else min(known)
+    shown = texts[values.index(top)]
+    return tuple(text == shown for text in texts)

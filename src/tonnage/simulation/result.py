@@ -1,0 +1,215 @@
+"""What a simulation run returns: the documented JSON (docs/reference/result.md), only input of report and table.
+
+Times are seconds from the start of the run, rounded to milliseconds; money is integer micro-dollars; lists are in a
+fixed order, so equal runs give equal bytes. ``None`` is "no data".
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tonnage.decisions import Finding, Scalar
+
+SCHEMA = "tonnage.dev/result/v1"
+
+
+class Quantiles(msgspec.Struct, frozen=True):
+    """Of a latency, in milliseconds."""
+
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    mean: float | None
+
+
+class Slo(msgspec.Struct, frozen=True):
+    """The service level asked for. Requests that arrive in [surge start, surge start + grace_s) are counted apart."""
+
+    ttft_s: float
+    tpot_s: float
+    grace_s: float
+
+
+class Attainment(msgspec.Struct, frozen=True):
+    """Requests that arrived, finished, and met both TTFT and TPOT; ``share`` = met / requests (None without requests).
+
+    A request that has not finished when the run ends has missed, unless it could still meet the SLO; those are
+    ``undecided`` and not among ``requests``."""
+
+    requests: int
+    met: int
+    missed_ttft: int
+    missed_tpot: int
+    unfinished: int
+    undecided: int
+    share: float | None
+
+
+class ServiceResult(msgspec.Struct):
+    """One model behind one Service."""
+
+    name: str  # namespace/name of the Service
+    workload: str  # namespace/name of the Deployment
+    model: str
+    overall: Attainment  # outside the grace window
+    grace: Attainment  # inside it: what the surge cost before anybody could react
+    ttft_ms: Quantiles  # of all requests that got a first token
+    tpot_ms: Quantiles
+    prompt_tokens: int
+    generated_tokens: int
+    preemptions: int
+    min_ready_replicas: int  # after the first replica became ready
+    max_ready_replicas: int
+    min_replicas_allowed: int | None  # from the HPA, the ScaledObject or the policy
+    surges: list[list[float]]  # [start_s, end_s, factor] as drawn in this run
+    cold_start_s: Quantiles  # pod created → ready, in SECONDS
+
+
+class NodeResult(msgspec.Struct):
+    """One node's life and bill."""
+
+    name: str
+    instance_type: str
+    gpu: str  # "" without accelerator
+    gpus: int
+    node_pool: str
+    capacity_type: str
+    zone: str
+    price_micro_usd_per_hour: int
+    launched_s: float
+    ready_s: float | None  # initialised: registered, Ready, device plugin up
+    ended_s: float | None  # None: still there at the end
+    end_reason: str
+    cost_micro_usd: int
+
+
+class CostLine(msgspec.Struct):
+    """Money of one owner (a workload, or "" for nobody): used + idle_in_allocation + idle."""
+
+    owner: str
+    used_micro_usd: int
+    idle_in_allocation_micro_usd: int
+    idle_micro_usd: int
+
+
+class CostResult(msgspec.Struct):
+    """The bill. total = sum over nodes = sum over lines, exactly."""
+
+    total_micro_usd: int
+    lines: list[CostLine]
+    prices_as_of: str
+    region: str
+
+
+class GpuHours(msgspec.Struct, frozen=True):
+    """paid: on nodes that were billed; allocated: held by pods; busy: with an engine step in flight."""
+
+    paid: float
+    allocated: float
+    busy: float
+
+
+class ServiceSeries(msgspec.Struct):
+    """Columns over ``Series.t_s``; latencies: of the requests whose first/last token fell in the interval before t."""
+
+    name: str
+    arrivals_per_s: list[float]
+    replicas_wanted: list[int]
+    replicas_ready: list[int]
+    replicas_starting: list[int]  # bound, not ready
+    replicas_pending: list[int]  # no node
+    requests_running: list[int]
+    requests_waiting: list[int]
+    kv_usage: list[float | None]  # 0..1, mean of the ready replicas
+    ttft_p50_ms: list[float | None]
+    ttft_p99_ms: list[float | None]
+    tpot_p50_ms: list[float | None]
+    tpot_p99_ms: list[float | None]
+    slo_share: list[float | None]  # of the requests that finished in the interval
+
+
+class Series(msgspec.Struct):
+    """Everything over time, one row an interval (``t_s`` is its end)."""
+
+    t_s: list[float]
+    services: list[ServiceSeries]
+    nodes_ready: list[int]
+    nodes_starting: list[int]
+    gpus_paid: list[int]
+    gpus_allocated: list[int]
+    spend_micro_usd: list[int]  # cumulative
+
+
+class HeatRow(msgspec.Struct):
+    """One GPU. ``owner`` holds an index into ``Heatmap.owners`` (-1: node absent, 0: free); ``busy`` is 0..100."""
+
+    node: str
+    gpu: int
+    owner: list[int]
+    busy: list[int]
+
+
+class Heatmap(msgspec.Struct):
+    """Fleet over time: rows are node × GPU in the order in which nodes appeared."""
+
+    t_s: list[float]
+    owners: list[str]  # owners[0] == "free"
+    rows: list[HeatRow]
+
+
+class DecisionRecord(msgspec.Struct):
+    """One decision with its reason, the alternatives it beat, and the outcome."""
+
+    t_s: float
+    loop: str
+    kind: str
+    target: str
+    summary: str
+    verdict: str
+    evidence: list[tuple[str, Scalar]]
+    alternatives: list[tuple[str, str, float | None]]  # name, why it lost, score
+    outcome: str  # "Applied", "Stale: …", "Refused: …"
+
+
+class EventRecord(msgspec.Struct):
+    """A cluster event, as kubectl would show it."""
+
+    t_s: float
+    object: str
+    type: str  # Normal or Warning
+    reason: str
+    message: str
+    count: int
+
+
+class Check(msgspec.Struct):
+    """Invariant checks made with --check."""
+
+    enabled: bool
+    steps: int
+    violations: list[str]
+
+
+class Result(msgspec.Struct):
+    """One run of one policy."""
+
+    schema: str
+    tonnage_version: str
+    scenario: str
+    policy: str
+    manifests: str
+    seed: int
+    duration_s: float
+    traffic_source: str
+    slo: Slo
+    services: list[ServiceResult]
+    nodes: list[NodeResult]
+    gpu_hours: GpuHours
+    cost: CostResult
+    series: Series
+    heatmap: Heatmap
+    findings: list[Finding]
+    decisions: list[DecisionRecord]
+    decision_counts: dict[str, int]
+    events: list[EventRecord]
+    check: Check

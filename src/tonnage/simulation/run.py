@@ -1,0 +1,285 @@
+"""One run of one policy of a scenario, from start to :class:`Result`."""
+
+from __future__ import annotations
+
+import calendar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tonnage.errors import InputError
+from tonnage.inference.capacity import RequestMix, Slo, capacity, mean_latency_s
+from tonnage.loops import Loop
+from tonnage.objects import apps, autoscaling, core, load, selectors
+from tonnage.provisioning.catalogue import Catalogue
+from tonnage.scaling import manifests, slo
+from tonnage.scheduling import place
+from tonnage.simulation.assemble import assemble
+from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, workload_behind
+from tonnage.simulation.controllers import Autoscalers, Disruption, Provisioner, Scheduler, SloPlanner
+from tonnage.simulation.faults import schedule_faults
+from tonnage.simulation.machine import Machine, Observer
+from tonnage.simulation.objects import EngineSetup, Offering, Workload
+from tonnage.simulation.recorder import Recorder
+from tonnage.simulation.result import Check, Result
+from tonnage.simulation.rng import Streams
+from tonnage.simulation.scenario import Scenario, Traffic
+from tonnage.simulation.scraping import GATEWAY_ACTIVE, GATEWAY_RECEIVED, Scraper, wants_histograms
+from tonnage.simulation.serving import Service
+from tonnage.simulation.traffic.arrivals import build
+from tonnage.simulation.traffic.profile import TrafficProfile, sample
+from tonnage.simulation.traffic.profile_file import read_profile
+from tonnage.simulation.traffic.surges import draw_surges
+from tonnage.simulation.traffic.traces import Trace, load_trace
+from tonnage.units import NS_PER_S, ns
+
+EPOCH_NS = calendar.timegm((2026, 3, 2, 9, 0, 0)) * NS_PER_S
+"""A run begins on a Monday at 9:00 UTC, for disruption budgets with a schedule."""
+
+SAMPLES = 360
+"""Samples over a run, at least 5 s apart."""
+
+MIX_SIZE = 2_000
+"""Requests drawn from a profile to stand for its mix of lengths."""
+
+SHARE = 0.99
+"""Share of requests within the SLO for which the slo policy sizes its replicas."""
+
+POOL = 8
+"""Replicas that share the arrivals when one replica's capacity is found: fewer carry less each, more carry more."""
+
+
+Sources = Mapping[str, TrafficProfile | Trace]
+Scaler = Callable[[Scenario, Configuration, SimulatedCluster, Sources], list[Loop]]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to run: ``trace`` replaces every service's profile, ``check`` verifies all invariants after every event,
+    ``price_file`` overrides prices, ``observer`` is called after every event.
+
+    For experiments: ``tune`` changes the manifests once they are read, ``scaler`` makes the loops that set replicas.
+    """
+
+    seed: int = 0
+    trace: Path | None = None
+    check: bool = False
+    price_file: Path | None = None
+    observer: Observer | None = None
+    tune: Callable[[load.Manifest], load.Manifest] | None = None
+    scaler: Scaler | None = None
+
+
+def run(scenario: Scenario, policy: str, options: Options | None = None) -> Result:
+    """Run one policy. Raises InputError for anything wrong in the scenario, its manifests or its traffic."""
+    options = options or Options()
+    chosen = scenario.policy(policy)
+    price_file = options.price_file or (scenario.folder / scenario.spec.prices if scenario.spec.prices else None)
+    catalogue = Catalogue.load(price_file)
+    if scenario.spec.region != catalogue.book.region:
+        message = f'"{scenario.spec.region}": the prices are those of {catalogue.book.region}'
+        raise InputError(scenario.document.problem("region", message, "give this region's prices with prices:"))
+    manifest = load.read([scenario.folder / chosen.manifests])
+    if options.tune is not None:
+        manifest = options.tune(manifest)
+    configuration = configure(manifest, catalogue)
+    streams = Streams(options.seed)
+    cluster = build_cluster(scenario, configuration, streams)
+    sources = _connect_traffic(scenario, configuration, cluster, options)
+    for key, (least, _) in bounds(configuration, list(cluster.workloads.values())).items():
+        cluster.workloads[key].minimum = least
+
+    recorder = Recorder(max(5 * NS_PER_S, scenario.duration_ns // SAMPLES))
+    machine = Machine(cluster, recorder, options.check)
+    scaler = options.scaler or (_slo_loops if chosen.scaling == "slo" else _manifest_loops)
+    loops = [*_node_loops(configuration, cluster), *scaler(scenario, configuration, cluster, sources)]
+    machine.start(loops, _scraper(configuration, cluster))
+    schedule_faults(scenario.spec.faults, cluster, _offerings(catalogue))
+    machine.play(scenario.duration_ns, options.observer)
+    return assemble(
+        scenario,
+        cluster,
+        recorder,
+        policy=policy,
+        seed=options.seed,
+        traffic_source="; ".join(dict.fromkeys(_source_name(s) for s in sources.values())),
+        prices_as_of=catalogue.book.as_of,
+        findings=configuration.findings,
+        check=Check(options.check, machine.steps, machine.violations),
+    )
+
+
+def _offerings(catalogue: Catalogue) -> list[Offering]:
+    """All that EC2 sells."""
+    book = catalogue.book
+    return [(name, o.zone, o.capacity_type) for name in catalogue.names for o in book.offerings(name)]
+
+
+def _node_loops(configuration: Configuration, cluster: SimulatedCluster) -> list[Loop]:
+    """Placing pods, buying and returning nodes."""
+    scheduler = Scheduler(cluster, place.Cache(cluster.fleet))
+    if not configuration.pools:
+        return [scheduler.loop()]
+    provisioner = Provisioner(
+        configuration.pools,
+        configuration.catalogue,
+        configuration.storage,
+        [d.spec.template.spec for d in configuration.manifest.of(apps.DaemonSet)],
+    )
+    disruption = Disruption(cluster, configuration.pools, provisioner, EPOCH_NS)
+    return [scheduler.loop(), provisioner.loop(), disruption.loop()]
+
+
+def _manifest_loops(
+    scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster, sources: Sources
+) -> list[Loop]:
+    """Replicas as the manifests say: every HPA, and KEDA."""
+    admitted = configuration.admitted
+    return Autoscalers(
+        cluster,
+        [manifests.hpa_spec(h) for h in admitted.hpas if not _made_by_keda(h)],
+        [manifests.keda_spec(s) for s in admitted.scaled_objects],
+        admitted.ambiguous,
+    ).loops()
+
+
+def _made_by_keda(hpa: autoscaling.HorizontalPodAutoscaler) -> bool:
+    """Whether the HPA is one that KEDA made for a ScaledObject, exported with the rest: KEDA makes it again."""
+    return any(owner.kind == "ScaledObject" for owner in hpa.metadata.owner_references)
+
+
+def _slo_loops(
+    scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster, sources: Sources
+) -> list[Loop]:
+    """Replicas by the slo policy."""
+    return [slo_planner(scenario, configuration, cluster, sources).loop()]
+
+
+def slo_planner(
+    scenario: Scenario,
+    configuration: Configuration,
+    cluster: SimulatedCluster,
+    sources: Sources,
+) -> SloPlanner:
+    """The slo policy for every workload that serves traffic and has bounds."""
+    targets, queries = [], {}
+    limits = bounds(configuration, list(cluster.workloads.values()))
+    goal = Slo(scenario.ttft_ns / NS_PER_S, scenario.tpot_ns / NS_PER_S)
+    for service in cluster.services:
+        workload = next(w for w in cluster.workloads.values() if w.service is service)
+        if workload.key not in limits:
+            continue
+        if service.balancing == "random":
+            field = f"traffic[{list(sources).index(service.name)}].balancing"
+            message = f"the slo policy counts the requests of {service.name} at a gateway, and random has none"
+            raise InputError(scenario.document.problem(field, message, "use round-robin or least-requests"))
+        setup = _engine_of(cluster, workload)
+        mix = request_mix(sources[service.name])
+        rate = capacity(setup.config, setup.timing, mix, goal, SHARE, replicas=POOL)
+        if rate <= 0:
+            message = f"one replica of {workload.key} cannot meet the SLO at any rate"
+            raise InputError(scenario.document.problem("slo", message, "raise the SLO or choose a faster GPU"))
+        least, most = limits[workload.key]
+        start = cluster.durations.engine_start_cached_s + workload_weights_s(cluster, workload)
+        targets.append(
+            slo.Target(
+                workload.key,
+                capacity=rate,
+                concurrency=rate * mean_latency_s(setup.config, setup.timing, mix, rate),
+                minimum=least,
+                maximum=most,
+                prior_cold_start_ns=ns(start),
+                gpus=workload.server.args.tensor_parallel_size if workload.server else 1,
+            )
+        )
+        selector = f'{{envoy_cluster_name="{service.name}"}}'
+        queries[workload.key] = (f"sum({GATEWAY_RECEIVED}{selector})", f"sum({GATEWAY_ACTIVE}{selector})")
+    return SloPlanner(cluster, targets, queries)
+
+
+def workload_weights_s(cluster: SimulatedCluster, workload: Workload) -> float:
+    """Seconds to read the workload's weights from page cache."""
+    return workload.server.weight_bytes / cluster.durations.page_cache_bytes_per_s if workload.server else 0.0
+
+
+def _engine_of(cluster: SimulatedCluster, workload: Workload) -> EngineSetup:
+    """The slowest engine that the workload gets on the GPUs that are there now and that its pods may use."""
+    spec, fleet = workload.template.spec, cluster.fleet
+    usable = [fleet.node(row) for row in fleet.node_rows()]
+    allowed = [
+        node.spec.gpu
+        for node in usable
+        if node.spec.gpu
+        and selectors.node_selector_matches(spec, node.labels, node.spec.name)
+        and selectors.untolerated(node.taints, spec.tolerations, ("NoSchedule", "NoExecute")) is None
+    ]
+    setups = [cluster.physics.engine(workload, gpu) for gpu in allowed]
+    working = [s for s in setups if isinstance(s, EngineSetup)]
+    if not working:
+        reasons = "; ".join(sorted({s for s in setups if isinstance(s, str)})) or "there are none"
+        message = f"{workload.key} starts on none of the GPUs that are there at first: {reasons}"
+        raise InputError.at(message, hint="give the fleet a node on which it can be sized")
+    return max(working, key=lambda s: s.timing.step_ps(1, 0, 1))
+
+
+def request_mix(source: TrafficProfile | Trace) -> RequestMix:
+    """The lengths of a source's requests: drawn from a profile with a fixed seed, or spread evenly over a trace."""
+    if isinstance(source, TrafficProfile):
+        prompt, output = sample(source, Streams(0).get("request-mix"), MIX_SIZE)
+    else:
+        step = max(1, len(source.prompt) // MIX_SIZE)
+        prompt, output = source.prompt[::step], source.output[::step]
+    return RequestMix(tuple(zip(prompt.tolist(), output.tolist(), strict=True)))
+
+
+def _connect_traffic(
+    scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster, options: Options
+) -> dict[str, TrafficProfile | Trace]:
+    """Make the Services that receive traffic. Returns each one's source."""
+    services = {f"{s.namespace or 'default'}/{s.name}": s for s in configuration.manifest.of(core.Service)}
+    override = load_trace(options.trace) if options.trace else None
+    sources: dict[str, TrafficProfile | Trace] = {}
+    for i, traffic in enumerate(scenario.traffic):
+        name = traffic.spec.service
+        known = services.get(name)
+        workload = workload_behind(cluster, known) if known else None
+        why = ""
+        if known is None:
+            why = "no such Service in the manifests"
+        elif workload is None or workload.server is None:
+            why = "the Service selects no workload with an engine"
+        elif workload.service is not None:
+            why = f"{workload.key} serves {workload.service.name} already"
+        if why or workload is None:
+            hint = f"Services: {', '.join(sorted(services)) or 'none'}"
+            raise InputError(scenario.document.problem(f"traffic[{i}].service", f'"{name}": {why}', hint))
+        source = override or _read_source(traffic)
+        sources[name] = source
+        surges = draw_surges(traffic.surges, cluster.streams.get(f"surges/{name}"))
+        arrivals = build(
+            source,
+            service=name,
+            seed=options.seed,
+            duration_ns=scenario.duration_ns,
+            rate=traffic.spec.rate,
+            speed=traffic.spec.speed,
+            surges=surges,
+        )
+        service = Service(name, arrivals, traffic.spec.balancing, cluster.streams.python(f"balancing/{name}"))
+        service.histograms = wants_histograms(s.name for q in configuration.queries for s in q.selectors())
+        workload.service = service
+        cluster.services.append(service)
+    return sources
+
+
+def _read_source(traffic: Traffic) -> TrafficProfile | Trace:
+    return load_trace(traffic.path) if traffic.is_trace else read_profile(traffic.path)
+
+
+def _source_name(source: TrafficProfile | Trace) -> str:
+    return source.source.name if isinstance(source, TrafficProfile) else str(source.source)
+
+
+def _scraper(configuration: Configuration, cluster: SimulatedCluster) -> Scraper:
+    return Scraper(configuration.monitors, any(s.histograms for s in cluster.services))

@@ -1,0 +1,307 @@
+"""The scenario: the one format that Tonnage invents. Fleet, manifests, traffic, faults and the policies to compare.
+
+docs/reference/scenario.md describes every field.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tonnage.errors import InputError, Problem
+from tonnage.facts import instances
+from tonnage.simulation.documents import Document, read
+from tonnage.simulation.serving import LOAD_BALANCING
+from tonnage.simulation.traffic.surges import SurgeSpec
+from tonnage.units import NS_PER_S
+
+_HINT = "see docs/reference/scenario.md"
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
+
+
+CAPACITY_TYPES = ("on-demand", "spot")
+FAULTS = ("spot-interruption", "node-failure", "out-of-stock")
+SCALING = ("manifests", "slo")
+
+
+class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    pass
+
+
+class SloSpec(_Strict, frozen=True, kw_only=True):
+    """Every request is to meet both. Those that arrive within ``grace`` after a surge's start are counted apart."""
+
+    ttft: str
+    tpot: str
+    grace: str = "0s"
+
+
+class NodeGroupSpec(_Strict, frozen=True, kw_only=True):
+    """Nodes that are there from the start. Without ``node_pool`` they are the user's own and are never returned."""
+
+    instance_type: str
+    count: int = 1
+    zone: str = "us-east-1a"
+    node_pool: str = ""
+    capacity_type: str = "on-demand"
+
+
+class FleetSpec(_Strict, frozen=True, kw_only=True):
+    """What there is at the start."""
+
+    nodes: tuple[NodeGroupSpec, ...] = ()
+
+
+class SurgeEntry(_Strict, frozen=True, kw_only=True):
+    """A surge; ``start`` and ``factor`` may be ranges, from which each seed draws."""
+
+    start: str | tuple[str, str]
+    duration: str
+    factor: float | tuple[float, float]
+    ramp: str = "0s"
+
+
+class TrafficSpec(_Strict, frozen=True, kw_only=True):
+    """Requests for one Service: a profile or a trace, scaled and sped up. ``balancing``: how they are spread."""
+
+    service: str
+    profile: str = ""
+    trace: str = ""
+    rate: float = 1.0
+    speed: float = 1.0
+    balancing: str = "random"
+    surges: tuple[SurgeEntry, ...] = ()
+
+
+class FaultSpec(_Strict, frozen=True, kw_only=True):
+    """Something that breaks at ``at``.
+
+    ``spot-interruption`` and ``node-failure`` hit ``count`` nodes, of a pool or an instance type, in order of name;
+    ``out-of-stock`` withholds an instance type for ``duration``.
+    """
+
+    kind: str
+    at: str
+    count: int = 1
+    node_pool: str = ""
+    instance_type: str = ""
+    duration: str = "10m"
+
+
+class PolicySpec(_Strict, frozen=True, kw_only=True):
+    """A named way to run the scenario: which manifests, and who sets replicas (they, or the ``slo`` policy)."""
+
+    manifests: str
+    scaling: str = "manifests"
+
+
+class ScenarioSpec(_Strict, frozen=True, kw_only=True):
+    """The file as written."""
+
+    kind: str
+    name: str
+    duration: str
+    slo: SloSpec
+    traffic: tuple[TrafficSpec, ...]
+    policies: dict[str, PolicySpec]
+    fleet: FleetSpec = FleetSpec()
+    region: str = "us-east-1"
+    default: str = ""
+    prices: str = ""
+    faults: tuple[FaultSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """One service's traffic, read."""
+
+    spec: TrafficSpec
+    surges: tuple[SurgeSpec, ...]
+    path: Path
+    is_trace: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A scenario that has been read and checked. Times in ns."""
+
+    spec: ScenarioSpec
+    document: Document
+    folder: Path
+    duration_ns: int
+    ttft_ns: int
+    tpot_ns: int
+    grace_ns: int
+    traffic: tuple[Traffic, ...]
+
+    @property
+    def default_policy(self) -> str:
+        """The policy that runs when none is named."""
+        return self.spec.default or next(iter(self.spec.policies))
+
+    def policy(self, name: str) -> PolicySpec:
+        """A policy by name. Raises InputError with near names."""
+        found = self.spec.policies.get(name)
+        if found is None:
+            near = difflib.get_close_matches(name, self.spec.policies, 1)
+            names = ", ".join(self.spec.policies)
+            hint = f"did you mean {near[0]}?" if near else f"the scenario has {names}"
+            raise InputError(self.document.problem("policies", f"no policy {name!r}", hint))
+        return found
+
+
+def load(path: Path) -> Scenario:
+    """Read a scenario file, or ``scenario.yaml`` in a folder. Raises InputError with all that is wrong in it."""
+    file = path / "scenario.yaml" if path.is_dir() else path
+    if not file.exists():
+        raise InputError.at(
+            "no such scenario", file=str(file), hint="give a scenario file, or a folder with a scenario.yaml"
+        )
+    document = read(file, "Scenario", "a scenario", _HINT)
+    spec = document.convert(ScenarioSpec)
+    problems = list(_problems(spec, document, file.parent))
+    if problems:
+        raise InputError(*problems)
+    folder = file.parent
+    traffic = tuple(
+        Traffic(t, tuple(_surge(s) for s in t.surges), folder / (t.trace or t.profile), bool(t.trace))
+        for t in spec.traffic
+    )
+    return Scenario(
+        spec,
+        document,
+        folder,
+        duration_ns(spec.duration),
+        duration_ns(spec.slo.ttft),
+        duration_ns(spec.slo.tpot),
+        duration_ns(spec.slo.grace),
+        traffic,
+    )
+
+
+LONGEST_S = 366 * 24 * 3600
+"""No duration of a scenario is longer than a year."""
+
+
+def duration_ns(text: str) -> int:
+    """``90m``, ``1h30m``, ``2s``, ``50ms`` in nanoseconds. Raises ValueError, also for more than a year."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or not text.strip():
+        raise ValueError(text)
+    hours, minutes, seconds, milliseconds = (float(part) if part else 0.0 for part in match.groups())
+    total_s = hours * 3600 + minutes * 60 + seconds + milliseconds / 1000
+    if total_s > LONGEST_S:
+        raise ValueError(text)
+    return round(total_s * NS_PER_S)
+
+
+def _seconds(text: str) -> float:
+    return duration_ns(text) / NS_PER_S
+
+
+def _surge(entry: SurgeEntry) -> SurgeSpec:
+    start = (
+        _seconds(entry.start) if isinstance(entry.start, str) else (_seconds(entry.start[0]), _seconds(entry.start[1]))
+    )
+    return SurgeSpec(start, _seconds(entry.duration), entry.factor, _seconds(entry.ramp))
+
+
+def _problems(spec: ScenarioSpec, document: Document, folder: Path) -> list[Problem]:
+    found: list[Problem] = []
+
+    def duration(field: str, text: str, *, positive: bool = True) -> None:
+        try:
+            value = duration_ns(text)
+        except ValueError:
+            found.append(document.problem(field, f'"{text}" is not a duration, expected e.g. 90m, 1h30m, 2s or 50ms'))
+            return
+        if positive and value <= 0:
+            found.append(document.problem(field, f'"{text}" is not above 0'))
+
+    def one_of(field: str, value: str, known: Sequence[str]) -> None:
+        if value not in known:
+            found.append(document.problem(field, f'"{value}", expected one of {", ".join(known)}'))
+
+    duration("duration", spec.duration)
+    duration("slo.ttft", spec.slo.ttft)
+    duration("slo.tpot", spec.slo.tpot)
+    duration("slo.grace", spec.slo.grace, positive=False)
+    for i, group in enumerate(spec.fleet.nodes):
+        found += _instance_type_problems(f"fleet.nodes[{i}].instanceType", group.instance_type, document)
+        one_of(f"fleet.nodes[{i}].capacityType", group.capacity_type, CAPACITY_TYPES)
+        if group.count < 1:
+            found.append(document.problem(f"fleet.nodes[{i}].count", f"{group.count} nodes, expected at least 1"))
+    if not spec.policies:
+        found.append(document.problem("policies", "no policy, expected at least one"))
+    if spec.default and spec.default not in spec.policies:
+        names = ", ".join(spec.policies)
+        found.append(document.problem("default", f'"{spec.default}" is not among the policies: {names}'))
+    for name, policy in spec.policies.items():
+        one_of(f"policies.{name}.scaling", policy.scaling, SCALING)
+        if not (folder / policy.manifests).exists():
+            found.append(document.problem(f"policies.{name}.manifests", f"no such folder: {folder / policy.manifests}"))
+    if not spec.traffic:
+        found.append(document.problem("traffic", "no traffic, expected at least one service"))
+    served: set[str] = set()
+    for i, traffic in enumerate(spec.traffic):
+        found += _traffic_problems(f"traffic[{i}]", traffic, document)
+        if traffic.service in served:
+            found.append(document.problem(f"traffic[{i}].service", f'"{traffic.service}" stands twice'))
+        served.add(traffic.service)
+    for i, fault in enumerate(spec.faults):
+        one_of(f"faults[{i}].kind", fault.kind, FAULTS)
+        duration(f"faults[{i}].at", fault.at, positive=False)
+        duration(f"faults[{i}].duration", fault.duration)
+        if fault.count < 1:
+            found.append(document.problem(f"faults[{i}].count", f"{fault.count} nodes, expected at least 1"))
+        if fault.instance_type:
+            found += _instance_type_problems(f"faults[{i}].instanceType", fault.instance_type, document)
+        elif fault.kind == "out-of-stock":
+            found.append(document.problem(f"faults[{i}].instanceType", "out-of-stock needs an instanceType"))
+    return found
+
+
+def _instance_type_problems(field: str, name: str, document: Document) -> list[Problem]:
+    try:
+        instances.get(name)
+    except InputError as error:
+        return [document.problem(field, problem.message, problem.hint) for problem in error.problems]
+    return []
+
+
+def _traffic_problems(field: str, traffic: TrafficSpec, document: Document) -> list[Problem]:
+    found = []
+    if traffic.service.count("/") != 1:
+        found.append(document.problem(f"{field}.service", f'"{traffic.service}", expected namespace/name of a Service'))
+    if bool(traffic.profile) == bool(traffic.trace):
+        found.append(document.problem(field, "expected either a profile or a trace"))
+    for name, value in (("rate", traffic.rate), ("speed", traffic.speed)):
+        if not 0 < value < math.inf:
+            found.append(document.problem(f"{field}.{name}", f"{value}, expected a finite number above 0"))
+    if traffic.balancing not in LOAD_BALANCING:
+        names = ", ".join(LOAD_BALANCING)
+        found.append(document.problem(f"{field}.balancing", f'"{traffic.balancing}", expected one of {names}'))
+    for i, surge in enumerate(traffic.surges):
+        place = f"{field}.surges[{i}]"
+        before = len(found)
+        for name, text in (
+            *(("start", s) for s in ((surge.start,) if isinstance(surge.start, str) else surge.start)),
+            ("duration", surge.duration),
+            ("ramp", surge.ramp),
+        ):
+            try:
+                duration_ns(text)
+            except ValueError:
+                found.append(document.problem(f"{place}.{name}", f'"{text}" is not a duration, expected e.g. 20m'))
+        if len(found) == before:
+            found += [
+                document.problem(p.where.field.removesuffix("_s"), p.message)
+                for p in _surge(surge).problems(document.where(place))
+            ]
+    return found

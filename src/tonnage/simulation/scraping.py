@@ -1,0 +1,161 @@
+"""What Prometheus sees: at every scrape, the samples of each target that a ServiceMonitor really selects.
+
+The gateway in front of a Service exports Envoy's counters; engines export vLLM's metrics; dcgm-exporter exports
+those of every GPU of its node. A configuration that selects nothing, or loses a label, leaves a query without data,
+here as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from tonnage.inference.exposition import vllm_samples
+from tonnage.metrics.scrape import Selected, Target, sample_labels, targets
+from tonnage.objects import core
+from tonnage.objects.base import ObjectMeta
+from tonnage.objects.monitoring import ServiceMonitor
+from tonnage.simulation import loading, nodes
+from tonnage.simulation.events import Later
+from tonnage.simulation.objects import Node, Pod
+from tonnage.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from tonnage.simulation.cluster import SimulatedCluster
+
+SCRAPE_NS = 15 * NS_PER_S
+"""The interval of the published ServiceMonitors."""
+
+GATEWAY_RECEIVED = "envoy_cluster_upstream_rq_total"
+GATEWAY_ACTIVE = "envoy_cluster_upstream_rq_active"
+_PLAIN_SAMPLES = 6  # of an engine, before its histograms
+
+Series = tuple[str, tuple[tuple[str, str], ...]]
+
+
+@dataclass(slots=True)
+class Scraper:
+    """Scrapes on a fixed interval. ``monitors``: each ServiceMonitor with the Service ports that it selects.
+
+    ``histograms``: whether any query asks for one (an engine exports hundreds of buckets).
+    """
+
+    monitors: tuple[tuple[ServiceMonitor, tuple[Selected, ...]], ...]
+    histograms: bool
+    _targets: dict[str, tuple[Target, ...]] = field(default_factory=dict)
+    _seen: dict[Series, None] = field(default_factory=dict)
+    _busy: dict[str, tuple[int, int, float]] = field(default_factory=dict)  # pod: (last scrape, busy ns, percent)
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        """One scrape of everything."""
+        for service in cluster.services:
+            service.settle(cluster.now_ns)
+        before, self._seen = self._seen, {}
+        for name, labels, value in self._samples(cluster):
+            series = (name, tuple(sorted(labels.items())))
+            self._seen[series] = None
+            cluster.store.append(name, labels, cluster.now_ns, value)
+        for name, pairs in before:
+            if (name, pairs) not in self._seen:
+                cluster.store.mark_stale(name, dict(pairs), cluster.now_ns)
+        yield cluster.now_ns + SCRAPE_NS, self
+
+    def _samples(self, cluster: SimulatedCluster) -> Iterator[tuple[str, Mapping[str, str], float]]:
+        for service in cluster.services:
+            if service.balancing != "random":
+                labels = {"envoy_cluster_name": service.name}
+                yield GATEWAY_RECEIVED, labels, float(service.received)
+                yield GATEWAY_ACTIVE, labels, float(service.in_flight)
+        for workload in cluster.workloads.values():
+            for pod in workload.pods.values():
+                yield from self._engine_samples(pod)
+        for node in cluster.nodes.values():
+            if node.gpus and node.ended_ns is None and node.ready_ns is not None:
+                yield from self._gpu_samples(cluster, node)
+
+    def _engine_samples(self, pod: Pod) -> Iterator[tuple[str, Mapping[str, str], float]]:
+        if pod.replica is None or pod.replica.engine is None or pod.workload.server is None:
+            return
+        own = {"model_name": pod.workload.server.model, "engine": "0"}
+        samples = vllm_samples(pod.replica.engine, pod.replica.stats)
+        for target in self._targets_of(pod.key, _as_object(pod)):
+            for sample in samples if self.histograms else islice(samples, _PLAIN_SAMPLES):
+                labels = sample_labels({**own, **dict(sample.labels)}, target.labels, honor_labels=target.honor_labels)
+                yield sample.name, labels, sample.value
+
+    def _gpu_samples(self, cluster: SimulatedCluster, node: Node) -> Iterator[tuple[str, Mapping[str, str], float]]:
+        row = cluster.fleet.node_by_name[node.name]
+        for namespace, name, template in cluster.daemon_sets:
+            if not nodes.runs_daemon(cluster, node.name, namespace, name):
+                continue
+            exporter = f"{name}-{node.name}"
+            found = self._targets_of(f"{namespace}/{exporter}", _exporter(namespace, exporter, template))
+            if not found:
+                continue
+            for device in range(node.gpus):
+                exposed, values = self._device(cluster, node, row, device)
+                for target in found:
+                    labels = sample_labels(exposed, target.labels, honor_labels=target.honor_labels)
+                    for metric, value in values:
+                        yield metric, labels, value
+
+    def _device(
+        self, cluster: SimulatedCluster, node: Node, row: int, device: int
+    ) -> tuple[dict[str, str], tuple[tuple[str, float], ...]]:
+        """The labels of one GPU as dcgm-exporter writes them, and its readings."""
+        labels = {
+            "gpu": str(device),
+            "UUID": f"GPU-{node.name}-{device}",
+            "device": f"nvidia{device}",
+            "modelName": node.gpu_product,
+            "Hostname": node.name,
+        }
+        utilisation, used = 0.0, 0.0
+        holder = int(cluster.fleet.devices[row, device])
+        if holder >= 0:
+            held = cluster.fleet.pod(holder).spec
+            labels |= {"namespace": held.namespace, "pod": held.name, "container": held.spec.containers[0].name}
+            pod = cluster.pods.get((held.namespace, held.name))
+            if pod is not None and pod.replica is not None and pod.replica.engine is not None:
+                utilisation = self._utilisation(pod.key, pod.replica.engine.busy_ns, cluster.now_ns)
+                used = round(node.gpu_memory_mib * loading.memory_utilization(pod))
+        return labels, (
+            ("DCGM_FI_DEV_GPU_UTIL", utilisation),
+            ("DCGM_FI_DEV_FB_USED", used),
+            ("DCGM_FI_DEV_FB_FREE", node.gpu_memory_mib - used),
+        )
+
+    def _utilisation(self, pod: str, busy_ns: int, now_ns: int) -> float:
+        """Percent of the time since the last scrape in which the pod's engine had a step in flight."""
+        at_ns, before_ns, percent = self._busy.get(pod, (-1, 0, 0.0))
+        if at_ns != now_ns:
+            percent = min(100.0, round(100 * (busy_ns - before_ns) / SCRAPE_NS))
+            self._busy[pod] = (now_ns, busy_ns, percent)
+        return percent
+
+    def _targets_of(self, name: str, pod: core.Pod) -> tuple[Target, ...]:
+        known = self._targets.get(name)
+        if known is None:
+            known = self._targets[name] = tuple(
+                target for monitor, selected in self.monitors for target in targets(monitor, selected, [pod])
+            )
+        return known
+
+
+def _as_object(pod: Pod) -> core.Pod:
+    metadata = ObjectMeta(name=pod.name, namespace=pod.namespace, labels=dict(pod.workload.template.metadata.labels))
+    return core.Pod(api_version="v1", kind="Pod", metadata=metadata, spec=pod.workload.template.spec)
+
+
+def _exporter(namespace: str, name: str, template: core.PodTemplateSpec) -> core.Pod:
+    metadata = ObjectMeta(name=name, namespace=namespace, labels=dict(template.metadata.labels))
+    return core.Pod(api_version="v1", kind="Pod", metadata=metadata, spec=template.spec)
+
+
+def wants_histograms(names: Iterable[str]) -> bool:
+    """Whether one of the metrics that queries name is a histogram's or counts finished requests."""
+    return any(
+        name.startswith("vllm:") and name.endswith(("_bucket", "_sum", "_count", "success_total")) for name in names
+    )

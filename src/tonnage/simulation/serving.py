@@ -1,0 +1,190 @@
+"""Requests on their way: Services, load balancing over ready endpoints, and what became of each request.
+
+An engine is advanced only when something about it can have changed: before it is given a request, when a request on it
+may have finished, and when somebody samples it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from dataclasses import dataclass, field
+
+from tonnage.inference.engine import Engine
+from tonnage.inference.exposition import ServingStats
+from tonnage.simulation.traffic.arrivals import Arrivals
+
+LOAD_BALANCING = ("random", "round-robin", "least-requests")
+
+PENDING, DONE, FAILED = 0, 1, 2
+
+
+@dataclass(slots=True, eq=False)
+class Replica:
+    """A pod (namespace/name) that serves: its engine, None until it has loaded, and how many requests it has."""
+
+    pod: str
+    engine: Engine | None = None
+    in_flight: int = 0
+    version: int = 0
+    stats: ServingStats = field(default_factory=ServingStats)
+
+
+@dataclass(slots=True)
+class Requests:
+    """What became of each request, by its number in the order of arrival. Times in ns; 0 means "not yet"."""
+
+    arrivals: Arrivals
+    first_ns: list[int] = field(init=False)
+    finish_ns: list[int] = field(init=False)
+    status: bytearray = field(init=False)
+    preemptions: int = 0
+
+    def __post_init__(self) -> None:
+        count = len(self.arrivals.arrival_ns)
+        self.first_ns = [0] * count
+        self.finish_ns = [0] * count
+        self.status = bytearray(count)
+
+
+class Service:
+    """One Service and its traffic. ``balancing``: ``random`` is what kube-proxy does; the others need a gateway."""
+
+    def __init__(self, name: str, arrivals: Arrivals, balancing: str, rng: random.Random) -> None:
+        self.name = name
+        self.balancing = balancing
+        self.requests = Requests(arrivals)
+        self.endpoints: list[Replica] = []
+        self.draining: list[Replica] = []
+        self.received = 0
+        self.failed = 0
+        self.histograms = False  # whether anybody reads them
+        self._times: list[int] = arrivals.arrival_ns.tolist()
+        self._prompts: list[int] = arrivals.prompt.tolist()
+        self._outputs: list[int] = arrivals.output.tolist()
+        self._changes: list[tuple[int, int, Replica, int]] = []
+        self._sequence = 0
+        self._turn = 0
+        self._rng = rng
+
+    # ---- endpoints ----
+
+    def add(self, replica: Replica) -> None:
+        """The replica may be sent requests from now on."""
+        self.endpoints.append(replica)
+
+    def drain(self, replica: Replica) -> None:
+        """No further requests to this replica; what it has goes on."""
+        if replica in self.endpoints:
+            self.endpoints.remove(replica)
+        self.draining.append(replica)
+
+    def kill(self, replica: Replica, now_ns: int) -> int:
+        """The replica is gone; its unfinished requests fail. Returns how many."""
+        for group in (self.endpoints, self.draining):
+            if replica in group:
+                group.remove(replica)
+        if replica.engine is None:
+            return 0
+        replica.engine.advance(now_ns)
+        self._collect(replica)
+        replica.version += 1
+        lost = replica.engine.drain_all()
+        for request in lost:
+            self.requests.status[request.request_id] = FAILED
+        self.failed += len(lost)
+        replica.in_flight = 0
+        return len(lost)
+
+    # ---- time ----
+
+    def advance(self, until_ns: int) -> None:
+        """Dispatch every request that arrives before ``until_ns``."""
+        times = self._times
+        i, count = self.received, len(times)
+        while i < count and times[i] < until_ns:
+            at = times[i]
+            self._settle(at)
+            self._dispatch(i, at)
+            i += 1
+        self.received = i
+
+    def settle(self, until_ns: int) -> None:
+        """Bring every engine to ``until_ns``, so that it can be sampled."""
+        for replica in (*self.endpoints, *self.draining):
+            if replica.engine is not None:
+                replica.engine.advance(until_ns)
+                self._collect(replica)
+                self._expect(replica)
+
+    def _settle(self, at: int) -> None:
+        changes = self._changes
+        while changes and changes[0][0] <= at:
+            _, _, replica, version = heapq.heappop(changes)
+            if version == replica.version and replica.engine is not None:
+                replica.engine.advance(at)
+                self._collect(replica)
+                self._expect(replica)
+
+    def _dispatch(self, number: int, at: int) -> None:
+        replica = self._choose()
+        if replica is None or replica.engine is None:
+            # Connection refused: no endpoint, or a server that does not listen yet.
+            self.requests.status[number] = FAILED
+            self.failed += 1
+            return
+        replica.engine.advance(at)
+        replica.engine.submit(number, at, self._prompts[number], self._outputs[number])
+        replica.in_flight += 1
+        self._collect(replica)  # a request that can never fit is refused at once
+        self._expect(replica)
+
+    def _choose(self) -> Replica | None:
+        endpoints = self.endpoints
+        if not endpoints:
+            return None
+        if self.balancing == "random":
+            return endpoints[self._rng.randrange(len(endpoints))]
+        self._turn += 1
+        if self.balancing == "round-robin":
+            return endpoints[self._turn % len(endpoints)]
+        return min(endpoints, key=_in_flight)
+
+    def _expect(self, replica: Replica) -> None:
+        replica.version += 1
+        assert replica.engine is not None
+        change = replica.engine.next_change_ns()
+        if change is not None:
+            self._sequence += 1
+            heapq.heappush(self._changes, (change, self._sequence, replica, replica.version))
+
+    def _collect(self, replica: Replica) -> None:
+        assert replica.engine is not None
+        requests = self.requests
+        finished = replica.engine.take_finished()
+        first_tokens = replica.engine.take_first_tokens()
+        for number, _, first_ns in first_tokens:
+            requests.first_ns[number] = first_ns
+        if self.histograms:
+            replica.stats.observe(first_tokens, finished)
+        for done in finished:
+            replica.in_flight -= 1
+            number = done.request_id
+            if done.state != "finished":
+                requests.status[number] = FAILED
+                self.failed += 1
+                continue
+            requests.finish_ns[number] = done.finish_ns
+            requests.status[number] = DONE
+            requests.preemptions += done.preemptions
+
+    # ---- what a gateway reports ----
+
+    @property
+    def in_flight(self) -> int:
+        """Requests sent and not finished."""
+        return sum(replica.in_flight for replica in (*self.endpoints, *self.draining))
+
+
+def _in_flight(replica: Replica) -> int:
+    return replica.in_flight

@@ -1,0 +1,198 @@
+"""The requests of one service in one run: a profile or a trace, scaled, sped up and with its surges.
+
+What a surge adds comes from random streams of its own, on top of the traffic without it; so two runs of one
+seed that differ in a surge share all the other requests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tonnage.errors import InputError, Problem, Where
+from tonnage.simulation.rng import Streams
+from tonnage.simulation.traffic.profile import TrafficProfile, sample
+from tonnage.simulation.traffic.surges import Surge, bound_between, factor_at
+from tonnage.simulation.traffic.traces import Trace
+from tonnage.units import NS_PER_S
+
+# Copies of a trace's requests stay within the second of the original, so the trace's own bursts remain.
+_COPY_BUCKET_NS = NS_PER_S
+# Fixed, so that a longer run adds up the same floating-point numbers in the same order as a shorter one.
+_CHUNK = 4096
+
+Times = NDArray[np.float64]
+Tokens = NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Arrivals:
+    """Requests in order of arrival; each of the three arrays has one element a request.
+
+    Times count from the start of the run. ``surges`` are those that touch the run, as (start_ns, end_ns,
+    factor).
+    """
+
+    arrival_ns: NDArray[np.int64]
+    prompt: Tokens
+    output: Tokens
+    surges: tuple[tuple[int, int, float], ...]
+
+    def __len__(self) -> int:
+        return len(self.arrival_ns)
+
+
+def build(
+    source: TrafficProfile | Trace,
+    *,
+    service: str,
+    seed: int,
+    duration_ns: int,
+    rate: float = 1.0,
+    speed: float = 1.0,
+    surges: Sequence[Surge] = (),
+) -> Arrivals:
+    """The arrivals of ``service`` in [0, duration_ns).
+
+    ``rate`` multiplies the number of requests; ``speed`` plays the source faster (2: its hour in half an
+    hour, with twice the rate). A source that is shorter than the run starts again from its beginning.
+
+    From a profile, arrivals are a Poisson process whose rate is constant in each interval. From a trace,
+    they are the trace's own; where ``rate`` or a surge is below 1 some are left out, where it is above 1
+    copies are added at random times within the original's second.
+
+    The result depends on the arguments alone. Another ``service`` gives independent numbers, a longer
+    duration the same requests and more.
+
+    Raises:
+        InputError: duration, rate or speed is not above 0.
+    """
+    _check(duration_ns=duration_ns, rate=rate, speed=speed)
+    run = _Run(service, Streams(seed), duration_ns, rate, speed, tuple(surges))
+    if isinstance(source, TrafficProfile):
+        times, prompt, output = _from_profile(source, run)
+    else:
+        times, prompt, output = _from_trace(source, run)
+    order = np.argsort(times, kind="stable")
+    order = order[times[order] < duration_ns]
+    return Arrivals(
+        arrival_ns=np.floor(times[order]).astype(np.int64),
+        prompt=prompt[order],
+        output=output[order],
+        surges=tuple((s.start_ns, s.end_ns, s.factor) for s in surges if s.start_ns < duration_ns),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    service: str
+    streams: Streams
+    duration_ns: int
+    rate: float
+    speed: float
+    surges: tuple[Surge, ...]
+
+    def rng(self, what: str) -> np.random.Generator:
+        return self.streams.get(f"{what}/{self.service}")
+
+
+def _from_profile(profile: TrafficProfile, run: _Run) -> tuple[Times, Tokens, Tokens]:
+    """The profile's own Poisson process, thinned where a surge is below 1, and the process of its surplus.
+
+    A Poisson process of rate r·f with f > 1 is the sum of independent ones of rates r and r·(f − 1).
+    """
+    width_ns = profile.interval_s * NS_PER_S / run.speed
+    intervals = math.ceil(run.duration_ns / width_ns)
+    edges: Times = np.arange(intervals + 1, dtype=np.float64) * width_ns
+    expected: Times = np.resize(np.array(profile.arrivals, dtype=np.float64), intervals) * run.rate
+
+    times, _ = _poisson(run.rng("arrivals"), edges, expected)
+    prompt, output = sample(profile, run.rng("lengths"), len(times))
+    kept = run.rng("thinning").random(len(times)) < factor_at(run.surges, times)
+
+    surplus = bound_between(run.surges, edges[:-1], edges[1:]) - 1.0
+    more_times, interval = _poisson(run.rng("surge-arrivals"), edges, expected * surplus)
+    more_prompt, more_output = sample(profile, run.rng("surge-lengths"), len(more_times))
+    wanted = (factor_at(run.surges, more_times) - 1.0) / surplus[interval]
+    added = run.rng("surge-thinning").random(len(more_times)) < wanted
+    return (
+        np.concatenate((times[kept], more_times[added])),
+        np.concatenate((prompt[kept], more_prompt[added])),
+        np.concatenate((output[kept], more_output[added])),
+    )
+
+
+def _from_trace(trace: Trace, run: _Run) -> tuple[Times, Tokens, Tokens]:
+    """The trace, round after round, first scaled by the rate and then by the surges."""
+    bucket_ns = _COPY_BUCKET_NS / run.speed
+    # A mean gap between the last request and the first of the next round; a round lasts a second at least.
+    mean_gap_ns = trace.span_ns // max(len(trace) - 1, 1)
+    period_ns = max(trace.span_ns + mean_gap_ns, NS_PER_S)
+    horizon_ns = run.duration_ns + bucket_ns  # copies of requests after the end may fall before it
+    rounds = math.ceil(horizon_ns * run.speed / period_ns)
+    times = (np.arange(rounds)[:, np.newaxis] * period_ns + trace.arrivals_ns).ravel() / run.speed
+    times = times[times < horizon_ns]
+    request = np.arange(len(times)) % len(trace)
+
+    kept = run.rng("thinning").random(len(times)) < run.rate
+    copy_times, origin = _copies(run.rng("copies"), times, bucket_ns, run.rate, ())
+    times = np.concatenate((times[kept], copy_times))
+    order = np.argsort(times, kind="stable")
+    times, request = times[order], np.concatenate((request[kept], request[origin]))[order]
+
+    kept = run.rng("surge-thinning").random(len(times)) < factor_at(run.surges, times)
+    copy_times, origin = _copies(run.rng("surge-copies"), times, bucket_ns, 1.0, run.surges)
+    times = np.concatenate((times[kept], copy_times))
+    request = np.concatenate((request[kept], request[origin]))
+    return times, trace.prompt[request], trace.output[request]
+
+
+def _copies(
+    rng: np.random.Generator, times: Times, bucket_ns: float, rate: float, surges: Sequence[Surge]
+) -> tuple[Times, NDArray[np.intp]]:
+    """Copies that raise the number of requests to ``rate`` × factor times itself: when, and of which request.
+
+    Each request has as many candidates as its bucket may need at most, at random times within it; each is
+    taken with the probability that its own time asks for.
+    """
+    starts = np.floor(times / bucket_ns) * bucket_ns
+    bound = rate * bound_between(surges, starts, starts + bucket_ns)
+    candidates = np.ceil(np.maximum(bound - 1.0, 0.0)).astype(np.intp)
+    origin = np.repeat(np.arange(len(times)), candidates)
+    uniform = rng.random((len(origin), 2))
+    copy_times = starts[origin] + uniform[:, 0] * bucket_ns
+    taken = uniform[:, 1] * candidates[origin] < rate * factor_at(surges, copy_times) - 1.0
+    return copy_times[taken], origin[taken]
+
+
+def _poisson(rng: np.random.Generator, edges: Times, expected: Times) -> tuple[Times, NDArray[np.intp]]:
+    """A Poisson process with ``expected[i]`` arrivals, on average, between ``edges[i]`` and ``edges[i + 1]``.
+
+    Arrivals of a unit-rate process, taken through the inverse of the integrated rate (time-change theorem).
+    Returns the times and the interval i of each.
+    """
+    integrated = np.concatenate(([0.0], np.cumsum(expected)))
+    chunks = [np.empty(0)]
+    reached = 0.0
+    while reached < integrated[-1]:
+        chunks.append(reached + np.cumsum(rng.standard_exponential(_CHUNK)))
+        reached = float(chunks[-1][-1])
+    unit = np.concatenate(chunks)
+    unit = unit[unit < integrated[-1]]
+    interval = np.searchsorted(integrated, unit, side="right") - 1
+    times: Times = np.interp(unit, integrated, edges)
+    return times, interval
+
+
+def _check(**values: float) -> None:
+    problems = [
+        Problem(Where(field=name), f"{value}, expected a finite number above 0")
+        for name, value in values.items()
+        if not 0 < value < math.inf
+    ]
+    if problems:
+        raise InputError(*problems)

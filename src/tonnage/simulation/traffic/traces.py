@@ -1,0 +1,292 @@
+"""Public request traces: who asked when, with how many tokens in and out.
+
+Two formats are read, plain or gzipped, told apart by their content:
+
+- Azure LLM inference traces (Azure/AzurePublicDataset): CSV with
+  ``TIMESTAMP,ContextTokens,GeneratedTokens``, the time as ``2023-11-16 18:15:46.6805900`` (UTC).
+- Mooncake traces (kvcache-ai/Mooncake): one JSON object a line with ``timestamp`` (milliseconds),
+  ``input_length`` and ``output_length``; ``hash_ids`` (prefix blocks) may be there and is not read.
+
+A request without prompt or without output is refused, not dropped: an engine computes at least one token
+for every prompt that it is given, so zero means a request that failed, and only the trace's owner knows
+what should become of it.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import functools
+import gzip
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tonnage.errors import InputError
+from tonnage.units import NS_PER_MS, NS_PER_S
+
+AZURE_HEADER = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+MOONCAKE_FIELDS = ("timestamp", "input_length", "output_length")
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_MAX_TOKENS = 2**31 - 1
+_TIMESTAMP = re.compile(r"(\d{4}-\d{2}-\d{2})[ T]([01]\d|2[0-3]):([0-5]\d):([0-5]\d)(?:\.(\d{1,9}))?(?:Z|\+00:00)?")
+
+
+_YEAR_NS = 366 * 24 * 3600 * NS_PER_S
+_LONGEST_NS = 10 * _YEAR_NS
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Trace:
+    """Requests in order of arrival; the three arrays have one element a request.
+
+    ``arrivals_ns`` counts from the first request; ``prompt`` and ``output`` are tokens, at least 1.
+    """
+
+    source: str
+    arrivals_ns: NDArray[np.int64]
+    prompt: NDArray[np.int32]
+    output: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.arrivals_ns)
+
+    @property
+    def span_ns(self) -> int:
+        """From the first arrival to the last."""
+        return int(self.arrivals_ns[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    line: int
+    arrival_ns: int
+    prompt: int
+    output: int
+
+
+def load_trace(path: Path) -> Trace:
+    """Read a trace in one of the formats above.
+
+    Raises:
+        InputError: the file cannot be read, is empty or in no known format; a cell is not what it must be;
+            a request arrives before its predecessor. Names file, line, field, the value and what was
+            expected.
+    """
+    lines = _read_text(path).splitlines()
+    first = next((line.strip() for line in lines if line.strip()), "")
+    if not first:
+        raise _empty(path)
+    if first.startswith("{"):
+        rows, time_field = _mooncake_rows(path, lines), MOONCAKE_FIELDS[0]
+    elif tuple(cell.strip() for cell in first.split(",")) == AZURE_HEADER:
+        rows, time_field = _azure_rows(path, lines), AZURE_HEADER[0]
+    else:
+        raise InputError.at(
+            f"unknown trace format: the first line is {_shown(first)}, expected the header "
+            f"{','.join(AZURE_HEADER)} or JSON objects with {', '.join(MOONCAKE_FIELDS)}",
+            file=str(path),
+            line=1,
+            hint="convert the trace to one of these formats",
+        )
+    try:
+        return _assemble(path, rows, time_field)
+    except csv.Error as error:
+        raise InputError.at(f"not a CSV trace: {error}", file=str(path), hint="check its quotes") from error
+
+
+def describe(trace: Trace) -> list[tuple[str, str]]:
+    """What a person wants to know of a trace first, as (name, value) rows."""
+    seconds = trace.span_ns / NS_PER_S
+    per_interval = np.bincount(trace.arrivals_ns // (10 * NS_PER_S))
+    rows = [("source", trace.source), ("requests", f"{len(trace):,}"), ("span", f"{seconds:,.1f} s")]
+    if seconds > 0:
+        rows.append(("mean rate", f"{(len(trace) - 1) / seconds:.2f} requests/s"))
+    rows.append(("busiest 10 s", f"{per_interval.max() / 10:.2f} requests/s"))
+    for name, tokens in (("prompt tokens", trace.prompt), ("output tokens", trace.output)):
+        p50, p90, p99 = np.percentile(tokens, (50, 90, 99))
+        text = f"mean {tokens.mean():,.0f}, p50 {p50:,.0f}, p90 {p90:,.0f}, p99 {p99:,.0f}, max {tokens.max():,}"
+        rows.append((name, text))
+    return rows
+
+
+def _read_text(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError.at(
+            f"cannot read the trace: {error.strerror}", file=str(path), hint="give the path of a trace file"
+        ) from error
+    try:
+        if data.startswith(_GZIP_MAGIC):
+            data = gzip.decompress(data)
+        return data.decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError.at(f"damaged gzip file: {error}", file=str(path), hint="download the trace again") from error
+    except UnicodeDecodeError as error:
+        raise InputError.at(
+            f"not UTF-8 text: byte 0x{data[error.start]:02x} at offset {error.start}",
+            file=str(path),
+            hint="give a CSV or JSON Lines trace, plain or gzipped",
+        ) from error
+
+
+def _azure_rows(path: Path, lines: list[str]) -> Iterator[_Row]:
+    time_field, prompt_field, output_field = AZURE_HEADER
+    reader = csv.reader(lines)
+    header_seen = False
+    for cells in reader:
+        if not any(cell.strip() for cell in cells):
+            continue
+        if not header_seen:
+            header_seen = True
+            continue
+        line = reader.line_num
+        if len(cells) != len(AZURE_HEADER):
+            raise InputError.at(
+                f"{len(cells)} cells, expected {len(AZURE_HEADER)}: {','.join(AZURE_HEADER)}",
+                file=str(path),
+                line=line,
+                hint="complete or remove the line",
+            )
+        yield _Row(
+            line,
+            _timestamp_ns(cells[0].strip(), path, line, time_field),
+            _tokens(_integer(cells[1]), cells[1], path, line, prompt_field),
+            _tokens(_integer(cells[2]), cells[2], path, line, output_field),
+        )
+
+
+def _mooncake_rows(path: Path, lines: list[str]) -> Iterator[_Row]:
+    time_field, prompt_field, output_field = MOONCAKE_FIELDS
+    for line, text in enumerate(lines, start=1):
+        if not text.strip():
+            continue
+        try:
+            record = msgspec.json.decode(text, type=dict[str, object])
+        except msgspec.DecodeError as error:
+            raise InputError.at(
+                f"not a JSON object: {error}",
+                file=str(path),
+                line=line,
+                hint="one JSON object a line is expected",
+            ) from error
+        for field in MOONCAKE_FIELDS:
+            if field not in record:
+                raise InputError.at(
+                    "the field is missing",
+                    file=str(path),
+                    line=line,
+                    field=field,
+                    hint="every request needs it",
+                )
+        time = record[time_field]
+        if isinstance(time, bool) or not isinstance(time, int | float) or time < 0:
+            raise InputError.at(
+                f"{_shown(time)} is not a time, expected milliseconds, at least 0",
+                file=str(path),
+                line=line,
+                field=time_field,
+                hint="correct or remove the line",
+            )
+        prompt, output = record[prompt_field], record[output_field]
+        yield _Row(
+            line,
+            round(time * NS_PER_MS),
+            _tokens(prompt, prompt, path, line, prompt_field),
+            _tokens(output, output, path, line, output_field),
+        )
+
+
+def _assemble(path: Path, rows: Iterable[_Row], time_field: str) -> Trace:
+    arrivals: list[int] = []
+    prompts: list[int] = []
+    outputs: list[int] = []
+    for row in rows:
+        if arrivals and row.arrival_ns < arrivals[-1]:
+            earlier = (arrivals[-1] - row.arrival_ns) / NS_PER_S
+            raise InputError.at(
+                f"arrives {earlier:.6f} s before the request above it, expected ascending times",
+                file=str(path),
+                line=row.line,
+                field=time_field,
+                hint=f"sort the trace by {time_field}",
+            )
+        arrivals.append(row.arrival_ns)
+        prompts.append(row.prompt)
+        outputs.append(row.output)
+    if not arrivals:
+        raise _empty(path)
+    if arrivals[-1] - arrivals[0] > _LONGEST_NS:
+        years = (arrivals[-1] - arrivals[0]) / _YEAR_NS
+        raise InputError.at(
+            f"spans {years:.3g} years, expected at most {_LONGEST_NS // _YEAR_NS}",
+            file=str(path),
+            field=time_field,
+            hint="check the unit of the times",
+        )
+    return Trace(
+        source=path.name,
+        arrivals_ns=np.array([arrival - arrivals[0] for arrival in arrivals], dtype=np.int64),
+        prompt=np.array(prompts, dtype=np.int32),
+        output=np.array(outputs, dtype=np.int32),
+    )
+
+
+def _timestamp_ns(text: str, path: Path, line: int, field: str) -> int:
+    """Nanoseconds since 0001-01-01 of an ISO 8601 time in UTC."""
+    match = _TIMESTAMP.fullmatch(text)
+    days = _day_number(match[1]) if match else None
+    if match is None or days is None:
+        raise InputError.at(
+            f"{_shown(text)} is not a time, expected the form 2023-11-16 18:15:46.6805900",
+            file=str(path),
+            line=line,
+            field=field,
+            hint="write times in UTC with at most 9 fraction digits",
+        )
+    second_of_day = int(match[2]) * 3600 + int(match[3]) * 60 + int(match[4])
+    return (days * 86_400 + second_of_day) * NS_PER_S + int((match[5] or "0").ljust(9, "0"))
+
+
+@functools.lru_cache(maxsize=64)
+def _day_number(date: str) -> int | None:
+    try:
+        return datetime.date.fromisoformat(date).toordinal()
+    except ValueError:
+        return None
+
+
+def _integer(cell: str) -> int | None:
+    text = cell.strip()
+    return int(text) if re.fullmatch(r"[+-]?[0-9]{1,18}", text) else None
+
+
+def _tokens(value: object, shown: object, path: Path, line: int, field: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_TOKENS:
+        return value
+    raise InputError.at(
+        f"{_shown(shown)} is not a number of tokens, expected a whole number from 1 to {_MAX_TOKENS}",
+        file=str(path),
+        line=line,
+        field=field,
+        hint="remove the request, or write 1 if its prompt was computed before it failed"
+        if value == 0
+        else "correct or remove the line",
+    )
+
+
+def _empty(path: Path) -> InputError:
+    return InputError.at("the trace has no requests", file=str(path), hint="give a trace with at least one request")
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return f'"{text[:80]}…"' if len(text) > 80 else f'"{text}"'
