@@ -1,0 +1,128 @@
+"""The command line. Commands are imported when they are run, so that `--help` stays quick."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from tonnage import __version__
+from tonnage.errors import TonnageError
+
+INTERNAL_ERROR = 70
+"""Exit code of a fault of ours (EX_SOFTWARE of sysexits.h)."""
+
+DEBUG = "TONNAGE_DEBUG"
+"""Environment variable: anything but empty shows tracebacks."""
+
+COMMANDS = {
+    "demo": (
+        "tonnage.cli.simulate",
+        "demo",
+        "The traffic surge on bundled input: live, with a summary and an HTML report.",
+    ),
+    "simulate": ("tonnage.cli.simulate", "simulate", "Run a scenario in the simulated cluster."),
+    "compare": ("tonnage.cli.simulate", "compare", "Run a scenario under several policies; one table of differences."),
+    "trace": ("tonnage.cli.trace", "trace", "Look at a request log, and fit a traffic profile to it."),
+    "check": ("tonnage.cli.check", "check", "Read manifests and say what this configuration does and never does."),
+    "schema": ("tonnage.cli.schema", "schema", "The JSON schema of what -o json prints."),
+}
+
+
+class LazyGroup(click.Group):
+    """Knows its commands and their summaries without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, _, summary) in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"commands: {', '.join(COMMANDS)}"
+            raise click.UsageError(f"no command {args[0]!r} ({hint})", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def cli() -> None:
+    """Manage the GPUs of a Kubernetes cluster: place, scale, provision, serve, account.
+
+    The same decisions run in a simulated cluster on this machine and, later, on a real one.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point. Exits with 0; 1 when what was asked for went wrong; 2 for bad input or usage; 70 for a fault of
+    ours; 130 when interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal without a character is no reason to fail
+    try:
+        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone. Python would complain when it flushes what is left at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except OSError as error:
+        click.echo(f"error: {error.filename or 'standard output'}: {error.strerror or error}", err=True)
+        code = 1
+    sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        code = cli.main(args=arguments or ["--help"], prog_name="tonnage", standalone_mode=False)
+    except click.UsageError as error:
+        click.echo(_usage(error), err=True)
+        return 2
+    except click.ClickException as error:
+        click.echo(f"error: {error.format_message()}", err=True)
+        return 2
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        return 130
+    except TonnageError as error:
+        for line in str(error).splitlines():
+            click.echo(f"error: {line}", err=True)
+        return error.exit_code
+    except OSError:
+        raise
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            traceback.print_exc()
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        click.echo(f"internal error: {what}; please report, rerun with {DEBUG}=1 for the traceback", err=True)
+        return INTERNAL_ERROR
+    return code if isinstance(code, int) else 0
+
+
+def _usage(error: click.UsageError) -> str:
+    """One line that names the option or argument, and where to read on; the help text where nothing was asked."""
+    context = error.ctx
+    if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())) and context is not None:
+        return context.get_help()
+    command = context.command_path if context is not None else "tonnage"
+    message = " ".join(error.format_message().split()).rstrip(".")
+    return f"error: {message[:1].lower()}{message[1:]} (see {command} --help)"

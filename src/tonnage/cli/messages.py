@@ -1,0 +1,26 @@
+"""Lines for people, on standard error, so that standard output holds the answer alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import click
+
+from tonnage.errors import Problem
+
+
+def error(text: str) -> None:
+    """Something went wrong."""
+    click.echo(f"error: {text}", err=True)
+
+
+def warnings(problems: Iterable[Problem]) -> None:
+    """Doubtful places of an input."""
+    for problem in problems:
+        click.echo(f"warning: {problem}", err=True)
+
+
+def note(text: str, quiet: bool) -> None:
+    """Good to know, unless the person asked for quiet."""
+    if not quiet:
+        click.echo(text, err=True)

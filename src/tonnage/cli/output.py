@@ -1,0 +1,298 @@
+"""What a simulation's result looks like in a terminal, in JSON and in YAML.
+
+Where colour is unwanted (``NO_COLOR``) or nobody looks (the output is a pipe), tables have neither lines nor
+styles. This module imports rich: import it where something is printed, not at start-up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tonnage.decisions import Finding
+from tonnage.errors import Where
+from tonnage.simulation.report import formats
+from tonnage.simulation.report.comparison import compare
+from tonnage.simulation.report.headline import SEVERITIES, Headline, headline
+from tonnage.simulation.result import CostResult, Result
+
+CHECK_SCHEMA = "tonnage.dev/check/v1"
+FINDINGS_SHOWN = 5
+_INDENT = 8
+"""Columns before a finding's text: the longest severity and a space."""
+
+_SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "blue"}
+
+
+class CheckReport(msgspec.Struct, frozen=True):
+    """What a set of manifests does and never does."""
+
+    schema: str
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """How to draw: ``plain`` is text only."""
+
+    plain: bool
+
+    @classmethod
+    def of(cls, console: Console) -> _Look:
+        return cls(plain=console.no_color or not console.is_terminal)
+
+    def style(self, name: str) -> str:
+        return "" if self.plain else name
+
+    def text(self, text: str, style: str = "") -> Text:
+        return Text(text, self.style(style))
+
+    def table(self) -> Table:
+        if self.plain:
+            return Table(box=None, padding=(0, 2, 0, 0), header_style="", pad_edge=False)
+        return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False, show_edge=False)
+
+
+def summary(result: Result, console: Console, findings: int = FINDINGS_SHOWN) -> None:
+    """Prints one run: services, money, nodes, and the first ``findings`` findings. Fits 80 columns."""
+    look, head = _Look.of(console), headline(result)
+    console.print(look.text(f"{result.scenario}, {result.policy}", "bold"))
+    console.print(
+        look.text(
+            f"{formats.seconds(result.duration_s)}, seed {result.seed}, {formats.count(head.requests)} "
+            f"requests from {result.traffic_source}",
+            "dim",
+        )
+    )
+    console.print()
+    console.print(_services(result, look))
+    console.print(look.text(_slo(result), "dim"))
+    console.print()
+    console.print(_figures(result, head, look))
+    console.print()
+    console.print(_owners(result.cost, look))
+    _print_check(result, console, look)
+    if result.findings:
+        console.print()
+        print_findings(result.findings, console, findings)
+
+
+def compare_table(results: Sequence[Result], *, plain: bool = False) -> Table:
+    """One table of several runs: a row a figure, a column a run; ``*`` marks the best value of a row."""
+    look = _Look(plain)
+    comparison = compare(results)
+    table = look.table()
+    table.add_column("", overflow="fold")
+    for name in comparison.columns:
+        table.add_column(look.text(name, "bold"), justify="right", overflow="fold")
+    group = None
+    for row in comparison.rows:
+        if row.group != group:
+            group = row.group
+            if table.row_count:
+                table.add_row("")
+            table.add_row(look.text(group or "Whole run", "bold"))
+        cells = [
+            look.text(f"{text} *", "bold green") if best else Text(f"{text}  ")
+            for text, best in zip(row.texts, row.best, strict=True)
+        ]
+        table.add_row(f"  {row.label}", *cells)
+    return table
+
+
+def comparison(results: Sequence[Result], console: Console, findings: int = FINDINGS_SHOWN) -> None:
+    """Prints :func:`compare_table` and the findings of the runs, each finding once."""
+    look = _Look.of(console)
+    console.print(compare_table(results, plain=look.plain))
+    if len(results) > 1:
+        console.print(look.text("* best of the row; rows without it are for information, or equal", "dim"))
+    for result in results:
+        _print_check(result, console, look, f"{result.policy}: ")
+    unique = list({_identity(finding): finding for result in results for finding in result.findings}.values())
+    if unique:
+        console.print()
+        print_findings(unique, console, findings)
+
+
+def print_findings(findings: Sequence[Finding], console: Console, limit: int = FINDINGS_SHOWN) -> None:
+    """Prints the worst ``limit`` findings with their place, and says how many more there are."""
+    look = _Look.of(console)
+    console.print(look.text(f"Findings: {_counts(findings)}", "bold"))
+    for finding in _ranked(findings)[:limit]:
+        severity = look.text(f"{finding.severity:<{_INDENT}}", _SEVERITY_STYLE.get(finding.severity, ""))
+        _hang(console, severity, Text.assemble((finding.rule, look.style("bold")), f"  {finding.object}"))
+        _hang(console, Text(" " * _INDENT), Text(finding.message))
+        if str(finding.where):
+            at = look.text(" " * _INDENT + place(finding.where), "dim")
+            console.print(at, soft_wrap=True)  # unbroken, so that it can be clicked and copied
+    if len(findings) > limit:
+        console.print(look.text(f"{len(findings) - limit} more in the report and in -o json", "dim"))
+
+
+def _ranked(findings: Sequence[Finding]) -> list[Finding]:
+    """The worst first; within a severity the first of every rule before the second of any."""
+    seen: Counter[str] = Counter()
+    keyed = []
+    for number, finding in enumerate(findings):
+        keyed.append((_rank(finding.severity), seen[finding.rule], number))
+        seen[finding.rule] += 1
+    return [findings[number] for *_, number in sorted(keyed)]
+
+
+def _hang(console: Console, first: Text, text: Text) -> None:
+    """``text`` after ``first``, wrapped, its further lines indented like its first."""
+    for number, line in enumerate(text.wrap(console, console.width - _INDENT)):
+        line.rstrip()
+        console.print(Text.assemble(first if number == 0 else " " * _INDENT, line), soft_wrap=True)
+
+
+def place(where: Where) -> str:
+    """file:line, then the field."""
+    path = f"{where.file}:{where.line}" if where.line else where.file
+    return f"{path} {where.field}".strip()
+
+
+def console() -> Console:
+    """Standard output, as wide as the terminal."""
+    return Console(highlight=False)
+
+
+def json_bytes(results: Result | Sequence[Result]) -> bytes:
+    """The documented JSON on one line; an array for a sequence. Equal results give equal bytes."""
+    return msgspec.json.Encoder(order="deterministic").encode(results) + b"\n"
+
+
+def check_json(findings: Sequence[Finding]) -> bytes:
+    """What `tonnage check` found, as JSON on one line."""
+    report = CheckReport(CHECK_SCHEMA, tuple(findings))
+    return msgspec.json.Encoder(order="deterministic").encode(report) + b"\n"
+
+
+def json_schema(type_: type[msgspec.Struct] = Result) -> bytes:
+    """The JSON Schema of what is printed, indented."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(type_)}
+    return msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
+
+
+def yaml_text(results: Result | Sequence[Result]) -> str:
+    """The same as YAML, fields in the same order, columns of numbers on one line."""
+    import yaml
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return str(
+        yaml.dump(
+            msgspec.to_builtins(results, order="deterministic"),
+            Dumper=dumper,
+            sort_keys=False,
+            default_flow_style=None,
+            allow_unicode=True,
+            width=10**6,
+        )
+    )
+
+
+def _services(result: Result, look: _Look) -> Table:
+    table = look.table()
+    table.add_column("Service", overflow="fold", style=look.style("bold"))
+    for name in ("SLO met", "in grace", "TTFT p50", "TTFT p99", "TPOT p99", "Ready"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for service in result.services:
+        table.add_row(
+            Text(service.name),
+            look.text(formats.percent(service.overall.share), "bold"),
+            formats.percent(service.grace.share),
+            _limited(service.ttft_ms.p50, 1000 * result.slo.ttft_s, look),
+            _limited(service.ttft_ms.p99, 1000 * result.slo.ttft_s, look),
+            _limited(service.tpot_ms.p99, 1000 * result.slo.tpot_s, look),
+            f"{service.min_ready_replicas} to {service.max_ready_replicas}",
+        )
+    return table
+
+
+def _limited(value: float | None, limit: float, look: _Look) -> Text:
+    """A latency, coloured where it is over its limit."""
+    return look.text(formats.milliseconds(value), "red" if value is not None and value > limit else "")
+
+
+def _slo(result: Result) -> str:
+    slo = result.slo
+    limits = f"SLO: TTFT {formats.seconds(slo.ttft_s)}, TPOT {formats.milliseconds(1000 * slo.tpot_s)}"
+    if not slo.grace_s:
+        return limits
+    return f"{limits}; grace: the first {formats.seconds(slo.grace_s)} of a surge, counted apart"
+
+
+def _figures(result: Result, head: Headline, look: _Look) -> Table:
+    hours = result.gpu_hours
+    rows = (
+        (
+            "Cost",
+            f"{formats.dollars(result.cost.total_micro_usd)}, "
+            f"{formats.dollars(head.micro_usd_per_million_tokens)} per million tokens",
+        ),
+        (
+            "GPU-hours",
+            f"{formats.hours(hours.paid)} paid, {formats.hours(hours.allocated)} allocated, "
+            f"{formats.hours(hours.busy)} busy",
+        ),
+        (
+            "Nodes",
+            f"{head.max_nodes} at most, {head.nodes_bought} bought, {head.nodes_returned} returned",
+        ),
+        ("Tokens", f"{formats.count(head.tokens)} prompt and generated"),
+        ("Prices", f"{result.cost.region}, {result.cost.prices_as_of}"),
+    )
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style=look.style("dim"))
+    table.add_column()
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _owners(cost: CostResult, look: _Look) -> Table:
+    table = look.table()
+    table.add_column("Cost by owner", overflow="fold")
+    for name in ("used", "idle in allocation", "idle", "total"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for line in cost.lines:
+        parts = (line.used_micro_usd, line.idle_in_allocation_micro_usd, line.idle_micro_usd)
+        table.add_row(Text(line.owner or "nobody"), *(formats.dollars(part) for part in (*parts, sum(parts))))
+    return table
+
+
+def _print_check(result: Result, console: Console, look: _Look, label: str = "") -> None:
+    check = result.check
+    if not check.enabled:
+        return
+    console.print()
+    if not check.violations:
+        console.print(look.text(f"{label}Invariants held in {formats.count(check.steps)} steps", "green"))
+        return
+    console.print(look.text(f"{label}Invariants violated: {len(check.violations)}", "bold red"))
+    for violation in check.violations[:FINDINGS_SHOWN]:
+        console.print(Padding(Text(violation), (0, 0, 0, 2), expand=False))
+
+
+def _rank(severity: str) -> int:
+    return SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES)
+
+
+def _counts(findings: Iterable[Finding]) -> str:
+    severities = [finding.severity for finding in findings]
+    known = [(severities.count(name), name) for name in SEVERITIES]
+    return ", ".join(
+        f"{number} {name}{'s' if number > 1 and name != 'info' else ''}" for number, name in known if number
+    )
+
+
+def _identity(finding: Finding) -> tuple[str, str, str]:
+    return finding.rule, str(finding.object), str(finding.where)

@@ -1,0 +1,215 @@
+"""`tonnage simulate`, `tonnage compare` and `tonnage demo`: scenarios in the simulated cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tonnage.cli import files, messages
+
+if TYPE_CHECKING:
+    from tonnage.simulation.result import Result
+    from tonnage.simulation.scenario import Scenario
+
+DEMO = Path("examples/traffic-surge")
+DEMO_FINDINGS = 6
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to run, and what to make of the results. ``form`` is table, json or yaml."""
+
+    seed: int = 0
+    trace: Path | None = None
+    prices: Path | None = None
+    check: bool = False
+    form: str = "table"
+    report: Path | None = None
+    quiet: bool = False
+
+
+def _checked_seed(_: click.Context, __: click.Parameter, seed: int) -> int:
+    """A seed that fits the result's JSON."""
+    if not 0 <= seed < 2**63:
+        raise click.BadParameter(f"{seed}, expected 0 to {2**63 - 1}")
+    return seed
+
+
+_PATH = click.Path(path_type=Path)
+_SEED = click.option(
+    "--seed",
+    type=int,
+    callback=_checked_seed,
+    metavar="N",
+    default=0,
+    show_default=True,
+    help="Draws arrivals, surges and jitter; equal seeds give equal results.",
+)
+_QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
+_OPTIONS = (
+    _SEED,
+    click.option("--trace", type=_PATH, metavar="FILE", help="A request log instead of the scenario's traffic."),
+    click.option("--prices", type=_PATH, metavar="FILE", help="CSV or YAML prices on top of the bundled ones."),
+    click.option(
+        "-o",
+        "--output",
+        "form",
+        type=click.Choice(["table", "json", "yaml"]),
+        default="table",
+        show_default=True,
+        help="What to print.",
+    ),
+    click.option("--report", type=_PATH, metavar="FILE.html", help="Write a report for a browser; needs no network."),
+    click.option("--check", is_flag=True, help="Verify all invariants after every event. Slow."),
+    _QUIET,
+)
+
+
+def _run_options(command: Command) -> Command:
+    """The options that simulate and compare have in common, in the order of the help text."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("scenario", type=_PATH)
+@click.option("--policy", metavar="NAME", help="One of the scenario's policies. [default: as the scenario says]")
+@_run_options
+def simulate(scenario: Path, policy: str | None, **options: Any) -> None:
+    """Run SCENARIO in the simulated cluster: a file, or a folder with a scenario.yaml.
+
+    Bundled scenarios go by their place in the source tree: examples/traffic-surge.
+    """
+    settings = Settings(**options)
+    loaded = _load(scenario)
+    _finish(_run(loaded, [policy or loaded.default_policy], settings), settings, single=True)
+
+
+@click.command()
+@click.argument("scenario", type=_PATH)
+@click.option("--policy", "policies", metavar="NAME", multiple=True, help="May be given several times. [default: all]")
+@_run_options
+def compare(scenario: Path, policies: tuple[str, ...], **options: Any) -> None:
+    """Run SCENARIO under several policies, on the same traffic, and show the differences in one table."""
+    settings = Settings(**options)
+    loaded = _load(scenario)
+    names = list(dict.fromkeys(policies or loaded.spec.policies))
+    _finish(_run(loaded, names, settings), settings, single=False)
+
+
+@click.command()
+@_SEED
+@click.option(
+    "--report",
+    type=_PATH,
+    metavar="FILE.html",
+    default="tonnage-demo.html",
+    show_default=True,
+    help="Where to write the report.",
+)
+@_QUIET
+def demo(seed: int, report: Path, quiet: bool) -> None:
+    """The traffic surge on bundled input: two models share twelve GPUs, and one model's traffic multiplies.
+
+    Compares the published configuration, the same with its mistakes mended, and the slo policy.
+    """
+    from tonnage.cli import output
+
+    settings = Settings(seed=seed, report=report, quiet=quiet)
+    loaded = _load(DEMO)
+    results = _run(loaded, list(loaded.spec.policies), settings)
+    _write_report(results, settings)
+    console = output.console()
+    for line in _surges(results[0]):
+        console.print(line, markup=False)
+    console.print()
+    output.comparison(results, console, DEMO_FINDINGS)
+    console.print()
+    for line in _what_next(report):
+        console.print(line, markup=False)
+
+
+def _surges(result: Result) -> Iterator[str]:
+    from tonnage.simulation.report import formats
+
+    for service in result.services:
+        for start, end, factor in service.surges:
+            span = f"{formats.clock(start)} to {formats.clock(end)}"
+            yield f"Surge: {service.name} gets {factor:.1f} times its traffic from {span}, drawn by seed {result.seed}."
+
+
+def _what_next(report: Path) -> tuple[str, ...]:
+    return (
+        f"Open {report} in a browser: replicas, nodes, latency and money over time, and the reason of each decision.",
+        f"Then: tonnage simulate {DEMO} --policy slo --seed 1, or tonnage check YOUR-MANIFESTS/",
+    )
+
+
+def _load(path: Path) -> Scenario:
+    from tonnage.simulation import scenario
+
+    return scenario.load(files.existing(path))
+
+
+def _run(loaded: Scenario, policies: Sequence[str], settings: Settings) -> list[Result]:
+    """Run the policies; what is wrong with the report's path or any manifest is said before the first one starts."""
+    from tonnage.cli import runs
+
+    if settings.report is not None:
+        files.check_writable(settings.report)
+    _warn(loaded, policies)
+    jobs = [
+        runs.Job(loaded.document.path, name, settings.seed, settings.trace, settings.prices, settings.check)
+        for name in policies
+    ]
+    return runs.run_all(jobs, quiet=settings.quiet)
+
+
+def _warn(loaded: Scenario, policies: Sequence[str]) -> None:
+    """Say what is doubtful about the policies' manifests. Raises InputError for what is wrong with them."""
+    from tonnage.objects import load
+
+    folders = dict.fromkeys(loaded.policy(name).manifests for name in policies)
+    for folder in folders:
+        messages.warnings(load.read([loaded.folder / folder]).problems)
+
+
+def _finish(results: Sequence[Result], settings: Settings, *, single: bool) -> None:
+    _write_report(results, settings)
+    _print(results, settings, single=single)
+    if settings.report is not None:
+        messages.note(f"report: {settings.report}", settings.quiet)
+    broken = [result for result in results if result.check.violations]
+    for result in broken:
+        first, count = result.check.violations[0], len(result.check.violations)
+        messages.error(f"{result.policy}: {count} invariants violated, the first at {first}")
+    if broken:
+        raise click.exceptions.Exit(1)
+
+
+def _write_report(results: Sequence[Result], settings: Settings) -> None:
+    if settings.report is not None:
+        from tonnage.simulation.report import render
+
+        files.write(settings.report, render(results))
+
+
+def _print(results: Sequence[Result], settings: Settings, *, single: bool) -> None:
+    from tonnage.cli import output
+
+    what = results[0] if single else results
+    if settings.form == "json":
+        click.echo(output.json_bytes(what), nl=False)
+    elif settings.form == "yaml":
+        click.echo(output.yaml_text(what), nl=False)
+    elif single:
+        output.summary(results[0], output.console())
+    else:
+        output.comparison(results, output.console())
