@@ -1,0 +1,36 @@
+"""`python -m benchmarks NAME [--quick] [--data DIR] [--json]`; `all` runs every one. Exit code 1 when a bar fails."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+from benchmarks.common import Options, data_folder
+
+NAMES = {
+    "main": "the simulator: the Azure hour on ten replicas, 20,000 pods on 2,000 nodes, parsing, --help",
+    "surge": "the slo policy over seeds, beside the best of 200 KEDA settings and an oracle",
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", epilog="; ".join(f"{k}: {v}" for k, v in NAMES.items())
+    )
+    parser.add_argument("name", choices=[*NAMES, "all"])
+    parser.add_argument("--quick", action="store_true", help="the same measurements on less input")
+    parser.add_argument("--data", help="folder with traces/ (default: TONNAGE_DATA, then ../shared/data)")
+    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    given = parser.parse_args()
+    options = Options(given.quick, data_folder(given.data))
+    failed = False
+    for name in NAMES if given.name == "all" else [given.name]:
+        report = importlib.import_module(f"benchmarks.{name}").run(options)
+        report.print(given.json)
+        failed = failed or any(not bar.holds for bar in report.bars)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""What every benchmark has in common: how it is asked, what it measures itself by, how it answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Options:
+    """``quick``: the same measurement on less. ``data``: the folder of public traces, None when absent."""
+
+    quick: bool
+    data: Path | None
+    extra: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A claim: ``value op limit``, in ``unit``."""
+
+    id: str
+    value: float
+    op: str
+    limit: float
+    unit: str
+
+    @property
+    def holds(self) -> bool:
+        return {"<=": self.value <= self.limit, ">=": self.value >= self.limit, "==": self.value == self.limit}[self.op]
+
+
+@dataclass
+class Report:
+    """Rows to print, bars to judge, notes to say."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    bars: list[Bar] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def row(self, **cells: Any) -> None:
+        self.rows.append(cells)
+
+    def bar(self, id: str, value: float, op: str, limit: float, unit: str) -> None:
+        self.bars.append(Bar(id, value, op, limit, unit))
+
+    def print(self, as_json: bool) -> None:
+        """The table and the bars; with ``as_json`` the last line is one JSON object."""
+        shown = [[_cell(row.get(c, "")) for c in self.columns] for row in self.rows]
+        widths = [max(len(c), *(len(r[i]) for r in shown)) if shown else len(c) for i, c in enumerate(self.columns)]
+        print(self.name)
+        print("  " + "  ".join(c.ljust(w) for c, w in zip(self.columns, widths, strict=True)))
+        for row in shown:
+            print("  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)))
+        for note in self.notes:
+            print(f"  note: {note}")
+        for bar in self.bars:
+            print(
+                f"  {'holds' if bar.holds else 'FAILS'}  {bar.id}: "
+                f"{_cell(bar.value)} {bar.unit} ({bar.op} {_cell(bar.limit)})"
+            )
+        if as_json:
+            bars = [{**bar.__dict__, "holds": bar.holds} for bar in self.bars]
+            print(json.dumps({"name": self.name, "machine": machine(), "rows": self.rows, "bars": bars}))
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def machine() -> dict[str, Any]:
+    """Where this ran."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [
+            line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
+        ]
+        model = names[0] if names else model
+    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
+
+
+def timed(work: Callable[[], Any], repeat: int = 1) -> tuple[float, Any]:
+    """(best wall seconds, last result) of ``repeat`` runs."""
+    best, result = float("inf"), None
+    for _ in range(repeat):
+        start = time.perf_counter()
+        result = work()
+        best = min(best, time.perf_counter() - start)
+    return best, result
+
+
+def peak_memory_gib() -> float:
+    """The most memory that this process has held, in GiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def in_process(module: str, function: str, *arguments: str) -> Any:
+    """The JSON result of ``module.function(*arguments)`` in a fresh Python, so that peak memory is its own."""
+    code = f"import json, sys; from {module} import {function}; print(json.dumps({function}(*sys.argv[1:])))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def data_folder(given: str | None) -> Path | None:
+    """The traces: as given, from TONNAGE_DATA, or ../shared/data; None when there are none."""
+    candidates = [given, os.environ.get("TONNAGE_DATA"), str(ROOT.parent / "shared" / "data")]
+    for candidate in candidates:
+        if candidate and (Path(candidate) / "traces").is_dir():
+            return Path(candidate)
+    return None
