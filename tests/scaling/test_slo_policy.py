@@ -44,9 +44,8 @@ def test_the_reason_carries_the_numbers_and_the_alternatives() -> None:
     evidence = dict(decision.reason.evidence)
     assert evidence["arrivals_per_s"] == 6.0 and evidence["capacity_per_replica"] == 1.0
     assert evidence["backlog"] == 5.0 and evidence["horizon_s"] == 60.0
-    assert (evidence["needed"] == decision.replicas and evidence["others_wait"] is True) or evidence[
-        "others_wait"
-    ] is False
+    assert evidence["needed"] == decision.replicas == 8, "6.37 for the demand, 5 + (6 - 4) * 60 requests / 180 s more"
+    assert evidence["others_wait"] is True, "the four find no free GPU"
     assert [a.name for a in decision.reason.alternatives] == ["hold", "the need of this tick alone"]
     assert decision.current == 4 and decision.remove == ()
 
@@ -226,6 +225,56 @@ def test_a_replica_of_two_gpus_needs_two_of_them() -> None:
     crowded = Cluster(gpus=7).pods(A, "kept-1", "kept-1", gpus=2).pods(B, "kept-1", "kept-1")
     decisions = Loop(crowded, target(A, gpus=2, minimum=1), target(B)).tick({A: 2.3, B: 0.1}, ticks=9)
     assert dict(decisions[A].reason.evidence)["others_wait"] is True, "one GPU is free, the third replica needs two"
+
+
+def test_gpus_that_are_free_on_different_nodes_are_no_room_for_a_replica_of_two() -> None:
+    apart = Cluster(kept=2, gpus=3).pods(A, "kept-1", "kept-2", gpus=2)
+    assert Loop(apart, target(A, gpus=2)).tick(0.1, ticks=9) == {}
+    shared = Cluster(kept=3, gpus=3).pods(A, "kept-1", "kept-2", gpus=2).pods(B, *["kept-3"] * 3)
+    decisions = Loop(shared, target(A, gpus=2), target(B)).tick(0.1, ticks=9)
+    assert (_to(decisions, A), _to(decisions, B)) == (None, 5), "each GPU is room for a replica of one"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"nodeSelector": {"no": "such"}}, id="no kept node has the label"),
+        pytest.param({"initContainers": [{"name": "i", "resources": {"requests": {"cpu": "600"}}}]}, id="no CPU left"),
+    ],
+)
+def test_a_free_gpu_that_the_pods_cannot_use_is_not_filled(more: dict[str, object]) -> None:
+    assert Loop(Cluster(kept=2).pods(A, "kept-1", "kept-2", more=more)).tick(0.1, ticks=9) == {}
+
+
+def test_warm_replicas_are_given_only_once_all_pods_serve() -> None:
+    starting = _four(gpus=8).pods(A, "kept-1", ready=False)
+    assert Loop(starting).tick(0.1, ticks=9) == {}
+    assert _to(Loop(_four(gpus=8).pods(A, "kept-1")).tick(0.1, ticks=9)) == 8
+
+
+def test_a_gpu_that_is_ordered_already_is_not_given_twice() -> None:
+    cluster = _four(gpus=8).pods(B, "kept-1", replicas=3)
+    decisions = Loop(cluster, target(A), target(B, maximum=3)).tick({A: 0.1, B: 0.1}, ticks=9)
+    assert (_to(decisions, A), _to(decisions, B)) == (5, None), "two of the three free GPUs are for pods of B to come"
+
+
+def test_filling_kept_nodes_comes_to_rest() -> None:
+    cluster = Cluster(kept=2, gpus=4).pods(A, *KEPT8[:2])
+    loop = Loop(cluster, target(A, maximum=20))
+    added = (_to(loop.tick(0.1, ticks=9)) or 0) - 2
+    cluster.pods(A, "kept-1", "kept-1", *["kept-2"] * (added - 2))
+    assert added == 6 and loop.tick(0.1, ticks=2 * TEN_MINUTES) == {}
+
+
+@settings(max_examples=50, deadline=None)
+@given(held=st.lists(st.integers(0, 4), min_size=1, max_size=4), gpus=st.sampled_from([1, 2, 4]))
+def test_as_many_warm_replicas_are_given_as_kept_nodes_have_room_for(held: list[int], gpus: int) -> None:
+    cluster = Cluster(kept=len(held), bought=1, gpus=4).pods(A, "bought-1", gpus=gpus)
+    for number, used in enumerate(held, 1):
+        cluster.pods(B, *[f"kept-{number}"] * used, gpus=1)
+    room = sum((4 - used) // gpus for used in held)
+    loop = Loop(cluster, target(minimum=1, maximum=100, gpus=gpus))
+    assert _to(loop.tick(0.1, ticks=9)) == (1 + room if room else None)
 
 
 # ---- where ----

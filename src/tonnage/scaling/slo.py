@@ -27,8 +27,8 @@ from typing import TypeAlias, TypeVar
 
 from tonnage.decisions import Alternative, Reason, Ref, Scalar, Scale
 from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
-from tonnage.fleet.state import FREE_DEVICE
-from tonnage.objects import selectors
+from tonnage.fleet.state import FREE_DEVICE, NodeRow
+from tonnage.objects import core, selectors
 from tonnage.units import NS_PER_S
 
 Counts: TypeAlias = tuple[tuple[int, float], ...]
@@ -261,19 +261,48 @@ def _warm(snapshot: Snapshot, targets: Sequence[Target], needs: Mapping[str, Nee
     measured = [target for target in targets if target.workload in needs]
     current = {target.workload: snapshot.workloads[target.workload].replicas for target in measured}
     replicas = {name: max(now, needs[name].replicas) for name, now in current.items()}
-    ordered = sum((replicas[t.workload] - current[t.workload]) * t.gpus for t in measured)
-    free = _free_devices(snapshot, kept_only=True) - ordered
+    fleet = snapshot.fleet
+    kept = [row for row in fleet.node_rows() if fleet.schedulable[row] and not fleet.node(row).spec.node_pool]
+    room = {row: dict(zip(fleet.resources, map(int, fleet.free[row]), strict=False)) for row in kept}
+    for target in measured:  # what is ordered comes first
+        for _ in range(replicas[target.workload] - len(snapshot.workloads[target.workload].pods)):
+            _place(snapshot, target, room)
     given = dict.fromkeys(replicas, 0)
 
     def wealth(target: Target) -> tuple[float, str]:
         name = target.workload
         return (replicas[name] + given[name]) / max(needs[name].steady, 1e-9), name
 
-    while open_to := [t for t in measured if t.gpus <= free and replicas[t.workload] + given[t.workload] < t.maximum]:
+    open_to = list(measured)
+    while open_to:
         poorest = min(open_to, key=wealth)
-        given[poorest.workload] += 1
-        free -= poorest.gpus
+        below = replicas[poorest.workload] + given[poorest.workload] < poorest.maximum
+        if below and _place(snapshot, poorest, room):
+            given[poorest.workload] += 1
+        else:
+            open_to.remove(poorest)
     return given
+
+
+def _place(snapshot: Snapshot, target: Target, room: Mapping[int, dict[str, int]]) -> bool:
+    """Take a replica's resources from the first node that admits it and has them all; whether there is one.
+
+    A workload without pods shows no more than how many devices it wants."""
+    fleet = snapshot.fleet
+    pods = snapshot.workloads[target.workload].pods
+    for row, free in room.items():
+        node = fleet.node(row)
+        device = node.spec.device_resource
+        requests = {device: target.gpus}
+        if pods:
+            if not _admits(node, fleet.pod(pods[0].row).spec.spec):
+                continue
+            requests = fleet.pod_class(pods[0].row).requests
+        if requests.get(device) and all(free.get(name, 0) >= amount for name, amount in requests.items()):
+            for name, amount in requests.items():
+                free[name] = free.get(name, 0) - amount
+            return True
+    return False
 
 
 def _wants_device(snapshot: Snapshot, pod: PodView) -> bool:
@@ -288,18 +317,21 @@ def _could_run(snapshot: Snapshot, pod: PodView) -> bool:
     if spec.scheduling_gates:
         return False
     nodes = (fleet.node(row) for row in fleet.node_rows() if fleet.schedulable[row])
-    return any(
+    return any(_admits(node, spec) for node in nodes)
+
+
+def _admits(node: NodeRow, spec: core.PodSpec) -> bool:
+    """Whether the node's labels and taints let such a pod in."""
+    return (
         selectors.node_selector_matches(spec, node.labels, node.spec.name)
         and selectors.untolerated(node.taints, spec.tolerations, ("NoSchedule", "NoExecute")) is None
-        for node in nodes
     )
 
 
-def _free_devices(snapshot: Snapshot, *, kept_only: bool = False) -> int:
-    """Free devices on nodes that take pods; ``kept_only``: on those that are never returned."""
+def _free_devices(snapshot: Snapshot) -> int:
+    """Free devices on nodes that take pods."""
     fleet = snapshot.fleet
-    usable = [row for row in fleet.node_rows() if fleet.schedulable[row]]
-    rows = [row for row in usable if not (kept_only and fleet.node(row).spec.node_pool)]
+    rows = [row for row in fleet.node_rows() if fleet.schedulable[row]]
     return int((fleet.devices[rows] == FREE_DEVICE).sum()) if rows else 0
 
 
