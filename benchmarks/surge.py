@@ -191,6 +191,7 @@ def run(options: Options) -> Report:
     report.bar("slo-attainment-a-worst-seed", min(o.a for o in slo), ">=", SHARE, "share of requests")
     report.bar("slo-attainment-b-worst-seed", min(o.b for o in slo), ">=", SHARE, "share of requests")
     report.bar("slo-b-never-below-minimum", sum(o.b_floor_kept for o in slo), "==", len(slo), "seeds")
+    report.bar("keda-best-holds-on-all-seeds", sum(o.holds for o in keda), "==", len(keda), "seeds")
     report.bar(
         "slo-gpu-hours-over-best-keda", _mean([o.paid for o in slo]) / _mean([o.paid for o in keda]), "<=", 1.0, "ratio"
     )

@@ -89,7 +89,11 @@ class Scale(msgspec.Struct, frozen=True, tag="Scale"):
 
 
 class Launch(msgspec.Struct, frozen=True, tag="Launch"):
-    """Buy one node: the offering ``instance_type``, ``zone``, ``capacity_type``, on which ``pods`` are planned."""
+    """Buy one node: the offering ``instance_type``, ``zone``, ``capacity_type``, on which ``pods`` are planned.
+
+    ``labels`` and ``allocatable`` (cpu in millicores, memory and storage in bytes, all else in units) are what the plan
+    counted on: the node that joins has them. Empty: those of the instance type.
+    """
 
     claim: Ref
     node_pool: str
@@ -99,6 +103,8 @@ class Launch(msgspec.Struct, frozen=True, tag="Launch"):
     price_micro_usd_per_hour: int
     reason: Reason
     pods: tuple[Ref, ...] = ()
+    labels: dict[str, str] = {}
+    allocatable: dict[str, int] = {}
 
     @property
     def target(self) -> Ref:

@@ -91,12 +91,12 @@ def test_windows_are_those_of_the_docstring() -> None:
 
 @pytest.mark.parametrize("rate", [0.2, 1.0, 5.0, 25.0])
 def test_poisson_noise_alone_is_rarely_taken_for_a_rise(rate: float) -> None:
-    """One-sided at three standard deviations of the expected count, itself counted: well below two per cent."""
+    """One-sided at three standard deviations of the expected count, itself counted: below one per cent."""
     rng = np.random.default_rng(7)
     trials = 4_000
     arrivals = rng.poisson(rate * TICK_S, (trials, 8)) / TICK_S
     alarms = sum(_ahead(list(map(float, row)))[1] > 0 for row in arrivals)
-    assert alarms / trials < 0.015
+    assert alarms / trials < 0.01
 
 
 @pytest.mark.parametrize("rate", [0.5, 2.0, 10.0])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -137,3 +140,29 @@ def test_an_observer_sees_time_pass_and_may_end_the_run(tmp_path: Path) -> None:
     with pytest.raises(Enough):
         run.run(variant(tmp_path), "as-written", run.Options(observer=watch))
     assert seen == sorted(seen)
+
+
+# ---- processes ----
+
+DIGEST = """
+import hashlib, sys
+import os
+import subprocess
+import sys
+from pathlib import Path
+import msgspec
+from tonnage.simulation import run, scenario
+result = run.run(scenario.load(Path(sys.argv[1])), "slo", run.Options(seed=3))
+print(hashlib.sha256(msgspec.json.encode(result)).hexdigest())
+"""
+
+
+def test_another_process_with_other_hashes_gives_equal_bytes(tmp_path: Path) -> None:
+    variant(tmp_path, duration="12m", faults=FAULTS, fleet={"nodes": NODES})
+    digests = set()
+    for hash_seed in ("1", "2"):
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-c", DIGEST, str(tmp_path)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        digests.add(done.stdout)
+    assert len(digests) == 1

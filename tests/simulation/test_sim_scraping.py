@@ -269,9 +269,9 @@ def test_the_published_monitor_scrapes_nothing_and_the_corrected_ones_scrape_bot
 def test_a_machine_runs_and_checks_the_small_world_too() -> None:
     cluster = world(start_s=0)
     made = workload(cluster, replicas=2, container=READINESS)
-    service(cluster, made, arrivals(*(0.5 + s for s in range(60))))
+    service(cluster, made, arrivals(*(0.5 + s for s in range(101))))
     node(cluster)
     machine = scheduled(cluster)
-    machine.play(100 * NS_PER_S, None)
+    machine.play(101 * NS_PER_S, None)
     assert made.service is not None and set(made.service.requests.status) == {1}
     assert machine.steps > 0 and machine.violations == []

@@ -27,7 +27,7 @@ import msgspec
 from tonnage.decisions import Alternative, Launch, Reason, Ref, Scalar, Wait
 from tonnage.objects import karpenter, selectors
 from tonnage.provisioning import explain
-from tonnage.provisioning.catalogue import Catalogue, TypeMask
+from tonnage.provisioning.catalogue import NODES, Catalogue, TypeMask
 from tonnage.provisioning.launch import Choice, choose
 from tonnage.provisioning.load import Load, Market, Stage
 from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim, PlanSettings
@@ -340,6 +340,8 @@ def _launch(planned: PlannedClaim, load: Load, choice: Choice) -> Launch:
         price_micro_usd_per_hour=choice.micro_usd_per_hour,
         reason=Reason("cheapest offering that holds its pods", evidence, choice.alternatives),
         pods=planned.pods,
+        labels=planned.labels,
+        allocatable={name: amount for name, amount in planned.allocatable.items() if name != NODES},
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tonnage.costs.ledger import Ledger, Resources
 from tonnage.decisions import (
     Applied,
@@ -125,8 +127,9 @@ class SimulatedCluster:
             return Stale(str(conflict))
         pod.bound_ns, pod.node = self.now_ns, node.name
         self.fleet.node(row).last_pod_event_ns = self.now_ns
-        if devices:
-            self.ledger.allocate(node.name, pod.workload.key, Resources(len(devices)), self.now_ns)
+        pod.held = _held(self.fleet.pod_class(pod.row).requests, node, len(devices))
+        if pod.held != Resources():
+            self.ledger.allocate(node.name, pod.workload.key, pod.held, self.now_ns)
         self.events.add(self.now_ns, str(decision.pod), "Normal", "Scheduled", f"assigned to {node.name}")
         self.queue.push(self.now_ns, PodBound(pod))
         return Applied()
@@ -219,3 +222,10 @@ def _view(pod: Pod) -> PodView:
         pod.ready_ns,
         pod.deletion_cost,
     )
+
+
+def _held(requests: Mapping[str, int], node: Node, devices: int) -> Resources:
+    """What the ledger charges for: GPUs on a node that has some, else CPU and memory."""
+    if node.gpus:
+        return Resources(devices)
+    return Resources(0, requests.get("cpu", 0), requests.get("memory", 0))

@@ -8,6 +8,8 @@ from tonnage.costs.ledger import Resources
 from tonnage.facts import instances
 from tonnage.fleet.state import Conflict, NodeSpec, PodSpec
 from tonnage.objects import selectors
+from tonnage.provisioning.catalogue import EFA, EPHEMERAL_STORAGE
+from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.simulation.objects import Claim, Node
 from tonnage.simulation.pods import end_pod, reconcile, stop_pod
 from tonnage.units import MIB
@@ -37,6 +39,8 @@ def start_node(cluster: SimulatedCluster, claim: Claim) -> Node:
         gpu_product=physics.gpu_product(itype),
         gpu_memory_mib=itype.gpu_memory_mib,
         images_on_disk=pool is not None and pool.images_on_disk,
+        labels=launch.labels,
+        allocatable=launch.allocatable or _allocatable(itype, pool.storage if pool else NodeStorage()),
     )
     cluster.nodes[name] = node
     claim.node = name
@@ -49,6 +53,20 @@ def start_node(cluster: SimulatedCluster, claim: Claim) -> Node:
     return node
 
 
+def _allocatable(itype: instances.InstanceType, storage: NodeStorage) -> dict[str, int]:
+    """What such a node can hold once everything on it is up."""
+    found = {
+        "cpu": itype.allocatable_cpu_milli,
+        "memory": itype.allocatable_memory_mib * MIB,
+        "pods": itype.max_pods,
+        EPHEMERAL_STORAGE: storage.allocatable_bytes(itype),
+        EFA: itype.efa,
+    }
+    if itype.resource:
+        found[itype.resource] = itype.resource_count
+    return {name: amount for name, amount in found.items() if amount}
+
+
 def register_node(cluster: SimulatedCluster, node: Node) -> None:
     """The Node object appears with its labels and taints, not yet with its GPUs."""
     itype = instances.get(node.instance_type)
@@ -56,21 +74,17 @@ def register_node(cluster: SimulatedCluster, node: Node) -> None:
     labels = dict(itype.labels(node.zone, node.capacity_type, cluster.physics.region))
     if pool is not None:
         labels |= {"karpenter.sh/nodepool": node.node_pool, **pool.labels}
+    labels |= node.labels
     if node.gpus:
         labels |= {
             "nvidia.com/gpu.present": "true",
             "nvidia.com/gpu.count": str(node.gpus),
             "nvidia.com/gpu.product": node.gpu_product,
         }
-    allocatable = {
-        "cpu": itype.allocatable_cpu_milli,
-        "memory": itype.allocatable_memory_mib * MIB,
-        "pods": itype.max_pods,
-    }
     cluster.fleet.add_node(
         NodeSpec(
             node.name,
-            allocatable,
+            {name: amount for name, amount in node.allocatable.items() if name != itype.resource},
             labels,
             taints=pool.taints if pool else (),
             uid=node.uid,
@@ -89,13 +103,9 @@ def register_node(cluster: SimulatedCluster, node: Node) -> None:
 
 def initialize_node(cluster: SimulatedCluster, node: Node) -> None:
     """Karpenter's Initialized: Ready, and every resource allocatable."""
-    itype = instances.get(node.instance_type)
     fleet = cluster.fleet
     row = fleet.node_by_name[node.name]
-    allocatable = fleet.allocatable_of(row)
-    if itype.resource:
-        allocatable[itype.resource] = itype.resource_count
-    fleet.set_allocatable(row, allocatable)
+    fleet.set_allocatable(row, node.allocatable)
     fleet.set_schedulable(row, True)
     fleet.node(row).initialized = True
     fleet.node(row).last_pod_event_ns = cluster.now_ns
@@ -119,7 +129,6 @@ def drain_node(cluster: SimulatedCluster, node: Node, reason: str, message: str)
 
 def lose_node(cluster: SimulatedCluster, node: Node, why: str) -> None:
     """The machine is gone: its pods and their requests with it."""
-    node.leaving = True
     for pod in [p for p in cluster.pods.values() if p.node == node.name]:
         pod.terminating = True
         end_pod(cluster, pod)

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from tonnage.costs.ledger import Resources
 from tonnage.decisions import Launch
 from tonnage.fleet.snapshot import ClaimView
 from tonnage.inference.config import VllmArgs
@@ -74,6 +75,7 @@ class Pod:
     terminating: bool = False
     deletion_cost: int = 0
     replica: Replica | None = None
+    held: Resources = field(default_factory=Resources)  # as the ledger knows it
     busy_ns: int = 0  # of its engine, as told to the ledger
 
     @property
@@ -103,6 +105,8 @@ class Node:
     gpu_product: str = ""
     gpu_memory_mib: int = 0
     images_on_disk: bool = False
+    labels: dict[str, str] = field(default_factory=dict)  # as planned; empty: those of the instance type
+    allocatable: dict[str, int] = field(default_factory=dict)  # likewise
     ready_ns: int | None = None
     ended_ns: int | None = None
     end_reason: str = ""

@@ -103,8 +103,6 @@ def stop_pod(cluster: SimulatedCluster, pod: Pod) -> None:
         end_pod(cluster, pod)
         return
     least, most = drain_times(pod.workload.template.spec, pod.workload.server)
-    if pod.replica is None or pod.replica.engine is None:
-        most = least  # nothing to finish
     now = cluster.now_ns
     cluster.queue.push(now, PodDraining(pod, now + least, now + most))
 
@@ -138,8 +136,8 @@ def end_pod(cluster: SimulatedCluster, pod: Pod) -> None:
         _account_busy(cluster, pod)
     row = cluster.fleet.pod(pod.row)
     if row.node >= 0:
-        if row.devices:
-            cluster.ledger.release(pod.node, pod.workload.key, Resources(len(row.devices)), cluster.now_ns)
+        if pod.held != Resources():
+            cluster.ledger.release(pod.node, pod.workload.key, pod.held, cluster.now_ns)
         cluster.fleet.node(row.node).last_pod_event_ns = cluster.now_ns
     cluster.fleet.remove_pod(pod.row)
     del pod.workload.pods[pod.name]

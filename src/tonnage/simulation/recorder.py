@@ -48,15 +48,15 @@ class Recorder:
     decisions: list[DecisionRecord] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     _busy: dict[Replica, int] = field(default_factory=dict)
-    _waits: dict[str, str] = field(default_factory=dict)
+    _waits: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def decided(self, t_ns: int, loop: str, decision: Decision, outcome: Outcome) -> None:
-        """Record a decision. A pod that keeps waiting for the same reason is recorded once."""
+        """Record a decision. A pod that a loop lets wait for the same reason again is recorded once."""
         target = str(decision.target)
         if isinstance(decision, Wait):
-            if self._waits.get(target) == decision.reason.verdict:
+            if self._waits.get((loop, target)) == decision.reason.verdict:
                 return
-            self._waits[target] = decision.reason.verdict
+            self._waits[loop, target] = decision.reason.verdict
         kind = type(decision).__name__
         self.counts[kind] = self.counts.get(kind, 0) + 1
         reason = decision.reason
