@@ -146,9 +146,6 @@ def test_an_observer_sees_time_pass_and_may_end_the_run(tmp_path: Path) -> None:
 
 DIGEST = """
 import hashlib, sys
-import os
-import subprocess
-import sys
 from pathlib import Path
 import msgspec
 from tonnage.simulation import run, scenario
