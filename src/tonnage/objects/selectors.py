@@ -61,6 +61,15 @@ def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration], effe
     return next((taint for taint in taints if taint.effect in wanted and not tolerates(given, taint)), None)
 
 
+HARD_EFFECTS = ("NoSchedule", "NoExecute")
+"""Effects of taints that keep a pod off a node."""
+
+
+def node_admits(spec: PodSpec, labels: Mapping[str, str], taints: Iterable[Taint], name: str) -> bool:
+    """Whether a node's labels and taints let the pod in, whatever room there is."""
+    return node_selector_matches(spec, labels, name) and untolerated(taints, spec.tolerations, HARD_EFFECTS) is None
+
+
 def _covers(toleration: Toleration, taint: Taint) -> bool:
     if toleration.effect and toleration.effect != taint.effect:
         return False

@@ -53,11 +53,14 @@ class PlannedClaim(msgspec.Struct, frozen=True, kw_only=True):
     capacity: dict[str, int]
     pods: tuple[Ref, ...]
 
-    def in_flight(self) -> ExistingNode:
-        """The node on its way, as the next plan sees it: its pods and DaemonSets already counted."""
+    def in_flight(self, *, with_pods: bool = True) -> ExistingNode:
+        """The node on its way, as the next plan sees it: its DaemonSets already counted, and its pods too.
+
+        Without ``with_pods`` their room is free: while they are pending, they are planned again.
+        """
+        pods = self.requests if with_pods else {}
         free = {
-            name: amount - self.daemons.get(name, 0) - self.requests.get(name, 0)
-            for name, amount in self.allocatable.items()
+            name: amount - self.daemons.get(name, 0) - pods.get(name, 0) for name, amount in self.allocatable.items()
         }
         return ExistingNode(
             ref=self.ref,

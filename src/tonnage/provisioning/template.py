@@ -17,8 +17,7 @@ from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.provisioning.pods import PodShape, strict_requirements
 from tonnage.provisioning.requirements import Requirement, Requirements
 
-HARD_EFFECTS = ("NoSchedule", "NoExecute")
-ALL_EFFECTS = (*HARD_EFFECTS, "PreferNoSchedule")
+ALL_EFFECTS = (*selectors.HARD_EFFECTS, "PreferNoSchedule")
 """Karpenter treats PreferNoSchedule as binding until a pod has been relaxed that far."""
 
 
@@ -143,7 +142,7 @@ def _daemon_types(
     matter.
     """
     runs_on = np.zeros(len(catalogue.types), dtype=np.bool_)
-    if selectors.untolerated(taints, shape.tolerations, HARD_EFFECTS) is not None:
+    if selectors.untolerated(taints, shape.tolerations, selectors.HARD_EFFECTS) is not None:
         return runs_on
     for wanted in strict_requirements(shape):
         if requirements.compatible(wanted, labels.well_known()):

@@ -27,8 +27,8 @@ from typing import TypeAlias, TypeVar
 
 from tonnage.decisions import Alternative, Reason, Ref, Scalar, Scale
 from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
-from tonnage.fleet.state import FREE_DEVICE, NodeRow
-from tonnage.objects import core, selectors
+from tonnage.fleet.state import FREE_DEVICE
+from tonnage.objects import selectors
 from tonnage.units import NS_PER_S
 
 Counts: TypeAlias = tuple[tuple[int, float], ...]
@@ -295,7 +295,8 @@ def _place(snapshot: Snapshot, target: Target, room: Mapping[int, dict[str, int]
         device = node.spec.device_resource
         requests = {device: target.gpus}
         if pods:
-            if not _admits(node, fleet.pod(pods[0].row).spec.spec):
+            spec = fleet.pod(pods[0].row).spec.spec
+            if not selectors.node_admits(spec, node.labels, node.taints, node.spec.name):
                 continue
             requests = fleet.pod_class(pods[0].row).requests
         if requests.get(device) and all(free.get(name, 0) >= amount for name, amount in requests.items()):
@@ -317,15 +318,7 @@ def _could_run(snapshot: Snapshot, pod: PodView) -> bool:
     if spec.scheduling_gates:
         return False
     nodes = (fleet.node(row) for row in fleet.node_rows() if fleet.schedulable[row])
-    return any(_admits(node, spec) for node in nodes)
-
-
-def _admits(node: NodeRow, spec: core.PodSpec) -> bool:
-    """Whether the node's labels and taints let such a pod in."""
-    return (
-        selectors.node_selector_matches(spec, node.labels, node.spec.name)
-        and selectors.untolerated(node.taints, spec.tolerations, ("NoSchedule", "NoExecute")) is None
-    )
+    return any(selectors.node_admits(spec, node.labels, node.taints, node.spec.name) for node in nodes)
 
 
 def _free_devices(snapshot: Snapshot) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from tonnage.decisions import Reason
 from tonnage.fleet.state import PODS, Fleet
 from tonnage.objects import selectors
-from tonnage.scheduling.view import HARD_EFFECTS, OPEN, OTHER_NAME, TAINTED, UNSCHEDULABLE, UNSELECTED, Mask, ShapeView
+from tonnage.scheduling.view import OPEN, OTHER_NAME, TAINTED, UNSCHEDULABLE, UNSELECTED, Mask, ShapeView
 
 NO_NODES = "no nodes available to schedule pods"
 _TEXTS = {
@@ -30,7 +30,7 @@ def explain(fleet: Fleet, view: ShapeView, masks: Sequence[tuple[str, Mask]] = (
     counts = Counter(dict(zip(_TEXTS.values(), (_count(fleet, view, why) for why in _TEXTS), strict=True)))
     for number, count in enumerate(np.bincount(fleet.taint_set[fleet.alive & (view.why == TAINTED)])):
         if count:
-            taint = selectors.untolerated(fleet.taint_sets.rows[number], view.shape.tolerations, HARD_EFFECTS)
+            taint = selectors.untolerated(fleet.taint_sets.rows[number], view.shape.tolerations, selectors.HARD_EFFECTS)
             assert taint is not None
             counts[f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"] += int(count)
     rows = np.flatnonzero(fleet.alive & (view.why == OPEN))

@@ -15,7 +15,6 @@ from tonnage.fleet.classes import Shape
 from tonnage.fleet.state import CPU, HOSTNAME, MEMORY, Fleet
 from tonnage.objects import core, selectors
 
-HARD_EFFECTS = ("NoSchedule", "NoExecute")
 CORDON = core.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 """The taint of a cordoned node; who tolerates it may stand there."""
 
@@ -163,7 +162,7 @@ class _ByTaintSet:
     def refresh(self) -> tuple[Mask, Mask]:
         """(untolerated NoSchedule or NoExecute, untolerated PreferNoSchedule), by taint set."""
         for taints in self._sets[len(self._hard) :]:
-            self._hard.append(selectors.untolerated(taints, self._tolerations, HARD_EFFECTS) is not None)
+            self._hard.append(selectors.untolerated(taints, self._tolerations, selectors.HARD_EFFECTS) is not None)
             self._soft.append(selectors.untolerated(taints, self._tolerations, ("PreferNoSchedule",)) is not None)
         return np.array(self._hard or [False]), np.array(self._soft or [False])
 

@@ -18,6 +18,7 @@ from tonnage.provisioning import findings as pool_findings
 from tonnage.provisioning import nodeclass
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling import admission, manifests, triggers
+from tonnage.scaling.keda import KedaSpec
 from tonnage.scheduling.priority import Priorities
 from tonnage.simulation import nodes
 from tonnage.simulation.cluster import SimulatedCluster
@@ -40,8 +41,12 @@ class Configuration:
     storage: dict[str, nodeclass.NodeStorage]
     catalogue: Catalogue
     monitors: tuple[tuple[monitoring.ServiceMonitor, tuple[scrape.Selected, ...]], ...]
-    queries: tuple[Query, ...]
+    scaled: tuple[KedaSpec, ...]
     findings: tuple[Finding, ...]
+
+    def queries(self) -> list[Query]:
+        """Every query that a trigger asks."""
+        return [trigger.query for spec in self.scaled for trigger in spec.triggers if trigger.query is not None]
 
 
 def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
@@ -75,7 +80,6 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
             found.append(_class_missing(pool, reference.name))
     found += landing_findings(manifest, catalogue)
     found += _priority_findings(manifest)
-    specs = [manifests.keda_spec(s) for s in admitted.scaled_objects]
     return Configuration(
         manifest,
         admitted,
@@ -83,7 +87,7 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
         {name: nodeclass.read(c) for name, c in classes.items()},
         catalogue,
         tuple(monitors),
-        tuple(t.query for s in specs for t in s.triggers if t.query is not None),
+        tuple(manifests.keda_spec(s) for s in admitted.scaled_objects),
         tuple(sorted(found, key=lambda f: (_SEVERITY[f.severity], str(f.where), f.rule))),
     )
 
@@ -269,6 +273,6 @@ def bounds(configuration: Configuration, workloads: Sequence[Workload]) -> dict[
     found: dict[str, tuple[int, int]] = {}
     for h in (manifests.hpa_spec(h) for h in configuration.admitted.hpas):
         found[f"{h.target.namespace}/{h.target.name}"] = (h.min_replicas, h.max_replicas)
-    for s in (manifests.keda_spec(s) for s in configuration.admitted.scaled_objects):
+    for s in configuration.scaled:
         found[f"{s.target.namespace}/{s.target.name}"] = (s.min_replicas, s.max_replicas)
     return {w.key: found[w.key] for w in workloads if w.key in found}

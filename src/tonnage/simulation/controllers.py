@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tonnage.decisions import Decision, Ref, Scale, Wait
-from tonnage.facts import instances
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.loops import Loop
 from tonnage.objects import core, karpenter
@@ -25,8 +24,6 @@ from tonnage.scheduling import place
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.units import NS_PER_S
 
-SYNC_NS = 15 * NS_PER_S
-"""The period of the HPA controller and of the slo policy."""
 BATCH_NS = NS_PER_S
 """Karpenter waits this long for more pending pods before it plans (batchIdleDuration)."""
 RETRY_NS = 10 * NS_PER_S
@@ -82,7 +79,8 @@ class Provisioner:
             node_classes=self.storage,
             first_claim=self.launched + 1,
         )
-        nodes = [*self._existing(snapshot), *self._in_flight(snapshot)]
+        in_flight = [self.claims[view.name].in_flight(with_pods=False) for view in snapshot.claims]
+        nodes = [*self._existing(snapshot), *in_flight]
         plan = planner.plan(waiting, nodes, self.pools, self.catalogue, settings)
         self.nominated = frozenset(n.node.name for n in plan.nominations)
         self.launched += len(plan.launches)
@@ -109,28 +107,8 @@ class Provisioner:
             )
         return found
 
-    def _in_flight(self, snapshot: Snapshot) -> list[pods.ExistingNode]:
-        """Nodes on their way, empty: the pods planned for them are pending, and are planned again."""
-        found = []
-        for view in snapshot.claims:
-            claim = self.claims[view.name]
-            free = {name: amount - claim.daemons.get(name, 0) for name, amount in claim.allocatable.items()}
-            found.append(
-                pods.ExistingNode(
-                    ref=claim.ref,
-                    labels=claim.labels,
-                    free=free,
-                    taints=claim.taints,
-                    startup_taints=claim.startup_taints,
-                    initialized=False,
-                    node_pool=claim.node_pool,
-                    capacity=claim.capacity,
-                )
-            )
-        return found
-
     def _capacity(self, instance_type: str) -> dict[str, int]:
-        return self.catalogue.as_map(self.catalogue.capacity[self.catalogue.index(instances.get(instance_type).name)])
+        return self.catalogue.as_map(self.catalogue.capacity[self.catalogue.index(instance_type)])
 
     def loop(self) -> Loop:
         return Loop("provisioner", self.decide, RETRY_NS, frozenset({"unschedulable"}), BATCH_NS)
@@ -193,7 +171,7 @@ class Autoscalers:
             if generated is None or workload is None:
                 continue
             name = _key(scaled.scaled_object)
-            values = [keda.measure(trigger, self.cluster.store, snapshot.now_ns) for trigger in scaled.triggers]
+            values = self._values(scaled, snapshot.now_ns)
             served, self.keda_states[name] = keda.serve(
                 scaled,
                 self.keda_states.get(name, keda.KedaState()),
@@ -231,7 +209,7 @@ class Autoscalers:
         if workload is None:
             return ()
         name = _key(spec.scaled_object)
-        values = [keda.measure(trigger, self.cluster.store, snapshot.now_ns) for trigger in spec.triggers]
+        values = self._values(spec, snapshot.now_ns)
         decision, self.keda_states[name] = keda.poll(
             spec,
             self.keda_states.get(name, keda.KedaState()),
@@ -241,8 +219,11 @@ class Autoscalers:
         )
         return () if decision is None else (decision,)
 
+    def _values(self, spec: keda.KedaSpec, now_ns: int) -> list[keda.TriggerValue]:
+        return [keda.measure(trigger, self.cluster.store, now_ns) for trigger in spec.triggers]
+
     def loops(self) -> list[Loop]:
-        loops = [Loop("hpa", self.sync, SYNC_NS)] if self.plain or self.scaled else []
+        loops = [Loop("hpa", self.sync, hpa.SYNC_PERIOD_NS)] if self.plain or self.scaled else []
         for spec in self.scaled:
             loops.append(Loop(f"keda/{spec.scaled_object.name}", partial(self.poll, spec), spec.polling_interval_ns))
         return loops
@@ -270,7 +251,7 @@ class SloPlanner:
         return decisions
 
     def loop(self) -> Loop:
-        return Loop("slo", self.decide, SYNC_NS)
+        return Loop("slo", self.decide, hpa.SYNC_PERIOD_NS)
 
 
 def _key(ref: Ref) -> str:

@@ -163,10 +163,7 @@ def _start_daemons(cluster: SimulatedCluster, row: int) -> None:
     fleet = cluster.fleet
     node = fleet.node(row)
     for namespace, name, template in cluster.daemon_sets:
-        tolerations = template.spec.tolerations or ()
-        if not selectors.node_selector_matches(template.spec, node.labels, node.spec.name):
-            continue
-        if selectors.untolerated(node.taints, tolerations, ("NoSchedule", "NoExecute")) is not None:
+        if not selectors.node_admits(template.spec, node.labels, node.taints, node.spec.name):
             continue
         pod_name = f"{name}-{node.spec.name}"
         labels = dict(template.metadata.labels)

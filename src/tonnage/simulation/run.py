@@ -14,7 +14,7 @@ from tonnage.objects import apps, autoscaling, core, load, selectors
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling import manifests, slo
 from tonnage.scheduling import place
-from tonnage.simulation.assemble import assemble
+from tonnage.simulation.assemble import assemble, workload_of
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, workload_behind
 from tonnage.simulation.controllers import Autoscalers, Disruption, Provisioner, Scheduler, SloPlanner
@@ -139,7 +139,7 @@ def _manifest_loops(
     return Autoscalers(
         cluster,
         [manifests.hpa_spec(h) for h in admitted.hpas if not _made_by_keda(h)],
-        [manifests.keda_spec(s) for s in admitted.scaled_objects],
+        configuration.scaled,
         admitted.ambiguous,
     ).loops()
 
@@ -167,8 +167,8 @@ def slo_planner(
     limits = bounds(configuration, list(cluster.workloads.values()))
     goal = Slo(scenario.ttft_ns / NS_PER_S, scenario.tpot_ns / NS_PER_S)
     for service in cluster.services:
-        workload = next(w for w in cluster.workloads.values() if w.service is service)
-        if workload.key not in limits:
+        workload = workload_of(cluster, service)
+        if workload is None or workload.key not in limits:
             continue
         if service.balancing == "random":
             field = f"traffic[{list(sources).index(service.name)}].balancing"
@@ -206,13 +206,10 @@ def workload_weights_s(cluster: SimulatedCluster, workload: Workload) -> float:
 def _engine_of(cluster: SimulatedCluster, workload: Workload) -> EngineSetup:
     """The slowest engine that the workload gets on the GPUs that are there now and that its pods may use."""
     spec, fleet = workload.template.spec, cluster.fleet
-    usable = [fleet.node(row) for row in fleet.node_rows()]
     allowed = [
         node.spec.gpu
-        for node in usable
-        if node.spec.gpu
-        and selectors.node_selector_matches(spec, node.labels, node.spec.name)
-        and selectors.untolerated(node.taints, spec.tolerations, ("NoSchedule", "NoExecute")) is None
+        for node in map(fleet.node, fleet.node_rows())
+        if node.spec.gpu and selectors.node_admits(spec, node.labels, node.taints, node.spec.name)
     ]
     setups = [cluster.physics.engine(workload, gpu) for gpu in allowed]
     working = [s for s in setups if isinstance(s, EngineSetup)]
@@ -267,7 +264,7 @@ def _connect_traffic(
             surges=surges,
         )
         service = Service(name, arrivals, traffic.spec.balancing, cluster.streams.python(f"balancing/{name}"))
-        service.histograms = wants_histograms(s.name for q in configuration.queries for s in q.selectors())
+        service.histograms = wants_histograms(s.name for q in configuration.queries() for s in q.selectors())
         workload.service = service
         cluster.services.append(service)
     return sources
