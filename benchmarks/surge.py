@@ -126,19 +126,21 @@ def _oracle_loops(scenario, configuration, cluster, sources):  # type: ignore[no
     from tonnage.units import NS_PER_S
 
     planner = slo_planner(scenario, configuration, cluster, sources)
+    targets = [one.target for one in planner.planned(cluster.snapshot())]
     step = 15 * NS_PER_S
     lead = 300 * NS_PER_S
     needed = {}
-    for target in planner.targets:
+    for target in targets:
         service = cluster.workloads[target.workload].service
         edges = np.arange(0, scenario.duration_ns + lead + 4 * step, step)
         counts, _ = np.histogram(service.requests.arrivals.arrival_ns, edges)
         minute = np.convolve(counts, np.ones(4), "same") / (4 * step / NS_PER_S)
         needed[target.workload] = np.ceil(minute / target.capacity)
 
-    def decide(snapshot):  # type: ignore[no-untyped-def]
+    def decide(world):  # type: ignore[no-untyped-def]
+        snapshot = world.snapshot()
         decisions = []
-        for target in planner.targets:
+        for target in targets:
             workload = snapshot.workloads[target.workload]
             first = max(0, snapshot.now_ns // step - 8)
             last = (snapshot.now_ns + lead) // step + 1

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from tonnage.errors import Where
+from tonnage.objects.core import Taint
 
 Scalar: TypeAlias = str | int | float | bool | None
 """A number that a person can check, or a name. ``None`` is "no data", which is not zero."""
@@ -92,7 +93,8 @@ class Launch(msgspec.Struct, frozen=True, tag="Launch"):
     """Buy one node: the offering ``instance_type``, ``zone``, ``capacity_type``, on which ``pods`` are planned.
 
     ``labels`` and ``allocatable`` (cpu in millicores, memory and storage in bytes, all else in units) are what the plan
-    counted on: the node that joins has them. Empty: those of the instance type.
+    counted on: the node that joins has them. Empty: those of the instance type. ``requests`` sums the pods, ``daemons`` is
+    what DaemonSets take, ``capacity`` the whole machine; taints are those of the NodePool.
     """
 
     claim: Ref
@@ -105,6 +107,11 @@ class Launch(msgspec.Struct, frozen=True, tag="Launch"):
     pods: tuple[Ref, ...] = ()
     labels: dict[str, str] = {}
     allocatable: dict[str, int] = {}
+    requests: dict[str, int] = {}
+    daemons: dict[str, int] = {}
+    capacity: dict[str, int] = {}
+    taints: tuple[Taint, ...] = ()
+    startup_taints: tuple[Taint, ...] = ()
 
     @property
     def target(self) -> Ref:

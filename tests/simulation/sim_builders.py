@@ -12,16 +12,15 @@ import msgspec
 import numpy as np
 import yaml
 
+from tonnage.controllers.scheduler import Scheduler
 from tonnage.decisions import Bind, Launch, Outcome, Reason, Ref
 from tonnage.facts import durations
 from tonnage.fleet.state import FREE_DEVICE
 from tonnage.inference.config import parse_vllm_args
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.timing import PS_PER_NS
-from tonnage.loops import Loop
 from tonnage.objects import core
 from tonnage.provisioning.nodeclass import NodeStorage
-from tonnage.scheduling import place
 from tonnage.simulation import nodes, pods
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.machine import Machine
@@ -158,11 +157,7 @@ def run_until(cluster: SimulatedCluster, second: float) -> None:
 def scheduled(cluster: SimulatedCluster) -> Machine:
     """A machine in which the scheduler alone is at work; the world must be at time 0."""
     machine = Machine(cluster, Recorder(5 * NS_PER_S), check=True)
-    cache = place.Cache(cluster.fleet)
-    scheduler = Loop(
-        "scheduler", lambda snapshot: place.decide(snapshot, cache=cache), wakes_on=frozenset({"pod", "node"})
-    )
-    machine.start([scheduler], Scraper((), histograms=False))
+    machine.start([Scheduler().loop()], Scraper((), histograms=False))
     return machine
 
 

@@ -153,7 +153,7 @@ def test_an_offering_out_of_stock_is_refused_and_then_skipped_for_three_minutes(
     assert outcome.why.startswith("InsufficientInstanceCapacity: no g6e.12xlarge")
     assert not cluster.claims
     assert cluster.snapshot().unavailable == {OFFERING}
-    assert "unschedulable" in cluster.woken, "the pods are planned for again, with what is left"
+    assert "offering" in cluster.woken(), "the pods are planned for again, with what is left"
     run_until(cluster, 1 + UNAVAILABLE_NS / NS_PER_S)
     assert cluster.snapshot().unavailable == frozenset()
 

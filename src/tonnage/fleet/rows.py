@@ -41,11 +41,16 @@ class NodeRow:
     pods: set[int]
     last_pod_event_ns: int = 0
     initialized: bool = False
+    leaving: bool = False
+    do_not_disrupt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PodSpec:
-    """A pod as it is created. ``owner``: namespace/name of its workload. ``priority``: as admission resolved it."""
+    """A pod as it is created. ``owner``: namespace/name of its workload. ``priority``: as admission resolved it.
+
+    ``daemon``: it belongs to its node (a DaemonSet's, a static pod) and does not keep the node from being returned.
+    """
 
     namespace: str
     name: str
@@ -55,6 +60,7 @@ class PodSpec:
     owner: str = ""
     priority: int = 0
     created_ns: int = 0
+    daemon: bool = False
 
 
 @dataclass(slots=True)

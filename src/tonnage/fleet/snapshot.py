@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tonnage.decisions import Launch
 from tonnage.fleet.state import Fleet
 
 
@@ -24,13 +25,21 @@ class PodView:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadView:
-    """A Deployment: replicas wanted, and its pods that are not being deleted, by name."""
+    """A Deployment: replicas wanted, and its pods that are not being deleted, by name.
+
+    ``cold_starts_ns``: how long each of its recent pods took from creation to serving. ``owner``: the HPA or ScaledObject
+    that sets its replicas, if one does.
+    """
 
     kind: str
     namespace: str
     name: str
     replicas: int
     pods: tuple[PodView, ...]
+    cold_starts_ns: tuple[int, ...] = ()
+    uid: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
 
     @property
     def key(self) -> str:
@@ -44,16 +53,15 @@ class WorkloadView:
 
 @dataclass(frozen=True, slots=True)
 class ClaimView:
-    """A NodeClaim that is not initialised yet: bought, or being bought."""
+    """A NodeClaim that is not initialised yet: bought, or being bought. ``launch``: the decision that bought it."""
 
-    name: str
-    node_pool: str
-    instance_type: str
-    capacity_type: str
-    zone: str
-    price_micro_usd_per_hour: int
+    launch: Launch
     created_ns: int
-    node: str  # "" until it registered
+    node: str = ""  # until it registered
+
+    @property
+    def name(self) -> str:
+        return self.launch.claim.name
 
 
 @dataclass(frozen=True, slots=True)

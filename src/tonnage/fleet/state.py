@@ -207,6 +207,10 @@ class Fleet:
         """Rows of all nodes, by name."""
         return [row for _, row in sorted(self.node_by_name.items())]
 
+    def workload_pods(self, row: int) -> int:
+        """How many pods of the node would have to move if it went: all but those that belong to it."""
+        return sum(not self.pod(pod).spec.daemon for pod in self.node(row).pods)
+
     # ---- pods ----
 
     def add_pod(self, spec: PodSpec) -> int:

@@ -341,8 +341,17 @@ def _launch(planned: PlannedClaim, load: Load, choice: Choice) -> Launch:
         reason=Reason("cheapest offering that holds its pods", evidence, choice.alternatives),
         pods=planned.pods,
         labels=planned.labels,
-        allocatable={name: amount for name, amount in planned.allocatable.items() if name != NODES},
+        allocatable=_without_nodes(planned.allocatable),
+        requests=planned.requests,
+        daemons=_without_nodes(planned.daemons),
+        capacity=planned.capacity,
+        taints=planned.taints,
+        startup_taints=planned.startup_taints,
     )
+
+
+def _without_nodes(amounts: dict[str, int]) -> dict[str, int]:
+    return {name: amount for name, amount in amounts.items() if name != NODES}
 
 
 def _amounts_of(amounts: dict[str, int]) -> tuple[tuple[str, Scalar], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tonnage.costs.ledger import Ledger, Resources
 from tonnage.decisions import (
@@ -12,6 +12,7 @@ from tonnage.decisions import (
     Evict,
     Launch,
     Outcome,
+    Ref,
     Refused,
     Return,
     Scale,
@@ -20,12 +21,13 @@ from tonnage.decisions import (
 )
 from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
 from tonnage.fleet.state import Conflict, Fleet
-from tonnage.metrics.promql import Query, Scalar, Vector, evaluate, parse
+from tonnage.metrics.promql import Query, Result, evaluate, parse
 from tonnage.metrics.store import SeriesStore
 from tonnage.objects import core
 from tonnage.simulation import nodes, pods
 from tonnage.simulation.events import Queue
 from tonnage.simulation.life import NodeRunning, PodBound
+from tonnage.simulation.mirror import Mirror, Unseen
 from tonnage.simulation.objects import Claim, EventLog, Node, Offering, Pod, Workload
 from tonnage.simulation.physics import Physics
 from tonnage.simulation.rng import Streams
@@ -46,6 +48,9 @@ class SimulatedCluster:
     """The simulated world. Implements :class:`tonnage.world.World`."""
 
     def __init__(self, physics: Physics, streams: Streams) -> None:
+        self.mirror: Mirror = Unseen()
+        self.runs_workloads = True
+        """Whether pods are made and removed here, rather than by somebody else's Deployment controller."""
         self.physics = physics
         self.durations = physics.durations
         self.streams = streams
@@ -60,14 +65,12 @@ class SimulatedCluster:
         self.services: list[Service] = []
         self.nodes: dict[str, Node] = {}
         self.pods: dict[tuple[str, str], Pod] = {}
-        self.daemon_pods: set[int] = set()
-        """Rows in the fleet of the DaemonSets' pods."""
         self.claims: dict[str, Claim] = {}
         self.out_of_stock: dict[Offering, int] = {}
         """Until when EC2 has none of an offering."""
         self.unavailable: dict[Offering, int] = {}
         """Until when an offering counts as out of stock, because a launch of it was refused."""
-        self.woken: dict[str, None] = {}
+        self._woken: set[str] = set()
         self._queries: dict[str, Query] = {}
 
     # ---- World ----
@@ -79,22 +82,39 @@ class SimulatedCluster:
     def snapshot(self) -> Snapshot:
         """The cluster as decisions see it."""
         views = {
-            key: WorkloadView("Deployment", w.namespace, w.name, w.replicas, tuple(_view(p) for p in w.active))
+            key: WorkloadView(
+                "Deployment",
+                w.namespace,
+                w.name,
+                w.replicas,
+                tuple(_view(p) for p in w.active),
+                tuple(w.cold_starts_ns),
+            )
             for key, w in self.workloads.items()
         }
         claims = tuple(claim.view() for _, claim in sorted(self.claims.items()))
         unavailable = frozenset(o for o, until_ns in self.unavailable.items() if until_ns > self.now_ns)
         return Snapshot(self.now_ns, self.fleet, views, claims, unavailable)
 
-    def measure(self, query: str, at_ns: int) -> Vector:
-        """A PromQL instant query over what has been scraped. Raises ValueError for one that gives a scalar."""
+    def measure(self, query: str, at_ns: int) -> Result:
+        """A PromQL instant query over what has been scraped. Raises InputError where Prometheus answers with one."""
         parsed = self._queries.get(query)
         if parsed is None:
             parsed = self._queries[query] = parse(query)
-        value = evaluate(parsed, self.store, at_ns)
-        if isinstance(value, Scalar):
-            raise ValueError(f"{query} gives a scalar, expected a vector")
-        return value
+        return evaluate(parsed, self.store, at_ns)
+
+    def apply_all(self, decisions: Sequence[Decision]) -> list[Outcome]:
+        """One after the other."""
+        return [self.apply(decision) for decision in decisions]
+
+    def note(self, about: Ref, reason: str, message: str) -> None:
+        """A warning among the cluster events."""
+        self.events.add(self.now_ns, str(about), "Warning", reason, message)
+
+    def woken(self) -> frozenset[str]:
+        """What has changed since the last call."""
+        found, self._woken = self._woken, set()
+        return frozenset(found)
 
     def apply(self, decision: Decision) -> Outcome:
         """Check again, then act."""
@@ -158,7 +178,7 @@ class SimulatedCluster:
             why = f"no {decision.instance_type} ({decision.capacity_type}) in {decision.zone}"
             self.unavailable[offering] = self.now_ns + UNAVAILABLE_NS
             self.events.add(self.now_ns, f"NodeClaim {name}", "Warning", "InsufficientInstanceCapacity", why)
-            self.wake("unschedulable")
+            self.wake("offering")
             return Refused(f"InsufficientInstanceCapacity: {why}")
         claim = Claim(decision, self.now_ns)
         self.claims[name] = claim
@@ -172,7 +192,7 @@ class SimulatedCluster:
         row = self.fleet.node_by_name.get(decision.node.name)
         if node is None or row is None or node.uid != decision.node.uid:
             return Stale(f"node {decision.node.name} is gone")
-        if node.ready_ns is None or nodes.occupied(self, row):
+        if node.ready_ns is None or self.fleet.workload_pods(row):
             return Stale(f"node {node.name} is not empty and initialised")
         verdict = decision.reason.verdict
         nodes.remove_node(self, node, verdict)
@@ -197,7 +217,7 @@ class SimulatedCluster:
 
     def wake(self, kind: str) -> None:
         """Something of this kind changed: loops that wait for it run next."""
-        self.woken[kind] = None
+        self._woken.add(kind)
 
     def vary(self, what: str, seconds: float) -> int:
         """A duration in ns around its typical value: normal, with the relative sigma of facts, never below half.

@@ -23,7 +23,10 @@ class NodeRunning:
     claim: Claim
 
     def handle(self, cluster: SimulatedCluster) -> Later:
+        if cluster.claims.get(self.claim.launch.claim.name) is not self.claim:
+            return  # given up before it ran
         node = nodes.start_node(cluster, self.claim)
+        cluster.mirror.claim_running(self.claim)
         yield cluster.now_ns + cluster.vary("register", cluster.durations.register_s), NodeRegistered(node)
 
 
@@ -34,6 +37,8 @@ class NodeRegistered:
     node: Node
 
     def handle(self, cluster: SimulatedCluster) -> Later:
+        if self.node.ended_ns is not None:
+            return
         nodes.register_node(cluster, self.node)
         yield cluster.now_ns + cluster.vary("ready", cluster.durations.ready_s), NodeReady(self.node)
 
@@ -45,6 +50,10 @@ class NodeReady:
     node: Node
 
     def handle(self, cluster: SimulatedCluster) -> Later:
+        if self.node.ended_ns is not None:
+            return
+        self.node.kubelet_ready = True
+        cluster.mirror.node_changed(self.node)
         cluster.events.add(cluster.now_ns, f"Node {self.node.name}", "Normal", "NodeReady", "kubelet is Ready")
         plugin = cluster.durations.device_plugin_s if self.node.gpus else 0
         yield cluster.now_ns + cluster.vary("plugin", plugin), NodeInitialized(self.node)
@@ -57,7 +66,8 @@ class NodeInitialized:
     node: Node
 
     def handle(self, cluster: SimulatedCluster) -> Later:
-        nodes.initialize_node(cluster, self.node)
+        if self.node.ended_ns is None:
+            nodes.initialize_node(cluster, self.node)
         return ()
 
 
@@ -85,6 +95,7 @@ class PodStarted:
         if pods.gone(pod):
             return
         pod.started_ns = cluster.now_ns
+        cluster.mirror.pod_changed(pod)
         if pod.workload.server is None:
             pods.pod_ready(cluster, pod)
             return
@@ -106,6 +117,7 @@ class EngineUp:
             return
         setup = loading.engine_setup(cluster, pod)
         if isinstance(setup, str):
+            cluster.mirror.pod_failing(pod, "CrashLoopBackOff", setup)
             cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", "BackOff", setup)
             return
         assert pod.workload.server is not None

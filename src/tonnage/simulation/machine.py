@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tonnage.fleet.invariants import violations
-from tonnage.loops import Loop, tick
+from tonnage.loops import Loop, lets_wait, tick
 from tonnage.simulation import pods
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.events import Later
 from tonnage.simulation.recorder import Recorder, SampleTick
 from tonnage.simulation.scraping import Scraper
+from tonnage.world import World
 
 Observer = Callable[[SimulatedCluster, int], None]
 """Called after every event with the cluster and the end of the run."""
@@ -19,21 +20,29 @@ Observer = Callable[[SimulatedCluster, int], None]
 
 @dataclass(slots=True)
 class Machine:
-    """Runs the loops over the event queue, checking invariants when asked."""
+    """Runs the loops over the event queue, checking invariants when asked.
+
+    ``world`` is what the loops see and act on: the cluster itself, or an API behind which its machines stand; then
+    ``settle`` lets both sides take note of what the other has done, after every event and every tick.
+    """
 
     cluster: SimulatedCluster
     recorder: Recorder
     check: bool
+    world: World | None = None
+    settle: Callable[[], None] = lambda: None
     steps: int = 0
     violations: list[str] = field(default_factory=list)
     _waiting: list[Loop] = field(default_factory=list)
     _pending: set[str] = field(default_factory=set)
+    _woken: set[str] = field(default_factory=set)
 
     def start(self, loops: Sequence[Loop], scraper: Scraper) -> None:
         """Create the pods, then let everything happen that happens at time 0."""
         cluster = self.cluster
         for workload in cluster.workloads.values():
             pods.reconcile(cluster, workload)
+        self.settle()
         for loop in loops:
             if loop.wakes_on:
                 self._waiting.append(loop)
@@ -49,6 +58,7 @@ class Machine:
         queue = cluster.queue
         while (at := queue.next_ns()) is not None and at <= until_ns:
             queue.step(cluster)
+            self.settle()
             self.wake()
             if self.check:
                 self._check()
@@ -61,7 +71,7 @@ class Machine:
 
     def wake(self) -> None:
         """Give loops that wait for what has changed a tick, once they have let it settle."""
-        woken, self.cluster.woken = self.cluster.woken, {}
+        woken, self._woken = self._woken | (self.world or self.cluster).woken(), set()
         for loop in self._waiting:
             if not loop.wakes_on.isdisjoint(woken) and loop.name not in self._pending:
                 self._pending.add(loop.name)
@@ -74,7 +84,11 @@ class Machine:
 
     def run_loop(self, loop: Loop) -> None:
         """One tick, recorded."""
-        for decision, outcome in tick(loop, self.cluster):
+        taken = tick(loop, self.world or self.cluster)
+        self.settle()
+        if lets_wait(taken):
+            self._woken.add(loop.waits)
+        for decision, outcome in taken:
             self.recorder.decided(self.cluster.now_ns, loop.name, decision, outcome)
 
     def _check(self) -> None:

@@ -99,6 +99,7 @@ def register_node(cluster: SimulatedCluster, node: Node) -> None:
         ),
         schedulable=False,
     )
+    cluster.mirror.node_changed(node)
 
 
 def initialize_node(cluster: SimulatedCluster, node: Node) -> None:
@@ -110,10 +111,12 @@ def initialize_node(cluster: SimulatedCluster, node: Node) -> None:
     fleet.node(row).initialized = True
     fleet.node(row).last_pod_event_ns = cluster.now_ns
     node.ready_ns = cluster.now_ns
+    node.kubelet_ready = True
     cluster.claims.pop(node.name, None)
     message = "every resource is allocatable"
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "Initialized", message)
-    _start_daemons(cluster, row)
+    cluster.mirror.node_changed(node)
+    _start_daemons(cluster, node, row)
     cluster.wake("node")
 
 
@@ -121,6 +124,7 @@ def drain_node(cluster: SimulatedCluster, node: Node, reason: str, message: str)
     """Cordon the node and delete its pods gracefully; their workloads make new ones at once."""
     node.leaving = True
     cluster.fleet.set_schedulable(cluster.fleet.node_by_name[node.name], False)
+    cluster.mirror.node_changed(node)
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", reason, message)
     for pod in [p for p in cluster.pods.values() if p.node == node.name]:
         stop_pod(cluster, pod)
@@ -141,17 +145,12 @@ def remove_node(cluster: SimulatedCluster, node: Node, reason: str) -> None:
     """The node holds nothing but DaemonSets' pods, and is no longer billed."""
     row = cluster.fleet.node_by_name[node.name]
     for pod_row in list(cluster.fleet.node(row).pods):
-        cluster.daemon_pods.discard(pod_row)
         cluster.fleet.remove_pod(pod_row)
     cluster.fleet.remove_node(row)
     node.ended_ns, node.end_reason = cluster.now_ns, reason
     cluster.ledger.close_node(node.name, cluster.now_ns)
+    cluster.mirror.node_gone(node)
     cluster.wake("node")
-
-
-def occupied(cluster: SimulatedCluster, row: int) -> bool:
-    """Whether the node in this row of the fleet holds pods that are not of a DaemonSet."""
-    return not cluster.daemon_pods.issuperset(cluster.fleet.node(row).pods)
 
 
 def runs_daemon(cluster: SimulatedCluster, node: str, namespace: str, name: str) -> bool:
@@ -159,7 +158,7 @@ def runs_daemon(cluster: SimulatedCluster, node: str, namespace: str, name: str)
     return (namespace, f"{name}-{node}") in cluster.fleet.pod_by_key
 
 
-def _start_daemons(cluster: SimulatedCluster, row: int) -> None:
+def _start_daemons(cluster: SimulatedCluster, made: Node, row: int) -> None:
     fleet = cluster.fleet
     node = fleet.node(row)
     for namespace, name, template in cluster.daemon_sets:
@@ -167,7 +166,8 @@ def _start_daemons(cluster: SimulatedCluster, row: int) -> None:
             continue
         pod_name = f"{name}-{node.spec.name}"
         labels = dict(template.metadata.labels)
-        pod = fleet.add_pod(PodSpec(namespace, pod_name, "", labels, template.spec, f"{namespace}/{name}"))
+        spec = PodSpec(namespace, pod_name, "", labels, template.spec, f"{namespace}/{name}", daemon=True)
+        pod = fleet.add_pod(spec)
         try:
             fleet.bind(pod, row)
         except Conflict as conflict:
@@ -175,4 +175,4 @@ def _start_daemons(cluster: SimulatedCluster, row: int) -> None:
             message = str(conflict)
             cluster.events.add(cluster.now_ns, f"Pod {namespace}/{pod_name}", "Warning", "FailedScheduling", message)
             continue
-        cluster.daemon_pods.add(pod)
+        cluster.mirror.daemon_created(spec, made)

@@ -13,6 +13,7 @@ from tonnage.inference.config import VllmArgs
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.timing import StepTiming
 from tonnage.objects import core
+from tonnage.simulation.mirror import Mirror, Unseen
 from tonnage.simulation.serving import Replica, Service
 from tonnage.units import NS_PER_S
 
@@ -107,6 +108,7 @@ class Node:
     images_on_disk: bool = False
     labels: dict[str, str] = field(default_factory=dict)  # as planned; empty: those of the instance type
     allocatable: dict[str, int] = field(default_factory=dict)  # likewise
+    kubelet_ready: bool = False
     ready_ns: int | None = None
     ended_ns: int | None = None
     end_reason: str = ""
@@ -126,17 +128,7 @@ class Claim:
 
     def view(self) -> ClaimView:
         """As a decision sees it."""
-        launch = self.launch
-        return ClaimView(
-            launch.claim.name,
-            launch.node_pool,
-            launch.instance_type,
-            launch.capacity_type,
-            launch.zone,
-            launch.price_micro_usd_per_hour,
-            self.created_ns,
-            self.node,
-        )
+        return ClaimView(self.launch, self.created_ns, self.node)
 
 
 @dataclass(slots=True)
@@ -154,8 +146,9 @@ class ClusterEvent:
 class EventLog:
     """Cluster events, aggregated by (object, reason, message)."""
 
-    def __init__(self) -> None:
+    def __init__(self, mirror: Mirror | None = None) -> None:
         self.rows: dict[tuple[str, str, str], ClusterEvent] = {}
+        self.mirror = mirror or Unseen()
 
     def add(self, t_ns: int, object_: str, type_: str, reason: str, message: str) -> None:
         """Record an event, or count it once more."""
@@ -165,6 +158,7 @@ class EventLog:
             self.rows[key] = ClusterEvent(t_ns, object_, type_, reason, message)
         else:
             known.count += 1
+        self.mirror.event(object_, type_, reason, message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 def reconcile(cluster: SimulatedCluster, workload: Workload) -> None:
     """Create the pods that are missing, or delete those that are too many."""
     active = workload.active
+    if not cluster.runs_workloads:
+        count_ready(workload)
+        return
     for _ in range(workload.replicas - len(active)):
         _create(cluster, workload)
     for pod in removal_order(active, cluster.now_ns)[: max(0, len(active) - workload.replicas)]:
@@ -73,6 +76,7 @@ def _create(cluster: SimulatedCluster, workload: Workload) -> None:
     pod = Pod(workload, name, uid, row, cluster.now_ns)
     workload.pods[name] = pod
     cluster.pods[workload.namespace, name] = pod
+    cluster.mirror.pod_created(pod)
     cluster.wake("pod")
 
 
@@ -82,6 +86,7 @@ def pod_ready(cluster: SimulatedCluster, pod: Pod) -> None:
     if pod.workload.service is not None and pod.workload.server is not None:
         pod.replica = pod.replica or Replica(pod.key)
         pod.workload.service.add(pod.replica)
+    cluster.mirror.pod_changed(pod)
     cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Normal", "Ready", "pod is Ready")
     count_ready(pod.workload)
 
@@ -97,6 +102,7 @@ def stop_pod(cluster: SimulatedCluster, pod: Pod) -> None:
     if pod.terminating:
         return
     pod.terminating = True
+    cluster.mirror.pod_deleted(pod)
     if pod.replica is not None and pod.workload.service is not None:
         pod.workload.service.drain(pod.replica)
     if pod.bound_ns is None:
@@ -142,6 +148,7 @@ def end_pod(cluster: SimulatedCluster, pod: Pod) -> None:
     cluster.fleet.remove_pod(pod.row)
     del pod.workload.pods[pod.name]
     del cluster.pods[pod.namespace, pod.name]
+    cluster.mirror.pod_gone(pod)
     cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Normal", "Killing", "pod is gone")
     count_ready(pod.workload)
     cluster.wake("pod")

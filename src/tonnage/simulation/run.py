@@ -7,17 +7,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tonnage.controllers.nodes import Disruption, Pools, Provisioner
+from tonnage.controllers.replicas import Autoscalers, Planned, SloPlanner
+from tonnage.controllers.scheduler import Scheduler
 from tonnage.errors import InputError
 from tonnage.inference.capacity import RequestMix, Slo, capacity, mean_latency_s
 from tonnage.loops import Loop
 from tonnage.objects import apps, autoscaling, core, load, selectors
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling import manifests, slo
-from tonnage.scheduling import place
 from tonnage.simulation.assemble import assemble, workload_of
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, workload_behind
-from tonnage.simulation.controllers import Autoscalers, Disruption, Provisioner, Scheduler, SloPlanner
 from tonnage.simulation.faults import schedule_faults
 from tonnage.simulation.machine import Machine, Observer
 from tonnage.simulation.objects import EngineSetup, Offering, Workload
@@ -118,16 +119,13 @@ def _offerings(catalogue: Catalogue) -> list[Offering]:
 
 def _node_loops(configuration: Configuration, cluster: SimulatedCluster) -> list[Loop]:
     """Placing pods, buying and returning nodes."""
-    scheduler = Scheduler(cluster, place.Cache(cluster.fleet))
+    scheduler = Scheduler()
     if not configuration.pools:
         return [scheduler.loop()]
-    provisioner = Provisioner(
-        configuration.pools,
-        configuration.catalogue,
-        configuration.storage,
-        [d.spec.template.spec for d in configuration.manifest.of(apps.DaemonSet)],
-    )
-    disruption = Disruption(cluster, configuration.pools, provisioner, EPOCH_NS)
+    daemon_sets = tuple(d.spec.template.spec for d in configuration.manifest.of(apps.DaemonSet))
+    pools = Pools(configuration.pools, configuration.storage, daemon_sets)
+    provisioner = Provisioner(configuration.catalogue, lambda: pools)
+    disruption = Disruption(lambda: pools, provisioner, EPOCH_NS)
     return [scheduler.loop(), provisioner.loop(), disruption.loop()]
 
 
@@ -137,7 +135,6 @@ def _manifest_loops(
     """Replicas as the manifests say: every HPA, and KEDA."""
     admitted = configuration.admitted
     return Autoscalers(
-        cluster,
         [manifests.hpa_spec(h) for h in admitted.hpas if not _made_by_keda(h)],
         configuration.scaled,
         admitted.ambiguous,
@@ -163,7 +160,7 @@ def slo_planner(
     sources: Sources,
 ) -> SloPlanner:
     """The slo policy for every workload that serves traffic and has bounds."""
-    targets, queries = [], {}
+    planned = []
     limits = bounds(configuration, list(cluster.workloads.values()))
     goal = Slo(scenario.ttft_ns / NS_PER_S, scenario.tpot_ns / NS_PER_S)
     for service in cluster.services:
@@ -182,20 +179,18 @@ def slo_planner(
             raise InputError(scenario.document.problem("slo", message, "raise the SLO or choose a faster GPU"))
         least, most = limits[workload.key]
         start = cluster.durations.engine_start_cached_s + workload_weights_s(cluster, workload)
-        targets.append(
-            slo.Target(
-                workload.key,
-                capacity=rate,
-                concurrency=rate * mean_latency_s(setup.config, setup.timing, mix, rate),
-                minimum=least,
-                maximum=most,
-                prior_cold_start_ns=ns(start),
-                gpus=workload.server.args.tensor_parallel_size if workload.server else 1,
-            )
+        target = slo.Target(
+            workload.key,
+            capacity=rate,
+            concurrency=rate * mean_latency_s(setup.config, setup.timing, mix, rate),
+            minimum=least,
+            maximum=most,
+            prior_cold_start_ns=ns(start),
+            gpus=workload.server.args.tensor_parallel_size if workload.server else 1,
         )
         selector = f'{{envoy_cluster_name="{service.name}"}}'
-        queries[workload.key] = (f"sum({GATEWAY_RECEIVED}{selector})", f"sum({GATEWAY_ACTIVE}{selector})")
-    return SloPlanner(cluster, targets, queries)
+        planned.append(Planned(target, f"sum({GATEWAY_RECEIVED}{selector})", f"sum({GATEWAY_ACTIVE}{selector})"))
+    return SloPlanner(lambda snapshot: planned)
 
 
 def workload_weights_s(cluster: SimulatedCluster, workload: Workload) -> float:

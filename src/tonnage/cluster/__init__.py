@@ -1,0 +1,1 @@
+"""World 2: a Kubernetes cluster. Client, informers, the world over them, and the embedded API server."""

@@ -1,0 +1,1 @@
+"""Speaking with a Kubernetes API: transports, verbs, informers, leases, events."""

@@ -1,0 +1,140 @@
+"""The API resources that Tonnage reads, writes or serves: their paths, names and subresources.
+
+Source: kubernetes/kubernetes api/openapi-spec (v1.36) for the built-in groups; the CRDs of kubernetes-sigs/karpenter
+v1, aws/karpenter-provider-aws v1, kedacore/keda v2 and prometheus-operator for the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource of the API. ``plural`` is its name in paths; ``group`` is empty for core/v1."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    singular: str
+    namespaced: bool
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: tuple[str, ...] = ()
+    custom: bool = False  # defined by a CRD on a real cluster
+
+    @property
+    def api_version(self) -> str:
+        """``v1`` or ``group/version``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def root(self) -> str:
+        """``/api/v1`` or ``/apis/group/version``."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The URL path of the collection, of one object, or of its subresource. No namespace means all of them."""
+        parts = [self.root]
+        if self.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        parts += [part for part in (name, subresource) if part]
+        return "/".join(parts)
+
+
+PODS = Resource(
+    "", "v1", "Pod", "pods", "pod", True, ("po",), ("all",), ("status", "binding", "eviction", "ephemeralcontainers")
+)
+NODES = Resource("", "v1", "Node", "nodes", "node", False, ("no",), (), ("status",))
+NAMESPACES = Resource("", "v1", "Namespace", "namespaces", "namespace", False, ("ns",), (), ("status", "finalize"))
+SERVICES = Resource("", "v1", "Service", "services", "service", True, ("svc",), ("all",), ("status",))
+CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps", "configmap", True, ("cm",))
+EVENTS = Resource("", "v1", "Event", "events", "event", True, ("ev",))
+SERVICE_ACCOUNTS = Resource("", "v1", "ServiceAccount", "serviceaccounts", "serviceaccount", True, ("sa",))
+DEPLOYMENTS = Resource(
+    "apps", "v1", "Deployment", "deployments", "deployment", True, ("deploy",), ("all",), ("status", "scale")
+)
+REPLICA_SETS = Resource(
+    "apps", "v1", "ReplicaSet", "replicasets", "replicaset", True, ("rs",), ("all",), ("status", "scale")
+)
+DAEMON_SETS = Resource("apps", "v1", "DaemonSet", "daemonsets", "daemonset", True, ("ds",), ("all",), ("status",))
+HPAS = Resource(
+    "autoscaling",
+    "v2",
+    "HorizontalPodAutoscaler",
+    "horizontalpodautoscalers",
+    "horizontalpodautoscaler",
+    True,
+    ("hpa",),
+    ("all",),
+    ("status",),
+)
+PDBS = Resource(
+    "policy",
+    "v1",
+    "PodDisruptionBudget",
+    "poddisruptionbudgets",
+    "poddisruptionbudget",
+    True,
+    ("pdb",),
+    (),
+    ("status",),
+)
+LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases", "lease", True)
+PRIORITY_CLASSES = Resource(
+    "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", "priorityclass", False, ("pc",)
+)
+NODE_POOLS = Resource(
+    "karpenter.sh", "v1", "NodePool", "nodepools", "nodepool", False, (), ("karpenter",), ("status", "scale"), True
+)
+NODE_CLAIMS = Resource(
+    "karpenter.sh", "v1", "NodeClaim", "nodeclaims", "nodeclaim", False, (), ("karpenter",), ("status",), True
+)
+EC2_NODE_CLASSES = Resource(
+    "karpenter.k8s.aws",
+    "v1",
+    "EC2NodeClass",
+    "ec2nodeclasses",
+    "ec2nodeclass",
+    False,
+    ("ec2nc", "ec2ncs"),
+    ("karpenter",),
+    ("status",),
+    True,
+)
+SCALED_OBJECTS = Resource(
+    "keda.sh", "v1alpha1", "ScaledObject", "scaledobjects", "scaledobject", True, ("so",), (), ("status",), True
+)
+SERVICE_MONITORS = Resource(
+    "monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors", "servicemonitor", True, ("smon",), (), (), True
+)
+
+ALL = (
+    PODS,
+    NODES,
+    NAMESPACES,
+    SERVICES,
+    CONFIG_MAPS,
+    EVENTS,
+    SERVICE_ACCOUNTS,
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    DAEMON_SETS,
+    HPAS,
+    PDBS,
+    LEASES,
+    PRIORITY_CLASSES,
+    NODE_POOLS,
+    NODE_CLAIMS,
+    EC2_NODE_CLASSES,
+    SCALED_OBJECTS,
+    SERVICE_MONITORS,
+)
+"""What the embedded API serves."""
+
+
+def by_kind(api_version: str, kind: str) -> Resource | None:
+    """The resource of an object, by its apiVersion and kind."""
+    return next((r for r in ALL if r.kind == kind and r.api_version == api_version), None)

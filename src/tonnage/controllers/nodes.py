@@ -1,0 +1,170 @@
+"""Buys nodes for pods that no node takes, and gives empty ones back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tonnage.decisions import Decision, Launch, Ref
+from tonnage.fleet.snapshot import Snapshot
+from tonnage.loops import Loop
+from tonnage.objects import core, karpenter
+from tonnage.provisioning import disruption, pods
+from tonnage.provisioning import karpenter as planner
+from tonnage.provisioning.catalogue import Catalogue, OfferingKey
+from tonnage.provisioning.nodeclass import NodeStorage
+from tonnage.provisioning.plans import PlanSettings
+from tonnage.units import NS_PER_S
+from tonnage.world import World
+
+PROVISIONER = "provisioner"
+BATCH_NS = NS_PER_S
+"""Karpenter waits this long for more pending pods before it plans (batchIdleDuration)."""
+RETRY_NS = 10 * NS_PER_S
+"""Pods that wait are planned for again after this long."""
+DISRUPTION_NS = 10 * NS_PER_S
+"""Karpenter's disruption loop."""
+
+_NUMBERED = re.compile(r".*-(\d{5,})")
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """The NodePools, the storage of their EC2NodeClasses by name, and the pods of DaemonSets."""
+
+    node_pools: tuple[karpenter.NodePool, ...] = ()
+    storage: Mapping[str, NodeStorage] = field(default_factory=dict)
+    daemon_sets: tuple[core.PodSpec, ...] = ()
+
+
+@dataclass(slots=True)
+class Provisioner:
+    """Plans nodes for pods that no node takes, over the nodes that are there and on their way.
+
+    What it has bought is read from the world's NodeClaims: nothing is lost when it starts anew. ``launched`` only keeps
+    names from being used twice.
+    """
+
+    catalogue: Catalogue
+    pools: Callable[[], Pools]
+    nominated: frozenset[str] = frozenset()
+    launched: int = 0
+
+    def decide(self, world: World) -> Sequence[Decision]:
+        """A Launch for each node to buy, and a Wait for each pod that no node could ever take."""
+        snapshot = world.snapshot()
+        fleet = snapshot.fleet
+        waiting = [
+            pods.PendingPod(Ref("Pod", s.name, s.namespace, s.uid), pods.PodShape.of(s.spec), s.created_ns)
+            for s in (fleet.pod(row).spec for row in fleet.pending)
+            if not s.spec.scheduling_gates and not s.daemon
+        ]
+        if not waiting:
+            self.nominated = frozenset()
+            return ()
+        pools = self.pools()
+        settings = PlanSettings(
+            unavailable=frozenset(OfferingKey(*offering) for offering in snapshot.unavailable),
+            daemon_sets=tuple(pods.PodShape.of(spec) for spec in pools.daemon_sets),
+            node_classes=pools.storage,
+            first_claim=max(self.launched, _last_number(snapshot)) + 1,
+        )
+        in_flight = [on_its_way(claim.launch) for claim in snapshot.claims]
+        nodes = [*self._existing(snapshot), *in_flight]
+        plan = planner.plan(waiting, nodes, pools.node_pools, self.catalogue, settings)
+        self.nominated = frozenset(n.node.name for n in plan.nominations)
+        self.launched = settings.first_claim - 1 + len(plan.launches)
+        return (*plan.launches, *plan.waits)
+
+    def _existing(self, snapshot: Snapshot) -> list[pods.ExistingNode]:
+        fleet = snapshot.fleet
+        found = []
+        for row in fleet.node_rows():
+            node = fleet.node(row)
+            if not node.initialized or not fleet.schedulable[row]:
+                continue
+            free = {name: int(fleet.free[row, c]) for c, name in enumerate(fleet.resources)}
+            found.append(
+                pods.ExistingNode(
+                    ref=Ref("Node", node.spec.name, uid=node.spec.uid),
+                    labels=node.labels,
+                    free=free,
+                    taints=node.taints,
+                    node_pool=node.spec.node_pool,
+                    capacity=self._capacity(node.spec.instance_type) if node.spec.node_pool else {},
+                )
+            )
+        return found
+
+    def _capacity(self, instance_type: str) -> dict[str, int]:
+        if instance_type not in self.catalogue.names:
+            return {}
+        return self.catalogue.as_map(self.catalogue.capacity[self.catalogue.index(instance_type)])
+
+    def loop(self) -> Loop:
+        """Every ten seconds, and a second after the scheduler has let a pod wait or an offering has run out."""
+        return Loop(PROVISIONER, self.decide, RETRY_NS, frozenset({"scheduler/waits", "offering"}), BATCH_NS)
+
+
+def on_its_way(launch: Launch) -> pods.ExistingNode:
+    """A node that was bought and is not there yet, as the next plan sees it: its DaemonSets counted, its pods not.
+
+    While they are pending its pods are planned again."""
+    return pods.ExistingNode(
+        ref=launch.claim,
+        labels=launch.labels,
+        free={name: amount - launch.daemons.get(name, 0) for name, amount in launch.allocatable.items()},
+        taints=launch.taints,
+        startup_taints=launch.startup_taints,
+        initialized=False,
+        node_pool=launch.node_pool,
+        capacity=launch.capacity,
+    )
+
+
+def _last_number(snapshot: Snapshot) -> int:
+    """The highest number in the name of a NodeClaim or a bought node."""
+    fleet = snapshot.fleet
+    bought = (node.spec.name for node in map(fleet.node, fleet.node_rows()) if node.spec.node_pool)
+    numbers = (_NUMBERED.fullmatch(name) for name in (*bought, *(claim.name for claim in snapshot.claims)))
+    return max((int(match[1]) for match in numbers if match), default=0)
+
+
+@dataclass(slots=True)
+class Disruption:
+    """Gives empty nodes back. ``epoch_ns`` is added to the world's times to make them Unix times: budgets have cron
+    schedules."""
+
+    pools: Callable[[], Pools]
+    provisioner: Provisioner
+    epoch_ns: int = 0
+
+    def decide(self, world: World) -> Sequence[Decision]:
+        """A Return for each empty node that its NodePool lets go now."""
+        snapshot = world.snapshot()
+        fleet = snapshot.fleet
+        states = []
+        for row in fleet.node_rows():
+            node = fleet.node(row)
+            if not node.spec.node_pool:
+                continue
+            states.append(
+                disruption.NodeState(
+                    node=Ref("Node", node.spec.name, uid=node.spec.uid),
+                    node_pool=node.spec.node_pool,
+                    price_micro_usd_per_hour=node.spec.price_micro_usd_per_hour,
+                    initialized_ns=self.epoch_ns + node.spec.created_ns if node.initialized else None,
+                    pods=fleet.workload_pods(row),
+                    last_pod_event_ns=self.epoch_ns + node.last_pod_event_ns,
+                    ready=bool(fleet.schedulable[row]),
+                    nominated=node.spec.name in self.provisioner.nominated,
+                    deleted=node.leaving,
+                    do_not_disrupt=node.do_not_disrupt,
+                )
+            )
+        return disruption.empty_nodes(states, self.pools().node_pools, self.epoch_ns + snapshot.now_ns).returns
+
+    def loop(self) -> Loop:
+        """Every ten seconds."""
+        return Loop("disruption", self.decide, DISRUPTION_NS)

@@ -1,0 +1,165 @@
+"""Sets replicas: the HPA controller and KEDA as the manifests configure them, and the slo policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from tonnage.decisions import Applied, Decision, Ref, Scale
+from tonnage.errors import InputError
+from tonnage.fleet.snapshot import Snapshot
+from tonnage.loops import Loop, Taken
+from tonnage.metrics.promql import Vector
+from tonnage.scaling import hpa, keda, slo
+from tonnage.scaling.replicas import Reading
+from tonnage.world import World
+
+
+@dataclass(slots=True)
+class Autoscalers:
+    """The HPA controller and KEDA: every HPA there is, those that KEDA made among them."""
+
+    plain: Sequence[hpa.HpaSpec]
+    scaled: Sequence[keda.KedaSpec]
+    ambiguous: Mapping[str, tuple[str, ...]]
+    states: dict[str, hpa.HpaState] = field(default_factory=dict)
+    keda_states: dict[str, keda.KedaState] = field(default_factory=dict)
+
+    def sync(self, world: World) -> Sequence[Decision]:
+        """One pass of the HPA controller."""
+        snapshot = world.snapshot()
+        decisions: list[Decision] = []
+        for spec in self.plain:
+            readings = [Reading(error=f"unable to get {metric}: no metrics API serves it") for metric in spec.metrics]
+            decisions += self._recommend(world, snapshot, spec, readings)
+        for scaled in self.scaled:
+            generated = keda.generated_hpa(scaled)
+            workload = snapshot.workloads.get(_key(scaled.target))
+            if generated is None or workload is None:
+                continue
+            name = _key(scaled.scaled_object)
+            served, self.keda_states[name] = keda.serve(
+                scaled,
+                self.keda_states.get(name, keda.KedaState()),
+                _values(world, scaled, snapshot.now_ns),
+                current_replicas=workload.replicas,
+                ready_replicas=workload.ready,
+            )
+            decisions += self._recommend(world, snapshot, generated, served)
+        return decisions
+
+    def _recommend(
+        self, world: World, snapshot: Snapshot, spec: hpa.HpaSpec, readings: Sequence[Reading]
+    ) -> list[Scale]:
+        workload = snapshot.workloads.get(_key(spec.target))
+        if workload is None:
+            return []
+        name = _key(spec.hpa)
+        decision, state = hpa.recommend(
+            spec,
+            self.states.get(name, hpa.HpaState()),
+            readings,
+            current_replicas=workload.replicas,
+            ready_replicas=workload.ready,
+            status_replicas=len(workload.pods),
+            now_ns=snapshot.now_ns,
+            ambiguous_with=self.ambiguous.get(name, ()),
+        )
+        self.states[name] = state
+        inactive = state.condition("ScalingActive")
+        if inactive is not None and not inactive.status:
+            world.note(spec.hpa, inactive.reason, inactive.message)
+        return [decision] if decision is not None else []
+
+    def poll(self, spec: keda.KedaSpec, world: World) -> Sequence[Decision]:
+        """One turn of KEDA's own loop for one ScaledObject."""
+        snapshot = world.snapshot()
+        workload = snapshot.workloads.get(_key(spec.target))
+        if workload is None:
+            return ()
+        name = _key(spec.scaled_object)
+        decision, self.keda_states[name] = keda.poll(
+            spec,
+            self.keda_states.get(name, keda.KedaState()),
+            _values(world, spec, snapshot.now_ns),
+            replicas=workload.replicas,
+            now_ns=snapshot.now_ns,
+        )
+        return () if decision is None else (decision,)
+
+    def loops(self) -> list[Loop]:
+        """One of the HPA controller, and one for each ScaledObject."""
+        loops = [Loop("hpa", self.sync, hpa.SYNC_PERIOD_NS)] if self.plain or self.scaled else []
+        for spec in self.scaled:
+            loops.append(Loop(f"keda/{spec.scaled_object.name}", partial(self.poll, spec), spec.polling_interval_ns))
+        return loops
+
+
+def _values(world: World, spec: keda.KedaSpec, now_ns: int) -> list[keda.TriggerValue]:
+    return [_value(world, trigger, now_ns) for trigger in spec.triggers]
+
+
+def _value(world: World, trigger: keda.Trigger, now_ns: int) -> keda.TriggerValue:
+    """Ask a trigger's query, as KEDA's Prometheus scaler does."""
+    if trigger.query is None:
+        return keda.TriggerValue()
+    try:
+        return keda.trigger_value(trigger, world.measure(trigger.query.text, now_ns))
+    except InputError as error:
+        return keda.TriggerValue(error=str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A workload under the slo policy, with the queries for its requests received since ever and those in flight."""
+
+    target: slo.Target
+    received: str
+    in_flight: str
+
+
+@dataclass(slots=True)
+class SloPlanner:
+    """The slo policy over all its workloads; ``planned`` says which these are now."""
+
+    planned: Callable[[Snapshot], Sequence[Planned]]
+    memory: dict[str, slo.Memory] = field(default_factory=dict)
+
+    def decide(self, world: World) -> Sequence[Decision]:
+        """A Scale for each workload whose replicas are not what it needs."""
+        snapshot = world.snapshot()
+        planned = self.planned(snapshot)
+        readings = {
+            one.target.workload: slo.Reading(
+                _number(world, one.received, snapshot.now_ns),
+                _number(world, one.in_flight, snapshot.now_ns),
+                snapshot.workloads[one.target.workload].cold_starts_ns,
+            )
+            for one in planned
+            if one.target.workload in snapshot.workloads
+        }
+        decisions, self.memory = slo.decide(snapshot, [one.target for one in planned], readings, self.memory)
+        return decisions
+
+    def loop(self) -> Loop:
+        """As often as the HPA controller."""
+        return Loop("slo", self.decide, hpa.SYNC_PERIOD_NS)
+
+
+def _number(world: World, query: str, at_ns: int) -> float | None:
+    """The one number that a query gives; None for no data, several series, or no answer."""
+    try:
+        answer = world.measure(query, at_ns)
+        return answer.value() if isinstance(answer, Vector) else answer.value
+    except (InputError, ValueError):
+        return None
+
+
+def _key(ref: Ref) -> str:
+    return f"{ref.namespace}/{ref.name}"
+
+
+def applied(taken: Taken) -> list[Decision]:
+    """The decisions that took effect."""
+    return [decision for decision, outcome in taken if isinstance(outcome, Applied)]

@@ -1,0 +1,34 @@
+"""Places pending pods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tonnage.decisions import Decision
+from tonnage.loops import Loop
+from tonnage.scheduling import place
+from tonnage.world import World
+
+NAME = "scheduler"
+
+
+@dataclass(slots=True)
+class Scheduler:
+    """Places pending pods whenever a pod or a node changed."""
+
+    settings: place.Settings = place.DEFAULTS
+    _cache: place.Cache | None = None
+
+    def decide(self, world: World) -> Sequence[Decision]:
+        """A Bind or a Wait for every pending pod of ours."""
+        snapshot = world.snapshot()
+        if not snapshot.fleet.pending:
+            return ()
+        if self._cache is None or self._cache.fleet is not snapshot.fleet:
+            self._cache = place.Cache(snapshot.fleet)
+        return place.decide(snapshot, self.settings, self._cache)
+
+    def loop(self) -> Loop:
+        """Woken by every change to a pod or a node."""
+        return Loop(NAME, self.decide, wakes_on=frozenset({"pod", "node"}))

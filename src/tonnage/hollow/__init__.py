@@ -1,0 +1,1 @@
+"""Simulated machines behind a Kubernetes API."""
