@@ -93,8 +93,8 @@ class Launch(msgspec.Struct, frozen=True, tag="Launch"):
     """Buy one node: the offering ``instance_type``, ``zone``, ``capacity_type``, on which ``pods`` are planned.
 
     ``labels`` and ``allocatable`` (cpu in millicores, memory and storage in bytes, all else in units) are what the plan
-    counted on: the node that joins has them. Empty: those of the instance type. ``requests`` sums the pods, ``daemons`` is
-    what DaemonSets take, ``capacity`` the whole machine; taints are those of the NodePool.
+    counted on: the node that joins has them. Empty: those of the instance type. ``requests`` sums the pods, ``daemons``
+    is what DaemonSets take, ``capacity`` the whole machine; taints are those of the NodePool.
     """
 
     claim: Ref
@@ -150,10 +150,13 @@ class Evict(msgspec.Struct, frozen=True, tag="Evict"):
 
 
 class Wait(msgspec.Struct, frozen=True, tag="Wait"):
-    """Leave ``pod`` pending for now. Nothing takes effect; the reason is what the user asks for."""
+    """Leave ``pod`` pending for now. Nothing takes effect; the reason is what the user asks for.
+
+    ``by``: who could not help it, ``scheduler`` or ``provisioner``."""
 
     pod: Ref
     reason: Reason
+    by: str = "scheduler"
 
     @property
     def target(self) -> Ref:

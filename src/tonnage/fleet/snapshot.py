@@ -27,8 +27,8 @@ class PodView:
 class WorkloadView:
     """A Deployment: replicas wanted, and its pods that are not being deleted, by name.
 
-    ``cold_starts_ns``: how long each of its recent pods took from creation to serving. ``owner``: the HPA or ScaledObject
-    that sets its replicas, if one does.
+    ``cold_starts_ns``: how long each of its recent pods took from creation to serving. ``owner``: the HPA or
+    ScaledObject that sets its replicas, if one does.
     """
 
     kind: str

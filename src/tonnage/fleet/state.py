@@ -138,12 +138,27 @@ class Fleet:
         self.label_set[row] = self.label_sets.intern(tuple(sorted(shared.items())), shared)
         self.taint_set[row] = self.taint_sets.intern(node.taints, node.taints)
 
-    def set_allocatable(self, row: int, allocatable: Mapping[str, int]) -> None:
+    def set_labels(self, row: int, labels: Mapping[str, str]) -> None:
+        """Replace the node's labels."""
+        node = self.node(row)
+        self._log(self.set_labels, row, node.labels)
+        node.labels = {HOSTNAME: node.spec.name, **labels}
+        shared = {key: value for key, value in node.labels.items() if key != HOSTNAME}
+        self.label_set[row] = self.label_sets.intern(tuple(sorted(shared.items())), shared)
+        self._topology_changed()
+
+    def set_allocatable(self, row: int, allocatable: Mapping[str, int], *, observed: bool = False) -> None:
         """Replace what the node can hold (a device plugin registered, say); what is bound stays bound.
 
-        Raises Conflict when its pods hold more than that, or a device that would be gone."""
+        Raises Conflict when its pods hold more than that, or a device that would be gone; unless it was ``observed``:
+        then it is so, and pods lose the devices that are gone."""
         node = self.node(row)
         amounts = self._amounts(allocatable)
+        if observed:
+            self._drop_devices(row, self._device_count(node, amounts))
+            self._put_allocatable(row, amounts)
+            self._topology_changed()
+            return
         short = np.flatnonzero(amounts < self.allocatable[row] - self.free[row])
         if len(short):
             raise Conflict(f"node {node.spec.name}: its pods hold more {self.resources[short[0]]} than that")
@@ -258,20 +273,24 @@ class Fleet:
         """The class of the pod in this row."""
         return self.classes.rows[self.pod(row).class_id]
 
-    def bind(self, pod_row: int, node_row: int, devices: Sequence[int] | None = None) -> tuple[int, ...]:
+    def bind(
+        self, pod_row: int, node_row: int, devices: Sequence[int] | None = None, *, observed: bool = False
+    ) -> tuple[int, ...]:
         """Bind a pending pod; returns the device indices it holds (the lowest free ones unless given).
 
-        Raises Conflict when the pod is bound, the node is gone, a resource is short or a device is not free."""
+        Raises Conflict when the pod is bound, the node is gone, a resource is short or a device is not free. What was
+        ``observed`` is so, whether it fits or not: free amounts turn negative, and devices that are missing are not
+        held."""
         pod, node = self.pod(pod_row), self.node(node_row)
         if pod.node >= 0:
             raise Conflict(f"pod {pod.key} is bound already")
         requests = self.requests(self.classes.rows[pod.class_id].shape)
         free = self.free[node_row]
         for column, amount in requests:
-            if free[column] < amount:
+            if free[column] < amount and not observed:
                 name = self.resources[column]
                 raise Conflict(f"node {node.spec.name} has {free[column]} {name} free, the pod requests {amount}")
-        pod.devices = self._take_devices(pod_row, node_row, node, devices)
+        pod.devices = self._take_devices(pod_row, node_row, node, devices, observed=observed)
         for column, amount in requests:
             free[column] -= amount
         pod.node = node_row
@@ -306,8 +325,14 @@ class Fleet:
         self._log(self.bind, pod_row, node_row, devices)
         self.revision += 1
 
+    def _drop_devices(self, row: int, count: int) -> None:
+        """Pods lose those of the node's devices that are not among the first ``count``."""
+        for pod_row in {int(holder) for holder in self.devices[row, count:] if holder >= 0}:
+            pod = self.pod(pod_row)
+            pod.devices = tuple(device for device in pod.devices if device < count)
+
     def _take_devices(
-        self, pod_row: int, node_row: int, node: NodeRow, wanted: Sequence[int] | None
+        self, pod_row: int, node_row: int, node: NodeRow, wanted: Sequence[int] | None, *, observed: bool
     ) -> tuple[int, ...]:
         resource = node.spec.device_resource
         count = self.pod_class(pod_row).requests.get(resource, 0) if resource else 0
@@ -318,7 +343,7 @@ class Fleet:
             chosen = tuple(wanted)
             if any(not 0 <= d < len(row) or row[d] != FREE_DEVICE for d in chosen):
                 raise Conflict(f"node {node.spec.name}: a device of {chosen} is not free")
-        if not len(chosen) == len(set(chosen)) == count:
+        if not len(chosen) == len(set(chosen)) == count and not observed:
             raise Conflict(f"node {node.spec.name}: {count} devices requested, not {chosen}")
         for device in chosen:
             row[device] = pod_row

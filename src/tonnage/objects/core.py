@@ -233,6 +233,7 @@ class PodCondition(Field, frozen=True, kw_only=True):
     status: str
     reason: str = ""
     message: str = ""
+    last_transition_time: str | None = None
 
 
 class PodStatus(Field, frozen=True, kw_only=True):

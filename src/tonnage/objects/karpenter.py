@@ -142,3 +142,46 @@ class EC2NodeClass(KubeObject, kw_only=True):
     """karpenter.k8s.aws/v1 EC2NodeClass."""
 
     spec: EC2NodeClassSpec
+
+
+class NodeClaimSpec(Field, frozen=True, kw_only=True):
+    """One node that is wanted."""
+
+    node_class_ref: NodeClassRef
+    requirements: list[NodeRequirement] = []
+    taints: list[Taint] = []
+    startup_taints: list[Taint] = []
+    resources: dict[str, dict[str, Written]] = {}
+    expire_after: str = "720h"
+    termination_grace_period: str | None = None
+
+
+class Condition(Field, frozen=True, kw_only=True):
+    """One condition of a NodeClaim: Launched, Registered, Initialized, …"""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class NodeClaimStatus(Field, frozen=True, kw_only=True):
+    """How far the node has come."""
+
+    node_name: str = ""
+    provider_id: str = msgspec.field(default="", name="providerID")
+    capacity: dict[str, Written] = {}
+    allocatable: dict[str, Written] = {}
+    conditions: list[Condition] = []
+    last_pod_event_time: str | None = None
+
+    def condition(self, type_: str) -> Condition | None:
+        """The condition of this type."""
+        return next((c for c in self.conditions if c.type == type_), None)
+
+
+class NodeClaim(KubeObject, kw_only=True):
+    """karpenter.sh/v1 NodeClaim."""
+
+    spec: NodeClaimSpec
+    status: NodeClaimStatus = NodeClaimStatus()

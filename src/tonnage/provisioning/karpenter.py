@@ -136,7 +136,7 @@ class _Planner:
                 pod_class.refused = self._refusal(pod_class)
             if pod_class.refused is not None:
                 pod_class.waiting.append(pod.ref)
-        waits = [Wait(ref, one.refused) for one in classes.all() if one.refused for ref in one.waiting]
+        waits = [Wait(ref, one.refused, "provisioner") for one in classes.all() if one.refused for ref in one.waiting]
         return self._finish(waits, _unplanned(pods))
 
     def _place(self, pod: Ref, stage: Stage) -> bool:
@@ -217,7 +217,7 @@ class _Planner:
             choice = chosen[id(load)]
             if isinstance(choice, str):
                 reason = Reason(f"NodePool {load.template.name} cannot launch a node: {choice}")
-                waits.extend(Wait(pod, reason) for pod in claim.pods)
+                waits.extend(Wait(pod, reason, "provisioner") for pod in claim.pods)
                 continue
             name = f"{load.template.name}-{self.settings.first_claim + len(claims):05d}"
             claims.append(_planned(Ref("NodeClaim", name), claim, choice))

@@ -142,17 +142,22 @@ class SimulatedCluster:
         if node is None or row is None or node.uid != decision.node.uid:
             return Stale(f"node {decision.node.name} is gone")
         try:
-            devices = self.fleet.bind(pod.row, row, decision.devices)
+            self.assign(pod, node, decision.devices)
         except Conflict as conflict:
             return Stale(str(conflict))
+        return Applied()
+
+    def assign(self, pod: Pod, node: Node, devices: Sequence[int] | None = None) -> None:
+        """The pod is bound to the node, whose kubelet takes it up. Raises Conflict when it does not fit there."""
+        row = self.fleet.node_by_name[node.name]
+        held = self.fleet.bind(pod.row, row, devices)
         pod.bound_ns, pod.node = self.now_ns, node.name
         self.fleet.node(row).last_pod_event_ns = self.now_ns
-        pod.held = _held(self.fleet.pod_class(pod.row).requests, node, len(devices))
+        pod.held = _held(self.fleet.pod_class(pod.row).requests, node, len(held))
         if pod.held != Resources():
             self.ledger.allocate(node.name, pod.workload.key, pod.held, self.now_ns)
-        self.events.add(self.now_ns, str(decision.pod), "Normal", "Scheduled", f"assigned to {node.name}")
+        self.events.add(self.now_ns, f"Pod {pod.key}", "Normal", "Scheduled", f"assigned to {node.name}")
         self.queue.push(self.now_ns, PodBound(pod))
-        return Applied()
 
     def _scale(self, decision: Scale) -> Outcome:
         workload = self.workloads.get(f"{decision.target.namespace}/{decision.target.name}")
@@ -173,6 +178,11 @@ class SimulatedCluster:
         name = decision.claim.name
         if name in self.claims or name in self.nodes:
             return Stale(f"NodeClaim {name} exists")
+        return self.buy(decision)
+
+    def buy(self, decision: Launch) -> Outcome:
+        """Ask the cloud for a node: on its way from now on, or Refused when the cloud has none."""
+        name = decision.claim.name
         offering = (decision.instance_type, decision.zone, decision.capacity_type)
         if self.out_of_stock.get(offering, 0) > self.now_ns:
             why = f"no {decision.instance_type} ({decision.capacity_type}) in {decision.zone}"

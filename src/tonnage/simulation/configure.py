@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tonnage.decisions import Finding, Launch, Reason, Ref
-from tonnage.errors import InputError, Problem
+from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import durations, gpus, instances, models, prices
 from tonnage.inference.config import parse_vllm_args, replica, weight_bytes
 from tonnage.metrics import scrape
@@ -135,10 +135,10 @@ def _priority_findings(manifest: Manifest) -> list[Finding]:
 
 def build_cluster(scenario: Scenario, configuration: Configuration, streams: Streams) -> SimulatedCluster:
     """The cluster as it is before time begins: nodes serve, workloads exist, no pod is placed yet."""
-    engines: dict[tuple[str, str], EngineSetup | str] = {}
+    engines: dict[tuple[int, str], EngineSetup | str] = {}
 
     def engine(workload: Workload, gpu: str) -> EngineSetup | str:
-        key = (workload.key, gpu)
+        key = (id(workload), gpu)
         if key not in engines:
             engines[key] = _engine(workload, gpu)
         return engines[key]
@@ -165,7 +165,7 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
             deployment.name,
             deployment.spec.template,
             deployment.spec.replicas,
-            _server(deployment),
+            server_of(deployment.spec.template.spec, where(deployment, "spec.template.spec.containers[0].args")),
             priority=priorities.of(deployment.spec.template.spec) or 0,
         )
         cluster.workloads[workload.key] = workload
@@ -222,9 +222,9 @@ def _namespace(name: str) -> str:
     return name or "default"
 
 
-def _server(deployment: apps.Deployment) -> Server | None:
-    """The LLM server in the first container, if its command line is one."""
-    container = deployment.spec.template.spec.containers[0]
+def server_of(spec: core.PodSpec, at: Where) -> Server | None:
+    """The LLM server in the first container, if its command line is one. Raises InputError for a model unknown."""
+    container = spec.containers[0]
     words = [*container.command, *container.args]
     if "vllm" not in container.image and not any("vllm" in word for word in words):
         return None
@@ -235,7 +235,6 @@ def _server(deployment: apps.Deployment) -> Server | None:
         shape = models.get(args.model)
     except InputError as error:
         problem = error.problems[0]
-        at = where(deployment, "spec.template.spec.containers[0].args")
         raise InputError(Problem(at, problem.message, problem.hint)) from error
     timeout = SHUTDOWN.search(" ".join(words))
     per_param = weight_bytes(args.dtype, args.quantization)

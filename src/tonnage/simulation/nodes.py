@@ -155,7 +155,9 @@ def remove_node(cluster: SimulatedCluster, node: Node, reason: str) -> None:
 
 def runs_daemon(cluster: SimulatedCluster, node: str, namespace: str, name: str) -> bool:
     """Whether a DaemonSet has its pod on the node."""
-    return (namespace, f"{name}-{node}") in cluster.fleet.pod_by_key
+    fleet = cluster.fleet
+    on_node = (fleet.pod(row).spec for row in fleet.node(fleet.node_by_name[node]).pods)
+    return any(spec.daemon and spec.owner == f"{namespace}/{name}" for spec in on_node)
 
 
 def _start_daemons(cluster: SimulatedCluster, made: Node, row: int) -> None:

@@ -72,8 +72,52 @@ class Options:
     scaler: Scaler | None = None
 
 
-def run(scenario: Scenario, policy: str, options: Options | None = None) -> Result:
-    """Run one policy. Raises InputError for anything wrong in the scenario, its manifests or its traffic."""
+@dataclass(frozen=True, slots=True)
+class SetUp:
+    """A scenario under one policy, before time begins: who asks for what of which machines."""
+
+    scenario: Scenario
+    policy: str
+    options: Options
+    configuration: Configuration
+    cluster: SimulatedCluster
+    sources: Sources
+
+    def scraper(self) -> Scraper:
+        """What Prometheus scrapes."""
+        return Scraper(self.configuration.monitors, any(s.histograms for s in self.cluster.services))
+
+    def break_things(self) -> None:
+        """Let the scenario's faults happen when they are due."""
+        schedule_faults(self.scenario.spec.faults, self.cluster, _offerings(self.configuration.catalogue))
+
+    def replica_loops(self) -> list[Loop]:
+        """The loops that set replicas, as the policy says."""
+        by_slo = self.scenario.policy(self.policy).scaling == "slo"
+        scaler = self.options.scaler or (_slo_loops if by_slo else _manifest_loops)
+        return scaler(self.scenario, self.configuration, self.cluster, self.sources)
+
+    def recorder(self) -> Recorder:
+        """An empty record."""
+        return Recorder(max(5 * NS_PER_S, self.scenario.duration_ns // SAMPLES))
+
+    def result(self, machine: Machine) -> Result:
+        """Everything that the run has to say."""
+        return assemble(
+            self.scenario,
+            self.cluster,
+            machine.recorder,
+            policy=self.policy,
+            seed=self.options.seed,
+            traffic_source="; ".join(dict.fromkeys(_source_name(s) for s in self.sources.values())),
+            prices_as_of=self.configuration.catalogue.book.as_of,
+            findings=self.configuration.findings,
+            check=Check(self.options.check, machine.steps, machine.violations),
+        )
+
+
+def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> SetUp:
+    """Read and admit everything. Raises InputError for anything wrong in the scenario, its manifests or its traffic."""
     options = options or Options()
     chosen = scenario.policy(policy)
     price_file = options.price_file or (scenario.folder / scenario.spec.prices if scenario.spec.prices else None)
@@ -85,30 +129,22 @@ def run(scenario: Scenario, policy: str, options: Options | None = None) -> Resu
     if options.tune is not None:
         manifest = options.tune(manifest)
     configuration = configure(manifest, catalogue)
-    streams = Streams(options.seed)
-    cluster = build_cluster(scenario, configuration, streams)
+    cluster = build_cluster(scenario, configuration, Streams(options.seed))
     sources = _connect_traffic(scenario, configuration, cluster, options)
     for key, (least, _) in bounds(configuration, list(cluster.workloads.values())).items():
         cluster.workloads[key].minimum = least
+    return SetUp(scenario, policy, options, configuration, cluster, sources)
 
-    recorder = Recorder(max(5 * NS_PER_S, scenario.duration_ns // SAMPLES))
-    machine = Machine(cluster, recorder, options.check)
-    scaler = options.scaler or (_slo_loops if chosen.scaling == "slo" else _manifest_loops)
-    loops = [*_node_loops(configuration, cluster), *scaler(scenario, configuration, cluster, sources)]
-    machine.start(loops, _scraper(configuration, cluster))
-    schedule_faults(scenario.spec.faults, cluster, _offerings(catalogue))
-    machine.play(scenario.duration_ns, options.observer)
-    return assemble(
-        scenario,
-        cluster,
-        recorder,
-        policy=policy,
-        seed=options.seed,
-        traffic_source="; ".join(dict.fromkeys(_source_name(s) for s in sources.values())),
-        prices_as_of=catalogue.book.as_of,
-        findings=configuration.findings,
-        check=Check(options.check, machine.steps, machine.violations),
-    )
+
+def run(scenario: Scenario, policy: str, options: Options | None = None) -> Result:
+    """Run one policy in the simulated world. Raises InputError as :func:`set_up` does."""
+    made = set_up(scenario, policy, options)
+    machine = Machine(made.cluster, made.recorder(), made.options.check)
+    loops = [*_node_loops(made.configuration), *made.replica_loops()]
+    machine.start(loops, made.scraper())
+    made.break_things()
+    machine.play(scenario.duration_ns, made.options.observer)
+    return made.result(machine)
 
 
 def _offerings(catalogue: Catalogue) -> list[Offering]:
@@ -117,7 +153,7 @@ def _offerings(catalogue: Catalogue) -> list[Offering]:
     return [(name, o.zone, o.capacity_type) for name in catalogue.names for o in book.offerings(name)]
 
 
-def _node_loops(configuration: Configuration, cluster: SimulatedCluster) -> list[Loop]:
+def _node_loops(configuration: Configuration) -> list[Loop]:
     """Placing pods, buying and returning nodes."""
     scheduler = Scheduler()
     if not configuration.pools:
@@ -271,7 +307,3 @@ def _read_source(traffic: Traffic) -> TrafficProfile | Trace:
 
 def _source_name(source: TrafficProfile | Trace) -> str:
     return source.source.name if isinstance(source, TrafficProfile) else str(source.source)
-
-
-def _scraper(configuration: Configuration, cluster: SimulatedCluster) -> Scraper:
-    return Scraper(configuration.monitors, any(s.histograms for s in cluster.services))

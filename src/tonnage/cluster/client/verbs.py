@@ -144,6 +144,10 @@ class Client:
             resource, name, operations, namespace, subresource=subresource, content_type=JSON_PATCH
         )
 
+    def get_scale(self, resource: Resource, name: str, namespace: str = "") -> JsonObject:
+        """The scale subresource (autoscaling/v1 Scale); ``spec.replicas`` is left out when it is 0."""
+        return _object(self.call("GET", resource.path(namespace, name, "scale")))
+
     def delete(
         self,
         resource: Resource,

@@ -1,0 +1,27 @@
+"""The annotations and taints by which Tonnage speaks with people, and with itself across restarts."""
+
+PREFIX = "tonnage.dev"
+
+LAUNCH = f"{PREFIX}/launch"
+"""On a NodeClaim: the decision that bought it, as JSON."""
+RETURNING = f"{PREFIX}/returning"
+"""On a node: it is being given back, and why."""
+
+AUTOSCALE = f"{PREFIX}/autoscale"
+"""On a Deployment: ``slo`` lets the replicas controller set its replicas."""
+MIN_REPLICAS = f"{PREFIX}/min-replicas"
+MAX_REPLICAS = f"{PREFIX}/max-replicas"
+CAPACITY = f"{PREFIX}/requests-per-second-per-replica"
+"""What one replica serves within its SLO."""
+CONCURRENCY = f"{PREFIX}/requests-in-flight-per-replica"
+"""What it then has in flight."""
+RECEIVED = f"{PREFIX}/received-query"
+"""PromQL: requests received since ever, one number."""
+IN_FLIGHT = f"{PREFIX}/in-flight-query"
+"""PromQL: requests in flight, one number."""
+COLD_START = f"{PREFIX}/cold-start"
+"""How long a replica takes to serve, until it was measured: 90s, 4m."""
+GPUS = f"{PREFIX}/gpus-per-replica"
+
+DISRUPTED_TAINT = "karpenter.sh/disrupted"
+"""Karpenter's own taint of a node that is going, so that both agree. Effect NoSchedule, no value."""

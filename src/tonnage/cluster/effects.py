@@ -1,0 +1,296 @@
+"""One decision, one guarded call: what each kind of decision means to a Kubernetes API.
+
+A call whose answer was lost may have worked: the object is read again before anything is said about it. Nothing here
+looks at the fleet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from tonnage.cluster.annotations import DISRUPTED_TAINT, LAUNCH, RETURNING
+from tonnage.cluster.client.transport import STRATEGIC_PATCH, ApiError, ClientError, LostReply
+from tonnage.cluster.client.verbs import Client, JsonObject
+from tonnage.cluster.clock import Clock, rfc3339
+from tonnage.cluster.feed import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE
+from tonnage.cluster.resources import DEPLOYMENTS, NODE_CLAIMS, NODES, PODS
+from tonnage.decisions import Applied, Bind, Evict, Launch, Outcome, Ref, Refused, Return, Scale, Stale, Wait
+from tonnage.objects import karpenter
+from tonnage.objects.base import POD_DELETION_COST
+from tonnage.objects.quantity import format_bytes, format_cpu
+
+REMOVE_FIRST = -100
+"""The deletion cost of pods that a decision wants removed; others have 0."""
+BYTES = ("memory", "ephemeral-storage")
+
+
+class Effects(Protocol):
+    """What decisions do. Every method says what became of the decision and raises nothing for a server's no."""
+
+    def bind(self, decision: Bind) -> Outcome: ...
+    def scale(self, decision: Scale) -> Outcome: ...
+    def launch(self, decision: Launch, pool: karpenter.NodePool | None) -> Outcome: ...
+    def give_back(self, decision: Return) -> Outcome: ...
+    def evict(self, decision: Evict) -> Outcome: ...
+    def unschedulable(self, decision: Wait) -> Outcome: ...
+
+
+class Observing:
+    """Does nothing at all: what would have been done is known from the decisions."""
+
+    WHY = Refused("observe mode writes nothing")
+
+    def bind(self, decision: Bind) -> Outcome:
+        return self.WHY
+
+    def scale(self, decision: Scale) -> Outcome:
+        return self.WHY
+
+    def launch(self, decision: Launch, pool: karpenter.NodePool | None) -> Outcome:
+        return self.WHY
+
+    def give_back(self, decision: Return) -> Outcome:
+        return self.WHY
+
+    def evict(self, decision: Evict) -> Outcome:
+        return self.WHY
+
+    def unschedulable(self, decision: Wait) -> Outcome:
+        return self.WHY
+
+
+class ApiEffects:
+    """Does it, through the API. Nodes are bought as NodeClaims, which Karpenter (or a simulated cloud) launches."""
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+
+    def bind(self, decision: Bind) -> Outcome:
+        """The binding subresource, guarded by the pod's uid."""
+        pod = decision.pod
+
+        def landed() -> bool | None:
+            found = self._read(PODS, pod)
+            return None if found is None else found["spec"].get("nodeName", "") == decision.node.name
+
+        return self._guarded(
+            lambda: self._client.bind(pod.name, pod.namespace, pod.uid, decision.node.name), landed, str(pod)
+        )
+
+    def scale(self, decision: Scale) -> Outcome:
+        """The scale subresource: read, compared, written with its resourceVersion. Pods to remove first are marked."""
+        target = decision.target
+        resource = DEPLOYMENTS
+        try:
+            scale = self._client.get_scale(resource, target.name, target.namespace)
+        except ClientError as error:
+            return _no(error, str(target))
+        current = scale.get("spec", {}).get("replicas", 0)
+        if target.uid and scale["metadata"].get("uid") != target.uid:
+            return Stale(f"{target} is gone")
+        if current != decision.current:
+            return Stale(f"{target} has {current} replicas, not {decision.current}")
+        for ref in decision.remove:
+            self._mark(ref)
+        scale["spec"] = {"replicas": decision.replicas}
+
+        def landed() -> bool | None:
+            found = self._client.get_scale(resource, target.name, target.namespace)
+            return bool(found.get("spec", {}).get("replicas", 0) == decision.replicas)
+
+        return self._guarded(
+            lambda: self._client.replace(resource, scale, target.namespace, "scale"), landed, str(target)
+        )
+
+    def _mark(self, pod: Ref) -> None:
+        patch = {"metadata": {"annotations": {POD_DELETION_COST: str(REMOVE_FIRST)}}}
+        try:
+            self._client.patch(PODS, pod.name, patch, pod.namespace)
+        except ClientError:
+            return  # a hint: without it the ReplicaSet chooses by its own order
+
+    def launch(self, decision: Launch, pool: karpenter.NodePool | None) -> Outcome:
+        """A NodeClaim that asks for exactly the offering."""
+        if pool is None:
+            return Stale(f"NodePool {decision.node_pool} is gone")
+        body = claim_body(decision, pool)
+
+        def landed() -> bool | None:
+            found = self._read(NODE_CLAIMS, decision.claim)
+            if found is None:
+                return False
+            written = found["metadata"].get("annotations", {}).get(LAUNCH)
+            return bool(written == body["metadata"]["annotations"][LAUNCH])
+
+        name = f"NodeClaim {decision.claim.name}"
+        return self._guarded(lambda: self._client.create(NODE_CLAIMS, body), landed, name, gone_is_refused=True)
+
+    def give_back(self, decision: Return) -> Outcome:
+        """Taint the node, look again whether it is empty, delete its NodeClaim, or the Node where it has none."""
+        name, uid = decision.node.name, decision.node.uid
+        try:
+            node = self._client.get(NODES, name)
+            if uid and node["metadata"]["uid"] != uid:
+                return Stale(f"node {name} is gone")
+            self._taint(node, decision.reason.verdict)
+            if movable := [pod for pod in self._pods_on(name) if _movable(pod)]:
+                self._untaint(name)
+                return Stale(f"node {name} is not empty: {movable[0]['metadata']['name']} came meanwhile")
+            self._delete(name, uid)
+        except LostReply:
+            return Stale(f"node {name}: the answer was lost; it is looked at again")
+        except ClientError as error:
+            return _no(error, f"node {name}")
+        return Applied()
+
+    def _taint(self, node: JsonObject, why: str) -> None:
+        taints = [t for t in node.get("spec", {}).get("taints", []) if t["key"] != DISRUPTED_TAINT]
+        taints.append({"key": DISRUPTED_TAINT, "effect": "NoSchedule"})
+        meta = node["metadata"]
+        guard = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"], "annotations": {RETURNING: why}}
+        self._client.patch(NODES, meta["name"], {"metadata": guard, "spec": {"taints": taints}})
+
+    def _untaint(self, name: str) -> None:
+        node = self._client.get(NODES, name)
+        taints = [t for t in node.get("spec", {}).get("taints", []) if t["key"] != DISRUPTED_TAINT]
+        meta = node["metadata"]
+        guard = {"resourceVersion": meta["resourceVersion"], "annotations": {RETURNING: None}}
+        self._client.patch(NODES, name, {"metadata": guard, "spec": {"taints": taints or None}})
+
+    def _pods_on(self, name: str) -> list[JsonObject]:
+        return self._client.list(PODS, field_selector=f"spec.nodeName={name}")
+
+    def _delete(self, name: str, uid: str) -> None:
+        claims = [c for c in self._client.list(NODE_CLAIMS) if c.get("status", {}).get("nodeName") == name]
+        if claims:
+            meta = claims[0]["metadata"]
+            self._client.delete(NODE_CLAIMS, meta["name"], uid=meta["uid"])
+        else:
+            self._client.delete(NODES, name, uid=uid)
+
+    def evict(self, decision: Evict) -> Outcome:
+        """The Eviction API: a PodDisruptionBudget may refuse."""
+        pod = decision.pod
+
+        def landed() -> bool | None:
+            found = self._read(PODS, pod)
+            return found is None or "deletionTimestamp" in found["metadata"]
+
+        return self._guarded(lambda: self._client.evict(pod.name, pod.namespace, pod.uid), landed, str(pod))
+
+    def unschedulable(self, decision: Wait) -> Outcome:
+        """The PodScheduled condition, as kube-scheduler writes it."""
+        pod = decision.pod
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": decision.reason.verdict,
+            "lastTransitionTime": rfc3339(self._clock.now_ns()),
+        }
+        patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        return self._guarded(
+            lambda: self._client.patch(
+                PODS, pod.name, patch, pod.namespace, subresource="status", content_type=STRATEGIC_PATCH
+            ),
+            lambda: True,
+            str(pod),
+        )
+
+    def _guarded(
+        self,
+        call: Callable[[], object],
+        landed: Callable[[], bool | None],
+        what: str,
+        *,
+        gone_is_refused: bool = False,
+    ) -> Outcome:
+        """Make the call; after a lost answer, ask whether it worked."""
+        try:
+            call()
+        except LostReply:
+            try:
+                worked = landed()
+            except ClientError as error:
+                return Stale(f"{what}: the answer was lost, and it cannot be read: {error}")
+            return Applied() if worked else Stale(f"{what}: the answer was lost, and it was not done")
+        except ClientError as error:
+            if gone_is_refused and isinstance(error, ApiError) and error.code == 404:
+                return Refused(f"{what}: {error.message}")
+            return _no(error, what)
+        return Applied()
+
+    def _read(self, resource: object, ref: Ref) -> JsonObject | None:
+        """The object of that uid; None when it is gone."""
+        try:
+            found = self._client.get(resource, ref.name, ref.namespace)  # type: ignore[arg-type]
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+        return found if ref.uid in ("", found["metadata"].get("uid")) else None
+
+
+def _no(error: ClientError, what: str) -> Outcome:
+    """What a server's no means for a decision: the world moved on, or it will not."""
+    if isinstance(error, ApiError):
+        if error.code == 404:
+            return Stale(f"{what} is gone")
+        if error.code == 409:
+            return Stale(f"{what}: {error.message}")
+        return Refused(f"{what}: {error.message}")
+    return Stale(f"{what}: {error}")
+
+
+def _movable(pod: JsonObject) -> bool:
+    owners = pod["metadata"].get("ownerReferences", [])
+    own = any(o.get("kind") in ("DaemonSet", "Node") and o.get("controller") for o in owners)
+    return not own and pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+
+
+def claim_body(decision: Launch, pool: karpenter.NodePool) -> JsonObject:
+    """The NodeClaim of a decision to buy a node (karpenter.sh/v1)."""
+    template = pool.spec.template
+    requirements = {
+        INSTANCE_TYPE: decision.instance_type,
+        ZONE: decision.zone,
+        CAPACITY_TYPE: decision.capacity_type,
+        NODE_POOL: decision.node_pool,
+    }
+    spec: JsonObject = {
+        "nodeClassRef": msgspec.to_builtins(template.spec.node_class_ref),
+        "requirements": [
+            {"key": key, "operator": "In", "values": [value]} for key, value in requirements.items() if value
+        ],
+        "resources": {"requests": quantities(decision.requests)},
+        "expireAfter": template.spec.expire_after,
+    }
+    if template.spec.termination_grace_period:
+        spec["terminationGracePeriod"] = template.spec.termination_grace_period
+    for name, taints in (("taints", decision.taints), ("startupTaints", decision.startup_taints)):
+        if taints:
+            spec[name] = [msgspec.to_builtins(taint) for taint in taints]
+    metadata: JsonObject = {
+        "name": decision.claim.name,
+        "labels": {**template.metadata.labels, NODE_POOL: decision.node_pool},
+        "annotations": {**template.metadata.annotations, LAUNCH: msgspec.json.encode(decision).decode()},
+    }
+    if pool.metadata.uid:
+        owner = {"apiVersion": pool.api_version, "kind": "NodePool", "name": pool.name, "uid": pool.metadata.uid}
+        metadata["ownerReferences"] = [{**owner, "blockOwnerDeletion": True}]
+    return {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": metadata, "spec": spec}
+
+
+def quantities(amounts: dict[str, int]) -> dict[str, str]:
+    """Amounts as quantities: cpu from millicores, memory and storage from bytes."""
+    return {name: _quantity(name, amount) for name, amount in sorted(amounts.items())}
+
+
+def _quantity(name: str, amount: int) -> str:
+    if name == "cpu":
+        return format_cpu(amount)
+    return format_bytes(amount) if name in BYTES else str(amount)

@@ -1,0 +1,300 @@
+"""From what informers see to the fleet's columns: each change is one small write, never a rebuild.
+
+Pods that are bound to a node that is not known yet wait in ``_homeless`` until it is; finished pods and pods without a
+node that are being deleted are not in the fleet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from tonnage.cluster.annotations import DISRUPTED_TAINT, RETURNING
+from tonnage.cluster.clock import Clock
+from tonnage.facts import instances
+from tonnage.fleet.rows import NodeSpec, PodSpec
+from tonnage.fleet.state import Fleet
+from tonnage.objects import core, quantity
+from tonnage.objects.base import ObjectMeta, OwnerReference
+
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+ZONE = "topology.kubernetes.io/zone"
+CAPACITY_TYPE = "karpenter.sh/capacity-type"
+NODE_POOL = "karpenter.sh/nodepool"
+INITIALIZED = "karpenter.sh/initialized"
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+DERIVED_TAINTS = frozenset({"node.kubernetes.io/unschedulable"})
+"""Taints that repeat a field of the node."""
+
+Price = Callable[[str, str, str], int]
+"""(instance type, zone, capacity type) → micro-dollars an hour; 0 where it is not known."""
+Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Changes:
+    """The kinds of change since somebody last asked."""
+
+    kinds: set[str]
+
+    def take(self) -> frozenset[str]:
+        """What has changed; forgets it."""
+        found = frozenset(self.kinds)
+        self.kinds.clear()
+        return found
+
+
+class FleetFeed:
+    """Writes nodes and pods into a fleet as they are observed. Not safe for several threads: its owner's alone."""
+
+    def __init__(self, fleet: Fleet, clock: Clock, price: Price, changes: Changes) -> None:
+        self.fleet = fleet
+        self._clock = clock
+        self._price = price
+        self._changes = changes
+        self._homeless: dict[str, dict[Key, core.Pod]] = {}  # by the name of the node that is not known
+        self._homes: dict[Key, str] = {}
+
+    # ---- nodes ----
+
+    def node(self, old: core.Node | None, new: core.Node | None) -> None:
+        """A node was added, changed or deleted."""
+        name = (new or old).metadata.name  # type: ignore[union-attr]
+        row = self.fleet.node_by_name.get(name)
+        if row is not None and (new is None or self.fleet.node(row).spec.uid != new.metadata.uid):
+            self._remove_node(row)
+            row = None
+        if new is None:
+            return
+        if row is None:
+            self._add_node(new)
+        else:
+            self._change_node(row, new)
+
+    def _add_node(self, node: core.Node) -> None:
+        labels = node.metadata.labels
+        type_ = labels.get(INSTANCE_TYPE, "")
+        zone, capacity_type = labels.get(ZONE, ""), labels.get(CAPACITY_TYPE, "on-demand")
+        known = instances.get(type_) if instances.known(type_) else None
+        spec = NodeSpec(
+            node.metadata.name,
+            _amounts(node.status.allocatable),
+            labels,
+            taints=_taints(node),
+            uid=node.metadata.uid,
+            instance_type=type_,
+            gpu=known.gpu if known else "",
+            device_resource=(known.resource if known else "") or _device_resource(node),
+            node_pool=labels.get(NODE_POOL, ""),
+            capacity_type=capacity_type,
+            zone=zone,
+            price_micro_usd_per_hour=self._price(type_, zone, capacity_type),
+            created_ns=self._clock.of(node.metadata.creation_timestamp),
+        )
+        row = self.fleet.add_node(spec, schedulable=_schedulable(node))
+        self._note(row, node)
+        self.fleet.node(row).last_pod_event_ns = self._clock.now_ns()
+        self._changes.kinds.add("node")
+        for pod in self._homeless.pop(node.metadata.name, {}).values():
+            self._homes.pop((pod.namespace, pod.name), None)
+            self.pod(None, pod)
+
+    def _change_node(self, row: int, node: core.Node) -> None:
+        fleet, known = self.fleet, self.fleet.node(row)
+        before = fleet.topology_revision
+        labels = {"kubernetes.io/hostname": node.metadata.name, **node.metadata.labels}
+        if labels != known.labels:
+            fleet.set_labels(row, labels)
+        taints = _taints(node)
+        if taints != known.taints:
+            fleet.set_taints(row, taints)
+        if not known.spec.device_resource and (device := _device_resource(node)):
+            known.spec = replace(known.spec, device_resource=device)
+        amounts = {name: amount for name, amount in _amounts(node.status.allocatable).items() if amount}
+        if amounts != fleet.allocatable_of(row):
+            fleet.set_allocatable(row, amounts, observed=True)
+        if not known.initialized and _initialized(node):
+            known.last_pod_event_ns = self._clock.now_ns()
+        fleet.set_schedulable(row, _schedulable(node))
+        self._note(row, node)
+        if fleet.topology_revision != before:
+            self._changes.kinds.add("node")
+
+    def _note(self, row: int, node: core.Node) -> None:
+        known = self.fleet.node(row)
+        known.initialized = _initialized(node)
+        known.do_not_disrupt = node.metadata.annotations.get(DO_NOT_DISRUPT) == "true"
+        known.leaving = bool(
+            node.metadata.deletion_timestamp
+            or RETURNING in node.metadata.annotations
+            or any(t.key == DISRUPTED_TAINT for t in node.spec.taints)
+        )
+
+    def _remove_node(self, row: int) -> None:
+        node = self.fleet.node(row)
+        for pod_row in sorted(node.pods):
+            spec = self.fleet.pod(pod_row).spec
+            self.fleet.remove_pod(pod_row)
+            held = core.Pod(
+                api_version="v1",
+                kind="Pod",
+                metadata=ObjectMeta(
+                    name=spec.name,
+                    namespace=spec.namespace,
+                    uid=spec.uid,
+                    labels=spec.labels,
+                    owner_references=[OwnerReference(kind="DaemonSet", controller=True)] if spec.daemon else [],
+                ),
+                spec=msgspec.structs.replace(spec.spec, node_name=node.spec.name),
+            )
+            self._keep_homeless(held)
+        self.fleet.remove_node(row)
+        self._changes.kinds.add("node")
+
+    # ---- pods ----
+
+    def pod(self, old: core.Pod | None, new: core.Pod | None) -> None:
+        """A pod was added, changed or deleted."""
+        meta = (new or old).metadata  # type: ignore[union-attr]
+        key = (meta.namespace, meta.name)
+        self._leave_homeless(key)
+        row = self.fleet.pod_by_key.get(key)
+        if new is None or not _counts(new):
+            if row is not None:
+                self._remove_pod(row)
+            return
+        if new.spec.node_name and new.spec.node_name not in self.fleet.node_by_name:
+            if row is not None:
+                self._remove_pod(row)
+            self._keep_homeless(new)
+            return
+        if row is not None and not self._same(row, old, new):
+            self._remove_pod(row)
+            row = None
+        if row is None:
+            row = self._add_pod(new)
+            if not new.spec.node_name:
+                self._changes.kinds.add("pod")
+        self._settle(row, new.spec.node_name)
+
+    def _same(self, row: int, old: core.Pod | None, new: core.Pod) -> bool:
+        """Whether the fleet's row is still this pod, as placement sees it."""
+        known = self.fleet.pod(row).spec
+        if known.uid != new.metadata.uid or known.labels != new.metadata.labels:
+            return False
+        if old is not None and old.spec == new.spec:
+            return True
+        return known.spec == _placeable(new.spec)
+
+    def _add_pod(self, pod: core.Pod) -> int:
+        meta = pod.metadata
+        spec = PodSpec(
+            meta.namespace,
+            meta.name,
+            meta.uid,
+            meta.labels,
+            _placeable(pod.spec),
+            owner=workload_of(pod) or "",
+            priority=pod.spec.priority or 0,
+            created_ns=self._clock.of(meta.creation_timestamp),
+            daemon=belongs_to_node(pod),
+        )
+        return self.fleet.add_pod(spec)
+
+    def _settle(self, row: int, node_name: str) -> None:
+        """Let the pod stand where the API says."""
+        known = self.fleet.pod(row)
+        wanted = self.fleet.node_by_name[node_name] if node_name else -1
+        if known.node == wanted or (wanted < 0 and known.node >= 0):  # bound here, not seen there yet
+            return
+        if known.node >= 0:
+            self.fleet.unbind(row)
+        self.fleet.bind(row, wanted, observed=True)
+        self.fleet.node(wanted).last_pod_event_ns = self._clock.now_ns()
+
+    def _remove_pod(self, row: int) -> None:
+        known = self.fleet.pod(row)
+        if known.node >= 0:
+            self.fleet.node(known.node).last_pod_event_ns = self._clock.now_ns()
+            self._changes.kinds.add("node")
+        self.fleet.remove_pod(row)
+        self._changes.kinds.add("pod")
+
+    def _keep_homeless(self, pod: core.Pod) -> None:
+        key = (pod.namespace, pod.name)
+        self._homeless.setdefault(pod.spec.node_name, {})[key] = pod
+        self._homes[key] = pod.spec.node_name
+
+    def _leave_homeless(self, key: Key) -> None:
+        home = self._homes.pop(key, None)
+        if home is not None:
+            self._homeless[home].pop(key, None)
+            if not self._homeless[home]:
+                del self._homeless[home]
+
+
+def belongs_to_node(pod: core.Pod) -> bool:
+    """Whether the pod is a DaemonSet's or the node's own (a static pod)."""
+    return any(owner.kind in ("DaemonSet", "Node") and owner.controller for owner in pod.metadata.owner_references)
+
+
+def workload_of(pod: core.Pod) -> str | None:
+    """namespace/name of the Deployment, or of whatever else controls the pod.
+
+    A ReplicaSet of a Deployment is named after it and the hash of the pod's template, which is a label of the pod."""
+    owner = next((o for o in pod.metadata.owner_references if o.controller), None)
+    if owner is None:
+        return None
+    name = owner.name
+    template = pod.metadata.labels.get("pod-template-hash")
+    if owner.kind == "ReplicaSet" and template:
+        name = name.removesuffix(f"-{template}")
+    return f"{pod.namespace}/{name}"
+
+
+def _placeable(spec: core.PodSpec) -> core.PodSpec:
+    """The spec without the node that it was bound to: pods of one template stay one class wherever they stand."""
+    return msgspec.structs.replace(spec, node_name="") if spec.node_name else spec
+
+
+def _counts(pod: core.Pod) -> bool:
+    """Whether the pod holds resources or waits for a node."""
+    if pod.status.phase in ("Succeeded", "Failed"):
+        return False
+    return bool(pod.spec.node_name) or pod.metadata.deletion_timestamp is None
+
+
+def _amounts(written: dict[str, str | int | float]) -> dict[str, int]:
+    return {name: quantity.amount(name, value) for name, value in written.items()}
+
+
+def _taints(node: core.Node) -> tuple[core.Taint, ...]:
+    return tuple(
+        msgspec.structs.replace(taint, time_added=None) for taint in node.spec.taints if taint.key not in DERIVED_TAINTS
+    )
+
+
+def is_ready(node: core.Node) -> bool:
+    """Whether the kubelet says so."""
+    return any(c.type == "Ready" and c.status == "True" for c in node.status.conditions)
+
+
+def _initialized(node: core.Node) -> bool:
+    """Karpenter's nodes say so themselves, once every resource that was asked for is there; others when Ready."""
+    if NODE_POOL in node.metadata.labels:
+        return node.metadata.labels.get(INITIALIZED) == "true"
+    return is_ready(node)
+
+
+def _schedulable(node: core.Node) -> bool:
+    return (
+        is_ready(node) and _initialized(node) and not node.spec.unschedulable and not node.metadata.deletion_timestamp
+    )
+
+
+def _device_resource(node: core.Node) -> str:
+    """The extended resource that counts the node's GPUs: the first by name that looks like one."""
+    named = sorted(name for name in {**node.status.capacity, **node.status.allocatable} if "/" in name)
+    return next((name for name in named if name.endswith("/gpu")), named[0] if named else "")

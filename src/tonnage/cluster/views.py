@@ -1,0 +1,242 @@
+"""Workloads, NodeClaims and NodePools as decisions see them, kept current from what informers report."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import msgspec
+
+from tonnage.cluster.annotations import LAUNCH
+from tonnage.cluster.clock import Clock
+from tonnage.cluster.feed import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE, Changes, workload_of
+from tonnage.decisions import Launch, Reason, Ref
+from tonnage.fleet.snapshot import ClaimView, PodView, WorkloadView
+from tonnage.fleet.state import Fleet
+from tonnage.objects import apps, autoscaling, core, karpenter, keda, quantity
+from tonnage.units import NS_PER_S
+
+UNAVAILABLE_NS = 180 * NS_PER_S
+"""For so long an offering that a cloud did not have is not asked for again.
+
+Source: aws/karpenter-provider-aws pkg/cache/cache.go, UnavailableOfferingsTTL.
+"""
+COLD_STARTS_KEPT = 16
+
+Offering = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class _Workload:
+    """A workload's pods by name, and when each was seen Ready."""
+
+    pods: dict[str, core.Pod] = field(default_factory=dict)
+    times: dict[str, tuple[int, int | None, int | None]] = field(default_factory=dict)  # created, bound, ready
+    cold_starts_ns: deque[int] = field(default_factory=lambda: deque(maxlen=COLD_STARTS_KEPT))
+    view: WorkloadView | None = None
+
+
+class WorkloadViews:
+    """Deployments with their pods. A view is made anew only when something of it changed."""
+
+    def __init__(self, fleet: Fleet, clock: Clock) -> None:
+        self._fleet = fleet
+        self._clock = clock
+        self._deployments: dict[str, apps.Deployment] = {}
+        self._workloads: dict[str, _Workload] = {}
+        self._owners: dict[str, dict[str, str]] = {}  # workload → HPA or ScaledObject that sets its replicas
+
+    def deployment(self, old: apps.Deployment | None, new: apps.Deployment | None) -> None:
+        """A Deployment was added, changed or deleted."""
+        one = new or old
+        assert one is not None
+        key = f"{one.namespace}/{one.name}"
+        if new is None:
+            self._deployments.pop(key, None)
+        else:
+            self._deployments[key] = new
+        self._touch(key)
+
+    def pod(self, old: core.Pod | None, new: core.Pod | None) -> None:
+        """A pod was added, changed or deleted."""
+        for pod in (old, new):
+            if pod is not None and (key := workload_of(pod)) is not None:
+                workload = self._workloads.setdefault(key, _Workload())
+                workload.view = None
+                if pod is old and (new is None or new.metadata.uid != old.metadata.uid):
+                    workload.pods.pop(pod.name, None)
+                    workload.times.pop(pod.name, None)
+                elif pod is new:
+                    workload.pods[pod.name] = pod
+                    self._time(workload, pod)
+                if not workload.pods and key not in self._deployments:
+                    del self._workloads[key]
+
+    def autoscaler(
+        self,
+        old: autoscaling.HorizontalPodAutoscaler | keda.ScaledObject | None,
+        new: autoscaling.HorizontalPodAutoscaler | keda.ScaledObject | None,
+    ) -> None:
+        """An HPA or a ScaledObject was added, changed or deleted."""
+        for one in (old, new):
+            if one is None or one.spec.scale_target_ref.kind not in ("Deployment", ""):
+                continue
+            key = f"{one.namespace}/{one.spec.scale_target_ref.name}"
+            label = f"{one.kind} {one.namespace}/{one.name}"
+            owners = self._owners.setdefault(key, {})
+            if one is new:
+                owners[label] = label
+            else:
+                owners.pop(label, None)
+            self._touch(key)
+
+    def all(self) -> dict[str, WorkloadView]:
+        """Every Deployment, by namespace/name."""
+        return {key: self._view(key, deployment) for key, deployment in sorted(self._deployments.items())}
+
+    def _touch(self, key: str) -> None:
+        if key in self._workloads:
+            self._workloads[key].view = None
+
+    def _time(self, workload: _Workload, pod: core.Pod) -> None:
+        created, bound, ready = workload.times.get(pod.name, (None, None, None))
+        if created is None:
+            created = self._clock.of(pod.metadata.creation_timestamp)
+        if bound is None and pod.spec.node_name:
+            bound = self._since(pod, "PodScheduled")
+        since = self._since(pod, "Ready") if _is_true(pod, "Ready") else None
+        if since is None:
+            ready = None
+        elif ready is None:
+            ready = since
+            if created > 0:
+                workload.cold_starts_ns.append(max(0, ready - created))
+        workload.times[pod.name] = (created, bound, ready)
+
+    def _since(self, pod: core.Pod, type_: str) -> int:
+        """Since when a condition has been as it is."""
+        found = next((c for c in pod.status.conditions if c.type == type_), None)
+        return self._clock.of(found.last_transition_time if found else None)
+
+    def _view(self, key: str, deployment: apps.Deployment) -> WorkloadView:
+        workload = self._workloads.setdefault(key, _Workload())
+        if workload.view is None:
+            meta = deployment.metadata
+            workload.view = WorkloadView(
+                "Deployment",
+                meta.namespace,
+                meta.name,
+                deployment.spec.replicas,
+                tuple(self._pod_views(workload)),
+                tuple(workload.cold_starts_ns),
+                meta.uid,
+                meta.annotations,
+                min(self._owners.get(key, {}), default=""),
+            )
+        return workload.view
+
+    def _pod_views(self, workload: _Workload) -> Iterator[PodView]:
+        """Pods that are not being deleted, by name; those on a node that is not known yet are left out."""
+        for name, pod in sorted(workload.pods.items()):
+            row = self._fleet.pod_by_key.get((pod.namespace, name))
+            if row is not None and _active(pod):
+                created, bound, ready = workload.times[name]
+                cost = pod.metadata.deletion_cost
+                yield PodView(row, pod.namespace, name, pod.spec.node_name, created, bound, ready, cost)
+
+    def forget_rows(self) -> None:
+        """A node came or went: pods may stand in other rows of the fleet."""
+        for workload in self._workloads.values():
+            workload.view = None
+
+
+def _active(pod: core.Pod) -> bool:
+    return pod.metadata.deletion_timestamp is None and pod.status.phase not in ("Succeeded", "Failed")
+
+
+def _is_true(pod: core.Pod, type_: str) -> bool:
+    return any(c.type == type_ and c.status == "True" for c in pod.status.conditions)
+
+
+class ClaimViews:
+    """NodeClaims that are not initialised, and the offerings that the cloud has just refused."""
+
+    def __init__(self, clock: Clock, changes: Changes) -> None:
+        self._clock = clock
+        self._changes = changes
+        self._open: dict[str, ClaimView] = {}
+        self._unavailable: dict[Offering, int] = {}
+        self._given_up: set[str] = set()
+
+    def claim(self, old: karpenter.NodeClaim | None, new: karpenter.NodeClaim | None) -> None:
+        """A NodeClaim was added, changed or deleted."""
+        one = new or old
+        assert one is not None
+        name, known = one.name, self._open.get(one.name)
+        if new is None or new.metadata.deletion_timestamp is not None:
+            if known is not None and not known.node and name not in self._given_up:
+                self.refused(known.launch)
+            self._close(name)
+            self._given_up.discard(name)
+            return
+        launched = new.status.condition("Launched")
+        if launched is not None and launched.status == "False" and "InsufficientCapacity" in launched.reason:
+            self.refused(launch_of(new))
+        initialized = new.status.condition("Initialized")
+        if initialized is not None and initialized.status == "True":
+            self._close(name)
+            return
+        if known is None:
+            self._open[name] = ClaimView(launch_of(new), self._clock.of(new.metadata.creation_timestamp))
+            self._changes.kinds.add("node")
+        if new.status.node_name or new.status.provider_id:
+            view = self._open[name]
+            self._open[name] = ClaimView(view.launch, view.created_ns, new.status.node_name or name)
+
+    def give_up(self, name: str) -> None:
+        """The NodeClaim is deleted on purpose: its end says nothing about the offering."""
+        self._given_up.add(name)
+
+    def refused(self, launch: Launch) -> None:
+        """The cloud had none of this."""
+        offering = (launch.instance_type, launch.zone, launch.capacity_type)
+        self._unavailable[offering] = self._clock.now_ns() + UNAVAILABLE_NS
+        self._changes.kinds.add("offering")
+
+    def open(self) -> tuple[ClaimView, ...]:
+        """By name."""
+        return tuple(view for _, view in sorted(self._open.items()))
+
+    def unavailable(self) -> frozenset[Offering]:
+        """Offerings not to be asked for now."""
+        now = self._clock.now_ns()
+        return frozenset(offering for offering, until in self._unavailable.items() if until > now)
+
+    def _close(self, name: str) -> None:
+        if self._open.pop(name, None) is not None:
+            self._changes.kinds.add("node")
+
+
+def launch_of(claim: karpenter.NodeClaim) -> Launch:
+    """The decision that bought the node: as it is written on the claim, or what the claim of another says of it."""
+    written = claim.metadata.annotations.get(LAUNCH)
+    if written:
+        with suppress(msgspec.DecodeError):  # edited by hand: what the claim itself says is taken instead
+            return msgspec.json.decode(written, type=Launch)
+    wanted = {r.key: r.values[0] for r in claim.spec.requirements if r.operator == "In" and len(r.values) == 1}
+    labels = {**wanted, **claim.metadata.labels}
+    return Launch(
+        Ref("NodeClaim", claim.name, uid=claim.metadata.uid),
+        labels.get(NODE_POOL, ""),
+        labels.get(INSTANCE_TYPE, ""),
+        labels.get(ZONE, ""),
+        labels.get(CAPACITY_TYPE, ""),
+        0,
+        Reason("not bought here"),
+        labels=labels,
+        allocatable={name: quantity.amount(name, value) for name, value in claim.status.allocatable.items()},
+        taints=tuple(claim.spec.taints),
+        startup_taints=tuple(claim.spec.startup_taints),
+    )

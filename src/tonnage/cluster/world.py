@@ -1,0 +1,278 @@
+"""World 2: a Kubernetes API. Snapshots come from informers, decisions become API calls guarded by uid and version.
+
+An :class:`Effects` turns one decision into calls; :class:`ClusterWorld` is the port on top: it keeps the fleet and the
+views current, assumes pods bound while the call is under way, and takes the assumption back when the call failed.
+Everything here runs on the thread of its owner, but for the binding calls of one batch, which overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+from tonnage.cluster.clock import Clock
+from tonnage.cluster.effects import Effects
+from tonnage.cluster.feed import Changes, FleetFeed, Price
+from tonnage.cluster.views import ClaimViews, WorkloadViews
+from tonnage.controllers.nodes import Pools
+from tonnage.decisions import (
+    Applied,
+    Bind,
+    Decision,
+    Evict,
+    Launch,
+    Outcome,
+    Ref,
+    Refused,
+    Return,
+    Scale,
+    Stale,
+    Wait,
+)
+from tonnage.errors import InputError
+from tonnage.fleet.snapshot import Snapshot
+from tonnage.fleet.state import Conflict, Fleet
+from tonnage.metrics.promql import Result
+from tonnage.objects import apps, core, karpenter
+from tonnage.objects.base import KubeObject
+from tonnage.provisioning import nodeclass
+
+Kind = TypeVar("Kind", bound=KubeObject)
+
+
+class Recorder(Protocol):
+    """Writes cluster events."""
+
+    def event(self, about: Ref, type_: str, reason: str, message: str) -> None:
+        """``type_``: Normal or Warning."""
+        ...
+
+
+Measure = Callable[[str, int], Result]
+"""A PromQL instant query at a time in the world's nanoseconds."""
+
+
+def no_metrics(query: str, at_ns: int) -> Result:
+    """There is no Prometheus."""
+    raise InputError.at(f"no Prometheus to ask {query!r}", hint="give its address with --prometheus URL")
+
+
+class ClusterWorld:
+    """Implements :class:`tonnage.world.World` over a Kubernetes API."""
+
+    def __init__(
+        self,
+        effects: Effects,
+        clock: Clock,
+        *,
+        price: Price,
+        recorder: Recorder,
+        measure: Measure = no_metrics,
+        parallel: int = 1,
+    ) -> None:
+        self.fleet = Fleet()
+        self.changes = Changes(set())
+        self.feed = FleetFeed(self.fleet, clock, price, self.changes)
+        self.workloads = WorkloadViews(self.fleet, clock)
+        self.claims = ClaimViews(clock, self.changes)
+        self._clock = clock
+        self._effects = effects
+        self._recorder = recorder
+        self._measure = measure
+        self._pool = ThreadPoolExecutor(parallel, "bind") if parallel > 1 else None
+        self._node_pools: dict[str, karpenter.NodePool] = {}
+        self._node_classes: dict[str, karpenter.EC2NodeClass] = {}
+        self._daemon_sets: dict[str, apps.DaemonSet] = {}
+        self._said: dict[str, tuple[str, str]] = {}  # uid of a waiting pod → (who, why) as last written
+
+    # ---- what informers report ----
+
+    def see_pod(self, old: core.Pod | None, new: core.Pod | None) -> None:
+        """A pod was added, changed or deleted."""
+        self.feed.pod(old, new)
+        self.workloads.pod(old, new)
+        if new is None or new.spec.node_name:
+            self._said.pop((new or old).metadata.uid, None)  # type: ignore[union-attr]
+
+    def see_node(self, old: core.Node | None, new: core.Node | None) -> None:
+        """A node was added, changed or deleted."""
+        self.feed.node(old, new)
+        if old is None or new is None:
+            self.workloads.forget_rows()
+
+    def see_node_pool(self, old: karpenter.NodePool | None, new: karpenter.NodePool | None) -> None:
+        """A NodePool was added, changed or deleted."""
+        _keep(self._node_pools, old, new)
+
+    def see_node_class(self, old: karpenter.EC2NodeClass | None, new: karpenter.EC2NodeClass | None) -> None:
+        """An EC2NodeClass was added, changed or deleted."""
+        _keep(self._node_classes, old, new)
+
+    def see_daemon_set(self, old: apps.DaemonSet | None, new: apps.DaemonSet | None) -> None:
+        """A DaemonSet was added, changed or deleted."""
+        _keep(self._daemon_sets, old, new)
+
+    def pools(self) -> Pools:
+        """NodePools by name, those without their class left out, and what else planning needs of the cluster."""
+        return Pools(
+            tuple(
+                pool
+                for _, pool in sorted(self._node_pools.items())
+                if pool.spec.template.spec.node_class_ref.kind != "EC2NodeClass"
+                or pool.spec.template.spec.node_class_ref.name in self._node_classes
+            ),
+            {name: nodeclass.read(one) for name, one in self._node_classes.items()},
+            tuple(one.spec.template.spec for _, one in sorted(self._daemon_sets.items())),
+        )
+
+    def node_pool(self, name: str) -> karpenter.NodePool | None:
+        """The NodePool of this name."""
+        return self._node_pools.get(f"/{name}")
+
+    # ---- World ----
+
+    def now(self) -> int:
+        """Nanoseconds on the world's clock."""
+        return self._clock.now_ns()
+
+    def snapshot(self) -> Snapshot:
+        """The cluster as informers have reported it."""
+        now = self._clock.now_ns()
+        return Snapshot(now, self.fleet, self.workloads.all(), self.claims.open(), self.claims.unavailable())
+
+    def measure(self, query: str, at_ns: int) -> Result:
+        """A PromQL instant query. Raises InputError without an answer."""
+        return self._measure(query, at_ns)
+
+    def note(self, about: Ref, reason: str, message: str) -> None:
+        """A warning event."""
+        self._recorder.event(about, "Warning", reason, message)
+
+    def woken(self) -> frozenset[str]:
+        """What has changed since the last call."""
+        return self.changes.take()
+
+    def apply(self, decision: Decision) -> Outcome:
+        """Check again what can be checked here, then call the API, which checks the rest."""
+        match decision:
+            case Bind():
+                return self._assume(decision) or self._finish(decision, self._effects.bind(decision))
+            case Scale():
+                return self._scale(decision)
+            case Launch():
+                return self._launch(decision)
+            case Return():
+                return self._return(decision)
+            case Evict():
+                return self._effects.evict(decision)
+            case Wait():
+                return self._wait(decision)
+
+    def apply_all(self, decisions: Sequence[Decision]) -> list[Outcome]:
+        """In order; the calls of Binds that follow each other overlap."""
+        outcomes: list[Outcome] = []
+        batch: list[Bind] = []
+        for decision in decisions:
+            if isinstance(decision, Bind) and self._pool is not None:
+                batch.append(decision)
+                continue
+            outcomes += self._bind_all(batch)
+            batch = []
+            outcomes.append(self.apply(decision))
+        return outcomes + self._bind_all(batch)
+
+    def close(self) -> None:
+        """Wait for the calls that are under way."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def _bind_all(self, batch: Sequence[Bind]) -> list[Outcome]:
+        if not batch or self._pool is None:
+            return []
+        assumed = [self._assume(decision) or self._pool.submit(self._effects.bind, decision) for decision in batch]
+        return [
+            call if isinstance(call, Stale) else self._finish(decision, call.result())
+            for decision, call in zip(batch, assumed, strict=True)
+        ]
+
+    def _assume(self, decision: Bind) -> Stale | None:
+        """Let the pod stand on its node before the API knows; None when that worked."""
+        row = self.fleet.pod_by_key.get((decision.pod.namespace, decision.pod.name))
+        if row is None or self.fleet.pod(row).spec.uid != decision.pod.uid:
+            return Stale(f"{decision.pod} is gone")
+        node = self.fleet.node_by_name.get(decision.node.name)
+        if node is None or self.fleet.node(node).spec.uid != decision.node.uid:
+            return Stale(f"node {decision.node.name} is gone")
+        if not self.fleet.schedulable[node] or self.fleet.node(node).leaving:
+            return Stale(f"node {decision.node.name} takes no pods any more")
+        try:
+            self.fleet.bind(row, node, decision.devices)
+        except Conflict as conflict:
+            return Stale(str(conflict))
+        self.fleet.node(node).last_pod_event_ns = self.now()
+        return None
+
+    def _finish(self, decision: Bind, outcome: Outcome) -> Outcome:
+        """Write the event of a binding, or take the assumption back."""
+        if isinstance(outcome, Applied):
+            message = f"Successfully assigned {decision.pod.namespace}/{decision.pod.name} to {decision.node.name}"
+            receipt = decision.reason.text()
+            self._recorder.event(decision.pod, "Normal", "Scheduled", f"{message}: {receipt}")
+            return outcome
+        row = self.fleet.pod_by_key.get((decision.pod.namespace, decision.pod.name))
+        if row is not None and self.fleet.pod(row).spec.uid == decision.pod.uid and self.fleet.pod(row).node >= 0:
+            self.fleet.unbind(row)
+            self.changes.kinds.add("pod")
+        return outcome
+
+    def _scale(self, decision: Scale) -> Outcome:
+        outcome = self._effects.scale(decision)
+        if isinstance(outcome, Applied):
+            message = f"Scaled from {decision.current} to {decision.replicas}: {decision.reason.text()}"
+            self._recorder.event(decision.target, "Normal", "ScalingReplicaSet", message)
+        return outcome
+
+    def _launch(self, decision: Launch) -> Outcome:
+        pool = self.node_pool(decision.node_pool)
+        if decision.claim.name in self.fleet.node_by_name:
+            return Stale(f"NodeClaim {decision.claim.name} exists")
+        outcome = self._effects.launch(decision, pool)
+        if isinstance(outcome, Refused) and "InsufficientInstanceCapacity" in outcome.why:
+            self.claims.refused(decision)
+        return outcome
+
+    def _return(self, decision: Return) -> Outcome:
+        row = self.fleet.node_by_name.get(decision.node.name)
+        if row is None or self.fleet.node(row).spec.uid != decision.node.uid:
+            return Stale(f"node {decision.node.name} is gone")
+        if not self.fleet.node(row).initialized or self.fleet.workload_pods(row):
+            return Stale(f"node {decision.node.name} is not empty and initialised")
+        self.claims.give_up(decision.node.name)
+        outcome = self._effects.give_back(decision)
+        if isinstance(outcome, Applied):
+            self._recorder.event(decision.node, "Normal", "DisruptionTerminating", decision.reason.verdict)
+        return outcome
+
+    def _wait(self, decision: Wait) -> Outcome:
+        """Say it once, not at every tick."""
+        said = (decision.by, decision.reason.verdict)
+        if self._said.get(decision.pod.uid) == said:
+            return Applied()
+        if decision.by == "scheduler":
+            outcome = self._effects.unschedulable(decision)
+            if not isinstance(outcome, Applied):
+                return outcome
+            self._said[decision.pod.uid] = said
+        self._recorder.event(decision.pod, "Warning", "FailedScheduling", decision.reason.verdict)
+        return Applied()
+
+
+def _keep(store: dict[str, Kind], old: Kind | None, new: Kind | None) -> None:
+    one = new or old
+    assert one is not None
+    key = f"{one.namespace}/{one.name}"
+    if new is None:
+        store.pop(key, None)
+    else:
+        store[key] = new
