@@ -96,7 +96,8 @@ class FleetFeed:
         row = self.fleet.add_node(spec, schedulable=_schedulable(node))
         self._note(row, node)
         self.fleet.node(row).last_pod_event_ns = self._clock.now_ns()
-        self._changes.kinds.add("node")
+        if self.fleet.schedulable[row]:
+            self._changes.kinds.add("node")
         for pod in self._homeless.pop(node.metadata.name, {}).values():
             self._homes.pop((pod.namespace, pod.name), None)
             self.pod(None, pod)
@@ -119,7 +120,7 @@ class FleetFeed:
             known.last_pod_event_ns = self._clock.now_ns()
         fleet.set_schedulable(row, _schedulable(node))
         self._note(row, node)
-        if fleet.topology_revision != before:
+        if fleet.topology_revision != before and fleet.schedulable[row]:  # else no pod can profit from it
             self._changes.kinds.add("node")
 
     def _note(self, row: int, node: core.Node) -> None:

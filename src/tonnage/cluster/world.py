@@ -128,7 +128,7 @@ class ClusterWorld:
 
     def node_pool(self, name: str) -> karpenter.NodePool | None:
         """The NodePool of this name."""
-        return self._node_pools.get(f"/{name}")
+        return self._node_pools.get(name)
 
     # ---- World ----
 
@@ -271,7 +271,7 @@ class ClusterWorld:
 def _keep(store: dict[str, Kind], old: Kind | None, new: Kind | None) -> None:
     one = new or old
     assert one is not None
-    key = f"{one.namespace}/{one.name}"
+    key = f"{one.namespace}/{one.name}" if one.namespace else one.name
     if new is None:
         store.pop(key, None)
     else:

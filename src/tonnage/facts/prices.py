@@ -58,6 +58,12 @@ class PriceBook(Struct, frozen=True):
             return ()
         return found
 
+    def price(self, instance_type: str, zone: str, capacity_type: str) -> int:
+        """Micro-dollars an hour of exactly this; 0 where it is not known, the type among it."""
+        found = self.by_type.get(instance_type, ())
+        same = (o.micro_usd_per_hour for o in found if (o.zone, o.capacity_type) == (zone, capacity_type))
+        return next(same, 0)
+
     def on_demand(self, instance_type: str) -> int | None:
         """The lowest on-demand price of any zone, in micro-USD an hour; None if there is none."""
         return self._lowest(instance_type, ON_DEMAND)

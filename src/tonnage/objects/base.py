@@ -92,10 +92,18 @@ class KubeObject(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=Tru
         found: dict[str, int] = self.__dict__.get("_lines", {})
         return found
 
-    def remember(self, origin: Origin, lines: dict[str, int]) -> Self:
-        """Note where the object was read."""
+    @property
+    def written(self) -> dict[str, Any]:
+        """The object as it was written, with all that is not read here; empty for an object made by a program."""
+        found: dict[str, Any] = self.__dict__.get("_written", {})
+        return found
+
+    def remember(self, origin: Origin, lines: dict[str, int], written: dict[str, Any] | None = None) -> Self:
+        """Note where the object was read, and what stood there."""
         self.__dict__["_origin"] = origin
         self.__dict__["_lines"] = lines
+        if written is not None:
+            self.__dict__["_written"] = written
         return self
 
 

@@ -119,7 +119,7 @@ class _File:
                 self.errors += [Problem(at(wrong.field), wrong.message, wrong.hint) for wrong in typed]
                 return
             made = typed
-        self.objects.append(made.remember(origin, tree.lines))
+        self.objects.append(made.remember(origin, tree.lines, content))
         if type_ is not None:
             self.warnings += [Problem(at(p), text, hint) for p, text, hint in unknown.fields(content, type_)]
             self.errors += validate.check(made, at)

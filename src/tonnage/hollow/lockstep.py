@@ -1,0 +1,209 @@
+"""A scenario on an API, driven by the simulator's clock: nothing moves on before everybody has seen what was done.
+
+The machines and the controllers' world hang on the same API and speak through it alone. After each event and each tick
+:meth:`Lockstep.settle` writes what happened, then waits until the watches have brought back every write. So a run on a
+real API server decides what a run in the simulated world decides.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from tonnage.cluster.client.informer import Informers, version_of
+from tonnage.cluster.client.transport import JSON, Reply, Transport
+from tonnage.cluster.client.verbs import Client
+from tonnage.cluster.effects import ApiEffects
+from tonnage.cluster.resources import ALL, DEPLOYMENTS, NODE_CLAIMS, NODES, PODS, Resource
+from tonnage.cluster.watching import watch, watch_world
+from tonnage.cluster.world import ClusterWorld, Recorder
+from tonnage.controllers.nodes import Disruption, Provisioner
+from tonnage.controllers.scheduler import Scheduler
+from tonnage.decisions import Ref
+from tonnage.hollow.machines import Machines, Options
+from tonnage.hollow.setting import lay_out
+from tonnage.objects import apps, core, karpenter
+from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.simulation.machine import Machine
+from tonnage.simulation.run import EPOCH_NS, SetUp
+
+_PATH = re.compile(r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>[^/]+)(?:/namespaces/(?P<ns>[^/]+))?/(?P<rest>.+)")
+
+
+class SimulatedClock:
+    """Implements :class:`tonnage.cluster.clock.Clock`: what is observed happens now."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+
+    def now_ns(self) -> int:
+        return self._cluster.now_ns
+
+    def of(self, timestamp: str | None) -> int:
+        return self._cluster.now_ns
+
+
+class Silent:
+    """Implements :class:`tonnage.cluster.world.Recorder`: no events."""
+
+    def event(self, about: Ref, type_: str, reason: str, message: str) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One object in the API."""
+
+    resource: Resource
+    namespace: str
+    name: str
+
+
+class Tracked:
+    """A transport that remembers which version of which object a watch is still to bring."""
+
+    def __init__(self, inner: Transport, watched: tuple[Resource, ...]) -> None:
+        self.inner = inner
+        self.expected: dict[Target, int | None] = {}
+        """By object: its version after the last write, or None when it is gone."""
+        self._by_plural = {(r.group, r.plural): r for r in watched}
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        content_type: str = JSON,
+        accept: str = JSON,
+        timeout_s: float = 30.0,
+    ) -> Reply:
+        """Pass it on; after a write, look what the object is now."""
+        reply = self.inner.request(
+            method, path, query=query, body=body, content_type=content_type, accept=accept, timeout_s=timeout_s
+        )
+        if method != "GET" and reply.status < 300:
+            self._expect(path, reply)
+        return reply
+
+    def stream(
+        self, path: str, *, query: Mapping[str, str], timeout_s: float
+    ) -> AbstractContextManager[Iterator[bytes]]:
+        """Pass it on."""
+        return self.inner.stream(path, query=query, timeout_s=timeout_s)
+
+    def close(self) -> None:
+        """Close the inner transport."""
+        self.inner.close()
+
+    def _expect(self, path: str, reply: Reply) -> None:
+        target = self._target(path, reply)
+        if target is None:
+            return
+        found = self.inner.request("GET", target.resource.path(target.namespace, target.name))
+        if found.status == 404:
+            self.expected[target] = None
+        else:
+            self.expected[target] = int(_metadata(found)["resourceVersion"])
+
+    def _target(self, path: str, reply: Reply) -> Target | None:
+        match = _PATH.fullmatch(path)
+        if match is None:
+            return None
+        plural, *rest = match["rest"].split("/")
+        resource = self._by_plural.get((match["group"] or "", plural))
+        if resource is None:
+            return None
+        name = rest[0] if rest else str(_metadata(reply)["name"])
+        return Target(resource, match["ns"] or "", name)
+
+
+def _metadata(reply: Reply) -> dict[str, str]:
+    import msgspec
+
+    found: dict[str, str] = msgspec.json.decode(reply.body)["metadata"]
+    return found
+
+
+class Lockstep:
+    """A scenario's machines and a world over the API that they hang on."""
+
+    def __init__(self, made: SetUp, transport: Transport, *, recorder: Recorder | None = None) -> None:
+        cluster = made.cluster
+        watched = tuple(r for r in ALL if r.plural not in ("events", "leases"))
+        self.tracked = Tracked(transport, watched)
+        client = Client(self.tracked)
+        self.informers = Informers(client, time.time, random.Random(0))
+        self.clock = SimulatedClock(cluster)
+        book = made.configuration.catalogue.book
+        self.world = ClusterWorld(
+            ApiEffects(client, self.clock),
+            self.clock,
+            price=book.price,
+            recorder=recorder or Silent(),
+            measure=cluster.measure,
+        )
+        self.machines = Machines(cluster, client, Options(epoch_ns=EPOCH_NS))
+        lay_out(made, client, self.machines)
+        watch(self.informers, NODE_CLAIMS, karpenter.NodeClaim, self.machines.see_claim)
+        watch(self.informers, NODES, core.Node, self.machines.see_node)
+        watch(self.informers, PODS, core.Pod, self.machines.see_pod)
+        watch(self.informers, DEPLOYMENTS, apps.Deployment, self.machines.see_deployment)
+        watch_world(self.informers, self.world)
+        self.machines.show_all()
+        if not self.informers.wait_synced(30):
+            raise TimeoutError(f"the watches did not come up: {self.informers.problems()}")
+
+    def settle(self, limit_s: float = 30.0) -> None:
+        """Write what happened, and wait until everybody has seen it. Raises TimeoutError."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            wrote = self.machines.flush()
+            changes = self.informers.pump(0)
+            while not self._caught_up():
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"not seen within {limit_s:.0f} s: {self.tracked.expected}")
+                changes += self.informers.pump(0.2)
+            if not wrote and not changes:
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"still changing after {limit_s:.0f} s: {self.machines.errors}")
+
+    def _caught_up(self) -> bool:
+        """Whether every informer has seen every write; forgets those that all have."""
+        informers = list(self.informers)
+        for target, version in list(self.tracked.expected.items()):
+            for informer in informers:
+                if informer.resource != target.resource:
+                    continue
+                item = informer.get(target.namespace, target.name)
+                seen = version_of(item) if item is not None else informer.resource_version
+                if (version is None and item is not None) or (version is not None and seen < version):
+                    return False
+            del self.tracked.expected[target]
+        return True
+
+    def close(self) -> None:
+        """End the watches."""
+        self.informers.stop()
+        self.machines.close()
+
+
+def play(made: SetUp, transport: Transport, until_ns: int | None = None) -> tuple[Machine, Lockstep]:
+    """Run a scenario on an API, to its end or to ``until_ns``. Close what is returned."""
+    steps = Lockstep(made, transport)
+    world = steps.world
+    provisioner = Provisioner(made.configuration.catalogue, world.pools)
+    loops = [Scheduler().loop()]
+    if made.configuration.pools:
+        loops += [provisioner.loop(), Disruption(world.pools, provisioner, EPOCH_NS).loop()]
+    machine = Machine(made.cluster, made.recorder(), made.options.check, world=world, settle=steps.settle)
+    machine.start([*loops, *made.replica_loops()], made.scraper())
+    made.break_things()
+    machine.play(until_ns if until_ns is not None else made.scenario.duration_ns, made.options.observer)
+    return machine, steps

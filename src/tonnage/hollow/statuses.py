@@ -1,0 +1,160 @@
+"""What a kubelet and a cloud write about simulated machines: the bodies of nodes, pods, claims and their statuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from tonnage.cluster.effects import quantities
+from tonnage.fleet.rows import NodeRow
+from tonnage.objects import core
+from tonnage.simulation.objects import Node, Pod
+
+JsonObject = dict[str, Any]
+
+KUBELET_VERSION = "v1.36.3"
+ANNOTATION = "tonnage.dev/simulated"
+"""On every node (and so every pod) that is not real."""
+FINALIZER = "karpenter.sh/termination"
+
+
+def node_body(node: Node, row: NodeRow, capacity: Mapping[str, int]) -> JsonObject:
+    """The Node as its kubelet registers it."""
+    labels = {
+        "kubernetes.io/hostname": node.name,
+        "kubernetes.io/os": "linux",
+        "beta.kubernetes.io/os": "linux",
+        **row.labels,
+    }
+    spec: JsonObject = {"providerID": provider_id(node)}
+    if row.taints:
+        spec["taints"] = [msgspec.to_builtins(taint) for taint in row.taints]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": node.name, "labels": labels, "annotations": {ANNOTATION: "true"}},
+        "spec": spec,
+        "status": {
+            "capacity": quantities({name: amount for name, amount in capacity.items() if amount}),
+            "nodeInfo": _node_info(node),
+            "addresses": [{"type": "Hostname", "address": node.name}],
+        },
+    }
+
+
+def _node_info(node: Node) -> JsonObject:
+    return {
+        "machineID": node.uid,
+        "systemUUID": node.uid,
+        "bootID": node.uid,
+        "kernelVersion": "simulated",
+        "osImage": "Simulated machine",
+        "containerRuntimeVersion": "simulated://1",
+        "kubeletVersion": KUBELET_VERSION,
+        "kubeProxyVersion": "",
+        "operatingSystem": "linux",
+        "architecture": "amd64",
+    }
+
+
+def provider_id(node: Node) -> str:
+    """How the cloud names the instance."""
+    return f"simulated:///{node.zone}/{node.name}"
+
+
+def node_status(node: Node, allocatable: Mapping[str, int], capacity: Mapping[str, int], at: str) -> JsonObject:
+    """The status that changes over a node's life. Without its device plugin it has no GPUs yet, in capacity neither."""
+    ready = node.kubelet_ready and node.ended_ns is None
+    reason, message = ("KubeletReady", "kubelet is posting ready status") if ready else ("KubeletNotReady", "starting")
+    conditions = [
+        _condition("MemoryPressure", False, "KubeletHasSufficientMemory", "kubelet has sufficient memory", at),
+        _condition("DiskPressure", False, "KubeletHasNoDiskPressure", "kubelet has no disk pressure", at),
+        _condition("PIDPressure", False, "KubeletHasSufficientPID", "kubelet has sufficient PID available", at),
+        _condition("Ready", ready, reason, message, at),
+    ]
+    there = {name: amount for name, amount in capacity.items() if amount and (name in allocatable or "/" not in name)}
+    return {
+        "capacity": quantities(there),
+        "allocatable": quantities({name: amount for name, amount in allocatable.items() if amount}),
+        "conditions": [{**c, "lastHeartbeatTime": at} for c in conditions],
+    }
+
+
+def _condition(type_: str, status: bool, reason: str, message: str, at: str) -> JsonObject:
+    return {
+        "type": type_,
+        "status": "True" if status else "False",
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": at,
+    }
+
+
+def claim_status(name: str, node: Node, registered: bool, capacity: Mapping[str, int], at: str) -> JsonObject:
+    """The status of a NodeClaim whose instance runs (Karpenter's conditions)."""
+    initialized = node.ready_ns is not None
+    steps = (("Launched", True), ("Registered", registered), ("Initialized", initialized), ("Ready", initialized))
+    conditions = [_condition(step, done, step if done else "NotReady", "", at) for step, done in steps]
+    status: JsonObject = {
+        "providerID": provider_id(node),
+        "capacity": quantities({key: amount for key, amount in capacity.items() if amount}),
+        "allocatable": quantities({key: amount for key, amount in node.allocatable.items() if amount}),
+        "conditions": conditions,
+    }
+    if registered:
+        status["nodeName"] = node.name
+    return status
+
+
+def pod_status(pod: Pod, spec: core.PodSpec, at: Mapping[str, str], failing: tuple[str, str] | None) -> JsonObject:
+    """The status of a bound pod. ``at``: RFC 3339 times of ``bound``, ``started`` and ``ready``, as far as known."""
+    started, ready = "started" in at, "ready" in at and failing is None
+    last = at.get("ready") or at.get("started") or at["bound"]
+    names = [container.name for container in spec.containers]
+    not_ready = "" if ready else f"containers with unready status: [{' '.join(names)}]"
+    why = {} if ready else {"reason": "ContainersNotReady", "message": not_ready}
+    conditions = [
+        {"type": "PodReadyToStartContainers", "status": "True" if started else "False", "lastTransitionTime": last},
+        {"type": "Initialized", "status": "True", "lastTransitionTime": at["bound"]},
+        {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": last, **why},
+        {"type": "ContainersReady", "status": "True" if ready else "False", "lastTransitionTime": last, **why},
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": at["bound"]},
+    ]
+    status: JsonObject = {
+        "phase": "Running" if started else "Pending",
+        "startTime": at["bound"],
+        "conditions": conditions,
+        "containerStatuses": [
+            _container(pod, c, at, started=started, ready=ready, failing=failing) for c in spec.containers
+        ],
+    }
+    return status
+
+
+def _container(
+    pod: Pod,
+    container: core.Container,
+    at: Mapping[str, str],
+    *,
+    started: bool,
+    ready: bool,
+    failing: tuple[str, str] | None,
+) -> JsonObject:
+    if failing is not None:
+        state: JsonObject = {"waiting": {"reason": failing[0], "message": failing[1]}}
+    elif started:
+        state = {"running": {"startedAt": at["started"]}}
+    else:
+        state = {"waiting": {"reason": "ContainerCreating"}}
+    return {
+        "name": container.name,
+        "image": container.image,
+        "imageID": "",
+        "ready": ready,
+        "started": started and failing is None,
+        "restartCount": 1 if failing is not None else 0,
+        "state": state,
+        **({"containerID": f"simulated://{pod.uid}"} if started else {}),
+    }
