@@ -72,14 +72,16 @@ def cli() -> None:
     """
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point. Exits with 0; 1 when what was asked for went wrong; 2 for bad input or usage; 70 for a fault of
-    ours; 130 when interrupted."""
+def main(arguments: Sequence[str] | None = None, program: str = "tonnage") -> None:
+    """Entry point; ``program`` is the name in help and errors.
+
+    Exits with 0; 1 when what was asked for went wrong; 2 for bad input or usage; 70 for a fault of ours; 130 when
+    interrupted."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal without a character is no reason to fail
     try:
-        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        code = _run(list(sys.argv[1:] if arguments is None else arguments), program)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader has gone. Python would complain when it flushes what is left at exit.
@@ -91,11 +93,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str], program: str) -> int:
     try:
-        code = cli.main(args=arguments or ["--help"], prog_name="tonnage", standalone_mode=False)
+        code = cli.main(args=arguments or ["--help"], prog_name=program, standalone_mode=False)
     except click.UsageError as error:
-        click.echo(_usage(error), err=True)
+        click.echo(_usage(error, program), err=True)
         return 2
     except click.ClickException as error:
         click.echo(f"error: {error.format_message()}", err=True)
@@ -118,11 +120,11 @@ def _run(arguments: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _usage(error: click.UsageError) -> str:
+def _usage(error: click.UsageError, program: str) -> str:
     """One line that names the option or argument, and where to read on; the help text where nothing was asked."""
     context = error.ctx
     if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())) and context is not None:
         return context.get_help()
-    command = context.command_path if context is not None else "tonnage"
+    command = context.command_path if context is not None else program
     message = " ".join(error.format_message().split()).rstrip(".")
     return f"error: {message[:1].lower()}{message[1:]} (see {command} --help)"

@@ -7,7 +7,7 @@ only be told how many. So a group may take a planned node only if every machine 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -17,6 +17,7 @@ from tonnage.objects import core, selectors
 from tonnage.provisioning import labels
 from tonnage.provisioning.explain import amount_text, taint_text
 from tonnage.provisioning.pods import PodShape, strict_requirements
+from tonnage.provisioning.requirements import Requirements
 
 MIXED = "mixed"
 """Capacity type of a group that makes both on-demand and spot machines."""
@@ -33,17 +34,18 @@ SELF_GIVEN = frozenset(
     }
 )
 """Labels that the kubelet and the cloud's node controller put on every node (kubernetes.io/docs/reference/
-labels-annotations-taints). The other well-known labels of a plan come from Karpenter, and no node group has them."""
+labels-annotations-taints). The other well-known labels of a plan come from Karpenter: a node group has them only where
+somebody declared them."""
 
 
 class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A node group as its cloud describes it. Sizes are numbers of machines.
 
     ``instance_types`` and ``zones``: what it may make, () where the cloud does not say. ``capacity_type``:
-    ``on-demand``, ``spot`` or ``mixed``. ``labels``, ``taints`` and ``resources`` (cpu in millicores, memory and storage
-    in bytes, all else in units): what is declared of its new nodes. ``nodes``: provider ids of the machines that it
-    counts in ``desired`` and that are not on their way out. ``micro_usd_per_hour`` of one machine: None where not known.
-    ``held``: why it makes no machines for now, empty when it does.
+    ``on-demand``, ``spot`` or ``mixed``. ``labels``, ``taints`` and ``resources`` (cpu in millicores, memory and
+    storage in bytes, all else in units): what is declared of its new nodes. ``nodes``: provider ids of the machines
+    that it counts in ``desired`` and that are not on their way out. ``micro_usd_per_hour`` of one machine: None where
+    not known. ``held``: why it makes no machines for now, empty when it does.
     """
 
     name: str
@@ -86,14 +88,14 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 def sizes(
-    launches: Sequence[Launch], groups: Iterable[NodeGroup], selected: Mapping[Ref, Collection[str]] | None = None
+    launches: Sequence[Launch], groups: Iterable[NodeGroup], shapes: Mapping[Ref, PodShape] | None = None
 ) -> Sizes:
     """Sizes that give every launch its node where a group can make it; each launch raises one group by one.
 
-    ``launches`` are those that nothing was asked for yet: what a group already owes is in its ``desired``. ``selected``:
-    label keys that a pod insists on (:func:`selected_keys`); a group whose nodes lack one of Karpenter's labels is no
-    good for such a pod. Of several groups that can, the one with the fewest instance types and zones goes first, then
-    the first by name; a full group is passed over.
+    ``launches`` are those that nothing was asked for yet: what a group already owes is in its ``desired``. ``shapes``
+    of the pods: with them, a group whose machines a pod would not accept is no good for its node (a pod may select on a
+    label that only Karpenter gives). Of several groups that can, the one with the fewest instance types and zones goes
+    first, then the first by name; a full group is passed over.
     """
     by_name = sorted(groups, key=lambda group: group.name)
     preferred = sorted(by_name, key=lambda group: len(group.instance_types) * max(len(group.zones), 1))
@@ -101,8 +103,8 @@ def sizes(
     beaten: dict[str, tuple[Alternative, ...]] = {}
     refused = []
     for launch in launches:
-        keys = {key for pod in launch.pods for key in (selected or {}).get(pod, ())}
-        verdicts = {group.name: _unfit(group, launch, keys, len(taken[group.name])) for group in by_name}
+        pods = {pod: shapes[pod] for pod in launch.pods if pod in shapes} if shapes else {}
+        verdicts = {group.name: _unfit(group, launch, pods, len(taken[group.name])) for group in by_name}
         chosen = next((group for group in preferred if not verdicts[group.name]), None)
         others = tuple(
             Alternative(name, why or "less certain, or later by name")
@@ -118,23 +120,16 @@ def sizes(
     return Sizes(resizes, tuple(refused))
 
 
-def selected_keys(shape: PodShape) -> frozenset[str]:
-    """Label keys that a pod's nodeSelector or every one of its required affinity terms needs to be there."""
-    terms = [
-        {key for key, requirement in term.items() if not requirement.absent} for term in strict_requirements(shape)
-    ]
-    return frozenset(set.intersection(*terms))
-
-
-def _unfit(group: NodeGroup, launch: Launch, keys: Collection[str], taken: int) -> str:
+def _unfit(group: NodeGroup, launch: Launch, pods: Mapping[Ref, PodShape], taken: int) -> str:
     """Why the group cannot make the node for this launch after ``taken`` others; empty when it can."""
     if group.held:
         return group.held
     return (
         _unfit_offering(group, launch)
-        or _unfit_labels(group, launch, keys)
+        or _unfit_labels(group, launch)
         or _unfit_taints(group, launch)
         or _unfit_size(group, launch)
+        or _unfit_pods(group, launch, pods)
         or (f"is at its maximum of {group.maximum}" if group.desired + taken >= group.maximum else "")
     )
 
@@ -153,20 +148,46 @@ def _unfit_offering(group: NodeGroup, launch: Launch) -> str:
     return ""
 
 
-def _unfit_labels(group: NodeGroup, launch: Launch, keys: Collection[str]) -> str:
-    own = {key for key in launch.labels if key not in labels.well_known() and key != labels.HOSTNAME}
-    for key in sorted(own | ({*keys} - SELF_GIVEN)):
-        planned, declared = launch.labels.get(key), group.labels.get(key)
-        if declared is None:
-            by = "the pods select on it" if key in keys else f"the plan has {key}={planned}"
-            return f"its nodes have no label {key}, and {by}"
-        if planned is not None and declared != planned:
+def _unfit_labels(group: NodeGroup, launch: Launch) -> str:
+    """The labels that the NodePool gives must be declared; those that follow from the machine must not differ."""
+    for key, planned in sorted(launch.labels.items()):
+        declared = group.labels.get(key)
+        given = key in labels.well_known() or key == labels.HOSTNAME
+        if declared is None and not given:
+            return f"its nodes have no label {key}, the plan has {key}={planned}"
+        if declared is not None and declared != planned and key not in (labels.NODE_POOL, labels.HOSTNAME):
             return f"its nodes have {key}={declared}, the plan has {planned}"
-    for key, declared in sorted(group.labels.items()):
-        planned = launch.labels.get(key)
-        if key in SELF_GIVEN and planned is not None and planned != declared:
-            return f"its nodes are declared with {key}={declared}, the plan has {planned}"
     return ""
+
+
+def _unfit_pods(group: NodeGroup, launch: Launch, pods: Mapping[Ref, PodShape]) -> str:
+    """Every pod must accept every machine that may come."""
+    shapes = {id(shape): (pod, shape) for pod, shape in pods.items()}
+    wanted = [(pod, strict_requirements(shape)) for pod, shape in shapes.values()]
+    for instance_type in group.instance_types:
+        for zone in group.zones or (launch.zone,):
+            node = _node_labels(group, instance_type, zone)
+            for pod, terms in wanted:
+                broken = [_broken(term, node) for term in terms]
+                if None not in broken:
+                    return f"{instance_type} in {zone} would not do for {pod}, which wants {broken[0]}"
+    return ""
+
+
+def _node_labels(group: NodeGroup, instance_type: str, zone: str) -> dict[str, str]:
+    own = {"node.kubernetes.io/instance-type": instance_type, "kubernetes.io/os": "linux", labels.ZONE: zone}
+    if instances.known(instance_type):
+        own = instances.get(instance_type).labels(zone)
+    return {**{key: value for key, value in own.items() if key in SELF_GIVEN}, **group.labels}
+
+
+def _broken(term: Requirements, node: Mapping[str, str]) -> str | None:
+    """The first requirement that a node with these labels does not meet; None when it meets all."""
+    for key in sorted(term):
+        if not term[key].has(node.get(key)):
+            karpenter = key in labels.well_known() - SELF_GIVEN and key not in node
+            return f"{term[key]}{', a label that only Karpenter gives' if karpenter else ''}"
+    return None
 
 
 def _unfit_taints(group: NodeGroup, launch: Launch) -> str:

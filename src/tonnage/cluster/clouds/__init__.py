@@ -1,0 +1,1 @@
+"""Node groups of a cloud: a port, and what implements it."""

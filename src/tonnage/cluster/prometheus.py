@@ -1,0 +1,402 @@
+"""Instant queries to a Prometheus server, or to anything with its HTTP API (Thanos, Mimir, VictoriaMetrics).
+
+The API: prometheus.io/docs/prometheus/latest/querying/api. The connection is kept open between queries. Proxies from
+the environment are not used: give the address of the server itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlencode, urlsplit
+
+import msgspec
+
+from tonnage.errors import InputError, Problem, Where
+from tonnage.metrics.promql import Result, Sample, Scalar, Vector
+from tonnage.units import NS_PER_MS, NS_PER_S
+
+MAX_ANSWER_BYTES: Final = 64 << 20
+"""An instant query that gives more than this was not meant for a decision."""
+
+
+class Fault(Enum):
+    """What kept a query from being answered."""
+
+    UNREACHABLE = "unreachable"
+    """No connection, or no answer in time."""
+    UNAVAILABLE = "unavailable"
+    """The server, or a proxy before it, cannot answer now (429, 5xx)."""
+    DENIED = "denied"
+    """401 or 403."""
+    QUERY = "query"
+    """Prometheus refuses the query, or the answer is not one that a decision can read."""
+    FOREIGN = "foreign"
+    """Something answers that is not Prometheus' API."""
+
+
+class PrometheusError(InputError):
+    """A query without an answer: one line that says what happened and what to do. It never stands for "no data"."""
+
+    def __init__(self, fault: Fault, problem: Problem) -> None:
+        self.fault = fault
+        super().__init__(problem)
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same query may be answered later, with nothing changed."""
+        return self.fault in (Fault.UNREACHABLE, Fault.UNAVAILABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to an instant query; an empty vector is "no data". ``warnings``: Prometheus' own words, infos too.
+
+    NaN is a value like any other: PromQL's answer to 0/0, or what a target exposed.
+    """
+
+    result: Result
+    warnings: tuple[str, ...] = ()
+
+
+class _Element(msgspec.Struct, frozen=True):
+    metric: dict[str, str]
+    value: tuple[float, str] | None = None
+
+
+class _Data(msgspec.Struct, frozen=True, rename="camel"):
+    result_type: str = ""
+    result: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Body(msgspec.Struct, frozen=True, rename="camel"):
+    status: str
+    data: _Data = _Data()
+    error_type: str = ""
+    error: str = ""
+    warnings: list[str] | None = None
+    infos: list[str] | None = None
+
+
+_decode_body = msgspec.json.Decoder(_Body).decode
+_decode_vector = msgspec.json.Decoder(list[_Element]).decode
+_decode_scalar = msgspec.json.Decoder(tuple[float, str]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """Where the server is. ``shown`` is safe to print: it holds no password."""
+
+    tls: bool
+    host: str
+    port: int
+    path: str
+    basic: str
+    shown: str
+
+
+class Prometheus:
+    """A connection to one server. Calls from several threads take turns.
+
+    ``url``: http or https, with a path prefix if the server has one; ``user:password@`` is sent as basic
+    authentication. ``token_file``: a bearer token, read again for every query because projected tokens rotate.
+    ``ca_file``: certificates to trust instead of the system's. ``clock``: Unix time in seconds.
+
+    ``warnings``: for each query the warnings of its last answer, if it had any. ``answered_s``: when the last answer
+    came; None before the first.
+
+    Raises InputError for an address or a file that cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token_file: str = "",
+        ca_file: str = "",
+        timeout_s: float = 5.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._address = _parse(url)
+        self._token_file = token_file
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._tls = _tls(ca_file) if self._address.tls else None
+        self._lock = threading.Lock()
+        self._connection: http.client.HTTPConnection | None = None
+        self._headers()  # a token file that cannot be read is said at once
+        self.warnings: dict[str, tuple[str, ...]] = {}
+        self.answered_s: float | None = None
+
+    def measure(self, query: str, at_ns: int) -> Result:
+        """The answer at ``at_ns`` (ns since the Unix epoch); see :meth:`query`. What ``World.measure`` gives."""
+        return self.query(query, at_ns).result
+
+    def query(self, text: str, at_ns: int | None = None) -> Answer:
+        """Evaluate a PromQL instant query at ``at_ns`` (ns since the Unix epoch, cut to milliseconds; None: now).
+
+        Raises PrometheusError when there is no answer, InputError when the token file has become unreadable."""
+        at_ns = round(self._clock() * NS_PER_S) if at_ns is None else at_ns
+        form = {"query": text, "time": _time(at_ns), "timeout": f"{max(1, round(self._timeout_s * 1000))}ms"}
+        status, headers, body = self._send("/api/v1/query", urlencode(form).encode())
+        answer = self._read(status, headers, body, text)
+        self.answered_s = self._clock()
+        if answer.warnings:
+            self.warnings[text] = answer.warnings
+        else:
+            self.warnings.pop(text, None)
+        return answer
+
+    def close(self) -> None:
+        """Close the connection; the next query opens another."""
+        with self._lock:
+            self._drop()
+
+    def __enter__(self) -> Prometheus:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- the connection ----
+
+    def _send(self, path: str, form: bytes) -> tuple[int, Mapping[str, str], bytes]:
+        """POST a form; a query changes nothing, so it is sent once more when a kept connection turns out closed."""
+        headers = self._headers()
+        with self._lock:
+            reused = self._connection is not None
+            try:
+                return self._exchange(path, form, headers)
+            except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError) as error:
+                self._drop()
+                if not reused:
+                    raise self._unreachable(error) from error
+            except (OSError, http.client.HTTPException) as error:
+                self._drop()
+                raise self._unreachable(error) from error
+            try:
+                return self._exchange(path, form, headers)
+            except (OSError, http.client.HTTPException) as error:
+                self._drop()
+                raise self._unreachable(error) from error
+
+    def _exchange(self, path: str, form: bytes, headers: dict[str, str]) -> tuple[int, Mapping[str, str], bytes]:
+        if self._connection is None:
+            self._connection = self._connect()
+        connection = self._connection
+        connection.request("POST", self._address.path + path, form, headers)
+        response = connection.getresponse()
+        body = response.read(MAX_ANSWER_BYTES + 1)
+        if len(body) > MAX_ANSWER_BYTES:
+            self._drop()
+            size = MAX_ANSWER_BYTES >> 20
+            raise self._error(Fault.QUERY, f"answers with more than {size} MiB", "aggregate in the query")
+        if response.will_close:
+            self._drop()
+        return response.status, {name.lower(): value for name, value in response.getheaders()}, body
+
+    def _connect(self) -> http.client.HTTPConnection:
+        where = self._address
+        if self._tls is not None:
+            return http.client.HTTPSConnection(where.host, where.port, timeout=self._timeout_s, context=self._tls)
+        return http.client.HTTPConnection(where.host, where.port, timeout=self._timeout_s)
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+        if self._token_file:
+            headers["Authorization"] = f"Bearer {_token(self._token_file)}"
+        elif self._address.basic:
+            headers["Authorization"] = f"Basic {self._address.basic}"
+        return headers
+
+    # ---- the answer ----
+
+    def _read(self, status: int, headers: Mapping[str, str], body: bytes, text: str) -> Answer:
+        try:
+            decoded = _decode_body(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise self._foreign(status, headers, body) from None
+        if decoded.status not in ("success", "error"):  # JSON of something else, such as an API server's Status
+            raise self._foreign(status, headers, body)
+        if status in (401, 403):
+            raise self._denied(status, decoded.error)
+        if decoded.status != "success" or status >= 400:
+            raise self._refused(status, decoded, text)
+        try:
+            result = _result(decoded.data)
+        except _Unreadable as error:
+            raise self._error(
+                Fault.QUERY, f"answers with {error.what}", f"{error.hint}; the query is {text!r}"
+            ) from None
+        return Answer(result, (*(decoded.warnings or ()), *(decoded.infos or ())))
+
+    def _refused(self, status: int, body: _Body, text: str) -> PrometheusError:
+        said = body.error or f"status {status}"
+        if status == 429 or (status >= 500 and body.error_type != "execution"):
+            hint = "it is asked again; look at its load and its log if this stays"
+            return self._error(Fault.UNAVAILABLE, f"cannot answer ({body.error_type or status}): {said}", hint)
+        what = f"refuses the query ({body.error_type or status}): {said}"
+        return self._error(Fault.QUERY, what, f"correct the query {text!r}")
+
+    def _denied(self, status: int, said: str) -> PrometheusError:
+        given = f"the token in {self._token_file}" if self._token_file else "credentials"
+        hint = (
+            f"check that {given} may query it" if self._token_file else "give a token file or user:password in the URL"
+        )
+        return self._error(Fault.DENIED, f"denies access (status {status}){': ' if said else ''}{said}", hint)
+
+    def _foreign(self, status: int, headers: Mapping[str, str], body: bytes) -> PrometheusError:
+        kind = headers.get("content-type", "").partition(";")[0].strip() or "an answer without a content type"
+        if status in (401, 403):
+            return self._denied(status, "")
+        if 300 <= status < 400:
+            target = headers.get("location", "")
+            to = f" to {target}" if target else ""
+            return self._error(Fault.FOREIGN, f"redirects{to} (status {status})", "give the address that it leads to")
+        if status == 429 or status >= 500:
+            what = f"cannot answer: status {status} with {kind}{_glimpse(kind, body)}"
+            return self._error(Fault.UNAVAILABLE, what, "a proxy answers for it; check that the server behind it runs")
+        if status == 404:
+            return self._error(
+                Fault.FOREIGN, "has no /api/v1/query (status 404)", "check the path in the URL, such as /prometheus"
+            )
+        what = f"answers with {kind} and not with Prometheus' JSON (status {status}){_glimpse(kind, body)}"
+        return self._error(Fault.FOREIGN, what, "a proxy or a login page? give the address of the server itself")
+
+    def _unreachable(self, error: Exception) -> PrometheusError:
+        hint = "check the address; from outside the cluster: kubectl port-forward service/NAME 9090"
+        if isinstance(error, socket.gaierror):
+            return self._error(Fault.UNREACHABLE, f"has a host name that is not known: {self._address.host}", hint)
+        if isinstance(error, ConnectionRefusedError):
+            return self._error(Fault.UNREACHABLE, "refuses connections", hint)
+        if isinstance(error, TimeoutError):
+            what = f"gives no answer within {self._timeout_s:g} s"
+            return self._error(Fault.UNREACHABLE, what, "check the address and any network policy, or allow more time")
+        if isinstance(error, ssl.SSLCertVerificationError):
+            what = f"has a certificate that is not trusted: {error.verify_message}"
+            return self._error(Fault.UNREACHABLE, what, "give the file of the authority that signed it")
+        if isinstance(error, ssl.SSLError):
+            return self._error(Fault.UNREACHABLE, f"does not speak TLS ({error.reason})", "an http:// address?")
+        if isinstance(error, http.client.RemoteDisconnected | ConnectionError):
+            what = "closes the connection without an answer"
+            return self._error(Fault.UNREACHABLE, what, "an https:// address? else look at its log")
+        if isinstance(error, http.client.IncompleteRead):
+            return self._error(Fault.UNREACHABLE, "breaks off in the middle of an answer", "look at its log")
+        if isinstance(error, http.client.HTTPException):
+            return self._error(Fault.FOREIGN, "does not speak HTTP", "give the address of its web interface")
+        return self._error(Fault.UNREACHABLE, f"cannot be reached: {error}", hint)
+
+    def _error(self, fault: Fault, what: str, hint: str) -> PrometheusError:
+        one_line = " ".join(f"Prometheus at {self._address.shown} {what}".split())
+        return PrometheusError(fault, Problem(Where(), one_line, hint))
+
+
+class _Unreadable(Exception):
+    """A result that is neither a vector nor a scalar of plain numbers."""
+
+    def __init__(self, what: str, hint: str) -> None:
+        self.what, self.hint = what, hint
+        super().__init__(what)
+
+
+def _result(data: _Data) -> Result:
+    try:
+        if data.result_type == "vector":
+            return Vector(tuple(_sample(element) for element in _decode_vector(data.result)))
+        if data.result_type == "scalar":
+            return Scalar(_number(_decode_scalar(data.result)[1]))
+    except msgspec.DecodeError as error:
+        hint = "is that server compatible with Prometheus?"
+        raise _Unreadable(f"a {data.result_type} that cannot be read: {error}", hint) from None
+    if data.result_type == "matrix":
+        raise _Unreadable("a range of samples for each series", "wrap the range in a function such as rate()")
+    if data.result_type == "string":
+        raise _Unreadable("a string", "ask for a vector")
+    raise _Unreadable(f"the result type {data.result_type!r}", "expected a vector or a scalar")
+
+
+def _sample(element: _Element) -> Sample:
+    if element.value is None:
+        raise _Unreadable("native histograms", "take a number of them with histogram_quantile() or histogram_count()")
+    return Sample(element.metric, _number(element.value[1]))
+
+
+def _number(text: str) -> float:
+    """Prometheus' notation of a float, NaN, +Inf and -Inf included."""
+    try:
+        return float(text)
+    except ValueError:
+        raise _Unreadable(f"the value {text!r}", "is that server compatible with Prometheus?") from None
+
+
+def _time(at_ns: int) -> str:
+    """Unix seconds with milliseconds, cut and not rounded: never later than asked."""
+    ms = at_ns // NS_PER_MS
+    sign, ms = ("-", -ms) if ms < 0 else ("", ms)
+    return f"{sign}{ms // 1000}.{ms % 1000:03d}"
+
+
+def _glimpse(kind: str, body: bytes) -> str:
+    """The start of a plain text, which is often the reason; of a page nothing, it is never short."""
+    if kind != "text/plain":
+        return ""
+    text = " ".join(body[:200].decode(errors="replace").split())
+    return f": {text}" if text else ""
+
+
+def _parse(url: str) -> _Address:
+    hint = "expected http://HOST:PORT or https://HOST:PORT, such as http://prometheus.monitoring:9090"
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port
+    except ValueError as error:
+        raise InputError.at(f"the Prometheus URL cannot be read: {error}", hint=hint) from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        shown = url if "@" not in url else "(with a password)"
+        raise InputError.at(f"the Prometheus URL {shown!r} has no http:// or https:// and host", hint=hint)
+    if parts.query or parts.fragment:
+        raise InputError.at("the Prometheus URL has a query or a fragment", hint="give the address and path alone")
+    tls = parts.scheme == "https"
+    path = parts.path.rstrip("/").removesuffix("/api/v1/query").removesuffix("/api/v1")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    shown = f"{parts.scheme}://{host}{f':{port}' if port else ''}{path}"
+    basic = ""
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        basic = base64.b64encode(pair.encode()).decode()
+    return _Address(tls, parts.hostname, port or (443 if tls else 80), path, basic, shown)
+
+
+def _token(file: str) -> str:
+    hint = "give the path of a file that holds a bearer token and nothing else"
+    try:
+        token = Path(file).read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise InputError.at(f"the token cannot be read: {error.strerror}", file=file, hint=hint) from None
+    except UnicodeDecodeError:
+        raise InputError.at("the token is not plain ASCII", file=file, hint=hint) from None
+    if not token or len(token.split()) > 1:
+        raise InputError.at("the file does not hold one token", file=file, hint=hint)
+    return token
+
+
+def _tls(ca_file: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file or None)
+    except (OSError, ssl.SSLError) as error:
+        hint = "give a file with certificates in PEM form"
+        raise InputError.at(f"no certificates can be read: {error}", file=ca_file, hint=hint) from None

@@ -1,0 +1,216 @@
+"""Runs helm on the chart, picks objects out of what came, and knows what each account may do."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+CHART = ROOT / "charts/tonnage"
+NAMESPACE = "gpu-system"
+CONTROLLERS = ("scheduler", "replicas", "nodes")
+PROMETHEUS = "http://prometheus-operated.monitoring:9090"
+
+Object = dict[str, Any]
+
+
+def only(controller: str, **values: Any) -> Object:
+    """Values that switch the other controllers off."""
+    switches: Object = {name: {"enabled": name == controller} for name in CONTROLLERS}
+    switches[controller] |= values
+    return {"controllers": switches}
+
+
+EVERYTHING: Object = {
+    "mode": "apply",
+    "image": {"digest": "sha256:" + "a" * 64, "pullSecrets": [{"name": "registry"}]},
+    "controllers": {
+        "scheduler": {"replicas": 2, "extraArgs": ["--verbose"], "env": [{"name": "TZ", "value": "UTC"}]},
+        "replicas": {"replicas": 3, "prometheusUrl": PROMETHEUS},
+        "nodes": {
+            "replicas": 2,
+            "backend": "aws",
+            "env": [{"name": "AWS_REGION", "value": "us-east-1"}],
+            "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/nodes"}},
+        },
+    },
+    "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "networkPolicy": {
+        "enabled": True,
+        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
+        "apiServerCidrs": ["10.0.0.0/16", "fd00::/64"],
+        "extraEgress": [{"ports": [{"port": 4317, "protocol": "TCP"}]}],
+    },
+    "podAnnotations": {"example.com/team": "gpu"},
+    "podLabels": {"example.com/tier": "control"},
+    "priorityClassName": "system-cluster-critical",
+    "nodeSelector": {"kubernetes.io/arch": "amd64"},
+    "tolerations": [{"key": "dedicated", "operator": "Equal", "value": "control", "effect": "NoSchedule"}],
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "nvidia.com/gpu.count", "operator": "DoesNotExist"}]}
+                ]
+            }
+        }
+    },
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    ],
+}
+
+CASES: dict[str, Object] = {
+    "defaults": {},
+    "apply": {"mode": "apply", "controllers": {"replicas": {"prometheusUrl": PROMETHEUS}}},
+    "scheduler alone": only("scheduler"),
+    "replicas alone": only("replicas", prometheusUrl=PROMETHEUS),
+    "nodes alone": only("nodes"),
+    "scheduler alone, apply": only("scheduler", mode="apply"),
+    "replicas alone, apply": only("replicas", mode="apply", prometheusUrl=PROMETHEUS),
+    "nodes alone, apply": only("nodes", mode="apply"),
+    "one applies, two observe": {"controllers": {"scheduler": {"mode": "apply"}}},
+    "two apply, one observes": {
+        "mode": "apply",
+        "controllers": {"nodes": {"mode": "observe"}, "replicas": {"prometheusUrl": PROMETHEUS}},
+    },
+    "several replicas that observe": {"controllers": {name: {"replicas": 2} for name in CONTROLLERS}},
+    "network policies and a pod monitor": {"networkPolicy": {"enabled": True}, "podMonitor": {"enabled": True}},
+    "accounts made elsewhere": {
+        "rbac": {"create": False},
+        "controllers": {name: {"serviceAccount": {"create": False, "name": "given"}} for name in CONTROLLERS},
+    },
+    "everything": EVERYTHING,
+}
+"""What the rules are held against: values files by what they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Helm:
+    """The helm program."""
+
+    program: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    rendered: dict[str, list[Object]] = field(default_factory=dict)
+
+    def run(self, *arguments: str, values: Mapping[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
+        """Runs it; ``values`` go to it as a values file on its standard input."""
+        more = [] if values is None else ["--values", "-"]
+        text = None if values is None else yaml.safe_dump(dict(values))
+        return subprocess.run(
+            [str(self.program), *arguments, *more],
+            input=text,
+            text=True,
+            capture_output=True,
+            timeout=60,
+            check=False,
+            env=os.environ | self.environment,
+        )
+
+    def template(self, values: Mapping[str, Any], release: str = "tonnage") -> list[Object]:
+        """The objects that the chart renders to, once for the same values. Fails with helm's words."""
+        key = json.dumps([release, values])
+        if key not in self.rendered:
+            self.rendered[key] = self._template(values, release)
+        return self.rendered[key]
+
+    def _template(self, values: Mapping[str, Any], release: str) -> list[Object]:
+        done = self.run("template", release, str(CHART), "--namespace", NAMESPACE, values=values)
+        assert done.returncode == 0, done.stderr
+        return [found for found in yaml.safe_load_all(done.stdout) if found]
+
+    def refusal(self, values: Mapping[str, Any]) -> str:
+        """What helm says about values that the chart refuses."""
+        done = self.run("template", "tonnage", str(CHART), values=values)
+        assert done.returncode != 0, "these values were taken"
+        return done.stderr
+
+
+def tools() -> Path:
+    """The folder that holds helm and kubectl; skips with the reason where they cannot be had."""
+    done = subprocess.run([str(ROOT / "scripts/helm.sh")], text=True, capture_output=True, timeout=300, check=False)
+    if done.returncode == 3:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())
+
+
+def of_kind(objects: Sequence[Object], kind: str) -> dict[str, Object]:
+    """The objects of a kind, by name."""
+    found = {o["metadata"]["name"]: o for o in objects if o["kind"] == kind}
+    assert len(found) == sum(o["kind"] == kind for o in objects), f"two {kind}s of one name"
+    return found
+
+
+def container(deployment: Object) -> Object:
+    """Its one container."""
+    (found,) = deployment["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def options(deployment: Object) -> dict[str, str]:
+    """The arguments of its container: ``--name=value`` by name, ``--flag`` as true."""
+    command, *arguments = container(deployment)["args"]
+    assert command == "controller"
+    split = [argument.removeprefix("--").partition("=") for argument in arguments]
+    assert len({name for name, _, _ in split}) == len(split), "an option twice"
+    return {name: value if equals else "true" for name, equals, value in split}
+
+
+def grants(objects: Sequence[Object], controller: str) -> set[tuple[str, ...]]:
+    """What the roles that are bound to a controller's account allow.
+
+    Each is (cluster or release, API group, resource, name of the object or empty, verb)."""
+    account = of_kind(objects, "Deployment")[f"tonnage-{controller}"]["spec"]["template"]["spec"]["serviceAccountName"]
+    found: set[tuple[str, ...]] = set()
+    for bound in objects:
+        if bound["kind"] not in ("ClusterRoleBinding", "RoleBinding"):
+            continue
+        if {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE} not in bound["subjects"]:
+            continue
+        role = of_kind(objects, bound["roleRef"]["kind"])[bound["roleRef"]["name"]]
+        scope = "cluster" if bound["kind"] == "ClusterRoleBinding" else "release"
+        found |= {(scope, *rest) for rest in _expanded(role["rules"])}
+    return found
+
+
+def _expanded(rules: Sequence[Object]) -> Iterator[tuple[str, str, str, str]]:
+    for rule in rules:
+        assert set(rule) <= {"apiGroups", "resources", "resourceNames", "verbs"}, rule
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for name in rule.get("resourceNames", [""]):
+                    for verb in rule["verbs"]:
+                        yield group, resource, name, verb
+
+
+with (ROOT / "tests/packaging/rbac_matrix.csv").open(newline="") as file:
+    MATRIX = list(csv.DictReader(file))
+
+
+def expected(controller: str, backend: str, mode: str) -> set[tuple[str, ...]]:
+    """What the matrix says of one account, as :func:`grants` does."""
+    return {
+        (row["scope"], row["group"], row["resource"], row["name"], verb)
+        for row in MATRIX
+        if row["controller"] in ("*", controller) and row["backend"] in ("*", backend) and row["mode"] in ("*", mode)
+        for verb in row["verbs"].split()
+    }
+
+
+def leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The paths of the values in a values file; a container's resources are one value."""
+    for name, value in values.items():
+        if isinstance(value, dict) and value and name != "resources":
+            yield from leaves(value, (*path, name))
+        else:
+            yield (*path, name)

@@ -1,0 +1,303 @@
+"""What the chart renders to: valid, hardened, and as `tonnage controller` expects it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from chart_builders import (
+    CASES,
+    CHART,
+    CONTROLLERS,
+    EVERYTHING,
+    NAMESPACE,
+    PROMETHEUS,
+    Helm,
+    container,
+    of_kind,
+    only,
+    options,
+)
+from tonnage.cli import COMMANDS, cli
+
+pytestmark = pytest.mark.peer
+API_VERSION = "1.36"
+CLUSTER_SCOPED = {"ClusterRole", "ClusterRoleBinding"}
+
+every_case = pytest.mark.parametrize("case", CASES)
+
+
+def selects(selector: Mapping[str, str], deployment: Mapping[str, Any]) -> bool:
+    """Whether labels select a Deployment's pods."""
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    return selector.items() <= labels.items()
+
+
+def test_helm_lint_has_no_warning(helm: Helm) -> None:
+    done = helm.run("lint", "--strict", str(CHART))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[WARNING]" not in done.stdout
+
+
+@every_case
+def test_every_object_is_one_that_the_api_server_takes(helm: Helm, case: str) -> None:
+    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate")
+    objects = helm.template(CASES[case])
+    assert objects
+    for found in objects:
+        if found["apiVersion"] != "monitoring.coreos.com/v1":  # a custom resource; looked at below
+            kubernetes_validate.validate(found, API_VERSION, strict=True)
+
+
+@every_case
+def test_objects_carry_the_labels_of_their_release(helm: Helm, case: str) -> None:
+    for found in helm.template(CASES[case]):
+        labels = found["metadata"]["labels"]
+        assert labels["app.kubernetes.io/name"] == "tonnage"
+        assert labels["app.kubernetes.io/instance"] == "tonnage"
+        assert labels["app.kubernetes.io/managed-by"] == "Helm"
+        assert found["metadata"].get("namespace") == (None if found["kind"] in CLUSTER_SCOPED else NAMESPACE)
+
+
+@every_case
+def test_containers_run_without_rights(helm: Helm, case: str) -> None:
+    for deployment in of_kind(helm.template(CASES[case]), "Deployment").values():
+        pod = deployment["spec"]["template"]["spec"]
+        assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(pod)
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["runAsUser"] == pod["securityContext"]["runAsGroup"] == 65532
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        context = container(deployment)["securityContext"]
+        assert context["readOnlyRootFilesystem"] is True
+        assert context["runAsNonRoot"] is True
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["privileged"] is False
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert [volume["name"] for volume in pod["volumes"] if "emptyDir" in volume] == ["tmp"]
+        assert len(pod["volumes"]) == 1
+
+
+@every_case
+def test_images_are_pinned(helm: Helm, case: str) -> None:
+    for deployment in of_kind(helm.template(CASES[case]), "Deployment").values():
+        image = container(deployment)["image"]
+        name, _, tag = image.rpartition(":")
+        assert name and tag and tag != "latest", image
+
+
+@every_case
+def test_containers_say_what_they_need_and_are_probed(helm: Helm, case: str) -> None:
+    for deployment in of_kind(helm.template(CASES[case]), "Deployment").values():
+        found = container(deployment)
+        assert set(found["resources"]["requests"]) == {"cpu", "memory"}
+        assert "memory" in found["resources"]["limits"]
+        (port,) = found["ports"]
+        assert options(deployment)["listen"] == f"0.0.0.0:{port['containerPort']}"
+        paths = {name: found[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
+        assert paths == {
+            "startupProbe": {"path": "/healthz", "port": port["name"]},
+            "livenessProbe": {"path": "/healthz", "port": port["name"]},
+            "readinessProbe": {"path": "/readyz", "port": port["name"]},
+        }
+
+
+@every_case
+def test_who_applies_elects_a_leader_and_who_observes_does_not(helm: Helm, case: str) -> None:
+    for deployment in of_kind(helm.template(CASES[case]), "Deployment").values():
+        given = options(deployment)
+        assert given["mode"] in ("observe", "apply")
+        assert ("leader-elect" in given, "no-leader-elect" in given) == (
+            (True, False) if given["mode"] == "apply" else (False, True)
+        )
+        assert given["namespace-of-lease"] == NAMESPACE
+
+
+@every_case
+def test_each_deployment_runs_its_own_controller_and_owns_its_pods(helm: Helm, case: str) -> None:
+    deployments = of_kind(helm.template(CASES[case]), "Deployment")
+    for name, deployment in deployments.items():
+        assert options(deployment)["only"] == name.removeprefix("tonnage-")
+        selector = deployment["spec"]["selector"]["matchLabels"]
+        assert [other for other in deployments if selects(selector, deployments[other])] == [name]
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_a_controller_that_is_off_leaves_nothing(helm: Helm, controller: str) -> None:
+    whole = EVERYTHING | {"controllers": {**EVERYTHING["controllers"], controller: {"enabled": False}}}
+    for found in helm.template(whole):
+        assert found["metadata"]["name"] != f"tonnage-{controller}"
+        assert f"--only={controller}" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("chart_mode", "own", "mode"),
+    [
+        ("observe", "", "observe"),
+        ("apply", "", "apply"),
+        ("observe", "apply", "apply"),
+        ("apply", "observe", "observe"),
+    ],
+)
+def test_a_controllers_own_mode_wins_over_the_charts(helm: Helm, chart_mode: str, own: str, mode: str) -> None:
+    deployments = of_kind(helm.template({"mode": chart_mode} | only("scheduler", mode=own)), "Deployment")
+    assert options(deployments["tonnage-scheduler"])["mode"] == mode
+
+
+def test_only_the_controller_that_needs_it_gets_an_option(helm: Helm) -> None:
+    deployments = of_kind(helm.template(CASES["apply"]), "Deployment")
+    common = {"only", "mode", "listen", "leader-elect", "namespace-of-lease"}
+    assert {name: set(options(one)) - common for name, one in deployments.items()} == {
+        "tonnage-scheduler": set(),
+        "tonnage-replicas": {"prometheus"},
+        "tonnage-nodes": {"nodes-backend"},
+    }
+    assert options(deployments["tonnage-replicas"])["prometheus"] == PROMETHEUS
+    assert options(deployments["tonnage-nodes"])["nodes-backend"] == "nodeclaims"
+
+
+@pytest.mark.skipif("controller" not in COMMANDS, reason="this Tonnage has no `tonnage controller`")
+@pytest.mark.parametrize("case", [name for name in CASES if name != "everything"])
+def test_the_command_line_takes_what_the_pods_run(helm: Helm, case: str) -> None:
+    command = cli.get_command(click.Context(cli), "controller")
+    assert command is not None
+    for deployment in of_kind(helm.template(CASES[case]), "Deployment").values():
+        command.make_context("controller", container(deployment)["args"][1:])  # reads the options, runs nothing
+
+
+@every_case
+def test_a_disruption_budget_is_there_when_a_pod_can_be_spared(helm: Helm, case: str) -> None:
+    objects = helm.template(CASES[case])
+    deployments = of_kind(objects, "Deployment")
+    budgets = of_kind(objects, "PodDisruptionBudget")
+    assert set(budgets) == {name for name, one in deployments.items() if one["spec"]["replicas"] > 1}
+    for name, budget in budgets.items():
+        assert budget["spec"]["maxUnavailable"] < deployments[name]["spec"]["replicas"]
+        selector = budget["spec"]["selector"]["matchLabels"]
+        assert [other for other in deployments if selects(selector, deployments[other])] == [name]
+
+
+def test_a_network_policy_lets_in_scrapes_and_out_what_the_controller_asks(helm: Helm) -> None:
+    objects = helm.template(EVERYTHING)
+    deployments = of_kind(objects, "Deployment")
+    policies = of_kind(objects, "NetworkPolicy")
+    assert set(policies) == set(deployments)
+    for name, policy in policies.items():
+        spec = policy["spec"]
+        assert [n for n, one in deployments.items() if selects(spec["podSelector"]["matchLabels"], one)] == [name]
+        assert spec["policyTypes"] == ["Ingress", "Egress"]
+        assert spec["ingress"] == [
+            {"ports": [{"port": "http", "protocol": "TCP"}], "from": EVERYTHING["networkPolicy"]["metricsFrom"]}
+        ]
+    ports = {
+        name: [sorted(port["port"] for port in rule["ports"]) for rule in policy["spec"]["egress"]]
+        for name, policy in policies.items()
+    }
+    dns, api, extra = [53, 53], [443, 6443], [4317]
+    assert ports == {
+        "tonnage-scheduler": [dns, api, extra],
+        "tonnage-replicas": [dns, api, [9090], extra],
+        "tonnage-nodes": [dns, api, [443], [80], extra],
+    }
+    api_rule = policies["tonnage-scheduler"]["spec"]["egress"][1]
+    assert [peer["ipBlock"]["cidr"] for peer in api_rule["to"]] == ["10.0.0.0/16", "fd00::/64"]
+
+
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [
+        ("http://prometheus:9090", 9090),
+        ("http://prometheus", 80),
+        ("https://prometheus.example.com", 443),
+        ("https://[fd00::9]:9091/prometheus", 9091),
+        ("http://[fd00::9]", 80),
+        ("http://prometheus/api:7", 80),
+    ],
+)
+def test_the_way_to_prometheus_is_open_on_its_port(helm: Helm, url: str, port: int) -> None:
+    policies = of_kind(
+        helm.template({"networkPolicy": {"enabled": True}} | only("replicas", prometheusUrl=url)), "NetworkPolicy"
+    )
+    assert policies["tonnage-replicas"]["spec"]["egress"][2] == {"ports": [{"port": port, "protocol": "TCP"}]}
+
+
+def test_the_pod_monitor_finds_every_controllers_metrics_port(helm: Helm) -> None:
+    objects = helm.template(EVERYTHING)
+    monitor = of_kind(objects, "PodMonitor")["tonnage"]
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    selector = monitor["spec"]["selector"]["matchLabels"]
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint == {"port": "http", "path": "/metrics", "interval": "30s"}
+    deployments = of_kind(objects, "Deployment")
+    assert len(deployments) == 3
+    for deployment in deployments.values():
+        assert selects(selector, deployment)
+        assert [port["name"] for port in container(deployment)["ports"]] == [endpoint["port"]]
+
+
+def test_what_is_optional_is_off_by_default(helm: Helm) -> None:
+    kinds = {found["kind"] for found in helm.template({})}
+    assert kinds == {"ClusterRole", "ClusterRoleBinding", "Deployment", "ServiceAccount"}
+
+
+def test_pod_settings_reach_every_pod(helm: Helm) -> None:
+    for name, deployment in of_kind(helm.template(EVERYTHING), "Deployment").items():
+        template = deployment["spec"]["template"]
+        pod = template["spec"]
+        for field in ("priorityClassName", "nodeSelector", "tolerations", "affinity"):
+            assert pod[field] == EVERYTHING[field], field
+        assert pod["imagePullSecrets"] == [{"name": "registry"}]
+        assert template["metadata"]["annotations"]["example.com/team"] == "gpu"
+        assert template["metadata"]["labels"]["example.com/tier"] == "control"
+        (spread,) = pod["topologySpreadConstraints"]
+        assert spread["labelSelector"] == deployment["spec"]["selector"], name
+        assert container(deployment)["image"] == "ghcr.io/tonnage/tonnage@sha256:" + "a" * 64
+
+
+def test_a_spread_constraint_keeps_its_own_selector(helm: Helm) -> None:
+    own = {"matchLabels": {"app": "mine"}}
+    constraint = EVERYTHING["topologySpreadConstraints"][0] | {"labelSelector": own}
+    deployments = of_kind(helm.template({"topologySpreadConstraints": [constraint]}), "Deployment")
+    assert deployments["tonnage-nodes"]["spec"]["template"]["spec"]["topologySpreadConstraints"] == [constraint]
+
+
+def test_pod_labels_cannot_hide_a_pod_from_its_deployment(helm: Helm) -> None:
+    deployments = of_kind(helm.template({"podLabels": {"app.kubernetes.io/component": "mine"}}), "Deployment")
+    for deployment in deployments.values():
+        assert selects(deployment["spec"]["selector"]["matchLabels"], deployment)
+
+
+@pytest.mark.parametrize(
+    ("release", "values", "name"),
+    [
+        ("tonnage", {}, "tonnage-nodes"),
+        ("gpus", {}, "gpus-tonnage-nodes"),
+        ("gpus", {"nameOverride": "fleet"}, "gpus-fleet-nodes"),
+        ("gpus", {"fullnameOverride": "fleet"}, "fleet-nodes"),
+        ("r" * 53, {}, "r" * 50 + "-nodes"),
+    ],
+)
+def test_names_follow_the_release(helm: Helm, release: str, values: dict[str, Any], name: str) -> None:
+    assert name in of_kind(helm.template(values, release), "Deployment")
+
+
+def test_the_notes_say_who_acts_and_how_to_let_the_others_act(helm: Helm) -> None:
+    values = {"controllers": {"scheduler": {"mode": "apply"}}}
+    done = helm.run("install", "gpus", str(CHART), "--namespace", NAMESPACE, "--dry-run=client", values=values)
+    assert done.returncode == 0, done.stderr
+    notes = done.stdout.partition("NOTES:\n")[2]
+    assert "gpus-tonnage-scheduler: applies its decisions\n" in notes
+    assert "gpus-tonnage-nodes: observes, writes nothing (backend nodeclaims)\n" in notes
+    assert "--set controllers.nodes.mode=apply" in notes
+    assert "--set controllers.scheduler.mode=apply" not in notes
+    assert "controllers.replicas.prometheusUrl names your Prometheus" in notes
+
+
+def test_the_chart_is_of_the_projects_version() -> None:
+    from tonnage import __version__
+
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == __version__

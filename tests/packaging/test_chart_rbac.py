@@ -1,0 +1,78 @@
+"""What each controller's account may do, as a table: verbs per controller, backend and mode."""
+
+from __future__ import annotations
+
+import pytest
+
+from chart_builders import CASES, MATRIX, PROMETHEUS, Helm, container, expected, grants, of_kind, only
+from tonnage.cluster import resources
+
+READ = {"get", "list", "watch"}
+
+ACCOUNTS = [
+    (controller, backend, mode)
+    for controller, backends in {
+        "scheduler": [""],
+        "replicas": [""],
+        "nodes": ["nodeclaims", "aws", "report"],
+    }.items()
+    for backend in backends
+    for mode in ("observe", "apply")
+]
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize(("controller", "backend", "mode"), ACCOUNTS)
+def test_an_account_may_do_what_the_matrix_says_and_no_more(
+    helm: Helm, controller: str, backend: str, mode: str
+) -> None:
+    more = {"nodes": {"backend": backend}, "replicas": {"prometheusUrl": PROMETHEUS}}.get(controller, {})
+    objects = helm.template(only(controller, mode=mode, **more))
+    assert grants(objects, controller) == expected(controller, backend, mode)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("case", CASES)
+def test_who_observes_has_read_verbs_only_whatever_the_others_do(helm: Helm, case: str) -> None:
+    objects = helm.template(CASES[case])
+    for name, deployment in of_kind(objects, "Deployment").items():
+        controller = name.removeprefix("tonnage-")
+        writes = {grant for grant in grants(objects, controller) if grant[-1] not in READ}
+        applies = "--mode=apply" in container(deployment)["args"]
+        assert bool(writes) == applies, writes
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("case", CASES)
+def test_no_role_has_a_wildcard_or_reaches_secrets(helm: Helm, case: str) -> None:
+    for role in helm.template(CASES[case]):
+        if role["kind"] not in ("ClusterRole", "Role"):
+            continue
+        for rule in role["rules"]:
+            words = {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
+            assert not any("*" in word for word in words), rule
+            assert not words & {"secrets", "escalate", "impersonate", "bind", "deletecollection"}, rule
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("case", CASES)
+def test_a_role_is_bound_to_its_own_account_alone(helm: Helm, case: str) -> None:
+    objects = helm.template(CASES[case])
+    accounts = {
+        name: deployment["spec"]["template"]["spec"]["serviceAccountName"]
+        for name, deployment in of_kind(objects, "Deployment").items()
+    }
+    for kind in ("ClusterRole", "Role"):
+        bindings = of_kind(objects, f"{kind}Binding")
+        assert set(bindings) == set(of_kind(objects, kind))
+        for name, binding in bindings.items():
+            assert binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
+            assert [subject["name"] for subject in binding["subjects"]] == [accounts[name]]
+
+
+def test_what_the_matrix_names_are_resources_that_tonnage_knows() -> None:
+    known = {(one.group, one.plural): one for one in resources.ALL}
+    for row in MATRIX:
+        plural, _, subresource = row["resource"].partition("/")
+        resource = known[row["group"], plural]
+        assert not subresource or subresource in resource.subresources
