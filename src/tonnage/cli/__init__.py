@@ -28,6 +28,8 @@ COMMANDS = {
     ),
     "simulate": ("tonnage.cli.simulate", "simulate", "Run a scenario in the simulated cluster."),
     "compare": ("tonnage.cli.simulate", "compare", "Run a scenario under several policies; one table of differences."),
+    "up": ("tonnage.cli.up", "up", "A scenario's cluster behind a Kubernetes API on this machine: kubectl works."),
+    "controller": ("tonnage.cli.controller", "controller", "The controllers on a real cluster: observe, or apply."),
     "trace": ("tonnage.cli.trace", "trace", "Look at a request log, and fit a traffic profile to it."),
     "check": ("tonnage.cli.check", "check", "Read manifests and say what this configuration does and never does."),
     "schema": ("tonnage.cli.schema", "schema", "The JSON schema of what -o json prints."),
@@ -68,7 +70,7 @@ class LazyGroup(click.Group):
 def cli() -> None:
     """Manage the GPUs of a Kubernetes cluster: place, scale, provision, serve, account.
 
-    The same decisions run in a simulated cluster on this machine and, later, on a real one.
+    The same decisions run in a simulated cluster on this machine and on a real one.
     """
 
 

@@ -18,12 +18,12 @@ from tonnage.cluster.client.informer import Informers, version_of
 from tonnage.cluster.client.transport import JSON, Reply, Transport
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.effects import ApiEffects
+from tonnage.cluster.recording import Silent
 from tonnage.cluster.resources import ALL, DEPLOYMENTS, NODE_CLAIMS, NODES, PODS, Resource
 from tonnage.cluster.watching import watch, watch_world
 from tonnage.cluster.world import ClusterWorld, Recorder
 from tonnage.controllers.nodes import Disruption, Provisioner
 from tonnage.controllers.scheduler import Scheduler
-from tonnage.decisions import Ref
 from tonnage.hollow.machines import Machines, Options
 from tonnage.hollow.setting import lay_out
 from tonnage.objects import apps, core, karpenter
@@ -45,13 +45,6 @@ class SimulatedClock:
 
     def of(self, timestamp: str | None) -> int:
         return self._cluster.now_ns
-
-
-class Silent:
-    """Implements :class:`tonnage.cluster.world.Recorder`: no events."""
-
-    def event(self, about: Ref, type_: str, reason: str, message: str) -> None:
-        """Nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from tonnage.cluster.clock import rfc3339
 from tonnage.cluster.feed import INITIALIZED, belongs_to_node, workload_of
 from tonnage.cluster.resources import NODE_CLAIMS, NODES, PODS
 from tonnage.cluster.views import launch_of
-from tonnage.decisions import Refused
+from tonnage.decisions import Ref, Refused
 from tonnage.errors import InputError, Where
 from tonnage.facts import instances
 from tonnage.fleet.rows import PodSpec
@@ -39,8 +39,10 @@ from tonnage.simulation.objects import Claim, Node, Pod, Workload
 from tonnage.units import NS_PER_S
 
 Key = tuple[str, str]
-Event = Callable[[str, str, str, str], None]
-"""(Kind namespace/name, type, reason, message)."""
+Event = Callable[[Ref, str, str, str], None]
+"""(object, type, reason, message)."""
+TOLD_BY_OTHERS = frozenset({"Scheduled", "FailedScheduling", "ScalingReplicaSet"})
+"""Events that whoever decided writes."""
 
 
 @dataclass(slots=True)
@@ -109,8 +111,12 @@ class Machines:
                 self._dirty_pods[key] = None
 
     def event(self, object_: str, type_: str, reason: str, message: str) -> None:
-        if self.options.event is not None:
-            self.options.event(object_, type_, reason, message)
+        if self.options.event is None or reason in TOLD_BY_OTHERS:
+            return
+        kind, _, path = object_.partition(" ")
+        namespace, _, name = path.rpartition("/")
+        uid = self._uids.get((namespace, name), "") if kind == "Pod" else ""
+        self.options.event(Ref(kind, name, namespace, uid), type_, reason, message)
 
     # ---- what others write ----
 
@@ -454,6 +460,13 @@ class Machines:
 
     def _stamp(self, at_ns: int) -> str:
         return rfc3339(self.options.epoch_ns + at_ns)
+
+    def take_away(self) -> None:
+        """Every machine is gone: take its Node and its NodeClaim from the API."""
+        for node in self.cluster.nodes.values():
+            if node.ended_ns is None:
+                node.ended_ns, node.end_reason = self.cluster.now_ns, "the end"
+                self._write(f"node {node.name}", partial(self._clear_away, node.name))
 
     def close(self) -> None:
         """Wait for the writes that are under way."""

@@ -56,7 +56,8 @@ class Transport(Protocol):
 
         Entering raises ApiError for a status of 400 or more, Unreachable without a connection; iterating raises
         Unreachable when the connection breaks. Leaving the context closes the connection, also from another thread's
-        ``close``."""
+        ``close``. The context manager may have a ``close()`` of its own that ends the iteration from any thread:
+        informers call it to stop at once."""
         ...
 
     def close(self) -> None:

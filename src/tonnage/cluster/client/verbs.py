@@ -140,9 +140,7 @@ class Client:
         A failed expectation is an ApiError 422 (Invalid)."""
         operations = [{"op": "test", "path": p, "value": v} for p, v in expect.items()]
         operations += [{"op": "add", "path": p, "value": v} for p, v in assign.items()]
-        return self.patch(
-            resource, name, operations, namespace, subresource=subresource, content_type=JSON_PATCH
-        )
+        return self.patch(resource, name, operations, namespace, subresource=subresource, content_type=JSON_PATCH)
 
     def get_scale(self, resource: Resource, name: str, namespace: str = "") -> JsonObject:
         """The scale subresource (autoscaling/v1 Scale); ``spec.replicas`` is left out when it is 0."""

@@ -1,0 +1,135 @@
+"""`tonnage up`: a scenario's cluster behind a Kubernetes API on this machine, or its machines on a real API server."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tonnage.cli import files, messages
+from tonnage.errors import InputError
+from tonnage.units import NS_PER_S, usd
+
+if TYPE_CHECKING:
+    from tonnage.cluster.client.verbs import Client
+    from tonnage.hollow.up import Up
+    from tonnage.simulation.scenario import Scenario
+
+CONTROLLERS = ("scheduler", "replicas", "nodes")
+STATUS_S = 1.0
+
+
+@click.command()
+@click.argument("scenario", type=click.Path(path_type=Path), default=Path("examples/traffic-surge"))
+@click.option("--policy", metavar="NAME", help="One of the scenario's policies. [default: as the scenario says]")
+@click.option("--speed", type=float, default=1.0, show_default=True, help="Simulated seconds in a real one.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of the API on 127.0.0.1. [default: any free]")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Written here; with --on, read.")
+@click.option("--on", "context", metavar="CONTEXT", help="Put the machines on this context's API server instead.")
+@click.option("--prometheus-port", type=click.IntRange(0, 65535), help="Serve /metrics and /api/v1/query on loopback.")
+@click.option("--only", type=click.Choice(CONTROLLERS), multiple=True, help="Run this one; repeatable. [default: all]")
+@click.option("--no-controllers", is_flag=True, help="Run none of them: yours decide.")
+@click.option("--for", "for_s", type=float, metavar="SECONDS", help="End by itself after so many real seconds.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Draws arrivals, surges and jitter.")
+@click.option("-q", "--quiet", is_flag=True, help="Only the path of the kubeconfig.")
+def up(scenario: Path, **options: Any) -> None:
+    """Run SCENARIO's cluster until interrupted: a Kubernetes API on localhost over a simulated GPU fleet.
+
+    kubectl works on it; the controllers place, scale, buy and return. With --on the same simulated machines join a real
+    API server, where whatever runs there works on them.
+    """
+    from tonnage.simulation import scenario as scenarios
+
+    if options["speed"] <= 0:
+        raise click.BadParameter(f"{options['speed']}, expected above 0", param_hint="--speed")
+    loaded = scenarios.load(files.existing(scenario))
+    sys.exit(_run(loaded, options))
+
+
+def _run(loaded: Scenario, options: dict[str, Any]) -> int:
+    from tonnage.cli.controller import Printed
+    from tonnage.hollow.up import Settings, Up
+    from tonnage.simulation.run import Options, set_up
+
+    quiet = options["quiet"]
+    made = set_up(loaded, options["policy"] or loaded.default_policy, Options(seed=options["seed"]))
+    client = _client(options)
+    chosen = () if options["no_controllers"] else options["only"] or CONTROLLERS
+    settings = Settings(options["port"], options["speed"], chosen, client, options["prometheus_port"])
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    messages.note("starting: time stands still until the fleet serves", quiet)
+    with Up(made, settings, Printed("none" if quiet else "text")) as running:
+        config = _write_kubeconfig(loaded, options, running)
+        _welcome(running, config, quiet)
+        deadline = options["for_s"]
+        stop.wait(deadline) if deadline else _wait(stop, running, quiet)
+        bill = running.bill()
+        state = running.state()
+    if config is not None:
+        config.unlink(missing_ok=True)
+    hours = state.now_ns / NS_PER_S / 3600
+    messages.note(f"{hours:.2f} h simulated, {usd(bill.total_micro_usd):,.2f} USD spent on nodes", quiet)
+    return 0
+
+
+def _client(options: dict[str, Any]) -> Client | None:
+    if not options["context"]:
+        return None
+    from tonnage.cluster.client.http import open_cluster
+
+    return open_cluster(str(options["kubeconfig"] or ""), options["context"])
+
+
+def _write_kubeconfig(loaded: Scenario, options: dict[str, Any], running: Up) -> Path | None:
+    if running.server is None:
+        return None
+    from tonnage.cluster.server import kubeconfig
+
+    path = options["kubeconfig"] or Path.home() / ".kube" / f"tonnage-{loaded.spec.name}.yaml"
+    try:
+        return kubeconfig.write(path, running.server.url)
+    except OSError as error:
+        hint = "give another --kubeconfig"
+        raise InputError.at(f"cannot be written: {error.strerror}", file=str(path), hint=hint) from None
+
+
+def _welcome(running: Up, config: Path | None, quiet: bool) -> None:
+    if quiet:
+        if config is not None:
+            click.echo(str(config))
+        return
+    state = running.state()
+    gpus = f"{state.nodes_ready} nodes, {state.pods_running} pods running"
+    if config is None:
+        click.echo(f"{gpus} on the API server. Interrupt to end; the nodes are then taken away.")
+        return
+    click.echo(f"""{gpus}.
+
+  export KUBECONFIG={config}
+
+  kubectl get nodes -o wide                           the simulated GPU fleet
+  kubectl get pods -A -w                              what the controllers do
+  kubectl describe pod -n inference NAME              why a pod is where it is, or waits
+  kubectl scale deployment -n inference NAME --replicas 9
+  kubectl drain NODE --ignore-daemonsets              the pods move
+  kubectl get events -A --sort-by .lastTimestamp
+""")
+    if running.prometheus_url:
+        click.echo(f"Prometheus: {running.prometheus_url}\n")
+    click.echo("Decisions follow. Interrupt to end; nothing is kept.\n")
+
+
+def _wait(stop: threading.Event, running: Up, quiet: bool) -> None:
+    """Until interrupted; what goes wrong meanwhile is said once."""
+    told: dict[str, str] = {}
+    while not stop.wait(STATUS_S):
+        for name, why in running.state().problems.items():
+            if told.get(name) != why:
+                told[name] = why
+                messages.error(f"{name}: {why}")

@@ -1,0 +1,120 @@
+"""Puts controllers together: what each of them runs, watches and may do."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from tonnage.cluster.annotations import PREFIX
+from tonnage.cluster.client.leases import Elector
+from tonnage.cluster.client.verbs import Client
+from tonnage.cluster.manager import Controller
+from tonnage.cluster.world import ClusterWorld
+from tonnage.controllers.nodes import Disruption, Pools, Provisioner
+from tonnage.controllers.opt_in import Refusal, opted_in
+from tonnage.controllers.replicas import Planned, SloPlanner
+from tonnage.controllers.scheduler import Scheduler
+from tonnage.decisions import Ref
+from tonnage.fleet.snapshot import Snapshot
+from tonnage.loops import Loop
+from tonnage.objects import karpenter
+from tonnage.provisioning.catalogue import Catalogue
+from tonnage.scheduling import place
+
+SCHEDULER, REPLICAS, NODES = "scheduler", "replicas", "nodes"
+CONTROLLERS = (SCHEDULER, REPLICAS, NODES)
+SCHEDULER_NAME = "tonnage"
+
+BUYS = f"{PREFIX}/buys"
+"""On a NodePool: ``true`` lets the nodes controller buy and return its nodes."""
+LIMITS = f"{PREFIX}/limits"
+"""On such a NodePool: the limits that the nodes controller keeps, as JSON. ``spec.limits`` is Karpenter's own: with
+``nodes: 0`` there, Karpenter launches what the nodes controller asks for and nothing of its own accord."""
+
+
+@dataclass(slots=True)
+class OptedIn:
+    """Workloads under the slo policy by their annotations; says once why another is left alone."""
+
+    world: ClusterWorld
+    _told: dict[str, str]
+
+    def __call__(self, snapshot: Snapshot) -> Sequence[Planned]:
+        planned, refused = opted_in(snapshot)
+        for one in refused:
+            self._tell(one)
+        return planned
+
+    def _tell(self, one: Refusal) -> None:
+        view = one.workload
+        if self._told.get(view.key) != one.message:
+            self._told[view.key] = one.message
+            self.world.note(Ref(view.kind, view.name, view.namespace, view.uid), one.reason, one.message)
+
+
+def bought_here(pools: Pools) -> Pools:
+    """The NodePools whose nodes the nodes controller buys, with the limits meant for it."""
+    mine = tuple(_limited(pool) for pool in pools.node_pools if pool.metadata.annotations.get(BUYS) == "true")
+    return Pools(mine, pools.storage, pools.daemon_sets)
+
+
+def _limited(pool: karpenter.NodePool) -> karpenter.NodePool:
+    written = pool.metadata.annotations.get(LIMITS)
+    try:
+        limits = json.loads(written) if written else {}
+    except json.JSONDecodeError:
+        limits = pool.spec.limits  # not JSON: buy nothing beyond what Karpenter may
+    if not isinstance(limits, dict):
+        limits = pool.spec.limits
+    return karpenter.NodePool(
+        api_version=pool.api_version,
+        kind=pool.kind,
+        metadata=pool.metadata,
+        spec=msgspec.structs.replace(pool.spec, limits=limits),
+    )
+
+
+def loops_of(
+    name: str,
+    world: ClusterWorld,
+    catalogue: Catalogue,
+    *,
+    pools: Callable[[Pools], Pools] = bought_here,
+    epoch_ns: int = 0,
+) -> tuple[Loop, ...]:
+    """The loops of one controller."""
+    if name == SCHEDULER:
+        return (Scheduler(place.Settings(scheduler_names=(SCHEDULER_NAME,))).loop(),)
+    if name == REPLICAS:
+        return (SloPlanner(OptedIn(world, {})).loop(),)
+    provisioner = Provisioner(catalogue, lambda: pools(world.pools()))
+    disruption = Disruption(lambda: pools(world.pools()), provisioner, epoch_ns)
+    return (provisioner.loop(), disruption.loop())
+
+
+def controllers(
+    names: Sequence[str],
+    world: ClusterWorld,
+    catalogue: Catalogue,
+    elector: Callable[[str], Elector | None],
+    *,
+    pools: Callable[[Pools], Pools] = bought_here,
+    epoch_ns: int = 0,
+) -> list[Controller]:
+    """The controllers of these names, each with its lease."""
+    return [
+        Controller(name, loops_of(name, world, catalogue, pools=pools, epoch_ns=epoch_ns), elector(name))
+        for name in names
+    ]
+
+
+def elector(client: Client, name: str, namespace: str, clock: Callable[[], float]) -> Elector:
+    """A candidate for the lease ``tonnage-NAME``, with an identity that no other process has."""
+    identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
+    return Elector(client, f"tonnage-{name}", namespace, identity, clock)

@@ -1,0 +1,197 @@
+"""Runs controllers against a cluster: watches in, loops on their periods or when woken, decisions out.
+
+One thread owns the world: it applies what the watches bring, runs the loops that are due and applies their decisions. A
+controller acts only while it leads, and is asked again before each tick.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tonnage.cluster.client.informer import Informer, Informers
+from tonnage.cluster.client.leases import Elector
+from tonnage.cluster.world import ClusterWorld
+from tonnage.decisions import Applied, Decision, Outcome, Refused, Wait
+from tonnage.loops import Loop, lets_wait, tick
+from tonnage.units import NS_PER_S
+
+LONGEST_WAIT_S = 0.5
+"""So that a change of leader and the order to stop are heard."""
+RETRY_S = 5.0
+"""A loop that failed is run again after this long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """Loops that are led together. Without an elector nobody else is expected to run them."""
+
+    name: str
+    loops: tuple[Loop, ...]
+    elector: Elector | None = None
+
+    def leads(self) -> bool:
+        """Whether it may act now."""
+        return self.elector is None or self.elector.leading()
+
+
+class Observer(Protocol):
+    """Told of what is decided, once for as long as it stays the same."""
+
+    def decided(self, controller: str, loop: str, decision: Decision, outcome: Outcome) -> None:
+        """A decision, and what became of it."""
+        ...
+
+    def failed(self, loop: str, error: Exception) -> None:
+        """A loop could not decide."""
+        ...
+
+    def ticked(self, loop: str, seconds: float, taken: int) -> None:
+        """A loop has run."""
+        ...
+
+
+@dataclass(slots=True)
+class _Due:
+    loop: Loop
+    controller: Controller
+    periodic_ns: int | None
+    woken_ns: int | None = None
+
+    def at(self) -> int | None:
+        times = [t for t in (self.periodic_ns, self.woken_ns) if t is not None]
+        return min(times) if times else None
+
+
+@dataclass(slots=True)
+class Manager:
+    """Runs until told to stop. ``speed``: seconds of the world's clock in a second. ``required``: informers without
+    whose first list nothing is decided."""
+
+    world: ClusterWorld
+    informers: Informers
+    required: Sequence[Informer[object]]  # type: ignore[type-var]
+    controllers: Sequence[Controller]
+    observer: Observer
+    speed: float = 1.0
+    extra: Callable[[], None] = lambda: None
+    ready: threading.Event = field(default_factory=threading.Event)
+    failures: dict[str, str] = field(default_factory=dict)
+    _due: list[_Due] = field(default_factory=list)
+    _woken: set[str] = field(default_factory=set)
+    _said: dict[tuple[str, str], str] = field(default_factory=dict)
+    _led: dict[str, bool] = field(default_factory=dict)
+
+    def degraded(self) -> dict[str, str]:
+        """What is not as it should be, by name, for ``/readyz``. Callable from any thread."""
+        found = dict(self.informers.problems())
+        if not self.ready.is_set():
+            found["start"] = "the first lists have not all arrived"
+        for controller in self.controllers:
+            if controller.elector is not None and controller.elector.problem:
+                found[f"{controller.name} lease"] = controller.elector.problem
+        return found | self.failures
+
+    def run(self, stop: threading.Event) -> None:
+        """Watch and decide until ``stop`` is set."""
+        while not stop.is_set() and not all(informer.synced for informer in self.required):
+            self.informers.pump(LONGEST_WAIT_S)
+        self.start()
+        self.ready.set()
+        while not stop.is_set():
+            self.step()
+            self.informers.pump(self.wait_s())
+
+    def start(self) -> None:
+        """Schedule every loop."""
+        now = self.world.now()
+        for controller in self.controllers:
+            for loop in controller.loops:
+                self._due.append(_Due(loop, controller, now + loop.period_ns if loop.period_ns else None))
+
+    def step(self) -> int:
+        """Run the loops that are due; how many ran."""
+        self._lead()
+        self._wake()
+        now, ran = self.world.now(), 0
+        for due in self._due:
+            at = due.at()
+            if at is None or at > now:
+                continue
+            due.woken_ns = None
+            if due.periodic_ns is not None and due.periodic_ns <= now:
+                missed = (now - due.periodic_ns) // due.loop.period_ns
+                due.periodic_ns += (missed + 1) * due.loop.period_ns
+            if due.controller.leads():
+                self._tick(due)
+                ran += 1
+        self.extra()
+        return ran
+
+    def run_all(self) -> None:
+        """Run every loop once, whether it is due or not."""
+        for due in self._due:
+            if due.controller.leads():
+                self._tick(due)
+
+    def wait_s(self) -> float:
+        """Real seconds until a loop is due."""
+        times = [at for due in self._due if (at := due.at()) is not None]
+        if self._woken:
+            return 0.0
+        left = (min(times) - self.world.now()) / NS_PER_S / self.speed if times else LONGEST_WAIT_S
+        return min(LONGEST_WAIT_S, max(0.0, left))
+
+    def _lead(self) -> None:
+        """A controller that has just come to lead looks at everything."""
+        for controller in self.controllers:
+            leads = controller.leads()
+            if leads and not self._led.get(controller.name, False):
+                now = self.world.now()
+                for due in self._due:
+                    if due.controller is controller and due.loop.wakes_on:
+                        due.woken_ns = now
+            self._led[controller.name] = leads
+
+    def _wake(self) -> None:
+        woken = self._woken | self.world.woken()
+        self._woken = set()
+        if not woken:
+            return
+        now = self.world.now()
+        for due in self._due:
+            if due.woken_ns is None and not due.loop.wakes_on.isdisjoint(woken):
+                due.woken_ns = now + due.loop.settle_ns
+
+    def _tick(self, due: _Due) -> None:
+        loop, begun = due.loop, time.perf_counter()
+        try:
+            taken = tick(loop, self.world)
+        except Exception as error:  # a fault in one loop must not end the others
+            self.failures[loop.name] = f"{type(error).__name__}: {error}"
+            self.observer.failed(loop.name, error)
+            due.woken_ns = self.world.now() + round(RETRY_S * self.speed) * NS_PER_S
+            return
+        self.failures.pop(loop.name, None)
+        if lets_wait(taken):
+            self._woken.add(loop.waits)
+        self.observer.ticked(loop.name, time.perf_counter() - begun, len(taken))
+        for decision, outcome in taken:
+            self._say(due.controller.name, loop.name, decision, outcome)
+
+    def _say(self, controller: str, loop: str, decision: Decision, outcome: Outcome) -> None:
+        """Tell what is new: a pod that still waits for the same reason, or a decision that is still not carried out
+        for the same reason, is no news."""
+        key = (loop, str(decision.target))
+        if isinstance(outcome, Applied) and not isinstance(decision, Wait):
+            self._said.pop(key, None)
+        else:
+            why = outcome.why if isinstance(outcome, Refused) else ""
+            text = f"{decision.summary()} {decision.reason.verdict if isinstance(decision, Wait) else ''} {why}"
+            if self._said.get(key) == text:
+                return
+            self._said[key] = text
+        self.observer.decided(controller, loop, decision, outcome)

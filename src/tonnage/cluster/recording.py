@@ -1,0 +1,35 @@
+"""Events about objects that decisions name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tonnage.cluster.client.events import About, EventRecorder
+from tonnage.cluster.resources import ALL
+from tonnage.decisions import Ref
+
+_API_VERSION = {resource.kind: resource.api_version for resource in ALL}
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Implements :class:`tonnage.cluster.world.Recorder` over an event recorder."""
+
+    recorder: EventRecorder
+
+    def event(self, about: Ref, type_: str, reason: str, message: str) -> None:
+        """``type_``: Normal or Warning."""
+        uid = about.name if about.kind == "Node" and not about.uid else about.uid  # as kubelets name their node
+        self.recorder.record(
+            About(_API_VERSION.get(about.kind, "v1"), about.kind, about.name, about.namespace, uid),
+            type_,
+            reason,
+            message,
+        )
+
+
+class Silent:
+    """Implements :class:`tonnage.cluster.world.Recorder`: observe mode writes no events either."""
+
+    def event(self, about: Ref, type_: str, reason: str, message: str) -> None:
+        """Nothing."""

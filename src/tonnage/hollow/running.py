@@ -1,0 +1,160 @@
+"""Simulated machines in running time: the simulator's events happen when they are due, beside real ones from an API."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+
+from tonnage.cluster.client.informer import Informers
+from tonnage.cluster.client.transport import ApiError, ClientError
+from tonnage.cluster.client.verbs import Client
+from tonnage.cluster.clock import parse, rfc3339
+from tonnage.cluster.resources import LEASES, NODE_CLAIMS, NODES, PODS
+from tonnage.cluster.watching import See, T, watch
+from tonnage.hollow.machines import Machines
+from tonnage.objects import core, karpenter
+from tonnage.simulation.events import Event
+from tonnage.units import NS_PER_S
+
+LONGEST_WAIT_S = 0.2
+RETRY_S = 2.0
+LEASE_NS = 20 * NS_PER_S
+"""A kubelet renews every 10 s; node lifecycle waits 40 s or more for it."""
+LEASE_NAMESPACE = "kube-node-lease"
+
+
+class RunningClock:
+    """Implements :class:`tonnage.cluster.clock.Clock`: wall time, or time that runs ``speed`` times as fast.
+
+    It stands still at ``start_ns`` until :meth:`go`."""
+
+    def __init__(self, start_ns: int, speed: float = 1.0, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.start_ns = start_ns
+        self.speed = speed
+        self._monotonic = monotonic
+        self._begun: float | None = None
+
+    def go(self) -> None:
+        """Let time run."""
+        if self._begun is None:
+            self._begun = self._monotonic()
+
+    def now_ns(self) -> int:
+        """Nanoseconds since the Unix epoch, as this clock has it."""
+        begun = self._begun
+        passed = 0.0 if begun is None else (self._monotonic() - begun) * self.speed
+        return self.start_ns + round(passed * NS_PER_S)
+
+    def seconds(self) -> float:
+        """The same in seconds."""
+        return self.now_ns() / NS_PER_S
+
+    def of(self, timestamp: str | None) -> int:
+        """What a timestamp says."""
+        return parse(timestamp) if timestamp else self.now_ns()
+
+
+class MachineRoom:
+    """Runs :class:`Machines` on one thread.
+
+    ``lock`` (re-entrant) is held while their state changes:
+    others that look take it."""
+
+    def __init__(
+        self, machines: Machines, informers: Informers, clock: RunningClock, lock: AbstractContextManager[object]
+    ) -> None:
+        self.machines = machines
+        self.informers = informers
+        self.clock = clock
+        self.lock = lock
+        self._retry_at = 0.0
+        watch(informers, NODE_CLAIMS, karpenter.NodeClaim, self._locked(machines.see_claim))
+        watch(informers, NODES, core.Node, self._locked(machines.see_node))
+        watch(informers, PODS, core.Pod, self._locked(machines.see_pod))
+
+    def _locked(self, see: See[T]) -> See[T]:
+        def seen(old: T | None, new: T | None) -> None:
+            with self.lock:
+                see(old, new)
+
+        return seen
+
+    def begin(self, events: Iterable[Event]) -> None:
+        """Show what is there and let ``events`` happen now; time does not run yet."""
+        for event in events:
+            self.machines.cluster.queue.push(0, event)
+        with self.lock:
+            self.machines.show_all()
+
+    def run(self, stop: threading.Event) -> None:
+        """Until ``stop`` is set."""
+        while not stop.is_set():
+            self.turn()
+            self.informers.pump(self._wait_s())
+
+    def turn(self) -> None:
+        """Let everything happen that is due, and write it."""
+        cluster = self.machines.cluster
+        with self.lock:
+            now = self.clock.now_ns() - self.clock.start_ns
+            while (at := cluster.queue.next_ns()) is not None and at <= now:
+                cluster.queue.step(cluster)
+            cluster.advance_to(max(now, cluster.now_ns))
+            cluster.woken()
+            if time.monotonic() >= self._retry_at:
+                self.machines.flush()
+                self._retry_at = time.monotonic() + RETRY_S if self.machines.errors else 0.0
+            self.informers.pump(0)
+
+    def _wait_s(self) -> float:
+        due = self.machines.cluster.queue.next_ns()
+        if due is None:
+            return LONGEST_WAIT_S
+        left = (due + self.clock.start_ns - self.clock.now_ns()) / NS_PER_S / self.clock.speed
+        return min(LONGEST_WAIT_S, max(0.001, left))
+
+
+class Heartbeats:
+    """Renews the leases of simulated nodes, so that a node lifecycle controller leaves them in peace."""
+
+    def __init__(self, client: Client, clock: Callable[[], int], names: Callable[[], list[str]]) -> None:
+        self._client = client
+        self._clock = clock
+        self._names = names
+        self._known: set[str] = set()
+        self.problem = ""
+
+    def run(self, stop: threading.Event, period_s: float = 15.0) -> None:
+        """Every ``period_s`` until ``stop`` is set."""
+        while not stop.is_set():
+            self.beat()
+            stop.wait(period_s)
+
+    def beat(self) -> None:
+        """Renew every lease once."""
+        self.problem = ""
+        for name in self._names():
+            try:
+                self._renew(name)
+            except ClientError as error:
+                self.problem = f"lease of node {name}: {error}"
+
+    def _renew(self, name: str) -> None:
+        now = rfc3339(self._clock()).replace("Z", ".000000Z")
+        spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now}
+        if name in self._known:
+            try:
+                self._client.patch(LEASES, name, {"spec": spec}, LEASE_NAMESPACE)
+                return
+            except ApiError as error:
+                if error.code != 404:
+                    raise
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": spec}
+        try:
+            self._client.create(LEASES, body, LEASE_NAMESPACE)
+        except ApiError as error:
+            if error.code != 409:
+                raise
+        self._known.add(name)

@@ -1,0 +1,313 @@
+"""`tonnage up`: a scenario's simulated machines behind a Kubernetes API, with the controllers at work.
+
+The API is the embedded one on loopback, or a real server. Everything speaks through it: kubectl, the controllers, the
+machines, and on the embedded API the workload managers.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tonnage.cluster.assembly import CONTROLLERS, SCHEDULER_NAME
+from tonnage.cluster.client.events import EventRecorder
+from tonnage.cluster.client.informer import Informers
+from tonnage.cluster.client.verbs import Client
+from tonnage.cluster.effects import ApiEffects
+from tonnage.cluster.manager import Controller, Manager, Observer
+from tonnage.cluster.recording import Events
+from tonnage.cluster.server.api import Api
+from tonnage.cluster.server.background import BackgroundServer
+from tonnage.cluster.server.http import Server
+from tonnage.cluster.server.inprocess import InProcess
+from tonnage.cluster.server.managers.loop import Managers
+from tonnage.cluster.server.managers.loop import Options as ManagerOptions
+from tonnage.cluster.watching import watch_world
+from tonnage.cluster.world import ClusterWorld
+from tonnage.controllers.nodes import Disruption, Provisioner
+from tonnage.controllers.scheduler import Scheduler
+from tonnage.costs.ledger import Settlement
+from tonnage.hollow import prometheus
+from tonnage.hollow.machines import Machines, Options
+from tonnage.hollow.running import Heartbeats, MachineRoom, RunningClock
+from tonnage.hollow.setting import lay_out
+from tonnage.loops import Loop
+from tonnage.metrics.promql import Result
+from tonnage.scheduling import place
+from tonnage.simulation.events import Event
+from tonnage.simulation.run import SetUp
+from tonnage.units import NS_PER_S
+
+EVERYBODY = ("", "default-scheduler", SCHEDULER_NAME)
+"""On the embedded API there is no other scheduler: every pod is ours."""
+WARM_UP_S = 20.0
+"""Real seconds within which the fleet that is there from the start should serve."""
+AT_REST_S = 0.5
+"""All pods serve, and for so long nothing has changed."""
+STUCK_S = 3.0
+"""Some pods cannot be placed, and for so long nothing has changed."""
+JOIN_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``port`` 0: any. ``speed``: simulated seconds in a real one. ``controllers``: which of them run.
+
+    ``client``: of a real API server; None for the embedded one. ``prometheus_port``: where the metrics are served on
+    loopback, 0 for any; None for nowhere."""
+
+    port: int = 0
+    speed: float = 1.0
+    controllers: Sequence[str] = CONTROLLERS
+    client: Client | None = None
+    prometheus_port: int | None = None
+    parallel: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What there is now, for a status line. Times in ns since the start."""
+
+    now_ns: int
+    nodes_ready: int
+    nodes_starting: int
+    pods_running: int
+    pods_pending: int
+    spend_micro_usd: int
+    problems: dict[str, str]
+
+
+@dataclass(slots=True)
+class _Thread:
+    """A thread that says how it ended."""
+
+    name: str
+    run: Callable[[threading.Event], None]
+    thread: threading.Thread | None = None
+    error: str = ""
+
+    def start(self, stop: threading.Event) -> None:
+        def work() -> None:
+            try:
+                self.run(stop)
+            except Exception as error:  # shown by state(): the others go on
+                self.error = f"{type(error).__name__}: {error}"
+
+        self.thread = threading.Thread(target=work, name=self.name, daemon=True)
+        self.thread.start()
+
+
+@dataclass(slots=True)
+class Up:
+    """Everything that runs. Use it in a ``with`` block: it runs inside, and ends in order."""
+
+    made: SetUp
+    settings: Settings
+    observer: Observer
+    clock: RunningClock = field(init=False)
+    server: Server | None = field(init=False, default=None)
+    room: MachineRoom = field(init=False)
+    world: ClusterWorld = field(init=False)
+    manager: Manager = field(init=False)
+    prometheus_url: str = ""
+    lock: Any = field(default_factory=threading.RLock)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _threads: list[_Thread] = field(default_factory=list)
+    _closers: list[Callable[[], object]] = field(default_factory=list)
+
+    def __enter__(self) -> Up:
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def epoch_ns(self) -> int:
+        """The Unix time of the simulation's 0, in ns."""
+        return self.clock.start_ns
+
+    # ---- start and stop ----
+
+    def _start(self) -> None:
+        settings, cluster = self.settings, self.made.cluster
+        self.clock = RunningClock(time.time_ns() // NS_PER_S * NS_PER_S, settings.speed)
+        cluster.runs_workloads = False
+        client = settings.client or self._embed()
+        recorder = self._recorder(client, "tonnage")
+        machines = Machines(
+            cluster,
+            client,
+            Options(
+                epoch_ns=self.epoch_ns,
+                parallel=settings.parallel if settings.client else 1,
+                event=Events(self._recorder(client, "simulated-machines")).event,
+            ),
+        )
+        self._closers.append(machines.close)
+        self._forget_daemons()
+        informers = self._informers(client)
+        self.room = MachineRoom(machines, informers, self.clock, self.lock)
+        self.room.begin(self._events())
+        self.room.turn()  # nodes first: pods find them there
+        lay_out(self.made, client, machines, SCHEDULER_NAME)
+        self._controllers(client, Events(recorder))
+        if settings.prometheus_port is not None:
+            self._serve_metrics(settings.prometheus_port)
+        if settings.client is not None:
+            heartbeats = Heartbeats(client, self.clock.now_ns, self._node_names)
+            self._run("heartbeats", heartbeats.run)
+        self._run("machines", self.room.run)
+        self._run("controllers", self.manager.run)
+        self._warm_up()
+        self.clock.go()
+
+    def _forget_daemons(self) -> None:
+        """The pods of DaemonSets are made by their controller, behind the API."""
+        cluster = self.made.cluster
+        cluster.daemon_sets.clear()
+        for row, pod in enumerate(cluster.fleet.pods):
+            if pod is not None and pod.spec.daemon:
+                cluster.fleet.remove_pod(row)
+
+    def _embed(self) -> Client:
+        api = Api(clock=self.clock.seconds, random=random.Random(self.made.options.seed))
+        self.server = Server(api, port=self.settings.port).start()
+        self._closers.append(self.server.stop)
+        client = Client(InProcess(api))
+        managers = Managers(
+            client,
+            lambda notify: api.store.subscribe(notify=notify),
+            self.clock.seconds,
+            self.made.options.seed,
+            ManagerOptions(node_grace_s=0),
+        )
+        self._run("workloads", managers.run)
+        return client
+
+    def _controllers(self, client: Client, events: Events) -> None:
+        made = self.made
+        self.world = ClusterWorld(
+            ApiEffects(client, self.clock),
+            self.clock,
+            price=made.configuration.catalogue.book.price,
+            recorder=events,
+            measure=self._measure,
+            parallel=self.settings.parallel if self.settings.client else 1,
+        )
+        self._closers.append(self.world.close)
+        informers = self._informers(client)
+        required = watch_world(informers, self.world)
+        names = EVERYBODY if self.settings.client is None else (SCHEDULER_NAME,)
+        loops: dict[str, list[Loop]] = {"scheduler": [Scheduler(place.Settings(scheduler_names=names)).loop()]}
+        provisioner = Provisioner(made.configuration.catalogue, self.world.pools)
+        loops["nodes"] = [provisioner.loop(), Disruption(self.world.pools, provisioner).loop()]
+        loops["replicas"] = made.replica_loops()
+        controllers = [Controller(name, tuple(loops[name])) for name in self.settings.controllers]
+        self.manager = Manager(self.world, informers, required, controllers, self.observer, speed=self.settings.speed)
+
+    def _serve_metrics(self, port: int) -> None:
+        cluster = self.made.cluster
+        application = prometheus.app(
+            cluster.store,
+            epoch_ns=self.epoch_ns,
+            now_ns=lambda: cluster.now_ns,
+            lock=self.lock,
+            evaluate=cluster.measure,
+        )
+        server = BackgroundServer(application, port).start()
+        self._closers.append(server.stop)
+        self.prometheus_url = server.url
+
+    def _events(self) -> Iterator[Event]:
+        yield self.made.scraper()
+        self.made.break_things()
+
+    def _warm_up(self) -> None:
+        """Time stands still until what is there from the start serves: all that can be placed is placed and Ready."""
+        deadline, since, before = time.monotonic() + WARM_UP_S, time.monotonic(), None
+        while time.monotonic() < deadline:
+            time.sleep(0.05)
+            with self.lock:
+                pods = list(self.made.cluster.pods.values())
+                wanted = sum(workload.replicas for workload in self.made.cluster.workloads.values())
+                now = (len(pods), sum(p.bound_ns is not None for p in pods), sum(p.ready_ns is not None for p in pods))
+            if now != before:
+                before, since = now, time.monotonic()
+            quiet_s = time.monotonic() - since
+            if (
+                self.manager.ready.is_set()
+                and now[0] >= wanted
+                and quiet_s > (AT_REST_S if now[0] == now[2] else STUCK_S)
+            ):
+                return
+
+    def _informers(self, client: Client) -> Informers:
+        informers = Informers(client, time.time, random.Random())
+        self._closers.append(informers.stop)
+        return informers
+
+    def _recorder(self, client: Client, component: str) -> EventRecorder:
+        recorder = EventRecorder(client, component, self.clock.seconds)
+        self._closers.append(recorder.close)
+        return recorder
+
+    def _run(self, name: str, run: Callable[[threading.Event], None]) -> None:
+        thread = _Thread(name, run)
+        self._threads.append(thread)
+        thread.start(self._stop)
+
+    def close(self) -> None:
+        """End everything, the API last. On a real API server the simulated nodes are taken away."""
+        self._stop.set()
+        for thread in reversed(self._threads):
+            if thread.thread is not None:
+                thread.thread.join(JOIN_S)
+        if self.settings.client is not None and self._threads:
+            self.room.machines.take_away()
+        for close in reversed(self._closers):
+            close()
+        self._closers.clear()
+
+    # ---- looking in ----
+
+    def _measure(self, query: str, at_ns: int) -> Result:
+        with self.lock:
+            return self.made.cluster.measure(query, at_ns - self.epoch_ns)
+
+    def _node_names(self) -> list[str]:
+        with self.lock:
+            nodes = self.made.cluster.nodes.values()
+            return [node.name for node in nodes if node.ended_ns is None and node.kubelet_ready]
+
+    def state(self) -> State:
+        """What there is now."""
+        with self.lock:
+            cluster = self.made.cluster
+            live = [node for node in cluster.nodes.values() if node.ended_ns is None]
+            pods = list(cluster.pods.values())
+            problems = self.manager.degraded() | {thread.name: thread.error for thread in self._threads if thread.error}
+            return State(
+                cluster.now_ns,
+                sum(node.ready_ns is not None for node in live),
+                len(cluster.claims),
+                sum(pod.ready_ns is not None for pod in pods),
+                sum(pod.bound_ns is None for pod in pods),
+                cluster.ledger.total(cluster.now_ns),
+                problems | self.room.machines.errors,
+            )
+
+    def bill(self) -> Settlement:
+        """What everything has cost so far, and who pays."""
+        with self.lock:
+            for service in self.made.cluster.services:
+                service.settle(self.made.cluster.now_ns)
+            return self.made.cluster.ledger.settle(self.made.cluster.now_ns)
