@@ -271,8 +271,8 @@ class Printed:
             click.echo(msgspec.json.encode(line).decode())
             return
         stamp = time.strftime("%H:%M:%S")
-        became = "" if isinstance(decision, Wait) and not why else f"  [{kind}: {why}]" if why else f"  [{kind}]"
-        click.echo(f"{stamp}  {loop:<12} {decision.summary()}{became}  {decision.reason.text()}")
+        outcome_text = f"  [{kind}: {why}]" if why else "" if isinstance(decision, Wait) else f"  [{kind}]"
+        click.echo(f"{stamp}  {loop:<12} {decision.summary()}{outcome_text}  {decision.reason.text()}")
 
     def failed(self, loop: str, error: Exception) -> None:
         """A fault, in one line."""
