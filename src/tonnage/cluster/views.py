@@ -111,8 +111,8 @@ class WorkloadViews:
             ready = None
         elif ready is None:
             ready = since
-            if created > 0:
-                workload.cold_starts_ns.append(max(0, ready - created))
+            if ready > created > 0:  # what is there when time begins has had no cold start
+                workload.cold_starts_ns.append(ready - created)
         workload.times[pod.name] = (created, bound, ready)
 
     def _since(self, pod: core.Pod, type_: str) -> int:

@@ -34,9 +34,10 @@ from tonnage.errors import InputError
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Conflict, Fleet
 from tonnage.metrics.promql import Result
-from tonnage.objects import apps, core, karpenter
+from tonnage.objects import apps, core, karpenter, selectors
 from tonnage.objects.base import KubeObject
 from tonnage.provisioning import nodeclass
+from tonnage.scheduling.view import CORDON
 
 Kind = TypeVar("Kind", bound=KubeObject)
 
@@ -204,7 +205,9 @@ class ClusterWorld:
         node = self.fleet.node_by_name.get(decision.node.name)
         if node is None or self.fleet.node(node).spec.uid != decision.node.uid:
             return Stale(f"node {decision.node.name} is gone")
-        if not self.fleet.schedulable[node] or self.fleet.node(node).leaving:
+        tolerations = self.fleet.pod(row).spec.spec.tolerations
+        cordoned = not self.fleet.schedulable[node] and not selectors.tolerates(tolerations, CORDON)
+        if cordoned or self.fleet.node(node).leaving:
             return Stale(f"node {decision.node.name} takes no pods any more")
         try:
             self.fleet.bind(row, node, decision.devices)

@@ -162,9 +162,7 @@ class Up:
         self._controllers(client, Events(recorder))
         if settings.prometheus_port is not None:
             self._serve_metrics(settings.prometheus_port)
-        if settings.client is not None:
-            heartbeats = Heartbeats(client, self.clock.now_ns, self._node_names)
-            self._run("heartbeats", heartbeats.run)
+        self._run("heartbeats", Heartbeats(client, self.clock.now_ns, self._node_names).run)
         self._run("machines", self.room.run)
         self._run("controllers", self.manager.run)
         self._warm_up()
