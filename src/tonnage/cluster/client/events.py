@@ -26,7 +26,7 @@ SIMILAR_WITHIN_S = 600.0
 BURST = 25
 REFILL_S = 300.0
 REMEMBERED = 4096
-QUEUE = 1000
+QUEUE = 10_000
 MESSAGE_LIMIT = 1024
 """Characters; events.k8s.io refuses longer notes."""
 _COMBINED = "(combined from similar events): "
