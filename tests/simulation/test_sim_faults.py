@@ -218,3 +218,44 @@ def test_with_nothing_left_to_buy_the_pods_wait(tmp_path: Path) -> None:
     assert max(result.series.services[0].replicas_pending) > 0
     assert "InsufficientInstanceCapacity" in {e.reason for e in result.events}
     assert result.check.violations == []
+
+
+# ---- GPUs that fail ----
+
+
+def test_a_failed_gpu_takes_its_pod_and_its_place_until_it_is_reset() -> None:
+    machine, made = _packed("spot-1", replicas=4)
+    cluster = machine.cluster
+    before = {pod.name for pod in made.active}
+    _strike(cluster, "gpu-failure", duration="300s")
+    machine.play(1100 * NS_PER_S, None)
+    row = cluster.fleet.node_by_name["spot-1"]
+    assert cluster.fleet.allocatable_of(row)["nvidia.com/gpu"] == 3
+    assert events(cluster, "GPUUnhealthy") == ["Xid 79: a GPU has fallen off the bus"]
+    (lost,) = before - {pod.name for pod in made.active}
+    assert lost not in made.pods
+    (waiting,) = [pod for pod in made.active if pod.bound_ns is None]
+    machine.play(1400 * NS_PER_S, None)
+    assert cluster.fleet.allocatable_of(row)["nvidia.com/gpu"] == 4
+    assert waiting.node == "spot-1"
+    assert machine.violations == []
+
+
+def test_a_gpu_failure_hits_only_nodes_that_have_gpus() -> None:
+    cluster = world()
+    node(cluster, "plain", "m7i.2xlarge")
+    _strike(cluster, "gpu-failure")
+    run_until(cluster, 1001)
+    assert events(cluster, "FaultHitNothing") == ["gpu-failure: no such node"]
+
+
+def test_a_node_never_gets_more_gpus_back_than_it_has() -> None:
+    cluster = world()
+    node(cluster, "n", "g6e.2xlarge")
+    for _ in range(3):
+        _strike(cluster, "gpu-failure", duration="10s")
+    run_until(cluster, 1005)
+    row = cluster.fleet.node_by_name["n"]
+    assert cluster.fleet.allocatable_of(row).get("nvidia.com/gpu", 0) == 0
+    run_until(cluster, 1100)
+    assert cluster.fleet.allocatable_of(row)["nvidia.com/gpu"] == 1

@@ -1,4 +1,4 @@
-"""What breaks in a scenario: spot interruptions, lost nodes, instance types out of stock."""
+"""What breaks in a scenario: spot interruptions, lost nodes, GPUs that fail, instance types out of stock."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.events import Later
-from tonnage.simulation.life import NodeLost, SpotNotice
+from tonnage.simulation.life import GpuBack, GpuLost, NodeLost, SpotNotice
 from tonnage.simulation.objects import Offering
 from tonnage.simulation.scenario import FaultSpec, duration_ns
 
@@ -30,11 +30,16 @@ class Fault:
             live = [n for n in live if n.instance_type == spec.instance_type]
         if spec.kind == "spot-interruption":
             live = [n for n in live if n.capacity_type == "spot"]
+        if spec.kind == "gpu-failure":
+            live = [n for n in live if n.gpus]
         if not live:
             cluster.events.add(cluster.now_ns, "Scenario", "Warning", "FaultHitNothing", f"{spec.kind}: no such node")
         for node in live[: spec.count]:
             if spec.kind == "spot-interruption":
                 yield cluster.now_ns, SpotNotice(node.name)
+            elif spec.kind == "gpu-failure":
+                yield cluster.now_ns, GpuLost(node.name)
+                yield cluster.now_ns + duration_ns(spec.duration), GpuBack(node.name)
             else:
                 yield cluster.now_ns, NodeLost(node.name, "node failure")
 

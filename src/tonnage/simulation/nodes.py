@@ -131,6 +131,44 @@ def drain_node(cluster: SimulatedCluster, node: Node, reason: str, message: str)
         reconcile(cluster, pod.workload)
 
 
+def lose_gpu(cluster: SimulatedCluster, node: Node) -> None:
+    """The last GPU of the node is unhealthy. The pod that holds it ends at once, and its workload makes another.
+
+    The Xid is that of a GPU that cannot be reached any more (NVIDIA's Xid catalogue: 79)."""
+    fleet = cluster.fleet
+    row = fleet.node_by_name[node.name]
+    left = fleet.allocatable_of(row)
+    resource = fleet.node(row).spec.device_resource
+    if not left.get(resource):
+        return
+    holder = int(fleet.devices[row, left[resource] - 1])
+    message = "Xid 79: a GPU has fallen off the bus"
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "GPUUnhealthy", message)
+    if holder >= 0:
+        spec = fleet.pod(holder).spec
+        pod = cluster.pods[spec.namespace, spec.name]
+        pod.terminating = True
+        end_pod(cluster, pod)
+        reconcile(cluster, pod.workload)
+    fleet.set_allocatable(row, {**left, resource: left[resource] - 1})
+    cluster.mirror.node_changed(node)
+    cluster.wake("node")
+
+
+def mend_gpu(cluster: SimulatedCluster, node: Node) -> None:
+    """One GPU more is healthy; never more than the machine has."""
+    fleet = cluster.fleet
+    row = fleet.node_by_name[node.name]
+    resource = fleet.node(row).spec.device_resource
+    there = fleet.allocatable_of(row)
+    if there.get(resource, 0) >= node.allocatable.get(resource, 0):
+        return
+    fleet.set_allocatable(row, {**there, resource: there.get(resource, 0) + 1})
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "GPUHealthy", "the GPU was reset")
+    cluster.mirror.node_changed(node)
+    cluster.wake("node")
+
+
 def lose_node(cluster: SimulatedCluster, node: Node, why: str) -> None:
     """The machine is gone: its pods and their requests with it."""
     for pod in [p for p in cluster.pods.values() if p.node == node.name]:

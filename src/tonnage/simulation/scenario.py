@@ -26,7 +26,7 @@ _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\
 
 
 CAPACITY_TYPES = ("on-demand", "spot")
-FAULTS = ("spot-interruption", "node-failure", "out-of-stock")
+FAULTS = ("spot-interruption", "node-failure", "gpu-failure", "out-of-stock")
 SCALING = ("manifests", "slo")
 
 
@@ -82,8 +82,9 @@ class TrafficSpec(_Strict, frozen=True, kw_only=True):
 class FaultSpec(_Strict, frozen=True, kw_only=True):
     """Something that breaks at ``at``.
 
-    ``spot-interruption`` and ``node-failure`` hit ``count`` nodes, of a pool or an instance type, in order of name;
-    ``out-of-stock`` withholds an instance type for ``duration``.
+    ``spot-interruption``, ``node-failure`` and ``gpu-failure`` hit ``count`` nodes, of a pool or an instance type, in
+    order of name; a failed GPU is back after ``duration``; ``out-of-stock`` withholds an instance type for
+    ``duration``.
     """
 
     kind: str
