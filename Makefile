@@ -1,4 +1,5 @@
 # `make demo` and `make test` need Python 3.11 or newer and nothing else; they set up .venv by themselves.
+# `make e2e` needs Linux, root and Go 1.26 or newer besides, and says so where they are missing.
 SHELL := /bin/bash
 VENV ?= .venv
 PYTHON ?= python3
@@ -8,10 +9,10 @@ NAME ?= all
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench fuzz clean
+.PHONY: help demo test check format bench fuzz e2e clean
 
 help: ## say what there is
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
+	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
 
 $(STAMP): pyproject.toml scripts/venv.sh
 	@VENV="$(VENV)" PYTHON="$(PYTHON)" scripts/venv.sh '.[dev]'
@@ -21,23 +22,27 @@ demo: $(STAMP) ## the traffic surge, live, with a summary and an HTML report
 	@$(BIN)/tonnage demo
 
 test: $(STAMP) ## all tests
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not fuzz" $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not fuzz and not e2e" $(ARGS)
 
 check: $(STAMP) ## lint, types, import contracts
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks e2e
+	$(BIN)/ruff format --check src tests benchmarks e2e
 	$(BIN)/mypy
+	$(BIN)/mypy --strict e2e/*.py
 	$(BIN)/lint-imports
 
 format: $(STAMP) ## format and fix what can be fixed
-	$(BIN)/ruff format src tests benchmarks
-	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format src tests benchmarks e2e
+	$(BIN)/ruff check --fix src tests benchmarks e2e
 
 bench: $(STAMP) ## benchmarks; NAME=main for one
 	@$(BIN)/python -m benchmarks $(NAME) $(ARGS)
 
 fuzz: $(STAMP) ## random steps against the invariants for FUZZ_SECONDS
 	@TONNAGE_FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m pytest -m fuzz -n 2 $(ARGS)
+
+e2e: $(STAMP) ## tests on a real control plane, built once (12 minutes); ARGS="tests/e2e/test_cluster.py -k gpus" for some
+	@$(BIN)/python -m e2e test $(ARGS)
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist out

@@ -10,6 +10,7 @@ from benchmarks.common import Options, data_folder
 
 NAMES = {
     "main": "the simulator: the Azure hour on ten replicas, 20,000 pods on 2,000 nodes, parsing, --help",
+    "kube": "on a real API server: scheduling beside kube-scheduler, simulated nodes beside kwok",
     "surge": "the slo policy over seeds, beside the best of 200 KEDA settings and an oracle",
 }
 

@@ -59,6 +59,8 @@ def counted(world: World, pod: PodSpec) -> dict[str, int]:
 
 def _why_not(world: World, pod: PodSpec, node: NodeSpec) -> list[str]:
     spec = pod.spec
+    if not _named(spec, node.name):
+        return ["node(s) didn't satisfy plugin(s) [NodeAffinity]"]
     if node.name in world.cordoned and not _tolerated(CORDON, spec.tolerations):
         return ["node(s) were unschedulable"]
     if spec.node_name and spec.node_name != node.name:
@@ -87,6 +89,15 @@ def _tolerated(taint: core.Taint, tolerations: Iterable[core.Toleration]) -> boo
         elif one.key == taint.key and one.value == taint.value:
             return True
     return False
+
+
+def _named(spec: core.PodSpec, name: str) -> bool:
+    """Whether a term of required node affinity names this node, or a term names none."""
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    terms = required.node_selector_terms if required else []
+    wanted = [[f.values for f in t.match_fields if f.operator == "In"] for t in terms]
+    return not terms or any(all(name in values for values in fields) for fields in wanted)
 
 
 def _selects_node(spec: core.PodSpec, labels: Mapping[str, str], name: str) -> bool:
@@ -217,8 +228,9 @@ def _spread(world: World, pod: PodSpec, node: NodeSpec) -> str:
             labels = world.labels(other_node)
             if not all(k in labels for k in keys) or not _included(world, pod, constraint, other_node):
                 continue
+            none = constraint.label_selector == core.LabelSelector() and not more  # selects the pod itself, no others
             per_domain[labels[key]] += sum(
-                _selects(constraint.label_selector, other.labels, more)
+                not none and _selects(constraint.label_selector, other.labels, more)
                 for other, name in world.placed
                 if name == other_node.name and other.namespace == pod.namespace
             )

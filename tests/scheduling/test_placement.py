@@ -123,3 +123,18 @@ def test_decisions_do_not_depend_on_the_order_in_which_things_came(seed: int, or
         else:
             shuffled.add_pod(one)
     assert decide(shuffled) == first
+
+
+def test_the_feasible_nodes_of_a_pod_are_those_that_pass_every_filter_by_name() -> None:
+    made = fleet(
+        node("c", zone="a"),
+        node("b", zone="b", taints=["x:NoSchedule"]),
+        node("a", zone="a"),
+        node("d", zone="a", cpu=0),
+        bound={"a": [pod("other")]},
+        pods=[pod("p", nodeSelector={"topology.kubernetes.io/zone": "a"})],
+    )
+    rows = place.feasible(made, made.pod_by_key["default", "p"])
+    assert [made.node(row).spec.name for row in rows] == ["a", "c"]
+    with pytest.raises(ValueError, match="another fleet"):
+        place.feasible(made, 0, place.Cache(fleet()))

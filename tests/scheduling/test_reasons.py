@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from builders import affinity_term, away, decide, fleet, near, node, pod, spread, verdict
+import pytest
+
+from builders import affinity_term, away, decide, expression, fleet, near, node, on_nodes, pod, spread, verdict
 from tonnage.decisions import Bind, Wait
 
 
@@ -79,6 +81,32 @@ def test_rules_about_other_pods_are_named() -> None:
         },
         "db": {"Insufficient cpu": 2},
     }
+
+
+NAMED_A = {"matchFields": [expression("metadata.name", "In", "a")]}
+GONE = {"matchFields": [expression("metadata.name", "In", "gone")]}
+NAMED_TWICE = {"matchFields": [expression("metadata.name", "In", "a"), expression("metadata.name", "In", "b")]}
+NOT_B = {"matchFields": [expression("metadata.name", "NotIn", "b")]}
+
+
+@pytest.mark.parametrize(
+    ("terms", "why"),
+    [
+        ([NAMED_A], "1 Insufficient cpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]"),
+        ([NAMED_A, GONE], "1 Insufficient cpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]"),
+        ([NAMED_A, NAMED_TWICE], "1 Insufficient cpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]"),
+        ([GONE], "3 node(s) didn't satisfy plugin(s) [NodeAffinity]"),
+        ([NAMED_TWICE], "pod affinity terms conflict"),
+        (
+            [NOT_B],
+            "1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) were unschedulable",
+        ),
+    ],
+)
+def test_a_pod_that_names_its_nodes_is_told_of_those_alone(terms: list[dict[str, object]], why: str) -> None:
+    made = fleet(node("a"), node("b"), node("c"), pods=[pod("p", cpu=99, affinity=on_nodes(*terms))])
+    made.set_schedulable(made.node_by_name["c"], False)
+    assert verdict(made, "p") == f"0/3 nodes are available: {why}"
 
 
 def test_a_receipt_has_the_score_and_the_runner_up() -> None:

@@ -100,6 +100,21 @@ def test_a_node_counts_only_if_it_has_the_keys_of_all_constraints() -> None:
     assert placed(fleet(*nodes, bound={"a": webs("x", 1)}, pods=pods)) == {"p": "a"}  # zone b has no node with a rack
 
 
+def test_a_spread_constraint_with_an_empty_selector_counts_no_pods() -> None:
+    everything = spread() | {"labelSelector": {}}
+    made = fleet(
+        node("a", zone="a", pods=4),
+        node("b", zone="b", pods=1),
+        bound={"a": webs("x", 3)},
+        pods=webs("p", 2, topologySpreadConstraints=[everything]),
+    )
+    assert sorted(placed(made).values()) == ["a", "b"]
+    made = fleet(node("a", zone="a"), pods=one_pod(topologySpreadConstraints=[everything | {"topologyKey": "rack"}]))
+    assert verdict(made, "p").endswith(
+        "1 node(s) didn't match pod topology spread constraints (missing required label)"
+    )
+
+
 def test_pods_of_other_namespaces_do_not_count_for_spread() -> None:
     others = [pod(f"x{i}", cpu=0, memory_gib=0, namespace="other", labels=WEB) for i in range(3)]
     made = fleet(

@@ -92,6 +92,19 @@ def decide(snapshot: Snapshot, settings: Settings = DEFAULTS, cache: Cache | Non
     return [*binds, *(Wait(_pod_ref(fleet.pod(row)), why) for row, why in zip(waiting, reasons, strict=True))]
 
 
+def feasible(fleet: Fleet, row: int, cache: Cache | None = None) -> list[int]:
+    """The rows of the nodes that pass all filters for this pod now, by name; its scheduling gates are not looked at.
+
+    Raises ValueError for a cache of another fleet."""
+    cache = cache or Cache(fleet)
+    if cache.fleet is not fleet:
+        raise ValueError("the cache is that of another fleet")
+    pod_class = fleet.pod_class(row)
+    view = cache.view(pod_class, DEFAULTS.policy)
+    key = _keys(cache.topology, pod_class, view, cache.topology.masks(pod_class, view))
+    return [node for node in fleet.node_rows() if key[node] != NEVER]
+
+
 class _Refusals:
     """The classes that no node takes. Pods placed since change that only where company or spread is asked for."""
 

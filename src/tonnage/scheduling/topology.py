@@ -166,6 +166,8 @@ class Topology:
 
     def _spread_tally(self, pod_class: PodClass, constraint: core.TopologySpreadConstraint) -> Ints:
         selector = _spread_selector(pod_class, constraint)
+        if selector is not None and not (selector.match_labels or selector.match_expressions):
+            return np.zeros(len(self._fleet.alive), np.int64)  # kube-scheduler counts no pod for an empty selector
         term = Term(constraint.topology_key, selector, (pod_class.namespace,), None)
         return self._selected_by(term)
 

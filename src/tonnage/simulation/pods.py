@@ -9,6 +9,7 @@ from uuid import UUID
 
 from tonnage.costs.ledger import Resources
 from tonnage.fleet.state import PodSpec
+from tonnage.scaling import removal
 from tonnage.simulation.events import Later
 from tonnage.simulation.objects import Pod, Workload, drain_times
 from tonnage.simulation.serving import Replica
@@ -32,27 +33,22 @@ def reconcile(cluster: SimulatedCluster, workload: Workload) -> None:
 
 
 def removal_order(active: list[Pod], now_ns: int) -> list[Pod]:
-    """The pods of one workload in the order in which Kubernetes deletes them when there are too many.
-
-    Without a node, not started, not ready, low deletion cost, many on one node, recently ready; ages count by powers
-    of two, and the uid decides among equals. Source: kubernetes/kubernetes pkg/controller/controller_utils.go,
-    ActivePodsWithRanks with LogarithmicScaleDown.
-    """
+    """The pods of one workload in the order in which Kubernetes deletes them when there are too many."""
+    standings = [_standing(pod) for pod in active]
+    pods = {id(standing): pod for standing, pod in zip(standings, active, strict=True)}
     together = Counter(pod.node for pod in active)
+    return [pods[id(one)] for one in removal.removal_order(standings, together, now_ns / NS_PER_S)]
 
-    def rank(pod: Pod) -> tuple[object, ...]:
-        since = pod.created_ns if pod.ready_ns is None else pod.ready_ns
-        return (
-            pod.bound_ns is not None,
-            pod.started_ns is not None,
-            pod.ready_ns is not None,
-            pod.deletion_cost,
-            -together[pod.node],
-            (now_ns - since).bit_length(),
-            pod.uid,
-        )
 
-    return sorted(active, key=rank)
+def _standing(pod: Pod) -> removal.Standing:
+    return removal.Standing(
+        pod.uid,
+        pod.node,
+        "Pending" if pod.started_ns is None else "Running",
+        None if pod.ready_ns is None else pod.ready_ns / NS_PER_S,
+        pod.created_ns / NS_PER_S,
+        pod.deletion_cost,
+    )
 
 
 def _create(cluster: SimulatedCluster, workload: Workload) -> None:

@@ -35,11 +35,11 @@ from tonnage.cluster.server.managers.meta import (
     status_of,
     uid_of,
 )
-from tonnage.cluster.server.managers.ranking import Standing, removal_order
 from tonnage.cluster.server.managers.tally import Tally, Terms
 from tonnage.objects.base import POD_DELETION_COST
 from tonnage.objects.core import LabelSelector
 from tonnage.objects.selectors import matches
+from tonnage.scaling.removal import Standing, removal_order
 
 BURST = 500
 """Pods made or deleted for one ReplicaSet before others get their turn."""

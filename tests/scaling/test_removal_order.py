@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.cluster.server.managers.ranking import Standing, removal_order
+from tonnage.scaling.removal import Standing, removal_order
 
 NOW = 1_000_000.0
 

@@ -1,0 +1,242 @@
+"""On a real API server, in one run: pods a second beside kube-scheduler, and simulated nodes beside kwok.
+
+Both schedulers find the same pending pods and begin when they are let go; both players of nodes find the same bound
+pods and begin when they are started. The clock stops when the API server has said so of the last pod. The limits of
+requests a second are raised on all sides: clients' QPS, and the server's priority and fairness is off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from e2e.api import Api, Json
+from e2e.build import build, built
+from e2e.control_plane import API_SERVER, SCHEDULER, UNTOUCHED, ControlPlane
+from e2e.control_plane import Options as PlaneOptions
+from e2e.processes import until
+
+from benchmarks.common import ROOT, Options, Report
+from e2e import prerequisites, simulators
+
+QPS = 10_000
+GPU = "nvidia.com/gpu"
+PODS_PATH = "/api/v1/namespaces/default/pods"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+STALLED_S = 30.0
+ELECTION = ("=true", "-retry-period=50ms", "-renew-deadline=60s", "-lease-duration=90s")
+"""Quick to take a lease that is free, slow to lose it."""
+PARALLELISM = 64
+"""Stages of nodes and of pods that kwok plays at once, and leases. Its default of 4 is no slower on two cores."""
+ATTEMPTS = 3
+"""kwok now and then leaves a few of the pods that it finds at its start pending for ever; then it starts anew."""
+
+
+def run(options: Options) -> Report:
+    """What there is to compare with, where a real cluster can be had; otherwise a note with the reason."""
+    report = Report("kube", ("what", "who", "pods", "seconds", "pods/s"))
+    if why := prerequisites.to_run() or prerequisites.to_build():
+        report.notes.append(f"skipped: {why}")
+        return report
+    build()
+    scale = 10 if options.quick else 1
+    for what, who, pods, seconds in _in_private("measure", str(scale)):
+        report.row(what=what, who=who, pods=pods, seconds=seconds, **{"pods/s": pods / seconds})
+    return report
+
+
+def measure(scale: str) -> list[tuple[str, str, int, float]]:
+    """(what, who, pods, seconds) of every measurement; in namespaces of their own, ``scale`` times less."""
+    nodes, pods = 200 // int(scale), 2_000 // int(scale)
+    machines, many = 1_000 // int(scale), 5_000 // int(scale)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, start_plane(Path(folder) / "a") as plane:
+        scheduling = kube_scheduler_seconds(plane, nodes, pods)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, start_plane(Path(folder) / "b") as plane:
+        playing = kwok_seconds(plane, machines, many)
+    return [
+        (f"pending to bound, {nodes} nodes", "kube-scheduler", pods, scheduling),
+        (f"bound to Running, {machines} nodes", "kwok", many, playing),
+    ]
+
+
+# ---- the peers ----
+
+
+def kube_scheduler_seconds(plane: ControlPlane, nodes: int, pods: int) -> float:
+    """Seconds that kube-scheduler needs to bind ``pods`` pending pods to ``nodes`` nodes.
+
+    It waits with its caches full for a lease that somebody else holds; the clock starts when that lease is deleted."""
+    api = plane.api()
+    make_nodes(api, nodes)
+    make_pods(api, pods)
+    now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
+    held = {"holderIdentity": "benchmark", "leaseDurationSeconds": 3_600, "acquireTime": now, "renewTime": now}
+    api.create(LEASES, {"metadata": {"name": SCHEDULER}, "spec": held})
+    plane.programs[SCHEDULER].start()
+    until(
+        "all pods in the scheduler's queue",
+        lambda: plane.metric(SCHEDULER, "scheduler_pending_pods", 'queue="active"') == pods,
+    )
+    return seconds_until_bound(api, pods, lambda: api.delete(f"{LEASES}/{SCHEDULER}"))
+
+
+def kwok_seconds(plane: ControlPlane, nodes: int, pods: int) -> float:
+    """Seconds from the start of kwok until ``nodes`` nodes are Ready and ``pods`` pods bound to them are Running."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return _kwok_once(plane, nodes, pods)
+        except TimeoutError:
+            clear(plane.api())
+    return _kwok_once(plane, nodes, pods)
+
+
+def _kwok_once(plane: ControlPlane, nodes: int, pods: int) -> float:
+    api = plane.api()
+    make_nodes(api, nodes, annotations={simulators.KWOK_ANNOTATION: "fake"}, ready=False)
+    make_pods(api, pods, on_nodes=nodes)
+    program = simulators.kwok(plane, PARALLELISM)
+    try:
+        return seconds_until_running(api, nodes, pods, lambda: program.start(wait=False))
+    finally:
+        program.stop()
+
+
+# ---- what every contender gets ----
+
+
+def start_plane(folder: Path) -> ControlPlane:
+    """A control plane for one measurement, not started yet. No controllers; the scheduler waits to be started."""
+    there = built()
+    assert there is not None
+    flags = {
+        API_SERVER: ("--enable-priority-and-fairness=false",),
+        SCHEDULER: tuple(f"--leader-elect{rest}" for rest in ELECTION),
+    }
+    return ControlPlane(
+        there,
+        folder,
+        PlaneOptions(controllers=(), admission_off=UNTOUCHED, client_qps=QPS, flags=flags, held=(SCHEDULER,)),
+    )
+
+
+def node_name(number: int) -> str:
+    return f"node-{number:04}"
+
+
+def make_nodes(api: Api, count: int, *, annotations: dict[str, str] | None = None, ready: bool = True) -> None:
+    """Nodes with 64 CPUs and 8 GPUs each. Not ``ready``: without a status, for someone to fill in."""
+    amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", GPU: "8"}
+    condition = {"type": "Ready", "status": "True", "reason": "Benchmark", "message": ""}
+    status = {"capacity": amounts, "allocatable": amounts, "conditions": [condition] if ready else []}
+
+    def make(number: int) -> Json:
+        name = node_name(number)
+        meta = {"name": name, "labels": {"kubernetes.io/hostname": name}, "annotations": annotations or {}}
+        return api.create("/api/v1/nodes", {"metadata": meta, "status": status})
+
+    api.each(make, range(count))
+
+
+def make_pods(api: Api, count: int, *, scheduler_name: str = "default-scheduler", on_nodes: int = 0) -> None:
+    """Pods of one CPU, every second with a GPU, pending; or bound in turn to the first ``on_nodes`` nodes."""
+
+    def make(number: int) -> Json:
+        limits = {GPU: "1"} if number % 2 else {}
+        resources = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": limits}
+        spec: Json = {
+            "schedulerName": scheduler_name,
+            "containers": [{"name": "main", "image": "none", "resources": resources}],
+        }
+        if on_nodes:
+            spec["nodeName"] = node_name(number % on_nodes)
+        meta = {"name": f"pod-{number:05}", "labels": {"app": "benchmark"}}
+        return api.create(PODS_PATH, {"metadata": meta, "spec": spec})
+
+    api.each(make, range(count))
+
+
+def clear(api: Api) -> None:
+    """Delete all pods and nodes, for the next contender."""
+    api.delete(PODS_PATH)
+    api.delete("/api/v1/nodes")
+    until("no pods and nodes", lambda: not (api.items(PODS_PATH, limit=1) or api.items("/api/v1/nodes", limit=1)))
+
+
+def seconds_until_bound(api: Api, pods: int, begin: Callable[[], object]) -> float:
+    """Seconds from ``begin()`` until ``pods`` of the pending pods are bound."""
+    return _seconds_until_gone(api, "spec.nodeName=", pods, begin)
+
+
+def seconds_until_running(api: Api, nodes: int, pods: int, begin: Callable[[], object]) -> float:
+    """Seconds from ``begin()`` until ``pods`` pods are Running and ``nodes`` nodes are Ready."""
+    begun = time.perf_counter()
+    _seconds_until_gone(api, "status.phase!=Running", pods, begin)
+    until(f"{nodes} nodes Ready", lambda: sum(map(_is_ready, api.items("/api/v1/nodes"))) == nodes)
+    return time.perf_counter() - begun
+
+
+def _is_ready(node: Json) -> bool:
+    conditions = node.get("status", {}).get("conditions") or []
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def _seconds_until_gone(api: Api, field_selector: str, count: int, begin: Callable[[], object]) -> float:
+    """Seconds from ``begin()`` until the API server's watch said that ``count`` pods no longer match the selector.
+
+    Raises TimeoutError when none went for STALLED_S seconds."""
+    countdown = _Countdown(api, field_selector, count)
+    thread = threading.Thread(target=countdown.follow, daemon=True)
+    thread.start()
+    begun = time.perf_counter()
+    begin()
+    while thread.is_alive() and time.perf_counter() - max(begun, countdown.last) < STALLED_S:
+        thread.join(0.5)
+    if countdown.left > 0:
+        raise TimeoutError(f"{countdown.left} of {count} pods are {field_selector} and none left for {STALLED_S:g} s")
+    return countdown.last - begun
+
+
+class _Countdown:
+    """Follows pods leaving a field selector: ``left`` to go, ``last``: when one went (perf_counter).
+
+    Lines are counted undecoded, so that the counting takes little of the machine that is measured."""
+
+    def __init__(self, api: Api, field_selector: str, count: int) -> None:
+        self._api, self._selector = api, field_selector
+        self._listed = self._list()
+        self._others = len(self._listed["items"]) - count
+        self.left = count
+        self.last = 0.0
+
+    def _list(self) -> Json:
+        return self._api.get(PODS_PATH, fieldSelector=self._selector)
+
+    def follow(self) -> None:
+        while self.left > 0:
+            version = self._listed["metadata"]["resourceVersion"]
+            for line in self._api.watch(PODS_PATH, fieldSelector=self._selector, resourceVersion=version):
+                if line.startswith(b'{"type":"DELETED"'):
+                    self.left -= 1
+                    self.last = time.perf_counter()
+                if self.left <= 0:
+                    return
+            self._listed = self._list()  # the server ends a watch whose reader was slow
+            self.left = len(self._listed["items"]) - self._others
+            self.last = time.perf_counter()
+
+
+def _in_private(function: str, *arguments: str) -> Any:
+    """The JSON result of a function of this module, run in namespaces of its own."""
+    code = f"import json, sys; from benchmarks.kube import {function}; print(json.dumps({function}(*sys.argv[1:])))"
+    words = [str(ROOT / "e2e" / "private.sh"), sys.executable, "-c", code, *arguments]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(words, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout.splitlines()[-1])

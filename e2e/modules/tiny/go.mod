@@ -1,0 +1,3 @@
+module tonnage.e2e/tiny
+
+go 1.26

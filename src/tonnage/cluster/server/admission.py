@@ -1,0 +1,51 @@
+"""What admission does before an object is stored: what needs to look at other objects.
+
+Source: kubernetes/kubernetes v1.36 staging/src/k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle and
+plugin/pkg/admission/priority.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from tonnage.cluster.resources import NAMESPACES, PRIORITY_CLASSES, Resource
+from tonnage.cluster.server.defaults_pods import PriorityClasses
+from tonnage.cluster.server.status import forbidden, not_found
+from tonnage.cluster.server.store import Store
+
+JsonObject: TypeAlias = dict[str, Any]
+
+IMMORTAL = ("default", "kube-system", "kube-public")
+"""Namespaces that may not be deleted."""
+
+
+def namespace_open(store: Store, resource: Resource, namespace: str, name: str) -> None:
+    """Raises Refusal (404, 403) when nothing can be made in the namespace."""
+    found = store.get(NAMESPACES, "", namespace)
+    if found is None:
+        raise not_found(NAMESPACES, namespace)
+    if "deletionTimestamp" in found.object["metadata"]:
+        message = f"namespace {namespace} is being terminated"
+        cause = {"reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace"}
+        why = f"unable to create new content in namespace {namespace} because it is being terminated"
+        raise forbidden(resource, name, why, [cause])
+
+
+def may_be_deleted(resource: Resource, name: str) -> None:
+    """Raises Refusal (403) for what must stay."""
+    if resource is NAMESPACES and name in IMMORTAL:
+        raise forbidden(resource, name, "this namespace may not be deleted")
+
+
+def priority_classes(store: Store) -> PriorityClasses:
+    """Finds a PriorityClass by name; the global default (the lowest of several) for an empty name."""
+
+    def find(name: str) -> JsonObject | None:
+        if name:
+            found = store.get(PRIORITY_CLASSES, "", name)
+            return found.object if found is not None else None
+        known = [one.object for one in store.items(PRIORITY_CLASSES)[0]]
+        defaults = [one for one in known if one.get("globalDefault")]
+        return min(defaults, key=lambda one: int(one["value"]), default=None)
+
+    return find

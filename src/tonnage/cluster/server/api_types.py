@@ -1,0 +1,237 @@
+"""The fields of every kind that is served, with their types: what is unknown, and what has the wrong type.
+
+The table is ``api_types.csv``; ``api_rules.csv`` holds what the schemas of custom kinds demand beyond it. Refusals are
+worded as kube-apiserver v1.36.3 does, which hands on what encoding/json says.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any, TypeAlias
+
+from tonnage.cluster.resources import Resource
+from tonnage.objects import quantity
+
+JsonObject: TypeAlias = dict[str, Any]
+
+_FIELD = re.compile(r"(?P<name>[^!:]+)(?P<required>!?):(?P<shape>(\[\]|\{\})*)(?P<of>.+)")
+_QUANTITY = re.compile(r"([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+SCALARS = frozenset(
+    {"string", "int32", "int64", "bool", "double", "quantity", "time", "microtime", "int-or-string", "bytes", "raw"}
+)
+"""Types that are not structs. ``raw`` is anything."""
+_JSON = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldType:
+    """A field. ``shape``: ``[]`` and ``{}`` from the outside in; ``of``: a scalar or the name of a struct."""
+
+    name: str
+    shape: tuple[str, ...]
+    of: str
+    required: bool = False
+    rules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by place: "", "[]", "{}"
+
+
+Struct: TypeAlias = Mapping[str, FieldType]
+
+
+def _rows(name: str) -> Iterator[dict[str, str]]:
+    text = files("tonnage.cluster.server").joinpath(name).read_text(encoding="utf-8")
+    return csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+
+
+@cache
+def packages() -> dict[str, str]:
+    """The package of each struct, e.g. ``io.k8s.api.core.v1`` of Pod."""
+    return {row["type"]: row["package"] for row in _rows("api_types.csv")}
+
+
+@cache
+def structs() -> dict[str, Struct]:
+    """The fields of each struct."""
+    rules = _rules()
+    found: dict[str, Struct] = {}
+    for row in _rows("api_types.csv"):
+        fields = {}
+        for text in row["fields"].split():
+            match = _FIELD.fullmatch(text)
+            if match is None:
+                raise ValueError(f"api_types.csv: {row['type']}: {text!r} is not a field")
+            shape = tuple(re.findall(r"\[\]|\{\}", match["shape"]))
+            own = rules.get((row["type"], match["name"]), {})
+            fields[match["name"]] = FieldType(match["name"], shape, match["of"], bool(match["required"]), own)
+        found[row["type"]] = fields
+    return found
+
+
+def _rules() -> dict[tuple[str, str], dict[str, dict[str, Any]]]:
+    found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for row in _rows("api_rules.csv"):
+        name, place = re.fullmatch(r"(\w+)((?:\[\]|\{\})*)", row["field"]).groups()  # type: ignore[union-attr]
+        try:
+            value = json.loads(row["value"])
+        except ValueError:
+            value = row["value"]
+        if row["rule"] == "pattern":
+            value = row["value"]
+        found.setdefault((row["type"], name), {}).setdefault(place, {})[row["rule"]] = value
+    return found
+
+
+def unknown_fields(resource: Resource, obj: JsonObject) -> list[str]:
+    """Every field that the kind does not have, as ``unknown field "spec.foo"``, in the order in which they stand."""
+    return _said(resource, [path for path, _, _ in _unknown(obj, resource.kind, "")])
+
+
+def prune(resource: Resource, obj: JsonObject) -> list[str]:
+    """Remove every field that the kind does not have; returns what :func:`unknown_fields` would have said."""
+    gone = list(_unknown(obj, resource.kind, ""))
+    for _, holder, key in gone:
+        del holder[key]
+    return _said(resource, [path for path, _, _ in gone])
+
+
+def _said(resource: Resource, paths: list[str]) -> list[str]:
+    """Of a built-in kind as they stand, of a custom one sorted."""
+    return [f'unknown field "{path}"' for path in (sorted(paths) if resource.custom else paths)]
+
+
+def _unknown(value: Any, struct: str, path: str) -> Iterator[tuple[str, JsonObject, str]]:
+    fields = structs().get(struct)
+    if fields is None or not isinstance(value, dict):
+        return
+    for key, inner in value.items():
+        here = f"{path}.{key}" if path else key
+        known = fields.get(key)
+        if known is None:
+            yield here, value, key
+        elif known.of not in SCALARS:
+            yield from _inside(inner, known.shape, known.of, here)
+
+
+def _inside(value: Any, shape: tuple[str, ...], struct: str, path: str) -> Iterator[tuple[str, JsonObject, str]]:
+    if not shape:
+        yield from _unknown(value, struct, path)
+    elif shape[0] == "[]" and isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _inside(item, shape[1:], struct, f"{path}[{index}]")
+    elif shape[0] == "{}" and isinstance(value, dict):
+        for key, item in value.items():
+            yield from _inside(item, shape[1:], struct, f"{path}.{key}")
+
+
+def wrong_type(resource: Resource, obj: JsonObject) -> str:
+    """What keeps an object from being decoded, as kube-apiserver says it; empty when nothing does.
+
+    The API answers 400 with ``{kind} in version "{version}" cannot be handled as a {kind}: `` before it. Of a custom
+    kind only the metadata is looked at here: the rest is :func:`tonnage.cluster.server.defaults.invalid`'s (422).
+    """
+    if resource.custom:
+        meta = obj.get("metadata")
+        return next(_wrong(meta if isinstance(meta, dict) else {}, "ObjectMeta", ""), "")
+    return next(_wrong(obj, resource.kind, ""), "")
+
+
+def _wrong(value: JsonObject, struct: str, path: str) -> Iterator[str]:
+    fields = structs().get(struct, {})
+    for key, inner in value.items():
+        known = fields.get(key)
+        if known is not None and inner is not None:
+            yield from _value(inner, known, known.shape, struct, f"{path}.{key}" if path else key)
+
+
+def _value(value: Any, known: FieldType, shape: tuple[str, ...], struct: str, path: str) -> Iterator[str]:
+    if value is None:
+        return
+    if shape:
+        if not isinstance(value, list if shape[0] == "[]" else dict):
+            yield _unmarshal(value, struct, path, _go(known, shape))
+            return
+        for item in value if isinstance(value, list) else value.values():
+            yield from _value(item, known, shape[1:], struct, path)
+    elif known.of in SCALARS:
+        yield from _scalar(value, known, struct, path)
+    elif isinstance(value, dict):
+        yield from _wrong(value, known.of, path)
+    else:
+        yield _unmarshal(value, struct, path, _go(known, shape))
+
+
+def _scalar(value: Any, known: FieldType, struct: str, path: str) -> Iterator[str]:
+    kind = known.of
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    match kind:
+        case "string" | "bytes":
+            fits = isinstance(value, str)
+        case "bool":
+            fits = isinstance(value, bool)
+        case "int32" | "int64":
+            bits = int(kind[3:]) - 1
+            whole = is_number and int(value) == value
+            fits = whole and -(2**bits) <= value < 2**bits
+        case "double":
+            fits = is_number
+        case "int-or-string":
+            fits, kind = isinstance(value, str) or (is_number and int(value) == value), "int32"
+        case "quantity":
+            yield from _quantity(value)
+            return
+        case "time" | "microtime":
+            yield from _time(value, kind)
+            return
+        case _:
+            return
+    if not fits:
+        yield _unmarshal(value, struct, path, kind)
+
+
+def _quantity(value: Any) -> Iterator[str]:
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        try:
+            quantity.parse(value)
+        except ValueError:
+            if _QUANTITY.fullmatch(str(value)):
+                yield "unable to parse quantity's suffix"
+                return
+        else:
+            return
+    yield "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+
+
+def _time(value: Any, kind: str) -> Iterator[str]:
+    layout = "2006-01-02T15:04:05.000000Z07:00" if kind == "microtime" else "2006-01-02T15:04:05Z07:00"
+    if not isinstance(value, str):
+        yield f"json: cannot unmarshal {_json(value)} into Go value of type string"
+    elif not _TIME.fullmatch(value):
+        yield f'parsing time "{value}" as "{layout}": cannot parse "{value}" as "2006"'
+
+
+def _json(value: Any) -> str:
+    return _JSON.get(type(value), "null")
+
+
+def _unmarshal(value: Any, struct: str, path: str, go: str) -> str:
+    """encoding/json's words: list indices and map keys are not part of its paths, and a number says which."""
+    shown = _json(value)
+    if shown == "number" and go in ("int32", "int64"):
+        shown = f"number {value}"
+    return f"json: cannot unmarshal {shown} into Go struct field {struct}.{path} of type {go}"
+
+
+def _go(known: FieldType, shape: tuple[str, ...]) -> str:
+    """The Go type of a field, as encoding/json names it."""
+    text = {"bytes": "[]uint8", "raw": "map[string]interface {}"}.get(known.of, known.of)
+    if known.of not in SCALARS:
+        text = f"v1.{known.of}"
+    elif known.of == "quantity":
+        return "v1.ResourceList"
+    return "".join("[]" if step == "[]" else "map[string]" for step in shape) + text

@@ -1,0 +1,228 @@
+"""The checks that the rules of all kinds share, each a list of causes worded as kube-apiserver v1.36 words them.
+
+Source: kubernetes/kubernetes staging/src/k8s.io/apimachinery/pkg/util/validation and pkg/apis/core/validation.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from tonnage.cluster.client.transport import Cause
+from tonnage.objects import quantity
+
+JsonObject: TypeAlias = dict[str, Any]
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_NAME = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_VALUE = f"({_NAME})?"
+_NAME_WORDS = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
+    f"(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{_NAME}')"
+)
+_LABEL_WORDS = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
+    f"an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL}')"
+)
+_SUBDOMAIN_WORDS = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    f"end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SUBDOMAIN}')"
+)
+_VALUE_WORDS = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    f"'{_VALUE}')"
+)
+_PERCENT_WORDS = (
+    "a valid percent string must be a numeric string followed by an ending '%' "
+    "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
+)
+_LONGEST_LABEL, _LONGEST_SUBDOMAIN, _LONGEST_PORT = 63, 253, 15
+NOT_NEGATIVE = "must be greater than or equal to 0"
+PORT_WORDS = "must be between 1 and 65535, inclusive"
+
+
+def show(value: Any) -> str:
+    """A value as causes quote it: JSON with sorted keys."""
+    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+
+
+def required(field: str, why: str = "") -> Cause:
+    return Cause("FieldValueRequired", f"Required value: {why}" if why else "Required value", field)
+
+
+def invalid_value(field: str, value: Any, why: str) -> Cause:
+    return Cause("FieldValueInvalid", f"Invalid value: {show(value)}: {why}", field)
+
+
+def unsupported(field: str, value: Any, supported: Iterable[str]) -> Cause:
+    listed = ", ".join(f'"{one}"' for one in supported)
+    return Cause("FieldValueNotSupported", f"Unsupported value: {show(value)}: supported values: {listed}", field)
+
+
+def forbidden(field: str, why: str) -> Cause:
+    return Cause("FieldValueForbidden", f"Forbidden: {why}", field)
+
+
+def duplicate(field: str, value: Any) -> Cause:
+    return Cause("FieldValueDuplicate", f"Duplicate value: {show(value)}", field)
+
+
+def one_of(field: str, value: Any, supported: Iterable[str]) -> list[Cause]:
+    """The value is one of these; nothing is said of one that is not written."""
+    listed = tuple(supported)
+    return [] if value is None or value in listed else [unsupported(field, value, listed)]
+
+
+def at_least_zero(field: str, value: Any) -> list[Cause]:
+    return [invalid_value(field, value, NOT_NEGATIVE)] if _number(value) and value < 0 else []
+
+
+def within(field: str, value: Any, low: int, high: int) -> list[Cause]:
+    if not _number(value) or low <= value <= high:
+        return []
+    return [invalid_value(field, value, f"must be between {low} and {high}, inclusive")]
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# ---- names and labels ----
+
+
+def label_faults(text: str) -> list[str]:
+    """What keeps a text from being a DNS label."""
+    faults = [f"must be no more than {_LONGEST_LABEL} bytes"] if len(text) > _LONGEST_LABEL else []
+    if not re.fullmatch(_LABEL, text):
+        if re.fullmatch(_SUBDOMAIN, text):
+            return [*faults, "must not contain dots"]
+        faults.append(_LABEL_WORDS)
+    return faults
+
+
+def subdomain_faults(text: str) -> list[str]:
+    """What keeps a text from being a DNS subdomain."""
+    faults = [f"must be no more than {_LONGEST_SUBDOMAIN} bytes"] if len(text) > _LONGEST_SUBDOMAIN else []
+    return faults if re.fullmatch(_SUBDOMAIN, text) else [*faults, _SUBDOMAIN_WORDS]
+
+
+def qualified_faults(text: str) -> list[str]:
+    """What keeps a text from being a label's key."""
+    parts = text.split("/")
+    if len(parts) > 2:
+        return [
+            f"a valid label key {_NAME_WORDS} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        ]
+    faults = []
+    if len(parts) == 2:
+        faults = (
+            [f"prefix part {fault}" for fault in subdomain_faults(parts[0])]
+            if parts[0]
+            else ["prefix part must be non-empty"]
+        )
+    name = parts[-1]
+    if not name:
+        faults.append("name part must be non-empty")
+    elif len(name) > _LONGEST_LABEL:
+        faults.append(f"name part must be no more than {_LONGEST_LABEL} bytes")
+    return faults if re.fullmatch(_NAME, name) else [*faults, f"name part {_NAME_WORDS}"]
+
+
+def value_faults(text: str) -> list[str]:
+    """What keeps a text from being a label's value."""
+    faults = [f"must be no more than {_LONGEST_LABEL} bytes"] if len(text) > _LONGEST_LABEL else []
+    return faults if re.fullmatch(_VALUE, text) else [*faults, _VALUE_WORDS]
+
+
+def port_name_faults(text: str) -> list[str]:
+    """What keeps a text from being a port's name."""
+    faults = []
+    if len(text) > _LONGEST_PORT:
+        faults.append(f"must be no more than {_LONGEST_PORT} characters")
+    if not re.fullmatch("[-a-z0-9]+", text):
+        faults.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+    if not re.search("[a-z]", text):
+        faults.append("must contain at least one letter (a-z)")
+    if "--" in text:
+        faults.append("must not contain consecutive hyphens")
+    if text.startswith("-") or text.endswith("-"):
+        faults.append("must not begin or end with a hyphen")
+    return faults
+
+
+def said(field: str, value: Any, faults: Iterable[str]) -> list[Cause]:
+    return [invalid_value(field, value, fault) for fault in faults]
+
+
+def labels(field: str, given: Any) -> list[Cause]:
+    """Keys and values of a label map."""
+    causes = []
+    for key, value in sorted((given or {}).items()):
+        causes += said(field, key, qualified_faults(key))
+        causes += said(field, value, value_faults(value or ""))
+    return causes
+
+
+def selector(field: str, given: Mapping[str, Any]) -> list[Cause]:
+    """A meta/v1 LabelSelector."""
+    causes = labels(f"{field}.matchLabels", given.get("matchLabels"))
+    for index, wanted in enumerate(given.get("matchExpressions") or ()):
+        path = f"{field}.matchExpressions[{index}]"
+        operator, values = wanted.get("operator", ""), wanted.get("values") or []
+        if operator in ("In", "NotIn") and not values:
+            causes.append(required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
+        elif operator in ("Exists", "DoesNotExist") and values:
+            causes.append(
+                forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+            )
+        elif operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
+            causes.append(invalid_value(f"{path}.operator", operator, "not a valid selector operator"))
+        causes += said(f"{path}.key", wanted.get("key", ""), qualified_faults(wanted.get("key", "")))
+        for place, value in enumerate(values):
+            causes += said(f"{path}.values[{place}]", value, value_faults(value))
+    return causes
+
+
+def metadata(obj: JsonObject, *, name_is_label: bool) -> list[Cause]:
+    """metadata of any object: name, namespace, labels, annotations."""
+    meta = obj.get("metadata") or {}
+    name = meta.get("name") or ""
+    if not name:
+        return [required("metadata.name", "name or generateName is required")]
+    causes = said("metadata.name", name, (label_faults if name_is_label else subdomain_faults)(name))
+    causes += labels("metadata.labels", meta.get("labels"))
+    for key in sorted(meta.get("annotations") or {}):
+        causes += said("metadata.annotations", key, qualified_faults(key.lower()))
+    return causes
+
+
+# ---- numbers ----
+
+
+def amount(written: Any) -> Fraction | None:
+    """A quantity's value; None for what is none (which decoding has refused already)."""
+    try:
+        return quantity.parse(written)
+    except (ValueError, TypeError):
+        return None
+
+
+def count_or_percent(field: str, value: Any, *, at_most_all: bool = False) -> list[Cause]:
+    """An integer or a percentage, not negative; ``at_most_all``: of at most 100%."""
+    if isinstance(value, str):
+        if not re.fullmatch("[0-9]+%", value):
+            return [invalid_value(field, value, _PERCENT_WORDS)]
+        if at_most_all and int(value[:-1]) > 100:
+            return [invalid_value(field, value, "must not be greater than 100%")]
+        return []
+    return at_least_zero(field, value)
+
+
+def is_zero(value: Any) -> bool:
+    """Whether an integer or percentage is none."""
+    return value in (None, 0, "0%")

@@ -1,0 +1,198 @@
+"""What kube-apiserver v1.36 does to an object before it stores it: fills in, checks, and drops what it does not know.
+
+Everything works on JSON objects in place. The order of a write is :func:`unknown_fields` or :func:`prune`,
+:func:`wrong_type`, :func:`apply_defaults`, :func:`invalid`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+from zlib import crc32
+
+from tonnage.cluster import resources as known
+from tonnage.cluster.resources import Resource
+from tonnage.cluster.server import custom, defaults_pods
+from tonnage.cluster.server.api_types import prune, unknown_fields, wrong_type
+from tonnage.cluster.server.canonical import canonical
+from tonnage.cluster.server.defaults_pods import PriorityClasses
+from tonnage.cluster.server.rules import invalid
+
+JsonObject: TypeAlias = dict[str, Any]
+__all__ = ["apply_defaults", "invalid", "prune", "unknown_fields", "wrong_type"]
+
+_NETWORK = (10, 96)
+_NODE_PORTS = (30_000, 2_768)
+_CLIENT_IP_S = 10_800
+
+
+def apply_defaults(
+    resource: Resource,
+    obj: JsonObject,
+    *,
+    priority_classes: PriorityClasses | None = None,
+    cluster_ip: Callable[[JsonObject], str] | None = None,
+) -> JsonObject:
+    """Fill in what is not written, in place; returns the object. Doing it twice changes nothing more.
+
+    ``priority_classes`` finds a PriorityClass by name (the global default for ""); without it a pod's priority is 0.
+    ``cluster_ip`` gives a Service its address; without it the address follows from namespace and name.
+
+    Raises Refusal (403) for a pod whose PriorityClass does not exist or whose priority contradicts it.
+    """
+    if resource.custom:
+        custom.fill_in(resource, obj)
+        return obj
+    canonical(obj, resource.kind)
+    if resource is known.PODS:
+        defaults_pods.pod(obj, priority_classes)
+    elif resource is known.SERVICES:
+        _service(obj, cluster_ip or address)
+    else:
+        fill = _FILL.get(resource.kind)
+        if fill is not None:
+            fill(obj)
+    canonical(obj, resource.kind)
+    return obj
+
+
+def address(service: JsonObject) -> str:
+    """An address of 10.96.0.0/16 that follows from the Service's namespace and name."""
+    meta = service.get("metadata", {})
+    number = crc32(f"{meta.get('namespace')}/{meta.get('name')}".encode()) % 65_000 + 256
+    return f"{_NETWORK[0]}.{_NETWORK[1]}.{number // 256}.{number % 256}"
+
+
+def _deployment(obj: JsonObject) -> None:
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("replicas", 1)
+    strategy = spec.setdefault("strategy", {})
+    strategy.setdefault("type", "RollingUpdate")
+    if strategy["type"] == "RollingUpdate":
+        rolling = strategy.setdefault("rollingUpdate", {})
+        rolling.setdefault("maxUnavailable", "25%")
+        rolling.setdefault("maxSurge", "25%")
+    spec.setdefault("revisionHistoryLimit", 10)
+    spec.setdefault("progressDeadlineSeconds", 600)
+    _template(spec)
+    obj.setdefault("status", {})
+
+
+def _template(spec: JsonObject) -> None:
+    defaults_pods.template(spec.setdefault("template", {}))
+
+
+def _replica_set(obj: JsonObject) -> None:
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("replicas", 1)
+    _template(spec)
+    obj.setdefault("status", {}).setdefault("replicas", 0)
+
+
+def _daemon_set(obj: JsonObject) -> None:
+    spec = obj.setdefault("spec", {})
+    strategy = spec.setdefault("updateStrategy", {})
+    strategy.setdefault("type", "RollingUpdate")
+    if strategy["type"] == "RollingUpdate":
+        rolling = strategy.setdefault("rollingUpdate", {})
+        rolling.setdefault("maxUnavailable", 1)
+        rolling.setdefault("maxSurge", 0)
+    spec.setdefault("revisionHistoryLimit", 10)
+    _template(spec)
+    generation = str(obj["metadata"].get("generation", 1))
+    obj["metadata"].setdefault("annotations", {}).setdefault("deprecated.daemonset.template.generation", generation)
+    obj.setdefault("status", {})
+
+
+def _hpa(obj: JsonObject) -> None:
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("minReplicas", 1)
+    if not spec.get("metrics"):
+        target = {"type": "Utilization", "averageUtilization": 80}
+        spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+    behavior = spec.get("behavior")
+    if isinstance(behavior, dict):
+        double = {"value": 100, "periodSeconds": 15, "type": "Percent"}
+        four = {"value": 4, "periodSeconds": 15, "type": "Pods"}
+        up = {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": [four, double]}
+        down = {"selectPolicy": "Max", "policies": [dict(double)]}
+        for name, filled in (("scaleUp", up), ("scaleDown", down)):
+            behavior[name] = filled | (behavior.get(name) or {})
+    obj.setdefault("status", {})
+
+
+def _node(obj: JsonObject) -> None:
+    status = obj.setdefault("status", {})
+    capacity = status.get("capacity")
+    if capacity and not status.get("allocatable"):
+        status["allocatable"] = dict(capacity)
+    spec = obj.setdefault("spec", {})
+    if spec.get("podCIDR") and not spec.get("podCIDRs"):
+        spec["podCIDRs"] = [spec["podCIDR"]]
+
+
+def _namespace(obj: JsonObject) -> None:
+    meta = obj.setdefault("metadata", {})
+    meta.setdefault("labels", {})["kubernetes.io/metadata.name"] = meta.get("name", "")
+    obj.setdefault("status", {}).setdefault("phase", "Active")
+
+
+def _priority_class(obj: JsonObject) -> None:
+    obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
+    obj.setdefault("value", 0)
+
+
+def _with_status(obj: JsonObject) -> None:
+    obj.setdefault("status", {})
+
+
+_FILL: dict[str, Callable[[JsonObject], None]] = {
+    "Deployment": _deployment,
+    "ReplicaSet": _replica_set,
+    "DaemonSet": _daemon_set,
+    "HorizontalPodAutoscaler": _hpa,
+    "Node": _node,
+    "Namespace": _namespace,
+    "PriorityClass": _priority_class,
+    "PodDisruptionBudget": _with_status,
+}
+
+
+def _service(obj: JsonObject, cluster_ip: Callable[[JsonObject], str]) -> None:
+    spec = obj.setdefault("spec", {})
+    kind = spec.setdefault("type", "ClusterIP")
+    affinity = spec.setdefault("sessionAffinity", "None")
+    if affinity == "ClientIP":
+        seconds = spec.setdefault("sessionAffinityConfig", {}).setdefault("clientIP", {})
+        seconds.setdefault("timeoutSeconds", _CLIENT_IP_S)
+    for port in spec.get("ports") or ():
+        port.setdefault("protocol", "TCP")
+        if port.get("targetPort") in (None, 0, ""):
+            port["targetPort"] = port.get("port", 0)
+    obj.setdefault("status", {})
+    if kind == "ExternalName":
+        return
+    spec.setdefault("internalTrafficPolicy", "Cluster")
+    if kind in ("NodePort", "LoadBalancer"):
+        spec.setdefault("externalTrafficPolicy", "Cluster")
+        for port in spec.get("ports") or ():
+            if not port.get("nodePort"):
+                port["nodePort"] = _node_port(obj, port)
+    if kind == "LoadBalancer":
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
+    if not spec.get("clusterIP"):
+        listed = spec.get("clusterIPs") or ()
+        spec["clusterIP"] = listed[0] if listed else cluster_ip(obj)
+    if not spec.get("clusterIPs"):
+        spec["clusterIPs"] = [spec["clusterIP"]]
+    headless_alone = spec["clusterIP"] == "None" and not spec.get("selector")
+    spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if headless_alone else ["IPv4"])
+    spec.setdefault("ipFamilyPolicy", "RequireDualStack" if headless_alone else "SingleStack")
+
+
+def _node_port(obj: JsonObject, port: JsonObject) -> int:
+    """A port of the node range that follows from the Service and the port."""
+    first, count = _NODE_PORTS
+    meta = obj.get("metadata", {})
+    text = f"{meta.get('namespace')}/{meta.get('name')}/{port.get('port')}/{port.get('protocol')}"
+    return first + crc32(text.encode()) % count

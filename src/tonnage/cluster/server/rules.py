@@ -1,0 +1,273 @@
+"""What kube-apiserver v1.36 refuses of an object, with its causes and their words.
+
+Sources: kubernetes/kubernetes v1.36 pkg/apis/{core,apps,policy,scheduling,coordination}/validation. What custom kinds
+refuse is in :mod:`tonnage.cluster.server.custom`, what an update may not change in ``rules_updates``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from tonnage.cluster.client.transport import Cause
+from tonnage.cluster.resources import NAMESPACES, PODS, SERVICES, Resource
+from tonnage.cluster.server import custom, rules_updates
+from tonnage.cluster.server.canonical import canonical_quantity
+from tonnage.cluster.server.causes import (
+    NOT_NEGATIVE,
+    amount,
+    at_least_zero,
+    count_or_percent,
+    forbidden,
+    invalid_value,
+    is_zero,
+    labels,
+    metadata,
+    one_of,
+    required,
+    selector,
+    unsupported,
+)
+from tonnage.cluster.server.rules_hpa import horizontal_pod_autoscaler
+from tonnage.cluster.server.rules_placing import taints
+from tonnage.cluster.server.rules_pods import pod_spec
+from tonnage.cluster.server.rules_services import service
+from tonnage.objects import core, selectors
+
+JsonObject: TypeAlias = dict[str, Any]
+
+_CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_CONFIG_KEY_WORDS = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' "
+    "(e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+_HIGHEST_PRIORITY = 1_000_000_000
+_SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_NAMED_BY_LABEL = (SERVICES, NAMESPACES)
+
+
+def invalid(resource: Resource, obj: JsonObject, old: JsonObject | None = None) -> list[Cause]:
+    """Everything for which the API would answer 422, once defaults are filled in. ``old``: what an update replaces."""
+    causes = metadata(obj, name_is_label=resource in _NAMED_BY_LABEL)
+    if resource.custom:
+        causes += custom.refused(resource, obj)
+    elif resource is PODS:
+        causes += _pod(obj)
+    else:
+        rules = _BY_KIND.get(resource.kind)
+        causes += rules(obj) if rules is not None else []
+    if old is not None:
+        causes += rules_updates.changed(resource, obj, old)
+    return causes
+
+
+def _pod(obj: JsonObject) -> list[Cause]:
+    return pod_spec("spec", obj.get("spec") or {})
+
+
+# ---- apps ----
+
+
+def _deployment(obj: JsonObject) -> list[Cause]:
+    spec = obj.get("spec") or {}
+    causes = at_least_zero("spec.replicas", spec.get("replicas"))
+    causes += _selector(spec, "empty selector is invalid for deployment", needed=True)
+    causes += _template(spec)
+    causes += _strategy(spec.get("strategy") or {})
+    ready = spec.get("minReadySeconds") or 0
+    causes += at_least_zero("spec.minReadySeconds", ready)
+    causes += at_least_zero("spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
+    deadline = spec.get("progressDeadlineSeconds")
+    if deadline is not None:
+        causes += at_least_zero("spec.progressDeadlineSeconds", deadline)
+        if deadline <= ready:
+            why = "must be greater than minReadySeconds"
+            causes.append(invalid_value("spec.progressDeadlineSeconds", deadline, why))
+    return causes
+
+
+def _strategy(strategy: JsonObject) -> list[Cause]:
+    kind, rolling = strategy.get("type"), strategy.get("rollingUpdate")
+    if kind == "Recreate":
+        why = "may not be specified when strategy `type` is 'Recreate'"
+        return [forbidden("spec.strategy.rollingUpdate", why)] if rolling is not None else []
+    if kind != "RollingUpdate":
+        return _unsupported_strategy("spec.strategy", kind, ("Recreate", "RollingUpdate"))
+    if rolling is None:
+        return [required("spec.strategy.rollingUpdate")]
+    path, surge, missing = "spec.strategy.rollingUpdate", rolling.get("maxSurge"), rolling.get("maxUnavailable")
+    causes = count_or_percent(f"{path}.maxUnavailable", missing)
+    causes += count_or_percent(f"{path}.maxSurge", surge)
+    if is_zero(surge) and is_zero(missing):
+        causes.append(invalid_value(f"{path}.maxUnavailable", missing, "may not be 0 when `maxSurge` is 0"))
+    if not any(cause.field == f"{path}.maxUnavailable" for cause in causes):
+        causes += count_or_percent(f"{path}.maxUnavailable", missing, at_most_all=True)
+    return causes
+
+
+def _unsupported_strategy(path: str, kind: Any, supported: tuple[str, ...]) -> list[Cause]:
+    """kube-apiserver shows the whole strategy in the form of its own struct."""
+    shown = unsupported(path, kind, supported).message.partition(": supported values: ")[2]
+    message = f'Unsupported value: {{"Type":"{kind}","RollingUpdate":null}}: supported values: {shown}'
+    return [Cause("FieldValueNotSupported", message, path)]
+
+
+def _selector(spec: JsonObject, empty: str, *, needed: bool) -> list[Cause]:
+    """The selector, and whether the template's labels match it."""
+    given = spec.get("selector")
+    template = spec.get("template") or {}
+    worn = (template.get("metadata") or {}).get("labels")
+    mismatch = invalid_value("spec.template.metadata.labels", worn, "`selector` does not match template `labels`")
+    if given is None:
+        return [required("spec.selector"), mismatch] if needed else [mismatch]
+    causes = selector("spec.selector", given)
+    if not given.get("matchLabels") and not given.get("matchExpressions"):
+        causes.append(invalid_value("spec.selector", given, empty))
+    if causes:
+        faulty = any(cause.field.startswith("spec.selector.") for cause in causes)
+        return [*causes, invalid_value("spec.selector", given, "invalid label selector")] if faulty else causes
+    wanted = msgspec.convert(given, core.LabelSelector)
+    return [] if selectors.matches(wanted, worn or {}) else [mismatch]
+
+
+def _template(spec: JsonObject) -> list[Cause]:
+    template = spec.get("template") or {}
+    inner, path = template.get("spec") or {}, "spec.template.spec"
+    causes = labels("spec.template.metadata.labels", (template.get("metadata") or {}).get("labels"))
+    causes += pod_spec(path, inner, restarts=("Always",))
+    if inner.get("activeDeadlineSeconds") is not None:
+        why = "activeDeadlineSeconds in ReplicaSet is not Supported"
+        causes.append(forbidden(f"{path}.activeDeadlineSeconds", why))
+    return causes
+
+
+def _replica_set(obj: JsonObject) -> list[Cause]:
+    spec = obj.get("spec") or {}
+    causes = at_least_zero("spec.replicas", spec.get("replicas"))
+    causes += at_least_zero("spec.minReadySeconds", spec.get("minReadySeconds"))
+    causes += _selector(spec, "empty selector is invalid for deployment", needed=True)
+    return causes + _template(spec)
+
+
+def _daemon_set(obj: JsonObject) -> list[Cause]:
+    spec = obj.get("spec") or {}
+    causes = _selector(spec, "empty selector is invalid for daemonset", needed=False)
+    causes += _template(spec)
+    causes += at_least_zero("spec.minReadySeconds", spec.get("minReadySeconds"))
+    strategy, path = spec.get("updateStrategy") or {}, "spec.updateStrategy"
+    kind, rolling = strategy.get("type"), strategy.get("rollingUpdate") or {}
+    if kind not in ("RollingUpdate", "OnDelete"):
+        causes += _unsupported_strategy(path, kind, ("RollingUpdate", "OnDelete"))
+    elif kind == "RollingUpdate":
+        surge, missing = rolling.get("maxSurge"), rolling.get("maxUnavailable")
+        causes += count_or_percent(f"{path}.rollingUpdate.maxUnavailable", missing, at_most_all=True)
+        causes += count_or_percent(f"{path}.rollingUpdate.maxSurge", surge, at_most_all=True)
+        if is_zero(surge) and is_zero(missing):
+            causes.append(required(f"{path}.rollingUpdate.maxUnavailable", "cannot be 0 when maxSurge is 0"))
+        elif not is_zero(surge) and not is_zero(missing):
+            why = "may not be set when maxUnavailable is non-zero"
+            causes.append(invalid_value(f"{path}.rollingUpdate.maxSurge", surge, why))
+    return causes + at_least_zero("spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
+
+
+# ---- the rest ----
+
+
+def _node(obj: JsonObject) -> list[Cause]:
+    causes = taints("metadata.taints", (obj.get("spec") or {}).get("taints") or [])
+    status = obj.get("status") or {}
+    for part in ("capacity", "allocatable"):
+        for name, written in sorted((status.get(part) or {}).items()):
+            value, path = amount(written), f"status.{part}.{name}"
+            if value is None:
+                continue
+            if value < 0:
+                causes.append(invalid_value(path, canonical_quantity(written), NOT_NEGATIVE))
+            if "/" in name and "kubernetes.io/" not in name and value.denominator != 1:
+                causes.append(invalid_value(path, canonical_quantity(written), "must be an integer"))
+    return causes
+
+
+def _config_map(obj: JsonObject) -> list[Cause]:
+    causes = []
+    binary = obj.get("binaryData") or {}
+    for part in ("data", "binaryData"):
+        for key in sorted(obj.get(part) or {}):
+            if not _CONFIG_KEY.fullmatch(key):
+                causes.append(invalid_value(f"{part}[{key}]", key, _CONFIG_KEY_WORDS))
+            elif part == "data" and key in binary:
+                causes.append(invalid_value(f"data[{key}]", key, "duplicate of key present in binaryData"))
+    return causes
+
+
+def _priority_class(obj: JsonObject) -> list[Cause]:
+    name, value = obj.get("metadata", {}).get("name", ""), obj.get("value", 0)
+    causes = []
+    if name.startswith("system-"):
+        if name not in _SYSTEM_CLASSES:
+            why = (
+                "priority class names with 'system-' prefix are reserved for system use only. "
+                f"error: {name} is not a known system priority class"
+            )
+            causes.append(forbidden("metadata.name", why))
+    elif value > _HIGHEST_PRIORITY:
+        why = f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}"
+        causes.append(forbidden("value", why))
+    return causes + one_of("preemptionPolicy", obj.get("preemptionPolicy"), ("PreemptLowerPriority", "Never"))
+
+
+def _pod_disruption_budget(obj: JsonObject) -> list[Cause]:
+    spec = obj.get("spec") or {}
+    low, high = spec.get("minAvailable"), spec.get("maxUnavailable")
+    causes: list[Cause] = []
+    if low is not None and high is not None:
+        shown = {
+            "MinAvailable": low,
+            "Selector": spec.get("selector"),
+            "MaxUnavailable": high,
+            "UnhealthyPodEvictionPolicy": spec.get("unhealthyPodEvictionPolicy"),
+        }
+        text = msgspec.json.encode(shown).decode()
+        message = f"Invalid value: {text}: minAvailable and maxUnavailable cannot be both set"
+        causes.append(Cause("FieldValueInvalid", message, "spec"))
+    causes += count_or_percent("spec.minAvailable", low, at_most_all=True)
+    causes += count_or_percent("spec.maxUnavailable", high, at_most_all=True)
+    if spec.get("selector") is not None:
+        causes += selector("spec.selector", spec["selector"])
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    return causes + one_of("spec.unhealthyPodEvictionPolicy", policy, ("AlwaysAllow", "IfHealthyBudget"))
+
+
+def _lease(obj: JsonObject) -> list[Cause]:
+    spec = obj.get("spec") or {}
+    seconds = spec.get("leaseDurationSeconds")
+    causes = []
+    if seconds is not None and seconds <= 0:
+        causes.append(invalid_value("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
+    return causes + at_least_zero("spec.leaseTransitions", spec.get("leaseTransitions"))
+
+
+def _event(obj: JsonObject) -> list[Cause]:
+    about = (obj.get("involvedObject") or {}).get("namespace") or ""
+    own = obj.get("metadata", {}).get("namespace") or ""
+    if about == own or (not about and own == "default"):
+        return []
+    return [invalid_value("involvedObject.namespace", about, "does not match event.namespace")]
+
+
+_BY_KIND: dict[str, Callable[[JsonObject], list[Cause]]] = {
+    "Deployment": _deployment,
+    "ReplicaSet": _replica_set,
+    "DaemonSet": _daemon_set,
+    "Service": service,
+    "HorizontalPodAutoscaler": horizontal_pod_autoscaler,
+    "PodDisruptionBudget": _pod_disruption_budget,
+    "Node": _node,
+    "ConfigMap": _config_map,
+    "PriorityClass": _priority_class,
+    "Lease": _lease,
+    "Event": _event,
+}

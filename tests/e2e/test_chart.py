@@ -1,0 +1,163 @@
+"""The Helm chart on a real API server: it installs, its pods are admitted, and each account may do what it should."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from e2e.api import Api
+from e2e.control_plane import ControlPlane
+from e2e.processes import until
+
+import chart_builders
+from chart_builders import CHART, CONTROLLERS, MATRIX, NAMESPACE, PROMETHEUS, Helm, expected
+
+READ = ("get", "list", "watch")
+WRITE = ("create", "update", "patch", "delete", "deletecollection")
+TEMPTING = [
+    ("", "secrets"),
+    ("", "configmaps"),
+    ("", "pods/exec"),
+    ("", "pods/ephemeralcontainers"),
+    ("", "nodes/status"),
+    ("", "nodes/proxy"),
+    ("", "serviceaccounts/token"),
+    ("apps", "deployments/status"),
+    ("apps", "statefulsets/scale"),
+    ("karpenter.sh", "nodeclaims/status"),
+    ("rbac.authorization.k8s.io", "clusterroles"),
+]
+"""What nobody's account may touch, besides what the matrix has."""
+RESOURCES = sorted({(row["group"], row["resource"]) for row in MATRIX} | set(TEMPTING))
+
+
+def account(controller: str) -> str:
+    """The user name of a controller's account."""
+    return f"system:serviceaccount:{NAMESPACE}:tonnage-{controller}"
+
+
+def allowed(api: Api, controller: str, asked: tuple[str, ...]) -> bool:
+    """What the API server says of one (scope, group, resource, name, verb); the scope is cluster or release."""
+    scope, group, resource, name, verb = asked
+    plural, _, subresource = resource.partition("/")
+    attributes = {
+        "namespace": NAMESPACE if scope == "release" else "",
+        "group": group,
+        "resource": plural,
+        "subresource": subresource,
+        "name": name,
+        "verb": verb,
+    }
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated"]
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": account(controller), "groups": groups, "resourceAttributes": attributes},
+    }
+    return bool(api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"]["allowed"])
+
+
+def held(api: Api, controller: str) -> set[tuple[str, ...]]:
+    """All that an account may do to the resources above, in the whole cluster and to leases in its namespace."""
+    cluster = [("cluster", *resource, "", verb) for resource, verb in itertools.product(RESOURCES, READ + WRITE)]
+    lease = ("release", "coordination.k8s.io", "leases")
+    names = ("", *(f"tonnage-{name}" for name in CONTROLLERS))
+    leases = [(*lease, name, verb) for name, verb in itertools.product(names, READ + WRITE)]
+    return {asked for asked in cluster + leases if allowed(api, controller, asked)}
+
+
+def meant(controller: str, backend: str, mode: str) -> set[tuple[str, ...]]:
+    """The matrix's word on the same questions: who may create any lease may create each."""
+    found = expected(controller, backend, mode)
+    for scope, group, resource, name, verb in sorted(found):
+        if scope == "release" and not name:
+            found |= {(scope, group, resource, f"tonnage-{other}", verb) for other in CONTROLLERS}
+    return found
+
+
+@pytest.fixture(scope="module")
+def helm(plane: ControlPlane) -> Helm:
+    """Helm as the cluster's administrator. The namespace takes restricted pods only."""
+    namespace = plane.namespace(NAMESPACE)
+    restricted = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    plane.api().patch(f"/api/v1/namespaces/{namespace}", restricted)
+    environment = {"KUBECONFIG": str(plane.kubeconfig()), "HOME": str(plane.folder)}
+    return Helm(chart_builders.tools() / "helm", environment)
+
+
+def install(helm: Helm, values: Mapping[str, Any] | None = None) -> str:
+    """Installs or upgrades the release with these values alone; what helm printed."""
+    words = ("upgrade", "--install", "tonnage", str(CHART), "--namespace", NAMESPACE, "--reset-values")
+    done = helm.run(*words, values=values or {})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_it_installs_and_its_pods_are_admitted_as_restricted(plane: ControlPlane, helm: Helm) -> None:
+    assert "observes, writes nothing" in install(helm)
+    pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    until("a pod of each controller", lambda: len(plane.api().items(pods)) == len(CONTROLLERS), 30)
+    of = {pod["metadata"]["labels"]["app.kubernetes.io/component"]: pod for pod in plane.api().items(pods)}
+    assert sorted(of) == sorted(CONTROLLERS)
+    for controller, pod in of.items():
+        assert f"--only={controller}" in pod["spec"]["containers"][0]["args"]
+        assert "--mode=observe" in pod["spec"]["containers"][0]["args"]
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_who_observes_can_read_the_cluster_and_write_nothing(plane: ControlPlane, helm: Helm, controller: str) -> None:
+    install(helm)
+    user = f"--as={account(controller)}"
+
+    def can(verb: str, resource: str, *more: str) -> bool:
+        return plane.kubectl("auth", "can-i", verb, resource, "-A", user, *more, check=False).stdout.strip() == "yes"
+
+    until("the roles are seen", lambda: can("list", "pods"))
+    for verb, resource in (
+        ("create", "pods/binding"),
+        ("create", "pods/eviction"),
+        ("patch", "pods/status"),
+        ("update", "deployments.apps/scale"),
+        ("delete", "nodes"),
+        ("create", "events"),
+        ("create", "leases.coordination.k8s.io"),
+    ):
+        plural, _, subresource = resource.partition("/")
+        more = (f"--subresource={subresource}",) if subresource else ()
+        assert not can(verb, plural, *more), f"{verb} {resource}"
+    assert held(plane.api(), controller) == meant(controller, "nodeclaims", "observe")
+
+
+@pytest.mark.parametrize(
+    ("controller", "backend"),
+    [("scheduler", ""), ("replicas", ""), ("nodes", "nodeclaims"), ("nodes", "aws"), ("nodes", "report")],
+)
+def test_who_applies_may_do_what_its_decisions_take_and_loses_it_when_it_observes_again(
+    plane: ControlPlane, helm: Helm, controller: str, backend: str
+) -> None:
+    more = {"replicas": {"prometheusUrl": PROMETHEUS}, "nodes": {"backend": backend}}.get(controller, {})
+    install(helm, {"controllers": {controller: {"mode": "apply"} | more}})
+    until("new rights", lambda: held(plane.api(), controller) == meant(controller, backend, "apply"))
+    for other in set(CONTROLLERS) - {controller}:
+        assert held(plane.api(), other) == meant(other, "nodeclaims", "observe")
+    install(helm)
+    until("no rights", lambda: held(plane.api(), controller) == meant(controller, "nodeclaims", "observe"))
+
+
+def test_everything_on_is_taken_by_the_api_server(plane: ControlPlane, helm: Helm) -> None:
+    install(helm, chart_builders.EVERYTHING | {"podMonitor": {"enabled": False}})  # its CRD is not here
+    budgets = plane.api().items(f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets")
+    policies = plane.api().items(f"/apis/networking.k8s.io/v1/namespaces/{NAMESPACE}/networkpolicies")
+    names = [f"tonnage-{controller}" for controller in sorted(CONTROLLERS)]
+    assert [sorted(one["metadata"]["name"] for one in found) for found in (budgets, policies)] == [names, names]
+
+
+def test_it_uninstalls_without_leaving_rights_behind(plane: ControlPlane, helm: Helm) -> None:
+    install(helm)
+    assert helm.run("uninstall", "tonnage", "--namespace", NAMESPACE).returncode == 0
+    until("no rights", lambda: not any(held(plane.api(), controller) for controller in CONTROLLERS))
+    kinds = "deployment,serviceaccount,role,rolebinding,clusterrole,clusterrolebinding"
+    ours = "app.kubernetes.io/instance=tonnage"
+    assert plane.kubectl("get", kinds, "--all-namespaces", "--output=name", f"--selector={ours}").stdout == ""
