@@ -9,10 +9,10 @@ NAME ?= all
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench fuzz e2e clean
+.PHONY: help demo test check format bench fuzz e2e e2e-build clean
 
 help: ## say what there is
-	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
 
 $(STAMP): pyproject.toml scripts/venv.sh
 	@VENV="$(VENV)" PYTHON="$(PYTHON)" scripts/venv.sh '.[dev]'
@@ -41,7 +41,11 @@ bench: $(STAMP) ## benchmarks; NAME=main for one
 fuzz: $(STAMP) ## random steps against the invariants for FUZZ_SECONDS
 	@TONNAGE_FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m pytest -m fuzz -n 2 $(ARGS)
 
+e2e-build: $(STAMP) ## build the control plane's programs alone: tests beside them in make test run then
+	@$(BIN)/python -m e2e build
+
 e2e: $(STAMP) ## tests on a real control plane, built once (12 minutes); ARGS="tests/e2e/test_cluster.py -k gpus" for some
+	@scripts/helm.sh >/dev/null || echo "without helm the chart is not installed on the API server"
 	@$(BIN)/python -m e2e test $(ARGS)
 
 clean: ## remove the environment and caches

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from chart_builders import CASES, CHART, ROOT, Helm, leaves, only
 
 VALUES_TEXT = (CHART / "values.yaml").read_text()

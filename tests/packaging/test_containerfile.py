@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from chart_builders import CHART, ROOT
 
+from chart_builders import CHART, ROOT
 from tonnage import __version__
 
 CONTAINERFILE = ROOT / "Containerfile"

@@ -9,8 +9,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from chart_builders import ROOT
 
+from chart_builders import ROOT
 from tonnage.cli import COMMANDS, plugin
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import shutil
 import socket
 import stat
@@ -19,6 +18,7 @@ import pytest
 import yaml
 from embedded import config, pod
 
+from e2e.build import built
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.resources import CONFIG_MAPS, NODES, PODS
 from tonnage.cluster.server import kubeconfig, protobuf
@@ -252,9 +252,8 @@ def test_protobuf_that_is_cut_short_is_a_bad_request(cut: int) -> None:
 
 
 def kubectl_path() -> str:
-    recipe = os.environ.get("TONNAGE_E2E", "")
-    built = Path(recipe) / "e2ebin" / "bin" / "kubectl" if recipe else None
-    return str(built) if built is not None and built.exists() else shutil.which("kubectl") or ""
+    programs = built()
+    return str(programs.program("kubectl")) if programs is not None else shutil.which("kubectl") or ""
 
 
 class Kubectl:
@@ -282,7 +281,7 @@ class Kubectl:
 def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     path = kubectl_path()
     if not path:
-        pytest.skip("there is no kubectl: neither in TONNAGE_E2E's e2ebin/bin nor on PATH")
+        pytest.skip("there is no kubectl: `make e2e` builds one")
     made = Kubectl(path, tmp_path_factory.mktemp("kubectl"))
     yield made
     made.server.stop()
