@@ -18,14 +18,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks import kube_embedded, kube_ours
+from benchmarks.common import ROOT, Options, Report
+from e2e import prerequisites, simulators
 from e2e.api import Api, Json
 from e2e.build import build, built
 from e2e.control_plane import API_SERVER, SCHEDULER, UNTOUCHED, ControlPlane
 from e2e.control_plane import Options as PlaneOptions
 from e2e.processes import until
-
-from benchmarks.common import ROOT, Options, Report
-from e2e import prerequisites, simulators
 
 QPS = 10_000
 GPU = "nvidia.com/gpu"
@@ -41,30 +41,71 @@ ATTEMPTS = 3
 
 
 def run(options: Options) -> Report:
-    """What there is to compare with, where a real cluster can be had; otherwise a note with the reason."""
+    """Ours beside theirs where a real cluster can be had, otherwise a note with the reason; and the embedded API."""
     report = Report("kube", ("what", "who", "pods", "seconds", "pods/s"))
+    scale = 10 if options.quick else 1
+    _embedded(report, scale)
     if why := prerequisites.to_run() or prerequisites.to_build():
-        report.notes.append(f"skipped: {why}")
+        report.notes.append(f"nothing beside real programs: {why}")
         return report
     build()
-    scale = 10 if options.quick else 1
-    for what, who, pods, seconds in _in_private("measure", str(scale)):
+    rows = _in_private("measure", str(scale))
+    found = {who: seconds for _, who, _, seconds in rows}
+    for what, who, pods, seconds in rows:
         report.row(what=what, who=who, pods=pods, seconds=seconds, **{"pods/s": pods / seconds})
+    faster = found["kube-scheduler"] / found["tonnage scheduler"]
+    report.bar("pods a second, tonnage : kube-scheduler", faster, ">=", 1.0, "times")
+    report.bar("time to Running, tonnage : kwok", found["tonnage machines"] / found["kwok"], "<=", 1.0, "times")
     return report
+
+
+def _embedded(report: Report, scale: int) -> None:
+    nodes, pods = 1_000 // scale, 5_000 // scale
+    found = kube_embedded.measure(nodes, pods)
+    report.row(what=f"embedded API, {nodes} nodes: first list", who="tonnage", pods=pods, seconds=found["first_list_s"])
+    report.bar("embedded API: first list", found["first_list_s"], "<=", 2.0, "s")
+    report.bar("embedded API: a binding, p50", found["bind_p50_ms"], "<=", 5.0, "ms")
+    report.bar("controllers, peak memory", found["controllers_mib"], "<=", 300.0, "MiB")
+    report.notes.append(f"embedded API: a binding, p99 {found['bind_p99_ms']:.2f} ms")
 
 
 def measure(scale: str) -> list[tuple[str, str, int, float]]:
     """(what, who, pods, seconds) of every measurement; in namespaces of their own, ``scale`` times less."""
     nodes, pods = 200 // int(scale), 2_000 // int(scale)
     machines, many = 1_000 // int(scale), 5_000 // int(scale)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, start_plane(Path(folder) / "a") as plane:
-        scheduling = kube_scheduler_seconds(plane, nodes, pods)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, start_plane(Path(folder) / "b") as plane:
-        playing = kwok_seconds(plane, machines, many)
-    return [
-        (f"pending to bound, {nodes} nodes", "kube-scheduler", pods, scheduling),
-        (f"bound to Running, {machines} nodes", "kwok", many, playing),
-    ]
+    placing, playing = f"pending to bound, {nodes} nodes", f"bound to Running, {machines} nodes"
+    contenders: tuple[tuple[str, str, int, Callable[[ControlPlane], float]], ...] = (
+        (placing, "kube-scheduler", pods, lambda plane: kube_scheduler_seconds(plane, nodes, pods)),
+        (placing, "tonnage scheduler", pods, lambda plane: tonnage_scheduler_seconds(plane, nodes, pods)),
+        (playing, "kwok", many, lambda plane: kwok_seconds(plane, machines, many)),
+        (playing, "tonnage machines", many, lambda plane: tonnage_machines_seconds(plane, machines, many)),
+    )
+    found = []
+    for what, who, count, seconds_of in contenders:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, start_plane(Path(folder)) as plane:
+            found.append((what, who, count, seconds_of(plane)))
+    return found
+
+
+# ---- ours ----
+
+
+def tonnage_scheduler_seconds(plane: ControlPlane, nodes: int, pods: int) -> float:
+    """Seconds that our scheduler needs to bind ``pods`` pending pods; it waits with its caches full until let go."""
+    api = plane.api()
+    make_nodes(api, nodes)
+    make_pods(api, pods, scheduler_name="tonnage")
+    config = str(plane.kubeconfig())
+    return kube_ours.seconds(kube_ours.schedule, [config], lambda begin: seconds_until_bound(api, pods, begin))
+
+
+def tonnage_machines_seconds(plane: ControlPlane, nodes: int, pods: int) -> float:
+    """Seconds from the start of our machines until ``nodes`` nodes are Ready and ``pods`` pods on them are Running."""
+    api = plane.api()
+    make_nodes(api, nodes, ready=False)
+    make_pods(api, pods, on_nodes=nodes)
+    given = [str(plane.kubeconfig()), [node_name(number) for number in range(nodes)]]
+    return kube_ours.seconds(kube_ours.play, given, lambda begin: seconds_until_running(api, nodes, pods, begin))
 
 
 # ---- the peers ----

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 from multiprocessing.synchronize import Event
-from pathlib import Path
 from typing import Any
 
 from tonnage.cluster.client.events import EventRecorder
@@ -112,8 +111,3 @@ def seconds(target: Callable[..., None], given: list[Any], measured: Callable[[C
         stop.set()
         process.join(10)
         process.kill()
-
-
-def kubeconfig_of(plane: Any) -> str:
-    """The path of the admin's kubeconfig."""
-    return str(Path(plane.kubeconfig()))
