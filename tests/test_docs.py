@@ -153,8 +153,8 @@ def test_every_command_and_option_stands_in_the_reference() -> None:
 
 
 def test_the_targets_of_make_that_pages_name_exist() -> None:
-    targets = set(re.findall(r"^([a-z]+):", _text(REPOSITORY / "Makefile"), re.MULTILINE))
-    named = {name for page in PAGES for name in re.findall(r"(?:^|`)make ([a-z]+)", _text(page), re.MULTILINE)}
+    targets = set(re.findall(r"^([a-z0-9]+):", _text(REPOSITORY / "Makefile"), re.MULTILINE))
+    named = {name for page in PAGES for name in re.findall(r"(?:^|`)make ([a-z0-9]+)", _text(page), re.MULTILINE)}
     assert named <= targets
 
 

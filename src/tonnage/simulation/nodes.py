@@ -182,8 +182,13 @@ def lose_node(cluster: SimulatedCluster, node: Node, why: str) -> None:
 def remove_node(cluster: SimulatedCluster, node: Node, reason: str) -> None:
     """The node holds nothing but DaemonSets' pods, and is no longer billed."""
     row = cluster.fleet.node_by_name[node.name]
-    for pod_row in list(cluster.fleet.node(row).pods):
-        cluster.fleet.remove_pod(pod_row)
+    for pod_row in sorted(cluster.fleet.node(row).pods):
+        spec = cluster.fleet.pod(pod_row).spec
+        pod = cluster.pods.get((spec.namespace, spec.name))
+        if pod is None:
+            cluster.fleet.remove_pod(pod_row)
+        else:  # it came from outside, and is known as others are
+            end_pod(cluster, pod)
     cluster.fleet.remove_node(row)
     node.ended_ns, node.end_reason = cluster.now_ns, reason
     cluster.ledger.close_node(node.name, cluster.now_ns)

@@ -17,7 +17,10 @@ STORED = recorded("defaulted.jsonl")
 
 
 def without_allocated(obj: dict[str, Any]) -> dict[str, Any]:
-    """A Service without the addresses and node ports that it was given."""
+    """A Service without the addresses and node ports that it was given; a namespace without its finalizer, which it is
+    given when it is made and only then."""
+    if obj["kind"] == "Namespace":
+        return {key: value for key, value in obj.items() if key != "spec"}
     if obj["kind"] == "Service":
         spec = obj["spec"]
         if spec.get("clusterIP") not in (None, "None"):
@@ -31,7 +34,7 @@ def without_allocated(obj: dict[str, Any]) -> dict[str, Any]:
 def test_an_object_is_filled_in_as_kube_apiserver_does(case: dict[str, Any]) -> None:
     obj = copy.deepcopy(case["written"])
     defaults.apply_defaults(resource_of(obj), obj)
-    assert without_allocated(obj) == case["stored"]
+    assert without_allocated(obj) == without_allocated(copy.deepcopy(case["stored"]))
 
 
 @pytest.mark.parametrize("case", STORED, ids=lambda case: case["name"])

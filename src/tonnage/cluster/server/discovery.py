@@ -54,6 +54,8 @@ def answer(request: Request) -> Reply | None:
         roots = sorted({"/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"})
         return reply(200, {"paths": sorted({*roots, *(one.root for one in ALL)})})
     if path == "/openapi/v2":
+        if "protobuf" in request.accept:
+            return Reply(200, openapi.v2_protobuf(), {"content-type": openapi.V2_PROTOBUF})
         form(request)
         return reply(200, openapi.v2())
     if path == "/openapi/v3":

@@ -1,0 +1,97 @@
+"""Two clusters side by side: the embedded API with its managers, and a real control plane without a scheduler.
+
+Needs the programs that `make e2e` builds, or a folder with ``bin/kube-apiserver``, ``bin/etcd``,
+``bin/kube-controller-manager`` and ``bin/kubectl`` named by TONNAGE_KUBE_PROGRAMS."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from custom_kinds import definition
+from differential_checks import Side
+
+pytest.importorskip("lightkube", reason="the kube extra is not installed")
+
+from e2e.build import Built, built
+from e2e.control_plane import ControlPlane, Options
+from e2e.processes import until
+from tonnage.cluster.client.http import open_cluster
+from tonnage.cluster.client.verbs import Client
+from tonnage.cluster.resources import ALL, CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
+from tonnage.cluster.server import kubeconfig
+from tonnage.cluster.server.api import Api
+from tonnage.cluster.server.http import Server
+from tonnage.cluster.server.inprocess import InProcess
+from tonnage.cluster.server.managers import Managers
+from tonnage.cluster.server.managers import Options as ManagerOptions
+
+_CONTROLLERS = (
+    "*",
+    "-node-lifecycle-controller",
+    "-node-ipam-controller",
+    "-ttl-controller",
+    "-root-ca-certificate-publisher-controller",
+)
+"""The embedded API's managers taint no node whose lease nobody renews, and publish no certificate, in this test."""
+
+
+@pytest.fixture(scope="session")
+def programs() -> Built:
+    given = os.environ.get("TONNAGE_KUBE_PROGRAMS")
+    found = Built({"kube": Path(given)}) if given else built()
+    if found is None:
+        pytest.skip("no kube-apiserver: `make e2e` builds one, or name a folder by TONNAGE_KUBE_PROGRAMS")
+    return found
+
+
+@pytest.fixture(scope="session")
+def real(programs: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+    folder = tmp_path_factory.mktemp("real")
+    options = Options(controllers=_CONTROLLERS, scheduler=False, admission_off=("TaintNodesByCondition",))
+    with ControlPlane(programs, folder, options) as plane:
+        client = open_cluster(str(plane.kubeconfig()))
+        _without_tokens(client)
+        published = programs.folders.get("karpenter")
+        for resource in ALL:
+            if resource.custom:
+                plane.kubectl("apply", "--server-side", "-f", "-", stdin=definition(resource, published))
+        for resource in ALL:
+            if resource.custom:
+                until(
+                    f"{resource.plural} served",
+                    lambda resource=resource: plane.api().raw("GET", resource.path())[0] == 200,
+                    30,
+                )
+        yield Side("real", plane.kubeconfig(), Path(programs.program("kubectl")), client)
+        client.transport.close()
+
+
+def _without_tokens(client: Client) -> None:
+    """Pods without a token to mount, and namespaces without a certificate: what the embedded API leaves out."""
+    client.patch(SERVICE_ACCOUNTS, "default", {"automountServiceAccountToken": False}, "default")
+    for namespace in client.list(NAMESPACES):
+        name = namespace["metadata"]["name"]
+        for config_map in client.list(CONFIG_MAPS, name):
+            if config_map["metadata"]["name"] == "kube-root-ca.crt":
+                client.delete(CONFIG_MAPS, "kube-root-ca.crt", name)
+
+
+@pytest.fixture(scope="session")
+def embedded(programs: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+    folder = tmp_path_factory.mktemp("embedded")
+    api, stop = Api(), threading.Event()
+    client = Client(InProcess(api))
+    options = ManagerOptions(node_grace_s=0.0)
+    managers = Managers(client, lambda notify: api.store.subscribe(notify=notify), time.time, 1, options)
+    thread = threading.Thread(target=managers.run, args=(stop,), daemon=True)
+    with Server(api) as server:
+        thread.start()
+        path = kubeconfig.write(folder / "embedded.kubeconfig", server.url)
+        yield Side("embedded", path, Path(programs.program("kubectl")), client)
+        stop.set()
+        thread.join(10)

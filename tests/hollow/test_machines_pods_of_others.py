@@ -1,0 +1,46 @@
+"""Pods that others made on simulated machines, when the machine goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tonnage.cluster.client.verbs import Client
+from tonnage.cluster.server.api import Api
+from tonnage.cluster.server.inprocess import InProcess
+from tonnage.fleet.invariants import violations
+from tonnage.hollow.machines import Machines
+from tonnage.objects import core
+from tonnage.objects.base import ObjectMeta, OwnerReference
+from tonnage.simulation import nodes, run, scenario
+from tonnage.simulation.run import SetUp
+
+SURGE = Path(__file__).resolve().parents[2] / "examples" / "traffic-surge"
+
+
+def _made() -> tuple[SetUp, Machines]:
+    made = run.set_up(scenario.load(SURGE), "slo", run.Options())
+    made.cluster.runs_workloads = False
+    return made, Machines(made.cluster, Client(InProcess(Api())))
+
+
+def _daemon(node: str) -> core.Pod:
+    owner = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="agent", uid="u", controller=True)
+    meta = ObjectMeta(name="agent-1", namespace="default", uid="pod-1", owner_references=[owner])
+    return core.Pod(
+        api_version="v1",
+        kind="Pod",
+        metadata=meta,
+        spec=core.PodSpec(node_name=node, containers=[core.Container(name="agent", image="agent:1")]),
+    )
+
+
+def test_a_daemon_sets_pod_goes_with_its_machine_and_its_deletion_later_changes_nothing() -> None:
+    made, machines = _made()
+    cluster, pod = made.cluster, _daemon("base-03")
+    machines.see_pod(None, pod)
+    assert cluster.pods["default", "agent-1"].node == "base-03"
+    nodes.remove_node(cluster, cluster.nodes["base-03"], "returned")
+    assert ("default", "agent-1") not in cluster.pods
+    machines.see_pod(pod, None)
+    assert violations(cluster.fleet) == []
+    machines.close()
