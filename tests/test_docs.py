@@ -6,6 +6,7 @@ import ast
 import csv
 import dataclasses
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -263,3 +264,8 @@ def test_shares_and_dollars_in_the_text_of_the_readme_stand_in_its_table() -> No
     table = docs_outputs.output("compare examples/traffic-surge -q")
     section = _without_code(text.partition("## What the demo shows")[2].partition("\n## ")[0])
     assert [number for number in re.findall(r"\$[\d.]+|[\d.]+%", section) if number not in table] == []
+
+
+def test_the_page_of_kubectl_commands_lists_those_that_are_compared() -> None:
+    script = runpy.run_path(str(REPOSITORY / "scripts" / "kubectl_list.py"))
+    assert _reference("kubectl.md") == script["page"](), "run python scripts/kubectl_list.py"

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from tonnage.cluster.client.informer import Informers
 from tonnage.errors import InputError
 
-_APPLY_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_TICK_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 Check = Callable[[], Mapping[str, str]]
 """What is degraded, by name, with the reason; empty when nothing is."""
@@ -35,11 +35,11 @@ class Metrics:
             ("loop", "kind", "outcome"),
             registry=self.registry,
         )
-        self._apply = Histogram(
-            "tonnage_apply_seconds",
-            "Time to let one decision take effect.",
-            ("kind",),
-            buckets=_APPLY_SECONDS,
+        self._ticks = Histogram(
+            "tonnage_tick_seconds",
+            "Time of a tick with decisions: to decide, and to let all of them take effect.",
+            ("loop",),
+            buckets=_TICK_SECONDS,
             registry=self.registry,
         )
         self._errors = Counter(
@@ -55,9 +55,9 @@ class Metrics:
         """Count a decision, with what became of it (``applied``, ``stale``, ``refused``)."""
         self._decisions.labels(loop, kind, outcome).inc()
 
-    def applied(self, kind: str, seconds: float) -> None:
-        """Note how long a decision took to take effect."""
-        self._apply.labels(kind).observe(seconds)
+    def ticked(self, loop: str, seconds: float) -> None:
+        """Note how long a tick took that had decisions."""
+        self._ticks.labels(loop).observe(seconds)
 
     def api_error(self, code: str) -> None:
         """Count an error of the API; fits ``on_error`` of the transport."""

@@ -81,15 +81,15 @@ def test_what_has_stopped_fails_both(server: HealthServer, health: Health) -> No
 def test_metrics_count_decisions_errors_and_leadership(server: HealthServer, metrics: Metrics) -> None:
     metrics.decided("scheduler", "Bind", "applied")
     metrics.decided("scheduler", "Bind", "applied")
-    metrics.applied("Bind", 0.003)
+    metrics.ticked("scheduler", 0.003)
     metrics.api_error("409")
     leading = [False]
     metrics.watch_leader("tonnage-scheduler", lambda: leading[0])
     metrics.watch_events(lambda: 7)
     found = samples(metrics)
     assert found["tonnage_decisions_total{kind=Bind,loop=scheduler,outcome=applied}"] == 2
-    assert found["tonnage_apply_seconds_bucket{kind=Bind,le=0.005}"] == 1
-    assert found["tonnage_apply_seconds_bucket{kind=Bind,le=0.0025}"] == 0
+    assert found["tonnage_tick_seconds_bucket{le=0.005,loop=scheduler}"] == 1
+    assert found["tonnage_tick_seconds_bucket{le=0.0025,loop=scheduler}"] == 0
     assert found["tonnage_api_errors_total{code=409}"] == 1
     assert found["tonnage_leader{lease=tonnage-scheduler}"] == 0
     assert found["tonnage_events_dropped{}"] == 7

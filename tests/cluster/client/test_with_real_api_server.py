@@ -20,7 +20,6 @@ pytest.importorskip("lightkube", reason="the kube extra is not installed")
 
 from e2e.build import Built, built
 from e2e.control_plane import UNTOUCHED, ControlPlane, Options
-
 from tonnage.cluster.client.http import HttpTransport, check_version, open_cluster
 from tonnage.cluster.client.informer import Informers
 from tonnage.cluster.client.reflector import PAGE, Delays
