@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from e2e import prerequisites
 from e2e.build import Built, built
 from e2e.control_plane import ControlPlane, Options
 from e2e.real_nodes import RealNodes
-
-from e2e import prerequisites
 
 HERE = Path(__file__).resolve().parent
 GPUS = 4

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from e2e.api import Json
 from e2e_builders import GPU, HOSTNAME, node
+
+from e2e.api import Json
 
 ZONE, DISK, SIZE, RACK = "topology.kubernetes.io/zone", "disk", "size", "rack"
 NIC = "example.com/nic"

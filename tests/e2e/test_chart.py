@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from e2e.api import Api
-from e2e.control_plane import ControlPlane
-from e2e.processes import until
 
 import chart_builders
 from chart_builders import CHART, CONTROLLERS, MATRIX, NAMESPACE, PROMETHEUS, Helm, expected
+from e2e.api import Api
+from e2e.control_plane import ControlPlane
+from e2e.processes import until
 
 READ = ("get", "list", "watch")
 WRITE = ("create", "update", "patch", "delete", "deletecollection")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
+from e2e_builders import await_running, condition, deployment, node, pod_spec, pods_of
+
+from e2e import simulators
 from e2e.api import ApiError
 from e2e.control_plane import API_SERVER, ControlPlane
 from e2e.processes import until
 from e2e.real_nodes import RealNodes
 from e2e.recipe import RECIPE
-from e2e_builders import await_running, condition, deployment, node, pod_spec, pods_of
-
-from e2e import simulators
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 PODS = "/api/v1/namespaces/default/pods"

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 import pytest
-from e2e.api import Api, Json
-from e2e.control_plane import SCHEDULER, UNTOUCHED, ControlPlane
-from e2e.processes import until
 from e2e_builders import condition
 from filter_worlds import NAMESPACES, World
 
+from e2e.api import Api, Json
+from e2e.control_plane import SCHEDULER, UNTOUCHED, ControlPlane
+from e2e.processes import until
 from tonnage.decisions import Bind, Wait
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet, NodeSpec, PodSpec

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +18,20 @@ from tonnage.cli import messages
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
+    from tonnage.cluster.backends import Backend
+    from tonnage.cluster.client.leases import Elector
     from tonnage.cluster.client.verbs import Client
     from tonnage.cluster.health import Metrics
     from tonnage.cluster.manager import Manager
     from tonnage.cluster.world import ClusterWorld
     from tonnage.decisions import Decision, Outcome
+    from tonnage.provisioning.catalogue import Catalogue
 
 CONTROLLERS = ("scheduler", "replicas", "nodes")
 BACKENDS = ("nodeclaims", "aws", "report")
 READY_S = 60.0
+PATIENCE_S = 5.0
+"""So long a look waits for lists that fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,7 @@ class Settings:
     once: bool
     prices: Path | None
     quiet: bool
+    speed: float
 
     @property
     def applies(self) -> bool:
@@ -93,12 +99,14 @@ class Settings:
 @click.option("--context", metavar="NAME", default="", help="A context of the kubeconfig. [default: the current one]")
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-q", "--quiet", is_flag=True, help="Only decisions, no notes.")
+@click.option("--speed", type=float, default=1.0, hidden=True, help="That of the `tonnage up` behind --prometheus.")
 def controller(**options: Any) -> None:
     """Run the controllers on a cluster.
 
     The scheduler places pods with schedulerName: tonnage. The replicas controller sets the replicas of Deployments
     annotated tonnage.dev/autoscale: slo. The nodes controller buys and returns nodes of NodePools annotated
-    tonnage.dev/buys: "true". Nothing else is touched, and in observe mode nothing at all.
+    tonnage.dev/buys: "true", or those of the Auto Scaling groups of --aws-cluster. Nothing else is touched, and in
+    observe mode nothing at all.
     """
     settings = Settings(**options)
     _check(settings)
@@ -110,6 +118,13 @@ def controller(**options: Any) -> None:
 def _check(settings: Settings) -> None:
     if settings.nodes_backend == "aws" and not settings.aws_cluster:
         raise InputError.at("--nodes-backend aws needs --aws-cluster", hint="the name of the EKS cluster")
+    if settings.aws_cluster and settings.nodes_backend == "nodeclaims":
+        hint = "or --nodes-backend report, which only says what it would do"
+        raise InputError.at("--aws-cluster needs --nodes-backend aws", hint=hint)
+    if settings.speed <= 0:
+        raise InputError.at(f"--speed {settings.speed:g}", hint="expected above 0")
+    if settings.speed != 1 and not settings.prometheus:
+        raise InputError.at("--speed needs --prometheus", hint="the address of a `tonnage up`, which tells the time")
     if settings.once and settings.applies:
         raise InputError.at("--once only looks", hint="leave out --mode apply")
 
@@ -126,6 +141,7 @@ class _Run:
         self.client: Client = open_cluster(settings.kubeconfig, settings.context, on_error=self.metrics.api_error)
         stack.callback(self.client.transport.close)
         self.stop = threading.Event()
+        self.electors: dict[str, Elector] = {}
         self.world, self.manager = self._assemble(stack)
         if settings.listen:
             server = HealthServer(settings.listen, self.health, self.metrics)
@@ -136,25 +152,44 @@ class _Run:
 
         from tonnage.cluster import assembly
         from tonnage.cluster.client.informer import Informers
-        from tonnage.cluster.clock import WallClock
+        from tonnage.cluster.fencing import Fenced
         from tonnage.cluster.manager import Manager
         from tonnage.cluster.watching import watch_world
         from tonnage.provisioning.catalogue import Catalogue
 
         settings = self.settings
         catalogue = Catalogue.load(settings.prices)
-        backend = _backend(settings, self.client, WallClock(), self._recorder(stack))
+        backend = self._backend(stack, catalogue)
+        if settings.elects:
+            backend = replace(backend, effects=Fenced(backend.effects, self._leads))
         world = backend.world(catalogue, self._measure(stack))
         stack.callback(world.close)
         informers = Informers(self.client, time.time, random.Random())
         stack.callback(informers.stop)
         required = watch_world(informers, world)
         names = settings.only or CONTROLLERS
-        controllers = assembly.controllers(names, world, catalogue, self._elector(stack), pools=backend.pools)
-        manager = Manager(world, informers, required, controllers, Printed(settings.form, self.metrics))
+        controllers = assembly.controllers(
+            names, world, catalogue, self._elector(stack), pools=backend.pools, not_needed=backend.not_needed
+        )
+        printed = Printed(settings.form, self.metrics)
+        manager = Manager(world, informers, required, controllers, printed, speed=settings.speed)
         self.health.add_ready(manager.degraded)
         self.metrics.watch_informers(informers)
         return world, manager
+
+    def _backend(self, stack: ExitStack, catalogue: Catalogue) -> Backend:
+        from tonnage.cluster.backends import Backend, aws_sizing
+
+        settings, clock, sizing = self.settings, _clock(self.settings), None
+        if settings.aws_cluster and "nodes" in (settings.only or CONTROLLERS):
+            sizing = aws_sizing(settings.aws_cluster, settings.aws_region, catalogue, clock)
+            stack.callback(sizing.groups.close)
+            sizing.groups.start()
+            self.health.add_ready(sizing.degraded)
+            for note in sizing.notes():
+                messages.note(note, settings.quiet)
+        name = settings.nodes_backend if settings.applies else "observe"
+        return Backend.of(name, self.client, clock, self._recorder(stack), sizing=sizing)
 
     def _recorder(self, stack: ExitStack) -> Any:
         from tonnage.cluster.client.events import EventRecorder
@@ -170,13 +205,27 @@ class _Run:
     def _measure(self, stack: ExitStack) -> Callable[[str, int], Any]:
         from tonnage.cluster.world import no_metrics
 
-        if not self.settings.prometheus:
-            return no_metrics
-        from tonnage.cluster.prometheus import Prometheus
+        ask: Callable[[str, int], Any] = no_metrics
+        if self.settings.prometheus:
+            from tonnage.cluster.prometheus import Prometheus
 
-        prometheus = Prometheus(self.settings.prometheus, token_file=self.settings.prometheus_token_file)
-        stack.callback(prometheus.close)
-        return prometheus.measure
+            prometheus = Prometheus(self.settings.prometheus, token_file=self.settings.prometheus_token_file)
+            stack.callback(prometheus.close)
+            ask = prometheus.measure
+        wrong: dict[str, str] = {}
+        self.health.add_ready(lambda: dict(wrong))
+
+        def measure(query: str, at_ns: int) -> Any:
+            """The answer; a query without one is "no data" to its decision, and told by ``/readyz``."""
+            try:
+                answer = ask(query, at_ns)
+            except InputError as error:
+                wrong["replicas (metrics)"] = str(error.problems[0])
+                raise
+            wrong.clear()
+            return answer
+
+        return measure
 
     def _elector(self, stack: ExitStack) -> Callable[[str], Any]:
         from tonnage.cluster import assembly
@@ -187,11 +236,16 @@ class _Run:
             namespace = self.settings.namespace_of_lease or _own_namespace()
             elector = assembly.elector(self.client, name, namespace, time.time)
             self.metrics.watch_leader(f"tonnage-{name}", elector.leading)
+            self.electors[name] = elector
             elector.start()
             stack.callback(elector.stop)
             return elector
 
         return make
+
+    def _leads(self, controller: str) -> bool:
+        elector = self.electors.get(controller)
+        return elector is None or elector.leading()
 
     def go(self) -> int:
         """Run until SIGTERM or SIGINT; the exit code."""
@@ -208,31 +262,30 @@ class _Run:
         return 0
 
     def _once(self) -> int:
-        deadline = time.monotonic() + READY_S
-        manager = self.manager
-        while not all(informer.synced for informer in manager.required):
-            if time.monotonic() > deadline:
-                for name, why in manager.degraded().items():
+        """Decide once. A controller that cannot look is left out, and said so: then the exit code is 1."""
+        begun, manager = time.monotonic(), self.manager
+        while waiting := [one for one in manager.controllers if not manager.informed(one)]:
+            wrong = manager.degraded()
+            wrong.pop("start", None)
+            if self.stop.is_set() or time.monotonic() > begun + (PATIENCE_S if wrong else READY_S):
+                for name, why in (wrong or {one.name: "the first lists have not arrived" for one in waiting}).items():
                     messages.error(f"{name}: {why}")
-                return 1
+                break
             manager.informers.pump(0.2)
-        manager.informers.pump(0.5)  # kinds that are optional
         manager.start()
         manager.run_all()
-        return 0
+        return 1 if waiting else 0
 
 
-def _backend(settings: Settings, client: Client, clock: Any, recorder: Any) -> Any:
-    from tonnage.cluster.backends import Backend
+def _clock(settings: Settings) -> Any:
+    """The machine's own, or that of simulated machines in another process."""
+    from tonnage.cluster.clock import WallClock
 
-    return Backend.of(
-        settings.nodes_backend if settings.applies else "observe",
-        client,
-        clock,
-        recorder,
-        aws_cluster=settings.aws_cluster,
-        aws_region=settings.aws_region,
-    )
+    if settings.speed == 1:
+        return WallClock()
+    from tonnage.hollow.running import ToldClock
+
+    return ToldClock(settings.prometheus)
 
 
 def _own_namespace() -> str:
@@ -281,4 +334,4 @@ class Printed:
     def ticked(self, loop: str, seconds: float, taken: int) -> None:
         """Count it."""
         if taken and self.metrics is not None:
-            self.metrics.applied(loop, seconds)
+            self.metrics.ticked(loop, seconds)

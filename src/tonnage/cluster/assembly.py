@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tonnage.cluster import resources
 from tonnage.cluster.annotations import PREFIX
+from tonnage.cluster.client.informer import name_of
 from tonnage.cluster.client.leases import Elector
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.manager import Controller
@@ -30,6 +32,14 @@ from tonnage.scheduling import place
 SCHEDULER, REPLICAS, NODES = "scheduler", "replicas", "nodes"
 CONTROLLERS = (SCHEDULER, REPLICAS, NODES)
 SCHEDULER_NAME = "tonnage"
+
+_NEEDS = {
+    SCHEDULER: (resources.NODES, resources.PODS),
+    REPLICAS: (resources.NODES, resources.PODS, resources.DEPLOYMENTS, resources.HPAS),
+    NODES: (resources.NODES, resources.PODS, resources.DAEMON_SETS, resources.NODE_POOLS, resources.NODE_CLAIMS),
+}
+_ASKS = {REPLICAS: (resources.SCALED_OBJECTS,), NODES: (resources.EC2_NODE_CLASSES,)}
+"""Kinds that a cluster may do without: the nodes controller cannot buy without NodePools, but with another's class."""
 
 BUYS = f"{PREFIX}/buys"
 """On a NodePool: ``true`` lets the nodes controller buy and return its nodes."""
@@ -106,10 +116,17 @@ def controllers(
     *,
     pools: Callable[[Pools], Pools] = bought_here,
     epoch_ns: int = 0,
+    not_needed: Sequence[resources.Resource] = (),
 ) -> list[Controller]:
-    """The controllers of these names, each with its lease."""
+    """The controllers of these names, each with its lease. ``not_needed``: kinds that they do without here."""
     return [
-        Controller(name, loops_of(name, world, catalogue, pools=pools, epoch_ns=epoch_ns), elector(name))
+        Controller(
+            name,
+            loops_of(name, world, catalogue, pools=pools, epoch_ns=epoch_ns),
+            elector(name),
+            frozenset(name_of(kind) for kind in _NEEDS[name] if kind not in not_needed),
+            frozenset(map(name_of, _ASKS.get(name, ()))),
+        )
         for name in names
     ]
 

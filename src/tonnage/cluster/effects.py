@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from tonnage.cluster.annotations import DISRUPTED_TAINT, LAUNCH, RETURNING
+from tonnage.cluster.annotations import COST_WAS, DISRUPTED_TAINT, LAUNCH, RETURNING
 from tonnage.cluster.client.transport import STRATEGIC_PATCH, ApiError, ClientError, LostReply
 from tonnage.cluster.client.verbs import Client, JsonObject
 from tonnage.cluster.clock import Clock, rfc3339
@@ -27,13 +27,25 @@ REMOVE_FIRST = -100
 BYTES = ("memory", "ephemeral-storage")
 
 
+class Unsure(Stale, frozen=True, tag="Stale"):
+    """It may have been done: the answer was lost, and nobody can be asked now."""
+
+
 class Effects(Protocol):
-    """What decisions do. Every method says what became of the decision and raises nothing for a server's no."""
+    """What decisions do. Every method says what became of the decision and raises nothing for a server's no.
+
+    ``makes_claims``: nodes are bought as NodeClaims."""
+
+    makes_claims: bool
 
     def bind(self, decision: Bind) -> Outcome: ...
     def scale(self, decision: Scale) -> Outcome: ...
     def launch(self, decision: Launch, pool: karpenter.NodePool | None) -> Outcome: ...
     def give_back(self, decision: Return) -> Outcome: ...
+    def keep(self, node: Ref) -> Outcome: ...
+    def marked(self, decision: Scale) -> bool | None: ...
+    def bound(self, decision: Bind) -> bool | None: ...
+    def claimed(self, decision: Launch) -> bool | None: ...
     def evict(self, decision: Evict) -> Outcome: ...
     def unschedulable(self, decision: Wait) -> Outcome: ...
 
@@ -42,6 +54,7 @@ class Observing:
     """Does nothing at all: what would have been done is known from the decisions."""
 
     WHY = Refused("observe mode writes nothing")
+    makes_claims = False
 
     def bind(self, decision: Bind) -> Outcome:
         return self.WHY
@@ -55,6 +68,18 @@ class Observing:
     def give_back(self, decision: Return) -> Outcome:
         return self.WHY
 
+    def keep(self, node: Ref) -> Outcome:
+        return self.WHY
+
+    def bound(self, decision: Bind) -> bool | None:
+        return None
+
+    def claimed(self, decision: Launch) -> bool | None:
+        return None
+
+    def marked(self, decision: Scale) -> bool | None:
+        return None
+
     def evict(self, decision: Evict) -> Outcome:
         return self.WHY
 
@@ -65,6 +90,8 @@ class Observing:
 class ApiEffects:
     """Does it, through the API. Nodes are bought as NodeClaims, which Karpenter (or a simulated cloud) launches."""
 
+    makes_claims = True
+
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
@@ -72,44 +99,98 @@ class ApiEffects:
     def bind(self, decision: Bind) -> Outcome:
         """The binding subresource, guarded by the pod's uid."""
         pod = decision.pod
-
-        def landed() -> bool | None:
-            found = self._read(PODS, pod)
-            return None if found is None else found["spec"].get("nodeName", "") == decision.node.name
-
         return self._guarded(
-            lambda: self._client.bind(pod.name, pod.namespace, pod.uid, decision.node.name), landed, str(pod)
+            lambda: self._client.bind(pod.name, pod.namespace, pod.uid, decision.node.name),
+            lambda: self._bound(decision),
+            str(pod),
         )
 
+    def bound(self, decision: Bind) -> bool | None:
+        """Whether the pod stands on the node; None when that cannot be told."""
+        try:
+            return self._bound(decision)
+        except ClientError:
+            return None
+
+    def _bound(self, decision: Bind) -> bool:
+        found = self._read(PODS, decision.pod)
+        return found is not None and found["spec"].get("nodeName", "") == decision.node.name
+
     def scale(self, decision: Scale) -> Outcome:
-        """The scale subresource: read, compared, written with its resourceVersion. Pods to remove first are marked."""
+        """The scale subresource: read, compared, written with its resourceVersion. Pods to remove first are marked.
+
+        Marks that an earlier decision has left are taken off, and its own when nothing comes of it: they would send the
+        wrong pods when somebody else scales down."""
         target = decision.target
         resource = DEPLOYMENTS
+        marked: list[JsonObject] = []
         try:
             scale = self._client.get_scale(resource, target.name, target.namespace)
+            current = scale.get("spec", {}).get("replicas", 0)
+            if target.uid and scale["metadata"].get("uid") != target.uid:
+                return Stale(f"{target} is gone")
+            if current != decision.current:
+                return Stale(f"{target} has {current} replicas, not {decision.current}")
+            if decision.remove:
+                marked = self._mark(decision, scale.get("status", {}).get("selector", ""))
         except ClientError as error:
             return _no(error, str(target))
-        current = scale.get("spec", {}).get("replicas", 0)
-        if target.uid and scale["metadata"].get("uid") != target.uid:
-            return Stale(f"{target} is gone")
-        if current != decision.current:
-            return Stale(f"{target} has {current} replicas, not {decision.current}")
-        for ref in decision.remove:
-            self._mark(ref)
         scale["spec"] = {"replicas": decision.replicas}
 
         def landed() -> bool | None:
             found = self._client.get_scale(resource, target.name, target.namespace)
             return bool(found.get("spec", {}).get("replicas", 0) == decision.replicas)
 
-        return self._guarded(
+        outcome = self._guarded(
             lambda: self._client.replace(resource, scale, target.namespace, "scale"), landed, str(target)
         )
+        if not isinstance(outcome, Applied | Unsure):
+            for pod in marked:
+                self._unmark(pod)
+        return outcome
 
-    def _mark(self, pod: Ref) -> None:
-        patch = {"metadata": {"annotations": {POD_DELETION_COST: str(REMOVE_FIRST)}}}
+    def _mark(self, decision: Scale, selector: str) -> list[JsonObject]:
+        """Give the pods to remove a low deletion cost, and others theirs back; the pods marked. Raises ClientError."""
+        wanted = {(ref.name, ref.uid) for ref in decision.remove}
+        marked = []
+        for pod in self._client.list(PODS, decision.target.namespace, label_selector=selector):
+            meta = pod["metadata"]
+            written = meta.get("annotations", {})
+            goes = (meta["name"], meta["uid"]) in wanted or (meta["name"], "") in wanted
+            if goes and COST_WAS not in written:
+                cost = written.get(POD_DELETION_COST, "")
+                meta["annotations"] = {**written, COST_WAS: cost}
+                self._annotate(meta, {POD_DELETION_COST: str(REMOVE_FIRST), COST_WAS: cost})
+            elif not goes and COST_WAS in written:
+                self._unmark(pod)
+            if goes:
+                marked.append(pod)
+        return marked
+
+    def _unmark(self, pod: JsonObject) -> None:
+        meta = pod["metadata"]
+        self._annotate(meta, {POD_DELETION_COST: meta["annotations"][COST_WAS] or None, COST_WAS: None})
+
+    def marked(self, decision: Scale) -> bool | None:
+        """Whether pods have outlived their marks, which are taken off: pods that were not Ready went before them.
+
+        None when that could not be done."""
+        target = decision.target
         try:
-            self._client.patch(PODS, pod.name, patch, pod.namespace)
+            scale = self._client.get_scale(DEPLOYMENTS, target.name, target.namespace)
+            selector = scale.get("status", {}).get("selector", "")
+            pods = self._client.list(PODS, target.namespace, label_selector=selector)
+        except ClientError as error:
+            return False if isinstance(error, ApiError) and error.code == 404 else None
+        left = [pod["metadata"] for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+        for meta in (one for one in left if COST_WAS in one.get("annotations", {})):
+            self._unmark({"metadata": meta})
+        return False
+
+    def _annotate(self, meta: JsonObject, annotations: JsonObject) -> None:
+        patch = {"metadata": {"uid": meta["uid"], "annotations": annotations}}
+        try:
+            self._client.patch(PODS, meta["name"], patch, meta["namespace"])
         except ClientError:
             return  # a hint: without it the ReplicaSet chooses by its own order
 
@@ -118,16 +199,25 @@ class ApiEffects:
         if pool is None:
             return Stale(f"NodePool {decision.node_pool} is gone")
         body = claim_body(decision, pool)
+        return self._guarded(
+            lambda: self._client.create(NODE_CLAIMS, body),
+            lambda: self._claimed(decision),
+            f"NodeClaim {decision.claim.name}",
+            gone_is_refused=True,
+        )
 
-        def landed() -> bool | None:
-            found = self._read(NODE_CLAIMS, decision.claim)
-            if found is None:
-                return False
-            written = found["metadata"].get("annotations", {}).get(LAUNCH)
-            return bool(written == body["metadata"]["annotations"][LAUNCH])
+    def claimed(self, decision: Launch) -> bool | None:
+        """Whether this decision's NodeClaim is there and stays; None when that cannot be told."""
+        try:
+            return self._claimed(decision)
+        except ClientError:
+            return None
 
-        name = f"NodeClaim {decision.claim.name}"
-        return self._guarded(lambda: self._client.create(NODE_CLAIMS, body), landed, name, gone_is_refused=True)
+    def _claimed(self, decision: Launch) -> bool:
+        found = self._read(NODE_CLAIMS, decision.claim)
+        if found is None or "deletionTimestamp" in found["metadata"]:
+            return False
+        return bool(found["metadata"].get("annotations", {}).get(LAUNCH) == _written(decision))
 
     def give_back(self, decision: Return) -> Outcome:
         """Taint the node, look again whether it is empty, delete its NodeClaim, or the Node where it has none."""
@@ -140,12 +230,11 @@ class ApiEffects:
             if movable := [pod for pod in self._pods_on(name) if _movable(pod)]:
                 self._untaint(name)
                 return Stale(f"node {name} is not empty: {movable[0]['metadata']['name']} came meanwhile")
-            self._delete(name, uid)
+            return self._end(node)
         except LostReply:
             return Stale(f"node {name}: the answer was lost; it is looked at again")
         except ClientError as error:
             return _no(error, f"node {name}")
-        return Applied()
 
     def _taint(self, node: JsonObject, why: str) -> None:
         taints = [t for t in node.get("spec", {}).get("taints", []) if t["key"] != DISRUPTED_TAINT]
@@ -164,13 +253,33 @@ class ApiEffects:
     def _pods_on(self, name: str) -> list[JsonObject]:
         return self._client.list(PODS, field_selector=f"spec.nodeName={name}")
 
-    def _delete(self, name: str, uid: str) -> None:
-        claims = [c for c in self._client.list(NODE_CLAIMS) if c.get("status", {}).get("nodeName") == name]
+    def _end(self, node: JsonObject) -> Outcome:
+        """Let a tainted, empty node go. Raises ClientError."""
+        name, uid = node["metadata"]["name"], node["metadata"]["uid"]
+        claims = [c["metadata"] for c in self._all_claims() if c.get("status", {}).get("nodeName") == name]
+        if "deletionTimestamp" in (claims[0] if claims else node["metadata"]):
+            return Stale(f"node {name} is on its way out")
         if claims:
-            meta = claims[0]["metadata"]
-            self._client.delete(NODE_CLAIMS, meta["name"], uid=meta["uid"])
+            self._client.delete(NODE_CLAIMS, claims[0]["name"], uid=claims[0]["uid"])
         else:
             self._client.delete(NODES, name, uid=uid)
+        return Applied()
+
+    def _all_claims(self) -> list[JsonObject]:
+        try:
+            return self._client.list(NODE_CLAIMS)
+        except ApiError as error:
+            if error.code == 404:  # a cluster without Karpenter
+                return []
+            raise
+
+    def keep(self, node: Ref) -> Outcome:
+        """Take back a return that was begun: the node is needed after all."""
+        try:
+            self._untaint(node.name)
+        except ClientError as error:
+            return _no(error, f"node {node.name}")
+        return Stale(f"node {node.name} is not empty: it stays")
 
     def evict(self, decision: Evict) -> Outcome:
         """The Eviction API: a PodDisruptionBudget may refuse."""
@@ -216,7 +325,7 @@ class ApiEffects:
             try:
                 worked = landed()
             except ClientError as error:
-                return Stale(f"{what}: the answer was lost, and it cannot be read: {error}")
+                return Unsure(f"{what}: the answer was lost, and it cannot be read: {error}")
             return Applied() if worked else Stale(f"{what}: the answer was lost, and it was not done")
         except ClientError as error:
             if gone_is_refused and isinstance(error, ApiError) and error.code == 404:
@@ -277,12 +386,16 @@ def claim_body(decision: Launch, pool: karpenter.NodePool) -> JsonObject:
     metadata: JsonObject = {
         "name": decision.claim.name,
         "labels": {**template.metadata.labels, NODE_POOL: decision.node_pool},
-        "annotations": {**template.metadata.annotations, LAUNCH: msgspec.json.encode(decision).decode()},
+        "annotations": {**template.metadata.annotations, LAUNCH: _written(decision)},
     }
     if pool.metadata.uid:
         owner = {"apiVersion": pool.api_version, "kind": "NodePool", "name": pool.name, "uid": pool.metadata.uid}
         metadata["ownerReferences"] = [{**owner, "blockOwnerDeletion": True}]
     return {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": metadata, "spec": spec}
+
+
+def _written(decision: Launch) -> str:
+    return msgspec.json.encode(decision).decode()
 
 
 def quantities(amounts: dict[str, int]) -> dict[str, str]:

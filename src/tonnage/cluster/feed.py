@@ -6,7 +6,7 @@ node that are being deleted are not in the fleet.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -17,7 +17,6 @@ from tonnage.facts import instances
 from tonnage.fleet.rows import NodeSpec, PodSpec
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core, quantity
-from tonnage.objects.base import ObjectMeta, OwnerReference
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"
@@ -25,6 +24,8 @@ CAPACITY_TYPE = "karpenter.sh/capacity-type"
 NODE_POOL = "karpenter.sh/nodepool"
 INITIALIZED = "karpenter.sh/initialized"
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+EKS_CAPACITY_TYPE = "eks.amazonaws.com/capacityType"
+"""What the nodes of EKS's own node groups have in place of Karpenter's label: SPOT or ON_DEMAND."""
 DERIVED_TAINTS = frozenset({"node.kubernetes.io/unschedulable"})
 """Taints that repeat a field of the node."""
 
@@ -46,15 +47,33 @@ class Changes:
         return found
 
 
-class FleetFeed:
-    """Writes nodes and pods into a fleet as they are observed. Not safe for several threads: its owner's alone."""
+def karpenter_pool(node: core.Node) -> str:
+    """The NodePool of a node, "" for a node that is not Karpenter's."""
+    return node.metadata.labels.get(NODE_POOL, "")
 
-    def __init__(self, fleet: Fleet, clock: Clock, price: Price, changes: Changes) -> None:
+
+class FleetFeed:
+    """Writes nodes and pods into a fleet as they are observed. Not safe for several threads: its owner's alone.
+
+    ``pool_of``: the NodePool or node group that a node comes from, "" where it comes from neither.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        clock: Clock,
+        price: Price,
+        changes: Changes,
+        pool_of: Callable[[core.Node], str] = karpenter_pool,
+    ) -> None:
         self.fleet = fleet
+        self._pool_of = pool_of
         self._clock = clock
         self._price = price
         self._changes = changes
-        self._homeless: dict[str, dict[Key, core.Pod]] = {}  # by the name of the node that is not known
+        self.assumed: set[Key] = set()
+        """Pods that were bound here and have not been seen bound."""
+        self._homeless: dict[str, dict[Key, PodSpec]] = {}  # by the name of the node that is not known
         self._homes: dict[Key, str] = {}
 
     # ---- nodes ----
@@ -76,7 +95,7 @@ class FleetFeed:
     def _add_node(self, node: core.Node) -> None:
         labels = node.metadata.labels
         type_ = labels.get(INSTANCE_TYPE, "")
-        zone, capacity_type = labels.get(ZONE, ""), labels.get(CAPACITY_TYPE, "on-demand")
+        zone, capacity_type = labels.get(ZONE, ""), _capacity_type(labels)
         known = instances.get(type_) if instances.known(type_) else None
         spec = NodeSpec(
             node.metadata.name,
@@ -87,20 +106,21 @@ class FleetFeed:
             instance_type=type_,
             gpu=known.gpu if known else "",
             device_resource=(known.resource if known else "") or _device_resource(node),
-            node_pool=labels.get(NODE_POOL, ""),
+            node_pool=self._pool_of(node),
             capacity_type=capacity_type,
             zone=zone,
             price_micro_usd_per_hour=self._price(type_, zone, capacity_type),
             created_ns=self._clock.of(node.metadata.creation_timestamp),
+            provider_id=node.spec.provider_id,
         )
-        row = self.fleet.add_node(spec, schedulable=_schedulable(node))
+        row = self.fleet.add_node(spec, schedulable=_schedulable(node, spec.node_pool))
         self._note(row, node)
         self.fleet.node(row).last_pod_event_ns = self._clock.now_ns()
         if self.fleet.schedulable[row]:
             self._changes.kinds.add("node")
-        for pod in self._homeless.pop(node.metadata.name, {}).values():
-            self._homes.pop((pod.namespace, pod.name), None)
-            self.pod(None, pod)
+        for key, pod in self._homeless.pop(node.metadata.name, {}).items():
+            self._homes.pop(key, None)
+            self._settle(self.fleet.add_pod(pod), node.metadata.name)
 
     def _change_node(self, row: int, node: core.Node) -> None:
         fleet, known = self.fleet, self.fleet.node(row)
@@ -113,20 +133,23 @@ class FleetFeed:
             fleet.set_taints(row, taints)
         if not known.spec.device_resource and (device := _device_resource(node)):
             known.spec = replace(known.spec, device_resource=device)
+        if not known.spec.node_pool or known.spec.provider_id != node.spec.provider_id:
+            known.spec = replace(known.spec, node_pool=self._pool_of(node), provider_id=node.spec.provider_id)
         amounts = {name: amount for name, amount in _amounts(node.status.allocatable).items() if amount}
         if amounts != fleet.allocatable_of(row):
             fleet.set_allocatable(row, amounts, observed=True)
-        if not known.initialized and _initialized(node):
+        if not known.initialized and _initialized(node, known.spec.node_pool):
             known.last_pod_event_ns = self._clock.now_ns()
-        fleet.set_schedulable(row, _schedulable(node))
+        fleet.set_schedulable(row, _schedulable(node, known.spec.node_pool))
         self._note(row, node)
         if fleet.topology_revision != before and fleet.schedulable[row]:  # else no pod can profit from it
             self._changes.kinds.add("node")
 
     def _note(self, row: int, node: core.Node) -> None:
         known = self.fleet.node(row)
-        known.initialized = _initialized(node)
+        known.initialized = _initialized(node, known.spec.node_pool)
         known.do_not_disrupt = node.metadata.annotations.get(DO_NOT_DISRUPT) == "true"
+        known.returning = RETURNING in node.metadata.annotations and not node.metadata.deletion_timestamp
         known.leaving = bool(
             node.metadata.deletion_timestamp
             or RETURNING in node.metadata.annotations
@@ -136,21 +159,15 @@ class FleetFeed:
     def _remove_node(self, row: int) -> None:
         node = self.fleet.node(row)
         for pod_row in sorted(node.pods):
-            spec = self.fleet.pod(pod_row).spec
+            pod = self.fleet.pod(pod_row).spec
+            key = (pod.namespace, pod.name)
+            if key in self.assumed:  # whether it stood there at all is not known; if it did, it will be seen
+                self.assumed.discard(key)
+                self.fleet.unbind(pod_row)
+                self._changes.kinds.add("pod")
+                continue
             self.fleet.remove_pod(pod_row)
-            held = core.Pod(
-                api_version="v1",
-                kind="Pod",
-                metadata=ObjectMeta(
-                    name=spec.name,
-                    namespace=spec.namespace,
-                    uid=spec.uid,
-                    labels=spec.labels,
-                    owner_references=[OwnerReference(kind="DaemonSet", controller=True)] if spec.daemon else [],
-                ),
-                spec=msgspec.structs.replace(spec.spec, node_name=node.spec.name),
-            )
-            self._keep_homeless(held)
+            self._keep_homeless(pod, node.spec.name)
         self.fleet.remove_node(row)
         self._changes.kinds.add("node")
 
@@ -169,16 +186,28 @@ class FleetFeed:
         if new.spec.node_name and new.spec.node_name not in self.fleet.node_by_name:
             if row is not None:
                 self._remove_pod(row)
-            self._keep_homeless(new)
+            self._keep_homeless(self._spec_of(new), new.spec.node_name)
             return
         if row is not None and not self._same(row, old, new):
-            self._remove_pod(row)
-            row = None
+            row = self._renew(row, new)
         if row is None:
-            row = self._add_pod(new)
+            row = self.fleet.add_pod(self._spec_of(new))
             if not new.spec.node_name:
                 self._changes.kinds.add("pod")
         self._settle(row, new.spec.node_name)
+
+    def _renew(self, row: int, new: core.Pod) -> int | None:
+        """The pod has changed, or another has its name; the same one keeps its node and its devices."""
+        known, key = self.fleet.pod(row), (new.namespace, new.name)
+        node, devices, assumed = known.node, known.devices, key in self.assumed
+        self._remove_pod(row)
+        if known.spec.uid != new.metadata.uid or node < 0:
+            return None
+        row = self.fleet.add_pod(self._spec_of(new))
+        self.fleet.bind(row, node, devices, observed=True)
+        if assumed:
+            self.assumed.add(key)
+        return row
 
     def _same(self, row: int, old: core.Pod | None, new: core.Pod) -> bool:
         """Whether the fleet's row is still this pod, as placement sees it."""
@@ -189,9 +218,9 @@ class FleetFeed:
             return True
         return known.spec == _placeable(new.spec)
 
-    def _add_pod(self, pod: core.Pod) -> int:
+    def _spec_of(self, pod: core.Pod) -> PodSpec:
         meta = pod.metadata
-        spec = PodSpec(
+        return PodSpec(
             meta.namespace,
             meta.name,
             meta.uid,
@@ -202,11 +231,12 @@ class FleetFeed:
             created_ns=self._clock.of(meta.creation_timestamp),
             daemon=belongs_to_node(pod),
         )
-        return self.fleet.add_pod(spec)
 
     def _settle(self, row: int, node_name: str) -> None:
         """Let the pod stand where the API says."""
         known = self.fleet.pod(row)
+        if node_name:
+            self.assumed.discard((known.spec.namespace, known.spec.name))
         wanted = self.fleet.node_by_name[node_name] if node_name else -1
         if known.node == wanted or (wanted < 0 and known.node >= 0):  # bound here, not seen there yet
             return
@@ -217,16 +247,17 @@ class FleetFeed:
 
     def _remove_pod(self, row: int) -> None:
         known = self.fleet.pod(row)
+        self.assumed.discard((known.spec.namespace, known.spec.name))
         if known.node >= 0:
             self.fleet.node(known.node).last_pod_event_ns = self._clock.now_ns()
             self._changes.kinds.add("node")
         self.fleet.remove_pod(row)
         self._changes.kinds.add("pod")
 
-    def _keep_homeless(self, pod: core.Pod) -> None:
+    def _keep_homeless(self, pod: PodSpec, node: str) -> None:
         key = (pod.namespace, pod.name)
-        self._homeless.setdefault(pod.spec.node_name, {})[key] = pod
-        self._homes[key] = pod.spec.node_name
+        self._homeless.setdefault(node, {})[key] = pod
+        self._homes[key] = node
 
     def _leave_homeless(self, key: Key) -> None:
         home = self._homes.pop(key, None)
@@ -282,17 +313,35 @@ def is_ready(node: core.Node) -> bool:
     return any(c.type == "Ready" and c.status == "True" for c in node.status.conditions)
 
 
-def _initialized(node: core.Node) -> bool:
-    """Karpenter's nodes say so themselves, once every resource that was asked for is there; others when Ready."""
+def has_devices(instance_type: str, allocatable: Mapping[str, int]) -> bool:
+    """Whether a node offers devices of the vendor whose devices its type has. GPUs that were cut have other names."""
+    resource = instances.get(instance_type).resource if instances.known(instance_type) else ""
+    vendor = resource.partition("/")[0]
+    return not resource or any(amount and name.startswith(f"{vendor}/") for name, amount in allocatable.items())
+
+
+def _initialized(node: core.Node, pool: str) -> bool:
+    """Karpenter's nodes say so themselves, once every resource that was asked for is there. A node group's are once
+    they are Ready and have their devices, others when Ready."""
     if NODE_POOL in node.metadata.labels:
         return node.metadata.labels.get(INITIALIZED) == "true"
-    return is_ready(node)
+    if not pool or not is_ready(node):
+        return is_ready(node)
+    return has_devices(node.metadata.labels.get(INSTANCE_TYPE, ""), _amounts(node.status.allocatable))
 
 
-def _schedulable(node: core.Node) -> bool:
+def _schedulable(node: core.Node, pool: str) -> bool:
     return (
-        is_ready(node) and _initialized(node) and not node.spec.unschedulable and not node.metadata.deletion_timestamp
+        is_ready(node)
+        and _initialized(node, pool)
+        and not node.spec.unschedulable
+        and not node.metadata.deletion_timestamp
     )
+
+
+def _capacity_type(labels: Mapping[str, str]) -> str:
+    written = labels.get(CAPACITY_TYPE) or labels.get(EKS_CAPACITY_TYPE, "on-demand")
+    return written.lower().replace("_", "-")
 
 
 def _device_resource(node: core.Node) -> str:

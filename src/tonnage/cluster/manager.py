@@ -27,11 +27,16 @@ RETRY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """Loops that are led together. Without an elector nobody else is expected to run them."""
+    """Loops that are led together. Without an elector nobody else is expected to run them.
+
+    ``needs``: the informers without whose first list it does nothing; ``asks``: those too, where the server knows the
+    resource. Both by their names; None: all that the manager requires."""
 
     name: str
     loops: tuple[Loop, ...]
     elector: Elector | None = None
+    needs: frozenset[str] | None = None
+    asks: frozenset[str] = frozenset()
 
     def leads(self) -> bool:
         """Whether it may act now."""
@@ -69,7 +74,7 @@ class _Due:
 @dataclass(slots=True)
 class Manager:
     """Runs until told to stop. ``speed``: seconds of the world's clock in a second. ``required``: informers without
-    whose first list nothing is decided."""
+    whose first list a controller that does not name its own decides nothing."""
 
     world: ClusterWorld
     informers: Informers
@@ -87,8 +92,15 @@ class Manager:
 
     def degraded(self) -> dict[str, str]:
         """What is not as it should be, by name, for ``/readyz``. Callable from any thread."""
-        found = dict(self.informers.problems())
-        if not self.ready.is_set():
+        found: dict[str, str] = {}
+        absent = self.informers.absent()
+        for name, why in self.informers.problems().items():
+            blind = [c.name for c in self.controllers if c.needs is not None and _needs(c, name, absent)]
+            if blind:
+                found[f"{', '.join(blind)} ({name})"] = why
+            elif not self.controllers or any(c.needs is None for c in self.controllers):
+                found[name] = why
+        if not self.ready.is_set() and not found:
             found["start"] = "the first lists have not all arrived"
         for controller in self.controllers:
             if controller.elector is not None and controller.elector.problem:
@@ -97,10 +109,9 @@ class Manager:
 
     def run(self, stop: threading.Event) -> None:
         """Watch and decide until ``stop`` is set."""
-        while not stop.is_set() and not all(informer.synced for informer in self.required):
+        while not stop.is_set() and self.controllers and not any(map(self.informed, self.controllers)):
             self.informers.pump(LONGEST_WAIT_S)
         self.start()
-        self.ready.set()
         while not stop.is_set():
             self.step()
             self.informers.pump(self.wait_s())
@@ -112,8 +123,17 @@ class Manager:
             for loop in controller.loops:
                 self._due.append(_Due(loop, controller, now + loop.period_ns if loop.period_ns else None))
 
+    def informed(self, controller: Controller) -> bool:
+        """Whether all that it looks at has arrived."""
+        if controller.needs is None:
+            return all(informer.synced for informer in self.required)
+        named, absent = self.informers.named(), self.informers.absent()
+        return all(named[name].synced for name in named if _needs(controller, name, absent))
+
     def step(self) -> int:
         """Run the loops that are due; how many ran."""
+        if not self.ready.is_set() and all(map(self.informed, self.controllers)):
+            self.ready.set()
         self._lead()
         self._wake()
         now, ran = self.world.now(), 0
@@ -125,7 +145,7 @@ class Manager:
             if due.periodic_ns is not None and due.periodic_ns <= now:
                 missed = (now - due.periodic_ns) // due.loop.period_ns
                 due.periodic_ns += (missed + 1) * due.loop.period_ns
-            if due.controller.leads():
+            if self._acts(due.controller):
                 self._tick(due)
                 ran += 1
         self.extra()
@@ -134,7 +154,7 @@ class Manager:
     def run_all(self) -> None:
         """Run every loop once, whether it is due or not."""
         for due in self._due:
-            if due.controller.leads():
+            if self._acts(due.controller):
                 self._tick(due)
 
     def wait_s(self) -> float:
@@ -145,10 +165,13 @@ class Manager:
         left = (min(times) - self.world.now()) / NS_PER_S / self.speed if times else LONGEST_WAIT_S
         return min(LONGEST_WAIT_S, max(0.0, left))
 
+    def _acts(self, controller: Controller) -> bool:
+        return controller.leads() and (self.ready.is_set() or self.informed(controller))
+
     def _lead(self) -> None:
-        """A controller that has just come to lead looks at everything."""
+        """A controller that has just come to act looks at everything."""
         for controller in self.controllers:
-            leads = controller.leads()
+            leads = self._acts(controller)
             if leads and not self._led.get(controller.name, False):
                 now = self.world.now()
                 for due in self._due:
@@ -183,15 +206,21 @@ class Manager:
             self._say(due.controller.name, loop.name, decision, outcome)
 
     def _say(self, controller: str, loop: str, decision: Decision, outcome: Outcome) -> None:
-        """Tell what is new: a pod that still waits for the same reason, or a decision that is still not carried out
-        for the same reason, is no news."""
+        """Tell what is new: a pod that still waits for the same kinds of reason is no news, nor is a decision that is
+        still not carried out for the same reason."""
         key = (loop, str(decision.target))
         if isinstance(outcome, Applied) and not isinstance(decision, Wait):
             self._said.pop(key, None)
         else:
             why = outcome.why if isinstance(outcome, Refused) else ""
-            text = f"{decision.summary()} {decision.reason.verdict if isinstance(decision, Wait) else ''} {why}"
+            kinds = sorted(name for name, _ in decision.reason.evidence) if isinstance(decision, Wait) else ()
+            text = f"{decision.summary()} {' '.join(kinds)} {why}"
             if self._said.get(key) == text:
                 return
             self._said[key] = text
         self.observer.decided(controller, loop, decision, outcome)
+
+
+def _needs(controller: Controller, name: str, absent: frozenset[str]) -> bool:
+    """Whether the controller cannot do without this informer."""
+    return name in (controller.needs or ()) or (name in controller.asks and name not in absent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -12,6 +12,7 @@ import msgspec
 from tonnage.cluster.annotations import LAUNCH
 from tonnage.cluster.clock import Clock
 from tonnage.cluster.feed import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE, Changes, workload_of
+from tonnage.controllers.nodes import number_in
 from tonnage.decisions import Launch, Reason, Ref
 from tonnage.fleet.snapshot import ClaimView, PodView, WorkloadView
 from tonnage.fleet.state import Fleet
@@ -29,11 +30,21 @@ Offering = tuple[str, str, str]
 
 
 @dataclass(slots=True)
+class _Times:
+    """Of one pod, in ns. ``served``: it has been Ready, so its start is over whatever its probe says later."""
+
+    created: int
+    bound: int | None = None
+    ready: int | None = None
+    served: bool = False
+
+
+@dataclass(slots=True)
 class _Workload:
     """A workload's pods by name, and when each was seen Ready."""
 
     pods: dict[str, core.Pod] = field(default_factory=dict)
-    times: dict[str, tuple[int, int | None, int | None]] = field(default_factory=dict)  # created, bound, ready
+    times: dict[str, _Times] = field(default_factory=dict)
     cold_starts_ns: deque[int] = field(default_factory=lambda: deque(maxlen=COLD_STARTS_KEPT))
     view: WorkloadView | None = None
 
@@ -58,21 +69,24 @@ class WorkloadViews:
         else:
             self._deployments[key] = new
         self._touch(key)
+        self._drop_if_gone(key)
 
     def pod(self, old: core.Pod | None, new: core.Pod | None) -> None:
         """A pod was added, changed or deleted."""
-        for pod in (old, new):
-            if pod is not None and (key := workload_of(pod)) is not None:
-                workload = self._workloads.setdefault(key, _Workload())
-                workload.view = None
-                if pod is old and (new is None or new.metadata.uid != old.metadata.uid):
-                    workload.pods.pop(pod.name, None)
-                    workload.times.pop(pod.name, None)
-                elif pod is new:
-                    workload.pods[pod.name] = pod
-                    self._time(workload, pod)
-                if not workload.pods and key not in self._deployments:
-                    del self._workloads[key]
+        before, after = (workload_of(pod) if pod is not None else None for pod in (old, new))
+        if old is not None and before is not None and before in self._workloads:
+            workload = self._workloads[before]
+            workload.view = None
+            if new is None or after != before or new.metadata.uid != old.metadata.uid:
+                workload.pods.pop(old.name, None)
+                workload.times.pop(old.name, None)
+            if after != before:
+                self._drop_if_gone(before)
+        if new is not None and after is not None:
+            workload = self._workloads.setdefault(after, _Workload())
+            workload.view = None
+            workload.pods[new.name] = new
+            self._time(workload, new)
 
     def autoscaler(
         self,
@@ -90,30 +104,36 @@ class WorkloadViews:
                 owners[label] = label
             else:
                 owners.pop(label, None)
+            if not owners:
+                del self._owners[key]
             self._touch(key)
 
     def all(self) -> dict[str, WorkloadView]:
         """Every Deployment, by namespace/name."""
         return {key: self._view(key, deployment) for key, deployment in sorted(self._deployments.items())}
 
+    def _drop_if_gone(self, key: str) -> None:
+        """Keep no memory of a workload without pods that is no Deployment."""
+        if key not in self._deployments and key in self._workloads and not self._workloads[key].pods:
+            del self._workloads[key]
+
     def _touch(self, key: str) -> None:
         if key in self._workloads:
             self._workloads[key].view = None
 
     def _time(self, workload: _Workload, pod: core.Pod) -> None:
-        created, bound, ready = workload.times.get(pod.name, (None, None, None))
-        if created is None:
-            created = self._clock.of(pod.metadata.creation_timestamp)
-        if bound is None and pod.spec.node_name:
-            bound = self._since(pod, "PodScheduled")
-        since = self._since(pod, "Ready") if _is_true(pod, "Ready") else None
-        if since is None:
-            ready = None
-        elif ready is None:
-            ready = since
-            if ready > created > 0:  # what is there when time begins has had no cold start
-                workload.cold_starts_ns.append(ready - created)
-        workload.times[pod.name] = (created, bound, ready)
+        times = workload.times.get(pod.name)
+        if times is None:
+            times = workload.times[pod.name] = _Times(self._clock.of(pod.metadata.creation_timestamp))
+        if times.bound is None and pod.spec.node_name:
+            times.bound = self._since(pod, "PodScheduled")
+        if not _is_true(pod, "Ready"):
+            times.ready = None
+        elif times.ready is None:
+            times.ready = self._since(pod, "Ready")
+            if times.ready > times.created > 0 and not times.served:  # what is there when time begins had no cold start
+                workload.cold_starts_ns.append(times.ready - times.created)
+            times.served = True
 
     def _since(self, pod: core.Pod, type_: str) -> int:
         """Since when a condition has been as it is."""
@@ -142,9 +162,8 @@ class WorkloadViews:
         for name, pod in sorted(workload.pods.items()):
             row = self._fleet.pod_by_key.get((pod.namespace, name))
             if row is not None and _active(pod):
-                created, bound, ready = workload.times[name]
-                cost = pod.metadata.deletion_cost
-                yield PodView(row, pod.namespace, name, pod.spec.node_name, created, bound, ready, cost)
+                at, cost = workload.times[name], pod.metadata.deletion_cost
+                yield PodView(row, pod.namespace, name, pod.spec.node_name, at.created, at.bound, at.ready, cost)
 
     def forget_rows(self) -> None:
         """A node came or went: pods may stand in other rows of the fleet."""
@@ -161,33 +180,49 @@ def _is_true(pod: core.Pod, type_: str) -> bool:
 
 
 class ClaimViews:
-    """NodeClaims that are not initialised, and the offerings that the cloud has just refused."""
+    """NodeClaims that are not initialised, and the offerings that the cloud has just refused.
 
-    def __init__(self, clock: Clock, changes: Changes) -> None:
+    ``is_up`` says whether a node of that name has been seen initialised. A NodeClaim says so in a watch of its own:
+    until the node is seen to be, it is still on its way, or it would be neither and bought again.
+    """
+
+    def __init__(self, clock: Clock, changes: Changes, is_up: Callable[[str], bool]) -> None:
+        self._is_up = is_up
+        self._initialized: set[str] = set()  # open NodeClaims that say that they are, whose node has not been seen so
         self._clock = clock
         self._changes = changes
+        self.last_number = 0
+        """The highest number in the name of a NodeClaim seen so far: the initialised keep theirs."""
         self._open: dict[str, ClaimView] = {}
         self._unavailable: dict[Offering, int] = {}
-        self._given_up: set[str] = set()
+        self._assumed: dict[str, ClaimView] = {}  # created here, not seen there yet
+        self._leaving: dict[str, str] = {}  # NodeClaims that are being deleted → their nodes
 
     def claim(self, old: karpenter.NodeClaim | None, new: karpenter.NodeClaim | None) -> None:
         """A NodeClaim was added, changed or deleted."""
         one = new or old
         assert one is not None
         name, known = one.name, self._open.get(one.name)
+        self.last_number = max(self.last_number, number_in(name, one.metadata.labels.get(NODE_POOL, "")))
+        self._assumed.pop(name, None)
+        if new is None:
+            self._leaving.pop(name, None)
+        elif new.metadata.deletion_timestamp is not None:
+            self._leaving[name] = new.status.node_name or name
         if new is None or new.metadata.deletion_timestamp is not None:
-            if known is not None and not known.node and name not in self._given_up:
+            if known is not None and not known.node:
                 self.refused(known.launch)
             self._close(name)
-            self._given_up.discard(name)
             return
         launched = new.status.condition("Launched")
         if launched is not None and launched.status == "False" and "InsufficientCapacity" in launched.reason:
             self.refused(launch_of(new))
         initialized = new.status.condition("Initialized")
         if initialized is not None and initialized.status == "True":
-            self._close(name)
-            return
+            if self._is_up(new.status.node_name or name):
+                self._close(name)
+                return
+            self._initialized.add(name)
         if known is None:
             self._open[name] = ClaimView(launch_of(new), self._clock.of(new.metadata.creation_timestamp))
             self._changes.kinds.add("node")
@@ -195,9 +230,27 @@ class ClaimViews:
             view = self._open[name]
             self._open[name] = ClaimView(view.launch, view.created_ns, new.status.node_name or name)
 
-    def give_up(self, name: str) -> None:
-        """The NodeClaim is deleted on purpose: its end says nothing about the offering."""
-        self._given_up.add(name)
+    def node_is_up(self, node: str) -> None:
+        """The node has been seen initialised."""
+        for name in [name for name in self._initialized if self._open[name].node == node]:
+            self._close(name)
+
+    def assume(self, launch: Launch) -> None:
+        """The NodeClaim was created, or may have been; no watch has shown it yet."""
+        self._assumed[launch.claim.name] = ClaimView(launch, self._clock.now_ns())
+
+    def forget(self, name: str) -> None:
+        """It was not created, or is gone already."""
+        if self._assumed.pop(name, None) is not None:
+            self._changes.kinds.add("node")
+
+    def knows(self, name: str) -> bool:
+        """Whether there is such a NodeClaim that is not initialised."""
+        return name in self._open or name in self._assumed
+
+    def leaves(self, node: str) -> bool:
+        """Whether the node's NodeClaim is being deleted."""
+        return node in self._leaving.values()
 
     def refused(self, launch: Launch) -> None:
         """The cloud had none of this."""
@@ -207,14 +260,16 @@ class ClaimViews:
 
     def open(self) -> tuple[ClaimView, ...]:
         """By name."""
-        return tuple(view for _, view in sorted(self._open.items()))
+        return tuple(view for _, view in sorted({**self._assumed, **self._open}.items()))
 
     def unavailable(self) -> frozenset[Offering]:
         """Offerings not to be asked for now."""
         now = self._clock.now_ns()
-        return frozenset(offering for offering, until in self._unavailable.items() if until > now)
+        self._unavailable = {offering: until for offering, until in self._unavailable.items() if until > now}
+        return frozenset(self._unavailable)
 
     def _close(self, name: str) -> None:
+        self._initialized.discard(name)
         if self._open.pop(name, None) is not None:
             self._changes.kinds.add("node")
 

@@ -46,5 +46,5 @@ def watch_world(informers: Informers, world: ClusterWorld) -> list[Informer[Any]
     watch(informers, SCALED_OBJECTS, keda.ScaledObject, world.workloads.autoscaler)
     watch(informers, NODE_POOLS, karpenter.NodePool, world.see_node_pool)
     watch(informers, EC2_NODE_CLASSES, karpenter.EC2NodeClass, world.see_node_class)
-    watch(informers, NODE_CLAIMS, karpenter.NodeClaim, world.claims.claim)
+    watch(informers, NODE_CLAIMS, karpenter.NodeClaim, world.see_claim)
     return [nodes, pods, deployments, daemon_sets, hpas]

@@ -12,8 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from tonnage.cluster.clock import Clock
-from tonnage.cluster.effects import Effects
-from tonnage.cluster.feed import Changes, FleetFeed, Price
+from tonnage.cluster.doubts import LATE_NS, Doubts
+from tonnage.cluster.effects import Effects, Unsure
+from tonnage.cluster.feed import Changes, FleetFeed, Price, karpenter_pool
 from tonnage.cluster.views import ClaimViews, WorkloadViews
 from tonnage.controllers.nodes import Pools
 from tonnage.decisions import (
@@ -31,15 +32,25 @@ from tonnage.decisions import (
     Wait,
 )
 from tonnage.errors import InputError
-from tonnage.fleet.snapshot import Snapshot
+from tonnage.fleet.snapshot import ClaimView, Snapshot
 from tonnage.fleet.state import Conflict, Fleet
 from tonnage.metrics.promql import Result
 from tonnage.objects import apps, core, karpenter, selectors
 from tonnage.objects.base import KubeObject
 from tonnage.provisioning import nodeclass
 from tonnage.scheduling.view import CORDON
+from tonnage.units import NS_PER_S
 
 Kind = TypeVar("Kind", bound=KubeObject)
+FIRST_RETRY_NS, LONGEST_RETRY_NS = NS_PER_S, 10 * NS_PER_S
+"""A pod that could not be bound is tried again after the first, then after twice as long, at most after the second.
+
+Source: kubernetes/kubernetes pkg/scheduler/apis/config/v1/defaults.go (podInitialBackoffSeconds, podMaxBackoffSeconds).
+"""
+
+
+WAITS = "scheduler/waits"
+"""The kind of change that wakes whoever buys nodes."""
 
 
 class Recorder(Protocol):
@@ -60,7 +71,10 @@ def no_metrics(query: str, at_ns: int) -> Result:
 
 
 class ClusterWorld:
-    """Implements :class:`tonnage.world.World` over a Kubernetes API."""
+    """Implements :class:`tonnage.world.World` over a Kubernetes API.
+
+    ``in_flight``: nodes on their way that no NodeClaim stands for; ``pool_of``: where a node comes from.
+    """
 
     def __init__(
         self,
@@ -71,21 +85,27 @@ class ClusterWorld:
         recorder: Recorder,
         measure: Measure = no_metrics,
         parallel: int = 1,
+        in_flight: Callable[[], tuple[ClaimView, ...]] = tuple,
+        pool_of: Callable[[core.Node], str] = karpenter_pool,
     ) -> None:
         self.fleet = Fleet()
         self.changes = Changes(set())
-        self.feed = FleetFeed(self.fleet, clock, price, self.changes)
+        self.feed = FleetFeed(self.fleet, clock, price, self.changes, pool_of)
         self.workloads = WorkloadViews(self.fleet, clock)
-        self.claims = ClaimViews(clock, self.changes)
+        self.claims = ClaimViews(clock, self.changes, self._is_up)
         self._clock = clock
         self._effects = effects
         self._recorder = recorder
         self._measure = measure
+        self._in_flight = in_flight
         self._pool = ThreadPoolExecutor(parallel, "bind") if parallel > 1 else None
         self._node_pools: dict[str, karpenter.NodePool] = {}
         self._node_classes: dict[str, karpenter.EC2NodeClass] = {}
         self._daemon_sets: dict[str, apps.DaemonSet] = {}
-        self._said: dict[str, tuple[str, str]] = {}  # uid of a waiting pod → (who, why) as last written
+        self._said: dict[str, dict[str, str]] = {}  # uid of a waiting pod → by whom → why, as last written
+        self._doubts = Doubts(clock)
+        self._tries: dict[str, int] = {}  # uid of a pod → how often it could not be bound
+        self._retries: set[int] = set()  # when such pods are tried again
 
     # ---- what informers report ----
 
@@ -94,13 +114,46 @@ class ClusterWorld:
         self.feed.pod(old, new)
         self.workloads.pod(old, new)
         if new is None or new.spec.node_name:
-            self._said.pop((new or old).metadata.uid, None)  # type: ignore[union-attr]
+            self._forget_pod((new or old).metadata.uid)  # type: ignore[union-attr]
+        if old is not None and new is not None and old.metadata.uid != new.metadata.uid:
+            self._forget_pod(old.metadata.uid)
+        if new is not None and _waits(new) and (old is None or not _waits(old)):
+            self.changes.kinds.add(WAITS)  # whichever process has the scheduler
 
     def see_node(self, old: core.Node | None, new: core.Node | None) -> None:
         """A node was added, changed or deleted."""
         self.feed.node(old, new)
-        if old is None or new is None:
+        if old is None or new is None or old.metadata.uid != new.metadata.uid:
             self.workloads.forget_rows()
+        name = (new or old).metadata.name  # type: ignore[union-attr]
+        if self._is_up(name):
+            self.claims.node_is_up(name)
+        self._note_return(name)
+
+    def see_claim(self, old: karpenter.NodeClaim | None, new: karpenter.NodeClaim | None) -> None:
+        """A NodeClaim was added, changed or deleted."""
+        self.claims.claim(old, new)
+        one = new or old
+        assert one is not None
+        self._doubts.settle(("claim", one.name))
+        for name in {one.name, one.status.node_name}:
+            self._note_return(name)
+
+    def _is_up(self, name: str) -> bool:
+        row = self.fleet.node_by_name.get(name)
+        return row is not None and self.fleet.node(row).initialized
+
+    def _note_return(self, name: str) -> None:
+        """A return is over, as far as it is ours, when the node's NodeClaim is being deleted."""
+        row = self.fleet.node_by_name.get(name)
+        if row is not None:
+            node = self.fleet.node(row)
+            node.unfinished = node.returning and not self.claims.leaves(name)
+
+    def _forget_pod(self, uid: str) -> None:
+        self._said.pop(uid, None)
+        self._tries.pop(uid, None)
+        self._doubts.settle(("pod", uid))
 
     def see_node_pool(self, old: karpenter.NodePool | None, new: karpenter.NodePool | None) -> None:
         """A NodePool was added, changed or deleted."""
@@ -139,8 +192,9 @@ class ClusterWorld:
 
     def snapshot(self) -> Snapshot:
         """The cluster as informers have reported it."""
-        now = self._clock.now_ns()
-        return Snapshot(now, self.fleet, self.workloads.all(), self.claims.open(), self.claims.unavailable())
+        now, claims = self._clock.now_ns(), (*self.claims.open(), *self._in_flight())
+        unavailable, last = self.claims.unavailable(), self.claims.last_number
+        return Snapshot(now, self.fleet, self.workloads.all(), claims, unavailable, last)
 
     def measure(self, query: str, at_ns: int) -> Result:
         """A PromQL instant query. Raises InputError without an answer."""
@@ -151,7 +205,11 @@ class ClusterWorld:
         self._recorder.event(about, "Warning", reason, message)
 
     def woken(self) -> frozenset[str]:
-        """What has changed since the last call."""
+        """What has changed since the last call, and what is to be tried again."""
+        self._doubts.look()
+        if self._retries and min(self._retries) <= self.now():
+            self._retries = {at for at in self._retries if at > self.now()}
+            self.changes.kinds.add("pod")
         return self.changes.take()
 
     def apply(self, decision: Decision) -> Outcome:
@@ -166,7 +224,7 @@ class ClusterWorld:
             case Return():
                 return self._return(decision)
             case Evict():
-                return self._effects.evict(decision)
+                return self._evict(decision)
             case Wait():
                 return self._wait(decision)
 
@@ -214,59 +272,99 @@ class ClusterWorld:
         except Conflict as conflict:
             return Stale(str(conflict))
         self.fleet.node(node).last_pod_event_ns = self.now()
+        self.feed.assumed.add((decision.pod.namespace, decision.pod.name))
         return None
 
     def _finish(self, decision: Bind, outcome: Outcome) -> Outcome:
-        """Write the event of a binding, or take the assumption back."""
+        """Write the event of a binding, or take the assumption back; it stands for as long as nobody knows."""
         if isinstance(outcome, Applied):
             message = f"Successfully assigned {decision.pod.namespace}/{decision.pod.name} to {decision.node.name}"
             receipt = decision.reason.text()
             self._recorder.event(decision.pod, "Normal", "Scheduled", f"{message}: {receipt}")
             return outcome
-        row = self.fleet.pod_by_key.get((decision.pod.namespace, decision.pod.name))
-        if row is not None and self.fleet.pod(row).spec.uid == decision.pod.uid and self.fleet.pod(row).node >= 0:
-            self.fleet.unbind(row)
-            self.changes.kinds.add("pod")
+        if isinstance(outcome, Unsure):
+            about = ("pod", decision.pod.uid)
+            self._doubts.add(about, lambda: self._effects.bound(decision), lambda: self._not_bound(decision))
+            return Stale(outcome.changed)
+        self._not_bound(decision)
         return outcome
+
+    def _not_bound(self, decision: Bind) -> None:
+        """The pod is pending after all, and tried again a while later."""
+        key, uid = (decision.pod.namespace, decision.pod.name), decision.pod.uid
+        row = self.fleet.pod_by_key.get(key)
+        if row is None or self.fleet.pod(row).spec.uid != uid or key not in self.feed.assumed:
+            return
+        self.feed.assumed.discard(key)
+        self.fleet.unbind(row)
+        tries = self._tries[uid] = self._tries.get(uid, 0) + 1
+        self._retries.add(self.now() + min(FIRST_RETRY_NS << min(tries - 1, 10), LONGEST_RETRY_NS))
 
     def _scale(self, decision: Scale) -> Outcome:
         outcome = self._effects.scale(decision)
         if isinstance(outcome, Applied):
             message = f"Scaled from {decision.current} to {decision.replicas}: {decision.reason.text()}"
             self._recorder.event(decision.target, "Normal", "ScalingReplicaSet", message)
-        return outcome
+        if isinstance(outcome, Applied | Unsure) and decision.remove:
+            about = ("marks", str(decision.target))
+            self._doubts.add(about, lambda: self._effects.marked(decision), lambda: None, pause_ns=LATE_NS)
+        return Stale(outcome.changed) if isinstance(outcome, Unsure) else outcome
 
     def _launch(self, decision: Launch) -> Outcome:
         pool = self.node_pool(decision.node_pool)
-        if decision.claim.name in self.fleet.node_by_name:
+        if decision.claim.name in self.fleet.node_by_name or self.claims.knows(decision.claim.name):
             return Stale(f"NodeClaim {decision.claim.name} exists")
         outcome = self._effects.launch(decision, pool)
+        if isinstance(outcome, Applied | Unsure) and self._effects.makes_claims:
+            self._assume_claim(decision, sure=isinstance(outcome, Applied))
+        if isinstance(outcome, Unsure):
+            return Stale(outcome.changed)
         if isinstance(outcome, Refused) and "InsufficientInstanceCapacity" in outcome.why:
             self.claims.refused(decision)
         return outcome
+
+    def _assume_claim(self, decision: Launch, *, sure: bool) -> None:
+        """The node counts as on its way before a watch shows its NodeClaim: nobody buys it twice."""
+        name = decision.claim.name
+        self.claims.assume(decision)
+        self._doubts.add(
+            ("claim", name),
+            lambda: self._effects.claimed(decision),
+            lambda: self.claims.forget(name),
+            pause_ns=LATE_NS if sure else FIRST_RETRY_NS,
+        )
 
     def _return(self, decision: Return) -> Outcome:
         row = self.fleet.node_by_name.get(decision.node.name)
         if row is None or self.fleet.node(row).spec.uid != decision.node.uid:
             return Stale(f"node {decision.node.name} is gone")
         if not self.fleet.node(row).initialized or self.fleet.workload_pods(row):
+            if self.fleet.node(row).unfinished:
+                return self._effects.keep(decision.node)
             return Stale(f"node {decision.node.name} is not empty and initialised")
-        self.claims.give_up(decision.node.name)
         outcome = self._effects.give_back(decision)
         if isinstance(outcome, Applied):
             self._recorder.event(decision.node, "Normal", "DisruptionTerminating", decision.reason.verdict)
         return outcome
 
+    def _evict(self, decision: Evict) -> Outcome:
+        row = self.fleet.pod_by_key.get((decision.pod.namespace, decision.pod.name))
+        if row is not None and decision.pod.uid not in ("", self.fleet.pod(row).spec.uid):
+            return Stale(f"{decision.pod} is gone")
+        return self._effects.evict(decision)
+
     def _wait(self, decision: Wait) -> Outcome:
         """Say it once, not at every tick."""
-        said = (decision.by, decision.reason.verdict)
-        if self._said.get(decision.pod.uid) == said:
+        said = self._said.get(decision.pod.uid, {})
+        if said.get(decision.by) == decision.reason.verdict:
             return Applied()
         if decision.by == "scheduler":
             outcome = self._effects.unschedulable(decision)
             if not isinstance(outcome, Applied):
                 return outcome
-            self._said[decision.pod.uid] = said
+        row = self.fleet.pod_by_key.get((decision.pod.namespace, decision.pod.name))
+        if row is not None and self.fleet.pod(row).spec.uid == decision.pod.uid:
+            self._said[decision.pod.uid] = {**said, decision.by: decision.reason.verdict}
         self._recorder.event(decision.pod, "Warning", "FailedScheduling", decision.reason.verdict)
         return Applied()
 
@@ -279,3 +377,10 @@ def _keep(store: dict[str, Kind], old: Kind | None, new: Kind | None) -> None:
         store.pop(key, None)
     else:
         store[key] = new
+
+
+def _waits(pod: core.Pod) -> bool:
+    """Whether a scheduler has said that no node takes the pod."""
+    return not pod.spec.node_name and any(
+        c.type == "PodScheduled" and c.status == "False" and c.reason == "Unschedulable" for c in pod.status.conditions
+    )

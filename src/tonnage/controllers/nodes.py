@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tonnage.decisions import Decision, Launch, Ref
+from tonnage.decisions import Decision, Launch, Reason, Ref, Return
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.loops import Loop
 from tonnage.objects import core, karpenter
@@ -26,7 +26,9 @@ RETRY_NS = 10 * NS_PER_S
 DISRUPTION_NS = 10 * NS_PER_S
 """Karpenter's disruption loop."""
 
-_NUMBERED = re.compile(r".*-(\d{5,})")
+UNFINISHED = Reason("its return was begun and not finished")
+
+_NUMBERED = re.compile(r"\d{5,9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class Provisioner:
             unavailable=frozenset(OfferingKey(*offering) for offering in snapshot.unavailable),
             daemon_sets=tuple(pods.PodShape.of(spec) for spec in pools.daemon_sets),
             node_classes=pools.storage,
-            first_claim=max(self.launched, _last_number(snapshot)) + 1,
+            first_claim=max(self.launched, snapshot.last_claim, _last_number(snapshot)) + 1,
         )
         in_flight = [on_its_way(claim.launch) for claim in snapshot.claims]
         nodes = [*self._existing(snapshot), *in_flight]
@@ -126,9 +128,15 @@ def on_its_way(launch: Launch) -> pods.ExistingNode:
 def _last_number(snapshot: Snapshot) -> int:
     """The highest number in the name of a NodeClaim or a bought node."""
     fleet = snapshot.fleet
-    bought = (node.spec.name for node in map(fleet.node, fleet.node_rows()) if node.spec.node_pool)
-    numbers = (_NUMBERED.fullmatch(name) for name in (*bought, *(claim.name for claim in snapshot.claims)))
-    return max((int(match[1]) for match in numbers if match), default=0)
+    bought = ((n.spec.name, n.spec.node_pool) for n in map(fleet.node, fleet.node_rows()) if n.spec.node_pool)
+    claims = ((claim.name, claim.launch.node_pool) for claim in snapshot.claims)
+    return max((number_in(name, pool) for name, pool in (*bought, *claims)), default=0)
+
+
+def number_in(name: str, pool: str) -> int:
+    """The number of a NodeClaim that a plan named for this NodePool; 0 for any other name."""
+    head, _, number = name.rpartition("-")
+    return int(number) if head == pool and _NUMBERED.fullmatch(number) else 0
 
 
 @dataclass(slots=True)
@@ -141,7 +149,8 @@ class Disruption:
     epoch_ns: int = 0
 
     def decide(self, world: World) -> Sequence[Decision]:
-        """A Return for each empty node that its NodePool lets go now."""
+        """A Return for each empty node that its NodePool lets go now, and for those whose return was begun and not
+        finished: the process may have ended, or an answer was lost."""
         snapshot = world.snapshot()
         fleet = snapshot.fleet
         states = []
@@ -163,7 +172,10 @@ class Disruption:
                     do_not_disrupt=node.do_not_disrupt,
                 )
             )
-        return disruption.empty_nodes(states, self.pools().node_pools, self.epoch_ns + snapshot.now_ns).returns
+        begun = [node.spec for node in map(fleet.node, fleet.node_rows()) if node.unfinished]
+        again = [Return(Ref("Node", spec.name, uid=spec.uid), UNFINISHED) for spec in begun]
+        now_ns = self.epoch_ns + snapshot.now_ns
+        return (*again, *disruption.empty_nodes(states, self.pools().node_pools, now_ns).returns)
 
     def loop(self) -> Loop:
         """Every ten seconds."""

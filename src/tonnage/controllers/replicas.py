@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from tonnage.decisions import Applied, Decision, Ref, Scale
+from tonnage.decisions import Decision, Ref, Scale
 from tonnage.errors import InputError
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.loops import Loop, Taken
+from tonnage.loops import Loop
 from tonnage.metrics.promql import Vector
 from tonnage.scaling import hpa, keda, slo
 from tonnage.scaling.replicas import Reading
@@ -158,8 +158,3 @@ def _number(world: World, query: str, at_ns: int) -> float | None:
 
 def _key(ref: Ref) -> str:
     return f"{ref.namespace}/{ref.name}"
-
-
-def applied(taken: Taken) -> list[Decision]:
-    """The decisions that took effect."""
-    return [decision for decision, outcome in taken if isinstance(outcome, Applied)]

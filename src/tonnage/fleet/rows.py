@@ -14,7 +14,10 @@ class Conflict(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """A node as it joins. ``allocatable``: cpu in millicores, memory in bytes, everything else in units."""
+    """A node as it joins. ``allocatable``: cpu in millicores, memory in bytes, everything else in units.
+
+    ``provider_id``: how its cloud names the machine, empty where not known.
+    """
 
     name: str
     allocatable: Mapping[str, int]
@@ -29,11 +32,16 @@ class NodeSpec:
     zone: str = ""
     price_micro_usd_per_hour: int = 0
     created_ns: int = 0
+    provider_id: str = ""
 
 
 @dataclass(slots=True)
 class NodeRow:
-    """The columns of a node that are not numbers. ``pods``: rows of the pods bound to it."""
+    """The columns of a node that are not numbers. ``pods``: rows of the pods bound to it.
+
+    ``leaving``: it takes no pods any more. ``returning``: it is marked as given back; ``unfinished``: and nothing more
+    has been done about it yet.
+    """
 
     spec: NodeSpec
     labels: dict[str, str]
@@ -42,6 +50,8 @@ class NodeRow:
     last_pod_event_ns: int = 0
     initialized: bool = False
     leaving: bool = False
+    returning: bool = False
+    unfinished: bool = False
     do_not_disrupt: bool = False
 
 

@@ -74,6 +74,8 @@ class Snapshot:
     claims: tuple[ClaimView, ...] = ()
     unavailable: frozenset[tuple[str, str, str]] = frozenset()
     """Offerings out of stock: (instance type, zone, capacity type)."""
+    last_claim: int = 0
+    """The highest number in the name of a NodeClaim that there is or was, where the world knows."""
 
     @property
     def revision(self) -> int:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from tonnage.cluster.client.informer import Informers, version_of
+from tonnage.cluster.client.reflector import Delays
 from tonnage.cluster.client.transport import JSON, Reply, Transport
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.effects import ApiEffects
@@ -26,6 +27,7 @@ from tonnage.controllers.nodes import Disruption, Provisioner
 from tonnage.controllers.scheduler import Scheduler
 from tonnage.hollow.machines import Machines, Options
 from tonnage.hollow.setting import lay_out
+from tonnage.loops import Loop
 from tonnage.objects import apps, core, karpenter
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.machine import Machine
@@ -123,53 +125,91 @@ def _metadata(reply: Reply) -> dict[str, str]:
     return found
 
 
-class Lockstep:
-    """A scenario's machines and a world over the API that they hang on."""
+Wrap = Callable[[Transport], Transport]
 
-    def __init__(self, made: SetUp, transport: Transport, *, recorder: Recorder | None = None) -> None:
-        cluster = made.cluster
-        watched = tuple(r for r in ALL if r.plural not in ("events", "leases"))
-        self.tracked = Tracked(transport, watched)
-        client = Client(self.tracked)
-        self.informers = Informers(client, time.time, random.Random(0))
-        self.clock = SimulatedClock(cluster)
-        book = made.configuration.catalogue.book
-        self.world = ClusterWorld(
-            ApiEffects(client, self.clock),
-            self.clock,
-            price=book.price,
-            recorder=recorder or Silent(),
-            measure=cluster.measure,
-        )
-        self.machines = Machines(cluster, client, Options(epoch_ns=EPOCH_NS))
-        lay_out(made, client, self.machines)
-        watch(self.informers, NODE_CLAIMS, karpenter.NodeClaim, self.machines.see_claim)
-        watch(self.informers, NODES, core.Node, self.machines.see_node)
-        watch(self.informers, PODS, core.Pod, self.machines.see_pod)
-        watch(self.informers, DEPLOYMENTS, apps.Deployment, self.machines.see_deployment)
-        watch_world(self.informers, self.world)
+
+class Lockstep:
+    """A scenario's machines and a world over the API that they hang on.
+
+    ``controllers`` and ``machines`` make what each side speaks through of the transport that keeps count of writes:
+    by default that itself. ``delays``: of the watches.
+    """
+
+    def __init__(
+        self,
+        made: SetUp,
+        transport: Transport,
+        *,
+        recorder: Recorder | None = None,
+        controllers: Wrap = lambda tracked: tracked,
+        machines: Wrap = lambda tracked: tracked,
+        delays: Delays | None = None,
+    ) -> None:
+        self.made = made
+        self.tracked = Tracked(transport, tuple(r for r in ALL if r.plural not in ("events", "leases")))
+        self.clock = SimulatedClock(made.cluster)
+        self._recorder = recorder or Silent()
+        self._delays = delays
+        self._client = Client(controllers(self.tracked))
+        client = Client(machines(self.tracked))
+        self.machines = Machines(made.cluster, client, Options(epoch_ns=EPOCH_NS))
+        lay_out(made, Client(self.tracked), self.machines)
+        self._room = Informers(client, time.time, random.Random(1), delays=delays)
+        watch(self._room, NODE_CLAIMS, karpenter.NodeClaim, self.machines.see_claim)
+        watch(self._room, NODES, core.Node, self.machines.see_node)
+        watch(self._room, PODS, core.Pod, self.machines.see_pod)
+        watch(self._room, DEPLOYMENTS, apps.Deployment, self.machines.see_deployment)
         self.machines.show_all()
-        if not self.informers.wait_synced(30):
-            raise TimeoutError(f"the watches did not come up: {self.informers.problems()}")
+        self.world, self.informers = self._connect()
+        _sync(self._room)
+
+    def _connect(self) -> tuple[ClusterWorld, Informers]:
+        """A world that knows what the API says, and nothing else."""
+        world = ClusterWorld(
+            ApiEffects(self._client, self.clock),
+            self.clock,
+            price=self.made.configuration.catalogue.book.price,
+            recorder=self._recorder,
+            measure=self.made.cluster.measure,
+        )
+        informers = Informers(self._client, time.time, random.Random(0), delays=self._delays)
+        watch_world(informers, world)
+        _sync(informers)
+        return world, informers
+
+    def restart(self) -> ClusterWorld:
+        """The controllers' process ends, and another one begins: what it knows comes from the API alone."""
+        self.informers.stop()
+        self.world.close()
+        self.world, self.informers = self._connect()
+        return self.world
 
     def settle(self, limit_s: float = 30.0) -> None:
         """Write what happened, and wait until everybody has seen it. Raises TimeoutError."""
         deadline = time.monotonic() + limit_s
         while True:
             wrote = self.machines.flush()
-            changes = self.informers.pump(0)
+            changes = self._pump()
             while not self._caught_up():
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"not seen within {limit_s:.0f} s: {self.tracked.expected}")
-                changes += self.informers.pump(0.2)
+                changes += self._pump(0.002)
             if not wrote and not changes:
                 return
             if time.monotonic() > deadline:
                 raise TimeoutError(f"still changing after {limit_s:.0f} s: {self.machines.errors}")
 
+    def _pump(self, wait_s: float = 0.0) -> int:
+        """The machines first: what a controller sees of them they have done."""
+        return sum(one.pump(wait_s) for one in self._watchers())
+
+    def _watchers(self) -> list[Informers]:
+        """Who is waited for."""
+        return [self._room, self.informers]
+
     def _caught_up(self) -> bool:
         """Whether every informer has seen every write; forgets those that all have."""
-        informers = list(self.informers)
+        informers = [informer for one in self._watchers() for informer in one]
         for target, version in list(self.tracked.expected.items()):
             for informer in informers:
                 if informer.resource != target.resource:
@@ -183,20 +223,30 @@ class Lockstep:
 
     def close(self) -> None:
         """End the watches."""
+        self._room.stop()
         self.informers.stop()
         self.machines.close()
+
+
+def _sync(informers: Informers, limit_s: float = 30.0) -> None:
+    if not informers.wait_synced(limit_s):
+        raise TimeoutError(f"the watches did not come up: {informers.problems()}")
+
+
+def node_and_pod_loops(made: SetUp, world: ClusterWorld) -> list[Loop]:
+    """Placing pods, buying and returning nodes."""
+    loops = [Scheduler().loop()]
+    if made.configuration.pools:
+        provisioner = Provisioner(made.configuration.catalogue, world.pools)
+        loops += [provisioner.loop(), Disruption(world.pools, provisioner, EPOCH_NS).loop()]
+    return loops
 
 
 def play(made: SetUp, transport: Transport, until_ns: int | None = None) -> tuple[Machine, Lockstep]:
     """Run a scenario on an API, to its end or to ``until_ns``. Close what is returned."""
     steps = Lockstep(made, transport)
-    world = steps.world
-    provisioner = Provisioner(made.configuration.catalogue, world.pools)
-    loops = [Scheduler().loop()]
-    if made.configuration.pools:
-        loops += [provisioner.loop(), Disruption(world.pools, provisioner, EPOCH_NS).loop()]
-    machine = Machine(made.cluster, made.recorder(), made.options.check, world=world, settle=steps.settle)
-    machine.start([*loops, *made.replica_loops()], made.scraper())
+    machine = Machine(made.cluster, made.recorder(), made.options.check, world=steps.world, settle=steps.settle)
+    machine.start([*node_and_pod_loops(made, steps.world), *made.replica_loops()], made.scraper())
     made.break_things()
     machine.play(until_ns if until_ns is not None else made.scenario.duration_ns, made.options.observer)
     return machine, steps

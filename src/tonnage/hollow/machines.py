@@ -69,10 +69,12 @@ class Machines:
         self._uids: dict[Key, str] = {}  # pods that are in the API
         self._deleting: set[Key] = set()  # pods whose deletion the API knows
         self._failing: dict[Key, tuple[str, str]] = {}
-        self._in_api: set[str] = set()  # nodes
-        self._claims: dict[str, JsonObject] = {}  # what of its metadata a NodeClaim's deletion needs
+        self._in_api: dict[str, str] = {}  # nodes → uid
+        self._claims: dict[str, JsonObject] = {}  # by machine: what of its NodeClaim's metadata its deletion needs
+        self._bought: dict[str, str] = {}  # uid of a NodeClaim → its machine
         self._dirty_pods: dict[Key, None] = {}
         self._dirty_nodes: dict[str, None] = {}
+        self._unreconciled: dict[str, None] = {}  # workloads whose number of replicas has changed
         cluster.mirror = cluster.events.mirror = self
 
     # ---- what happens to the machines ----
@@ -145,6 +147,8 @@ class Machines:
             return
         key = (new.namespace, new.name)
         before, self._uids[key] = self._uids.get(key, ""), new.metadata.uid
+        if key in self._daemons and not before:
+            self._dirty_pods[key] = None  # the answer to its creation was lost
         if key in self._daemons or new.status.phase in ("Succeeded", "Failed"):
             return
         pod = cluster.pods.get(key)
@@ -153,14 +157,18 @@ class Machines:
             pod = None
         if pod is None:
             if cluster.runs_workloads and workload_of(new) in cluster.workloads:
+                if not before:
+                    self._dirty_pods[key] = None  # its creation was never answered, and so it was not deleted
                 return  # one of ours that has ended since
             if new.metadata.deletion_timestamp and not new.spec.node_name:
                 return
             pod = self._adopt(new)
         pod.deletion_cost = new.metadata.deletion_cost
         node = cluster.nodes.get(new.spec.node_name)
-        if node is not None and node.ended_ns is None and pod.bound_ns is None:
+        if node is not None and node.name in cluster.fleet.node_by_name and pod.bound_ns is None:
             self._bound(pod, node)
+            if key not in cluster.pods:
+                return
         if new.metadata.deletion_timestamp and not pod.terminating and key in self.cluster.pods:
             self._deleting.add(key)
             pods.stop_pod(cluster, pod)
@@ -171,6 +179,10 @@ class Machines:
             self.cluster.assign(pod, node)
         except Conflict as conflict:
             self._failing[pod.namespace, pod.name] = ("OutOfResources", str(conflict))
+            if self.cluster.runs_workloads:  # its workload makes another
+                pod.terminating = True
+                pods.end_pod(self.cluster, pod)
+                pods.reconcile(self.cluster, pod.workload)
         self._dirty_pods[pod.namespace, pod.name] = None
 
     def _pod_deleted(self, old: core.Pod) -> None:
@@ -234,29 +246,40 @@ class Machines:
         workload = self.cluster.workloads.get(f"{new.namespace}/{new.name}")
         if workload is not None and workload.replicas != new.spec.replicas:
             workload.replicas = new.spec.replicas
-            pods.reconcile(self.cluster, workload)
+            self._unreconciled[workload.key] = None  # the marks on its pods, written before, may still be on their way
 
     def see_claim(self, old: karpenter.NodeClaim | None, new: karpenter.NodeClaim | None) -> None:
         """A NodeClaim was added, changed or deleted: the cloud launches, or terminates."""
-        name = (new or old).name  # type: ignore[union-attr]
         if new is None:
-            self._claims.pop(name, None)
-            self._terminate(name)
+            assert old is not None
+            machine = self._bought.pop(old.metadata.uid, None)
+            if machine is not None:
+                self._claims.pop(machine, None)
+                self._terminate(machine)
             return
-        known = name in self.cluster.claims or name in self.cluster.nodes
-        self._claims[name] = {"uid": new.metadata.uid, "finalizers": new.metadata.finalizers}
+        uid = new.metadata.uid
+        known = uid in self._bought
+        machine = self._bought.setdefault(uid, self._bought.get(uid) or self._free_name(new.name))
+        self._claims[machine] = {"name": new.name, "uid": uid, "finalizers": new.metadata.finalizers}
         if new.metadata.deletion_timestamp:
-            self._terminate(name)
+            self._terminate(machine)
         elif not known:
-            self._launch(new)
+            self._launch(new, machine)
 
-    def _launch(self, claim: karpenter.NodeClaim) -> None:
+    def _free_name(self, claim: str) -> str:
+        """The machine's name: the NodeClaim's, or with a number where an earlier NodeClaim had that name."""
+        taken = self.cluster.nodes.keys() | self.cluster.claims.keys() | self._claims.keys()
+        names = (claim, *(f"{claim}-{number}" for number in range(2, len(taken) + 3)))
+        return next(name for name in names if name not in taken)
+
+    def _launch(self, claim: karpenter.NodeClaim, machine: str) -> None:
         launch = launch_of(claim)
+        launch = msgspec.structs.replace(launch, claim=msgspec.structs.replace(launch.claim, name=machine))
         if not instances.known(launch.instance_type):
             self.event(f"NodeClaim {claim.name}", "Warning", "InvalidInstanceType", f"{launch.instance_type!r}")
             return
         if isinstance(self.cluster.buy(launch), Refused):
-            self._write(f"nodeclaim {claim.name}", lambda: self._client.delete(NODE_CLAIMS, claim.name))
+            self._dirty_nodes[machine] = None  # there is none: its NodeClaim is cleared away
 
     def _terminate(self, name: str) -> None:
         cluster = self.cluster
@@ -276,9 +299,9 @@ class Machines:
         """A Node was deleted: its machine is given back."""
         name = (new or old).name  # type: ignore[union-attr]
         if new is not None:
-            self._in_api.add(name)
+            self._in_api[name] = new.metadata.uid
             return
-        self._in_api.discard(name)
+        self._in_api.pop(name, None)
         node = self.cluster.nodes.get(name)
         if node is not None and node.ended_ns is None and name in self.cluster.fleet.node_by_name:
             nodes.lose_node(self.cluster, node, "Node object deleted")
@@ -287,6 +310,9 @@ class Machines:
 
     def flush(self) -> bool:
         """Write what has changed; True when something was written or tried."""
+        for key in self._unreconciled:
+            pods.reconcile(self.cluster, self.cluster.workloads[key])
+        self._unreconciled = {}
         if not self._dirty_pods and not self._dirty_nodes:
             return False
         todo_nodes, self._dirty_nodes = list(self._dirty_nodes), {}
@@ -310,10 +336,10 @@ class Machines:
         try:
             call()
         except ApiError as error:
-            if error.code not in (404, 409):
+            if error.code != 404 and error.reason != "AlreadyExists":
                 self.errors[what] = str(error)
                 return error.code == 422  # it will not do; trying again changes nothing
-            # it is gone, or another has changed it: what the watch brings next decides
+            # it is gone, or there already: what the watch brings next decides
         except ClientError as error:
             self.errors[what] = str(error)
             return False
@@ -336,7 +362,7 @@ class Machines:
         if pod.terminating and key not in self._deleting:
             self._deleting.add(key)
             return lambda: client.delete(PODS, name, namespace, uid=uid)
-        if pod.bound_ns is None:
+        if pod.bound_ns is None and key not in self._failing:
             return _nothing
         status = self._pod_status(pod)
         patch = {"metadata": {"uid": uid}, "status": status}
@@ -419,35 +445,39 @@ class Machines:
             if meta:
                 self._client.patch(NODES, name, meta)
         if name in self._claims:
+            known_as = self._claims[name]["name"]
             claim = statuses.claim_status(name, node, row is not None, capacity, at)
             finalizers = self._claims[name]["finalizers"]
             if statuses.FINALIZER not in finalizers:
                 finalizers.append(statuses.FINALIZER)
-                self._client.patch(NODE_CLAIMS, name, {"metadata": {"finalizers": finalizers}})
-            self._client.patch(NODE_CLAIMS, name, {"status": claim}, subresource="status")
+                meta = {"finalizers": finalizers, "labels": statuses.claim_labels(node)}
+                self._client.patch(NODE_CLAIMS, known_as, {"metadata": meta})
+            self._client.patch(NODE_CLAIMS, known_as, {"status": claim}, subresource="status")
 
     def _create_node(self, body: JsonObject, status: JsonObject) -> None:
         body["status"] |= status
         try:
             made = self._client.create(NODES, body)
         except ApiError as error:
-            if error.code != 409:
+            if error.reason != "AlreadyExists":
                 raise
             made = self._client.get(NODES, body["metadata"]["name"])
-        name = made["metadata"]["name"]
-        self._in_api.add(name)
+        self._in_api[made["metadata"]["name"]] = made["metadata"]["uid"]
 
     def _clear_away(self, name: str) -> None:
         """The machine is gone: so are its Node and its NodeClaim."""
         if name in self._in_api:
-            self._quiet(lambda: self._client.delete(NODES, name))
-            self._in_api.discard(name)
-        claim = self._claims.pop(name, None)
+            self._quiet(lambda: self._client.delete(NODES, name, uid=self._in_api[name]))
+            self._in_api.pop(name, None)
+        claim = self._claims.get(name)
         if claim is not None:
+            known_as = claim["name"]
             left = [f for f in claim["finalizers"] if f != statuses.FINALIZER]
             if left != claim["finalizers"]:
-                self._quiet(lambda: self._client.patch(NODE_CLAIMS, name, {"metadata": {"finalizers": left or None}}))
-            self._quiet(lambda: self._client.delete(NODE_CLAIMS, name, uid=claim["uid"]))
+                patch = {"metadata": {"uid": claim["uid"], "finalizers": left or None}}
+                self._quiet(lambda: self._client.patch(NODE_CLAIMS, known_as, patch))
+            self._quiet(lambda: self._client.delete(NODE_CLAIMS, known_as, uid=claim["uid"]))
+            self._claims.pop(name, None)
 
     @staticmethod
     def _quiet(call: Callable[[], object]) -> None:

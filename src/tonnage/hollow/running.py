@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 
@@ -13,10 +16,11 @@ from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.clock import parse, rfc3339
 from tonnage.cluster.resources import LEASES, NODE_CLAIMS, NODES, PODS
 from tonnage.cluster.watching import See, T, watch
+from tonnage.errors import InputError
 from tonnage.hollow.machines import Machines
 from tonnage.objects import core, karpenter
 from tonnage.simulation.events import Event
-from tonnage.units import NS_PER_S
+from tonnage.units import NS_PER_MS, NS_PER_S
 
 LONGEST_WAIT_S = 0.2
 RETRY_S = 2.0
@@ -52,8 +56,49 @@ class RunningClock:
         return self.now_ns() / NS_PER_S
 
     def of(self, timestamp: str | None) -> int:
-        """What a timestamp says."""
-        return parse(timestamp) if timestamp else self.now_ns()
+        """What a timestamp says. At another speed an API server's own stamps are of another time: what was just
+        observed has then just happened."""
+        return parse(timestamp) if timestamp and self.speed == 1.0 else self.now_ns()
+
+
+class ToldClock:
+    """Implements :class:`tonnage.cluster.clock.Clock`: the time of a :class:`RunningClock` in another process, as the
+    Prometheus API of its `tonnage up` tells it. It is asked again every ``every_s`` and stands still in between.
+
+    Raises InputError when nobody answers within ``patience_s``."""
+
+    def __init__(self, url: str, every_s: float = 0.05, patience_s: float = 60.0) -> None:
+        self._url = f"{url.rstrip('/')}/api/v1/query?query=1"
+        self._every_s = every_s
+        self._lock = threading.Lock()
+        self._asked_at = 0.0
+        self._now_ns = 0
+        deadline = time.monotonic() + patience_s
+        while not self._ask():
+            if time.monotonic() > deadline:
+                raise InputError.at(f"{url}: nobody tells the time", hint="give the address that `tonnage up` prints")
+            time.sleep(every_s)
+
+    def now_ns(self) -> int:
+        """The last time that was told; asks when that was ``every_s`` ago."""
+        with self._lock:
+            if time.monotonic() - self._asked_at >= self._every_s:
+                self._ask()
+            return self._now_ns
+
+    def of(self, timestamp: str | None) -> int:
+        """What was just observed has just happened."""
+        return self.now_ns()
+
+    def _ask(self) -> bool:
+        self._asked_at = time.monotonic()
+        try:
+            with urllib.request.urlopen(self._url, timeout=5) as reply:
+                told = json.load(reply)["data"]["result"][0]
+        except (OSError, http.client.HTTPException, ValueError, KeyError):
+            return False
+        self._now_ns = max(self._now_ns, round(float(told) * 1000) * NS_PER_MS)
+        return True
 
 
 class MachineRoom:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from tonnage.cluster.effects import quantities
+from tonnage.cluster.feed import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from tonnage.fleet.rows import NodeRow
 from tonnage.objects import core
 from tonnage.simulation.objects import Node, Pod
@@ -90,6 +91,11 @@ def _condition(type_: str, status: bool, reason: str, message: str, at: str) -> 
         "message": message,
         "lastTransitionTime": at,
     }
+
+
+def claim_labels(node: Node) -> JsonObject:
+    """What the launch decided, as Karpenter writes it on the NodeClaim."""
+    return {INSTANCE_TYPE: node.instance_type, ZONE: node.zone, CAPACITY_TYPE: node.capacity_type}
 
 
 def claim_status(name: str, node: Node, registered: bool, capacity: Mapping[str, int], at: str) -> JsonObject:

@@ -166,7 +166,7 @@ def _unfit_pods(group: NodeGroup, launch: Launch, pods: Mapping[Ref, PodShape]) 
     wanted = [(pod, strict_requirements(shape)) for pod, shape in shapes.values()]
     for instance_type in group.instance_types:
         for zone in group.zones or (launch.zone,):
-            node = _node_labels(group, instance_type, zone)
+            node = node_labels(group, instance_type, zone)
             for pod, terms in wanted:
                 broken = [_broken(term, node) for term in terms]
                 if None not in broken:
@@ -174,7 +174,8 @@ def _unfit_pods(group: NodeGroup, launch: Launch, pods: Mapping[Ref, PodShape]) 
     return ""
 
 
-def _node_labels(group: NodeGroup, instance_type: str, zone: str) -> dict[str, str]:
+def node_labels(group: NodeGroup, instance_type: str, zone: str) -> dict[str, str]:
+    """The labels of one machine that the group may make: what kubelet and cloud give, and what is declared."""
     own = {"node.kubernetes.io/instance-type": instance_type, "kubernetes.io/os": "linux", labels.ZONE: zone}
     if instances.known(instance_type):
         own = instances.get(instance_type).labels(zone)

@@ -23,7 +23,8 @@ from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
 from tonnage.fleet.state import Conflict, Fleet
 from tonnage.metrics.promql import Query, Result, evaluate, parse
 from tonnage.metrics.store import SeriesStore
-from tonnage.objects import core
+from tonnage.objects import core, selectors
+from tonnage.scheduling.view import CORDON
 from tonnage.simulation import nodes, pods
 from tonnage.simulation.events import Queue
 from tonnage.simulation.life import NodeRunning, PodBound
@@ -141,6 +142,9 @@ class SimulatedCluster:
         row = self.fleet.node_by_name.get(decision.node.name)
         if node is None or row is None or node.uid != decision.node.uid:
             return Stale(f"node {decision.node.name} is gone")
+        tolerations = pod.workload.template.spec.tolerations
+        if node.leaving and not selectors.tolerates(tolerations, CORDON):
+            return Stale(f"node {decision.node.name} takes no pods any more")
         try:
             self.assign(pod, node, decision.devices)
         except Conflict as conflict:

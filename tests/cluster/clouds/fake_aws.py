@@ -106,11 +106,14 @@ def mocked() -> Iterator[Aws]:
 
 
 class Intercepted:
-    """Answers given to one operation before anything is sent, in order; then the rest goes on. ``count``: requests."""
+    """Answers given to one operation, in order; then its own come through. ``count``: requests.
+
+    moto does what is asked all the same, as if its answer was lost; under an exception it does nothing.
+    """
 
     def __init__(self, session: Any, operation: str, *answers: bytes | Exception, status: int = 400) -> None:
         self.count = 0
-        self._answers, self._status = list(answers), status
+        self.answers, self._status = list(answers), status
         self._events, self._name = session.events, f"before-send.{operation}"
         self._events.register_first(self._name, self._answer)
 
@@ -119,9 +122,9 @@ class Intercepted:
 
     def _answer(self, request: Any, **_: Any) -> AWSResponse | None:
         self.count += 1
-        if not self._answers:
+        if not self.answers:
             return None
-        answer = self._answers.pop(0)
+        answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return AWSResponse(request.url, self._status, {}, _Body(answer))

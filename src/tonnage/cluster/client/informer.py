@@ -130,6 +130,11 @@ class Informer(Generic[T]):
             handler(change, old, new)
 
 
+def name_of(resource: Resource) -> str:
+    """How problems and metrics name a resource."""
+    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+
+
 def version_of(item: KubeObject) -> int:
     """An object's resourceVersion as a number; they compare as numbers within a resource (KEP-5504)."""
     return int(item.metadata.resource_version or 0)
@@ -235,6 +240,10 @@ class Informers:
         """What keeps informers from being up to date, by resource: a reason for a person. Empty when all is well."""
         return {name: reflector.problem for name, (_, reflector) in self._reflectors.items() if reflector.problem}
 
+    def absent(self) -> frozenset[str]:
+        """The resources that the server does not know."""
+        return frozenset(name for name, (_, reflector) in self._reflectors.items() if reflector.absent)
+
     def restarts(self) -> dict[str, int]:
         """How often each watch was begun again, by resource."""
         return {name: reflector.restarts for name, (_, reflector) in self._reflectors.items()}
@@ -274,8 +283,7 @@ class Informers:
         return True
 
     def _free_name(self, informer: Informer[Any]) -> str:
-        resource = informer.resource
-        name = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+        name = name_of(informer.resource)
         parts = (informer.namespace, informer.field_selector, informer.label_selector)
         if name in self._reflectors and any(parts):
             name += f" ({', '.join(part for part in parts if part)})"

@@ -116,6 +116,8 @@ class Reflector(Generic[T]):
         self._stream: AbstractContextManager[Iterator[bytes]] | None = None
         self._unreadable: dict[Key, str] = {}
         self._failure = ""
+        self.absent = False
+        """Whether the server does not know the resource."""
         self._pause = delays.first
         self._version = ""  # where the next watch begins; empty: list first
         self.restarts = 0
@@ -174,6 +176,7 @@ class Reflector(Generic[T]):
             self._back_off()
         elif error.code in (401, 403, 404, 405):
             self._version = ""
+            self.absent = error.code in (404, 405)
             why = problem(error, "list", self._resource)
             self._failure = f"{why.message} ({why.hint})" if why.hint else why.message
             if error.code in (401, 403):
@@ -192,7 +195,7 @@ class Reflector(Generic[T]):
         self._stopped.wait(max(at_least, min(self._delays.most, pause * (1 + self._rng.random()))))
 
     def _well(self) -> None:
-        self._failure = ""
+        self._failure, self.absent = "", False
         self.heard = self._clock()
 
     def _list(self) -> None:

@@ -1,0 +1,36 @@
+"""Under faults of every kind the controllers come to rest where they should: nothing doubled, nothing lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from cluster.contract import rest
+from cluster.contract.processes import DRIZZLE, play, set_up
+from cluster.contract.worlds import opened
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12))
+def test_controllers_that_fail_and_die_come_to_rest(seed: int, tmp_path: Path) -> None:
+    with opened("embedded") as transport:
+        assert transport is not None
+        done = play(set_up(tmp_path, seed), transport, seed, late=seed % 2 == 1)
+        done.steps.close()
+        rest.check(done)
+        met = Counter(fault.split()[0] for fault in done.faulty.made)
+        assert done.process.started > 1
+        assert {"conflict", "duplicate", "late", "unreachable"} <= met.keys(), "else there was no storm"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 108))
+def test_machines_whose_calls_fail_too_come_to_rest(seed: int, tmp_path: Path) -> None:
+    with opened("embedded") as transport:
+        assert transport is not None
+        done = play(set_up(tmp_path, seed), transport, seed, machines=DRIZZLE, late=seed % 2 == 1)
+        done.steps.close()
+        rest.check(done)
+        assert done.steps.machines.errors == {}

@@ -1,0 +1,111 @@
+"""The contract of the World port on a real kube-apiserver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.contract import rest
+from cluster.contract.cases import APPLIED, MOVED_ON, STALE, Case, Decide, check_applied, check_moved_on, check_stale
+from cluster.contract.processes import DRIZZLE, play, set_up
+from cluster.contract.same import broken, check_same, surge
+from cluster.contract.small import Small, build
+from e2e.control_plane import UNTOUCHED
+from tonnage.cluster.client.http import open_cluster
+from tonnage.cluster.client.transport import ApiError, Transport
+from tonnage.cluster.client.verbs import Client
+from tonnage.cluster.resources import ALL
+from tonnage.fleet.invariants import violations
+
+StartPlane = Callable[..., object]
+KEPT = ("default", "kube-system", "kube-public", "kube-node-lease")
+
+
+@pytest.fixture(scope="module")
+def transport(start_plane: StartPlane) -> Iterator[Transport]:
+    """An API server without any controller."""
+    plane = start_plane(controllers=(), scheduler=False, admission_off=UNTOUCHED)
+    client = open_cluster(str(plane.kubeconfig()))  # type: ignore[attr-defined]
+    yield client.transport
+    client.transport.close()
+
+
+@pytest.fixture
+def empty(transport: Transport) -> Transport:
+    """The same with nothing in it: what earlier tests have left is deleted."""
+    client = Client(transport)
+    for resource in ALL:
+        if resource.plural in ("namespaces", "events", "leases", "priorityclasses", "services", "serviceaccounts"):
+            continue
+        for one in _there(client, resource):
+            meta = one["metadata"]
+            namespace = meta.get("namespace", "")
+            if namespace in KEPT[1:]:
+                continue
+            if meta.get("finalizers"):
+                client.patch(resource, meta["name"], {"metadata": {"finalizers": None}}, namespace)
+            _delete(client, resource, meta["name"], namespace)
+    return transport
+
+
+def _there(client: Client, resource: object) -> list[dict[str, dict[str, str]]]:
+    try:
+        return client.list(resource)  # type: ignore[arg-type]
+    except ApiError as error:
+        if error.code != 404:  # a CRD that is not there yet
+            raise
+        return []
+
+
+def _delete(client: Client, resource: object, name: str, namespace: str) -> None:
+    try:
+        client.delete(resource, name, namespace, grace_s=0, propagation="Background")  # type: ignore[arg-type]
+    except ApiError as error:
+        if error.code != 404:
+            raise
+
+
+@pytest.fixture
+def small(empty: Transport, tmp_path: Path) -> Iterator[Small]:
+    made = build(tmp_path, empty)
+    yield made
+    assert violations(made.world.snapshot().fleet) == []
+    made.close()
+
+
+def test_stale_decisions_say_what_changed_and_change_nothing(small: Small) -> None:
+    failed = {}
+    for name, case in STALE.items():
+        try:
+            check_stale(small, case)
+        except AssertionError as error:
+            failed[name] = str(error)
+    assert not failed
+
+
+@pytest.mark.parametrize("case", MOVED_ON.values(), ids=MOVED_ON)
+def test_a_decision_that_the_world_has_overtaken_changes_nothing(small: Small, case: Case) -> None:
+    check_moved_on(small, case)
+
+
+@pytest.mark.parametrize(("decide", "check"), APPLIED.values(), ids=APPLIED)
+def test_a_decision_that_holds_takes_effect(small: Small, decide: Decide, check: Callable[[Small], None]) -> None:
+    check_applied(small, decide, check)
+
+
+def test_spot_interruptions_lost_nodes_and_daemon_sets(empty: Transport, tmp_path: Path) -> None:
+    check_same(broken(tmp_path, None), broken(tmp_path, empty))
+
+
+@pytest.mark.parametrize("policy", ["slo", "corrected"])
+def test_the_traffic_surge(empty: Transport, policy: str) -> None:
+    check_same(surge(policy, 90, None), surge(policy, 90, empty))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_controllers_and_machines_that_fail_come_to_rest(empty: Transport, seed: int, tmp_path: Path) -> None:
+    done = play(set_up(tmp_path, seed), empty, seed, machines=DRIZZLE if seed == 2 else None)
+    done.steps.close()
+    rest.check(done)

@@ -1,0 +1,84 @@
+"""Observe mode with the chart's read-only role: it decides, prints what it would do, and writes nothing at all."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from e2e_builders import GPU, node, pod_spec
+from e2e_controllers import CONTROLLERS, TRACEBACK, controller, grant
+from e2e_karpenter import IN_POOL, node_pool
+
+from e2e.control_plane import UNTOUCHED, ControlPlane
+from e2e.processes import until
+from tonnage.cluster.client.http import open_cluster
+from tonnage.hollow.setting import define_missing_kinds
+
+PODS = "/api/v1/namespaces/default/pods"
+USER = "tonnage-scheduler"
+"""In observe mode all controllers have the same rights."""
+
+
+@pytest.fixture(scope="module")
+def plane(start_plane: Any) -> ControlPlane:
+    """Work for the scheduler and the nodes controller: a pod that fits, one for whom a node must be bought, one for
+    none, and an empty node of a NodePool."""
+    found: ControlPlane = start_plane(
+        controllers=(), scheduler=False, admission_off=UNTOUCHED, audit=True, users={USER: []}
+    )
+    client = open_cluster(str(found.kubeconfig()))
+    define_missing_kinds(client)
+    client.transport.close()
+    api = found.api()
+    grant(found, "scheduler", "observe")
+    capacity = {"cpu": "48", "memory": "256Gi", "pods": "50"}
+    api.create("/api/v1/nodes", node("kept", capacity | {GPU: "1"}))
+    pooled = {**IN_POOL, "karpenter.sh/initialized": "true"}
+    api.create(
+        "/api/v1/nodes", node("idle", capacity | {GPU: "4"}, pooled, [{"key": "e2e/none", "effect": "NoSchedule"}])
+    )
+    api.create("/apis/karpenter.sh/v1/nodepools", node_pool(consolidate_after="1s"))
+    for name, fields in {
+        "fits": {"gpus": 1},
+        "buys": {"gpus": 4, "nodeSelector": IN_POOL},
+        "never": {"gpus": 64},
+    }.items():
+        spec = pod_spec(schedulerName="tonnage", **fields)  # type: ignore[arg-type]
+        api.create(PODS, {"metadata": {"name": name}, "spec": spec})
+    return found
+
+
+def test_it_decides_and_prints_and_the_audit_log_has_reads_alone(plane: ControlPlane) -> None:
+    process = controller(plane, mode="observe", user=USER)
+    process.start()
+    until("a binding", lambda: process.decided("Bind", "Refused"), 30)
+    until("a node to buy", lambda: process.decided("Launch", "Refused"), 30)
+    until("a node to return", lambda: process.decided("Return", "Refused"), 30)
+    until("a pod that waits", lambda: process.decided("Wait", ""), 30)
+    (bind,) = process.decided("Bind", "Refused")
+    assert (bind["decision"]["pod"]["name"], bind["decision"]["node"]["name"]) == ("fits", "kept")
+    assert bind["outcome"]["why"] == "observe mode writes nothing"
+    assert process.end() == 0
+    seen = [event for event in plane.audit() if event["user"]["username"] == USER]
+    assert {event["verb"] for event in seen} == {"get", "list", "watch"}
+    assert {event["verb"] for event in seen if event.get("objectRef")} == {"list", "watch"}
+    assert all(event["responseStatus"]["code"] < 400 for event in seen)
+    assert not plane.api().get(f"{PODS}/fits")["spec"].get("nodeName")
+    assert not plane.api().items("/api/v1/events")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_once_prints_what_it_would_do_now_and_ends_with_0(plane: ControlPlane, form: str) -> None:
+    words = [sys.executable, "-m", "tonnage", "controller", "--once", "-o", form]
+    words += ["--kubeconfig", str(plane.kubeconfig(USER))]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, f"{', '.join(CONTROLLERS)}: observe mode, nothing is written\n")
+    assert TRACEBACK not in done.stderr
+    if form == "json":
+        kinds = {json.loads(line)["decision"]["type"] for line in done.stdout.splitlines()}
+        assert kinds == {"Bind", "Launch", "Wait"}  # the idle node has only just been seen
+    else:
+        assert "bind Pod default/fits to kept  [Refused: observe mode writes nothing]" in done.stdout
