@@ -9,7 +9,7 @@ Not safe for several threads: its owner's alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ import msgspec
 from tonnage.cluster.client.transport import STRATEGIC_PATCH, ApiError, ClientError
 from tonnage.cluster.client.verbs import Client, JsonObject
 from tonnage.cluster.clock import rfc3339
-from tonnage.cluster.feed import INITIALIZED, belongs_to_node, workload_of
-from tonnage.cluster.resources import NODE_CLAIMS, NODES, PODS
+from tonnage.cluster.feed import belongs_to_node, workload_of
+from tonnage.cluster.resources import PODS
 from tonnage.cluster.views import launch_of
 from tonnage.decisions import Ref, Refused
 from tonnage.errors import InputError, Where
@@ -30,13 +30,13 @@ from tonnage.facts import instances
 from tonnage.fleet.rows import PodSpec
 from tonnage.fleet.state import Conflict
 from tonnage.hollow import statuses
+from tonnage.hollow.node_writer import NodeWriter
 from tonnage.objects import apps, core, karpenter
 from tonnage.simulation import nodes, pods
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import server_of
-from tonnage.simulation.events import Later
+from tonnage.simulation.life import Terminating
 from tonnage.simulation.objects import Claim, Node, Pod, Workload
-from tonnage.units import NS_PER_S
 
 Key = tuple[str, str]
 Event = Callable[[Ref, str, str, str], None]
@@ -69,8 +69,7 @@ class Machines:
         self._uids: dict[Key, str] = {}  # pods that are in the API
         self._deleting: set[Key] = set()  # pods whose deletion the API knows
         self._failing: dict[Key, tuple[str, str]] = {}
-        self._in_api: dict[str, str] = {}  # nodes → uid
-        self._claims: dict[str, JsonObject] = {}  # by machine: what of its NodeClaim's metadata its deletion needs
+        self._nodes = NodeWriter(cluster, client, self._stamp)
         self._bought: dict[str, str] = {}  # uid of a NodeClaim → its machine
         self._dirty_pods: dict[Key, None] = {}
         self._dirty_nodes: dict[str, None] = {}
@@ -254,23 +253,17 @@ class Machines:
             assert old is not None
             machine = self._bought.pop(old.metadata.uid, None)
             if machine is not None:
-                self._claims.pop(machine, None)
+                self._nodes.unclaimed(machine)
                 self._terminate(machine)
             return
         uid = new.metadata.uid
         known = uid in self._bought
-        machine = self._bought.setdefault(uid, self._bought.get(uid) or self._free_name(new.name))
-        self._claims[machine] = {"name": new.name, "uid": uid, "finalizers": new.metadata.finalizers}
+        machine = self._bought.setdefault(uid, self._bought.get(uid) or self._nodes.free_name(new.name))
+        self._nodes.claimed(machine, new)
         if new.metadata.deletion_timestamp:
             self._terminate(machine)
         elif not known:
             self._launch(new, machine)
-
-    def _free_name(self, claim: str) -> str:
-        """The machine's name: the NodeClaim's, or with a number where an earlier NodeClaim had that name."""
-        taken = self.cluster.nodes.keys() | self.cluster.claims.keys() | self._claims.keys()
-        names = (claim, *(f"{claim}-{number}" for number in range(2, len(taken) + 3)))
-        return next(name for name in names if name not in taken)
 
     def _launch(self, claim: karpenter.NodeClaim, machine: str) -> None:
         launch = launch_of(claim)
@@ -298,10 +291,9 @@ class Machines:
     def see_node(self, old: core.Node | None, new: core.Node | None) -> None:
         """A Node was deleted: its machine is given back."""
         name = (new or old).name  # type: ignore[union-attr]
+        self._nodes.seen(name, new.metadata.uid if new is not None else None)
         if new is not None:
-            self._in_api[name] = new.metadata.uid
             return
-        self._in_api.pop(name, None)
         node = self.cluster.nodes.get(name)
         if node is not None and node.ended_ns is None and name in self.cluster.fleet.node_by_name:
             nodes.lose_node(self.cluster, node, "Node object deleted")
@@ -317,20 +309,17 @@ class Machines:
             return False
         todo_nodes, self._dirty_nodes = list(self._dirty_nodes), {}
         todo_pods, self._dirty_pods = list(self._dirty_pods), {}
-        failed_nodes = [name for name in todo_nodes if not self._write(f"node {name}", partial(self._node, name))]
-        jobs = [(key, self._pod_job(key)) for key in todo_pods]
-        failed_pods = self._run(jobs)
-        self._dirty_nodes.update(dict.fromkeys(failed_nodes))
-        self._dirty_pods.update(dict.fromkeys(failed_pods))
+        written = self._run([(f"node {name}", self._nodes.job(name)) for name in todo_nodes])
+        self._dirty_nodes.update((name, None) for name, done in zip(todo_nodes, written, strict=True) if not done)
+        written = self._run([(f"pod {'/'.join(key)}", self._pod_job(key)) for key in todo_pods])
+        self._dirty_pods.update((key, None) for key, done in zip(todo_pods, written, strict=True) if not done)
         return True
 
-    def _run(self, jobs: Iterable[tuple[Key, Callable[[], None]]]) -> list[Key]:
-        """Make the calls; the keys of those that failed."""
-        named = [(key, f"pod {'/'.join(key)}", job) for key, job in jobs]
+    def _run(self, jobs: list[tuple[str, Callable[[], None]]]) -> list[bool]:
+        """Make the calls, each with the name of its object; whether each is done."""
         if self._pool is None:
-            return [key for key, name, job in named if not self._write(name, job)]
-        done = list(self._pool.map(lambda one: self._write(one[1], one[2]), named))
-        return [key for (key, _, _), worked in zip(named, done, strict=True) if not worked]
+            return [self._write(what, call) for what, call in jobs]
+        return list(self._pool.map(lambda job: self._write(*job), jobs))
 
     def _write(self, what: str, call: Callable[[], object]) -> bool:
         try:
@@ -420,74 +409,6 @@ class Machines:
 
         return create
 
-    def _node(self, name: str) -> None:
-        """Write one node and its NodeClaim as they are now."""
-        node = self.cluster.nodes.get(name)
-        row = self.cluster.fleet.node_by_name.get(name)
-        if node is None or node.ended_ns is not None:
-            self._clear_away(name)
-            return
-        itype = instances.get(node.instance_type)
-        capacity = {**node.allocatable, "cpu": itype.vcpu * 1000, "memory": itype.memory_mib * 2**20}
-        at = self._stamp(self.cluster.now_ns)
-        if row is not None:
-            known = self.cluster.fleet.node(row)
-            status = statuses.node_status(node, self.cluster.fleet.allocatable_of(row), capacity, at)
-            body = statuses.node_body(node, known, capacity)
-            if name not in self._in_api:
-                self._create_node(body, status)
-            self._client.patch(NODES, name, {"status": status}, subresource="status", content_type=STRATEGIC_PATCH)
-            meta: JsonObject = {}
-            if node.ready_ns is not None and node.node_pool:
-                meta["metadata"] = {"labels": {INITIALIZED: "true"}}
-            if node.leaving:
-                meta["spec"] = {"unschedulable": True}
-            if meta:
-                self._client.patch(NODES, name, meta)
-        if name in self._claims:
-            known_as = self._claims[name]["name"]
-            claim = statuses.claim_status(name, node, row is not None, capacity, at)
-            finalizers = self._claims[name]["finalizers"]
-            if statuses.FINALIZER not in finalizers:
-                finalizers.append(statuses.FINALIZER)
-                meta = {"finalizers": finalizers, "labels": statuses.claim_labels(node)}
-                self._client.patch(NODE_CLAIMS, known_as, {"metadata": meta})
-            self._client.patch(NODE_CLAIMS, known_as, {"status": claim}, subresource="status")
-
-    def _create_node(self, body: JsonObject, status: JsonObject) -> None:
-        body["status"] |= status
-        try:
-            made = self._client.create(NODES, body)
-        except ApiError as error:
-            if error.reason != "AlreadyExists":
-                raise
-            made = self._client.get(NODES, body["metadata"]["name"])
-        self._in_api[made["metadata"]["name"]] = made["metadata"]["uid"]
-
-    def _clear_away(self, name: str) -> None:
-        """The machine is gone: so are its Node and its NodeClaim."""
-        if name in self._in_api:
-            self._quiet(lambda: self._client.delete(NODES, name, uid=self._in_api[name]))
-            self._in_api.pop(name, None)
-        claim = self._claims.get(name)
-        if claim is not None:
-            known_as = claim["name"]
-            left = [f for f in claim["finalizers"] if f != statuses.FINALIZER]
-            if left != claim["finalizers"]:
-                patch = {"metadata": {"uid": claim["uid"], "finalizers": left or None}}
-                self._quiet(lambda: self._client.patch(NODE_CLAIMS, known_as, patch))
-            self._quiet(lambda: self._client.delete(NODE_CLAIMS, known_as, uid=claim["uid"]))
-            self._claims.pop(name, None)
-
-    @staticmethod
-    def _quiet(call: Callable[[], object]) -> None:
-        """Make a call whose object may be gone already."""
-        try:
-            call()
-        except ApiError as error:
-            if error.code != 404:
-                raise
-
     def _stamp(self, at_ns: int) -> str:
         return rfc3339(self.options.epoch_ns + at_ns)
 
@@ -496,37 +417,12 @@ class Machines:
         for node in self.cluster.nodes.values():
             if node.ended_ns is None:
                 node.ended_ns, node.end_reason = self.cluster.now_ns, "the end"
-                self._write(f"node {node.name}", partial(self._clear_away, node.name))
+                self._write(f"node {node.name}", partial(self._nodes.clear_away, node.name))
 
     def close(self) -> None:
         """Wait for the writes that are under way."""
         if self._pool is not None:
             self._pool.shutdown()
-
-
-@dataclass(slots=True)
-class Terminating:
-    """A node that is given back: its pods are told to stop, and when all are gone so is the machine."""
-
-    node: Node
-
-    def begin(self, cluster: SimulatedCluster) -> None:
-        """Start it now; an empty node goes at once."""
-        row = cluster.fleet.node_by_name[self.node.name]
-        if cluster.fleet.workload_pods(row):
-            nodes.drain_node(cluster, self.node, "DisruptionTerminating", "its NodeClaim was deleted")
-            cluster.queue.push(cluster.now_ns + NS_PER_S, self)
-        else:
-            nodes.remove_node(cluster, self.node, "its NodeClaim was deleted")
-
-    def handle(self, cluster: SimulatedCluster) -> Later:
-        if self.node.ended_ns is not None:
-            return
-        row = cluster.fleet.node_by_name[self.node.name]
-        if cluster.fleet.workload_pods(row):
-            yield cluster.now_ns + NS_PER_S, self
-        else:
-            nodes.remove_node(cluster, self.node, "its NodeClaim was deleted")
 
 
 def _command(workload: Workload) -> tuple[str, ...]:

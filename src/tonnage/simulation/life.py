@@ -147,6 +147,31 @@ class ProbeSucceeded:
 
 
 @dataclass(slots=True)
+class Terminating:
+    """A node that is given back: its pods are told to stop, and when all are gone so is the machine."""
+
+    node: Node
+
+    def begin(self, cluster: SimulatedCluster) -> None:
+        """Start it now; an empty node goes at once."""
+        row = cluster.fleet.node_by_name[self.node.name]
+        if cluster.fleet.workload_pods(row):
+            nodes.drain_node(cluster, self.node, "DisruptionTerminating", "its NodeClaim was deleted")
+            cluster.queue.push(cluster.now_ns + NS_PER_S, self)
+        else:
+            nodes.remove_node(cluster, self.node, "its NodeClaim was deleted")
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        if self.node.ended_ns is not None:
+            return
+        row = cluster.fleet.node_by_name[self.node.name]
+        if cluster.fleet.workload_pods(row):
+            yield cluster.now_ns + NS_PER_S, self
+        else:
+            nodes.remove_node(cluster, self.node, "its NodeClaim was deleted")
+
+
+@dataclass(slots=True)
 class SpotNotice:
     """EC2 takes a spot instance back in two minutes: the node is cordoned and its pods are drained."""
 

@@ -1,0 +1,141 @@
+"""Writes simulated machines to an API: their Nodes, and the NodeClaims that they were bought by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tonnage.cluster.client.transport import STRATEGIC_PATCH, ApiError
+from tonnage.cluster.client.verbs import Client, JsonObject
+from tonnage.cluster.feed import INITIALIZED
+from tonnage.cluster.resources import NODE_CLAIMS, NODES
+from tonnage.facts import instances
+from tonnage.hollow import statuses
+from tonnage.objects import karpenter
+from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.simulation.objects import Node
+from tonnage.units import MIB
+
+
+class NodeWriter:
+    """What of the machines is in the API. ``stamp`` gives the RFC 3339 time of the simulation's ns.
+
+    :meth:`job` is for the owner's thread; the calls that it gives may be made by others, one machine's one at a time.
+    """
+
+    def __init__(self, cluster: SimulatedCluster, client: Client, stamp: Callable[[int], str]) -> None:
+        self.cluster = cluster
+        self._client = client
+        self._stamp = stamp
+        self._uids: dict[str, str] = {}  # of the Nodes that are there
+        self._claims: dict[str, JsonObject] = {}  # by machine: what of its NodeClaim's metadata its deletion needs
+
+    # ---- what is there ----
+
+    def seen(self, name: str, uid: str | None) -> None:
+        """A Node is there with this uid, or (None) no more."""
+        if uid is None:
+            self._uids.pop(name, None)
+        else:
+            self._uids[name] = uid
+
+    def claimed(self, machine: str, claim: karpenter.NodeClaim) -> None:
+        """The machine was bought by this NodeClaim."""
+        meta = claim.metadata
+        self._claims[machine] = {"name": meta.name, "uid": meta.uid, "finalizers": meta.finalizers}
+
+    def unclaimed(self, machine: str) -> None:
+        """Its NodeClaim is gone."""
+        self._claims.pop(machine, None)
+
+    def free_name(self, claim: str) -> str:
+        """A machine's name: the NodeClaim's, or with a number where an earlier NodeClaim had that name."""
+        taken = self.cluster.nodes.keys() | self.cluster.claims.keys() | self._claims.keys()
+        names = (claim, *(f"{claim}-{number}" for number in range(2, len(taken) + 3)))
+        return next(name for name in names if name not in taken)
+
+    # ---- writing ----
+
+    def job(self, name: str) -> Callable[[], None]:
+        """What to call so that the API has the machine as it is now; what it says is fixed here."""
+        node = self.cluster.nodes.get(name)
+        if node is None or node.ended_ns is not None:
+            return partial(self.clear_away, name)
+        itype = instances.get(node.instance_type)
+        capacity = {**node.allocatable, "cpu": itype.vcpu * 1000, "memory": itype.memory_mib * MIB}
+        at = self._stamp(self.cluster.now_ns)
+        row = self.cluster.fleet.node_by_name.get(name)
+        steps: list[Callable[[], object]] = []
+        if row is not None:
+            status = statuses.node_status(node, self.cluster.fleet.allocatable_of(row), capacity, at)
+            body = statuses.node_body(node, self.cluster.fleet.node(row), capacity)
+            steps.append(partial(self._put_node, name, body, status, _changes(node)))
+        if name in self._claims:
+            claim = statuses.claim_status(name, node, row is not None, capacity, at)
+            steps.append(partial(self._put_claim, name, claim, statuses.claim_labels(node)))
+        return partial(_all, steps)
+
+    def _put_node(self, name: str, body: JsonObject, status: JsonObject, changes: JsonObject) -> None:
+        if name not in self._uids:
+            self._create(body, status)
+        self._client.patch(NODES, name, {"status": status}, subresource="status", content_type=STRATEGIC_PATCH)
+        if changes:
+            self._client.patch(NODES, name, changes)
+
+    def _create(self, body: JsonObject, status: JsonObject) -> None:
+        body["status"] |= status
+        try:
+            made = self._client.create(NODES, body)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            made = self._client.get(NODES, body["metadata"]["name"])
+        self._uids[made["metadata"]["name"]] = made["metadata"]["uid"]
+
+    def _put_claim(self, machine: str, status: JsonObject, labels: JsonObject) -> None:
+        claim = self._claims.get(machine)
+        if claim is None:
+            return
+        if statuses.FINALIZER not in claim["finalizers"]:
+            claim["finalizers"].append(statuses.FINALIZER)
+            meta = {"finalizers": claim["finalizers"], "labels": labels}
+            self._client.patch(NODE_CLAIMS, claim["name"], {"metadata": meta})
+        self._client.patch(NODE_CLAIMS, claim["name"], {"status": status}, subresource="status")
+
+    def clear_away(self, name: str) -> None:
+        """The machine is gone: so are its Node and its NodeClaim."""
+        if name in self._uids:
+            _quiet(partial(self._client.delete, NODES, name, uid=self._uids[name]))
+            self._uids.pop(name, None)
+        claim = self._claims.get(name)
+        if claim is not None:
+            left = [f for f in claim["finalizers"] if f != statuses.FINALIZER]
+            if left != claim["finalizers"]:
+                patch = {"metadata": {"uid": claim["uid"], "finalizers": left or None}}
+                _quiet(partial(self._client.patch, NODE_CLAIMS, claim["name"], patch))
+            _quiet(partial(self._client.delete, NODE_CLAIMS, claim["name"], uid=claim["uid"]))
+            self._claims.pop(name, None)
+
+
+def _changes(node: Node) -> JsonObject:
+    """What of a Node's metadata and spec changes over its life."""
+    changes: JsonObject = {}
+    if node.ready_ns is not None and node.node_pool:
+        changes["metadata"] = {"labels": {INITIALIZED: "true"}}
+    if node.leaving:
+        changes["spec"] = {"unschedulable": True}
+    return changes
+
+
+def _all(steps: list[Callable[[], object]]) -> None:
+    for step in steps:
+        step()
+
+
+def _quiet(call: Callable[[], object]) -> None:
+    """Make a call whose object may be gone already."""
+    try:
+        call()
+    except ApiError as error:
+        if error.code != 404:
+            raise
