@@ -37,7 +37,7 @@ def test_help_names_every_command_once(capfd: pytest.CaptureFixture[str]) -> Non
     ran = tonnage(capfd)
     assert ran.code == 0
     starts = [line.split()[0] for line in ran.out[ran.out.index("Commands:") :].splitlines()[1:] if line[2:3].strip()]
-    assert starts == ["demo", "simulate", "compare", "trace", "check", "schema"]
+    assert starts == ["demo", "simulate", "compare", "up", "controller", "trace", "check", "schema"]
 
 
 def test_a_fault_of_ours_is_one_line_without_traceback(

@@ -97,7 +97,9 @@ def test_kwok_plays_nodes_and_karpenter_buys_them_for_pods_that_fit_nowhere(star
         spec["containers"][0]["resources"] = {"requests": {"cpu": "3"}}
         api.create(DEPLOYMENTS, deployment("bought", 1, spec))
         (pod,) = await_running(api, "bought", 1)
-        (claim,) = api.items("/apis/karpenter.sh/v1/nodeclaims")
+        claims = "/apis/karpenter.sh/v1/nodeclaims"
+        until("registered", lambda: all(c["status"].get("nodeName") for c in api.items(claims)), 30)
+        (claim,) = api.items(claims)
         assert claim["status"]["nodeName"] == pod["spec"]["nodeName"]
         assert api.get(f"/api/v1/nodes/{pod['spec']['nodeName']}")["metadata"]["annotations"]["kwok.x-k8s.io/node"]
     finally:

@@ -173,6 +173,7 @@ class _Run:
         )
         printed = Printed(settings.form, self.metrics)
         manager = Manager(world, informers, required, controllers, printed, speed=settings.speed)
+        self.health.add_alive(manager.dead)
         self.health.add_ready(manager.degraded)
         self.metrics.watch_informers(informers)
         return world, manager

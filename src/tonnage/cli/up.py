@@ -52,11 +52,13 @@ def up(scenario: Path, **options: Any) -> None:
 
 def _run(loaded: Scenario, options: dict[str, Any]) -> int:
     from tonnage.cli.controller import Printed
+    from tonnage.cluster.server import kubeconfig
     from tonnage.hollow.up import Settings, Up
     from tonnage.simulation.run import Options, set_up
 
     quiet = options["quiet"]
     made = set_up(loaded, options["policy"] or loaded.default_policy, Options(seed=options["seed"]))
+    path = _kubeconfig_path(loaded, options)
     client = _client(options)
     chosen = () if options["no_controllers"] else options["only"] or CONTROLLERS
     settings = Settings(options["port"], options["speed"], chosen, client, options["prometheus_port"])
@@ -65,14 +67,15 @@ def _run(loaded: Scenario, options: dict[str, Any]) -> int:
         signal.signal(number, lambda *_: stop.set())
     messages.note("starting: time stands still until the fleet serves", quiet)
     with Up(made, settings, Printed("none" if quiet else "text")) as running:
-        config = _write_kubeconfig(loaded, options, running)
+        config = _write_kubeconfig(path, running)
+        url = running.server.url if running.server is not None else ""
         _welcome(running, config, quiet)
         deadline = options["for_s"]
         stop.wait(deadline) if deadline else _wait(stop, running, quiet)
         bill = running.bill()
         state = running.state()
-    if config is not None:
-        config.unlink(missing_ok=True)
+    if config is not None and running.server is not None:
+        kubeconfig.remove(config, url)
     hours = state.now_ns / NS_PER_S / 3600
     messages.note(f"{hours:.2f} h simulated, {usd(bill.total_micro_usd):,.2f} USD spent on nodes", quiet)
     return 0
@@ -86,12 +89,22 @@ def _client(options: dict[str, Any]) -> Client | None:
     return open_cluster(str(options["kubeconfig"] or ""), options["context"])
 
 
-def _write_kubeconfig(loaded: Scenario, options: dict[str, Any], running: Up) -> Path | None:
+def _kubeconfig_path(loaded: Scenario, options: dict[str, Any]) -> Path:
+    """Where to write. Raises InputError for a file with other clusters in it: that one is never replaced."""
+    from tonnage.cluster.server import kubeconfig
+
+    path: Path = options["kubeconfig"] or Path.home() / ".kube" / f"tonnage-{loaded.spec.name}.yaml"
+    if not options["context"] and not kubeconfig.is_ours(path):
+        hint = "it is not replaced; give another --kubeconfig"
+        raise InputError.at("this file is not one that tonnage up has written", file=str(path), hint=hint)
+    return path
+
+
+def _write_kubeconfig(path: Path, running: Up) -> Path | None:
     if running.server is None:
         return None
     from tonnage.cluster.server import kubeconfig
 
-    path = options["kubeconfig"] or Path.home() / ".kube" / f"tonnage-{loaded.spec.name}.yaml"
     try:
         return kubeconfig.write(path, running.server.url)
     except OSError as error:

@@ -100,7 +100,7 @@ def loops_of(
 ) -> tuple[Loop, ...]:
     """The loops of one controller."""
     if name == SCHEDULER:
-        return (Scheduler(place.Settings(scheduler_names=(SCHEDULER_NAME,))).loop(),)
+        return (Scheduler(place.Settings(scheduler_names=(SCHEDULER_NAME,), strict=True)).loop(),)
     if name == REPLICAS:
         return (SloPlanner(OptedIn(world, {})).loop(),)
     provisioner = Provisioner(catalogue, lambda: pools(world.pools()))

@@ -18,7 +18,7 @@ from tonnage.cluster.feed import karpenter_pool
 from tonnage.cluster.resources import NODE_CLAIMS, NODE_POOLS, Resource
 from tonnage.cluster.world import ClusterWorld, Measure, Recorder
 from tonnage.controllers.nodes import Pools
-from tonnage.decisions import Launch, Outcome, Refused, Return
+from tonnage.decisions import Launch, Outcome, Ref, Refused, Return
 from tonnage.errors import InputError
 from tonnage.objects import karpenter
 from tonnage.provisioning.catalogue import Catalogue
@@ -37,6 +37,9 @@ class Reporting(ApiEffects):
         return self.WHY
 
     def give_back(self, decision: Return) -> Outcome:
+        return self.WHY
+
+    def keep(self, node: Ref) -> Outcome:
         return self.WHY
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,6 +22,11 @@ from tonnage.units import NS_PER_S
 
 LONGEST_WAIT_S = 0.5
 """So that a change of leader and the order to stop are heard."""
+DEAD_S = 120.0
+"""After so long without a step something hangs that no time-out ends."""
+LONGEST_PAUSE_NS = 60 * NS_PER_S
+REMEMBERED = 20_000
+"""Decisions whose repetition is no news."""
 RETRY_S = 5.0
 """A loop that failed is run again after this long."""
 
@@ -66,6 +72,14 @@ class _Due:
     periodic_ns: int | None
     woken_ns: int | None = None
 
+    def clamp(self, now_ns: int) -> None:
+        """A clock that was set back must not stop the loop for as long."""
+        longest = now_ns + max(self.loop.period_ns, self.loop.settle_ns, LONGEST_PAUSE_NS)
+        if self.periodic_ns is not None and self.loop.period_ns:
+            self.periodic_ns = min(self.periodic_ns, now_ns + self.loop.period_ns)
+        if self.woken_ns is not None:
+            self.woken_ns = min(self.woken_ns, longest)
+
     def at(self) -> int | None:
         times = [t for t in (self.periodic_ns, self.woken_ns) if t is not None]
         return min(times) if times else None
@@ -87,8 +101,9 @@ class Manager:
     failures: dict[str, str] = field(default_factory=dict)
     _due: list[_Due] = field(default_factory=list)
     _woken: set[str] = field(default_factory=set)
-    _said: dict[tuple[str, str], str] = field(default_factory=dict)
+    _said: OrderedDict[tuple[str, str], str] = field(default_factory=OrderedDict)
     _led: dict[str, bool] = field(default_factory=dict)
+    _stepped_at: float = field(default_factory=time.monotonic)
 
     def degraded(self) -> dict[str, str]:
         """What is not as it should be, by name, for ``/readyz``. Callable from any thread."""
@@ -107,10 +122,16 @@ class Manager:
                 found[f"{controller.name} lease"] = controller.elector.problem
         return found | self.failures
 
+    def dead(self) -> dict[str, str]:
+        """What has stopped, by name, for ``/healthz``. Callable from any thread."""
+        silent_s = time.monotonic() - self._stepped_at
+        return {"loops": f"nothing has run for {silent_s:.0f} s"} if silent_s > DEAD_S else {}
+
     def run(self, stop: threading.Event) -> None:
         """Watch and decide until ``stop`` is set."""
         while not stop.is_set() and self.controllers and not any(map(self.informed, self.controllers)):
             self.informers.pump(LONGEST_WAIT_S)
+            self._stepped_at = time.monotonic()
         self.start()
         while not stop.is_set():
             self.step()
@@ -134,10 +155,12 @@ class Manager:
         """Run the loops that are due; how many ran."""
         if not self.ready.is_set() and all(map(self.informed, self.controllers)):
             self.ready.set()
+        self._stepped_at = time.monotonic()
         self._lead()
         self._wake()
         now, ran = self.world.now(), 0
         for due in self._due:
+            due.clamp(now)
             at = due.at()
             if at is None or at > now:
                 continue
@@ -180,7 +203,11 @@ class Manager:
             self._led[controller.name] = leads
 
     def _wake(self) -> None:
-        woken = self._woken | self.world.woken()
+        try:
+            woken: Set[str] = self._woken | self.world.woken()
+        except Exception as error:  # looking after what is in doubt; the next step looks again
+            self.observer.failed("world", error)
+            woken = self._woken
         self._woken = set()
         if not woken:
             return
@@ -218,6 +245,9 @@ class Manager:
             if self._said.get(key) == text:
                 return
             self._said[key] = text
+            self._said.move_to_end(key)
+            if len(self._said) > REMEMBERED:
+                self._said.popitem(last=False)
         self.observer.decided(controller, loop, decision, outcome)
 
 

@@ -125,6 +125,7 @@ class WorkloadViews:
         times = workload.times.get(pod.name)
         if times is None:
             times = workload.times[pod.name] = _Times(self._clock.of(pod.metadata.creation_timestamp))
+            times.served = _is_true(pod, "Ready")  # its start was not seen: when it served first is not known
         if times.bound is None and pod.spec.node_name:
             times.bound = self._since(pod, "PodScheduled")
         if not _is_true(pod, "Ready"):

@@ -16,7 +16,7 @@ from tonnage.cluster.doubts import LATE_NS, Doubts
 from tonnage.cluster.effects import Effects, Unsure
 from tonnage.cluster.feed import Changes, FleetFeed, Price, karpenter_pool
 from tonnage.cluster.views import ClaimViews, WorkloadViews
-from tonnage.controllers.nodes import Pools
+from tonnage.controllers.nodes import SOLD_OUT, Pools
 from tonnage.decisions import (
     Applied,
     Bind,
@@ -40,6 +40,9 @@ from tonnage.objects.base import KubeObject
 from tonnage.provisioning import nodeclass
 from tonnage.scheduling.view import CORDON
 from tonnage.units import NS_PER_S
+
+CLASSES_KEPT = 10_000
+"""Every Job's pods are a class of their own, by their labels: those that are gone are forgotten now and then."""
 
 Kind = TypeVar("Kind", bound=KubeObject)
 FIRST_RETRY_NS, LONGEST_RETRY_NS = NS_PER_S, 10 * NS_PER_S
@@ -192,6 +195,8 @@ class ClusterWorld:
 
     def snapshot(self) -> Snapshot:
         """The cluster as informers have reported it."""
+        if len(self.fleet.classes.rows) > CLASSES_KEPT + 4 * len(self.fleet.pod_by_key):
+            self.fleet.forget_classes()
         now, claims = self._clock.now_ns(), (*self.claims.open(), *self._in_flight())
         unavailable, last = self.claims.unavailable(), self.claims.last_number
         return Snapshot(now, self.fleet, self.workloads.all(), claims, unavailable, last)
@@ -319,7 +324,7 @@ class ClusterWorld:
             self._assume_claim(decision, sure=isinstance(outcome, Applied))
         if isinstance(outcome, Unsure):
             return Stale(outcome.changed)
-        if isinstance(outcome, Refused) and "InsufficientInstanceCapacity" in outcome.why:
+        if isinstance(outcome, Refused) and SOLD_OUT in outcome.why:
             self.claims.refused(decision)
         return outcome
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tonnage.decisions import Decision, Launch, Reason, Ref, Return
+from tonnage.decisions import Applied, Decision, Launch, Reason, Ref, Refused, Return
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.loops import Loop
+from tonnage.loops import Loop, Taken
 from tonnage.objects import core, karpenter
 from tonnage.provisioning import disruption, pods
 from tonnage.provisioning import karpenter as planner
@@ -27,6 +27,9 @@ DISRUPTION_NS = 10 * NS_PER_S
 """Karpenter's disruption loop."""
 
 UNFINISHED = Reason("its return was begun and not finished")
+
+SOLD_OUT = "InsufficientInstanceCapacity"
+"""How a cloud says that it has none of an offering now."""
 
 _NUMBERED = re.compile(r"\d{5,9}")
 
@@ -76,8 +79,15 @@ class Provisioner:
         nodes = [*self._existing(snapshot), *in_flight]
         plan = planner.plan(waiting, nodes, pools.node_pools, self.catalogue, settings)
         self.nominated = frozenset(n.node.name for n in plan.nominations)
-        self.launched = settings.first_claim - 1 + len(plan.launches)
         return (*plan.launches, *plan.waits)
+
+    def learn(self, taken: Taken) -> None:
+        """A number is used up once its node was asked for. Where nobody knows whether it was, it is not: the same name
+        comes again, and buys nothing if it was there already."""
+        for decision, outcome in taken:
+            asked = isinstance(outcome, Applied) or (isinstance(outcome, Refused) and SOLD_OUT in outcome.why)
+            if isinstance(decision, Launch) and asked:
+                self.launched = max(self.launched, number_in(decision.claim.name, decision.node_pool))
 
     def _existing(self, snapshot: Snapshot) -> list[pods.ExistingNode]:
         fleet = snapshot.fleet
@@ -106,7 +116,8 @@ class Provisioner:
 
     def loop(self) -> Loop:
         """Every ten seconds, and a second after the scheduler has let a pod wait or an offering has run out."""
-        return Loop(PROVISIONER, self.decide, RETRY_NS, frozenset({"scheduler/waits", "offering"}), BATCH_NS)
+        wakes_on = frozenset({"scheduler/waits", "offering"})
+        return Loop(PROVISIONER, self.decide, RETRY_NS, wakes_on, BATCH_NS, self.learn)
 
 
 def on_its_way(launch: Launch) -> pods.ExistingNode:

@@ -130,10 +130,11 @@ class SloPlanner:
         """A Scale for each workload whose replicas are not what it needs."""
         snapshot = world.snapshot()
         planned = self.planned(snapshot)
+        ask = _Asker(world, snapshot.now_ns)
         readings = {
             one.target.workload: slo.Reading(
-                _number(world, one.received, snapshot.now_ns),
-                _number(world, one.in_flight, snapshot.now_ns),
+                ask.number(one.received),
+                ask.number(one.in_flight),
                 snapshot.workloads[one.target.workload].cold_starts_ns,
             )
             for one in planned
@@ -147,13 +148,26 @@ class SloPlanner:
         return Loop("slo", self.decide, hpa.SYNC_PERIOD_NS)
 
 
-def _number(world: World, query: str, at_ns: int) -> float | None:
-    """The one number that a query gives; None for no data, several series, or no answer."""
-    try:
-        answer = world.measure(query, at_ns)
-        return answer.value() if isinstance(answer, Vector) else answer.value
-    except (InputError, ValueError):
-        return None
+@dataclass(slots=True)
+class _Asker:
+    """Asks for numbers in one tick. Once nobody answers, the rest of the tick does not wait for it again."""
+
+    world: World
+    at_ns: int
+    silent: bool = False
+
+    def number(self, query: str) -> float | None:
+        """The one number that a query gives; None for no data, several series, or no answer."""
+        if self.silent:
+            return None
+        try:
+            answer = self.world.measure(query, self.at_ns)
+            return answer.value() if isinstance(answer, Vector) else answer.value
+        except InputError as error:
+            self.silent = bool(getattr(error, "passing", False))
+            return None
+        except ValueError:
+            return None
 
 
 def _key(ref: Ref) -> str:

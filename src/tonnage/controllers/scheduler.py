@@ -25,7 +25,7 @@ class Scheduler:
         snapshot = world.snapshot()
         if not snapshot.fleet.pending:
             return ()
-        if self._cache is None or self._cache.fleet is not snapshot.fleet:
+        if self._cache is None or not self._cache.fits(snapshot.fleet):
             self._cache = place.Cache(snapshot.fleet)
         return place.decide(snapshot, self.settings, self._cache)
 

@@ -349,6 +349,23 @@ class Fleet:
             row[device] = pod_row
         return chosen
 
+    def forget_classes(self) -> None:
+        """Drop the pod classes that no pod has any more; the others get new numbers. Not inside a what-if.
+
+        Tables that others derive from classes are void: they see that ``classes`` is another object."""
+        if self._undo is not None:
+            raise RuntimeError("classes cannot be renumbered inside a what-if")
+        self.classes = ClassTable()
+        self._requests = {}
+        self.bound = {}
+        self.journal = Journal()
+        for pod in filter(None, self.pods):
+            pod.class_id = self.classes.intern(pod.spec.namespace, pod.spec.labels, pod.spec.spec)
+            if pod.node >= 0:
+                on_nodes = self.bound.setdefault(pod.class_id, {})
+                on_nodes[pod.node] = on_nodes.get(pod.node, 0) + 1
+        self._topology_changed()
+
     # ---- what if ----
 
     @contextmanager

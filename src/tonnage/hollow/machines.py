@@ -300,6 +300,11 @@ class Machines:
 
     # ---- writing ----
 
+    @property
+    def behind(self) -> bool:
+        """Whether something is still to be written: after :meth:`flush`, what could not be."""
+        return bool(self._dirty_pods or self._dirty_nodes)
+
     def flush(self) -> bool:
         """Write what has changed; True when something was written or tried."""
         for key in self._unreconciled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import threading
@@ -150,7 +151,7 @@ class MachineRoom:
             cluster.woken()
             if time.monotonic() >= self._retry_at:
                 self.machines.flush()
-                self._retry_at = time.monotonic() + RETRY_S if self.machines.errors else 0.0
+                self._retry_at = time.monotonic() + RETRY_S if self.machines.behind else 0.0
             self.informers.pump(0)
 
     def _wait_s(self) -> float:
@@ -174,8 +175,12 @@ class Heartbeats:
     def run(self, stop: threading.Event, period_s: float = 15.0) -> None:
         """Every ``period_s`` until ``stop`` is set."""
         while not stop.is_set():
+            begun = time.monotonic()
             self.beat()
-            stop.wait(period_s)
+            stop.wait(max(0.0, period_s - (time.monotonic() - begun)))
+        for name in self._known:
+            with contextlib.suppress(ClientError):  # the end: what is left is an old lease
+                self._client.delete(LEASES, name, LEASE_NAMESPACE)
 
     def beat(self) -> None:
         """Renew every lease once."""

@@ -11,15 +11,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tonnage.cluster.assembly import CONTROLLERS, SCHEDULER_NAME
 from tonnage.cluster.client.events import EventRecorder
 from tonnage.cluster.client.informer import Informers
+from tonnage.cluster.client.transport import ApiError
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.effects import ApiEffects
+from tonnage.cluster.feed import NODE_POOL
 from tonnage.cluster.manager import Controller, Manager, Observer
 from tonnage.cluster.recording import Events
+from tonnage.cluster.resources import NODE_CLAIMS, NODES
 from tonnage.cluster.server.api import Api
 from tonnage.cluster.server.background import BackgroundServer
 from tonnage.cluster.server.http import Server
@@ -28,13 +32,15 @@ from tonnage.cluster.server.managers.loop import Managers
 from tonnage.cluster.server.managers.loop import Options as ManagerOptions
 from tonnage.cluster.watching import watch_world
 from tonnage.cluster.world import ClusterWorld
-from tonnage.controllers.nodes import Disruption, Provisioner
+from tonnage.controllers.nodes import Disruption, Pools, Provisioner
 from tonnage.controllers.scheduler import Scheduler
 from tonnage.costs.ledger import Settlement
+from tonnage.errors import InputError
 from tonnage.hollow import prometheus
 from tonnage.hollow.machines import Machines, Options
 from tonnage.hollow.running import Heartbeats, MachineRoom, RunningClock
 from tonnage.hollow.setting import lay_out
+from tonnage.hollow.statuses import ANNOTATION
 from tonnage.loops import Loop
 from tonnage.metrics.promql import Result
 from tonnage.scheduling import place
@@ -142,6 +148,8 @@ class Up:
         self.clock = RunningClock(time.time_ns() // NS_PER_S * NS_PER_S, settings.speed)
         cluster.runs_workloads = False
         client = settings.client or self._embed()
+        if settings.client is not None:
+            refuse_managed(client)
         recorder = self._recorder(client, "tonnage")
         machines = Machines(
             cluster,
@@ -205,9 +213,12 @@ class Up:
         informers = self._informers(client)
         required = watch_world(informers, self.world)
         names = EVERYBODY if self.settings.client is None else (SCHEDULER_NAME,)
-        loops: dict[str, list[Loop]] = {"scheduler": [Scheduler(place.Settings(scheduler_names=names)).loop()]}
-        provisioner = Provisioner(made.configuration.catalogue, self.world.pools)
-        loops["nodes"] = [provisioner.loop(), Disruption(self.world.pools, provisioner).loop()]
+        scheduler = Scheduler(place.Settings(scheduler_names=names, strict=True))
+        loops: dict[str, list[Loop]] = {"scheduler": [scheduler.loop()]}
+        laid_out = {pool.name for pool in made.configuration.pools}
+        pools = partial(_of_scenario, self.world, laid_out)
+        provisioner = Provisioner(made.configuration.catalogue, pools)
+        loops["nodes"] = [provisioner.loop(), Disruption(pools, provisioner).loop()]
         loops["replicas"] = made.replica_loops()
         controllers = [Controller(name, tuple(loops[name])) for name in self.settings.controllers]
         self.manager = Manager(self.world, informers, required, controllers, self.observer, speed=self.settings.speed)
@@ -309,3 +320,27 @@ class Up:
             for service in self.made.cluster.services:
                 service.settle(self.made.cluster.now_ns)
             return self.made.cluster.ledger.settle(self.made.cluster.now_ns)
+
+
+def _of_scenario(world: ClusterWorld, names: set[str]) -> Pools:
+    """The scenario's NodePools, and no other that the API server has."""
+    found = world.pools()
+    return Pools(tuple(p for p in found.node_pools if p.name in names), found.storage, found.daemon_sets)
+
+
+def refuse_managed(client: Client) -> None:
+    """Raise InputError where nodes are bought already, by Karpenter say: every NodeClaim would be played here."""
+    nodes = client.list(NODES, label_selector=NODE_POOL)
+    real = [n["metadata"]["name"] for n in nodes if ANNOTATION not in n["metadata"].get("annotations", {})]
+    try:
+        claims = [c["metadata"]["name"] for c in client.list(NODE_CLAIMS)]
+    except ApiError as error:
+        if error.code != 404:
+            raise
+        claims = []
+    if real or claims:
+        what = f"node {real[0]}" if real else f"NodeClaim {claims[0]}"
+        message = (
+            f"{what} is there: somebody buys nodes on this cluster, and simulated machines would take his claims over"
+        )
+        raise InputError.at(message, hint="use a cluster without Karpenter, or delete what an earlier run has left")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -151,6 +152,7 @@ class ContainerPort(Field, frozen=True, kw_only=True):
 
     container_port: int
     name: str = ""
+    host_port: int = 0
     protocol: str = "TCP"
 
 
@@ -224,6 +226,8 @@ class PodSpec(Field, frozen=True, kw_only=True):
     resources: ResourceRequirements | None = None
     service_account_name: str = ""
     restart_policy: str = "Always"
+    volumes: list[dict[str, Any]] = []
+    resource_claims: list[dict[str, Any]] = []
 
 
 class PodCondition(Field, frozen=True, kw_only=True):

@@ -176,7 +176,7 @@ def _decide_one(
         ("minimum", target.minimum),
         ("maximum", target.maximum),
     )
-    ref = Ref(workload.kind, workload.name, workload.namespace)
+    ref = Ref(workload.kind, workload.name, workload.namespace, workload.uid)
     return Scale(ref, current, replicas, Reason(verdict, evidence, alternatives), remove)
 
 

@@ -15,6 +15,7 @@ from tonnage.fleet.classes import PodClass
 from tonnage.fleet.rows import PodRow
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
+from tonnage.scheduling.beyond import beyond
 from tonnage.scheduling.explain import explain
 from tonnage.scheduling.topology import Masks, Topology
 from tonnage.scheduling.view import (
@@ -34,11 +35,13 @@ POLICIES = {"binpack": 1, "spread": -1}
 class Settings:
     """``policy``: ``binpack`` (fill devices, then hosts) or ``spread``. ``receipts``: record scores and runners-up.
 
-    ``scheduler_names``: the schedulerName of the pods that are placed here."""
+    ``scheduler_names``: the schedulerName of the pods that are placed here. ``strict``: pods that ask for what cannot
+    be weighed here (volume claims, resource claims, host ports) wait; otherwise these wishes are passed over."""
 
     policy: str = "binpack"
     receipts: bool = True
     scheduler_names: tuple[str, ...] = ("", "default-scheduler", "tonnage")
+    strict: bool = False
 
 
 DEFAULTS = Settings()
@@ -49,9 +52,14 @@ class Cache:
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
+        self.classes = fleet.classes
         self.topology = Topology(fleet)
         self._nodes = NodeTable(fleet)
         self._views: dict[tuple[int, int], ShapeView] = {}
+
+    def fits(self, fleet: Fleet) -> bool:
+        """Whether these are the tables of this fleet, with the classes that it has now."""
+        return self.fleet is fleet and self.classes is fleet.classes
 
     def view(self, pod_class: PodClass, policy: str) -> ShapeView:
         """The up-to-date view of the class's shape."""
@@ -71,11 +79,13 @@ def decide(snapshot: Snapshot, settings: Settings = DEFAULTS, cache: Cache | Non
     cache of another fleet."""
     fleet = snapshot.fleet
     cache = cache or Cache(fleet)
-    if cache.fleet is not fleet:
+    if not cache.fits(fleet):
         raise ValueError("the cache is that of another fleet")
     binds: list[Decision] = []
     refusals = _Refusals(cache)
     waiting = _queue(fleet, settings)
+    left = _beyond(fleet, waiting) if settings.strict else {}
+    waiting = [row for row in waiting if row not in left]
     with fleet.what_if():
         placed = -1
         while placed < len(binds):  # a pod placed later may be the company that one refused earlier asks for
@@ -89,7 +99,14 @@ def decide(snapshot: Snapshot, settings: Settings = DEFAULTS, cache: Cache | Non
                 else:
                     binds.append(decision)
         reasons = [refusals.reason(fleet.pod_class(row)) for row in waiting]
-    return [*binds, *(Wait(_pod_ref(fleet.pod(row)), why) for row, why in zip(waiting, reasons, strict=True))]
+    waits = (*zip(waiting, reasons, strict=True), *left.items())
+    return [*binds, *(Wait(_pod_ref(fleet.pod(row)), why) for row, why in waits)]
+
+
+def _beyond(fleet: Fleet, rows: list[int]) -> dict[int, Reason]:
+    """The pods among them that ask for what is not weighed here, and why they are left."""
+    asked = ((row, beyond(fleet.pod(row).spec.spec)) for row in rows)
+    return {row: Reason(f"{what} are not placed by this scheduler", ((what, None),)) for row, what in asked if what}
 
 
 def feasible(fleet: Fleet, row: int, cache: Cache | None = None) -> list[int]:
@@ -97,7 +114,7 @@ def feasible(fleet: Fleet, row: int, cache: Cache | None = None) -> list[int]:
 
     Raises ValueError for a cache of another fleet."""
     cache = cache or Cache(fleet)
-    if cache.fleet is not fleet:
+    if not cache.fits(fleet):
         raise ValueError("the cache is that of another fleet")
     pod_class = fleet.pod_class(row)
     view = cache.view(pod_class, DEFAULTS.policy)

@@ -88,7 +88,7 @@ class Elector:
         try:
             self._try()
             self.problem = ""
-        except (ClientError, msgspec.DecodeError) as error:
+        except Exception as error:  # whatever stands in the lease: a candidate that gave up would never lead again
             self.problem = f"lease {self._namespace}/{self._name}: {error}"
         return self.leading()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -12,6 +12,7 @@ from tonnage.cluster.client.transport import (
     JSON_PATCH,
     MERGE_PATCH,
     ApiError,
+    LostReply,
     Reply,
     Transport,
 )
@@ -191,10 +192,8 @@ class Client:
 
 
 def _object(reply: Reply) -> JsonObject:
-    found: JsonObject = msgspec.json.decode(reply.body)
-    return found
-
-
-def decode_all(raws: Iterable[msgspec.Raw], decoder: msgspec.json.Decoder[Any]) -> list[Any]:
-    """Typed objects from undecoded items."""
-    return [decoder.decode(raw) for raw in raws]
+    """The object of an answer. Raises LostReply for what is none, a proxy's page say: nobody knows what was done."""
+    try:
+        return msgspec.json.decode(reply.body, type=JsonObject)
+    except msgspec.DecodeError as error:
+        raise LostReply(f"the answer is not an object: {error}") from error

@@ -9,6 +9,29 @@ from pathlib import Path
 import yaml
 
 
+def is_ours(path: Path, name: str = "tonnage") -> bool:
+    """Whether a file is one that :func:`write` made: it may be replaced. A file that is not there may be made."""
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return True
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return False
+    clusters = found.get("clusters") if isinstance(found, dict) else None
+    if not isinstance(clusters, list) or [c.get("name") for c in clusters if isinstance(c, dict)] != [name]:
+        return False
+    return str(clusters[0].get("cluster", {}).get("server", "")).startswith("http://127.0.0.1:")
+
+
+def remove(path: Path, server: str) -> None:
+    """Delete a file that :func:`write` made for this server, unless another has taken its place."""
+    try:
+        if server in path.read_text(encoding="utf-8"):
+            path.unlink()
+    except (FileNotFoundError, UnicodeDecodeError):
+        return  # gone, or another's
+
+
 def write(path: Path, server: str, *, namespace: str = "default", name: str = "tonnage") -> Path:
     """Write a kubeconfig with one context, readable by its owner only; an older file is replaced as a whole.
 

@@ -1,0 +1,21 @@
+"""What a pod asks for that is not placed here: such a pod is left waiting, with the reason, and never bound blindly."""
+
+from __future__ import annotations
+
+from tonnage.objects import core
+
+
+def beyond(spec: core.PodSpec) -> str:
+    """What of the pod this scheduler cannot weigh; empty when it can place it.
+
+    A claim for a volume or a device has to be bound together with the pod (kube-scheduler's VolumeBinding and
+    DynamicResources plugins); ports of the host have to be free on the node (NodePorts).
+    """
+    if any(volume.get("persistentVolumeClaim") or volume.get("ephemeral") for volume in spec.volumes):
+        return "persistent volume claims"
+    if spec.resource_claims:
+        return "resource claims"
+    containers = (*spec.init_containers, *spec.containers)
+    if any(port.host_port for container in containers for port in container.ports):
+        return "host ports"
+    return ""

@@ -1,0 +1,59 @@
+"""Pods that ask for what is not weighed here wait with the reason; they are never bound blindly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tonnage.decisions import Bind, Wait
+from tonnage.fleet.snapshot import Snapshot
+from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
+from tonnage.objects import core
+from tonnage.scheduling import place
+
+STRICT = place.Settings(strict=True)
+NOTHING_ODD: dict[str, Any] = {"volumes": [{"name": "c", "hostPath": {"path": "/c"}}, {"name": "e", "emptyDir": {}}]}
+BEYOND: dict[str, tuple[dict[str, Any], str]] = {
+    "a volume claim": ({"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]}, "persistent volume"),
+    "an ephemeral volume": (
+        {"volumes": [{"name": "d", "ephemeral": {"volumeClaimTemplate": {}}}]},
+        "persistent volume",
+    ),
+    "a resource claim": ({"resourceClaims": [{"name": "gpu"}]}, "resource claims"),
+    "a port of the host": (
+        {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]},
+        "host ports",
+    ),
+    "a port of the host in an init container": (
+        {"initContainers": [{"name": "init", "ports": [{"containerPort": 80, "hostPort": 80}]}]},
+        "host ports",
+    ),
+}
+
+
+def _decide(written: dict[str, Any], settings: place.Settings) -> list[Any]:
+    fleet = Fleet()
+    fleet.add_node(NodeSpec("node", {"cpu": 64_000, "memory": 2**40, "pods": 110}, {}))
+    spec = msgspec.convert({"containers": [{"name": "main"}], **written}, core.PodSpec)
+    fleet.add_pod(PodSpec("default", "pod", "uid", {}, spec))
+    return place.decide(Snapshot(0, fleet), settings)
+
+
+@pytest.mark.parametrize(("written", "what"), BEYOND.values(), ids=BEYOND)
+def test_a_pod_that_asks_for_it_waits(written: dict[str, Any], what: str) -> None:
+    (decision,) = _decide(written, STRICT)
+    assert isinstance(decision, Wait)
+    assert what in decision.reason.verdict
+
+
+@pytest.mark.parametrize("written", [written for written, _ in BEYOND.values()], ids=list(BEYOND))
+def test_a_simulation_passes_it_over(written: dict[str, Any]) -> None:
+    (decision,) = _decide(written, place.DEFAULTS)
+    assert isinstance(decision, Bind)
+
+
+def test_volumes_of_the_node_are_no_reason_to_wait() -> None:
+    (decision,) = _decide(NOTHING_ODD, STRICT)
+    assert isinstance(decision, Bind)
