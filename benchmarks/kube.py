@@ -26,6 +26,7 @@ from e2e.build import build, built
 from e2e.control_plane import API_SERVER, SCHEDULER, UNTOUCHED, ControlPlane
 from e2e.control_plane import Options as PlaneOptions
 from e2e.processes import until
+from tonnage.hollow.statuses import ANNOTATION
 
 QPS = 10_000
 GPU = "nvidia.com/gpu"
@@ -102,7 +103,7 @@ def tonnage_scheduler_seconds(plane: ControlPlane, nodes: int, pods: int) -> flo
 def tonnage_machines_seconds(plane: ControlPlane, nodes: int, pods: int) -> float:
     """Seconds from the start of our machines until ``nodes`` nodes are Ready and ``pods`` pods on them are Running."""
     api = plane.api()
-    make_nodes(api, nodes, ready=False)
+    make_nodes(api, nodes, annotations={ANNOTATION: "true"}, ready=False)
     make_pods(api, pods, on_nodes=nodes)
     given = [str(plane.kubeconfig()), [node_name(number) for number in range(nodes)]]
     return kube_ours.seconds(kube_ours.play, given, lambda begin: seconds_until_running(api, nodes, pods, begin))

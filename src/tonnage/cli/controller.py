@@ -125,6 +125,8 @@ def _check(settings: Settings) -> None:
         raise InputError.at(f"--speed {settings.speed:g}", hint="expected above 0")
     if settings.speed != 1 and not settings.prometheus:
         raise InputError.at("--speed needs --prometheus", hint="the address of a `tonnage up`, which tells the time")
+    if settings.prometheus_token_file and not settings.prometheus:
+        raise InputError.at("--prometheus-token-file needs --prometheus", hint="give the URL that the token is for")
     if settings.once and settings.applies:
         raise InputError.at("--once only looks", hint="leave out --mode apply")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import threading
@@ -44,8 +45,9 @@ def up(scenario: Path, **options: Any) -> None:
     """
     from tonnage.simulation import scenario as scenarios
 
-    if options["speed"] <= 0:
-        raise click.BadParameter(f"{options['speed']}, expected above 0", param_hint="--speed")
+    for name, value in (("--speed", options["speed"]), ("--for", options["for_s"])):
+        if value is not None and not 0 < value < math.inf:
+            raise click.BadParameter(f"{value}, expected a number above 0", param_hint=name)
     loaded = scenarios.load(files.existing(scenario))
     sys.exit(_run(loaded, options))
 

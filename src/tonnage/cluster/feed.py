@@ -26,6 +26,8 @@ INITIALIZED = "karpenter.sh/initialized"
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 EKS_CAPACITY_TYPE = "eks.amazonaws.com/capacityType"
 """What the nodes of EKS's own node groups have in place of Karpenter's label: SPOT or ON_DEMAND."""
+NOT_READY_TAINTS = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+"""What the node lifecycle controller writes on a node whose kubelet is not ready, or silent."""
 DERIVED_TAINTS = frozenset({"node.kubernetes.io/unschedulable"})
 """Taints that repeat a field of the node."""
 
@@ -331,12 +333,10 @@ def _initialized(node: core.Node, pool: str) -> bool:
 
 
 def _schedulable(node: core.Node, pool: str) -> bool:
-    return (
-        is_ready(node)
-        and _initialized(node, pool)
-        and not node.spec.unschedulable
-        and not node.metadata.deletion_timestamp
-    )
+    """As kube-scheduler sees it: of a node that is not ready its taints say so, and pods may tolerate them."""
+    tainted = any(taint.key in NOT_READY_TAINTS for taint in node.spec.taints)
+    usable = tainted or (is_ready(node) and _initialized(node, pool))
+    return usable and not node.spec.unschedulable and not node.metadata.deletion_timestamp
 
 
 def _capacity_type(labels: Mapping[str, str]) -> str:

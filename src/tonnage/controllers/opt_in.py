@@ -32,7 +32,8 @@ GPUS = f"{PREFIX}/gpus-per-replica"
 """Optional, 1."""
 
 DEFAULT_COLD_START = "5m"
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+LEAST_RATE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +120,8 @@ def _rate(written: Mapping[str, str], name: str) -> float:
         number = float(value)
     except ValueError:
         number = math.nan
-    if not 0 < number < math.inf:
-        raise ValueError(f'{name}: "{value}", expected a number above 0')
+    if not LEAST_RATE <= number < math.inf:
+        raise ValueError(f'{name}: "{value}", expected a number of at least {LEAST_RATE:f}')
     return number
 
 

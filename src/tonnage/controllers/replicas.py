@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import isfinite
 
 from tonnage.decisions import Decision, Ref, Scale
 from tonnage.errors import InputError
@@ -150,7 +151,9 @@ class SloPlanner:
 
 @dataclass(slots=True)
 class _Asker:
-    """Asks for numbers in one tick. Once nobody answers, the rest of the tick does not wait for it again."""
+    """Asks for numbers in one tick. Once nobody answers, the rest of the tick does not wait for it again.
+
+    NaN and infinities, as 0/0 gives them, are no data."""
 
     world: World
     at_ns: int
@@ -162,7 +165,8 @@ class _Asker:
             return None
         try:
             answer = self.world.measure(query, self.at_ns)
-            return answer.value() if isinstance(answer, Vector) else answer.value
+            value = answer.value() if isinstance(answer, Vector) else answer.value
+            return value if value is not None and isfinite(value) else None
         except InputError as error:
             self.silent = bool(getattr(error, "passing", False))
             return None

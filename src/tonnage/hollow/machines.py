@@ -419,10 +419,11 @@ class Machines:
 
     def take_away(self) -> None:
         """Every machine is gone: take its Node and its NodeClaim from the API."""
-        for node in self.cluster.nodes.values():
-            if node.ended_ns is None:
-                node.ended_ns, node.end_reason = self.cluster.now_ns, "the end"
-                self._write(f"node {node.name}", partial(self._nodes.clear_away, node.name))
+        live = [node for node in self.cluster.nodes.values() if node.ended_ns is None]
+        for node in live:
+            node.ended_ns, node.end_reason = self.cluster.now_ns, "the end"
+        for name in dict.fromkeys([*(node.name for node in live), *self._nodes.machines()]):
+            self._write(f"node {name}", partial(self._nodes.clear_away, name))
 
     def close(self) -> None:
         """Wait for the writes that are under way."""

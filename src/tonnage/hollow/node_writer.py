@@ -48,6 +48,10 @@ class NodeWriter:
         """Its NodeClaim is gone."""
         self._claims.pop(machine, None)
 
+    def machines(self) -> list[str]:
+        """Those with a NodeClaim."""
+        return list(self._claims)
+
     def free_name(self, claim: str) -> str:
         """A machine's name: the NodeClaim's, or with a number where an earlier NodeClaim had that name."""
         taken = self.cluster.nodes.keys() | self.cluster.claims.keys() | self._claims.keys()
@@ -90,6 +94,9 @@ class NodeWriter:
             if error.reason != "AlreadyExists":
                 raise
             made = self._client.get(NODES, body["metadata"]["name"])
+            if statuses.ANNOTATION not in made["metadata"].get("annotations", {}):
+                what = f"node {made['metadata']['name']} is there, and it is not simulated"
+                raise ApiError(409, "Conflict", what) from error
         self._uids[made["metadata"]["name"]] = made["metadata"]["uid"]
 
     def _put_claim(self, machine: str, status: JsonObject, labels: JsonObject) -> None:

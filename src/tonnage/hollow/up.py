@@ -329,9 +329,14 @@ def _of_scenario(world: ClusterWorld, names: set[str]) -> Pools:
 
 
 def refuse_managed(client: Client) -> None:
-    """Raise InputError where nodes are bought already, by Karpenter say: every NodeClaim would be played here."""
-    nodes = client.list(NODES, label_selector=NODE_POOL)
-    real = [n["metadata"]["name"] for n in nodes if ANNOTATION not in n["metadata"].get("annotations", {})]
+    """Raise InputError where nodes are bought already, by Karpenter say, or simulated by another: every NodeClaim would
+    be played here too."""
+    found = [node["metadata"] for node in client.list(NODES)]
+    real = [
+        meta["name"]
+        for meta in found
+        if NODE_POOL in meta.get("labels", {}) or ANNOTATION in meta.get("annotations", {})
+    ]
     try:
         claims = [c["metadata"]["name"] for c in client.list(NODE_CLAIMS)]
     except ApiError as error:

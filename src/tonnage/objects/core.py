@@ -363,7 +363,7 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
         total |= _pod_level(spec.resources.requests)
         total = _pod_level(spec.resources.limits) | total
     _add(total, amounts(spec.overhead))
-    return total
+    return {name: min(amount, quantity.LARGEST) for name, amount in total.items()}
 
 
 def container_requests(container: Container) -> dict[str, int]:

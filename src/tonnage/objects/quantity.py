@@ -63,9 +63,15 @@ def count(written: Written) -> int:
     return ceil(parse(written))
 
 
+LARGEST = 2**52
+"""More than any machine has of anything (4 PiB of memory), and so little that 2,000 of it add up in 64 bits."""
+
+
 def amount(resource: str, written: Written) -> int:
-    """An integer in the resource's unit: cpu in millicores, everything else in bytes or units."""
-    return cpu_milli(written) if resource == "cpu" else ceil(parse(written))
+    """An integer in the resource's unit: cpu in millicores, everything else in bytes or units; at most LARGEST.
+
+    The API server takes requests up to 2⁶³ − 1 cores: whoever asks for so much fits nowhere all the same."""
+    return min(LARGEST, cpu_milli(written) if resource == "cpu" else ceil(parse(written)))
 
 
 def format_cpu(milli: int) -> str:

@@ -99,6 +99,8 @@ class Api:
             return found if found is not None else self._resource(request, route(request.path))
         except Refusal as refusal:
             return refusal.reply()
+        except RecursionError:
+            return bad_request("the request's body is nested too deeply").reply()
 
     def compact(self) -> None:
         """Forget all earlier versions, as etcd's compaction does: watches and pages from before are 410."""

@@ -93,6 +93,8 @@ def decode(body: bytes, *, as_yaml: bool = False) -> dict[str, Any]:
     """A body as an object. Raises Refusal (400)."""
     try:
         found = yaml.safe_load(body) if as_yaml else msgspec.json.decode(body)
+        if b"null" in body:
+            _fill_lists(found)
     except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise bad_request(f"the object provided is unrecognized: couldn't read the body: {error}") from error
     if not isinstance(found, dict):
@@ -205,3 +207,16 @@ def _form(parameters: Mapping[str, str], include: str) -> Form | None:
     if shape == "APIGroupDiscoveryList" and group == "apidiscovery.k8s.io" and version in ("v2", "v2beta1"):
         return Form("discovery", version=version)
     return None
+
+
+def _fill_lists(value: Any) -> None:
+    """In place: null in a list of objects is an object without fields, as Go decodes it."""
+    if isinstance(value, dict):
+        for inner in value.values():
+            _fill_lists(inner)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            if inner is None:
+                value[index] = {}
+            else:
+                _fill_lists(inner)
