@@ -114,7 +114,7 @@ def test_an_interrupt_ends_a_run_and_its_workers_without_junk(tmp_path: Path) ->
         time.sleep(0.1)
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err.strip()) == (130, "", "interrupted")
     assert not (tmp_path / "report.html").exists()
     for _ in range(50):
