@@ -18,7 +18,7 @@ from tonnage.cluster.client.leases import Elector
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.manager import Controller
 from tonnage.cluster.world import ClusterWorld
-from tonnage.controllers.nodes import Disruption, Pools, Provisioner
+from tonnage.controllers.nodes import Pools, node_loops
 from tonnage.controllers.opt_in import Refusal, opted_in
 from tonnage.controllers.replicas import Planned, SloPlanner
 from tonnage.controllers.scheduler import Scheduler
@@ -103,9 +103,7 @@ def loops_of(
         return (Scheduler(place.Settings(scheduler_names=(SCHEDULER_NAME,), strict=True)).loop(),)
     if name == REPLICAS:
         return (SloPlanner(OptedIn(world, {})).loop(),)
-    provisioner = Provisioner(catalogue, lambda: pools(world.pools()))
-    disruption = Disruption(lambda: pools(world.pools()), provisioner, epoch_ns)
-    return (provisioner.loop(), disruption.loop())
+    return node_loops(catalogue, lambda: pools(world.pools()), epoch_ns)
 
 
 def controllers(

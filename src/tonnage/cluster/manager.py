@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -96,7 +96,6 @@ class Manager:
     controllers: Sequence[Controller]
     observer: Observer
     speed: float = 1.0
-    extra: Callable[[], None] = lambda: None
     ready: threading.Event = field(default_factory=threading.Event)
     failures: dict[str, str] = field(default_factory=dict)
     _due: list[_Due] = field(default_factory=list)
@@ -171,7 +170,6 @@ class Manager:
             if self._acts(due.controller):
                 self._tick(due)
                 ran += 1
-        self.extra()
         return ran
 
     def run_all(self) -> None:

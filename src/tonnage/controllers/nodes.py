@@ -191,3 +191,9 @@ class Disruption:
     def loop(self) -> Loop:
         """Every ten seconds."""
         return Loop("disruption", self.decide, DISRUPTION_NS)
+
+
+def node_loops(catalogue: Catalogue, pools: Callable[[], Pools], epoch_ns: int = 0) -> tuple[Loop, Loop]:
+    """Buying nodes and giving them back. ``pools``: those that there are now; ``epoch_ns``: as for Disruption."""
+    provisioner = Provisioner(catalogue, pools)
+    return provisioner.loop(), Disruption(pools, provisioner, epoch_ns).loop()

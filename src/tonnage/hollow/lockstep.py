@@ -23,7 +23,7 @@ from tonnage.cluster.recording import Silent
 from tonnage.cluster.resources import ALL, DEPLOYMENTS, NODE_CLAIMS, NODES, PODS, Resource
 from tonnage.cluster.watching import watch, watch_world
 from tonnage.cluster.world import ClusterWorld, Recorder
-from tonnage.controllers.nodes import Disruption, Provisioner
+from tonnage.controllers.nodes import node_loops
 from tonnage.controllers.scheduler import Scheduler
 from tonnage.hollow.machines import Machines, Options
 from tonnage.hollow.setting import lay_out
@@ -237,8 +237,7 @@ def node_and_pod_loops(made: SetUp, world: ClusterWorld) -> list[Loop]:
     """Placing pods, buying and returning nodes."""
     loops = [Scheduler().loop()]
     if made.configuration.pools:
-        provisioner = Provisioner(made.configuration.catalogue, world.pools)
-        loops += [provisioner.loop(), Disruption(world.pools, provisioner, EPOCH_NS).loop()]
+        loops += node_loops(made.configuration.catalogue, world.pools, EPOCH_NS)
     return loops
 
 

@@ -258,7 +258,8 @@ class Machines:
             return
         uid = new.metadata.uid
         known = uid in self._bought
-        machine = self._bought.setdefault(uid, self._bought.get(uid) or self._nodes.free_name(new.name))
+        machine = self._bought[uid] if known else self._nodes.free_name(new.name)
+        self._bought[uid] = machine
         self._nodes.claimed(machine, new)
         if new.metadata.deletion_timestamp:
             self._terminate(machine)

@@ -32,7 +32,7 @@ from tonnage.cluster.server.managers.loop import Managers
 from tonnage.cluster.server.managers.loop import Options as ManagerOptions
 from tonnage.cluster.watching import watch_world
 from tonnage.cluster.world import ClusterWorld
-from tonnage.controllers.nodes import Disruption, Pools, Provisioner
+from tonnage.controllers.nodes import Pools, node_loops
 from tonnage.controllers.scheduler import Scheduler
 from tonnage.costs.ledger import Settlement
 from tonnage.errors import InputError
@@ -217,8 +217,7 @@ class Up:
         loops: dict[str, list[Loop]] = {"scheduler": [scheduler.loop()]}
         laid_out = {pool.name for pool in made.configuration.pools}
         pools = partial(_of_scenario, self.world, laid_out)
-        provisioner = Provisioner(made.configuration.catalogue, pools)
-        loops["nodes"] = [provisioner.loop(), Disruption(pools, provisioner).loop()]
+        loops["nodes"] = [*node_loops(made.configuration.catalogue, pools)]
         loops["replicas"] = made.replica_loops()
         controllers = [Controller(name, tuple(loops[name])) for name in self.settings.controllers]
         self.manager = Manager(self.world, informers, required, controllers, self.observer, speed=self.settings.speed)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tonnage.controllers.nodes import Disruption, Pools, Provisioner
+from tonnage.controllers.nodes import Pools, node_loops
 from tonnage.controllers.replicas import Autoscalers, Planned, SloPlanner
 from tonnage.controllers.scheduler import Scheduler
 from tonnage.errors import InputError
@@ -155,14 +155,12 @@ def _offerings(catalogue: Catalogue) -> list[Offering]:
 
 def _node_loops(configuration: Configuration) -> list[Loop]:
     """Placing pods, buying and returning nodes."""
-    scheduler = Scheduler()
+    scheduler = Scheduler().loop()
     if not configuration.pools:
-        return [scheduler.loop()]
+        return [scheduler]
     daemon_sets = tuple(d.spec.template.spec for d in configuration.manifest.of(apps.DaemonSet))
     pools = Pools(configuration.pools, configuration.storage, daemon_sets)
-    provisioner = Provisioner(configuration.catalogue, lambda: pools)
-    disruption = Disruption(lambda: pools, provisioner, EPOCH_NS)
-    return [scheduler.loop(), provisioner.loop(), disruption.loop()]
+    return [scheduler, *node_loops(configuration.catalogue, lambda: pools, EPOCH_NS)]
 
 
 def _manifest_loops(

@@ -47,8 +47,6 @@ class GroupEffects(ApiEffects):
 
     makes_claims = False
 
-    makes_claims = False
-
     def __init__(self, client: Client, clock: Clock, groups: WatchedGroups, nodes: GroupNodes) -> None:
         super().__init__(client, clock)
         self._groups = groups

@@ -138,10 +138,6 @@ class Cache:
         found = (self.find(uid) for uid in list(self._on_node.get(node, ())))
         return [entry[1] for entry in found if entry is not None]
 
-    def nodes_with_pods(self) -> list[str]:
-        """The names of nodes to which pods are bound, whether the nodes exist or not."""
-        return list(self._on_node)
-
     def in_namespace(self, namespace: str) -> list[tuple[Resource, JsonObject]]:
         """Everything in a namespace, each with its resource."""
         found = (self.find(uid) for uid in list(self._in_namespace.get(namespace, ())))
