@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.process
 import os
 import signal
 import subprocess
@@ -109,7 +110,7 @@ def test_an_interrupt_ends_a_run_and_its_workers_without_junk(tmp_path: Path) ->
         start_new_session=True,
     )
     for _ in range(100):
-        if len(living(process.pid)) >= 3:  # itself and two workers; never on a machine with one core
+        if len(living(process.pid)) >= 4:  # itself, the keeper of its semaphores, two workers; never on one core
             break
         time.sleep(0.1)
     assert process.poll() is None
@@ -122,6 +123,26 @@ def test_an_interrupt_ends_a_run_and_its_workers_without_junk(tmp_path: Path) ->
             break
         time.sleep(0.1)
     assert left == []
+
+
+def test_an_interrupt_while_a_worker_starts_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "cores", lambda: 2)
+    started = []
+
+    def interrupt_then_start(process: multiprocessing.process.BaseProcess) -> None:
+        signal.raise_signal(signal.SIGINT)
+        start(process)
+        started.append(process)
+
+    start = multiprocessing.process.BaseProcess.start
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", interrupt_then_start)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            runs.run_all([job(tmp_path), job(tmp_path, "keda")], quiet=True)
+        assert len(started) == 1
+    finally:
+        for process in started:
+            process.kill()
 
 
 def living(session: int) -> list[str]:

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -160,23 +161,27 @@ def _start(job: Job) -> tuple[Connection, BaseProcess]:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(job, there), daemon=True)
-    with _interrupts_ignored():
+    with _interrupts_held_back():
         process.start()
     there.close()
     return here, process
 
 
 @contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """What starts inside ignores Ctrl-C, which reaches every process of the terminal: its parent will end it."""
-    if threading.current_thread() is not threading.main_thread():
+def _interrupts_held_back() -> Iterator[None]:
+    """What starts inside never sees Ctrl-C, which reaches every process of the terminal: its parent will end it.
+
+    The signal is blocked, which children inherit, not ignored: one that comes meanwhile arrives here afterwards.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource_tracker.ensure_running()  # when it is started, it takes the block off too early
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _receive(connection: Connection, process: BaseProcess) -> Message:
