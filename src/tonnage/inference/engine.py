@@ -15,46 +15,115 @@ result is the same to the picosecond; ``macro=False`` plays every step and serve
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Container
 from heapq import heappop, heappush
+from typing import Literal, Protocol
 
 import msgspec
 
-from tonnage.inference.kv_blocks import KvBlocks
+from tonnage.inference.kv_cache import KvCache
+from tonnage.inference.prefix_cache import PrefixCache
+from tonnage.inference.prompts import Path
+from tonnage.inference.queue import Queue
 from tonnage.inference.requests import End, Finished, Request, Unfinished
-from tonnage.inference.timing import PS_PER_NS, StepTiming, run_ps, steps_within
+from tonnage.inference.timing import PS_PER_NS, BatchTiming, StepTiming, run_ps, shortest_ps, steps_within
 
 __all__ = ["Engine", "EngineConfig", "Finished", "Unfinished"]
 
 
+_FEW_STEPS = 24  # a run that is not longer is added up without an array
+_MANY_STEPS = 4096  # an array is not longer
+
+
 class EngineConfig(msgspec.Struct, frozen=True):
-    """What vLLM's scheduler is configured with. ``kv_blocks`` counts the blocks that requests can use."""
+    """What vLLM's scheduler is configured with. ``kv_blocks`` counts the blocks that requests can use.
+
+    ``policy``: who is admitted first and preempted last: who came first, or who has the lowest priority value and
+    then came first (--scheduling-policy). ``reserve_full_prompt``: a request is admitted only when its whole prompt
+    finds room, not just its first chunk (scheduler_reserve_full_isl).
+    """
 
     max_num_batched_tokens: int
     max_num_seqs: int
     max_model_len: int
     kv_blocks: int
     block_size: int = 16
+    policy: Literal["fcfs", "priority"] = "fcfs"
+    reserve_full_prompt: bool = False
 
     def __post_init__(self) -> None:
         if min(self.max_num_batched_tokens, self.max_num_seqs, self.max_model_len) < 1:
             raise ValueError("an engine needs room for at least one token, one sequence and a context of one")
 
 
+class Tiers(Protocol):
+    """Where KV blocks go that the GPU has no room for (tonnage.inference.tiers)."""
+
+    def load(self, path: Path, have_blocks: int, now_ns: int) -> tuple[int, int]:
+        """(blocks behind the first ``have_blocks`` of ``path`` worth copying to the GPU, ps that the copy takes)."""
+
+    def stored(self, low: int, high: int) -> None:
+        """The GPU's cache holds these block numbers."""
+
+    def evicted(self, low: int, high: int) -> None:
+        """The GPU's cache holds them no more."""
+
+
+class Batch:
+    """What one step computes, as the timings want to know it (tokens)."""
+
+    __slots__ = (
+        "cached", "context", "copied_ps", "decoders", "pairs", "prefill_cached", "prefill_tokens", "prefills", "tokens",
+    )  # fmt: skip
+
+    def __init__(self, decoders: int, cached: int) -> None:
+        self.decoders = self.tokens = decoders
+        self.cached = cached
+        self.context = self.pairs = cached + decoders
+        self.prefills = self.prefill_tokens = self.prefill_cached = 0
+        self.copied_ps = 0
+
+    def add(self, computed: int, chunk: int) -> None:
+        """A chunk of a prompt of which ``computed`` tokens are in the KV cache."""
+        self.tokens += chunk
+        self.cached += computed
+        self.pairs += chunk * computed + chunk * (chunk + 1) // 2
+        self.prefills += 1
+        self.prefill_tokens += computed + chunk
+        self.prefill_cached += computed
+
+
 class Engine:
     """A replica. Time moves by ``advance``; what is seen from outside is the state at that time."""
 
-    def __init__(self, config: EngineConfig, timing: StepTiming, now_ns: int = 0, *, macro: bool = True) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        timing: StepTiming | BatchTiming,
+        now_ns: int = 0,
+        *,
+        macro: bool = True,
+        prefix_caching: bool = False,
+        record_events: bool = False,
+        tiers: Tiers | None = None,
+    ) -> None:
         self.config = config
         self.timing = timing
+        self.tiers = tiers
         self.prompt_tokens_total = 0
+        self.cached_tokens_total = 0
         self.generation_tokens_total = 0
         self.preemptions_total = 0
         self._macro = macro
-        self._blocks = KvBlocks(config.kv_blocks, config.block_size)
+        self._by_step = timing if isinstance(timing, StepTiming) else None
+        self._by_batch = None if isinstance(timing, StepTiming) else timing
+        self._shortest = shortest_ps(timing)
+        self._caching = prefix_caching
+        self._recording = record_events or tiers is not None
+        self._blocks = self._empty_cache()
         self._requests: dict[int, Request] = {}
-        self._waiting: deque[Request] = deque()
-        self._running: dict[int, Request] = {}  # by order of submission, which is the order of admission
+        self._waiting = Queue(by_priority=config.policy == "priority")
+        self._running: dict[int, Request] = {}  # by order of submission, in order of admission
         self._prefilling: Request | None = None
         self._finishing: list[tuple[int, int, Request]] = []  # heap of (step, order); entries may be outdated
         self._cached = 0  # tokens in the KV cache of the decoding requests
@@ -68,6 +137,10 @@ class Engine:
         self._busy_ps = 0
         self._finished: list[Finished] = []
         self._first_tokens: list[tuple[int, int, int]] = []
+
+    def _empty_cache(self) -> KvCache:
+        cache = PrefixCache(record=self._recording) if self._caching else None
+        return KvCache(self.config.kv_blocks, self.config.block_size, cache)
 
     # --- what is seen from outside -----
 
@@ -104,6 +177,11 @@ class Engine:
             flying = max(0, self._advanced_ns * PS_PER_NS - self._now)
         return (self._busy_ps + flying) // PS_PER_NS
 
+    @property
+    def cache(self) -> PrefixCache | None:
+        """What the KV cache holds, if content is kept."""
+        return self._blocks.cache
+
     def take_finished(self) -> list[Finished]:
         """The requests that ended since the last call, in the order in which they ended."""
         taken, self._finished = self._finished, []
@@ -117,13 +195,19 @@ class Engine:
     # --- requests -----
 
     def submit(
-        self, request_id: int, arrival_ns: int, prompt_tokens: int, output_tokens: int, priority: int = 0
+        self,
+        request_id: int,
+        arrival_ns: int,
+        prompt_tokens: int,
+        output_tokens: int,
+        priority: int = 0,
+        path: Path = (),
     ) -> None:
         """Queue a request that arrives at ``arrival_ns`` and will generate exactly ``output_tokens`` tokens.
 
         It is refused (``Finished`` in state ``rejected``) if it can never fit the context or the KV cache.
-        ``priority`` is part of the request but first come first served does not look at it. Raises ValueError
-        for an arrival before the time advanced to or before an earlier arrival, for an id in use, and for
+        ``priority`` counts under the priority policy alone; lower goes first. ``path`` says what the prompt's full
+        blocks hold, for a cache that shares them. Raises ValueError for an arrival before the time advanced to or before an earlier arrival, for an id in use, and for
         token counts below one.
         """
         if arrival_ns < self._advanced_ns or arrival_ns < self._last_arrival_ns:
@@ -133,7 +217,7 @@ class Engine:
         if request_id in self._requests:
             raise ValueError(f"request {request_id} is already here")
         self._last_arrival_ns = arrival_ns
-        request = Request(request_id, self._orders, arrival_ns, prompt_tokens, output_tokens)
+        request = Request(request_id, self._orders, arrival_ns, prompt_tokens, output_tokens, priority, path)
         self._orders += 1
         # The last token is sampled and never cached.
         blocks = self._blocks.blocks(prompt_tokens + output_tokens - 1)
@@ -141,7 +225,7 @@ class Engine:
             self._end(request, arrival_ns, "rejected", 0)
             return
         self._requests[request_id] = request
-        self._waiting.append(request)
+        self._waiting.add(request)
 
     def abort(self, request_id: int) -> None:
         """End a request now; its token in flight is lost. Raises KeyError for an unknown id."""
@@ -167,7 +251,7 @@ class Engine:
             for request in (*self._running.values(), *self._waiting)
         ]
         self._busy_ps = self.busy_ns * PS_PER_NS
-        self._blocks = KvBlocks(self._blocks.total, self._blocks.block_size)
+        self._blocks = self._empty_cache()
         self._requests.clear()
         self._waiting.clear()
         self._running.clear()
@@ -207,7 +291,7 @@ class Engine:
             if self._chunks or first_finish == step + 1:
                 return -(-self._step_end // PS_PER_NS)
             step, cached, now = step + 1, cached + self._blocks.decoders, self._step_end
-        shortest = self.timing.step_ps(1, 0, 0)
+        shortest = self._shortest
         if self._prefilling is not None:
             return -(-(now + shortest) // PS_PER_NS)
         changes = []
@@ -216,15 +300,21 @@ class Engine:
             steps = self._blocks.steps_that_fit(step, first_finish - step)
             preempts = steps < first_finish - step
             changes.append(now + run_ps(first, growth, steps) + shortest * preempts)
-        if self._waiting and not self._blocked(self._waiting[0]):
-            changes.append(max(now, self._waiting[0].arrival_ns * PS_PER_NS) + shortest)
+        head = self._waiting.head(now // PS_PER_NS)
+        if head is not None and not self._blocked(head):
+            changes.append(max(now, head.arrival_ns * PS_PER_NS) + shortest)
+        if (overtaker := self._waiting.next_arrival_ns()) is not None:
+            changes.append(max(now, overtaker * PS_PER_NS) + shortest)
         return -(-min(changes) // PS_PER_NS) if changes else None
 
     def _decode_pace(self, cached: int) -> tuple[int, int]:
         """Duration of the next step if it only decodes, and by how much each later one grows (ps)."""
         decoders = self._blocks.decoders
-        first = self.timing.step_ps(decoders, cached, cached + decoders)
-        return first, self.timing.decode_token_ps * decoders
+        if self._by_step is not None:
+            first = self._by_step.step_ps(decoders, cached, cached + decoders)
+            return first, self._by_step.decode_token_ps * decoders
+        assert self._by_batch is not None
+        return self._by_batch.decode_ps(decoders, cached + decoders), 0  # a later one is not shorter
 
     def _next_finish(self) -> int | None:
         """The step whose end finishes a decoding request first."""
@@ -238,30 +328,73 @@ class Engine:
         room = self.config.max_num_batched_tokens - self._blocks.decoders
         if room <= 0 or len(self._running) >= self.config.max_num_seqs:
             return True
-        return self._blocks.blocks(min(request.target, room)) > self._blocks.free
+        hit, idle = self._blocks.find(request)
+        return not self._blocks.fits(self._first_hold(request, hit, room), hit, idle)
+
+    def _first_hold(self, request: Request, hit: int, budget: int) -> int:
+        """Tokens that must find room for a request to be admitted."""
+        if self.config.reserve_full_prompt:
+            return request.target
+        return min(request.target, hit * self.config.block_size + budget)
 
     def _run_decodes(self, until: int) -> bool:
         """Play the decode-only steps that end by ``until``, up to the next event. False if there are none."""
         finish = self._next_finish()
         if finish is None or self._prefilling is not None:
             return False
-        head = self._waiting[0] if self._waiting else None
-        gap: int | None = None
+        arrivals = []
+        head = self._waiting.head(self._now // PS_PER_NS)
         if head is not None and not self._blocked(head):
-            gap = head.arrival_ns * PS_PER_NS - self._now
-            if gap <= 0:
-                return False
-        first, growth = self._decode_pace(self._cached)
-        steps = min(finish - self._steps, steps_within(first, growth, until - self._now))
-        if gap is not None:  # the step in flight when it arrives is the last
-            steps = min(steps, steps_within(first, growth, gap - 1) + 1)
-        steps = self._blocks.steps_that_fit(self._steps, steps)
+            arrivals.append(head.arrival_ns)
+        if (overtaker := self._waiting.next_arrival_ns()) is not None:
+            arrivals.append(overtaker)
+        gap = min(arrivals) * PS_PER_NS - self._now if arrivals else None
+        if gap is not None and gap <= 0:
+            return False
+        steps = self._blocks.steps_that_fit(self._steps, finish - self._steps)
+        steps, duration = self._decode_run(steps, until - self._now, gap)
         if steps == 0:
             return False
         self._blocks.take_due(self._steps, steps)
-        self._pass_steps(run_ps(first, growth, steps), steps)
+        self._blocks.settle()
+        self._pass_steps(duration, steps)
         self._finish_due()
         return True
+
+    def _decode_run(self, steps: int, limit: int, gap: int | None) -> tuple[int, int]:
+        """How many of ``steps`` decode steps end within ``limit`` ps and start before ``gap``, and how long they take."""
+        if self._by_step is not None:
+            first, growth = self._decode_pace(self._cached)
+            steps = min(steps, steps_within(first, growth, limit))
+            if gap is not None:  # the step in flight when it arrives is the last
+                steps = min(steps, steps_within(first, growth, gap - 1) + 1)
+            return steps, run_ps(first, growth, steps)
+        assert self._by_batch is not None
+        decoders, context = self._blocks.decoders, self._cached
+        total = taken = 0
+        while taken < steps:
+            context += decoders
+            if steps - taken > _FEW_STEPS:
+                ahead = min(steps - taken, _MANY_STEPS)
+                ends = self._by_batch.decode_run_ps(decoders, context, ahead)
+                fit = int(ends.searchsorted(limit - total, "right"))
+                if gap is not None:
+                    fit = min(fit, int(ends.searchsorted(gap - total)) + 1)
+                if fit:
+                    total += int(ends[fit - 1])
+                taken += fit
+                context += decoders * (fit - 1)
+                if fit < ahead:
+                    break
+            else:
+                longer = total + self._by_batch.decode_ps(decoders, context)
+                if longer > limit:
+                    break
+                total = longer
+                taken += 1
+            if gap is not None and total >= gap:
+                break
+        return taken, total
 
     def _pass_steps(self, duration: int, steps: int) -> None:
         tokens = steps * self._blocks.decoders
@@ -277,55 +410,94 @@ class Engine:
         """Schedule the next step if it starts before ``until``."""
         start = self._now
         if not self._running:
-            if not self._waiting:
+            head = self._waiting.head(start // PS_PER_NS)
+            if head is None:
                 return False
-            start = max(start, self._waiting[0].arrival_ns * PS_PER_NS)
+            start = max(start, head.arrival_ns * PS_PER_NS)
         if start >= until:
             return False
         self._now = start
         preempted = self._reserve_decodes()
         decoders = self._blocks.decoders
+        batch = Batch(decoders, self._cached)
         budget = self.config.max_num_batched_tokens - decoders
-        tokens, cached, pairs = decoders, self._cached, self._cached + decoders
         resumed = self._prefilling
         if resumed is not None:
             chunk = min(budget, resumed.target - resumed.computed)
             if self._blocks.extend(resumed.computed, chunk):
-                tokens += chunk
-                cached += resumed.computed
-                pairs += chunk * resumed.computed + chunk * (chunk + 1) // 2
-                self._take_chunk(resumed, chunk)
+                self._blocks.settle()
+                self._take_chunk(resumed, chunk, batch)
                 budget -= chunk
             else:
                 self._preempt_last()
                 preempted = True
         while budget > 0 and not preempted and self._waiting:
-            chunk = self._admit(budget, start)
+            chunk = self._admit(budget, start, batch)
             if chunk == 0:
                 break
-            tokens += chunk
-            pairs += chunk * (chunk + 1) // 2
             budget -= chunk
-        self._step_end = start + self.timing.step_ps(tokens, cached, pairs)
+        self._step_end = start + batch.copied_ps + self._duration(batch)
         return True
 
-    def _admit(self, budget: int, start: int) -> int:
+    def _duration(self, batch: Batch) -> int:
+        if self._by_step is not None:
+            return self._by_step.step_ps(batch.tokens, batch.cached, batch.pairs)
+        assert self._by_batch is not None
+        prefill = self._by_batch.prefill_ps(batch.prefills, batch.prefill_tokens, batch.prefill_cached)
+        return prefill + self._by_batch.decode_ps(batch.decoders, batch.context)
+
+    def _admit(self, budget: int, start: int, batch: Batch) -> int:
         """Admit the head of the queue; the size of its first chunk, 0 if it must wait."""
-        request = self._waiting[0]
-        if len(self._running) >= self.config.max_num_seqs or request.arrival_ns * PS_PER_NS > start:
+        request = self._waiting.head(start // PS_PER_NS)
+        if request is None or len(self._running) >= self.config.max_num_seqs:
             return 0
-        chunk = min(budget, request.target)
-        if not self._blocks.extend(0, chunk):
+        if request.arrival_ns * PS_PER_NS > start:
             return 0
-        self._waiting.popleft()
+        blocks = self._blocks
+        hit, idle = blocks.find(request)
+        if not blocks.fits(self._first_hold(request, hit, budget), hit, idle):
+            return 0
+        found = hit * blocks.block_size
+        extra = self._from_tiers(request, hit, start, batch)
+        computed = found + extra * blocks.block_size
+        chunk = min(budget, request.target - computed)
+        blocks.admit(request, hit, idle, computed + chunk)
+        request.computed = computed
+        self._waiting.pop()
         self._running[request.order] = request
         if request.admitted_ns is None:
             request.admitted_ns = -(-start // PS_PER_NS)
-        self._take_chunk(request, chunk)
+            request.reused = min(computed, request.prompt_tokens)
+            self.cached_tokens_total += request.reused
+        self._take_chunk(request, chunk, batch)
         return chunk
 
-    def _take_chunk(self, request: Request, chunk: int) -> None:
+    def _from_tiers(self, request: Request, hit: int, start: int, batch: Batch) -> int:
+        """Blocks behind those found here that a lower tier gives; the copy takes its time in this step."""
+        tiers, cache = self.tiers, self._blocks.cache
+        if tiers is None or cache is None or not request.path:
+            return 0
+        self._tell_tiers()
+        most = (request.target - 1) // self._blocks.block_size - hit
+        blocks, copy_ps = tiers.load(request.path, hit, start // PS_PER_NS)
+        blocks = min(blocks, most)
+        if blocks > 0:
+            batch.copied_ps += copy_ps
+        return max(blocks, 0)
+
+    def _tell_tiers(self) -> None:
+        """Pass on what was cached and evicted, in order."""
+        assert self.tiers is not None and self._blocks.cache is not None
+        for stored, low, high in self._blocks.cache.take_events():
+            if stored:
+                self.tiers.stored(low, high)
+            else:
+                self.tiers.evicted(low, high)
+
+    def _take_chunk(self, request: Request, chunk: int, batch: Batch) -> None:
+        batch.add(request.computed, chunk)
         request.computed += chunk
+        self._blocks.commit(request)
         self._chunks.append(request)
         self._prefilling = request if request.computed < request.target else None
 
@@ -335,42 +507,52 @@ class Engine:
         due = blocks.due(self._steps)
         if due <= blocks.free:
             blocks.used += due
+            blocks.settle()
             return False
         size, step = blocks.block_size, self._steps
+        given: set[int] = set()
         for request in list(self._running.values()):
-            if request.order not in self._running:
-                break  # preempted in favour of one before it, and so are all behind it
-            if request.finish_step < 0 or request.cached(step) % size:
+            if request.order not in self._running or request.finish_step < 0 or request.cached(step) % size:
                 continue
-            while blocks.free == 0 and self._preempt_last() is not request:
+            while blocks.free == 0 and self._preempt_last(given) is not request:
                 pass
             if request.order in self._running:
                 blocks.used += 1
+                given.add(request.order)
+        blocks.settle()
         return True
 
-    def _preempt_last(self) -> Request:
-        """Move the last running request, which was given nothing in this step, to the head of the queue."""
-        _, request = self._running.popitem()
+    def _preempt_last(self, given: Container[int] = ()) -> Request:
+        """Move a running request to the queue: the last, or under the priority policy the least important.
+
+        ``given``: the orders of those that already have the block for their next token.
+        """
+        if self.config.policy == "priority":
+            request = max(self._running.values(), key=lambda one: (one.priority, one.order))
+            del self._running[request.order]
+        else:
+            _, request = self._running.popitem()
         generated = request.output_tokens - request.remaining(self._steps)
-        self._forget(request, request.cached(self._steps))
+        computed = request.cached(self._steps)
+        self._forget(request, computed + (request.order in given), computed)
         request.generated = generated
         request.target = request.prompt_tokens + generated
         request.preemptions += 1
         self.preemptions_total += 1
-        self._waiting.appendleft(request)
+        self._waiting.put_back(request)
         return request
 
     def _drop(self, request: Request) -> None:
         """Free an aborted request. In flight, a decoding one also holds the slot of its next token."""
-        held = request.cached(self._steps)
+        held = computed = request.cached(self._steps)
         if request.finish_step >= 0 and self._step_end is not None:
             held += 1
         if request in self._chunks:
             self._chunks.remove(request)
-        self._forget(request, held)
+        self._forget(request, held, computed)
 
-    def _forget(self, request: Request, held: int) -> None:
-        """Free the blocks of ``held`` tokens and every trace of progress in the KV cache."""
+    def _forget(self, request: Request, held: int, computed: int) -> None:
+        """Free the blocks of ``held`` tokens, of which ``computed`` are computed, and every trace of progress."""
         if request.finish_step >= 0:
             cached = request.cached(self._steps)
             self._blocks.remove_decoder(cached, self._steps)
@@ -378,7 +560,7 @@ class Engine:
             request.finish_step = -1
         elif self._prefilling is request:
             self._prefilling = None
-        self._blocks.release(held)
+        self._blocks.give_back(request, held, computed)
         request.computed = 0
 
     def _complete_step(self, end: int) -> None:
@@ -407,7 +589,8 @@ class Engine:
             _, _, request = heappop(self._finishing)
             del self._running[request.order]
             del self._requests[request.request_id]
-            self._forget(request, request.cached(self._steps))
+            computed = request.cached(self._steps)
+            self._forget(request, computed, computed)
             self._end(request, -(-self._now // PS_PER_NS), "finished", request.output_tokens)
 
     def _end(self, request: Request, at_ns: int, state: End, generated: int) -> None:
@@ -422,5 +605,6 @@ class Engine:
                 generated,
                 request.preemptions,
                 state,
+                request.reused,
             )
         )

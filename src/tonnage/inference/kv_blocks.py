@@ -7,8 +7,8 @@ a block in that step if ``cached % block_size == 0``; as ``step - cached`` never
 that is in the steps congruent to ``step - cached`` modulo ``block_size``, and counting the sequences of each
 residue answers for any run of steps.
 
-Prefix caching has its place here: ``extend`` is told what is computed already, so a hit lowers what it must
-add.
+With prefix caching, ``idle`` blocks hold content that nobody uses: they are as good as free until the engine evicts
+them, and what several requests share is counted once.
 """
 
 from __future__ import annotations

@@ -6,6 +6,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from tonnage.inference.prefix_cache import Lease
+from tonnage.inference.prompts import Path
+
 End: TypeAlias = Literal["finished", "aborted", "rejected"]
 """Generated all its tokens; was cancelled; could never fit the context or the KV cache."""
 
@@ -22,6 +25,7 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
     output_tokens: int
     preemptions: int = 0
     state: End = "finished"
+    cached_tokens: int = 0  # of the prompt, found in the KV cache at the first admission
 
     @property
     def ttft_ns(self) -> int | None:
@@ -56,19 +60,33 @@ class Request:
     __slots__ = (
         "admitted_ns",
         "arrival_ns",
+        "committed",
         "computed",
         "finish_step",
         "first_token_ns",
         "generated",
+        "lease",
         "order",
         "output_tokens",
+        "path",
         "preemptions",
+        "priority",
         "prompt_tokens",
         "request_id",
+        "reused",
         "target",
     )
 
-    def __init__(self, request_id: int, order: int, arrival_ns: int, prompt: int, output: int) -> None:
+    def __init__(
+        self,
+        request_id: int,
+        order: int,
+        arrival_ns: int,
+        prompt: int,
+        output: int,
+        priority: int = 0,
+        path: Path = (),
+    ) -> None:
         self.request_id = request_id
         self.order = order
         self.arrival_ns = arrival_ns
@@ -81,6 +99,11 @@ class Request:
         self.admitted_ns: int | None = None
         self.first_token_ns: int | None = None
         self.preemptions = 0
+        self.priority = priority
+        self.path = path
+        self.lease: Lease = []
+        self.committed = 0  # full blocks that can be found by their content
+        self.reused = 0  # prompt tokens that the first admission found in the KV cache
 
     def remaining(self, step: int) -> int:
         """Tokens still to generate when ``step`` starts."""

@@ -1,6 +1,9 @@
 """How long one engine step takes.
 
-A step's time must be linear in the cached tokens that it reads once the number of tokens is fixed, because
+There are two kinds of timing. A ``StepTiming`` knows what the GPU computes in a step, a ``BatchTiming`` was measured or
+fitted by what is in the batch (``PolynomialTiming`` here; a table of measured points in table_timing.py).
+
+The time of the first kind must be linear in the cached tokens that it reads once the number of tokens is fixed, because
 that is what lets the engine sum a run of decode steps in closed form. Times are integer picoseconds: one
 cached token costs from under one to some hundred nanoseconds, so whole nanoseconds would round too much.
 """
@@ -9,12 +12,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isqrt, log2
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import numpy as np
 
 from tonnage.errors import InputError
 from tonnage.inference import tables
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tonnage.facts.gpus import Gpu
     from tonnage.facts.models import ModelShape
 
@@ -22,6 +29,7 @@ PS_PER_NS = 1_000
 _PS_PER_S = 1_000_000_000_000
 
 
+@runtime_checkable
 class StepTiming(Protocol):
     """Duration of a step from what is in it. Must be hashable, so that capacities can be remembered."""
 
@@ -38,6 +46,78 @@ class StepTiming(Protocol):
         tokens computed after c cached ones add (n, c, n·c + n(n+1)/2), with n = 1 for a decoding sequence.
         One more cached token of such a sequence, hence one more pair, must add exactly ``decode_token_ps``.
         """
+
+
+class BatchTiming(Protocol):
+    """Duration of a step as the sum of its prefill part and its decode part. Must be hashable.
+
+    The sum of a run of decode steps has no closed form; it is computed from an array of them.
+    """
+
+    def __hash__(self) -> int: ...
+
+    def prefill_ps(self, requests: int, total_tokens: int, cached_tokens: int) -> int:
+        """Duration in ps of computing the prompts of ``requests`` requests: ``total_tokens`` is the sum of their
+        lengths so far, ``cached_tokens`` the part of it that was in the KV cache before. 0 if nothing is computed."""
+
+    def decode_ps(self, sequences: int, context_tokens: int) -> int:
+        """Duration in ps of one token for each of ``sequences`` sequences, ``context_tokens`` long together. It must
+        not shrink as the context grows."""
+
+    def decode_run_ps(self, sequences: int, context_tokens: int, steps: int) -> NDArray[np.int64]:
+        """When each of ``steps`` such steps in a row ends, in ps after the first begins, the context growing by
+        ``sequences`` from one to the next. Shape (steps,)."""
+
+
+def run_one_by_one(timing: BatchTiming, sequences: int, context_tokens: int, steps: int) -> NDArray[np.int64]:
+    """``decode_run_ps`` of a timing that has nothing better."""
+    contexts = range(context_tokens, context_tokens + sequences * steps, sequences)
+    return np.cumsum([timing.decode_ps(sequences, context) for context in contexts], dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class PolynomialTiming:
+    """The built-in step time of Dynamo's offline replay, in milliseconds, rounded to nanoseconds::
+
+        prefill = 4.209989e-07 n² + 1.518344e-02 n + 16.50142     n: new tokens of the batch
+        decode  = -25.74 p² + 54.01 p + 5.74, at least 1          p: context tokens / ``kv_tokens``, at most 1
+
+    The batch counts as ``requests`` equal requests: lengths are averaged with integer division. Source:
+    ai-dynamo/dynamo lib/mocker (dynamo-mocker 1.4 perf_model.rs), aisimulate-core 0.13.
+    """
+
+    kv_tokens: int
+
+    def prefill_ps(self, requests: int, total_tokens: int, cached_tokens: int) -> int:
+        if requests == 0:
+            return 0
+        new = requests * (total_tokens // requests - cached_tokens // requests)
+        if new == 0:
+            return 0
+        return round(16.50142e6 + new * (15183.44 + new * 0.4209989)) * PS_PER_NS
+
+    def decode_ps(self, sequences: int, context_tokens: int) -> int:
+        if not sequences:
+            return 0
+        share = min(context_tokens, self.kv_tokens) / self.kv_tokens
+        return round(5.74e6 + share * (54.01e6 - 25.74e6 * share)) * PS_PER_NS
+
+    def decode_run_ps(self, sequences: int, context_tokens: int, steps: int) -> NDArray[np.int64]:
+        context = np.arange(context_tokens, context_tokens + sequences * steps, sequences, dtype=np.float64)
+        share = np.minimum(context, self.kv_tokens, out=context)
+        share /= self.kv_tokens
+        ns = share * -25.74e6
+        ns += 54.01e6
+        ns *= share
+        ns += 5.74e6
+        return np.cumsum(np.rint(ns, out=ns)).astype(np.int64) * PS_PER_NS
+
+
+def shortest_ps(timing: StepTiming | BatchTiming) -> int:
+    """No step takes less."""
+    if isinstance(timing, StepTiming):
+        return timing.step_ps(1, 0, 0)
+    return min(timing.decode_ps(1, 1), timing.prefill_ps(1, 1, 0))
 
 
 def run_ps(first: int, growth: int, steps: int) -> int:

@@ -1,0 +1,204 @@
+"""Which blocks of one engine's KV cache hold known content, who uses them, and which go first when room is needed.
+
+The rules are vLLM's (vllm/v1/core/block_pool.py): a full block can be found by its content as soon as it is scheduled
+to be computed; a block that nobody uses stays findable, in a queue from which the oldest is evicted; a request that
+ends frees its blocks from the last to the first, so that tails go before heads; a hit takes a block out of the queue.
+The same content can be held twice, when two requests computed it side by side; only the first copy is found.
+
+Blocks are not kept one by one. What is computed, used, freed and evicted together is an *extent*, a range of block
+numbers (tonnage.inference.prompts); it is split when a prompt shares only its beginning. A request is a handful of
+extents however long it is, which is what makes a trace of millions of blocks cheap to play.
+
+The cache counts only what nobody uses (``idle``). Blocks in use are counted by the engine; together they must fit.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TypeAlias
+
+from tonnage.inference.prompts import Path
+
+
+class Extent:
+    """Blocks ``low`` to ``high`` that are used by the same ``users`` requests and were freed at the same time."""
+
+    __slots__ = ("high", "low", "next", "users")
+
+    def __init__(self, low: int, high: int, users: int, follower: Extent | None = None) -> None:
+        self.low = low
+        self.high = high
+        self.users = users
+        self.next = follower  # the part that was split off, if a user of this extent may also use that
+
+
+Lease: TypeAlias = list[tuple[Extent, int]]
+"""What one request uses, in order: from an extent's beginning to a block number, through what was split off."""
+
+Event: TypeAlias = tuple[bool, int, int]
+"""(stored or removed, low, high): content became findable here, or is no more."""
+
+
+class PrefixCache:
+    """The findable blocks of one engine. ``record`` keeps the events that a router's index would be told."""
+
+    __slots__ = ("_events", "_hidden", "_idle", "_own", "_starts", "idle")
+
+    def __init__(self, *, record: bool = False) -> None:
+        self.idle = 0
+        self._starts: dict[int, Extent] = {}
+        self._idle: OrderedDict[Extent, None] = OrderedDict()
+        self._hidden: dict[int, list[Extent]] = {}  # further copies of what is findable, by their first block
+        self._events: list[Event] | None = [] if record else None
+        self._own = -(1 << 62)  # numbers of content that only its request can ask for again
+
+    def match(self, path: Path, most: int) -> tuple[int, int]:
+        """(blocks at the beginning of ``path`` that are here, how many of them nobody uses); ``most`` caps both."""
+        starts = self._starts
+        found = idle = 0
+        for low, high in path:
+            high = min(high, low + most - found)
+            at = low
+            while at < high:
+                extent = starts.get(at)
+                if extent is None:
+                    return found, idle
+                end = min(extent.high, high)
+                found += end - at
+                if not extent.users:
+                    idle += end - at
+                at = end
+            if found >= most:
+                break
+        return found, idle
+
+    def acquire(self, path: Path, blocks: int) -> Lease:
+        """Use the first ``blocks`` blocks of ``path``, which are here."""
+        lease: Lease = []
+        starts = self._starts
+        left = blocks
+        for low, high in path:
+            if left <= 0:
+                break
+            high = min(high, low + left)
+            left -= high - low
+            at = low
+            while at < high:
+                extent = starts[at]
+                if extent.high > high:
+                    extent = self._split(extent, high)
+                if not extent.users:
+                    del self._idle[extent]
+                    self.idle -= extent.high - extent.low
+                extent.users += 1
+                at = extent.high
+                lease.append((extent, at))
+        return lease
+
+    def commit(self, lease: Lease, low: int, high: int) -> None:
+        """Blocks that the lease's request alone holds, behind what it has, become findable as ``low`` to ``high``."""
+        copy = low in self._starts
+        if lease and not copy:
+            last, end = lease[-1]
+            if end == low and last.high == low and last.users == 1 and self._starts.get(last.low) is last:
+                last.high = high
+                last.next = None
+                lease[-1] = (last, high)
+                self._tell(True, low, high)
+                return
+        extent = Extent(low, high, 1)
+        lease.append((extent, high))
+        if copy:
+            self._hidden.setdefault(low, []).append(extent)
+        else:
+            self._starts[low] = extent
+            self._tell(True, low, high)
+
+    def own(self, blocks: int) -> tuple[int, int]:
+        """Numbers for content that only one request can ask for again: what it generated before it was preempted."""
+        low = self._own
+        self._own = high = low + blocks
+        return low, high
+
+    def release(self, lease: Lease) -> int:
+        """Use no more what the lease holds, last block first. Returns how many blocks nobody uses any more."""
+        freed = 0
+        for extent, end in reversed(lease):
+            parts = [extent]
+            while extent.high < end:
+                assert extent.next is not None
+                extent = extent.next
+                parts.append(extent)
+            for part in reversed(parts):
+                part.users -= 1
+                if not part.users:
+                    self._idle[part] = None
+                    freed += part.high - part.low
+        self.idle += freed
+        lease.clear()
+        return freed
+
+    def evict(self, blocks: int) -> None:
+        """Forget the content of ``blocks`` idle blocks, oldest first. Raises RuntimeError when there are too few."""
+        if blocks > self.idle:
+            raise RuntimeError(f"{blocks} blocks are to be evicted and only {self.idle} are idle")
+        self.idle -= blocks
+        queue = self._idle
+        while blocks > 0:
+            extent = next(iter(queue))
+            size = extent.high - extent.low
+            low = extent.low if size <= blocks else extent.high - blocks
+            if self._starts.get(extent.low) is extent:
+                self._tell(False, low, extent.high)
+            if size > blocks:
+                extent.high = low
+                return
+            del queue[extent]
+            blocks -= size
+            self._forget(extent)
+
+    def clear(self) -> None:
+        """Forget everything that nobody uses (vLLM's reset_prefix_cache; AllBlocksCleared)."""
+        self.evict(self.idle)
+
+    def take_events(self) -> list[Event]:
+        """The events since the last call; empty unless they are recorded."""
+        if not self._events:
+            return []
+        taken, self._events = self._events, []
+        return taken
+
+    def _split(self, extent: Extent, at: int) -> Extent:
+        """Cut an extent that is findable; its beginning."""
+        if extent.users:
+            tail = Extent(at, extent.high, extent.users, extent.next)
+            extent.high = at
+            extent.next = tail
+            self._starts[at] = tail
+            return extent
+        first = Extent(extent.low, at, 0)
+        extent.low = at  # keeps its place in the queue
+        self._starts[first.low] = first
+        self._starts[at] = extent
+        self._idle[first] = None  # about to be used: its place does not matter
+        return first
+
+    def _forget(self, extent: Extent) -> None:
+        low = extent.low
+        copies = self._hidden.get(low)
+        if self._starts.get(low) is not extent:
+            if copies and extent in copies:
+                copies.remove(extent)
+            return
+        if not copies:
+            del self._starts[low]
+            return
+        heir = copies.pop(0)
+        if not copies:
+            del self._hidden[low]
+        self._starts[low] = heir
+        self._tell(True, heir.low, heir.high)
+
+    def _tell(self, stored: bool, low: int, high: int) -> None:
+        if self._events is not None and low >= 0 and low < high:
+            self._events.append((stored, low, high))
