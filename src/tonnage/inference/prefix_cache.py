@@ -143,18 +143,18 @@ class PrefixCache:
         if blocks > self.idle:
             raise RuntimeError(f"{blocks} blocks are to be evicted and only {self.idle} are idle")
         self.idle -= blocks
-        queue = self._idle
+        queue, starts, silent = self._idle, self._starts, self._events is None
         while blocks > 0:
             extent = next(iter(queue))
-            size = extent.high - extent.low
-            low = extent.low if size <= blocks else extent.high - blocks
-            if self._starts.get(extent.low) is extent:
-                self._tell(False, low, extent.high)
-            if size > blocks:
-                extent.high = low
+            low, high = extent.low, extent.high
+            keep = high - blocks
+            if not silent and starts.get(low) is extent:
+                self._tell(False, max(low, keep), high)
+            if keep > low:
+                extent.high = keep
                 return
             del queue[extent]
-            blocks -= size
+            blocks -= high - low
             self._forget(extent)
 
     def clear(self) -> None:

@@ -11,7 +11,7 @@ as can be, so of two paths that share content, all ranges within it are equal bu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 Path: TypeAlias = tuple[tuple[int, int], ...]
@@ -30,6 +30,10 @@ def numbers(path: Path) -> list[int]:
 
 def between(path: Path, start: int, stop: int) -> Path:
     """The blocks ``start`` to ``stop`` of a path, counted from its beginning."""
+    if len(path) == 1:
+        ((low, high),) = path
+        stop = min(high, low + stop)
+        return ((low + start, stop),) if low + start < stop else ()
     kept: list[tuple[int, int]] = []
     for low, high in path:
         size = high - low
@@ -60,7 +64,8 @@ class BlockNames:
         self.count = 0
         self._step = hash_block // block_size
         self._roots: dict[object, int] = {}
-        self._known: dict[tuple[int, int], int] = {}  # (where the content before it was numbered, hash) -> its number
+        self._runs: dict[tuple[int, int], int] = {}  # (number of the content before, hash) -> where its run begins
+        self._hashes: dict[int, list[int]] = {}  # of a run, which was numbered in one go, by where it begins
 
     def fresh(self, blocks: int) -> tuple[int, int]:
         """A range of numbers for content that nobody has seen, such as generated tokens."""
@@ -76,39 +81,48 @@ class BlockNames:
         blocks = tokens // self.block_size
         if (len(hashes) - 1) * self.hash_block >= tokens:
             raise ValueError(f"{len(hashes)} hashes of {self.hash_block} tokens for a prompt of {tokens}")
-        known, step = self._known, self._step
+        step = self._step
         before = self._roots.setdefault(root, -1 - len(self._roots))
         ranges: list[tuple[int, int]] = []
-        low = high = 0
-        at = 0
-        for at, one in enumerate(hashes):
-            number = known.get((before, one))
+        low = high = at = 0
+        count = len(hashes)
+        while at < count:
+            number = self._runs.get((before, hashes[at]))
             if number is None:
                 break
+            same = _common(self._hashes[number], hashes, at)
+            at += same
             if number != high:
                 if high > low:
                     ranges.append((low, high))
                 low = number
-            before, high = number, number + step
-        else:
-            at = len(hashes)
-        new = hashes[at:]
-        missing = max(0, blocks - len(hashes) * step)
-        if new or missing:
+            high = number + same * step
+            before = high - step
+        missing = max(0, blocks - count * step)
+        if at < count or missing:
             number = self.count
             if number != high:
                 if high > low:
                     ranges.append((low, high))
                 low = number
-            self._learn(before, new, number)
-            self.count = high = number + len(new) * step + missing
+            if at < count:
+                self._runs[before, hashes[at]] = number
+                self._hashes[number] = list(hashes[at:])
+            self.count = high = number + (count - at) * step + missing
         if high > low:
             ranges.append((low, high))
         return head(tuple(ranges), blocks)
 
-    def _learn(self, before: int, hashes: Iterable[int], number: int) -> None:
-        known, step = self._known, self._step
-        for one in hashes:
-            known[before, one] = number
-            before = number
-            number += step
+
+def _common(run: list[int], hashes: Sequence[int], at: int) -> int:
+    """How many elements ``run`` and ``hashes`` from ``at`` on have in common at their beginning."""
+    most = min(len(run), len(hashes) - at)
+    least = 0
+    size = most
+    while least < most:
+        if run[least : least + size] == list(hashes[at + least : at + least + size]):
+            least += size
+        else:
+            most = least + size - 1
+        size = (most - least + 1) // 2
+    return least
