@@ -48,6 +48,27 @@ def test_mooncake_times_are_milliseconds_and_prefix_blocks_are_optional(tmp_path
     assert trace.arrivals_ns.tolist() == [0, 0, 2_500_500_000]
     assert trace.prompt.tolist() == [6758, 7322, 1]
     assert trace.output.tolist() == [500, 490, 1]
+    assert trace.hashes == ((0, 1), (), ())
+    assert trace.hash_block == 512
+    assert load_trace(written(tmp_path, AZURE)).hashes is None
+    assert load_trace(written(tmp_path, MOONCAKE.replace("hash_ids", "ids"))).hashes is None
+
+
+def test_a_trace_read_line_by_line_is_the_same_as_one_read_in_one_go(tmp_path: Path) -> None:
+    quick = load_trace(written(tmp_path, MOONCAKE))
+    slow = load_trace(written(tmp_path, MOONCAKE.replace("\n", "\n \n\x0c").rstrip("\x0c")))
+    assert slow.arrivals_ns.tolist() == quick.arrivals_ns.tolist()
+    assert slow.prompt.tolist() == quick.prompt.tolist()
+    assert slow.output.tolist() == quick.output.tolist()
+    assert slow.hashes == quick.hashes
+
+
+def test_hash_ids_of_other_block_sizes_are_read_when_the_size_is_said(tmp_path: Path) -> None:
+    path = written(tmp_path, '{"timestamp": 0, "input_length": 33, "output_length": 1, "hash_ids": [7, 8, 9]}')
+    trace = load_trace(path, hash_block=16)
+    assert (trace.hashes, trace.hash_block) == (((7, 8, 9),), 16)
+    problem = only_problem(path)
+    assert f"{path}:1:hash_ids: 3 hash ids of 512 tokens for a prompt of 33, expected at most 1" in problem
 
 
 @pytest.mark.parametrize("text", [AZURE, MOONCAKE])
@@ -116,6 +137,9 @@ def test_a_bad_azure_line_is_named(tmp_path: Path, old: str, new: str, place: st
         ('"timestamp": 3000.5', '"timestamp": "3"', "3:timestamp", "expected milliseconds, at least 0"),
         ('"timestamp": 3000.5', '"timestamp": -3', "3:timestamp", "expected milliseconds, at least 0"),
         ('"hash_ids": []}', '"hash_ids": [', "3", "not a JSON object"),
+        ('"hash_ids": []', '"hash_ids": [3, 4]', "3:hash_ids", "2 hash ids of 512 tokens for a prompt of 1, expected"),
+        ('"hash_ids": []', '"hash_ids": ["a"]', "3:hash_ids", "are not hash ids, expected a list of whole numbers"),
+        ('"hash_ids": []', '"hash_ids": 3', "3:hash_ids", "are not hash ids, expected a list of whole numbers"),
         ('{"timestamp": 3000.5', '[{"timestamp": 3000.5', "3", "not a JSON object"),
     ],
 )  # fmt: skip

@@ -31,6 +31,9 @@ COMMANDS = {
     "up": ("tonnage.cli.up", "up", "A scenario's cluster behind a Kubernetes API on this machine: kubectl works."),
     "controller": ("tonnage.cli.controller", "controller", "The controllers on a real cluster: observe, or apply."),
     "trace": ("tonnage.cli.trace", "trace", "Look at a request log, and fit a traffic profile to it."),
+    "route": ("tonnage.cli.route", "route", "Routing policies on a request log: replayed, explained, tuned."),
+    "bench": ("tonnage.cli.bench", "bench", "Published claims about engines, measured on the engine model."),
+    "kv": ("tonnage.cli.kv", "kv", "KV cache tiers below the GPU: what each is worth on a request log."),
     "check": ("tonnage.cli.check", "check", "Read manifests and say what this configuration does and never does."),
     "schema": ("tonnage.cli.schema", "schema", "The JSON schema of what -o json prints."),
 }

@@ -40,13 +40,13 @@ class CheckReport(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class Look:
     """How to draw: ``plain`` is text only."""
 
     plain: bool
 
     @classmethod
-    def of(cls, console: Console) -> _Look:
+    def of(cls, console: Console) -> Look:
         return cls(plain=console.no_color or not console.is_terminal)
 
     def style(self, name: str) -> str:
@@ -63,7 +63,7 @@ class _Look:
 
 def summary(result: Result, console: Console, findings: int = FINDINGS_SHOWN) -> None:
     """Prints one run: services, money, nodes, and the first ``findings`` findings. Fits 80 columns."""
-    look, head = _Look.of(console), headline(result)
+    look, head = Look.of(console), headline(result)
     console.print(look.text(f"{result.scenario}, {result.policy}", "bold"))
     console.print(
         look.text(
@@ -87,7 +87,7 @@ def summary(result: Result, console: Console, findings: int = FINDINGS_SHOWN) ->
 
 def compare_table(results: Sequence[Result], *, plain: bool = False) -> Table:
     """One table of several runs: a row a figure, a column a run; ``*`` marks the best value of a row."""
-    look = _Look(plain)
+    look = Look(plain)
     comparison = compare(results)
     table = look.table()
     table.add_column("", overflow="fold")
@@ -110,7 +110,7 @@ def compare_table(results: Sequence[Result], *, plain: bool = False) -> Table:
 
 def comparison(results: Sequence[Result], console: Console, findings: int = FINDINGS_SHOWN) -> None:
     """Prints :func:`compare_table` and the findings of the runs, each finding once."""
-    look = _Look.of(console)
+    look = Look.of(console)
     console.print(compare_table(results, plain=look.plain))
     if len(results) > 1:
         console.print(look.text("* best of the row; rows without it are for information, or equal", "dim"))
@@ -124,7 +124,7 @@ def comparison(results: Sequence[Result], console: Console, findings: int = FIND
 
 def print_findings(findings: Sequence[Finding], console: Console, limit: int = FINDINGS_SHOWN) -> None:
     """Prints the worst ``limit`` findings with their place, and says how many more there are."""
-    look = _Look.of(console)
+    look = Look.of(console)
     console.print(look.text(f"Findings: {_counts(findings)}", "bold"))
     for finding in _ranked(findings)[:limit]:
         severity = look.text(f"{finding.severity:<{_INDENT}}", _SEVERITY_STYLE.get(finding.severity, ""))
@@ -199,7 +199,7 @@ def yaml_text(results: Result | Sequence[Result]) -> str:
     )
 
 
-def _services(result: Result, look: _Look) -> Table:
+def _services(result: Result, look: Look) -> Table:
     table = look.table()
     table.add_column("Service", overflow="fold", style=look.style("bold"))
     for name in ("SLO met", "in grace", "TTFT p50", "TTFT p99", "TPOT p99", "Ready"):
@@ -217,7 +217,7 @@ def _services(result: Result, look: _Look) -> Table:
     return table
 
 
-def _limited(value: float | None, limit: float, look: _Look) -> Text:
+def _limited(value: float | None, limit: float, look: Look) -> Text:
     """A latency, coloured where it is over its limit."""
     return look.text(formats.milliseconds(value), "red" if value is not None and value > limit else "")
 
@@ -230,7 +230,7 @@ def _slo(result: Result) -> str:
     return f"{limits}; grace: the first {formats.seconds(slo.grace_s)} of a surge, counted apart"
 
 
-def _figures(result: Result, head: Headline, look: _Look) -> Table:
+def _figures(result: Result, head: Headline, look: Look) -> Table:
     hours = result.gpu_hours
     rows = (
         (
@@ -258,7 +258,7 @@ def _figures(result: Result, head: Headline, look: _Look) -> Table:
     return table
 
 
-def _owners(cost: CostResult, look: _Look) -> Table:
+def _owners(cost: CostResult, look: Look) -> Table:
     table = look.table()
     table.add_column("Cost by owner", overflow="fold")
     for name in ("used", "idle in allocation", "idle", "total"):
@@ -269,7 +269,7 @@ def _owners(cost: CostResult, look: _Look) -> Table:
     return table
 
 
-def _print_check(result: Result, console: Console, look: _Look, label: str = "") -> None:
+def _print_check(result: Result, console: Console, look: Look, label: str = "") -> None:
     check = result.check
     if not check.enabled:
         return

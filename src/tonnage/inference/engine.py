@@ -122,14 +122,17 @@ class Engine:
         self._recording = record_events or tiers is not None
         self._blocks = self._empty_cache()
         self._requests: dict[int, Request] = {}
+        self._held: dict[int, tuple[Request, int]] = {}  # finished, with the tokens in its blocks
+        self._reserved: dict[int, int] = {}  # blocks taken for requests that another engine prefills
         self._waiting = Queue(by_priority=config.policy == "priority")
         self._running: dict[int, Request] = {}  # by order of submission, in order of admission
         self._prefilling: Request | None = None
-        self._finishing: list[tuple[int, int, Request]] = []  # heap of (step, order); entries may be outdated
+        self._finishing: list[tuple[int, int, Request]] = []  # heap of (step, turn); entries may be outdated
         self._cached = 0  # tokens in the KV cache of the decoding requests
         self._chunks: list[Request] = []  # of the step in flight
         self._steps = 0  # completed
         self._orders = 0
+        self._turns = 0  # admissions
         self._now = now_ns * PS_PER_NS  # start of the step in flight, else end of the last one
         self._step_end: int | None = None  # of the step in flight
         self._advanced_ns = now_ns
@@ -156,7 +159,7 @@ class Engine:
 
     @property
     def blocks_used(self) -> int:
-        """KV blocks held by running requests."""
+        """KV blocks held by running requests, for other engines to fetch, or for what other engines will send."""
         return self._blocks.used
 
     @property
@@ -202,14 +205,24 @@ class Engine:
         output_tokens: int,
         priority: int = 0,
         path: Path = (),
+        *,
+        computed: int = 0,
+        hold: bool = False,
     ) -> None:
         """Queue a request that arrives at ``arrival_ns`` and will generate exactly ``output_tokens`` tokens.
 
         It is refused (``Finished`` in state ``rejected``) if it can never fit the context or the KV cache.
         ``priority`` counts under the priority policy alone; lower goes first. ``path`` says what the prompt's full
-        blocks hold, for a cache that shares them. Raises ValueError for an arrival before the time advanced to or before an earlier arrival, for an id in use, and for
-        token counts below one.
+        blocks hold, for a cache that shares them. Raises ValueError for an arrival before the time advanced to or
+        before an earlier arrival, for an id in use, and for token counts below one.
+
+        For a prefill on one engine and decoding on another: with ``hold`` the blocks of the finished request are kept
+        until ``release``; ``computed`` tokens of the prompt, not all of it, were sent here by the other engine.
         """
+        if request_id in self._reserved and arrival_ns > self._advanced_ns:
+            raise ValueError(f"request {request_id} has blocks here, hence cannot arrive later than now")
+        if not 0 <= computed < max(prompt_tokens, 1):
+            raise ValueError(f"request {request_id} has {computed} of {prompt_tokens} prompt tokens computed already")
         if arrival_ns < self._advanced_ns or arrival_ns < self._last_arrival_ns:
             raise ValueError(f"request {request_id} arrives at {arrival_ns} ns, in the engine's past")
         if prompt_tokens < 1 or output_tokens < 1:
@@ -218,14 +231,44 @@ class Engine:
             raise ValueError(f"request {request_id} is already here")
         self._last_arrival_ns = arrival_ns
         request = Request(request_id, self._orders, arrival_ns, prompt_tokens, output_tokens, priority, path)
+        request.remote, request.hold = computed, hold
         self._orders += 1
         # The last token is sampled and never cached.
         blocks = self._blocks.blocks(prompt_tokens + output_tokens - 1)
         if prompt_tokens + output_tokens > self.config.max_model_len or blocks > self._blocks.total:
             self._end(request, arrival_ns, "rejected", 0)
+            self.unreserve(request_id)
             return
         self._requests[request_id] = request
-        self._waiting.add(request)
+        if request_id in self._reserved:
+            self._waiting.add_ready(request)
+        else:
+            self._waiting.add(request)
+
+    def reserve(self, request_id: int, tokens: int) -> bool:
+        """Take blocks for ``tokens`` tokens that will be sent here; False if too few are free.
+
+        ``submit`` with ``computed`` under the same id uses them, ``unreserve`` gives them back. Raises ValueError for
+        an id that has some.
+        """
+        if request_id in self._reserved:
+            raise ValueError(f"request {request_id} has blocks reserved already")
+        blocks = self._blocks.blocks(tokens)
+        if blocks > self._blocks.free:
+            return False
+        self._reserved[request_id] = blocks
+        self._blocks.used += blocks
+        self._blocks.settle()
+        return True
+
+    def unreserve(self, request_id: int) -> None:
+        """Give back what was reserved for a request; nothing if nothing was."""
+        self._blocks.used -= self._reserved.pop(request_id, 0)
+
+    def release(self, request_id: int) -> None:
+        """Free the blocks of a finished request that was to hold them. Raises KeyError for one that holds none."""
+        request, tokens = self._held.pop(request_id)
+        self._blocks.give_back(request, tokens, tokens)
 
     def abort(self, request_id: int) -> None:
         """End a request now; its token in flight is lost. Raises KeyError for an unknown id."""
@@ -236,6 +279,7 @@ class Engine:
             self._drop(request)
         else:
             self._waiting.remove(request)
+        self.unreserve(request_id)
         self._end(request, max(self._advanced_ns, request.arrival_ns), "aborted", generated)
 
     def drain_all(self) -> list[Unfinished]:
@@ -253,6 +297,8 @@ class Engine:
         self._busy_ps = self.busy_ns * PS_PER_NS
         self._blocks = self._empty_cache()
         self._requests.clear()
+        self._held.clear()
+        self._reserved.clear()
         self._waiting.clear()
         self._running.clear()
         self._finishing.clear()
@@ -329,13 +375,14 @@ class Engine:
         if room <= 0 or len(self._running) >= self.config.max_num_seqs:
             return True
         hit, idle = self._blocks.find(request)
-        return not self._blocks.fits(self._first_hold(request, hit, room), hit, idle)
+        reserved = self._reserved.get(request.request_id, 0)
+        return not self._blocks.fits(self._first_hold(request, hit, room), hit, idle, reserved)
 
     def _first_hold(self, request: Request, hit: int, budget: int) -> int:
         """Tokens that must find room for a request to be admitted."""
         if self.config.reserve_full_prompt:
             return request.target
-        return min(request.target, hit * self.config.block_size + budget)
+        return min(request.target, max(hit * self.config.block_size, request.remote) + budget)
 
     def _run_decodes(self, until: int) -> bool:
         """Play the decode-only steps that end by ``until``, up to the next event. False if there are none."""
@@ -417,20 +464,25 @@ class Engine:
         if start >= until:
             return False
         self._now = start
+        if self._blocks.cache is not None:
+            self._blocks.cache.now_ps = start
         preempted = self._reserve_decodes()
+        resumed = self._prefilling
+        chunk = self.config.max_num_batched_tokens - self._blocks.decoders  # not raised by who is preempted for it
+        while resumed is not None:
+            chunk = min(chunk, resumed.target - resumed.computed)
+            if self._blocks.extend(resumed.computed, chunk):
+                self._blocks.settle()
+                break
+            preempted = True
+            if self._preempt_last(given=None) is resumed:
+                resumed = None
         decoders = self._blocks.decoders
         batch = Batch(decoders, self._cached)
         budget = self.config.max_num_batched_tokens - decoders
-        resumed = self._prefilling
         if resumed is not None:
-            chunk = min(budget, resumed.target - resumed.computed)
-            if self._blocks.extend(resumed.computed, chunk):
-                self._blocks.settle()
-                self._take_chunk(resumed, chunk, batch)
-                budget -= chunk
-            else:
-                self._preempt_last()
-                preempted = True
+            self._take_chunk(resumed, chunk, batch)
+            budget -= chunk
         while budget > 0 and not preempted and self._waiting:
             chunk = self._admit(budget, start, batch)
             if chunk == 0:
@@ -455,19 +507,25 @@ class Engine:
             return 0
         blocks = self._blocks
         hit, idle = blocks.find(request)
-        if not blocks.fits(self._first_hold(request, hit, budget), hit, idle):
+        if not blocks.fits(
+            self._first_hold(request, hit, budget), hit, idle, self._reserved.get(request.request_id, 0)
+        ):
             return 0
+        self.unreserve(request.request_id)
         found = hit * blocks.block_size
-        extra = self._from_tiers(request, hit, start, batch)
-        computed = found + extra * blocks.block_size
+        extra = self._from_tiers(request, hit, start, batch) if request.remote <= found else 0
+        reused = found + extra * blocks.block_size
+        computed, request.remote = max(reused, request.remote), 0
         chunk = min(budget, request.target - computed)
         blocks.admit(request, hit, idle, computed + chunk)
         request.computed = computed
         self._waiting.pop()
         self._running[request.order] = request
+        self._turns += 1
+        request.turn = self._turns
         if request.admitted_ns is None:
             request.admitted_ns = -(-start // PS_PER_NS)
-            request.reused = min(computed, request.prompt_tokens)
+            request.reused = min(reused, request.prompt_tokens)
             self.cached_tokens_total += request.reused
         self._take_chunk(request, chunk, batch)
         return chunk
@@ -488,7 +546,7 @@ class Engine:
     def _tell_tiers(self) -> None:
         """Pass on what was cached and evicted, in order."""
         assert self.tiers is not None and self._blocks.cache is not None
-        for stored, low, high in self._blocks.cache.take_events():
+        for stored, low, high, _ in self._blocks.cache.take_events():
             if stored:
                 self.tiers.stored(low, high)
             else:
@@ -522,10 +580,10 @@ class Engine:
         blocks.settle()
         return True
 
-    def _preempt_last(self, given: Container[int] = ()) -> Request:
+    def _preempt_last(self, given: Container[int] | None) -> Request:
         """Move a running request to the queue: the last, or under the priority policy the least important.
 
-        ``given``: the orders of those that already have the block for their next token.
+        ``given``: the orders of those that already have room for their next token; None if all have that decode.
         """
         if self.config.policy == "priority":
             request = max(self._running.values(), key=lambda one: (one.priority, one.order))
@@ -534,7 +592,8 @@ class Engine:
             _, request = self._running.popitem()
         generated = request.output_tokens - request.remaining(self._steps)
         computed = request.cached(self._steps)
-        self._forget(request, computed + (request.order in given), computed)
+        decoding = request.finish_step >= 0
+        self._forget(request, computed + (decoding if given is None else request.order in given), computed)
         request.generated = generated
         request.target = request.prompt_tokens + generated
         request.preemptions += 1
@@ -553,6 +612,12 @@ class Engine:
 
     def _forget(self, request: Request, held: int, computed: int) -> None:
         """Free the blocks of ``held`` tokens, of which ``computed`` are computed, and every trace of progress."""
+        self._stop(request)
+        self._blocks.give_back(request, held, computed)
+        request.computed = 0
+
+    def _stop(self, request: Request) -> None:
+        """A running request computes no more; it keeps its blocks."""
         if request.finish_step >= 0:
             cached = request.cached(self._steps)
             self._blocks.remove_decoder(cached, self._steps)
@@ -560,8 +625,6 @@ class Engine:
             request.finish_step = -1
         elif self._prefilling is request:
             self._prefilling = None
-        self._blocks.give_back(request, held, computed)
-        request.computed = 0
 
     def _complete_step(self, end: int) -> None:
         self._step_end = None
@@ -582,7 +645,7 @@ class Engine:
         request.finish_step = self._steps + request.output_tokens - request.generated - 1
         self._blocks.add_decoder(request.computed, self._steps)
         self._cached += request.computed
-        heappush(self._finishing, (request.finish_step, request.order, request))
+        heappush(self._finishing, (request.finish_step, request.turn, request))
 
     def _finish_due(self) -> None:
         while self._next_finish() == self._steps:
@@ -590,7 +653,11 @@ class Engine:
             del self._running[request.order]
             del self._requests[request.request_id]
             computed = request.cached(self._steps)
-            self._forget(request, computed, computed)
+            if request.hold:
+                self._stop(request)
+                self._held[request.request_id] = (request, computed)
+            else:
+                self._forget(request, computed, computed)
             self._end(request, -(-self._now // PS_PER_NS), "finished", request.output_tokens)
 
     def _end(self, request: Request, at_ns: int, state: End, generated: int) -> None:

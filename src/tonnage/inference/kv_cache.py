@@ -30,9 +30,12 @@ class KvCache(KvBlocks):
             return 0, 0
         return self.cache.match(request.path, (request.target - 1) // self.block_size)
 
-    def fits(self, tokens: int, hit: int, idle: int) -> bool:
-        """Whether a request that found ``hit`` blocks, ``idle`` of them unused, can hold ``tokens`` tokens."""
-        return -(-tokens // self.block_size) - hit + idle <= self.total - self.used
+    def fits(self, tokens: int, hit: int, idle: int, reserved: int = 0) -> bool:
+        """Whether a request that found ``hit`` blocks, ``idle`` of them unused, can hold ``tokens`` tokens.
+
+        ``reserved`` blocks were taken for it before, and are given back when it is admitted.
+        """
+        return -(-tokens // self.block_size) - hit + idle <= self.total - self.used + reserved
 
     def admit(self, request: Request, hit: int, idle: int, tokens: int) -> None:
         """Give a request the blocks that it found and new ones up to ``tokens`` tokens; the caller knows they fit."""

@@ -35,17 +35,18 @@ class Extent:
 Lease: TypeAlias = list[tuple[Extent, int]]
 """What one request uses, in order: from an extent's beginning to a block number, through what was split off."""
 
-Event: TypeAlias = tuple[bool, int, int]
-"""(stored or removed, low, high): content became findable here, or is no more."""
+Event: TypeAlias = tuple[bool, int, int, int]
+"""(stored or removed, low, high, when in ps): content became findable here, or is no more."""
 
 
 class PrefixCache:
     """The findable blocks of one engine. ``record`` keeps the events that a router's index would be told."""
 
-    __slots__ = ("_events", "_hidden", "_idle", "_own", "_starts", "idle")
+    __slots__ = ("_events", "_hidden", "_idle", "_own", "_starts", "idle", "now_ps")
 
     def __init__(self, *, record: bool = False) -> None:
         self.idle = 0
+        self.now_ps = 0  # what happens is said to happen then
         self._starts: dict[int, Extent] = {}
         self._idle: OrderedDict[Extent, None] = OrderedDict()
         self._hidden: dict[int, list[Extent]] = {}  # further copies of what is findable, by their first block
@@ -201,4 +202,4 @@ class PrefixCache:
 
     def _tell(self, stored: bool, low: int, high: int) -> None:
         if self._events is not None and low >= 0 and low < high:
-            self._events.append((stored, low, high))
+            self._events.append((stored, low, high, self.now_ps))

@@ -65,6 +65,7 @@ class Request:
         "finish_step",
         "first_token_ns",
         "generated",
+        "hold",
         "lease",
         "order",
         "output_tokens",
@@ -72,9 +73,11 @@ class Request:
         "preemptions",
         "priority",
         "prompt_tokens",
+        "remote",
         "request_id",
         "reused",
         "target",
+        "turn",
     )
 
     def __init__(
@@ -92,6 +95,7 @@ class Request:
         self.arrival_ns = arrival_ns
         self.prompt_tokens = prompt
         self.output_tokens = output
+        self.turn = 0  # of its last admission
         self.generated = 0
         self.computed = 0  # tokens in the KV cache
         self.target = prompt  # tokens to compute before the next token comes out
@@ -104,6 +108,8 @@ class Request:
         self.lease: Lease = []
         self.committed = 0  # full blocks that can be found by their content
         self.reused = 0  # prompt tokens that the first admission found in the KV cache
+        self.remote = 0  # prompt tokens that another engine has computed and sent
+        self.hold = False  # whether its blocks are kept when it has finished, for another engine to fetch
 
     def remaining(self, step: int) -> int:
         """Tokens still to generate when ``step`` starts."""

@@ -12,18 +12,26 @@ from dataclasses import dataclass, field
 
 from tonnage.inference.engine import Engine
 from tonnage.inference.exposition import ServingStats
+from tonnage.inference.prompts import head, length
+from tonnage.inference.routing.types import RouteRequest
+from tonnage.simulation.balancing import LOAD_BALANCING, balancer, of_zone
 from tonnage.simulation.traffic.arrivals import Arrivals
 
-LOAD_BALANCING = ("random", "round-robin", "least-requests")
+__all__ = ["LOAD_BALANCING", "Replica", "Requests", "Service"]
 
 PENDING, DONE, FAILED = 0, 1, 2
 
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """A pod (namespace/name) that serves: its engine, None until it has loaded, and how many requests it has."""
+    """A pod (namespace/name) that serves: its engine, None until it has loaded, and how many requests it has.
+
+    ``zone``: where its node is; ``role``: "prefill" or "decode" where a Service has pools, else empty.
+    """
 
     pod: str
+    zone: str = ""
+    role: str = ""
     engine: Engine | None = None
     in_flight: int = 0
     version: int = 0
@@ -39,6 +47,8 @@ class Requests:
     finish_ns: list[int] = field(init=False)
     status: bytearray = field(init=False)
     preemptions: int = 0
+    reused: int = 0  # prompt tokens of finished requests that were in a cache
+    crossed: int = 0  # requests that went to another zone than the client's
 
     def __post_init__(self) -> None:
         count = len(self.arrivals.arrival_ns)
@@ -48,11 +58,17 @@ class Requests:
 
 
 class Service:
-    """One Service and its traffic. ``balancing``: ``random`` is what kube-proxy does; the others need a gateway."""
+    """One Service and its traffic. ``balancing``: ``random`` is what kube-proxy does; the others need a gateway.
 
-    def __init__(self, name: str, arrivals: Arrivals, balancing: str, rng: random.Random) -> None:
+    ``zone_aware``: pods of the client's zone are preferred, where the arrivals say what that is.
+    """
+
+    def __init__(
+        self, name: str, arrivals: Arrivals, balancing: str, rng: random.Random, *, zone_aware: bool = False
+    ) -> None:
         self.name = name
         self.balancing = balancing
+        self.zone_aware = zone_aware
         self.requests = Requests(arrivals)
         self.endpoints: list[Replica] = []
         self.draining: list[Replica] = []
@@ -64,8 +80,9 @@ class Service:
         self._outputs: list[int] = arrivals.output.tolist()
         self._changes: list[tuple[int, int, Replica, int]] = []
         self._sequence = 0
-        self._turn = 0
-        self._rng = rng
+        self._balancer = balancer(balancing, rng)
+        self._content = arrivals.content
+        self._zones = arrivals.zones
 
     # ---- endpoints ----
 
@@ -91,8 +108,8 @@ class Service:
         replica.version += 1
         lost = replica.engine.drain_all()
         for request in lost:
-            self.requests.status[request.request_id] = FAILED
-        self.failed += len(lost)
+            self._fail(request.request_id, now_ns)
+        self._balancer.gone(replica, now_ns)
         replica.in_flight = 0
         return len(lost)
 
@@ -127,28 +144,44 @@ class Service:
                 self._expect(replica)
 
     def _dispatch(self, number: int, at: int) -> None:
-        replica = self._choose()
+        request = self._request(number, at)
+        endpoints = self.endpoints
+        if self.zone_aware and self._zones is not None:
+            endpoints = list(of_zone(endpoints, self._zones[number]))
+        replica = self._balancer.choose(request, endpoints)
         if replica is None or replica.engine is None:
             # Connection refused: no endpoint, or a server that does not listen yet.
-            self.requests.status[number] = FAILED
-            self.failed += 1
+            self._fail(number, at)
             return
+        if self._zones is not None and replica.zone != self._zones[number]:
+            self.requests.crossed += 1
+        self._submit(replica, number, at)
+
+    def _request(self, number: int, at: int) -> RouteRequest:
+        """The request as a router sees it: its prompt, not what will be generated."""
+        prompt, output = self._prompts[number], self._outputs[number]
+        if self._content is None:
+            return RouteRequest(number, at, prompt, expected_output=output)
+        path = head(self._content.paths[number], prompt // self._content.block_size)
+        return RouteRequest(number, at, prompt, length(path), path, output, self._content.session(number))
+
+    def _submit(self, replica: Replica, number: int, at: int) -> None:
+        """The replica's engine gets a request to serve from its prompt to its last token."""
+        assert replica.engine is not None
         replica.engine.advance(at)
-        replica.engine.submit(number, at, self._prompts[number], self._outputs[number])
+        if self._content is None:
+            replica.engine.submit(number, at, self._prompts[number], self._outputs[number])
+        else:
+            path = self._content.paths[number]
+            replica.engine.submit(number, at, self._prompts[number], self._outputs[number], path=path)
         replica.in_flight += 1
         self._collect(replica)  # a request that can never fit is refused at once
         self._expect(replica)
 
-    def _choose(self) -> Replica | None:
-        endpoints = self.endpoints
-        if not endpoints:
-            return None
-        if self.balancing == "random":
-            return endpoints[self._rng.randrange(len(endpoints))]
-        self._turn += 1
-        if self.balancing == "round-robin":
-            return endpoints[self._turn % len(endpoints)]
-        return min(endpoints, key=_in_flight)
+    def _fail(self, number: int, at: int) -> None:
+        self.requests.status[number] = FAILED
+        self.failed += 1
+        self._balancer.ended(number, at)
 
     def _expect(self, replica: Replica) -> None:
         replica.version += 1
@@ -165,18 +198,20 @@ class Service:
         first_tokens = replica.engine.take_first_tokens()
         for number, _, first_ns in first_tokens:
             requests.first_ns[number] = first_ns
+            self._balancer.first_token(number, first_ns)
         if self.histograms:
             replica.stats.observe(first_tokens, finished)
         for done in finished:
             replica.in_flight -= 1
             number = done.request_id
             if done.state != "finished":
-                requests.status[number] = FAILED
-                self.failed += 1
+                self._fail(number, done.finish_ns)
                 continue
             requests.finish_ns[number] = done.finish_ns
             requests.status[number] = DONE
             requests.preemptions += done.preemptions
+            requests.reused += done.cached_tokens
+            self._balancer.ended(number, done.finish_ns)
 
     # ---- what a gateway reports ----
 
@@ -185,6 +220,3 @@ class Service:
         """Requests sent and not finished."""
         return sum(replica.in_flight for replica in (*self.endpoints, *self.draining))
 
-
-def _in_flight(replica: Replica) -> int:
-    return replica.in_flight

@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.errors import InputError, Problem, Where
+from tonnage.inference.prompts import BlockNames, Path
 from tonnage.simulation.rng import Streams
 from tonnage.simulation.traffic.profile import TrafficProfile, sample
+from tonnage.simulation.traffic.sessions import Prefixes, converse
 from tonnage.simulation.traffic.surges import Surge, bound_between, factor_at
 from tonnage.simulation.traffic.traces import Trace
 from tonnage.units import NS_PER_S
@@ -24,6 +26,20 @@ from tonnage.units import NS_PER_S
 _COPY_BUCKET_NS = NS_PER_S
 # Fixed, so that a longer run adds up the same floating-point numbers in the same order as a shorter one.
 _CHUNK = 4096
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What prompts and, where known, outputs have in common: a path of KV blocks of ``block_size`` tokens and the
+    number of its session for each request, in order of arrival. Without ``sessions`` nobody knows of any."""
+
+    block_size: int
+    paths: Sequence[Path]
+    sessions: Sequence[int] = ()
+
+    def session(self, number: int) -> str | None:
+        """The session of a request, as a router is told."""
+        return f"session-{self.sessions[number]}" if self.sessions else None
+
 
 Times = NDArray[np.float64]
 Tokens = NDArray[np.int32]
@@ -34,13 +50,15 @@ class Arrivals:
     """Requests in order of arrival; each of the three arrays has one element a request.
 
     Times count from the start of the run. ``surges`` are those that touch the run, as (start_ns, end_ns,
-    factor).
+    factor). ``content`` is None where prompts have nothing in common; ``zones`` are the clients', None where unknown.
     """
 
     arrival_ns: NDArray[np.int64]
     prompt: Tokens
     output: Tokens
     surges: tuple[tuple[int, int, float], ...]
+    content: Content | None = None
+    zones: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return len(self.arrival_ns)
@@ -55,6 +73,8 @@ def build(
     rate: float = 1.0,
     speed: float = 1.0,
     surges: Sequence[Surge] = (),
+    prefixes: Prefixes | None = None,
+    block_size: int = 16,
 ) -> Arrivals:
     """The arrivals of ``service`` in [0, duration_ns).
 
@@ -65,25 +85,60 @@ def build(
     they are the trace's own; where ``rate`` or a surge is below 1 some are left out, where it is above 1
     copies are added at random times within the original's second.
 
+    What prompts have in common comes from ``prefixes``, for a profile (prompts then grow by what comes before them), or
+    from the trace's hashes, in KV blocks of ``block_size`` tokens. Copies of a request, and those of a trace that
+    starts again, share with each other what the originals share, and nothing with the originals.
+
     The result depends on the arguments alone. Another ``service`` gives independent numbers, a longer
     duration the same requests and more.
 
     Raises:
-        InputError: duration, rate or speed is not above 0.
+        InputError: duration, rate or speed is not above 0, or a hash of the trace does not stand for whole blocks.
     """
     _check(duration_ns=duration_ns, rate=rate, speed=speed)
     run = _Run(service, Streams(seed), duration_ns, rate, speed, tuple(surges))
     if isinstance(source, TrafficProfile):
         times, prompt, output = _from_profile(source, run)
     else:
-        times, prompt, output = _from_trace(source, run)
+        times, request, copy = _from_trace(source, run)
+        prompt, output = source.prompt[request], source.output[request]
     order = np.argsort(times, kind="stable")
     order = order[times[order] < duration_ns]
+    arrival_ns = np.floor(times[order]).astype(np.int64)
+    prompt, output = prompt[order], output[order]
+    content = None
+    if isinstance(source, TrafficProfile):
+        if prefixes is not None:
+            rng = run.streams.python(f"sessions/{service}")
+            turns = converse(prefixes, arrival_ns.tolist(), prompt.tolist(), output.tolist(), block_size, rng)
+            prompt = np.array(turns.prompt, np.int32)
+            content = Content(block_size, turns.paths, turns.sessions)
+    elif source.hashes is not None:
+        content = _content(source, request[order].tolist(), copy[order].tolist(), block_size)
     return Arrivals(
-        arrival_ns=np.floor(times[order]).astype(np.int64),
-        prompt=prompt[order],
-        output=output[order],
+        arrival_ns=arrival_ns,
+        prompt=prompt,
+        output=output,
         surges=tuple((s.start_ns, s.end_ns, s.factor) for s in surges if s.start_ns < duration_ns),
+        content=content,
+    )
+
+
+def _content(trace: Trace, requests: Sequence[int], copies: Sequence[int], block_size: int) -> Content:
+    """The content of a trace's requests; ``copies`` tells apart what shares nothing."""
+    assert trace.hashes is not None
+    if trace.hash_block % block_size:
+        raise InputError.at(
+            f"a hash of the trace stands for {trace.hash_block} tokens, which are no whole KV blocks of {block_size}",
+            file=trace.source,
+            field="--block-size",
+            hint=f"use a block size that divides {trace.hash_block}",
+        )
+    names = BlockNames(block_size, trace.hash_block)
+    prompt = trace.prompt.tolist()
+    return Content(
+        block_size,
+        [names.path(trace.hashes[r], prompt[r], copy) for r, copy in zip(requests, copies, strict=True)],
     )
 
 
@@ -126,8 +181,11 @@ def _from_profile(profile: TrafficProfile, run: _Run) -> tuple[Times, Tokens, To
     )
 
 
-def _from_trace(trace: Trace, run: _Run) -> tuple[Times, Tokens, Tokens]:
-    """The trace, round after round, first scaled by the rate and then by the surges."""
+def _from_trace(trace: Trace, run: _Run) -> tuple[Times, NDArray[np.intp], NDArray[np.intp]]:
+    """The trace, round after round, first scaled by the rate and then by the surges.
+
+    For each arrival its time, its number in the trace, and which copy of that it is (0: the trace's own).
+    """
     bucket_ns = _COPY_BUCKET_NS / run.speed
     # A mean gap between the last request and the first of the next round; a round lasts a second at least.
     mean_gap_ns = trace.span_ns // max(len(trace) - 1, 1)
@@ -137,24 +195,28 @@ def _from_trace(trace: Trace, run: _Run) -> tuple[Times, Tokens, Tokens]:
     times = (np.arange(rounds)[:, np.newaxis] * period_ns + trace.arrivals_ns).ravel() / run.speed
     times = times[times < horizon_ns]
     request = np.arange(len(times)) % len(trace)
+    copy = np.arange(len(times)) // len(trace)  # each round is a copy
 
     kept = run.rng("thinning").random(len(times)) < run.rate
-    copy_times, origin = _copies(run.rng("copies"), times, bucket_ns, run.rate, ())
+    copy_times, origin, nth = _copies(run.rng("copies"), times, bucket_ns, run.rate, ())
     times = np.concatenate((times[kept], copy_times))
     order = np.argsort(times, kind="stable")
     times, request = times[order], np.concatenate((request[kept], request[origin]))[order]
+    copy = np.concatenate((copy[kept], copy[origin] + rounds * nth))[order]
+    most = int(copy.max(initial=0)) + 1
 
     kept = run.rng("surge-thinning").random(len(times)) < factor_at(run.surges, times)
-    copy_times, origin = _copies(run.rng("surge-copies"), times, bucket_ns, 1.0, run.surges)
+    copy_times, origin, nth = _copies(run.rng("surge-copies"), times, bucket_ns, 1.0, run.surges)
     times = np.concatenate((times[kept], copy_times))
     request = np.concatenate((request[kept], request[origin]))
-    return times, trace.prompt[request], trace.output[request]
+    return times, request, np.concatenate((copy[kept], copy[origin] + most * nth))
 
 
 def _copies(
     rng: np.random.Generator, times: Times, bucket_ns: float, rate: float, surges: Sequence[Surge]
-) -> tuple[Times, NDArray[np.intp]]:
-    """Copies that raise the number of requests to ``rate`` × factor times itself: when, and of which request.
+) -> tuple[Times, NDArray[np.intp], NDArray[np.intp]]:
+    """Copies that raise the number of requests to ``rate`` × factor times itself: when, of which request, and which
+    of its copies, from 1 on.
 
     Each request has as many candidates as its bucket may need at most, at random times within it; each is
     taken with the probability that its own time asks for.
@@ -166,7 +228,8 @@ def _copies(
     uniform = rng.random((len(origin), 2))
     copy_times = starts[origin] + uniform[:, 0] * bucket_ns
     taken = uniform[:, 1] * candidates[origin] < rate * factor_at(surges, copy_times) - 1.0
-    return copy_times[taken], origin[taken]
+    nth = np.arange(len(origin)) - (np.cumsum(candidates) - candidates)[origin] + 1
+    return copy_times[taken], origin[taken], nth[taken]
 
 
 def _poisson(rng: np.random.Generator, edges: Times, expected: Times) -> tuple[Times, NDArray[np.intp]]:

@@ -5,7 +5,8 @@ Two formats are read, plain or gzipped, told apart by their content:
 - Azure LLM inference traces (Azure/AzurePublicDataset): CSV with
   ``TIMESTAMP,ContextTokens,GeneratedTokens``, the time as ``2023-11-16 18:15:46.6805900`` (UTC).
 - Mooncake traces (kvcache-ai/Mooncake): one JSON object a line with ``timestamp`` (milliseconds),
-  ``input_length`` and ``output_length``; ``hash_ids`` (prefix blocks) may be there and is not read.
+  ``input_length`` and ``output_length``; ``hash_ids`` may be there: one number for every 512 tokens of the
+  prompt, the last block included though it is not full, equal for equal content after equal content.
 
 A request without prompt or without output is refused, not dropped: an engine computes at least one token
 for every prompt that it is given, so zero means a request that failed, and only the trace's owner knows
@@ -23,6 +24,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -33,6 +35,9 @@ from tonnage.units import NS_PER_MS, NS_PER_S
 
 AZURE_HEADER = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 MOONCAKE_FIELDS = ("timestamp", "input_length", "output_length")
+HASHES_FIELD = "hash_ids"
+MOONCAKE_HASH_BLOCK = 512
+"""Tokens that one of Mooncake's hash ids stands for."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _MAX_TOKENS = 2**31 - 1
@@ -48,12 +53,17 @@ class Trace:
     """Requests in order of arrival; the three arrays have one element a request.
 
     ``arrivals_ns`` counts from the first request; ``prompt`` and ``output`` are tokens, at least 1.
+    ``hashes`` says what the prompts have in common, where the trace tells: one number for each ``hash_block``
+    tokens of a prompt from its beginning, equal for equal content after equal content. It may end before the
+    prompt does (what follows is shared with nobody), never after it.
     """
 
     source: str
     arrivals_ns: NDArray[np.int64]
     prompt: NDArray[np.int32]
     output: NDArray[np.int32]
+    hashes: tuple[tuple[int, ...], ...] | None = None
+    hash_block: int = MOONCAKE_HASH_BLOCK
 
     def __len__(self) -> int:
         return len(self.arrivals_ns)
@@ -70,22 +80,39 @@ class _Row:
     arrival_ns: int
     prompt: int
     output: int
+    hashes: tuple[int, ...] | None = None
 
 
-def load_trace(path: Path) -> Trace:
-    """Read a trace in one of the formats above.
+_Tokens = Annotated[int, msgspec.Meta(ge=1, le=_MAX_TOKENS)]
+
+
+class _Record(msgspec.Struct, gc=False):
+    """A line of a Mooncake trace."""
+
+    timestamp: Annotated[float, msgspec.Meta(ge=0)]
+    input_length: _Tokens
+    output_length: _Tokens
+    hash_ids: tuple[int, ...] | None = None
+
+
+def load_trace(path: Path, *, hash_block: int = MOONCAKE_HASH_BLOCK) -> Trace:
+    """Read a trace in one of the formats above. ``hash_block`` is what one of its hash ids stands for, in tokens.
 
     Raises:
         InputError: the file cannot be read, is empty or in no known format; a cell is not what it must be;
             a request arrives before its predecessor. Names file, line, field, the value and what was
             expected.
     """
-    lines = _read_text(path).splitlines()
+    text = _read_text(path)
+    known = _quick_mooncake(path, text, hash_block)
+    if known is not None:
+        return known
+    lines = text.splitlines()
     first = next((line.strip() for line in lines if line.strip()), "")
     if not first:
         raise _empty(path)
     if first.startswith("{"):
-        rows, time_field = _mooncake_rows(path, lines), MOONCAKE_FIELDS[0]
+        rows, time_field = _mooncake_rows(path, lines, hash_block), MOONCAKE_FIELDS[0]
     elif tuple(cell.strip() for cell in first.split(",")) == AZURE_HEADER:
         rows, time_field = _azure_rows(path, lines), AZURE_HEADER[0]
     else:
@@ -97,7 +124,7 @@ def load_trace(path: Path) -> Trace:
             hint="convert the trace to one of these formats",
         )
     try:
-        return _assemble(path, rows, time_field)
+        return _assemble(path, rows, time_field, hash_block)
     except csv.Error as error:
         raise InputError.at(f"not a CSV trace: {error}", file=str(path), hint="check its quotes") from error
 
@@ -164,7 +191,29 @@ def _azure_rows(path: Path, lines: list[str]) -> Iterator[_Row]:
         )
 
 
-def _mooncake_rows(path: Path, lines: list[str]) -> Iterator[_Row]:
+def _quick_mooncake(path: Path, text: str, hash_block: int) -> Trace | None:
+    """A faultless Mooncake trace read in one go. None if it is anything else: reading line by line then says what."""
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        records = msgspec.json.Decoder(_Record).decode_lines(text)
+        arrivals = np.array([round(record.timestamp * NS_PER_MS) for record in records], dtype=np.int64)
+    except (msgspec.DecodeError, OverflowError):
+        return None
+    prompt = np.array([record.input_length for record in records], dtype=np.int32)
+    output = np.array([record.output_length for record in records], dtype=np.int32)
+    hashes: tuple[tuple[int, ...], ...] | None = None
+    if any(record.hash_ids is not None for record in records):
+        hashes = tuple([record.hash_ids or () for record in records])
+        counts = np.array([len(ids) for ids in hashes], dtype=np.int64)
+        if np.any((counts - 1) * hash_block >= prompt):
+            return None
+    if np.any(np.diff(arrivals) < 0) or arrivals[-1] - arrivals[0] > _LONGEST_NS:
+        return None
+    return Trace(path.name, arrivals - arrivals[0], prompt, output, hashes, hash_block)
+
+
+def _mooncake_rows(path: Path, lines: list[str], hash_block: int) -> Iterator[_Row]:
     time_field, prompt_field, output_field = MOONCAKE_FIELDS
     for line, text in enumerate(lines, start=1):
         if not text.strip():
@@ -196,19 +245,41 @@ def _mooncake_rows(path: Path, lines: list[str]) -> Iterator[_Row]:
                 field=time_field,
                 hint="correct or remove the line",
             )
-        prompt, output = record[prompt_field], record[output_field]
-        yield _Row(
-            line,
-            round(time * NS_PER_MS),
-            _tokens(prompt, prompt, path, line, prompt_field),
-            _tokens(output, output, path, line, output_field),
+        prompt = _tokens(record[prompt_field], record[prompt_field], path, line, prompt_field)
+        output = _tokens(record[output_field], record[output_field], path, line, output_field)
+        hashes = _hashes(record.get(HASHES_FIELD), prompt, hash_block, path, line)
+        yield _Row(line, round(time * NS_PER_MS), prompt, output, hashes)
+
+
+def _hashes(value: object, prompt: int, hash_block: int, path: Path, line: int) -> tuple[int, ...] | None:
+    """The hash ids of a prompt, checked; None where the line has none."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(one, int) and not isinstance(one, bool) for one in value):
+        raise InputError.at(
+            f"{_shown(value)} are not hash ids, expected a list of whole numbers",
+            file=str(path),
+            line=line,
+            field=HASHES_FIELD,
+            hint="correct the line, or leave the field out",
         )
+    most = -(-prompt // hash_block)
+    if len(value) > most:
+        raise InputError.at(
+            f"{len(value)} hash ids of {hash_block} tokens for a prompt of {prompt}, expected at most {most}",
+            file=str(path),
+            line=line,
+            field=HASHES_FIELD,
+            hint=f"correct the line; check that each hash id stands for {hash_block} tokens in this trace",
+        )
+    return tuple(value)
 
 
-def _assemble(path: Path, rows: Iterable[_Row], time_field: str) -> Trace:
+def _assemble(path: Path, rows: Iterable[_Row], time_field: str, hash_block: int) -> Trace:
     arrivals: list[int] = []
     prompts: list[int] = []
     outputs: list[int] = []
+    hashes: list[tuple[int, ...] | None] = []
     for row in rows:
         if arrivals and row.arrival_ns < arrivals[-1]:
             earlier = (arrivals[-1] - row.arrival_ns) / NS_PER_S
@@ -222,6 +293,7 @@ def _assemble(path: Path, rows: Iterable[_Row], time_field: str) -> Trace:
         arrivals.append(row.arrival_ns)
         prompts.append(row.prompt)
         outputs.append(row.output)
+        hashes.append(row.hashes)
     if not arrivals:
         raise _empty(path)
     if arrivals[-1] - arrivals[0] > _LONGEST_NS:
@@ -237,6 +309,8 @@ def _assemble(path: Path, rows: Iterable[_Row], time_field: str) -> Trace:
         arrivals_ns=np.array([arrival - arrivals[0] for arrival in arrivals], dtype=np.int64),
         prompt=np.array(prompts, dtype=np.int32),
         output=np.array(outputs, dtype=np.int32),
+        hashes=tuple([one or () for one in hashes]) if any(one is not None for one in hashes) else None,
+        hash_block=hash_block,
     )
 
 

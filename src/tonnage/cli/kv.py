@@ -1,0 +1,346 @@
+"""`tonnage kv`: what KV cache tiers below the GPU are worth."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from math import inf, isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from tonnage.cli.engine_options import EngineChoice, engine_options
+from tonnage.errors import InputError
+from tonnage.units import GIB, MICRO_PER_USD
+
+if TYPE_CHECKING:
+    from tonnage.inference.engine import EngineConfig
+    from tonnage.inference.replay import Log
+    from tonnage.inference.tiers import TierSpec
+    from tonnage.inference.worth import Setup, Valuation, Worth
+
+_PATH = click.Path(path_type=Path)
+_SCHEMA = "tonnage.dev/kv-worth/v1"
+_ASSUMED_MODEL, _ASSUMED_GPU = "meta-llama/Llama-3.1-8B-Instruct", "h100"
+_USUAL = (("host", 4), ("disk", 16), ("remote", None))
+"""Tiers when none is named: as many times the GPU's blocks; None has no end."""
+
+_UNITS = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(x|[kmgt]i?b)?", re.IGNORECASE)
+_DURATION_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s)")
+_FORM = "NAME=SIZE[,GB/S][,key=value…]"
+
+
+@click.group()
+def kv() -> None:
+    """KV cache tiers below the GPU: host memory, disk, a store for all engines."""
+
+
+@kv.command(short_help="What each tier is worth on a request log.")
+@click.argument("trace", type=_PATH)
+@engine_options
+@click.option(
+    "--tier",
+    "tiers",
+    multiple=True,
+    metavar=_FORM,
+    help="A tier, fastest first; see below.  [default: host=4x disk=16x remote=inf]",
+)
+@click.option(
+    "--hash-block",
+    type=click.IntRange(1),
+    default=512,
+    show_default=True,
+    metavar="TOKENS",
+    help="Tokens that one hash id of the log stands for.",
+)
+@click.option("--policy", default="round-robin", show_default=True, metavar="NAME", help="How requests are routed.")
+@click.option(
+    "--usd-per-hour",
+    type=click.FloatRange(0),
+    metavar="USD",
+    help="Price of one engine.  [default: the cheapest on-demand instance with that GPU]",
+)
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def worth(
+    trace: Path,
+    tiers: tuple[str, ...],
+    hash_block: int,
+    policy: str,
+    usd_per_hour: float | None,
+    output: str,
+    **engine: Any,
+) -> None:
+    """Play TRACE (Mooncake format with hash_ids) with the GPU's KV cache alone, then with one tier more each time.
+
+    \b
+    SIZE is a number of KV blocks, bytes (256GiB), a multiple of the GPU's
+    blocks (4x), inf, or 0 for no such tier; for each engine, or for all if
+    the tier is shared. GB/S is the bandwidth of reads and writes.
+    Keys: read, write (GB/s), latency (100us), admit (uses before a block is
+    taken in), fill (through, spill), shared (yes, no), price (USD for a GiB
+    and hour). What is not said is as usual for tiers host, disk and remote.
+
+    Without --model the engine is that of Dynamo's offline replay, with the KV cache of Llama 3.1 8B and the price of an
+    H100.
+    """
+    from tonnage.inference.worth import value
+
+    choice = EngineChoice(**engine)
+    config, log, setup = _setup(choice, trace, hash_block, policy, usd_per_hour)
+    specs = [_tier(text, config.kv_blocks, setup.block_bytes) for text in tiers]
+    if not tiers:
+        specs = _usual(config)
+    _check_names(specs)
+    found = value(log, setup, specs)
+    if output == "json":
+        shown = {"schema": _SCHEMA, "trace": str(trace), "policy": policy, **msgspec.structs.asdict(found)}
+        click.echo(msgspec.json.Encoder(order="deterministic").encode(shown).decode())
+        return
+    _print(found, setup, choice, policy)
+
+
+def _setup(
+    choice: EngineChoice, trace: Path, hash_block: int, policy: str, usd_per_hour: float | None
+) -> tuple[EngineConfig, Log, Setup]:
+    from tonnage.cli.engine_options import log_of_trace
+    from tonnage.facts import models
+    from tonnage.inference.config import kv_bytes_per_token_per_gpu
+    from tonnage.inference.routing.catalog import make_policy
+    from tonnage.inference.routing.costs import EngineCosts
+    from tonnage.inference.worth import Setup
+    from tonnage.simulation.traffic.traces import load_trace
+
+    config, timing = choice.build()
+    costs = EngineCosts(timing, config.max_num_batched_tokens)
+    make_policy(policy, costs)  # a bad name is said before the log is read
+    price = _price(choice, usd_per_hour)
+    loaded = load_trace(trace, hash_block=hash_block)
+    if loaded.hashes is None:
+        raise InputError.at(
+            "the log does not say what its prompts have in common",
+            file=str(trace),
+            field="hash_ids",
+            hint="give a log in Mooncake format whose lines have hash_ids",
+        )
+    model = models.get(choice.model or _ASSUMED_MODEL)
+    token_bytes = kv_bytes_per_token_per_gpu(model, choice.tensor_parallel, 2) * choice.tensor_parallel
+    setup = Setup(
+        choice.workers,
+        config,
+        timing,
+        token_bytes * config.block_size,
+        price,
+        lambda: make_policy(policy, costs),
+    )
+    return config, log_of_trace(loaded, config.block_size), setup
+
+
+def _price(choice: EngineChoice, usd_per_hour: float | None) -> int:
+    """Micro-USD an hour of one engine."""
+    from tonnage.facts import gpus, instances, prices
+    from tonnage.units import micro_usd
+
+    if usd_per_hour is not None:
+        return micro_usd(usd_per_hour)
+    gpu = gpus.get(choice.gpu or _ASSUMED_GPU)
+    book = prices.load()
+    known = [
+        price // instance.gpu_count
+        for instance in instances.all()
+        if instance.gpu == gpu.name and instance.gpu_count and (price := book.on_demand(instance.name)) is not None
+    ]
+    if not known:
+        raise InputError.at(
+            f"no instance type with the GPU {gpu.name} has a known price",
+            field="--usd-per-hour",
+            hint="say what one engine costs an hour",
+        )
+    return min(known) * choice.tensor_parallel
+
+
+def _usual(config: EngineConfig) -> list[TierSpec]:
+    from tonnage.inference.tiers import default
+
+    return [
+        msgspec.structs.replace(default(name), blocks=None if times is None else times * config.kv_blocks)
+        for name, times in _USUAL
+    ]
+
+
+def _check_names(specs: Sequence[TierSpec]) -> None:
+    names = [spec.name for spec in specs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError.at(f"tier {twice} is given twice", field="--tier", hint="give each tier once, fastest first")
+
+
+# --- --tier NAME=SIZE,… -----
+
+
+def _tier(text: str, gpu_blocks: int, block_bytes: int) -> TierSpec:
+    """The tier that ``text`` describes. Raises InputError."""
+    from tonnage.inference import tiers
+
+    name, equals, rest = text.partition("=")
+    size, *others = [part.strip() for part in rest.split(",")]
+    if not equals or not name or not size:
+        raise _bad(text, f"expected {_FORM}", "for example host=256GiB,50")
+    changes: dict[str, Any] = {"blocks": _blocks(text, size, gpu_blocks, block_bytes)}
+    for position, part in enumerate(others):
+        key, given, value = part.partition("=")
+        if not given:
+            if position:
+                raise _bad(text, f"{part!r} stands where key=value is expected", "keys: " + ", ".join(_KEYS))
+            changes |= {"read_bytes_per_s": _rate(text, part), "write_bytes_per_s": _rate(text, part)}
+            continue
+        if key not in _KEYS:
+            raise _bad(text, f"there is no key {key!r}", "keys: " + ", ".join(_KEYS))
+        field, read = _KEYS[key]
+        changes[field] = read(text, value)
+    if name in tiers.names():
+        return msgspec.structs.replace(tiers.default(name), **changes)
+    if "read_bytes_per_s" not in changes or "write_bytes_per_s" not in changes:
+        raise _bad(text, f"{name!r} is none of {', '.join(tiers.names())} and has no bandwidth", "add it in GB/s")
+    return tiers.TierSpec(name, **changes)
+
+
+def _blocks(text: str, size: str, gpu_blocks: int, block_bytes: int) -> int | None:
+    if size == "inf":
+        return None
+    match = _SIZE.fullmatch(size)
+    if match is None:
+        raise _bad(text, f"{size!r} is not a size", "expected blocks (65536), bytes (256GiB), 4x, inf or 0")
+    number, unit = match[1], (match[2] or "").upper()
+    if not unit:
+        if "." in number:
+            raise _bad(text, f"{size!r} is not a number of blocks", "write whole blocks, or a unit as in 1.5TiB")
+        return int(number)
+    if unit == "X":
+        return int(float(number) * gpu_blocks)
+    return int(float(number) * _UNITS[unit]) // block_bytes
+
+
+def _number(text: str, value: str, what: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < inf:
+        raise _bad(text, f"{value!r} is not {what}", "expected a number, at least 0")
+    return number
+
+
+def _rate(text: str, value: str) -> float:
+    if value == "inf":
+        return inf
+    rate = _number(text, value, "a bandwidth") * 1e9
+    if rate < 1:
+        raise _bad(text, f"{value!r} is not a bandwidth", "expected GB/s, above 0, or inf")
+    return rate
+
+
+def _latency(text: str, value: str) -> int:
+    match = _DURATION.fullmatch(value)
+    if match is None:
+        raise _bad(text, f"{value!r} is not a latency", "write it like 100us or 5ms")
+    return round(float(match[1]) * _DURATION_NS[match[2]])
+
+
+def _uses(text: str, value: str) -> int:
+    if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 1_000_000:
+        raise _bad(text, f"{value!r} is not a number of uses", "expected a whole number from 1 to 1000000")
+    return int(value)
+
+
+def _fill(text: str, value: str) -> str:
+    if value not in ("through", "spill"):
+        raise _bad(text, f"{value!r} is no way to fill a tier", "expected through or spill")
+    return value
+
+
+def _yes(text: str, value: str) -> bool:
+    if value not in ("yes", "no"):
+        raise _bad(text, f"{value!r} is neither yes nor no", "expected shared=yes or shared=no")
+    return value == "yes"
+
+
+def _usd(text: str, value: str) -> float:
+    return _number(text, value, "a price") * MICRO_PER_USD
+
+
+_KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "read": ("read_bytes_per_s", _rate),
+    "write": ("write_bytes_per_s", _rate),
+    "latency": ("latency_ns", _latency),
+    "admit": ("min_frequency", _uses),
+    "fill": ("fill", _fill),
+    "shared": ("shared", _yes),
+    "price": ("micro_usd_per_gib_hour", _usd),
+}
+
+
+def _bad(text: str, what: str, hint: str) -> InputError:
+    return InputError.at(f'"{text}": {what}', field="--tier", hint=hint)
+
+
+# --- the table -----
+
+
+def _print(found: Valuation, setup: Setup, choice: EngineChoice, policy: str) -> None:
+    engine = f"{choice.model} on {choice.gpu}" if choice.model else "Dynamo's replay engine"
+    if choice.tensor_parallel > 1:
+        engine += f" x {choice.tensor_parallel}"
+    gpu_gib = setup.config.kv_blocks * setup.block_bytes / GIB
+    click.echo(
+        f"{found.requests:,} requests in {found.hours * 60:.1f} min, {_workers(found.workers)}, {policy}; {engine} at "
+        f"{setup.micro_usd_per_engine_hour / MICRO_PER_USD:.2f} USD an hour"
+    )
+    click.echo(
+        f"KV cache on each GPU: {setup.config.kv_blocks:,} blocks of {setup.config.block_size} tokens, "
+        f"{gpu_gib:,.1f} GiB"
+    )
+    click.echo()
+    rows: list[tuple[str, ...]] = [("", "reuse", "TTFT ms", "p50", "p99", "GPU h", "saved", "tiers", "net USD/h")]
+    rows += [_row(setting, index, found, setup) for index, setting in enumerate(found.settings)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        click.echo("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip())
+    click.echo()
+    click.echo("saved: GPU time against the GPU alone; tiers: their cost; both in USD for an hour of this traffic")
+    own, shared = found.bound.own, found.bound.shared
+    each = f"{own:.1%} with one for each worker and round robin, " if found.workers > 1 else ""
+    click.echo(f"bound: caches without end reuse {each}{shared:.1%} with one for all")
+    refused = max(setting.refused for setting in found.settings)
+    if refused:
+        click.echo(f"{refused:,} requests were not served: they never fit the engine")
+    for finding in found.findings:
+        click.echo(f"warning: {finding}", err=True)
+
+
+def _workers(count: int) -> str:
+    return "1 worker" if count == 1 else f"{count} workers"
+
+
+def _row(setting: Worth, index: int, found: Valuation, setup: Setup) -> tuple[str, ...]:
+    hours = found.hours or inf
+    if index == 0:
+        name = "GPU alone"
+    elif index == len(found.settings) - 1:
+        name = setting.tiers[-1]
+    else:
+        use = setting.uses[-1]
+        size = "no end" if use.blocks is None else f"{use.blocks * setup.block_bytes / GIB:,.1f} GiB"
+        name = f"+ {use.name}, {size}"
+    times = (setting.ttft_ms.mean, setting.ttft_ms.p50, setting.ttft_ms.p99)
+    dollars = (setting.saved_usd / hours, setting.tier_usd / hours, setting.net_usd / hours)
+    return (
+        name,
+        f"{setting.reuse:.1%}",
+        *(f"{time:,.0f}" for time in times),
+        f"{setting.gpu_hours:.3f}",
+        *(f"{money:,.2f}" if index and isfinite(money) else "-" for money in dollars),
+    )

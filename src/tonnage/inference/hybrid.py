@@ -1,0 +1,213 @@
+"""KV blocks of hybrid models: layers that keep the whole context beside layers that keep a window, a chunk or a state.
+
+vLLM puts the layers of one kind into groups of equally many layers and gives every group its own block table over one
+pool of blocks. A block is one page for each layer of a group, so all groups need pages of one size:
+
+- Pages are made equal by more tokens a block for layers with fewer bytes a token, where the ratio is whole; else the
+  smaller page is padded. With state layers, attention blocks grow until a page holds a state.
+- A group has as many layers as the rarest kind, or as the most frequent kind if that has less than 1.5 times as many.
+  What is missing in a last group is padding.
+
+A window group frees the blocks that every later token is too far away to see. Source: vllm-project/vllm
+vllm/v1/core/kv_cache_utils.py (grouping and page sizes), single_type_kv_cache_manager.py (what is freed),
+vllm/v1/kv_cache_interface.py (most memory of a sequence).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from tonnage.errors import InputError
+from tonnage.inference.timing import check_tensor_parallel, heads_per_gpu
+
+if TYPE_CHECKING:
+    from tonnage.facts.models import ModelShape
+
+_PADDED_BELOW = (3, 2)
+"""The ratio of layers, 1.5, under which all kinds are padded to the size of the most frequent one."""
+
+_ATTENTION_STEP = 16
+"""Attention blocks grow by this many tokens until a page holds a state."""
+
+
+class Layers(msgspec.Struct, frozen=True):
+    """``layers`` layers of one kind. ``token_bytes``: KV bytes of a token in one layer on one GPU.
+
+    ``window`` and ``chunk`` layers see the last ``span`` tokens, or those since the last multiple of ``span``;
+    ``state`` layers keep ``state_bytes`` a layer and sequence, whatever its length, and no tokens.
+    """
+
+    kind: Literal["full", "window", "chunk", "state"]
+    layers: int
+    token_bytes: int = 0
+    span: int = 0
+    state_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        size = self.state_bytes if self.kind == "state" else self.token_bytes
+        if self.layers < 1 or size < 1 or (self.kind in ("window", "chunk") and self.span < 1):
+            raise ValueError(f"{self.kind} layers need at least one layer, bytes above 0 and a span for windows")
+
+
+class Group(msgspec.Struct, frozen=True):
+    """``count`` groups of one kind; each has its own blocks of ``block_size`` tokens."""
+
+    layers: Layers
+    count: int
+    block_size: int
+
+    def first_block(self, computed: int) -> int:
+        """The first block that the token after ``computed`` ones still needs."""
+        kind, span = self.layers.kind, self.layers.span
+        if kind == "window":
+            return max(0, computed - span + 1) // self.block_size
+        if kind == "chunk":
+            return computed // span * span // self.block_size
+        return 0
+
+    def blocks(self, computed: int, new: int) -> int:
+        """Blocks of each of these groups while ``new`` tokens are computed after ``computed`` ones."""
+        if self.layers.kind == "state":
+            return 1
+        return -(-(computed + new) // self.block_size) - self.first_block(computed)
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """How a model's KV cache is cut into blocks. ``page_bytes``: one layer's part of a block on one GPU;
+    ``group_layers``: layers of every group, so that a block takes ``block_bytes``."""
+
+    page_bytes: int
+    group_layers: int
+    groups: tuple[Group, ...]
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block of the common pool on one GPU."""
+        return self.page_bytes * self.group_layers
+
+    @property
+    def block_size(self) -> int:
+        """Tokens of a block of the groups that keep the whole context; of the first group if none does."""
+        full = [group for group in self.groups if group.layers.kind == "full"]
+        return (full or list(self.groups))[0].block_size
+
+    def blocks(self, tokens: int, new: int = 1) -> int:
+        """Blocks that a sequence holds in a step after which it has ``tokens`` tokens, ``new`` of them computed in it.
+
+        Raises ValueError unless 1 <= new <= tokens.
+        """
+        if not 1 <= new <= tokens:
+            raise ValueError(f"a step cannot compute {new} of {tokens} tokens")
+        return sum(group.count * group.blocks(tokens - new, new) for group in self.groups)
+
+    def most_blocks(self, tokens: int, max_num_batched_tokens: int) -> int:
+        """The most blocks that a sequence of ``tokens`` tokens ever holds, as vLLM reserves them to start up.
+
+        A step computes up to ``max_num_batched_tokens`` tokens, which a window group holds besides its window; one
+        block more, as a window need not begin with a block.
+        """
+        total = 0
+        for group in self.groups:
+            kind, span, size = group.layers.kind, group.layers.span, group.block_size
+            if kind == "state":
+                total += group.count
+            elif kind == "window":
+                total += group.count * (-(-min(span - 1 + max_num_batched_tokens, tokens) // size) + 1)
+            elif kind == "chunk":
+                total += group.count * -(-min(span + max_num_batched_tokens, tokens) // size)
+            else:
+                total += group.count * -(-tokens // size)
+        return total
+
+    def pool(self, kv_bytes: int) -> int:
+        """Blocks that requests can use in ``kv_bytes`` of memory; vLLM keeps the first one as its null block."""
+        return kv_bytes // self.block_bytes - 1
+
+    def sequences(self, kv_bytes: int, tokens: int) -> int:
+        """How many sequences of ``tokens`` tokens fit at once while they decode, in ``kv_bytes`` of one GPU."""
+        return max(0, self.pool(kv_bytes)) // self.blocks(tokens)
+
+
+def model_layers(model: ModelShape, *, tensor_parallel: int = 1, bytes_per_element: int = 2) -> tuple[Layers, ...]:
+    """The kinds of layers of ``model`` as one GPU holds them.
+
+    Raises InputError if ``tensor_parallel`` does not divide the attention heads.
+    """
+    check_tensor_parallel(model, tensor_parallel)
+    kinds = []
+    if model.full_layers:
+        layer = model.kv_bytes_per_token(bytes_per_element) // model.full_layers
+        held = layer // model.kv_heads * heads_per_gpu(model.kv_heads, tensor_parallel)
+        kinds.append(Layers("full", model.full_layers, held))
+    if model.window_layers:
+        layer = model.window_kv_bytes_per_token(bytes_per_element) // model.window_layers
+        held = layer // model.window_kv_heads * heads_per_gpu(model.window_kv_heads, tensor_parallel)
+        kinds.append(Layers("window", model.window_layers, held, span=model.window))
+    return tuple(kinds)
+
+
+def layout(kinds: Sequence[Layers], block_size: int = 16) -> Layout:
+    """The groups and blocks of layers of these kinds. Raises ValueError without kinds or for blocks of no token."""
+    if not kinds or block_size < 1:
+        raise ValueError("a layout needs layers and blocks of at least one token")
+    sizes = [kind.layers for kind in kinds]
+    few, many = min(sizes), max(sizes)
+    group_layers = many if many * _PADDED_BELOW[1] < few * _PADDED_BELOW[0] else few
+    block_size = _grown(kinds, block_size)
+    page = max(_page(kind, block_size) for kind in kinds)
+    groups = []
+    for kind in kinds:
+        size = block_size
+        if kind.kind != "state" and page % _page(kind, block_size) == 0:
+            size *= page // _page(kind, block_size)
+        groups.append(Group(kind, -(-kind.layers // group_layers), size))
+    return Layout(page, group_layers, tuple(groups))
+
+
+def effective_blocks(
+    model: ModelShape,
+    kv_bytes: int,
+    tokens: int,
+    *,
+    tensor_parallel: int = 1,
+    bytes_per_element: int = 2,
+    block_size: int = 16,
+) -> tuple[int, int]:
+    """(blocks, tokens a block) for an engine that counts only the blocks of the whole context, as EngineConfig does.
+
+    ``kv_bytes`` is the KV memory of one GPU. The engine then holds as many sequences of ``tokens`` tokens as the
+    groups do: the pool is divided in proportion to what such a sequence has in its full groups. For shorter sequences
+    this is too many, for longer ones too few, so ``tokens`` should be the mean length while decoding. A model without
+    windows gets its pool unchanged.
+
+    Raises InputError if the memory does not hold one sequence of ``tokens`` tokens.
+    """
+    plan = layout(model_layers(model, tensor_parallel=tensor_parallel, bytes_per_element=bytes_per_element), block_size)
+    pool, size = plan.pool(kv_bytes), plan.block_size
+    needed, counted = plan.blocks(tokens), -(-tokens // size)
+    if pool < needed:
+        raise InputError.at(
+            f"the KV cache has {max(pool, 0)} blocks, a sequence of {tokens} tokens of {model.name} needs {needed}",
+            field="--gpu-memory-utilization",
+            hint="use shorter sequences, more or larger GPUs, or --kv-cache-dtype fp8",
+        )
+    if len(plan.groups) == 1 and plan.groups[0].count == 1:
+        return pool, size
+    return pool * counted // needed, size
+
+
+def _page(kind: Layers, block_size: int) -> int:
+    return kind.state_bytes if kind.kind == "state" else kind.token_bytes * block_size
+
+
+def _grown(kinds: Sequence[Layers], block_size: int) -> int:
+    """The attention block size, grown until the smallest attention page holds the largest state."""
+    states = [kind.state_bytes for kind in kinds if kind.kind == "state"]
+    tokens = [kind.token_bytes for kind in kinds if kind.kind != "state"]
+    if not states or not tokens or min(tokens) * block_size >= max(states):
+        return block_size
+    step = min(tokens) * _ATTENTION_STEP
+    return -(-max(states) // step) * _ATTENTION_STEP

@@ -1,0 +1,162 @@
+"""`tonnage kv worth`: what it prints, and what it says about input that cannot be used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_builders import Ran, tonnage
+
+ENGINE = ("--workers", 2, "--gpu-blocks", 80, "--usd-per-hour", 10)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Six users in turn, each with the same 2,560 tokens and some of its own."""
+    lines = [
+        {
+            "timestamp": 400 * number,
+            "input_length": 2_600,
+            "output_length": 4,
+            "hash_ids": [number % 6 * 10 + at for at in range(5)] + [1_000 + number],
+        }
+        for number in range(60)
+    ]
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return path
+
+
+def found(capfd: pytest.CaptureFixture[str], log: Path, *arguments: object) -> dict[str, Any]:
+    ran = tonnage(capfd, "kv", "worth", log, *ENGINE, *arguments, "-o", "json")
+    assert ran.code == 0
+    shown: dict[str, Any] = json.loads(ran.out)
+    return shown
+
+
+def test_json_has_a_setting_for_the_gpu_alone_for_each_tier_and_for_no_end(
+    capfd: pytest.CaptureFixture[str], log: Path
+) -> None:
+    shown = found(capfd, log, "--tier", "host=2x", "--tier", "disk=inf,admit=1")
+    assert shown["schema"] == "tonnage.dev/kv-worth/v1"
+    assert [setting["tiers"] for setting in shown["settings"]] == [[], ["host"], ["host", "disk"], ["unbounded, free"]]
+    assert shown["settings"][-1]["reuse"] == shown["bound"]["own"] > 0.8
+    assert shown["settings"][0]["reuse"] < 0.1
+    assert shown["settings"][-1]["ttft_ms"]["mean"] < shown["settings"][0]["ttft_ms"]["mean"]
+    assert shown["settings"][1]["uses"][0]["blocks"] == 160
+
+
+def test_two_runs_print_the_same_bytes(capfd: pytest.CaptureFixture[str], log: Path) -> None:
+    first = tonnage(capfd, "kv", "worth", log, *ENGINE, "--policy", "power-of-two", "-o", "json")
+    assert first.out == tonnage(capfd, "kv", "worth", log, *ENGINE, "--policy", "power-of-two", "-o", "json").out
+
+
+def test_the_table_names_tiers_with_their_sizes_and_the_bound(capfd: pytest.CaptureFixture[str], log: Path) -> None:
+    ran = tonnage(capfd, "kv", "worth", log, *ENGINE, "--tier", "host=4GiB", "--tier", "remote=inf")
+    lines = ran.out.splitlines()
+    assert lines[0].startswith("60 requests in 0.4 min, 2 workers, round-robin; Dynamo's replay engine at 10.00 USD")
+    assert [line.split("  ")[0] for line in lines[4:8]] == [
+        "GPU alone", "+ host, 4.0 GiB", "+ remote, no end", "unbounded, free",
+    ]  # fmt: skip
+    assert "bound: caches without end reuse" in ran.out
+    assert ran.err == ""
+
+
+def test_a_tier_smaller_than_the_gpu_is_warned_of(capfd: pytest.CaptureFixture[str], log: Path) -> None:
+    ran = tonnage(capfd, "kv", "worth", log, *ENGINE, "--tier", "host=60")
+    assert ran.code == 0
+    assert "warning: tier host holds 60 blocks, not more than the 80 of the GPU above it" in ran.err
+
+
+def test_a_size_is_blocks_bytes_or_a_multiple_of_the_gpu(capfd: pytest.CaptureFixture[str], log: Path) -> None:
+    block_bytes = 64 * 131_072  # Llama 3.1 8B
+    for size, blocks in (("96", 96), ("1.5x", 120), ("1GiB", 128), (f"{block_bytes * 3 // 1024}KiB", 3), ("inf", None)):
+        shown = found(capfd, log, "--tier", f"host={size}")
+        assert shown["settings"][1]["uses"][0]["blocks"] == blocks
+
+
+def test_a_tier_of_another_name_needs_its_bandwidth(capfd: pytest.CaptureFixture[str], log: Path) -> None:
+    shown = found(capfd, log, "--tier", "cxl=inf,40,latency=2us")
+    assert shown["settings"][1]["reuse"] == shown["bound"]["own"]
+
+
+def test_what_a_tier_costs_follows_its_price(capfd: pytest.CaptureFixture[str], log: Path) -> None:
+    free = found(capfd, log, "--tier", "host=4x,price=0")["settings"][1]
+    dear = found(capfd, log, "--tier", "host=4x,price=1")["settings"][1]
+    assert free["tier_usd"] == 0
+    assert free["net_usd"] == free["saved_usd"] > 0
+    hours = found(capfd, log, "--tier", "host=4x,price=1")["hours"]
+    assert dear["tier_usd"] == pytest.approx(2 * 320 * 64 * 131_072 / 2**30 * hours, rel=0.05)
+
+
+def test_a_model_on_a_gpu_gives_its_own_block_size_and_price(capfd: pytest.CaptureFixture[str], log: Path) -> None:
+    ran = tonnage(
+        capfd, "kv", "worth", log, "--workers", 1, "--model", "meta-llama/Llama-3.1-8B-Instruct", "--gpu", "l40s",
+        "--gpu-blocks", 300, "--tier", "host=4x",
+    )  # fmt: skip
+    assert ran.code == 0
+    assert "meta-llama/Llama-3.1-8B-Instruct on l40s at 1.86 USD an hour" in ran.out
+    assert "300 blocks of 16 tokens, 0.6 GiB" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("tier", "said"),
+    [
+        ("host", "expected NAME=SIZE[,GB/S][,key=value…]"),
+        ("=4x", "expected NAME=SIZE"),
+        ("host=", "expected NAME=SIZE"),
+        ("host=4y", "'4y' is not a size"),
+        ("host=-4", "'-4' is not a size"),
+        ("host=1.5", "'1.5' is not a number of blocks"),
+        ("host=4x,fast", "'fast' is not a bandwidth"),
+        ("host=4x,0", "'0' is not a bandwidth"),
+        ("host=4x,nan", "'nan' is not a bandwidth"),
+        ("host=4x,50,60", "'60' stands where key=value is expected"),
+        ("host=4x,speed=3", "there is no key 'speed'"),
+        ("host=4x,latency=5", "'5' is not a latency"),
+        ("host=4x,admit=0", "'0' is not a number of uses"),
+        ("host=4x,fill=up", "'up' is no way to fill a tier"),
+        ("host=4x,shared=1", "'1' is neither yes nor no"),
+        ("host=4x,price=-1", "'-1' is not a price"),
+        ("hots=4x", "'hots' is none of host, disk, remote and has no bandwidth"),
+    ],
+)
+def test_a_bad_tier_is_named(capfd: pytest.CaptureFixture[str], log: Path, tier: str, said: str) -> None:
+    ran = tonnage(capfd, "kv", "worth", log, "--tier", tier)
+    assert ran.code == 2
+    (error,) = ran.errors
+    assert error.startswith(f'error: --tier: "{tier}": ')
+    assert said in error
+
+
+def said(ran: Ran) -> str:
+    assert ran.code == 2
+    (error,) = ran.errors
+    return error
+
+
+def test_a_tier_given_twice_is_refused(capfd: pytest.CaptureFixture[str], log: Path) -> None:
+    ran = tonnage(capfd, "kv", "worth", log, "--tier", "host=1x", "--tier", "host=2x")
+    assert "tier host is given twice" in said(ran)
+
+
+def test_a_log_without_content_is_refused(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"timestamp": 0, "input_length": 5, "output_length": 5}', encoding="utf-8")
+    error = said(tonnage(capfd, "kv", "worth", path))
+    assert f"{path}:hash_ids: the log does not say what its prompts have in common" in error
+
+
+def test_a_block_size_that_does_not_divide_the_hashes_is_refused(capfd: pytest.CaptureFixture[str], log: Path) -> None:
+    assert "--block-size" in said(tonnage(capfd, "kv", "worth", log, "--block-size", 48))
+
+
+def test_an_unknown_policy_is_refused_before_the_log_is_read(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "no routing policy 'best'" in said(tonnage(capfd, "kv", "worth", tmp_path / "none", "--policy", "best"))
+
+
+def test_a_gpu_without_a_known_price_asks_for_one(capfd: pytest.CaptureFixture[str], log: Path) -> None:
+    ran = tonnage(capfd, "kv", "worth", log, "--model", "meta-llama/Llama-3.1-8B-Instruct", "--gpu", "a100-80-pcie")
+    assert "--usd-per-hour: no instance type with the GPU a100-80-pcie has a known price" in said(ran)

@@ -1,0 +1,225 @@
+"""vLLM's scheduler with prefix caching, block by block and step by step: slow, and the oracle of the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tonnage.inference.engine import EngineConfig
+from tonnage.inference.prompts import Path, numbers
+from tonnage.inference.timing import LinearTiming, PolynomialTiming
+
+
+@dataclass(eq=False)
+class Block:
+    """One physical block; ``key`` is its content once it can be found."""
+
+    key: object = None
+    users: int = 0
+
+
+@dataclass
+class Pool:
+    """Every physical block on its own."""
+
+    total: int
+    blocks: list[Block] = field(default_factory=list)
+    queue: list[Block] = field(default_factory=list)  # findable, unused; oldest first
+    copies: dict[object, list[Block]] = field(default_factory=dict)
+    events: list[tuple[bool, object]] = field(default_factory=list)
+
+    @property
+    def used(self) -> int:
+        return sum(block.users > 0 for block in self.blocks)
+
+    def find(self, keys: list[object]) -> list[Block]:
+        found = []
+        for key in keys:
+            if key not in self.copies:
+                break
+            found.append(self.copies[key][0])
+        return found
+
+    def take(self, block: Block) -> None:
+        if block.users == 0:
+            self.queue.remove(block)
+        block.users += 1
+
+    def allocate(self) -> Block:
+        if len(self.blocks) == self.total:
+            old = self.queue.pop(0)
+            self.blocks.remove(old)
+            copies = self.copies[old.key]
+            copies.remove(old)
+            if not copies:
+                del self.copies[old.key]
+                self.events.append((False, old.key))
+        block = Block(users=1)
+        self.blocks.append(block)
+        return block
+
+    def cache(self, block: Block, key: object) -> None:
+        block.key = key
+        if key not in self.copies:
+            self.events.append((True, key))
+        self.copies.setdefault(key, []).append(block)
+
+    def free(self, blocks: list[Block]) -> None:
+        for block in reversed(blocks):
+            block.users -= 1
+            if block.users == 0:
+                if block.key is None:
+                    self.blocks.remove(block)
+                else:
+                    self.queue.append(block)
+
+
+@dataclass(eq=False)
+class CachingRequest:
+    request_id: int
+    arrival_ns: int
+    prompt: int
+    output: int
+    priority: int
+    path: Path
+    generated: int = 0
+    computed: int = 0
+    scheduled: int = 0
+    held: list[Block] = field(default_factory=list)
+    admitted_ns: int | None = None
+    first_token_ns: int | None = None
+    finish_ns: int | None = None
+    reused: int = 0
+    preemptions: int = 0
+    decoding: bool = False
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt + self.generated
+
+    def keys(self, size: int) -> list[object]:
+        known: list[object] = list(numbers(self.path))
+        return known + [("own", self.request_id, at) for at in range(len(known), self.tokens // size)]
+
+
+@dataclass
+class CachingReference:
+    config: EngineConfig
+    timing: LinearTiming | PolynomialTiming
+    waiting: list[CachingRequest] = field(default_factory=list)
+    running: list[CachingRequest] = field(default_factory=list)
+    done: list[CachingRequest] = field(default_factory=list)
+    now_ps: int = 0
+    budget: int = 0
+
+    def __post_init__(self) -> None:
+        self.pool = Pool(self.config.kv_blocks)
+        self.by_priority = self.config.policy == "priority"
+
+    def run(self, coming: list[CachingRequest]) -> None:
+        coming = list(coming)
+        while coming or self.waiting or self.running:
+            if not self.waiting and not self.running:
+                self.now_ps = max(self.now_ps, coming[0].arrival_ns * 1000)
+            while coming and coming[0].arrival_ns * 1000 <= self.now_ps:
+                self.waiting.append(coming.pop(0))
+            if self.by_priority:
+                self.waiting.sort(key=self.rank)
+            self.step()
+
+    def rank(self, request: CachingRequest) -> tuple[int, int]:
+        return request.priority, request.request_id
+
+    def blocks(self, tokens: int) -> int:
+        return -(-tokens // self.config.block_size)
+
+    def room(self) -> int:
+        return self.config.kv_blocks - self.pool.used
+
+    def extend(self, request: CachingRequest, tokens: int) -> bool:
+        wanted = self.blocks(request.computed + tokens) - len(request.held)
+        if wanted > self.room():
+            return False
+        request.held += [self.pool.allocate() for _ in range(wanted)]
+        request.scheduled = tokens
+        return True
+
+    def remember(self, request: CachingRequest) -> None:
+        size = self.config.block_size
+        keys = request.keys(size)
+        for at in range((request.computed + request.scheduled) // size):
+            if request.held[at].key is None:
+                self.pool.cache(request.held[at], keys[at])
+
+    def preempt(self) -> CachingRequest:
+        victim = max(self.running, key=self.rank) if self.by_priority else self.running[-1]
+        self.running.remove(victim)
+        self.pool.free(victim.held)
+        self.budget += victim.scheduled
+        victim.held, victim.computed, victim.scheduled, victim.decoding = [], 0, 0, False
+        victim.preemptions += 1
+        self.waiting.insert(0, victim)
+        if self.by_priority:
+            self.waiting.sort(key=self.rank)
+        return victim
+
+    def step(self) -> None:
+        self.budget = self.config.max_num_batched_tokens
+        preempted = False
+        for request in list(self.running):
+            if request not in self.running or self.budget <= 0:
+                continue
+            tokens = min(request.tokens - request.computed, self.budget)
+            while request in self.running and not self.extend(request, tokens):
+                self.preempt()
+                preempted = True
+            if request in self.running:
+                self.budget -= tokens
+                self.remember(request)
+        while self.waiting and not preempted and self.budget > 0 and len(self.running) < self.config.max_num_seqs:
+            request = self.waiting[0]
+            found = self.pool.find(request.keys(self.config.block_size)[: (request.tokens - 1) // self.config.block_size])
+            hit = len(found) * self.config.block_size
+            tokens = min(request.tokens - hit, self.budget)
+            need = request.tokens if self.config.reserve_full_prompt else hit + tokens
+            if self.blocks(need) - len(found) + sum(block.users == 0 for block in found) > self.room():
+                break
+            for block in found:
+                self.pool.take(block)
+            request.held, request.computed = found, hit
+            assert self.extend(request, tokens)
+            self.budget -= tokens
+            self.remember(request)
+            self.running.append(self.waiting.pop(0))
+            if request.admitted_ns is None:
+                request.admitted_ns = -(-self.now_ps // 1000)
+                request.reused = min(hit, request.prompt)
+        self.execute()
+
+    def execute(self) -> None:
+        batch = [request for request in self.running if request.scheduled]
+        assert 0 < sum(request.scheduled for request in batch) <= self.config.max_num_batched_tokens
+        assert len(self.pool.blocks) <= self.config.kv_blocks
+        self.now_ps += self.duration(batch, [one for one in batch if not one.decoding])
+        for request in batch:
+            request.computed += request.scheduled
+            request.scheduled = 0
+            if request.computed == request.tokens:
+                request.decoding = True
+                request.generated += 1
+                if request.generated == 1:
+                    request.first_token_ns = -(-self.now_ps // 1000)
+                if request.generated == request.output:
+                    request.finish_ns = -(-self.now_ps // 1000)
+                    self.running.remove(request)
+                    self.pool.free(request.held)
+                    self.done.append(request)
+
+    def duration(self, batch: list[CachingRequest], prefills: list[CachingRequest]) -> int:
+        if isinstance(self.timing, LinearTiming):
+            tokens = sum(one.scheduled for one in batch)
+            pairs = sum(one.scheduled * one.computed + one.scheduled * (one.scheduled + 1) // 2 for one in batch)
+            return self.timing.step_ps(tokens, sum(one.computed for one in batch), pairs)
+        decodes = [one for one in batch if one not in prefills]
+        total = sum(one.computed + one.scheduled for one in prefills)
+        prefill = self.timing.prefill_ps(len(prefills), total, sum(one.computed for one in prefills))
+        return prefill + self.timing.decode_ps(len(decodes), sum(one.computed + 1 for one in decodes))
