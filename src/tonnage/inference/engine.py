@@ -59,13 +59,15 @@ class EngineConfig(msgspec.Struct, frozen=True):
 class Tiers(Protocol):
     """Where KV blocks go that the GPU has no room for (tonnage.inference.tiers)."""
 
-    def load(self, path: Path, have_blocks: int, now_ns: int) -> tuple[int, int]:
-        """(blocks behind the first ``have_blocks`` of ``path`` worth copying to the GPU, ps that the copy takes)."""
+    def load(self, path: Path, have_blocks: int, now_ns: int, most: int | None = None) -> tuple[int, int]:
+        """(blocks behind the first ``have_blocks`` of ``path`` worth copying to the GPU, ps that the copy takes).
 
-    def stored(self, low: int, high: int) -> None:
+        At most ``most`` blocks of the path are wanted on the GPU."""
+
+    def stored(self, low: int, high: int, now_ns: int | None = None) -> None:
         """The GPU's cache holds these block numbers."""
 
-    def evicted(self, low: int, high: int) -> None:
+    def evicted(self, low: int, high: int, now_ns: int | None = None) -> None:
         """The GPU's cache holds them no more."""
 
 
@@ -488,6 +490,7 @@ class Engine:
             if chunk == 0:
                 break
             budget -= chunk
+        self._tell_tiers()
         self._step_end = start + batch.copied_ps + self._duration(batch)
         return True
 
@@ -511,9 +514,14 @@ class Engine:
             self._first_hold(request, hit, budget), hit, idle, self._reserved.get(request.request_id, 0)
         ):
             return 0
-        self.unreserve(request.request_id)
         found = hit * blocks.block_size
-        extra = self._from_tiers(request, hit, start, batch) if request.remote <= found else 0
+        extra, copy_ps = self._from_tiers(request, hit, start) if request.remote <= found else (0, 0)
+        if extra and not blocks.fits(
+            self._first_hold(request, hit + extra, budget), hit, idle, self._reserved.get(request.request_id, 0)
+        ):
+            return 0
+        batch.copied_ps += copy_ps
+        self.unreserve(request.request_id)
         reused = found + extra * blocks.block_size
         computed, request.remote = max(reused, request.remote), 0
         chunk = min(budget, request.target - computed)
@@ -530,27 +538,23 @@ class Engine:
         self._take_chunk(request, chunk, batch)
         return chunk
 
-    def _from_tiers(self, request: Request, hit: int, start: int, batch: Batch) -> int:
-        """Blocks behind those found here that a lower tier gives; the copy takes its time in this step."""
-        tiers, cache = self.tiers, self._blocks.cache
-        if tiers is None or cache is None or not request.path:
-            return 0
+    def _from_tiers(self, request: Request, hit: int, start: int) -> tuple[int, int]:
+        """(blocks behind those found here that a lower tier gives, ps of the copy, which this step waits for)."""
+        if self.tiers is None or self._blocks.cache is None or not request.path:
+            return 0, 0
         self._tell_tiers()
-        most = (request.target - 1) // self._blocks.block_size - hit
-        blocks, copy_ps = tiers.load(request.path, hit, start // PS_PER_NS)
-        blocks = min(blocks, most)
-        if blocks > 0:
-            batch.copied_ps += copy_ps
-        return max(blocks, 0)
+        most = (request.target - 1) // self._blocks.block_size
+        return self.tiers.load(request.path, hit, start // PS_PER_NS, most)
 
     def _tell_tiers(self) -> None:
         """Pass on what was cached and evicted, in order."""
-        assert self.tiers is not None and self._blocks.cache is not None
-        for stored, low, high, _ in self._blocks.cache.take_events():
+        if self.tiers is None or self._blocks.cache is None:
+            return
+        for stored, low, high, at_ps in self._blocks.cache.take_events():
             if stored:
-                self.tiers.stored(low, high)
+                self.tiers.stored(low, high, at_ps // PS_PER_NS)
             else:
-                self.tiers.evicted(low, high)
+                self.tiers.evicted(low, high, at_ps // PS_PER_NS)
 
     def _take_chunk(self, request: Request, chunk: int, batch: Batch) -> None:
         batch.add(request.computed, chunk)

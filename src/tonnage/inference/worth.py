@@ -59,14 +59,15 @@ class TierUse(msgspec.Struct, frozen=True):
 
 
 class Worth(msgspec.Struct, frozen=True):
-    """One setting. ``reuse`` is the share of prompt tokens that were not computed; ``saved_usd`` is GPU time saved
-    against the GPU's cache alone, ``net_usd`` that less ``tier_usd``; ``refused``: requests that were not served;
-    ``recomputed``: blocks that a tier had and that were computed anew because that was quicker."""
+    """One setting. ``reuse`` is the share of prompt tokens that were not computed; ``engine_hours`` is the time with a
+    step in flight; ``saved_usd`` is what of it was saved against the GPU's cache alone, ``net_usd`` that less
+    ``tier_usd``; ``refused``: requests that were not served; ``recomputed``: blocks that a tier had and that were
+    computed anew because that was quicker."""
 
     tiers: list[str]
     reuse: float
     ttft_ms: Times
-    gpu_hours: float
+    engine_hours: float
     saved_usd: float
     tier_usd: float
     net_usd: float
@@ -167,7 +168,7 @@ def _worth(
         tiers=[spec.name for spec in specs],
         reuse=played.reuse,
         ttft_ms=_times(played),
-        gpu_hours=sum(played.busy_ns) / NS_PER_HOUR,
+        engine_hours=sum(played.busy_ns) / NS_PER_HOUR,
         saved_usd=saved,
         tier_usd=cost,
         net_usd=saved - cost,

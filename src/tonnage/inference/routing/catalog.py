@@ -1,0 +1,35 @@
+"""The policies by name."""
+
+from __future__ import annotations
+
+from tonnage.errors import InputError
+from tonnage.inference.routing.peers import Dynamo, LlmD, SgLang
+from tonnage.inference.routing.policies import LeastLoaded, Policy, PowerOfTwo, RandomWorker, RoundRobin
+from tonnage.inference.routing.seconds import Tonnage, TonnageSettings
+from tonnage.inference.routing.types import StepCosts
+
+_POLICIES: dict[str, type[Policy]] = {
+    policy.name: policy for policy in (RoundRobin, RandomWorker, LeastLoaded, PowerOfTwo, Dynamo, LlmD, SgLang, Tonnage)
+}
+
+NAMES = tuple(_POLICIES)
+"""Every policy there is."""
+
+
+def make_policy(name: str, costs: StepCosts | None = None, settings: TonnageSettings | None = None) -> Policy:
+    """A new policy. ``costs`` and ``settings`` are for ``tonnage``.
+
+    Raises InputError for an unknown name, and for ``tonnage`` without the engine's timing.
+    """
+    kind = _POLICIES.get(name)
+    if kind is None:
+        raise InputError.at(f"there is no routing policy {name!r}", field="policy", hint=f"one of {', '.join(NAMES)}")
+    if kind is Tonnage:
+        if costs is None:
+            raise InputError.at(
+                "policy tonnage predicts seconds and was given no timing of the engine",
+                field="policy",
+                hint="name the model and GPU, or give measured step times",
+            )
+        return Tonnage(costs, settings)
+    return kind()

@@ -1,0 +1,131 @@
+"""Where a request goes: the interface of a policy, and those that look at load alone.
+
+A policy is given the candidates (never empty, live workers only), what they hold of the prompt and the book of what
+is in flight. It books nothing; the router does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import msgspec
+
+from tonnage.inference.routing.book import Book, Booking
+from tonnage.inference.routing.types import Overlap, Reason, RouteRequest, Worker
+
+
+class Choice(msgspec.Struct, frozen=True, gc=False):
+    """What a policy decided. ``prefill_tokens`` and ``prefill_s`` are what is to be booked for the request."""
+
+    worker: int
+    reason: Reason
+    prefill_tokens: int
+    prefill_s: float = 0.0
+    costs: tuple[tuple[int, float], ...] = ()
+    predicted_s: float | None = None
+
+
+class Policy:
+    """A rule that chooses a worker. ``unit`` is that of its costs.
+
+    A policy that ``needs_overlap`` is blind without knowledge of what workers hold: it must not be run on zeros.
+    """
+
+    name = ""
+    unit = ""
+    needs_overlap = False
+
+    def choose(
+        self, request: RouteRequest, overlap: Overlap, workers: Sequence[Worker], book: Book, now_ns: int, rng: Random
+    ) -> Choice:
+        """Choose among ``workers``; ``overlap`` counts blocks, ``rng`` decides ties."""
+        raise NotImplementedError
+
+    def dispatched(self, request: RouteRequest, choice: Choice, now_ns: int) -> None:
+        """The choice was booked."""
+
+    def freed(self, request_id: int, booking: Booking, now_ns: int) -> None:
+        """The request ended, was aborted or lost its worker."""
+
+    def worker_removed(self, worker: int) -> None:
+        """The worker is gone and so is its cache. Called after its requests were freed."""
+
+
+def tokens_left(request: RouteRequest, overlap: Overlap, worker: Worker) -> int:
+    """Prompt tokens that ``worker`` has to compute; at least one, as the last token's logits are always needed."""
+    return max(1, request.prompt_tokens - overlap.held(worker.index) * worker.block_size)
+
+
+def draw_least(costs: Sequence[tuple[int, float]], rng: Random) -> int:
+    """The worker of least cost; one of several by lot."""
+    least = min(cost for _, cost in costs)
+    best = [worker for worker, cost in costs if cost == least]
+    return best[0] if len(best) == 1 else rng.choice(best)
+
+
+class RoundRobin(Policy):
+    """Each worker in turn, by index; one that comes or goes does not upset the order of the others."""
+
+    name = "round-robin"
+
+    def __init__(self) -> None:
+        self._last = -1
+
+    def choose(
+        self, request: RouteRequest, overlap: Overlap, workers: Sequence[Worker], book: Book, now_ns: int, rng: Random
+    ) -> Choice:
+        later = [worker for worker in workers if worker.index > self._last]
+        worker = min(later or workers, key=_index)
+        self._last = worker.index
+        return Choice(worker.index, "turn", tokens_left(request, overlap, worker))
+
+
+class RandomWorker(Policy):
+    """Any worker."""
+
+    name = "random"
+
+    def choose(
+        self, request: RouteRequest, overlap: Overlap, workers: Sequence[Worker], book: Book, now_ns: int, rng: Random
+    ) -> Choice:
+        worker = rng.choice(workers)
+        return Choice(worker.index, "turn", tokens_left(request, overlap, worker))
+
+
+class LeastLoaded(Policy):
+    """The fewest requests in flight, then the fewest prompt tokens to compute."""
+
+    name = "least-loaded"
+    unit = "requests"
+
+    def choose(
+        self, request: RouteRequest, overlap: Overlap, workers: Sequence[Worker], book: Book, now_ns: int, rng: Random
+    ) -> Choice:
+        loads = [book.load(worker.index) for worker in workers]
+        least = min((load.requests, load.prefill_tokens) for load in loads)
+        best = [
+            worker for worker, load in zip(workers, loads, strict=True) if (load.requests, load.prefill_tokens) == least
+        ]
+        chosen = best[0] if len(best) == 1 else rng.choice(best)
+        costs = tuple((worker.index, float(load.requests)) for worker, load in zip(workers, loads, strict=True))
+        return Choice(chosen.index, "load", tokens_left(request, overlap, chosen), costs=costs)
+
+
+class PowerOfTwo(Policy):
+    """Of two workers drawn by lot, the one with fewer requests in flight."""
+
+    name = "power-of-two"
+    unit = "requests"
+
+    def choose(
+        self, request: RouteRequest, overlap: Overlap, workers: Sequence[Worker], book: Book, now_ns: int, rng: Random
+    ) -> Choice:
+        drawn = rng.sample(workers, 2) if len(workers) > 1 else list(workers)
+        chosen = min(drawn, key=lambda worker: book.load(worker.index).requests)
+        costs = tuple((worker.index, float(book.load(worker.index).requests)) for worker in drawn)
+        return Choice(chosen.index, "load", tokens_left(request, overlap, chosen), costs=costs)
+
+
+def _index(worker: Worker) -> int:
+    return worker.index
