@@ -1,0 +1,37 @@
+"""Every public fault report in the reference is held by a test or says why none is owed."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+TABLE = TESTS.parent / "docs" / "reference" / "known-faults.md"
+
+
+def rows() -> dict[int, str]:
+    """What the reference says of each report, by its number."""
+    cells = [re.split(r" \| ", line.strip("| \n")) for line in TABLE.read_text().splitlines() if re.match(r"\| \d", line)]
+    return {int(number): here.strip() for number, _, _, here in cells}
+
+
+def marked() -> Counter[int]:
+    """How many tests carry each number."""
+    found: Counter[int] = Counter()
+    for file in TESTS.rglob("test_*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+                continue
+            for mark in node.decorator_list:
+                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.report":
+                    found.update(int(ast.literal_eval(one)) for one in mark.args)
+    return found
+
+
+def test_every_report_has_a_test_or_a_reason() -> None:
+    table, tests = rows(), marked()
+    assert sorted(table) == list(range(1, 37))
+    assert {number for number, here in table.items() if here == "tests"} == set(tests)
+    assert all(len(here) > 20 for here in table.values() if here != "tests")
