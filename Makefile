@@ -9,7 +9,7 @@ NAME ?= all
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench fuzz e2e e2e-build clean
+.PHONY: help demo peers test check format bench fuzz e2e e2e-build clean
 
 help: ## say what there is
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -20,6 +20,9 @@ $(STAMP): pyproject.toml scripts/venv.sh
 
 demo: $(STAMP) ## the traffic surge, live, with a summary and an HTML report
 	@$(BIN)/tonnage demo
+
+peers: $(STAMP) ## install what tests and benchmarks compare with (80 MB); tests beside it are skipped without
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,peers]'
 
 test: $(STAMP) ## all tests
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not fuzz and not e2e" $(ARGS)

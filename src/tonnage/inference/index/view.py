@@ -1,0 +1,124 @@
+"""One answer from all sources: each worker by the one that may be believed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tonnage.inference.index.answers import TierBlocks
+from tonnage.inference.index.approximate import LONG_TTL_NS, SHORT_TTL_NS, PredictedIndex
+from tonnage.inference.index.exact import KvIndex
+from tonnage.inference.index.streams import EventStream, Received
+from tonnage.inference.index.trust import TrustSettings, Verdict, WorkerTrust
+
+
+class CacheView:
+    """The exact index fed from streams of messages, predictions beside it, and trust for each worker."""
+
+    def __init__(
+        self,
+        index: KvIndex,
+        *,
+        settings: TrustSettings | None = None,
+        short_ttl_ns: int = SHORT_TTL_NS,
+        long_ttl_ns: int = LONG_TTL_NS,
+        predicted_blocks: int = 1 << 16,
+    ) -> None:
+        self.index = index
+        self.recent = PredictedIndex(short_ttl_ns, predicted_blocks)
+        self.predicted = PredictedIndex(long_ttl_ns, predicted_blocks)
+        self.settings = settings or TrustSettings()
+        self.problems = 0
+        self._trust: dict[str, WorkerTrust] = {}
+        self._streams: dict[str, EventStream] = {}
+
+    def add_worker(self, name: str) -> None:
+        """A worker that requests may go to."""
+        if name not in self._trust:
+            self._trust[name] = WorkerTrust(self.settings)
+            self._streams[name] = EventStream()
+            self.index.add_worker(name)
+
+    def remove_worker(self, name: str) -> None:
+        """Forget all about a worker."""
+        self._trust.pop(name, None)
+        self._streams.pop(name, None)
+        for source in (self.index, self.recent, self.predicted):
+            source.remove_worker(name)
+
+    def receive(self, name: str, frames: Sequence[bytes], now_ns: int) -> list[bytes] | None:
+        """A published message of this worker. Returns frames for its replay socket when messages are missing."""
+        self.add_worker(name)
+        return self._apply(name, self._streams[name].receive(frames, now_ns))
+
+    def replayed(self, name: str, frames: Sequence[bytes]) -> None:
+        """A message from this worker's replay socket."""
+        self.add_worker(name)
+        self._apply(name, self._streams[name].replayed(frames))
+
+    def tick(self, now_ns: int) -> None:
+        """Gives up on replays that do not come; call it every second or so."""
+        for name, stream in self._streams.items():
+            if stream.gap:
+                self._apply(name, stream.tick(now_ns))
+
+    def dispatched(self, name: str, keys: Sequence[int], now_ns: int) -> None:
+        """A prompt with these keys is sent to this worker."""
+        self.add_worker(name)
+        known = self.index.scores(keys).get(name, 0)
+        self._trust[name].dispatched(len(keys) - known, now_ns)
+        self.recent.dispatched(name, keys, now_ns)
+        self.predicted.dispatched(name, keys, now_ns)
+
+    def reported(self, name: str, keys: Sequence[int], said: TierBlocks, predicted: int, cached_blocks: int) -> None:
+        """The engine's answer told how many blocks of the prompt it had cached; ``said`` and ``predicted`` are what the
+        exact index and :attr:`predicted` said when the prompt was routed."""
+        self.add_worker(name)
+        self._trust[name].reported(sum(said), predicted, cached_blocks, len(keys))
+
+    def verdict(self, name: str, now_ns: int) -> Verdict:
+        """Which source speaks for this worker, and why no better one."""
+        trust = self._trust.get(name)
+        return trust.verdict(now_ns) if trust is not None else Verdict("load", "unknown worker")
+
+    def overlap(self, keys: Sequence[int], now_ns: int) -> dict[str, TierBlocks]:
+        """Leading blocks of the prompt by worker and tier; workers with none are left out.
+
+        With exact trust the greater of events and dispatches of the last seconds counts; with approximate trust
+        dispatches count as GPU blocks; with neither a worker has none.
+        """
+        exact = self.index.overlap(keys)
+        recent = self.recent.scores(keys, now_ns)
+        predicted = self.predicted.scores(keys, now_ns)
+        out: dict[str, TierBlocks] = {}
+        for name, trust in self._trust.items():
+            source = trust.verdict(now_ns).source
+            if source == "exact":
+                blocks = exact.get(name)
+                soon = recent.get(name, 0)
+                if soon and (blocks is None or soon > blocks.device):
+                    blocks = _at_least(soon, blocks or TierBlocks(0))
+                if blocks is not None:
+                    out[name] = blocks
+            elif source == "approximate" and name in predicted:
+                out[name] = TierBlocks(predicted[name])
+        return out
+
+    def _apply(self, name: str, received: Received) -> list[bytes] | None:
+        trust = self._trust[name]
+        self.problems += len(received.problems)
+        if received.restarted:
+            self.index.clear(name)
+            self.recent.clear(name)
+            self.predicted.clear(name)
+            trust.restarted()
+        for batch in received.batches:
+            self.index.apply_batch(name, batch)
+        if received.batches or received.request is not None or received.lost:
+            trust.heard(self._streams[name].gap, received.lost)
+        return received.request
+
+
+def _at_least(device: int, blocks: TierBlocks) -> TierBlocks:
+    """The same prefix with this many of its blocks on the GPU."""
+    host_end = blocks.device + blocks.host
+    return TierBlocks(device, max(0, host_end - device), max(0, sum(blocks) - max(device, host_end)))
