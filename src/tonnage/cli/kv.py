@@ -91,9 +91,10 @@ def worth(
 
     choice = EngineChoice(**engine)
     config, log, setup = _setup(choice, trace, hash_block, policy, usd_per_hour)
-    specs = [_tier(text, config.kv_blocks, setup.block_bytes) for text in tiers]
+    known = _known(choice)
+    specs = [_tier(text, known, config.kv_blocks, setup.block_bytes) for text in tiers]
     if not tiers:
-        specs = _usual(config)
+        specs = _usual(known, config)
     _check_names(specs)
     found = value(log, setup, specs)
     if output == "json":
@@ -162,11 +163,24 @@ def _price(choice: EngineChoice, usd_per_hour: float | None) -> int:
     return min(known) * choice.tensor_parallel
 
 
-def _usual(config: EngineConfig) -> list[TierSpec]:
-    from tonnage.inference.tiers import default
+def _known(choice: EngineChoice) -> dict[str, TierSpec]:
+    """The usual tiers. Each GPU of an engine has its own link to the host, as fast as the GPU's generation."""
+    from tonnage.facts import gpus
+    from tonnage.inference import tiers
 
+    known = {name: tiers.default(name) for name in tiers.names()}
+    host = known["host"]
+    links = gpus.get(choice.gpu or _ASSUMED_GPU).pcie_bytes_per_s / gpus.get(_ASSUMED_GPU).pcie_bytes_per_s
+    links *= choice.tensor_parallel
+    known["host"] = msgspec.structs.replace(
+        host, read_bytes_per_s=host.read_bytes_per_s * links, write_bytes_per_s=host.write_bytes_per_s * links
+    )
+    return known
+
+
+def _usual(known: dict[str, TierSpec], config: EngineConfig) -> list[TierSpec]:
     return [
-        msgspec.structs.replace(default(name), blocks=None if times is None else times * config.kv_blocks)
+        msgspec.structs.replace(known[name], blocks=None if times is None else times * config.kv_blocks)
         for name, times in _USUAL
     ]
 
@@ -181,9 +195,9 @@ def _check_names(specs: Sequence[TierSpec]) -> None:
 # --- --tier NAME=SIZE,… -----
 
 
-def _tier(text: str, gpu_blocks: int, block_bytes: int) -> TierSpec:
+def _tier(text: str, known: dict[str, TierSpec], gpu_blocks: int, block_bytes: int) -> TierSpec:
     """The tier that ``text`` describes. Raises InputError."""
-    from tonnage.inference import tiers
+    from tonnage.inference.tiers import TierSpec
 
     name, equals, rest = text.partition("=")
     size, *others = [part.strip() for part in rest.split(",")]
@@ -201,11 +215,11 @@ def _tier(text: str, gpu_blocks: int, block_bytes: int) -> TierSpec:
             raise _bad(text, f"there is no key {key!r}", "keys: " + ", ".join(_KEYS))
         field, read = _KEYS[key]
         changes[field] = read(text, value)
-    if name in tiers.names():
-        return msgspec.structs.replace(tiers.default(name), **changes)
+    if name in known:
+        return msgspec.structs.replace(known[name], **changes)
     if "read_bytes_per_s" not in changes or "write_bytes_per_s" not in changes:
-        raise _bad(text, f"{name!r} is none of {', '.join(tiers.names())} and has no bandwidth", "add it in GB/s")
-    return tiers.TierSpec(name, **changes)
+        raise _bad(text, f"{name!r} is none of {', '.join(known)} and has no bandwidth", "add it in GB/s")
+    return TierSpec(name, **changes)
 
 
 def _blocks(text: str, size: str, gpu_blocks: int, block_bytes: int) -> int | None:
@@ -300,11 +314,11 @@ def _print(found: Valuation, setup: Setup, choice: EngineChoice, policy: str) ->
         f"{setup.micro_usd_per_engine_hour / MICRO_PER_USD:.2f} USD an hour"
     )
     click.echo(
-        f"KV cache on each GPU: {setup.config.kv_blocks:,} blocks of {setup.config.block_size} tokens, "
+        f"KV cache of an engine on its GPUs: {setup.config.kv_blocks:,} blocks of {setup.config.block_size} tokens, "
         f"{gpu_gib:,.1f} GiB"
     )
     click.echo()
-    rows: list[tuple[str, ...]] = [("", "reuse", "TTFT ms", "p50", "p99", "GPU h", "saved", "tiers", "net USD/h")]
+    rows: list[tuple[str, ...]] = [("", "reuse", "TTFT ms", "p50", "p99", "engine h", "saved", "tiers", "net USD/h")]
     rows += [_row(setting, index, found, setup) for index, setting in enumerate(found.settings)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
@@ -341,6 +355,6 @@ def _row(setting: Worth, index: int, found: Valuation, setup: Setup) -> tuple[st
         name,
         f"{setting.reuse:.1%}",
         *(f"{time:,.0f}" for time in times),
-        f"{setting.gpu_hours:.3f}",
+        f"{setting.engine_hours:.3f}",
         *(f"{money:,.2f}" if index and isfinite(money) else "-" for money in dollars),
     )

@@ -311,6 +311,7 @@ class ServiceSpec(Field, frozen=True, kw_only=True):
     ports: list[ServicePort] = []
     type: str = "ClusterIP"
     cluster_ip: str = msgspec.field(default="", name="clusterIP")
+    traffic_distribution: str = ""
 
 
 class Service(KubeObject, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +26,7 @@ from tonnage.simulation.result import (
     NodeResult,
     Quantiles,
     Result,
+    Routing,
     Series,
     ServiceResult,
     ServiceSeries,
@@ -32,6 +34,7 @@ from tonnage.simulation.result import (
 )
 from tonnage.simulation.scenario import Scenario
 from tonnage.simulation.serving import DONE, PENDING, Service
+from tonnage.simulation.split import PREFILL, SplitService
 from tonnage.units import NS_PER_HOUR, NS_PER_MS, NS_PER_S
 
 Bools = NDArray[np.bool_]
@@ -141,8 +144,9 @@ def assemble(
 
 
 def workload_of(cluster: SimulatedCluster, service: Service) -> Workload | None:
-    """The workload behind a Service, if there is one."""
-    return next((w for w in cluster.workloads.values() if w.service is service), None)
+    """The workload behind a Service, if there is one; that of its decode pods, if it has pools."""
+    found = [w for w in cluster.workloads.values() if w.service is service]
+    return next((w for w in found if w.role != PREFILL), None)
 
 
 def _service(scenario: Scenario, cluster: SimulatedCluster, service: Service, table: Requests) -> ServiceResult:
@@ -166,6 +170,24 @@ def _service(scenario: Scenario, cluster: SimulatedCluster, service: Service, ta
         min_replicas_allowed=workload.minimum if workload else None,
         surges=[[_s(start), _s(end), factor] for start, end, factor in surges],
         cold_start_s=_quantiles(cold),
+        routing=_routing(service, table),
+    )
+
+
+def _routing(service: Service, table: Requests) -> Routing | msgspec.UnsetType:
+    """What balancing and pools made of the requests; unset for a Service of which nothing of the kind is known."""
+    split = isinstance(service, SplitService)
+    zones = service.requests.arrivals.zones is not None
+    if not (split or zones or service.has_content):
+        return msgspec.UNSET
+    done, sent = int(table.prompt[table.done].sum()), max(1, service.received)
+    moved = np.array(service.transfers_ns if isinstance(service, SplitService) else [], np.float64)
+    return Routing(
+        reuse=round(service.requests.reused / done, 6) if service.has_content and done else None,
+        cross_zone=round(service.requests.crossed / sent, 6) if zones else None,
+        remote_prefills=len(moved) if split else None,
+        local_prefills=service.local if isinstance(service, SplitService) else None,
+        transfer_ms=_quantiles(moved / NS_PER_MS),
     )
 
 

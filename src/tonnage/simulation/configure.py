@@ -28,6 +28,9 @@ from tonnage.simulation.physics import Physics, Pool
 from tonnage.simulation.rng import Streams
 from tonnage.simulation.scenario import NodeGroupSpec, Scenario
 
+NO_PREFIX_CACHING = "--no-enable-prefix-caching"
+"""vLLM keeps and shares prefixes unless told otherwise."""
+
 SHUTDOWN = re.compile(r"--shutdown[-_]timeout[= ](\d+)")
 
 
@@ -238,7 +241,13 @@ def server_of(spec: core.PodSpec, at: Where) -> Server | None:
         raise InputError(Problem(at, problem.message, problem.hint)) from error
     timeout = SHUTDOWN.search(" ".join(words))
     per_param = weight_bytes(args.dtype, args.quantization)
-    return Server(args, shape.weight_bytes(per_param), args.model, int(timeout[1]) if timeout else 0)
+    return Server(
+        args,
+        shape.weight_bytes(per_param),
+        args.model,
+        int(timeout[1]) if timeout else 0,
+        prefix_caching=not any(word.replace("_", "-") == NO_PREFIX_CACHING for word in args.ignored),
+    )
 
 
 def _engine(workload: Workload, gpu: str) -> EngineSetup | str:
@@ -253,18 +262,16 @@ def _engine(workload: Workload, gpu: str) -> EngineSetup | str:
     return EngineSetup(config, timing)
 
 
-def workload_behind(cluster: SimulatedCluster, service: core.Service) -> Workload | None:
-    """The workload whose pods a Service selects."""
+def workloads_behind(cluster: SimulatedCluster, service: core.Service) -> list[Workload]:
+    """The workloads whose pods a Service selects, in the order of the manifests."""
     selector = core.LabelSelector(match_labels=service.spec.selector)
-    for workload in cluster.workloads.values():
-        labels = workload.template.metadata.labels
-        if (
-            service.spec.selector
-            and workload.namespace == _namespace(service.namespace)
-            and selectors.matches(selector, labels)
-        ):
-            return workload
-    return None
+    return [
+        workload
+        for workload in cluster.workloads.values()
+        if service.spec.selector
+        and workload.namespace == _namespace(service.namespace)
+        and selectors.matches(selector, workload.template.metadata.labels)
+    ]
 
 
 def bounds(configuration: Configuration, workloads: Sequence[Workload]) -> dict[str, tuple[int, int]]:

@@ -9,7 +9,6 @@ from tonnage.inference.engine import Engine
 from tonnage.simulation import loading, nodes, pods
 from tonnage.simulation.events import Later
 from tonnage.simulation.objects import Claim, Node, Pod, gated_by_probe, probe_period_s
-from tonnage.simulation.serving import Replica
 from tonnage.units import NS_PER_S, ns
 
 if TYPE_CHECKING:
@@ -122,8 +121,10 @@ class EngineUp:
             return
         assert pod.workload.server is not None
         cluster.nodes[pod.node].compiled.add(pod.workload.server.model)
-        pod.replica = pod.replica or Replica(pod.key)
-        pod.replica.engine = Engine(setup.config, setup.timing, cluster.now_ns)
+        pod.replica = pod.replica or pods.new_replica(cluster, pod)
+        service, server = pod.workload.service, pod.workload.server
+        caching = server.prefix_caching and service is not None and service.has_content
+        pod.replica.engine = Engine(setup.config, setup.timing, cluster.now_ns, prefix_caching=caching)
         if pod.ready_ns is None:
             period = probe_period_s(pod.workload.template.spec) * NS_PER_S
             assert pod.started_ns is not None

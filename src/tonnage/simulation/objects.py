@@ -29,6 +29,7 @@ class Server:
     weight_bytes: int
     model: str
     shutdown_timeout_s: int = 0
+    prefix_caching: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +42,7 @@ class Workload:
     replicas: int
     server: Server | None = None
     service: Service | None = None
+    role: str = ""  # "prefill" or "decode" where its Service has pools
     pods: dict[str, Pod] = field(default_factory=dict)
     created: int = 0
     priority: int = 0

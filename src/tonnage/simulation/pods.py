@@ -80,11 +80,16 @@ def pod_ready(cluster: SimulatedCluster, pod: Pod) -> None:
     """The pod's Ready condition turns true; its Service, if any, sends it requests."""
     pod.ready_ns = cluster.now_ns
     if pod.workload.service is not None and pod.workload.server is not None:
-        pod.replica = pod.replica or Replica(pod.key)
+        pod.replica = pod.replica or new_replica(cluster, pod)
         pod.workload.service.add(pod.replica)
     cluster.mirror.pod_changed(pod)
     cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Normal", "Ready", "pod is Ready")
     count_ready(pod.workload)
+
+
+def new_replica(cluster: SimulatedCluster, pod: Pod) -> Replica:
+    """What the pod's Service sees of it."""
+    return Replica(pod.key, zone=cluster.nodes[pod.node].zone, role=pod.workload.role)
 
 
 def pod_serves(cluster: SimulatedCluster, pod: Pod) -> None:

@@ -78,9 +78,8 @@ class Recorder:
         """Write down the state now; engines must be settled."""
         index = len(self.times_ns)
         self.times_ns.append(cluster.now_ns)
-        for workload in cluster.workloads.values():
-            if workload.service is not None:
-                self._sample_service(cluster, workload.service, workload.key)
+        for service in cluster.services:
+            self._sample_service(cluster, service)
         live = [node for node in cluster.nodes.values() if node.ended_ns is None]
         self.nodes_ready.append(sum(node.ready_ns is not None for node in live))
         self.nodes_starting.append(len(cluster.claims))
@@ -89,14 +88,14 @@ class Recorder:
         self.spend_micro_usd.append(cluster.ledger.total(cluster.now_ns))
         self._sample_heat(cluster, index)
 
-    def _sample_service(self, cluster: SimulatedCluster, service: Service, key: str) -> None:
-        workload = cluster.workloads[key]
-        active = workload.active
+    def _sample_service(self, cluster: SimulatedCluster, service: Service) -> None:
+        workloads = [w for w in cluster.workloads.values() if w.service is service]
+        active = [pod for workload in workloads for pod in workload.active]
         engines = [r.engine for r in (*service.endpoints, *service.draining) if r.engine is not None]
         usage = [e.kv_usage for e in engines]
         self.services.setdefault(service.name, []).append(
             ServiceSample(
-                workload.replicas,
+                sum(workload.replicas for workload in workloads),
                 sum(p.ready_ns is not None for p in active),
                 sum(p.bound_ns is not None and p.ready_ns is None for p in active),
                 sum(p.bound_ns is None for p in active),

@@ -45,6 +45,16 @@ class Attainment(msgspec.Struct, frozen=True):
     share: float | None
 
 
+class Routing(msgspec.Struct, frozen=True):
+    """What became of requests between the client and the engine; None where it does not apply."""
+
+    reuse: float | None  # share of the finished requests' prompt tokens that were found in a KV cache
+    cross_zone: float | None  # share of the requests that went to another zone than the client's
+    remote_prefills: int | None  # prompts that were computed by a prefill pod and moved to a decode pod
+    local_prefills: int | None  # those that stayed with their decode pod
+    transfer_ms: Quantiles  # from the end of a prefill until its blocks were at the decode pod
+
+
 class ServiceResult(msgspec.Struct):
     """One model behind one Service."""
 
@@ -63,6 +73,7 @@ class ServiceResult(msgspec.Struct):
     min_replicas_allowed: int | None  # from the HPA, the ScaledObject or the policy
     surges: list[list[float]]  # [start_s, end_s, factor] as drawn in this run
     cold_start_s: Quantiles  # pod created → ready, in SECONDS
+    routing: Routing | msgspec.UnsetType = msgspec.UNSET  # with shared prefixes, client zones or pools
 
 
 class NodeResult(msgspec.Struct):

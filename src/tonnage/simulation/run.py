@@ -13,26 +13,25 @@ from tonnage.controllers.scheduler import Scheduler
 from tonnage.errors import InputError
 from tonnage.inference.capacity import RequestMix, Slo, capacity, mean_latency_s
 from tonnage.loops import Loop
-from tonnage.objects import apps, autoscaling, core, load, selectors
+from tonnage.objects import apps, autoscaling, load, selectors
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling import manifests, slo
 from tonnage.simulation.assemble import assemble, workload_of
 from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, workload_behind
+from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure
+from tonnage.simulation.connect import connect_traffic
 from tonnage.simulation.faults import schedule_faults
 from tonnage.simulation.machine import Machine, Observer
 from tonnage.simulation.objects import EngineSetup, Offering, Workload
 from tonnage.simulation.recorder import Recorder
 from tonnage.simulation.result import Check, Result
 from tonnage.simulation.rng import Streams
-from tonnage.simulation.scenario import Scenario, Traffic
-from tonnage.simulation.scraping import GATEWAY_ACTIVE, GATEWAY_RECEIVED, Scraper, wants_histograms
+from tonnage.simulation.scenario import Scenario
+from tonnage.simulation.scraping import GATEWAY_ACTIVE, GATEWAY_RECEIVED, Scraper
 from tonnage.simulation.serving import Service
-from tonnage.simulation.traffic.arrivals import build
+from tonnage.simulation.split import SplitService
 from tonnage.simulation.traffic.profile import TrafficProfile, sample
-from tonnage.simulation.traffic.profile_file import read_profile
-from tonnage.simulation.traffic.surges import draw_surges
-from tonnage.simulation.traffic.traces import Trace, load_trace
+from tonnage.simulation.traffic.traces import Trace
 from tonnage.units import NS_PER_S, ns
 
 EPOCH_NS = calendar.timegm((2026, 3, 2, 9, 0, 0)) * NS_PER_S
@@ -130,7 +129,7 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
         manifest = options.tune(manifest)
     configuration = configure(manifest, catalogue)
     cluster = build_cluster(scenario, configuration, Streams(options.seed))
-    sources = _connect_traffic(scenario, configuration, cluster, options)
+    sources = connect_traffic(scenario, chosen, configuration, cluster, options.trace, options.seed)
     for key, (least, _) in bounds(configuration, list(cluster.workloads.values())).items():
         cluster.workloads[key].minimum = least
     return SetUp(scenario, policy, options, configuration, cluster, sources)
@@ -201,12 +200,17 @@ def slo_planner(
         workload = workload_of(cluster, service)
         if workload is None or workload.key not in limits:
             continue
+        number = next(i for i, t in enumerate(scenario.spec.traffic) if service.name in t.services)
+        if isinstance(service, SplitService):
+            message = f"the slo policy sizes one pool, and {service.name} has two"
+            hint = "scale each by an HPA or ScaledObject (scaling: manifests)"
+            raise InputError(scenario.document.problem(f"traffic[{number}].split", message, hint))
         if service.balancing == "random":
-            field = f"traffic[{list(sources).index(service.name)}].balancing"
+            field = f"traffic[{number}].balancing"
             message = f"the slo policy counts the requests of {service.name} at a gateway, and random has none"
             raise InputError(scenario.document.problem(field, message, "use round-robin or least-requests"))
         setup = _engine_of(cluster, workload)
-        mix = request_mix(sources[service.name])
+        mix = _mix_of(service) if service.has_content else request_mix(sources[service.name])
         rate = capacity(setup.config, setup.timing, mix, goal, SHARE, replicas=POOL)
         if rate <= 0:
             message = f"one replica of {workload.key} cannot meet the SLO at any rate"
@@ -249,6 +253,13 @@ def _engine_of(cluster: SimulatedCluster, workload: Workload) -> EngineSetup:
     return max(working, key=lambda s: s.timing.step_ps(1, 0, 1))
 
 
+def _mix_of(service: Service) -> RequestMix:
+    """The lengths of prompts that begin with what was said before, all over the run; no cache is counted on."""
+    arrivals = service.requests.arrivals
+    step = max(1, len(arrivals) // MIX_SIZE)
+    return RequestMix(tuple(zip(arrivals.prompt[::step].tolist(), arrivals.output[::step].tolist(), strict=True)))
+
+
 def request_mix(source: TrafficProfile | Trace) -> RequestMix:
     """The lengths of a source's requests: drawn from a profile with a fixed seed, or spread evenly over a trace."""
     if isinstance(source, TrafficProfile):
@@ -257,50 +268,6 @@ def request_mix(source: TrafficProfile | Trace) -> RequestMix:
         step = max(1, len(source.prompt) // MIX_SIZE)
         prompt, output = source.prompt[::step], source.output[::step]
     return RequestMix(tuple(zip(prompt.tolist(), output.tolist(), strict=True)))
-
-
-def _connect_traffic(
-    scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster, options: Options
-) -> dict[str, TrafficProfile | Trace]:
-    """Make the Services that receive traffic. Returns each one's source."""
-    services = {f"{s.namespace or 'default'}/{s.name}": s for s in configuration.manifest.of(core.Service)}
-    override = load_trace(options.trace) if options.trace else None
-    sources: dict[str, TrafficProfile | Trace] = {}
-    for i, traffic in enumerate(scenario.traffic):
-        name = traffic.spec.service
-        known = services.get(name)
-        workload = workload_behind(cluster, known) if known else None
-        why = ""
-        if known is None:
-            why = "no such Service in the manifests"
-        elif workload is None or workload.server is None:
-            why = "the Service selects no workload with an engine"
-        elif workload.service is not None:
-            why = f"{workload.key} serves {workload.service.name} already"
-        if why or workload is None:
-            hint = f"Services: {', '.join(sorted(services)) or 'none'}"
-            raise InputError(scenario.document.problem(f"traffic[{i}].service", f'"{name}": {why}', hint))
-        source = override or _read_source(traffic)
-        sources[name] = source
-        surges = draw_surges(traffic.surges, cluster.streams.get(f"surges/{name}"))
-        arrivals = build(
-            source,
-            service=name,
-            seed=options.seed,
-            duration_ns=scenario.duration_ns,
-            rate=traffic.spec.rate,
-            speed=traffic.spec.speed,
-            surges=surges,
-        )
-        service = Service(name, arrivals, traffic.spec.balancing, cluster.streams.python(f"balancing/{name}"))
-        service.histograms = wants_histograms(s.name for q in configuration.queries() for s in q.selectors())
-        workload.service = service
-        cluster.services.append(service)
-    return sources
-
-
-def _read_source(traffic: Traffic) -> TrafficProfile | Trace:
-    return load_trace(traffic.path) if traffic.is_trace else read_profile(traffic.path)
 
 
 def _source_name(source: TrafficProfile | Trace) -> str:

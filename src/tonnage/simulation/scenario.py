@@ -6,35 +6,50 @@ docs/reference/scenario.md describes every field.
 from __future__ import annotations
 
 import difflib
-import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from tonnage.errors import InputError, Problem
 from tonnage.facts import instances
+from tonnage.simulation.balancing import LOAD_BALANCING
 from tonnage.simulation.documents import Document, read
-from tonnage.simulation.serving import LOAD_BALANCING
+from tonnage.simulation.entries import (
+    LONGEST_S,
+    Strict,
+    SurgeEntry,
+    TrafficSpec,
+    blind_problems,
+    duration_ns,
+    link_problem,
+    surge_spec,
+    traffic_problems,
+)
 from tonnage.simulation.traffic.surges import SurgeSpec
-from tonnage.units import NS_PER_S
+
+__all__ = [
+    "LONGEST_S",
+    "FaultSpec",
+    "FleetSpec",
+    "NodeGroupSpec",
+    "PolicySpec",
+    "Scenario",
+    "ScenarioSpec",
+    "SloSpec",
+    "SurgeEntry",
+    "Traffic",
+    "TrafficSpec",
+    "duration_ns",
+    "load",
+]
 
 _HINT = "see docs/reference/scenario.md"
-_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
-
-
 CAPACITY_TYPES = ("on-demand", "spot")
 FAULTS = ("spot-interruption", "node-failure", "gpu-failure", "out-of-stock")
 SCALING = ("manifests", "slo")
 
 
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    pass
-
-
-class SloSpec(_Strict, frozen=True, kw_only=True):
+class SloSpec(Strict, frozen=True, kw_only=True):
     """Every request is to meet both. Those that arrive within ``grace`` after a surge's start are counted apart."""
 
     ttft: str
@@ -42,7 +57,7 @@ class SloSpec(_Strict, frozen=True, kw_only=True):
     grace: str = "0s"
 
 
-class NodeGroupSpec(_Strict, frozen=True, kw_only=True):
+class NodeGroupSpec(Strict, frozen=True, kw_only=True):
     """Nodes that are there from the start. Without ``node_pool`` they are the user's own and are never returned."""
 
     instance_type: str
@@ -52,34 +67,13 @@ class NodeGroupSpec(_Strict, frozen=True, kw_only=True):
     capacity_type: str = "on-demand"
 
 
-class FleetSpec(_Strict, frozen=True, kw_only=True):
+class FleetSpec(Strict, frozen=True, kw_only=True):
     """What there is at the start."""
 
     nodes: tuple[NodeGroupSpec, ...] = ()
 
 
-class SurgeEntry(_Strict, frozen=True, kw_only=True):
-    """A surge; ``start`` and ``factor`` may be ranges, from which each seed draws."""
-
-    start: str | tuple[str, str]
-    duration: str
-    factor: float | tuple[float, float]
-    ramp: str = "0s"
-
-
-class TrafficSpec(_Strict, frozen=True, kw_only=True):
-    """Requests for one Service: a profile or a trace, scaled and sped up. ``balancing``: how they are spread."""
-
-    service: str
-    profile: str = ""
-    trace: str = ""
-    rate: float = 1.0
-    speed: float = 1.0
-    balancing: str = "random"
-    surges: tuple[SurgeEntry, ...] = ()
-
-
-class FaultSpec(_Strict, frozen=True, kw_only=True):
+class FaultSpec(Strict, frozen=True, kw_only=True):
     """Something that breaks at ``at``.
 
     ``spot-interruption``, ``node-failure`` and ``gpu-failure`` hit ``count`` nodes, of a pool or an instance type, in
@@ -95,14 +89,19 @@ class FaultSpec(_Strict, frozen=True, kw_only=True):
     duration: str = "10m"
 
 
-class PolicySpec(_Strict, frozen=True, kw_only=True):
-    """A named way to run the scenario: which manifests, and who sets replicas (they, or the ``slo`` policy)."""
+class PolicySpec(Strict, frozen=True, kw_only=True):
+    """A named way to run the scenario: which manifests, and who sets replicas (they, or the ``slo`` policy).
+
+    ``balancing`` and ``link`` replace those of all traffic.
+    """
 
     manifests: str
     scaling: str = "manifests"
+    balancing: str = ""
+    link: str = ""
 
 
-class ScenarioSpec(_Strict, frozen=True, kw_only=True):
+class ScenarioSpec(Strict, frozen=True, kw_only=True):
     """The file as written."""
 
     kind: str
@@ -171,7 +170,7 @@ def load(path: Path) -> Scenario:
         raise InputError(*problems)
     folder = file.parent
     traffic = tuple(
-        Traffic(t, tuple(_surge(s) for s in t.surges), folder / (t.trace or t.profile), bool(t.trace))
+        Traffic(t, tuple(surge_spec(s) for s in t.surges), folder / (t.trace or t.profile), bool(t.trace))
         for t in spec.traffic
     )
     return Scenario(
@@ -184,33 +183,6 @@ def load(path: Path) -> Scenario:
         duration_ns(spec.slo.grace),
         traffic,
     )
-
-
-LONGEST_S = 366 * 24 * 3600
-"""No duration of a scenario is longer than a year."""
-
-
-def duration_ns(text: str) -> int:
-    """``90m``, ``1h30m``, ``2s``, ``50ms`` in nanoseconds. Raises ValueError, also for more than a year."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None or not text.strip():
-        raise ValueError(text)
-    hours, minutes, seconds, milliseconds = (float(part) if part else 0.0 for part in match.groups())
-    total_s = hours * 3600 + minutes * 60 + seconds + milliseconds / 1000
-    if total_s > LONGEST_S:
-        raise ValueError(text)
-    return round(total_s * NS_PER_S)
-
-
-def _seconds(text: str) -> float:
-    return duration_ns(text) / NS_PER_S
-
-
-def _surge(entry: SurgeEntry) -> SurgeSpec:
-    start = (
-        _seconds(entry.start) if isinstance(entry.start, str) else (_seconds(entry.start[0]), _seconds(entry.start[1]))
-    )
-    return SurgeSpec(start, _seconds(entry.duration), entry.factor, _seconds(entry.ramp))
 
 
 def _problems(spec: ScenarioSpec, document: Document, folder: Path) -> list[Problem]:
@@ -247,14 +219,21 @@ def _problems(spec: ScenarioSpec, document: Document, folder: Path) -> list[Prob
         one_of(f"policies.{name}.scaling", policy.scaling, SCALING)
         if not (folder / policy.manifests).exists():
             found.append(document.problem(f"policies.{name}.manifests", f"no such folder: {folder / policy.manifests}"))
+        if policy.balancing:
+            one_of(f"policies.{name}.balancing", policy.balancing, LOAD_BALANCING)
+            for traffic in spec.traffic:
+                found += blind_problems(f"policies.{name}.balancing", traffic, policy.balancing, document)
+        if policy.link and (problem := link_problem(policy.link)):
+            found.append(document.problem(f"policies.{name}.link", problem))
     if not spec.traffic:
         found.append(document.problem("traffic", "no traffic, expected at least one service"))
     served: set[str] = set()
     for i, traffic in enumerate(spec.traffic):
-        found += _traffic_problems(f"traffic[{i}]", traffic, document)
-        if traffic.service in served:
-            found.append(document.problem(f"traffic[{i}].service", f'"{traffic.service}" stands twice'))
-        served.add(traffic.service)
+        found += traffic_problems(f"traffic[{i}]", traffic, document)
+        for service in dict.fromkeys(traffic.services):
+            if service in served:
+                found.append(document.problem(f"traffic[{i}].service", f'"{service}" stands twice'))
+            served.add(service)
     for i, fault in enumerate(spec.faults):
         one_of(f"faults[{i}].kind", fault.kind, FAULTS)
         duration(f"faults[{i}].at", fault.at, positive=False)
@@ -274,35 +253,3 @@ def _instance_type_problems(field: str, name: str, document: Document) -> list[P
     except InputError as error:
         return [document.problem(field, problem.message, problem.hint) for problem in error.problems]
     return []
-
-
-def _traffic_problems(field: str, traffic: TrafficSpec, document: Document) -> list[Problem]:
-    found = []
-    if traffic.service.count("/") != 1:
-        found.append(document.problem(f"{field}.service", f'"{traffic.service}", expected namespace/name of a Service'))
-    if bool(traffic.profile) == bool(traffic.trace):
-        found.append(document.problem(field, "expected either a profile or a trace"))
-    for name, value in (("rate", traffic.rate), ("speed", traffic.speed)):
-        if not 0 < value < math.inf:
-            found.append(document.problem(f"{field}.{name}", f"{value}, expected a finite number above 0"))
-    if traffic.balancing not in LOAD_BALANCING:
-        names = ", ".join(LOAD_BALANCING)
-        found.append(document.problem(f"{field}.balancing", f'"{traffic.balancing}", expected one of {names}'))
-    for i, surge in enumerate(traffic.surges):
-        place = f"{field}.surges[{i}]"
-        before = len(found)
-        for name, text in (
-            *(("start", s) for s in ((surge.start,) if isinstance(surge.start, str) else surge.start)),
-            ("duration", surge.duration),
-            ("ramp", surge.ramp),
-        ):
-            try:
-                duration_ns(text)
-            except ValueError:
-                found.append(document.problem(f"{place}.{name}", f'"{text}" is not a duration, expected e.g. 20m'))
-        if len(found) == before:
-            found += [
-                document.problem(p.where.field.removesuffix("_s"), p.message)
-                for p in _surge(surge).problems(document.where(place))
-            ]
-    return found

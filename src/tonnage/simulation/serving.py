@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tonnage.inference.engine import Engine
 from tonnage.inference.exposition import ServingStats
 from tonnage.inference.prompts import head, length
+from tonnage.inference.requests import Finished
 from tonnage.inference.routing.types import RouteRequest
 from tonnage.simulation.balancing import LOAD_BALANCING, balancer, of_zone
 from tonnage.simulation.traffic.arrivals import Arrivals
@@ -30,12 +31,12 @@ class Replica:
     """
 
     pod: str
-    zone: str = ""
-    role: str = ""
     engine: Engine | None = None
     in_flight: int = 0
     version: int = 0
     stats: ServingStats = field(default_factory=ServingStats)
+    zone: str = ""
+    role: str = ""
 
 
 @dataclass(slots=True)
@@ -83,6 +84,11 @@ class Service:
         self._balancer = balancer(balancing, rng)
         self._content = arrivals.content
         self._zones = arrivals.zones
+
+    @property
+    def has_content(self) -> bool:
+        """Whether it is known what prompts have in common; else a prefix cache has nothing to find."""
+        return self._content is not None
 
     # ---- endpoints ----
 
@@ -210,8 +216,12 @@ class Service:
             requests.finish_ns[number] = done.finish_ns
             requests.status[number] = DONE
             requests.preemptions += done.preemptions
-            requests.reused += done.cached_tokens
+            requests.reused += self._reused(done)
             self._balancer.ended(number, done.finish_ns)
+
+    def _reused(self, done: Finished) -> int:
+        """Prompt tokens of a finished request that its engine did not have to compute."""
+        return done.cached_tokens
 
     # ---- what a gateway reports ----
 
@@ -219,4 +229,3 @@ class Service:
     def in_flight(self) -> int:
         """Requests sent and not finished."""
         return sum(replica.in_flight for replica in (*self.endpoints, *self.draining))
-

@@ -43,6 +43,27 @@ _OF_SERVICE: tuple[_ServiceFigure, ...] = (
     ("TPOT p99", lambda service: service.tpot_ms.p99, formats.milliseconds, "lower"),
     ("Fewest ready replicas", lambda service: service.min_ready_replicas, formats.count, "higher"),
 )
+
+
+def _routing(service: ServiceResult, figure: str) -> float | None:
+    if isinstance(service.routing, msgspec.UnsetType):
+        return None
+    value: float | None = getattr(service.routing, figure)
+    return value
+
+
+def _transfer(service: ServiceResult) -> float | None:
+    return None if isinstance(service.routing, msgspec.UnsetType) else service.routing.transfer_ms.p99
+
+
+_OF_ROUTING: tuple[_ServiceFigure, ...] = (
+    ("Prompt tokens found in cache", lambda service: _routing(service, "reuse"), formats.percent, "higher"),
+    ("Requests to another zone", lambda service: _routing(service, "cross_zone"), formats.percent, "lower"),
+    ("Prefills by prefill pods", lambda service: _routing(service, "remote_prefills"), formats.count, ""),
+    ("KV transfer p99", _transfer, formats.milliseconds, "lower"),
+)
+"""Shown where a run knows of them."""
+
 _OF_RUN: tuple[_RunFigure, ...] = (
     ("GPU-hours paid", lambda result, _: result.gpu_hours.paid, formats.hours, "lower"),
     ("GPU-hours allocated", lambda result, _: result.gpu_hours.allocated, formats.hours, ""),
@@ -65,6 +86,10 @@ def compare(results: Sequence[Result]) -> Comparison:
         for label, figure, text, better in _OF_SERVICE:
             values = tuple(None if one is None else figure(one) for one in found)
             rows.append(_row(service, label, values, text, better))
+        for label, figure, text, better in _OF_ROUTING:
+            values = tuple(None if one is None else figure(one) for one in found)
+            if any(value is not None for value in values):
+                rows.append(_row(service, label, values, text, better))
     holds = tuple(_holds(result) for result in results)
     for label, of_run, text, better in _OF_RUN:
         values = tuple(of_run(result, head) for result, head in zip(results, heads, strict=True))

@@ -27,6 +27,7 @@ _COPY_BUCKET_NS = NS_PER_S
 # Fixed, so that a longer run adds up the same floating-point numbers in the same order as a shorter one.
 _CHUNK = 4096
 
+
 @dataclass(frozen=True, slots=True)
 class Content:
     """What prompts and, where known, outputs have in common: a path of KV blocks of ``block_size`` tokens and the

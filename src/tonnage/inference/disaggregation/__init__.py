@@ -1,0 +1,1 @@
+"""Prefill and decode on different engines: whether to split a request, and what moving its KV blocks takes."""

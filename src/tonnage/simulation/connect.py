@@ -1,0 +1,244 @@
+"""From a scenario's traffic to Services: which workloads answer, which requests each gets, and how they are spread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tonnage.errors import InputError
+from tonnage.facts import models
+from tonnage.inference.config import kv_bytes
+from tonnage.inference.disaggregation.actions import Leases
+from tonnage.inference.disaggregation.links import kv_link
+from tonnage.objects import core, selectors
+from tonnage.simulation.balancing import needs_content
+from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.simulation.configure import Configuration, workloads_behind
+from tonnage.simulation.entries import SplitEntry, TrafficSpec, conditional_rule, duration_ns, prefixes
+from tonnage.simulation.objects import Server, Workload
+from tonnage.simulation.rng import Streams
+from tonnage.simulation.scenario import PolicySpec, Scenario, Traffic
+from tonnage.simulation.scraping import wants_histograms
+from tonnage.simulation.serving import Service
+from tonnage.simulation.split import DECODE, PREFILL, Split, SplitService
+from tonnage.simulation.traffic.arrivals import Arrivals, Content, build
+from tonnage.simulation.traffic.profile import TrafficProfile
+from tonnage.simulation.traffic.profile_file import read_profile
+from tonnage.simulation.traffic.surges import Surge, draw_surges
+from tonnage.simulation.traffic.traces import Trace, load_trace
+
+_BLOCK_SIZE = 16
+"""Tokens of a KV block unless a server is told otherwise."""
+
+_NEAR = ("PreferClose", "PreferSameZone")
+"""Values of a Service's trafficDistribution with which kube-proxy stays in the client's zone where it can."""
+
+Source = TrafficProfile | Trace
+
+
+def connect_traffic(
+    scenario: Scenario,
+    policy: PolicySpec,
+    configuration: Configuration,
+    cluster: SimulatedCluster,
+    override: Path | None,
+    seed: int,
+) -> dict[str, Source]:
+    """Make the Services that receive traffic. Returns each one's source, by its name.
+
+    ``override``: a trace that replaces every source. Raises InputError for a Service that is not there, selects no
+    workload with an engine, or serves already, for pools that are not there, and for unreadable sources.
+    """
+    services = {f"{s.namespace or 'default'}/{s.name}": s for s in configuration.manifest.of(core.Service)}
+    trace = load_trace(override) if override else None
+    histograms = wants_histograms(s.name for q in configuration.queries() for s in q.selectors())
+    sources: dict[str, Source] = {}
+    for i, traffic in enumerate(scenario.traffic):
+        spec = traffic.spec
+        names = tuple(dict.fromkeys(spec.services))
+        found = [_workloads(scenario, f"traffic[{i}]", spec, name, services, cluster) for name in names]
+        source = trace or _read_source(traffic)
+        stream = "+".join(names)
+        surges = draw_surges(traffic.surges, cluster.streams.get(f"surges/{stream}"))
+        for name, workloads in zip(names, found, strict=True):
+            arrivals = _arrivals(scenario, spec, source, stream, surges, _server(workloads), seed)
+            if spec.routes:
+                route = _routed(spec, arrivals, Streams(seed).get(f"routes/{stream}"))
+                arrivals = _part(arrivals, np.isin(route, [n for n, r in enumerate(spec.routes) if r.service == name]))
+            if spec.client_zones:
+                arrivals = _with_zones(arrivals, spec.client_zones, cluster.streams.get(f"zones/{name}"))
+            service = _service(scenario, f"traffic[{i}]", spec, policy, services[name], workloads, arrivals, cluster)
+            service.histograms = histograms
+            sources[name] = source
+            for workload in workloads:
+                workload.service = service
+            cluster.services.append(service)
+    return sources
+
+
+def _workloads(
+    scenario: Scenario,
+    field: str,
+    spec: TrafficSpec,
+    name: str,
+    services: dict[str, core.Service],
+    cluster: SimulatedCluster,
+) -> list[Workload]:
+    """Who answers for a Service: one workload, or with pools the two of them, prefill first."""
+    known = services.get(name)
+    found = workloads_behind(cluster, known) if known else []
+    why = ""
+    if known is None:
+        why = "no such Service in the manifests"
+    elif not found or found[0].server is None:
+        why = "the Service selects no workload with an engine"
+    else:
+        found = _pools(spec.split, found, scenario, field) or found[:1]
+        taken = next((w for w in found if w.service is not None), None)
+        if taken is not None and taken.service is not None:
+            why = f"{taken.key} serves {taken.service.name} already"
+    if why:
+        hint = f"Services: {', '.join(sorted(services)) or 'none'}"
+        place = f"{field}.routes" if spec.routes else f"{field}.service"
+        raise InputError(scenario.document.problem(place, f'"{name}": {why}', hint))
+    return found
+
+
+def _pools(split: SplitEntry | None, found: Sequence[Workload], scenario: Scenario, field: str) -> list[Workload]:
+    """The prefill and the decode workload. Neither is there in manifests that do not split: then none."""
+    if split is None:
+        return []
+    pools = []
+    for role, labels in ((PREFILL, split.prefill), (DECODE, split.decode)):
+        selector = core.LabelSelector(match_labels=labels)
+        pools.append([w for w in found if selectors.matches(selector, w.template.metadata.labels)])
+        if len(pools[-1]) > 1 or (pools[-1] and pools[-1][0].server is None):
+            keys = ", ".join(w.key for w in pools[-1])
+            message = f"selects {keys}, expected one Deployment with an engine"
+            raise InputError(scenario.document.problem(f"{field}.split.{role}", message))
+    if not any(pools):
+        return []
+    for role, pool in zip((PREFILL, DECODE), pools, strict=True):
+        if not pool:
+            message = "selects no Deployment of the Service, while the other pool's does"
+            raise InputError(scenario.document.problem(f"{field}.split.{role}", message, "give its pods' labels"))
+    prefill, decode = pools[0][0], pools[1][0]
+    if prefill is decode or _model(prefill) != _model(decode):
+        message = f"{prefill.key} and {decode.key} must be two Deployments of the same model and block size"
+        raise InputError(scenario.document.problem(f"{field}.split", message))
+    prefill.role, decode.role = PREFILL, DECODE
+    return [prefill, decode]
+
+
+def _model(workload: Workload) -> tuple[str, int]:
+    server = _server([workload])
+    return server.model, server.args.block_size or _BLOCK_SIZE
+
+
+def _server(workloads: Sequence[Workload]) -> Server:
+    server = workloads[-1].server
+    assert server is not None
+    return server
+
+
+def _service(
+    scenario: Scenario,
+    field: str,
+    spec: TrafficSpec,
+    policy: PolicySpec,
+    known: core.Service,
+    workloads: Sequence[Workload],
+    arrivals: Arrivals,
+    cluster: SimulatedCluster,
+) -> Service:
+    name = f"{known.namespace or 'default'}/{known.name}"
+    balancing = policy.balancing or spec.balancing
+    if needs_content(balancing) and arrivals.content is None:
+        message = f'"{balancing}" looks at what prompts have in common, and the trace has no hash_ids'
+        raise InputError(scenario.document.problem(f"{field}.balancing", message, "use another balancing or trace"))
+    rng = cluster.streams.python(f"balancing/{name}")
+    if spec.split is not None and len(workloads) > 1:
+        split = _split(spec.split, policy, _server(workloads))
+        return SplitService(name, arrivals, balancing, rng, cluster.streams.python(f"balancing/{name}/prefill"), split)
+    near = arrivals.zones is not None and known.spec.traffic_distribution in _NEAR
+    return Service(name, arrivals, balancing, rng, zone_aware=spec.zone_aware or near)
+
+
+def _split(entry: SplitEntry, policy: PolicySpec, server: Server) -> Split:
+    shape = models.get(server.model)
+    element = kv_bytes(server.args.dtype, server.args.kv_cache_dtype)
+    lease = duration_ns(entry.lease)
+    return Split(
+        kv_link(policy.link or entry.link),
+        entry.lanes,
+        shape.layers,
+        shape.kv_bytes_per_token(element) + (shape.window_kv_bytes_per_token(element) if shape.window_layers else 0),
+        entry.layerwise,
+        Leases(lease, lease * 2 // 3, max(1, lease // 6)),
+        conditional_rule(entry.conditional),
+    )
+
+
+def _arrivals(
+    scenario: Scenario,
+    spec: TrafficSpec,
+    source: Source,
+    stream: str,
+    surges: Sequence[Surge],
+    server: Server,
+    seed: int,
+) -> Arrivals:
+    return build(
+        source,
+        service=stream,
+        seed=seed,
+        duration_ns=scenario.duration_ns,
+        rate=spec.rate,
+        speed=spec.speed,
+        surges=surges,
+        prefixes=prefixes(spec.prefixes) if spec.prefixes is not None else None,
+        block_size=server.args.block_size or _BLOCK_SIZE,
+    )
+
+
+def _routed(spec: TrafficSpec, arrivals: Arrivals, rng: np.random.Generator) -> NDArray[np.intp]:
+    """The route of each request, by lot; the turns of a session go one way."""
+    weights = np.array([route.share for route in spec.routes])
+    edges = np.cumsum(weights / weights.sum())
+    drawn = _for_each(arrivals, rng)
+    return np.minimum(np.searchsorted(edges, drawn, side="right"), len(edges) - 1)
+
+
+def _for_each(arrivals: Arrivals, rng: np.random.Generator) -> NDArray[np.float64]:
+    """A number from 0 to 1 for each request, the same for all turns of a session."""
+    sessions = arrivals.content.sessions if arrivals.content is not None else ()
+    if not sessions:
+        return rng.random(len(arrivals))
+    return rng.random(max(sessions) + 1)[np.array(sessions, np.intp)]
+
+
+def _part(arrivals: Arrivals, taken: NDArray[np.bool_]) -> Arrivals:
+    """Some of the requests."""
+    content = arrivals.content
+    if content is not None:
+        numbers = np.flatnonzero(taken).tolist()
+        sessions = [content.sessions[n] for n in numbers] if content.sessions else ()
+        content = Content(content.block_size, [content.paths[n] for n in numbers], sessions)
+    return Arrivals(
+        arrivals.arrival_ns[taken], arrivals.prompt[taken], arrivals.output[taken], arrivals.surges, content
+    )
+
+
+def _with_zones(arrivals: Arrivals, weights: Mapping[str, float], rng: np.random.Generator) -> Arrivals:
+    names = list(weights)
+    edges = np.cumsum(np.array(list(weights.values())) / sum(weights.values()))
+    drawn = np.minimum(np.searchsorted(edges, _for_each(arrivals, rng), side="right"), len(names) - 1)
+    return replace(arrivals, zones=[names[i] for i in drawn.tolist()])
+
+
+def _read_source(traffic: Traffic) -> Source:
+    return load_trace(traffic.path) if traffic.is_trace else read_profile(traffic.path)
