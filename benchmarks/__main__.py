@@ -11,6 +11,7 @@ from benchmarks.common import Options, data_folder
 NAMES = {
     "main": "the simulator: the Azure hour on ten replicas, 20,000 pods on 2,000 nodes, parsing, --help",
     "kube": "on a real API server: scheduling beside kube-scheduler, simulated nodes beside kwok",
+    "inference": "the engine model beside dynamo's replay, routing policies, the KV index, KV tiers",
     "surge": "the slo policy over seeds, beside the best of 200 KEDA settings and an oracle",
 }
 
