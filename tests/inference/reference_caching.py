@@ -19,9 +19,11 @@ class Block:
 
 @dataclass
 class Pool:
-    """Every physical block on its own."""
+    """Every physical block on its own. What can be found takes ``weight`` blocks, one in each full group."""
 
     total: int
+    weight: int = 1
+    windows: int = 0  # blocks of window groups
     blocks: list[Block] = field(default_factory=list)
     queue: list[Block] = field(default_factory=list)  # findable, unused; oldest first
     copies: dict[object, list[Block]] = field(default_factory=dict)
@@ -29,7 +31,18 @@ class Pool:
 
     @property
     def used(self) -> int:
-        return sum(block.users > 0 for block in self.blocks)
+        return self.windows + self.weight * sum(block.users > 0 for block in self.blocks)
+
+    def squeeze(self) -> None:
+        """Evict, oldest first, until all fits."""
+        while self.windows + self.weight * len(self.blocks) > self.total:
+            old = self.queue.pop(0)
+            self.blocks.remove(old)
+            copies = self.copies[old.key]
+            copies.remove(old)
+            if not copies:
+                del self.copies[old.key]
+                self.events.append((False, old.key))
 
     def find(self, keys: list[object]) -> list[Block]:
         found = []
@@ -45,16 +58,9 @@ class Pool:
         block.users += 1
 
     def allocate(self) -> Block:
-        if len(self.blocks) == self.total:
-            old = self.queue.pop(0)
-            self.blocks.remove(old)
-            copies = self.copies[old.key]
-            copies.remove(old)
-            if not copies:
-                del self.copies[old.key]
-                self.events.append((False, old.key))
         block = Block(users=1)
         self.blocks.append(block)
+        self.squeeze()
         return block
 
     def cache(self, block: Block, key: object) -> None:
@@ -85,6 +91,7 @@ class CachingRequest:
     computed: int = 0
     scheduled: int = 0
     held: list[Block] = field(default_factory=list)
+    windows: list[set[int]] = field(default_factory=list)  # blocks in each window group, by position
     admitted_ns: int | None = None
     first_token_ns: int | None = None
     finish_ns: int | None = None
@@ -110,9 +117,13 @@ class CachingReference:
     done: list[CachingRequest] = field(default_factory=list)
     now_ps: int = 0
     budget: int = 0
+    preempted: bool = False
 
     def __post_init__(self) -> None:
-        self.pool = Pool(self.config.kv_blocks)
+        groups = self.config.layout.groups if self.config.layout else ()
+        self.groups = [(one.count, one.block_size, one.layers.span) for one in groups if one.layers.kind == "window"]
+        full = sum(one.count for one in groups if one.layers.kind == "full") if groups else 1
+        self.pool = Pool(self.config.kv_blocks, full)
         self.by_priority = self.config.policy == "priority"
 
     def run(self, coming: list[CachingRequest]) -> None:
@@ -135,28 +146,66 @@ class CachingReference:
     def room(self) -> int:
         return self.config.kv_blocks - self.pool.used
 
+    def most(self, tokens: int, *, windows_only: bool = False) -> int:
+        """The most blocks that a sequence ever holds."""
+        held = 0 if windows_only else self.pool.weight * self.blocks(tokens)
+        for count, size, span in self.groups:
+            capped = -(-(span - 1 + self.config.max_num_batched_tokens) // size) + 1
+            held += count * min(-(-tokens // size), capped)
+        return held
+
+    def holds(self, request: CachingRequest) -> int:
+        return self.pool.weight * len(request.held) + self.in_windows(request.windows)
+
+    def in_windows(self, windows: list[set[int]]) -> int:
+        return sum(count * len(held) for (count, _, _), held in zip(self.groups, windows, strict=True))
+
+    def seen(self, computed: int, tokens: int) -> list[set[int]]:
+        """The blocks of each window group that computing ``tokens`` tokens after ``computed`` ones reads or writes."""
+        return [
+            {token // size for token in range(max(0, computed - span + 1), computed + tokens)}
+            for _, size, span in self.groups
+        ]
+
     def extend(self, request: CachingRequest, tokens: int) -> bool:
         wanted = self.blocks(request.computed + tokens) - len(request.held)
-        if wanted > self.room():
+        windows = [
+            held | {token // size for token in range(request.computed, request.computed + tokens)}
+            for (_, size, _), held in zip(self.groups, request.windows, strict=True)
+        ]
+        more = self.in_windows(windows) - self.in_windows(request.windows)
+        if self.pool.weight * wanted + more > self.room():
             return False
         request.held += [self.pool.allocate() for _ in range(wanted)]
+        request.windows = windows
+        self.pool.windows += more
+        self.pool.squeeze()
         request.scheduled = tokens
         return True
 
     def remember(self, request: CachingRequest) -> None:
+        if not self.pool.weight:
+            return
         size = self.config.block_size
         keys = request.keys(size)
         for at in range((request.computed + request.scheduled) // size):
             if request.held[at].key is None:
                 self.pool.cache(request.held[at], keys[at])
 
+    def free(self, request: CachingRequest) -> None:
+        self.pool.free(request.held)
+        self.pool.windows -= self.in_windows(request.windows)
+        request.held, request.windows = [], []
+
     def preempt(self) -> CachingRequest:
+        assert not self.config.reserve_output
         victim = max(self.running, key=self.rank) if self.by_priority else self.running[-1]
         self.running.remove(victim)
-        self.pool.free(victim.held)
+        self.free(victim)
         self.budget += victim.scheduled
-        victim.held, victim.computed, victim.scheduled, victim.decoding = [], 0, 0, False
+        victim.computed, victim.scheduled, victim.decoding = 0, 0, False
         victim.preemptions += 1
+        self.preempted = True
         self.waiting.insert(0, victim)
         if self.by_priority:
             self.waiting.sort(key=self.rank)
@@ -164,28 +213,54 @@ class CachingReference:
 
     def step(self) -> None:
         self.budget = self.config.max_num_batched_tokens
-        preempted = False
-        for request in list(self.running):
+        self.preempted = False
+        if self.config.mixed_steps:
+            self.serve(list(self.running))
+            self.admit()
+        else:
+            self.serve([one for one in self.running if not one.decoding])
+            self.admit()
+            if not any(one.scheduled for one in self.running):
+                self.budget = len(self.running)
+                self.serve(list(self.running))
+        self.execute()
+
+    def serve(self, requests: list[CachingRequest]) -> None:
+        for request in requests:
             if request not in self.running or self.budget <= 0:
                 continue
             tokens = min(request.tokens - request.computed, self.budget)
             while request in self.running and not self.extend(request, tokens):
                 self.preempt()
-                preempted = True
             if request in self.running:
                 self.budget -= tokens
                 self.remember(request)
-        while self.waiting and not preempted and self.budget > 0 and len(self.running) < self.config.max_num_seqs:
+
+    def admissible(self, request: CachingRequest, found: list[Block], computed: int, tokens: int) -> bool:
+        shared = self.pool.weight * (sum(block.users == 0 for block in found) - len(found))
+        if self.config.reserve_output:
+            coming = sum(self.most(one.prompt + one.output - 1) - self.holds(one) for one in self.running)
+            return self.most(request.prompt + request.output - 1) + shared + coming <= self.room()
+        need = request.tokens if self.config.reserve_full_prompt else computed + tokens
+        windows = self.in_windows(self.seen(computed, need - computed))
+        windows = min(windows, self.most(need, windows_only=True))
+        return self.pool.weight * self.blocks(need) + windows + shared <= self.room()
+
+    def admit(self) -> None:
+        size = self.config.block_size
+        while self.waiting and not self.preempted and self.budget > 0 and len(self.running) < self.config.max_num_seqs:
             request = self.waiting[0]
-            found = self.pool.find(request.keys(self.config.block_size)[: (request.tokens - 1) // self.config.block_size])
-            hit = len(found) * self.config.block_size
+            found = self.pool.find(request.keys(size)[: (request.tokens - 1) // size])
+            hit = len(found) * size
             tokens = min(request.tokens - hit, self.budget)
-            need = request.tokens if self.config.reserve_full_prompt else hit + tokens
-            if self.blocks(need) - len(found) + sum(block.users == 0 for block in found) > self.room():
+            if not self.admissible(request, found, hit, tokens):
                 break
             for block in found:
                 self.pool.take(block)
             request.held, request.computed = found, hit
+            request.windows = self.seen(hit, 0)
+            self.pool.windows += self.in_windows(request.windows)
+            self.pool.squeeze()
             assert self.extend(request, tokens)
             self.budget -= tokens
             self.remember(request)
@@ -193,16 +268,21 @@ class CachingReference:
             if request.admitted_ns is None:
                 request.admitted_ns = -(-self.now_ps // 1000)
                 request.reused = min(hit, request.prompt)
-        self.execute()
 
     def execute(self) -> None:
         batch = [request for request in self.running if request.scheduled]
-        assert 0 < sum(request.scheduled for request in batch) <= self.config.max_num_batched_tokens
-        assert len(self.pool.blocks) <= self.config.kv_blocks
-        self.now_ps += self.duration(batch, [one for one in batch if not one.decoding])
+        prefills = [one for one in batch if not one.decoding]
+        assert batch
+        if self.config.mixed_steps:
+            assert sum(request.scheduled for request in batch) <= self.config.max_num_batched_tokens
+        else:
+            assert prefills in ([], batch)
+        assert self.pool.windows + self.pool.weight * len(self.pool.blocks) <= self.config.kv_blocks
+        self.now_ps += self.duration(batch, prefills)
         for request in batch:
             request.computed += request.scheduled
             request.scheduled = 0
+            self.slide(request)
             if request.computed == request.tokens:
                 request.decoding = True
                 request.generated += 1
@@ -211,8 +291,17 @@ class CachingReference:
                 if request.generated == request.output:
                     request.finish_ns = -(-self.now_ps // 1000)
                     self.running.remove(request)
-                    self.pool.free(request.held)
+                    self.free(request)
                     self.done.append(request)
+
+    def slide(self, request: CachingRequest) -> None:
+        """Free the blocks of which no token is seen by a later one."""
+        self.pool.windows -= self.in_windows(request.windows)
+        request.windows = [
+            {block for block in held if (block + 1) * size - 1 > request.computed - span}
+            for (_, size, span), held in zip(self.groups, request.windows, strict=True)
+        ]
+        self.pool.windows += self.in_windows(request.windows)
 
     def duration(self, batch: list[CachingRequest], prefills: list[CachingRequest]) -> int:
         if isinstance(self.timing, LinearTiming):

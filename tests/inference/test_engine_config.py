@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from inference_builders import GPUS, LLAMA_8B, LLAMA_70B, gpu
 
@@ -126,6 +127,36 @@ def test_a_latent_is_held_by_every_rank_and_windows_count_as_whole_contexts() ->
     assert kv_bytes_per_token_per_gpu(deepseek, 8, 2) == 70_272
     gpt_oss = models.get("openai/gpt-oss-20b")
     assert kv_bytes_per_token_per_gpu(gpt_oss, 1, 2) == 2 * 24_576
+
+
+@pytest.mark.parametrize("name", ["openai/gpt-oss-20b", "gemma-3-27b", "gemma-4-31b"])
+def test_a_model_with_windows_gets_the_blocks_of_its_groups_and_holds_more_sequences(name: str) -> None:
+    model = models.get(name)
+    groups = engine_config(model, GPUS["b200"], max_model_len=-1)
+    whole = engine_config(model, GPUS["b200"], max_model_len=-1, hybrid_kv_cache=False)
+    assert whole.layout is None and groups.layout is not None
+    assert groups.block_size == groups.layout.block_size
+    assert groups.layout.block_bytes * groups.kv_blocks < 192 * GIB
+    assert groups.kv_blocks // groups.layout.blocks(32_768) > 1.5 * (whole.kv_blocks // -(-32_768 // whole.block_size))
+    args = parse_vllm_args(["--max-model-len", "auto", "--disable-hybrid-kv-cache-manager"])
+    assert replica(model, GPUS["b200"], args)[0] == whole
+
+
+@pytest.mark.parametrize("utilization", [0.55, 0.6, 0.7])
+def test_the_longest_context_with_windows_is_the_longest_that_the_blocks_hold(utilization: float) -> None:
+    gemma = msgspec.structs.replace(models.get("gemma-3-27b"), context_tokens=10**6)
+    made = engine_config(gemma, gpu("h200"), gpu_memory_utilization=utilization, max_model_len=-1)
+    assert made.layout is not None and made.max_model_len < 10**6
+    budget = made.max_num_batched_tokens
+    assert made.layout.most_blocks(made.max_model_len, budget) <= made.kv_blocks
+    assert made.layout.most_blocks(made.max_model_len + 1, budget) > made.kv_blocks
+    with pytest.raises(InputError, match="KV cache holds"):
+        engine_config(gemma, gpu("h200"), gpu_memory_utilization=utilization, max_model_len=made.max_model_len + 1)
+
+
+def test_a_model_with_windows_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(InputError, match="does not fit"):
+        engine_config(models.get("gemma-3-27b"), GPUS["l40s"], gpu_memory_utilization=0.9)
 
 
 def test_a_command_line_makes_a_replica() -> None:

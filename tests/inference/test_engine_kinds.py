@@ -84,6 +84,13 @@ def test_sglang_derives_its_sequences_from_the_cache_within_bounds(kv_tokens: in
     assert made.max_num_seqs == seqs
 
 
+@pytest.mark.parametrize("kind", kinds.kinds(), ids=lambda kind: kind.name)
+def test_an_engine_schedules_as_its_kind_does(kind: EngineKind) -> None:
+    made = kinds.engine_config(kind, H100, kv_tokens=400_000, max_model_len=8192)
+    assert made.reserve_full_prompt == kind.reserve_full_prompt
+    assert (made.reserve_output, made.mixed_steps) == (kind.name == "tensorrt-llm", kind.name != "sglang")
+
+
 def test_sglang_leaves_out_what_its_chunk_graphs_and_ranks_need() -> None:
     sglang = engine_kind("sglang")
     left = 512 + 8192 * 1.5 + 256 * 2 + 128

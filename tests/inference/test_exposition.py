@@ -65,3 +65,22 @@ def test_buckets_are_cumulative_and_their_edges_inclusive() -> None:
 def test_vllms_edges_rise() -> None:
     for histogram in ServingStats()._histograms.values():
         assert all(low < high for low, high in pairwise(histogram._edges))
+
+
+def test_a_prefix_cache_shows_what_was_looked_for_in_it_and_what_was_found() -> None:
+    config = EngineConfig(max_num_batched_tokens=100, max_num_seqs=4, max_model_len=1000, kv_blocks=100)
+    engine, stats = Engine(config, LinearTiming(base_ps=20 * MS * 1000), prefix_caching=True), ServingStats()
+    for number in range(2):
+        engine.submit(number, number * 1000 * MS, prompt_tokens=40, output_tokens=1, path=((0, 2),))
+        engine.advance((number + 1) * 1000 * MS)
+    seen = scrape(engine, stats)
+    assert seen["vllm:prefix_cache_queries_total", ""] == 80
+    assert seen["vllm:prefix_cache_hits_total", ""] == 32
+    plain = [sample.name for sample in vllm_samples(engine, None)]
+    assert "vllm:prefix_cache_hits_total" in plain and not any(name.endswith("_bucket") for name in plain)
+
+
+def test_an_engine_that_keeps_nothing_shows_no_prefix_cache() -> None:
+    config = EngineConfig(max_num_batched_tokens=100, max_num_seqs=4, max_model_len=1000, kv_blocks=100)
+    engine = Engine(config, LinearTiming(base_ps=20 * MS * 1000))
+    assert not any("prefix_cache" in sample.name for sample in vllm_samples(engine, None))

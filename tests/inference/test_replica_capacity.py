@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from math import exp
+from itertools import pairwise
+from math import exp, nan
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from tonnage.inference.capacity import RequestMix, Slo, capacity, capacity_curve
 from tonnage.inference.engine import EngineConfig, Finished
-from tonnage.inference.timing import LinearTiming
+from tonnage.inference.timing import BatchTiming, LinearTiming, run_one_by_one
 
 MS = 1_000_000_000  # ps
 CONFIG = EngineConfig(max_num_batched_tokens=2048, max_num_seqs=64, max_model_len=8192, kv_blocks=4000)
@@ -71,3 +76,49 @@ def test_a_mix_needs_pairs_and_fitting_weights() -> None:
         RequestMix(())
     with pytest.raises(ValueError, match="one weight a pair"):
         RequestMix(((1, 1),), (1.0, 2.0))
+    for reuse in (-0.1, 1.0, 1.5, nan):
+        with pytest.raises(ValueError, match="expected 0 to below 1"):
+            RequestMix(((1, 1),), reuse=reuse)
+
+
+@given(reuse=st.floats(0, 1, exclude_max=True), prompt=st.integers(1, 10**6))
+def test_the_last_token_of_a_prompt_is_always_computed(reuse: float, prompt: int) -> None:
+    computed = RequestMix(((prompt, 1),), reuse=reuse).computed(prompt)
+    assert 0 <= computed < prompt and computed <= reuse * prompt
+
+
+def test_what_a_cache_holds_of_prompts_raises_the_capacity() -> None:
+    def at(reuse: float) -> float:
+        return capacity(CONFIG, TIMING, RequestMix(MIX.pairs, MIX.weights, reuse), SLO)
+
+    rates = [at(reuse) for reuse in (0.0, 0.3, 0.6, 0.9)]
+    assert rates[0] == capacity(CONFIG, TIMING, MIX, SLO)
+    assert all(more > less * 1.1 for less, more in pairwise(rates))
+
+
+def test_a_prompt_that_is_half_cached_is_served_as_one_of_half_its_length() -> None:
+    """Nothing is decoded and the KV cache is never full: what counts is what is computed."""
+    config = EngineConfig(max_num_batched_tokens=100, max_num_seqs=1, max_model_len=2000, kv_blocks=1000)
+    timing, slo = LinearTiming(base_ps=10 * MS), Slo(ttft_s=0.05, tpot_s=1.0)
+    half = capacity(config, timing, RequestMix(((400, 1),), reuse=0.5), slo)
+    assert half == capacity(config, timing, RequestMix(((200, 1),)), slo)
+
+
+class _ByBatch:
+    """Prefill and decode parts that are told apart."""
+
+    def prefill_ps(self, requests: int, total_tokens: int, cached_tokens: int) -> int:
+        return requests and 10 * MS
+
+    def decode_ps(self, sequences: int, context_tokens: int) -> int:
+        return sequences and 10 * MS
+
+    def decode_run_ps(self, sequences: int, context_tokens: int, steps: int) -> NDArray[np.int64]:
+        return run_one_by_one(self, sequences, context_tokens, steps)
+
+
+def test_an_engine_with_measured_step_times_has_a_capacity_too() -> None:
+    timing: BatchTiming = _ByBatch()
+    config = EngineConfig(max_num_batched_tokens=100, max_num_seqs=1, max_model_len=200, kv_blocks=100)
+    slo, mix = Slo(ttft_s=0.02, tpot_s=1.0), RequestMix(((100, 1),))
+    assert capacity(config, timing, mix, slo) == capacity(config, LinearTiming(base_ps=10 * MS), mix, slo)

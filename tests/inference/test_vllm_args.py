@@ -30,6 +30,8 @@ from tonnage.inference.vllm_args import AUTO_MODEL_LEN, VllmArgs, parse_vllm_arg
         (["--gpu-memory-utilization", "0.9"], VllmArgs(gpu_memory_utilization=0.9)),
         (["--block-size=32", "--dtype", "half"], VllmArgs(block_size=32, dtype="half")),
         (["-q", "fp8", "--kv-cache-dtype=fp8"], VllmArgs(quantization="fp8", kv_cache_dtype="fp8")),
+        (["--disable-hybrid-kv-cache-manager", "org/m"], VllmArgs(model="org/m", disable_hybrid_kv_cache_manager=True)),
+        (["--disable-hybrid-kv-cache-manager", "--no-disable-hybrid-kv-cache-manager"], VllmArgs()),
         (["--served-model-name", "m"], VllmArgs(served_model_name="m")),
         (["--max-num-seqs", "64", "--max-num-seqs", "32"], VllmArgs(max_num_seqs=32)),
     ],

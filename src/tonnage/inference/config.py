@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import msgspec
 from tonnage.errors import InputError
 from tonnage.inference import tables
 from tonnage.inference.engine import EngineConfig
+from tonnage.inference.hybrid import Layout, layout, model_layers
 from tonnage.inference.timing import RooflineTiming, check_tensor_parallel, heads_per_gpu
 from tonnage.inference.vllm_args import AUTO_MODEL_LEN, VllmArgs, parse_vllm_args
 from tonnage.units import GIB, MIB
@@ -89,9 +91,13 @@ def engine_config(
     dtype: str = "auto",
     quantization: str | None = None,
     kv_cache_dtype: str = "auto",
+    hybrid_kv_cache: bool = True,
 ) -> EngineConfig:
     """What vLLM would start with. None takes vLLM's default for this GPU; a ``max_model_len`` of -1 what
     fits.
+
+    The blocks of a model with sliding windows are those of its groups (``EngineConfig.layout``), unless without
+    ``hybrid_kv_cache`` every layer keeps the whole context (--disable-hybrid-kv-cache-manager).
 
     Raises InputError where vLLM would refuse to start: the weights do not fit, the KV cache cannot hold one
     sequence of ``max_model_len`` tokens, tensor parallelism does not divide the heads, or a value is out of
@@ -117,11 +123,25 @@ def engine_config(
         weight_bytes_per_param=weight_bytes(dtype, quantization),
     )
     size = block_size or 16
-    token_bytes = kv_bytes_per_token_per_gpu(model, tensor_parallel, kv_bytes(dtype, kv_cache_dtype))
-    blocks = budget.kv_cache // (size * token_bytes) - 1  # vLLM keeps the first block as its null block
-    if blocks < 1:
+    element = kv_bytes(dtype, kv_cache_dtype)
+    if model.window_layers and hybrid_kv_cache:
+        plan = layout(model_layers(model, tensor_parallel=tensor_parallel, bytes_per_element=element), size)
+        size, blocks = plan.block_size, plan.pool(budget.kv_cache)
+        longest = _longest(plan, max(blocks, 0), tokens, model)
+    else:
+        plan = None
+        token_bytes = kv_bytes_per_token_per_gpu(model, tensor_parallel, element)
+        blocks = budget.kv_cache // (size * token_bytes) - 1  # vLLM keeps the first block as its null block
+        longest = blocks * size
+    if longest < 1:
         raise _does_not_fit(model, gpu, tensor_parallel, budget)
-    return EngineConfig(tokens, seqs, _context(model, max_model_len, blocks * size), blocks, size)
+    return EngineConfig(tokens, seqs, _context(model, max_model_len, longest), blocks, size, layout=plan)
+
+
+def _longest(plan: Layout, blocks: int, max_num_batched_tokens: int, model: ModelShape) -> int:
+    """Tokens of the longest sequence that ``blocks`` blocks hold, as far as the model's context goes."""
+    most = model.context_tokens or blocks * max(group.block_size for group in plan.groups)
+    return bisect_right(range(1, most + 1), blocks, key=lambda one: plan.most_blocks(one, max_num_batched_tokens))
 
 
 def replica(model: ModelShape, gpu: Gpu, args: VllmArgs) -> tuple[EngineConfig, RooflineTiming]:
@@ -138,6 +158,7 @@ def replica(model: ModelShape, gpu: Gpu, args: VllmArgs) -> tuple[EngineConfig, 
         dtype=args.dtype,
         quantization=args.quantization,
         kv_cache_dtype=args.kv_cache_dtype,
+        hybrid_kv_cache=not args.disable_hybrid_kv_cache_manager,
     )
     timing = RooflineTiming(
         model,

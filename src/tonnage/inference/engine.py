@@ -1,12 +1,4 @@
-"""One LLM engine: a replica that serves one model, with the scheduler of vLLM v1.
-
-A step first serves the running requests (one token for each that decodes, a chunk for the one that is still
-in prefill), then admits waiting ones first come first served while tokens, sequence slots and KV blocks last
-and no request was preempted in this step. A running request that finds no block preempts the last running
-one, which loses its blocks, goes back to the head of the queue and later computes its prompt and its
-generated tokens again. Source: vllm-project/vllm vllm/v1/core/sched/scheduler.py. Two facts follow and are
-used below: requests run and wait in the order of submission, and at most one running request, the last, is
-still in prefill.
+"""One LLM engine: a replica that serves one model, with the scheduler of vLLM v1 (scheduler.py).
 
 Steps that only decode are not played one by one: between two events (an arrival that can be admitted, a
 finish, an exhausted KV cache, the end of the time asked for) their durations are summed in closed form. The
@@ -15,88 +7,23 @@ result is the same to the picosecond; ``macro=False`` plays every step and serve
 
 from __future__ import annotations
 
-from collections.abc import Container
-from heapq import heappop, heappush
-from typing import Literal, Protocol
-
-import msgspec
-
-from tonnage.inference.kv_cache import KvCache
+from tonnage.inference.engine_config import EngineConfig, Tiers
 from tonnage.inference.prefix_cache import PrefixCache
 from tonnage.inference.prompts import Path
-from tonnage.inference.queue import Queue
-from tonnage.inference.requests import End, Finished, Request, Unfinished
-from tonnage.inference.timing import PS_PER_NS, BatchTiming, StepTiming, run_ps, shortest_ps, steps_within
+from tonnage.inference.requests import Finished, Request, Unfinished
+from tonnage.inference.scheduler import Scheduler
+from tonnage.inference.timing import PS_PER_NS, BatchTiming, StepTiming
 
-__all__ = ["Engine", "EngineConfig", "Finished", "Unfinished"]
-
-
-_FEW_STEPS = 24  # a run that is not longer is added up without an array
-_MANY_STEPS = 4096  # an array is not longer
+__all__ = ["Engine", "EngineConfig", "Finished", "Tiers", "Unfinished"]
 
 
-class EngineConfig(msgspec.Struct, frozen=True):
-    """What vLLM's scheduler is configured with. ``kv_blocks`` counts the blocks that requests can use.
+class Engine(Scheduler):
+    """A replica. Time moves by ``advance``; what is seen from outside is the state at that time.
 
-    ``policy``: who is admitted first and preempted last: who came first, or who has the lowest priority value and
-    then came first (--scheduling-policy). ``reserve_full_prompt``: a request is admitted only when its whole prompt
-    finds room, not just its first chunk (scheduler_reserve_full_isl).
+    ``prefix_caching`` keeps what prompts leave in the KV cache and shares it; ``record_events`` keeps what becomes
+    findable and what is evicted, for ``cache.take_events``; ``tiers`` gives and takes what the GPU has no room for, and
+    takes these events itself. ``macro=False`` plays every step.
     """
-
-    max_num_batched_tokens: int
-    max_num_seqs: int
-    max_model_len: int
-    kv_blocks: int
-    block_size: int = 16
-    policy: Literal["fcfs", "priority"] = "fcfs"
-    reserve_full_prompt: bool = False
-
-    def __post_init__(self) -> None:
-        if min(self.max_num_batched_tokens, self.max_num_seqs, self.max_model_len) < 1:
-            raise ValueError("an engine needs room for at least one token, one sequence and a context of one")
-
-
-class Tiers(Protocol):
-    """Where KV blocks go that the GPU has no room for (tonnage.inference.tiers)."""
-
-    def load(self, path: Path, have_blocks: int, now_ns: int, most: int | None = None) -> tuple[int, int]:
-        """(blocks behind the first ``have_blocks`` of ``path`` worth copying to the GPU, ps that the copy takes).
-
-        At most ``most`` blocks of the path are wanted on the GPU."""
-
-    def stored(self, low: int, high: int, now_ns: int | None = None) -> None:
-        """The GPU's cache holds these block numbers."""
-
-    def evicted(self, low: int, high: int, now_ns: int | None = None) -> None:
-        """The GPU's cache holds them no more."""
-
-
-class Batch:
-    """What one step computes, as the timings want to know it (tokens)."""
-
-    __slots__ = (
-        "cached", "context", "copied_ps", "decoders", "pairs", "prefill_cached", "prefill_tokens", "prefills", "tokens",
-    )  # fmt: skip
-
-    def __init__(self, decoders: int, cached: int) -> None:
-        self.decoders = self.tokens = decoders
-        self.cached = cached
-        self.context = self.pairs = cached + decoders
-        self.prefills = self.prefill_tokens = self.prefill_cached = 0
-        self.copied_ps = 0
-
-    def add(self, computed: int, chunk: int) -> None:
-        """A chunk of a prompt of which ``computed`` tokens are in the KV cache."""
-        self.tokens += chunk
-        self.cached += computed
-        self.pairs += chunk * computed + chunk * (chunk + 1) // 2
-        self.prefills += 1
-        self.prefill_tokens += computed + chunk
-        self.prefill_cached += computed
-
-
-class Engine:
-    """A replica. Time moves by ``advance``; what is seen from outside is the state at that time."""
 
     def __init__(
         self,
@@ -109,43 +36,13 @@ class Engine:
         record_events: bool = False,
         tiers: Tiers | None = None,
     ) -> None:
-        self.config = config
-        self.timing = timing
-        self.tiers = tiers
-        self.prompt_tokens_total = 0
-        self.cached_tokens_total = 0
-        self.generation_tokens_total = 0
-        self.preemptions_total = 0
+        super().__init__(
+            config, timing, now_ns, prefix_caching=prefix_caching, record_events=record_events, tiers=tiers
+        )
         self._macro = macro
-        self._by_step = timing if isinstance(timing, StepTiming) else None
-        self._by_batch = None if isinstance(timing, StepTiming) else timing
-        self._shortest = shortest_ps(timing)
-        self._caching = prefix_caching
-        self._recording = record_events or tiers is not None
-        self._blocks = self._empty_cache()
-        self._requests: dict[int, Request] = {}
-        self._held: dict[int, tuple[Request, int]] = {}  # finished, with the tokens in its blocks
-        self._reserved: dict[int, int] = {}  # blocks taken for requests that another engine prefills
-        self._waiting = Queue(by_priority=config.policy == "priority")
-        self._running: dict[int, Request] = {}  # by order of submission, in order of admission
-        self._prefilling: Request | None = None
-        self._finishing: list[tuple[int, int, Request]] = []  # heap of (step, turn); entries may be outdated
-        self._cached = 0  # tokens in the KV cache of the decoding requests
-        self._chunks: list[Request] = []  # of the step in flight
-        self._steps = 0  # completed
         self._orders = 0
-        self._turns = 0  # admissions
-        self._now = now_ns * PS_PER_NS  # start of the step in flight, else end of the last one
-        self._step_end: int | None = None  # of the step in flight
         self._advanced_ns = now_ns
         self._last_arrival_ns = now_ns
-        self._busy_ps = 0
-        self._finished: list[Finished] = []
-        self._first_tokens: list[tuple[int, int, int]] = []
-
-    def _empty_cache(self) -> KvCache:
-        cache = PrefixCache(record=self._recording) if self._caching else None
-        return KvCache(self.config.kv_blocks, self.config.block_size, cache)
 
     # --- what is seen from outside -----
 
@@ -215,8 +112,9 @@ class Engine:
 
         It is refused (``Finished`` in state ``rejected``) if it can never fit the context or the KV cache.
         ``priority`` counts under the priority policy alone; lower goes first. ``path`` says what the prompt's full
-        blocks hold, for a cache that shares them. Raises ValueError for an arrival before the time advanced to or
-        before an earlier arrival, for an id in use, and for token counts below one.
+        blocks hold, for a cache that shares them, and may go on with what will be generated. Raises ValueError for an
+        arrival before the time advanced to or before an earlier arrival, for an id in use, and for token counts below
+        one.
 
         For a prefill on one engine and decoding on another: with ``hold`` the blocks of the finished request are kept
         until ``release``; ``computed`` tokens of the prompt, not all of it, were sent here by the other engine.
@@ -229,15 +127,14 @@ class Engine:
             raise ValueError(f"request {request_id} arrives at {arrival_ns} ns, in the engine's past")
         if prompt_tokens < 1 or output_tokens < 1:
             raise ValueError(f"request {request_id} has no prompt or no output")
-        if request_id in self._requests:
+        if request_id in self._requests or request_id in self._held:
             raise ValueError(f"request {request_id} is already here")
         self._last_arrival_ns = arrival_ns
         request = Request(request_id, self._orders, arrival_ns, prompt_tokens, output_tokens, priority, path)
         request.remote, request.hold = computed, hold
         self._orders += 1
-        # The last token is sampled and never cached.
-        blocks = self._blocks.blocks(prompt_tokens + output_tokens - 1)
-        if prompt_tokens + output_tokens > self.config.max_model_len or blocks > self._blocks.total:
+        fits = self._blocks.blocks(request.last) <= self._blocks.total
+        if prompt_tokens + output_tokens > self.config.max_model_len or not fits:
             self._end(request, arrival_ns, "rejected", 0)
             self.unreserve(request_id)
             return
@@ -251,26 +148,27 @@ class Engine:
         """Take blocks for ``tokens`` tokens that will be sent here; False if too few are free.
 
         ``submit`` with ``computed`` under the same id uses them, ``unreserve`` gives them back. Raises ValueError for
-        an id that has some.
+        an id that has some or is in use, and for less than one token.
         """
-        if request_id in self._reserved:
-            raise ValueError(f"request {request_id} has blocks reserved already")
-        blocks = self._blocks.blocks(tokens)
-        if blocks > self._blocks.free:
+        if tokens < 1:
+            raise ValueError(f"{tokens} tokens need no blocks")
+        if request_id in self._reserved or request_id in self._held or request_id in self._requests:
+            raise ValueError(f"request {request_id} has blocks here already")
+        blocks = self._blocks.reserve(tokens)
+        if blocks is None:
             return False
         self._reserved[request_id] = blocks
-        self._blocks.used += blocks
-        self._blocks.settle()
         return True
 
     def unreserve(self, request_id: int) -> None:
         """Give back what was reserved for a request; nothing if nothing was."""
-        self._blocks.used -= self._reserved.pop(request_id, 0)
+        if request_id in self._reserved:
+            self._unreserve(request_id)
 
     def release(self, request_id: int) -> None:
         """Free the blocks of a finished request that was to hold them. Raises KeyError for one that holds none."""
         request, tokens = self._held.pop(request_id)
-        self._blocks.give_back(request, tokens, tokens)
+        self._blocks.give_back(request, tokens)
 
     def abort(self, request_id: int) -> None:
         """End a request now; its token in flight is lost. Raises KeyError for an unknown id."""
@@ -294,7 +192,7 @@ class Engine:
                 request.output_tokens,
                 request.output_tokens - request.remaining(self._steps),
             )
-            for request in (*self._running.values(), *self._waiting)
+            for request in sorted((*self._running.values(), *self._waiting), key=_order)
         ]
         self._busy_ps = self.busy_ns * PS_PER_NS
         self._blocks = self._empty_cache()
@@ -306,6 +204,7 @@ class Engine:
         self._finishing.clear()
         self._chunks.clear()
         self._prefilling = None
+        self._decoding = True
         self._cached = 0
         self._step_end = None
         self._now = self._advanced_ns * PS_PER_NS
@@ -317,12 +216,13 @@ class Engine:
         """Start every step that starts before ``until_ns`` and take the results of all that end by then."""
         self._advanced_ns = max(self._advanced_ns, until_ns)
         until = until_ns * PS_PER_NS
+        blocks, macro = self._blocks, self._macro
         while True:
             if self._step_end is not None:
                 if self._step_end > until:
                     return
                 self._complete_step(self._step_end)
-            if self._macro and self._run_decodes(until):
+            if macro and blocks.decoders and self._prefilling is None and self._run_decodes(until):
                 continue
             if not self._start_step(until):
                 return
@@ -330,352 +230,111 @@ class Engine:
     def next_change_ns(self) -> int | None:
         """The earliest time at which a request can get its first token or finish if nothing else arrives.
 
-        Exact while all running requests decode and none waits; else a lower bound, yet always so late that
-        advancing to it makes progress. None when there is no request.
+        Exact while all running requests decode, none waits and no window is left; else a lower bound, yet always so
+        late that advancing to it makes progress. None when there is no request.
         """
         step, cached, now = self._steps, self._cached, self._now
         first_finish = self._next_finish()
         if self._step_end is not None:
-            if self._chunks or first_finish == step + 1:
+            if self._chunks or (self._decoding and first_finish == step + 1):
                 return -(-self._step_end // PS_PER_NS)
-            step, cached, now = step + 1, cached + self._blocks.decoders, self._step_end
-        shortest = self._shortest
+            now = self._step_end
+            if self._decoding:
+                step, cached = step + 1, cached + self._blocks.decoders
+        shortest = self._times.shortest
         if self._prefilling is not None:
             return -(-(now + shortest) // PS_PER_NS)
         changes = []
-        if first_finish is not None:
-            first, growth = self._decode_pace(cached)
-            steps = self._blocks.steps_that_fit(step, first_finish - step)
-            preempts = steps < first_finish - step
-            changes.append(now + run_ps(first, growth, steps) + shortest * preempts)
         head = self._waiting.head(now // PS_PER_NS)
-        if head is not None and not self._blocked(head):
+        blocked = head is not None and self._blocked(head)
+        if head is not None and (not blocked or (self._sliding is not None and self._step_end is not None)):
             changes.append(max(now, head.arrival_ns * PS_PER_NS) + shortest)
+        if first_finish is not None:
+            steps = self._steps_ahead(step, first_finish, head if blocked else None)
+            sooner = steps < first_finish - step  # someone is preempted, or the head of the queue may be admitted
+            changes.append(now + self._times.decodes_ps(self._blocks.decoders, cached, steps) + shortest * sooner)
         if (overtaker := self._waiting.next_arrival_ns()) is not None:
             changes.append(max(now, overtaker * PS_PER_NS) + shortest)
         return -(-min(changes) // PS_PER_NS) if changes else None
 
-    def _decode_pace(self, cached: int) -> tuple[int, int]:
-        """Duration of the next step if it only decodes, and by how much each later one grows (ps)."""
-        decoders = self._blocks.decoders
-        if self._by_step is not None:
-            first = self._by_step.step_ps(decoders, cached, cached + decoders)
-            return first, self._by_step.decode_token_ps * decoders
-        assert self._by_batch is not None
-        return self._by_batch.decode_ps(decoders, cached + decoders), 0  # a later one is not shorter
-
-    def _next_finish(self) -> int | None:
-        """The step whose end finishes a decoding request first."""
-        heap = self._finishing
-        while heap and heap[0][2].finish_step != heap[0][0]:
-            heappop(heap)
-        return heap[0][0] if heap else None
-
     def _blocked(self, request: Request) -> bool:
-        """Whether the head of the queue must wait until a running request ends or is preempted."""
-        room = self.config.max_num_batched_tokens - self._blocks.decoders
-        if room <= 0 or len(self._running) >= self.config.max_num_seqs:
+        """Whether the head of the queue must wait until a running request frees blocks."""
+        room = self._budget - self._blocks.decoders if self._mixed else self._budget
+        if room <= 0 or len(self._running) >= self._most_running:
             return True
         hit, idle = self._blocks.find(request)
+        computed = max(hit * self.config.block_size, request.remote)
         reserved = self._reserved.get(request.request_id, 0)
-        return not self._blocks.fits(self._first_hold(request, hit, room), hit, idle, reserved)
+        return not self._blocks.fits(request, computed, self._first_hold(request, computed, room), hit, idle, reserved)
 
-    def _first_hold(self, request: Request, hit: int, budget: int) -> int:
-        """Tokens that must find room for a request to be admitted."""
-        if self.config.reserve_full_prompt:
-            return request.target
-        return min(request.target, max(hit * self.config.block_size, request.remote) + budget)
+    def _steps_ahead(self, step: int, finish: int, blocked: Request | None) -> int:
+        """Decode steps from ``step`` on that find their blocks, to ``finish`` at most.
+
+        ``blocked``: the head of the queue, if blocked. Only windows free blocks for it while nobody ends.
+        """
+        sliding = self._sliding
+        if sliding is None or blocked is None:
+            return self._blocks.steps_that_fit(step, finish - step)
+        room = self._budget - sliding.decoders if self._mixed else self._budget
+        wanted = None
+        if room > 0 and len(self._running) < self._most_running:
+            hit, idle = sliding.find(blocked)
+            computed = max(hit * sliding.block_size, blocked.remote)
+            wanted = sliding.least_free(computed, self._first_hold(blocked, computed, room), hit, idle)
+            if wanted is not None:
+                wanted -= self._reserved.get(blocked.request_id, 0)
+        return sliding.steps_that_fit(step, finish - step, wanted)
 
     def _run_decodes(self, until: int) -> bool:
-        """Play the decode-only steps that end by ``until``, up to the next event. False if there are none."""
+        """Play the decode-only steps that end by ``until``, up to the next event. False if there are none.
+
+        Some request decodes and none is in prefill.
+        """
+        now, waiting, blocks = self._now, self._waiting, self._blocks
+        gap: int | None = None
+        blocked = None
+        head = waiting.head(now // PS_PER_NS)
+        if head is not None:
+            gap = head.arrival_ns * PS_PER_NS - now
+            if gap <= 0:
+                if not self._blocked(head):
+                    return False
+                gap, blocked = None, head
+        if (overtaker := waiting.next_arrival_ns()) is not None:
+            later = overtaker * PS_PER_NS - now
+            gap = later if gap is None else min(gap, later)
+        step = self._steps
         finish = self._next_finish()
-        if finish is None or self._prefilling is not None:
-            return False
-        arrivals = []
-        head = self._waiting.head(self._now // PS_PER_NS)
-        if head is not None and not self._blocked(head):
-            arrivals.append(head.arrival_ns)
-        if (overtaker := self._waiting.next_arrival_ns()) is not None:
-            arrivals.append(overtaker)
-        gap = min(arrivals) * PS_PER_NS - self._now if arrivals else None
-        if gap is not None and gap <= 0:
-            return False
-        steps = self._blocks.steps_that_fit(self._steps, finish - self._steps)
-        steps, duration = self._decode_run(steps, until - self._now, gap)
+        assert finish is not None
+        steps = self._steps_ahead(step, finish, blocked)
+        steps, duration = self._times.run(blocks.decoders, self._cached, steps, until - now, gap)
         if steps == 0:
             return False
-        self._blocks.take_due(self._steps, steps)
-        self._blocks.settle()
+        cache = blocks.cache
+        if cache is None or cache.silent:
+            blocks.take_due(step, steps)
+            blocks.settle()
+        else:
+            self._take_due_in_order(cache, step, steps)
         self._pass_steps(duration, steps)
         self._finish_due()
         return True
 
-    def _decode_run(self, steps: int, limit: int, gap: int | None) -> tuple[int, int]:
-        """How many of ``steps`` decode steps end within ``limit`` ps and start before ``gap``, and how long they take."""
-        if self._by_step is not None:
-            first, growth = self._decode_pace(self._cached)
-            steps = min(steps, steps_within(first, growth, limit))
-            if gap is not None:  # the step in flight when it arrives is the last
-                steps = min(steps, steps_within(first, growth, gap - 1) + 1)
-            return steps, run_ps(first, growth, steps)
-        assert self._by_batch is not None
-        decoders, context = self._blocks.decoders, self._cached
-        total = taken = 0
-        while taken < steps:
-            context += decoders
-            if steps - taken > _FEW_STEPS:
-                ahead = min(steps - taken, _MANY_STEPS)
-                ends = self._by_batch.decode_run_ps(decoders, context, ahead)
-                fit = int(ends.searchsorted(limit - total, "right"))
-                if gap is not None:
-                    fit = min(fit, int(ends.searchsorted(gap - total)) + 1)
-                if fit:
-                    total += int(ends[fit - 1])
-                taken += fit
-                context += decoders * (fit - 1)
-                if fit < ahead:
-                    break
+    def _take_due_in_order(self, cache: PrefixCache, step: int, steps: int) -> None:
+        """Take the blocks of a run of decode steps step by step, so that what is evicted is evicted at its time."""
+        blocks, began = self._blocks, self._now
+        free = blocks.total - blocks.used - cache.idle
+        for taken in range(steps):
+            due = blocks.due(step + taken)
+            free -= due
+            if due and free < 0:
+                cache.now_ps = began + self._times.after_ps(blocks.decoders, self._cached, taken)
+                blocks.take_due(step + taken, 1)
+                blocks.settle()
+                free = 0
             else:
-                longer = total + self._by_batch.decode_ps(decoders, context)
-                if longer > limit:
-                    break
-                total = longer
-                taken += 1
-            if gap is not None and total >= gap:
-                break
-        return taken, total
+                blocks.take_due(step + taken, 1)
 
-    def _pass_steps(self, duration: int, steps: int) -> None:
-        tokens = steps * self._blocks.decoders
-        self._now += duration
-        self._busy_ps += duration
-        self._steps += steps
-        self._cached += tokens
-        self.generation_tokens_total += tokens
 
-    # --- one step -----
-
-    def _start_step(self, until: int) -> bool:
-        """Schedule the next step if it starts before ``until``."""
-        start = self._now
-        if not self._running:
-            head = self._waiting.head(start // PS_PER_NS)
-            if head is None:
-                return False
-            start = max(start, head.arrival_ns * PS_PER_NS)
-        if start >= until:
-            return False
-        self._now = start
-        if self._blocks.cache is not None:
-            self._blocks.cache.now_ps = start
-        preempted = self._reserve_decodes()
-        resumed = self._prefilling
-        chunk = self.config.max_num_batched_tokens - self._blocks.decoders  # not raised by who is preempted for it
-        while resumed is not None:
-            chunk = min(chunk, resumed.target - resumed.computed)
-            if self._blocks.extend(resumed.computed, chunk):
-                self._blocks.settle()
-                break
-            preempted = True
-            if self._preempt_last(given=None) is resumed:
-                resumed = None
-        decoders = self._blocks.decoders
-        batch = Batch(decoders, self._cached)
-        budget = self.config.max_num_batched_tokens - decoders
-        if resumed is not None:
-            self._take_chunk(resumed, chunk, batch)
-            budget -= chunk
-        while budget > 0 and not preempted and self._waiting:
-            chunk = self._admit(budget, start, batch)
-            if chunk == 0:
-                break
-            budget -= chunk
-        self._tell_tiers()
-        self._step_end = start + batch.copied_ps + self._duration(batch)
-        return True
-
-    def _duration(self, batch: Batch) -> int:
-        if self._by_step is not None:
-            return self._by_step.step_ps(batch.tokens, batch.cached, batch.pairs)
-        assert self._by_batch is not None
-        prefill = self._by_batch.prefill_ps(batch.prefills, batch.prefill_tokens, batch.prefill_cached)
-        return prefill + self._by_batch.decode_ps(batch.decoders, batch.context)
-
-    def _admit(self, budget: int, start: int, batch: Batch) -> int:
-        """Admit the head of the queue; the size of its first chunk, 0 if it must wait."""
-        request = self._waiting.head(start // PS_PER_NS)
-        if request is None or len(self._running) >= self.config.max_num_seqs:
-            return 0
-        if request.arrival_ns * PS_PER_NS > start:
-            return 0
-        blocks = self._blocks
-        hit, idle = blocks.find(request)
-        if not blocks.fits(
-            self._first_hold(request, hit, budget), hit, idle, self._reserved.get(request.request_id, 0)
-        ):
-            return 0
-        found = hit * blocks.block_size
-        extra, copy_ps = self._from_tiers(request, hit, start) if request.remote <= found else (0, 0)
-        if extra and not blocks.fits(
-            self._first_hold(request, hit + extra, budget), hit, idle, self._reserved.get(request.request_id, 0)
-        ):
-            return 0
-        batch.copied_ps += copy_ps
-        self.unreserve(request.request_id)
-        reused = found + extra * blocks.block_size
-        computed, request.remote = max(reused, request.remote), 0
-        chunk = min(budget, request.target - computed)
-        blocks.admit(request, hit, idle, computed + chunk)
-        request.computed = computed
-        self._waiting.pop()
-        self._running[request.order] = request
-        self._turns += 1
-        request.turn = self._turns
-        if request.admitted_ns is None:
-            request.admitted_ns = -(-start // PS_PER_NS)
-            request.reused = min(reused, request.prompt_tokens)
-            self.cached_tokens_total += request.reused
-        self._take_chunk(request, chunk, batch)
-        return chunk
-
-    def _from_tiers(self, request: Request, hit: int, start: int) -> tuple[int, int]:
-        """(blocks behind those found here that a lower tier gives, ps of the copy, which this step waits for)."""
-        if self.tiers is None or self._blocks.cache is None or not request.path:
-            return 0, 0
-        self._tell_tiers()
-        most = (request.target - 1) // self._blocks.block_size
-        return self.tiers.load(request.path, hit, start // PS_PER_NS, most)
-
-    def _tell_tiers(self) -> None:
-        """Pass on what was cached and evicted, in order."""
-        if self.tiers is None or self._blocks.cache is None:
-            return
-        for stored, low, high, at_ps in self._blocks.cache.take_events():
-            if stored:
-                self.tiers.stored(low, high, at_ps // PS_PER_NS)
-            else:
-                self.tiers.evicted(low, high, at_ps // PS_PER_NS)
-
-    def _take_chunk(self, request: Request, chunk: int, batch: Batch) -> None:
-        batch.add(request.computed, chunk)
-        request.computed += chunk
-        self._blocks.commit(request)
-        self._chunks.append(request)
-        self._prefilling = request if request.computed < request.target else None
-
-    def _reserve_decodes(self) -> bool:
-        """Take the block each decoding request needs for its next token. True if that preempted a request."""
-        blocks = self._blocks
-        due = blocks.due(self._steps)
-        if due <= blocks.free:
-            blocks.used += due
-            blocks.settle()
-            return False
-        size, step = blocks.block_size, self._steps
-        given: set[int] = set()
-        for request in list(self._running.values()):
-            if request.order not in self._running or request.finish_step < 0 or request.cached(step) % size:
-                continue
-            while blocks.free == 0 and self._preempt_last(given) is not request:
-                pass
-            if request.order in self._running:
-                blocks.used += 1
-                given.add(request.order)
-        blocks.settle()
-        return True
-
-    def _preempt_last(self, given: Container[int] | None) -> Request:
-        """Move a running request to the queue: the last, or under the priority policy the least important.
-
-        ``given``: the orders of those that already have room for their next token; None if all have that decode.
-        """
-        if self.config.policy == "priority":
-            request = max(self._running.values(), key=lambda one: (one.priority, one.order))
-            del self._running[request.order]
-        else:
-            _, request = self._running.popitem()
-        generated = request.output_tokens - request.remaining(self._steps)
-        computed = request.cached(self._steps)
-        decoding = request.finish_step >= 0
-        self._forget(request, computed + (decoding if given is None else request.order in given), computed)
-        request.generated = generated
-        request.target = request.prompt_tokens + generated
-        request.preemptions += 1
-        self.preemptions_total += 1
-        self._waiting.put_back(request)
-        return request
-
-    def _drop(self, request: Request) -> None:
-        """Free an aborted request. In flight, a decoding one also holds the slot of its next token."""
-        held = computed = request.cached(self._steps)
-        if request.finish_step >= 0 and self._step_end is not None:
-            held += 1
-        if request in self._chunks:
-            self._chunks.remove(request)
-        self._forget(request, held, computed)
-
-    def _forget(self, request: Request, held: int, computed: int) -> None:
-        """Free the blocks of ``held`` tokens, of which ``computed`` are computed, and every trace of progress."""
-        self._stop(request)
-        self._blocks.give_back(request, held, computed)
-        request.computed = 0
-
-    def _stop(self, request: Request) -> None:
-        """A running request computes no more; it keeps its blocks."""
-        if request.finish_step >= 0:
-            cached = request.cached(self._steps)
-            self._blocks.remove_decoder(cached, self._steps)
-            self._cached -= cached
-            request.finish_step = -1
-        elif self._prefilling is request:
-            self._prefilling = None
-
-    def _complete_step(self, end: int) -> None:
-        self._step_end = None
-        self._pass_steps(end - self._now, 1)
-        for request in self._chunks:
-            if request.computed == request.target:
-                self._first_decode(request)
-        self._chunks.clear()
-        self._finish_due()
-
-    def _first_decode(self, request: Request) -> None:
-        """A prefill is complete: it gave a token, and from the next step on the request decodes."""
-        self.generation_tokens_total += 1
-        if request.first_token_ns is None:
-            request.first_token_ns = -(-self._now // PS_PER_NS)
-            self.prompt_tokens_total += request.prompt_tokens
-            self._first_tokens.append((request.request_id, request.arrival_ns, request.first_token_ns))
-        request.finish_step = self._steps + request.output_tokens - request.generated - 1
-        self._blocks.add_decoder(request.computed, self._steps)
-        self._cached += request.computed
-        heappush(self._finishing, (request.finish_step, request.turn, request))
-
-    def _finish_due(self) -> None:
-        while self._next_finish() == self._steps:
-            _, _, request = heappop(self._finishing)
-            del self._running[request.order]
-            del self._requests[request.request_id]
-            computed = request.cached(self._steps)
-            if request.hold:
-                self._stop(request)
-                self._held[request.request_id] = (request, computed)
-            else:
-                self._forget(request, computed, computed)
-            self._end(request, -(-self._now // PS_PER_NS), "finished", request.output_tokens)
-
-    def _end(self, request: Request, at_ns: int, state: End, generated: int) -> None:
-        self._finished.append(
-            Finished(
-                request.request_id,
-                request.arrival_ns,
-                request.admitted_ns,
-                request.first_token_ns,
-                at_ns,
-                request.prompt_tokens,
-                generated,
-                request.preemptions,
-                state,
-                request.reused,
-            )
-        )
+def _order(request: Request) -> int:
+    return request.order

@@ -87,12 +87,20 @@ class ServingStats:
             yield from histogram.samples()
 
 
-def vllm_samples(engine: Engine, stats: ServingStats) -> Iterator[Sample]:
-    """Every sample of one scrape, as of the time that the engine was advanced to."""
+def vllm_samples(engine: Engine, stats: ServingStats | None) -> Iterator[Sample]:
+    """Every sample of one scrape, as of the time that the engine was advanced to; without ``stats`` no histograms.
+
+    vLLM counts what it looks up in its prefix cache when a request is admitted, here it counts with the first token;
+    what came from a lower tier counts as found.
+    """
     yield Sample("vllm:num_requests_running", (), float(engine.running))
     yield Sample("vllm:num_requests_waiting", (), float(engine.waiting))
     yield Sample("vllm:kv_cache_usage_perc", (), engine.kv_usage)
     yield Sample("vllm:prompt_tokens_total", (), float(engine.prompt_tokens_total))
     yield Sample("vllm:generation_tokens_total", (), float(engine.generation_tokens_total))
     yield Sample("vllm:num_preemptions_total", (), float(engine.preemptions_total))
-    yield from stats.samples()
+    if engine.cache is not None:
+        yield Sample("vllm:prefix_cache_queries_total", (), float(engine.prompt_tokens_total))
+        yield Sample("vllm:prefix_cache_hits_total", (), float(engine.cached_tokens_total))
+    if stats is not None:
+        yield from stats.samples()

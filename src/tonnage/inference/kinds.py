@@ -128,8 +128,8 @@ def engine_config(
 ) -> EngineConfig:
     """The EngineConfig that such a server starts with, given a KV cache of ``kv_tokens`` tokens.
 
-    It carries what the engine's configuration has room for; the other fields of ``kind`` are for who plays the
-    engine. Raises ValueError if the cache does not hold a page or ``max_model_len`` is below 1.
+    A share of the output that is reserved but not all of it (SGLang) has no place in an EngineConfig. Raises ValueError
+    if the cache does not hold a page or ``max_model_len`` is below 1.
     """
     if kv_tokens < kind.page_size or max_model_len < 1:
         raise ValueError(f"a KV cache of {kv_tokens} tokens holds no page, or the context of {max_model_len} no token")
@@ -145,6 +145,8 @@ def engine_config(
         kv_blocks=kv_tokens // kind.page_size,
         block_size=kind.page_size,
         reserve_full_prompt=kind.reserve_full_prompt,
+        reserve_output=kind.reserve_output,
+        mixed_steps=kind.mixed_steps,
     )
 
 

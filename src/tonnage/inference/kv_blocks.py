@@ -34,7 +34,7 @@ class KvBlocks:
         return self.total - self.used
 
     def blocks(self, tokens: int) -> int:
-        """Blocks that hold ``tokens`` tokens."""
+        """The most blocks that a sequence of ``tokens`` tokens ever holds."""
         return -(-tokens // self.block_size)
 
     def extend(self, cached: int, tokens: int) -> bool:
@@ -65,6 +65,10 @@ class KvBlocks:
     def due(self, step: int) -> int:
         """Blocks that the decoding sequences need in ``step``."""
         return self._due[step % self.block_size]
+
+    def due_of(self, cached: int) -> int:
+        """Blocks that a sequence with ``cached`` tokens needs for its next one."""
+        return 0 if cached % self.block_size else 1
 
     def take_due(self, step: int, steps: int) -> None:
         """Take what ``steps`` decode steps from ``step`` on need; the caller knows that it fits."""

@@ -3,7 +3,8 @@
 The rules are vLLM's (vllm/v1/core/block_pool.py): a full block can be found by its content as soon as it is scheduled
 to be computed; a block that nobody uses stays findable, in a queue from which the oldest is evicted; a request that
 ends frees its blocks from the last to the first, so that tails go before heads; a hit takes a block out of the queue.
-The same content can be held twice, when two requests computed it side by side; only the first copy is found.
+The same content can be held twice, when two requests computed it side by side; only the first copy is found, the others
+wait hidden until it is evicted. Copies are cut at the same places.
 
 Blocks are not kept one by one. What is computed, used, freed and evicted together is an *extent*, a range of block
 numbers (tonnage.inference.prompts); it is split when a prompt shares only its beginning. A request is a handful of
@@ -40,17 +41,22 @@ Event: TypeAlias = tuple[bool, int, int, int]
 
 
 class PrefixCache:
-    """The findable blocks of one engine. ``record`` keeps the events that a router's index would be told."""
+    """The findable blocks of one engine.
 
-    __slots__ = ("_events", "_hidden", "_idle", "_own", "_starts", "idle", "now_ps")
+    ``record`` keeps the events that a router's index would be told, ``news`` the same events for the engine's own lower
+    tiers: each is read by one, at its own time.
+    """
 
-    def __init__(self, *, record: bool = False) -> None:
+    __slots__ = ("_events", "_hidden", "_idle", "_news", "_own", "_starts", "idle", "now_ps")
+
+    def __init__(self, *, record: bool = False, news: bool = False) -> None:
         self.idle = 0
         self.now_ps = 0  # what happens is said to happen then
         self._starts: dict[int, Extent] = {}
         self._idle: OrderedDict[Extent, None] = OrderedDict()
         self._hidden: dict[int, list[Extent]] = {}  # further copies of what is findable, by their first block
         self._events: list[Event] | None = [] if record else None
+        self._news: list[Event] | None = [] if news else None
         self._own = -(1 << 62)  # numbers of content that only its request can ask for again
 
     def match(self, path: Path, most: int) -> tuple[int, int]:
@@ -87,7 +93,10 @@ class PrefixCache:
             while at < high:
                 extent = starts[at]
                 if extent.high > high:
-                    extent = self._split(extent, high)
+                    if at in self._hidden:
+                        self._cut(at, high)
+                    else:
+                        extent = self._split(extent, high)
                 if not extent.users:
                     del self._idle[extent]
                     self.idle -= extent.high - extent.low
@@ -98,44 +107,56 @@ class PrefixCache:
 
     def commit(self, lease: Lease, low: int, high: int) -> None:
         """Blocks that the lease's request alone holds, behind what it has, become findable as ``low`` to ``high``."""
-        copy = low in self._starts
-        if lease and not copy:
+        starts, hidden = self._starts, self._hidden
+        while low in starts:  # what comes behind a copy is new, or begins where the extent that it copies ends
+            if starts[low].high > high:
+                self._cut(low, high)
+            end = starts[low].high
+            copy = Extent(low, end, 1)
+            lease.append((copy, end))
+            hidden.setdefault(low, []).append(copy)
+            low = end
+            if low == high:
+                return
+        self._tell(True, low, high)
+        if lease:
             last, end = lease[-1]
-            if end == low and last.high == low and last.users == 1 and self._starts.get(last.low) is last:
+            if end == low and last.high == low and last.users == 1 and last.low not in hidden:
                 last.high = high
                 last.next = None
                 lease[-1] = (last, high)
-                self._tell(True, low, high)
                 return
-        extent = Extent(low, high, 1)
+        starts[low] = extent = Extent(low, high, 1)
         lease.append((extent, high))
-        if copy:
-            self._hidden.setdefault(low, []).append(extent)
-        else:
-            self._starts[low] = extent
-            self._tell(True, low, high)
 
     def own(self, blocks: int) -> tuple[int, int]:
-        """Numbers for content that only one request can ask for again: what it generated before it was preempted."""
+        """Numbers for content that only one request can ask for again: what it generated before it was preempted.
+
+        They do not adjoin those given before, so that extents end where ranges of a path do.
+        """
         low = self._own
-        self._own = high = low + blocks
+        high = low + blocks
+        self._own = high + 1
         return low, high
 
-    def release(self, lease: Lease) -> int:
-        """Use no more what the lease holds, last block first. Returns how many blocks nobody uses any more."""
+    def release(self, lease: Lease, unknown: int = 0) -> int:
+        """Use no more what the lease holds, last block first. Returns how many blocks of it nobody uses any more.
+
+        ``unknown`` full blocks come behind it, with content that nobody can ask for. They go first.
+        """
+        idle = self._idle
+        if unknown > 0:
+            idle[Extent(*self.own(unknown), 0)] = None
         freed = 0
         for extent, end in reversed(lease):
-            parts = [extent]
-            while extent.high < end:
-                assert extent.next is not None
-                extent = extent.next
-                parts.append(extent)
-            for part in reversed(parts):
-                part.users -= 1
-                if not part.users:
-                    self._idle[part] = None
-                    freed += part.high - part.low
-        self.idle += freed
+            if extent.high < end:
+                freed += self._release_parts(extent, end)
+                continue
+            extent.users -= 1
+            if not extent.users:
+                idle[extent] = None
+                freed += extent.high - extent.low
+        self.idle += freed + unknown
         lease.clear()
         return freed
 
@@ -144,11 +165,14 @@ class PrefixCache:
         if blocks > self.idle:
             raise RuntimeError(f"{blocks} blocks are to be evicted and only {self.idle} are idle")
         self.idle -= blocks
-        queue, starts, silent = self._idle, self._starts, self._events is None
+        queue, starts, silent = self._idle, self._starts, self.silent
         while blocks > 0:
             extent = next(iter(queue))
             low, high = extent.low, extent.high
             keep = high - blocks
+            if keep > low and low in self._hidden:
+                self._cut(low, keep)
+                continue
             if not silent and starts.get(low) is extent:
                 self._tell(False, max(low, keep), high)
             if keep > low:
@@ -169,20 +193,65 @@ class PrefixCache:
         taken, self._events = self._events, []
         return taken
 
+    def take_news(self) -> list[Event]:
+        """The same events for the tiers below; empty unless they are kept."""
+        if not self._news:
+            return []
+        taken, self._news = self._news, []
+        return taken
+
+    @property
+    def silent(self) -> bool:
+        """Whether nobody is told of events."""
+        return self._events is None and self._news is None
+
+    def _release_parts(self, extent: Extent | None, end: int) -> int:
+        """What ``release`` does for an extent from which parts were split off since."""
+        parts = []
+        while extent is not None:
+            parts.append(extent)
+            extent = extent.next if extent.high < end else None
+        freed = 0
+        for part in reversed(parts):
+            part.users -= 1
+            if not part.users:
+                self._idle[part] = None
+                freed += part.high - part.low
+        return freed
+
     def _split(self, extent: Extent, at: int) -> Extent:
-        """Cut an extent that is findable; its beginning."""
+        """Cut an extent that is findable and has no copies; its beginning, which is about to be used."""
         if extent.users:
-            tail = Extent(at, extent.high, extent.users, extent.next)
-            extent.high = at
-            extent.next = tail
-            self._starts[at] = tail
+            self._starts[at] = self._part(extent, at)
             return extent
         first = Extent(extent.low, at, 0)
         extent.low = at  # keeps its place in the queue
         self._starts[first.low] = first
         self._starts[at] = extent
-        self._idle[first] = None  # about to be used: its place does not matter
+        self._idle[first] = None  # its place does not matter
         return first
+
+    def _cut(self, low: int, at: int) -> None:
+        """Cut the findable extent that begins at ``low`` and all its copies at ``at``. They keep their places."""
+        self._starts[at] = self._part(self._starts[low], at)
+        copies = self._hidden.get(low)
+        if copies:
+            self._hidden[at] = [self._part(copy, at) for copy in copies]
+
+    def _part(self, extent: Extent, at: int) -> Extent:
+        """Cut an extent and return its tail. In the queue, which is written anew, the tail goes before the rest."""
+        tail = Extent(at, extent.high, extent.users, extent.next)
+        extent.high = at
+        if extent.users:
+            extent.next = tail
+            return tail
+        queued = list(self._idle)
+        self._idle.clear()
+        for one in queued:
+            if one is extent:
+                self._idle[tail] = None
+            self._idle[one] = None
+        return tail
 
     def _forget(self, extent: Extent) -> None:
         low = extent.low
@@ -190,6 +259,8 @@ class PrefixCache:
         if self._starts.get(low) is not extent:
             if copies and extent in copies:
                 copies.remove(extent)
+                if not copies:
+                    del self._hidden[low]
             return
         if not copies:
             del self._starts[low]
@@ -201,5 +272,9 @@ class PrefixCache:
         self._tell(True, heir.low, heir.high)
 
     def _tell(self, stored: bool, low: int, high: int) -> None:
-        if self._events is not None and low >= 0 and low < high:
-            self._events.append((stored, low, high, self.now_ps))
+        if 0 <= low < high:
+            event = (stored, low, high, self.now_ps)
+            if self._events is not None:
+                self._events.append(event)
+            if self._news is not None:
+                self._news.append(event)

@@ -81,6 +81,7 @@ class BlockNames:
         blocks = tokens // self.block_size
         if (len(hashes) - 1) * self.hash_block >= tokens:
             raise ValueError(f"{len(hashes)} hashes of {self.hash_block} tokens for a prompt of {tokens}")
+        hashes = hashes if isinstance(hashes, list) else list(hashes)
         step = self._step
         before = self._roots.setdefault(root, -1 - len(self._roots))
         ranges: list[tuple[int, int]] = []
@@ -107,20 +108,22 @@ class BlockNames:
                 low = number
             if at < count:
                 self._runs[before, hashes[at]] = number
-                self._hashes[number] = list(hashes[at:])
+                self._hashes[number] = hashes[at:]
             self.count = high = number + (count - at) * step + missing
+        if blocks < count * step:
+            high -= count * step - blocks  # of the last hash, whose run is the end of the last range
         if high > low:
             ranges.append((low, high))
-        return head(tuple(ranges), blocks)
+        return tuple(ranges)
 
 
-def _common(run: list[int], hashes: Sequence[int], at: int) -> int:
+def _common(run: list[int], hashes: list[int], at: int) -> int:
     """How many elements ``run`` and ``hashes`` from ``at`` on have in common at their beginning."""
     most = min(len(run), len(hashes) - at)
     least = 0
     size = most
     while least < most:
-        if run[least : least + size] == list(hashes[at + least : at + least + size]):
+        if run[least : least + size] == hashes[at + least : at + least + size]:
             least += size
         else:
             most = least + size - 1

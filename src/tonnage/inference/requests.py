@@ -66,9 +66,11 @@ class Request:
         "first_token_ns",
         "generated",
         "hold",
+        "last",
         "lease",
         "order",
         "output_tokens",
+        "passed",
         "path",
         "preemptions",
         "priority",
@@ -95,6 +97,7 @@ class Request:
         self.arrival_ns = arrival_ns
         self.prompt_tokens = prompt
         self.output_tokens = output
+        self.last = prompt + output - 1  # tokens in the KV cache at its end: the last one is sampled and never cached
         self.turn = 0  # of its last admission
         self.generated = 0
         self.computed = 0  # tokens in the KV cache
@@ -109,6 +112,7 @@ class Request:
         self.committed = 0  # full blocks that can be found by their content
         self.reused = 0  # prompt tokens that the first admission found in the KV cache
         self.remote = 0  # prompt tokens that another engine has computed and sent
+        self.passed = 0  # tokens computed before the step in flight, which windows look back from
         self.hold = False  # whether its blocks are kept when it has finished, for another engine to fetch
 
     def remaining(self, step: int) -> int:
@@ -118,5 +122,5 @@ class Request:
     def cached(self, step: int) -> int:
         """Tokens in the KV cache when ``step`` starts; the last generated token is not in it yet."""
         if self.finish_step >= 0:
-            return self.prompt_tokens + self.output_tokens - 1 - (self.finish_step - step)
+            return self.last - self.finish_step + step
         return self.computed

@@ -27,6 +27,7 @@ class VllmArgs(msgspec.Struct, frozen=True):
     dtype: str = "auto"
     quantization: str | None = None
     kv_cache_dtype: str = "auto"
+    disable_hybrid_kv_cache_manager: bool = False
     ignored: tuple[str, ...] = ()
 
 
@@ -39,7 +40,7 @@ def parse_vllm_args(args: Sequence[str]) -> VllmArgs:
     take none. Raises InputError for a value that cannot be read.
     """
     words = _without_program(args)
-    values: dict[str, str | int | float] = {}
+    values: dict[str, str | int | float | bool] = {}
     ignored: list[str] = []
     index = 0
     while index < len(words):
@@ -50,6 +51,10 @@ def parse_vllm_args(args: Sequence[str]) -> VllmArgs:
             continue
         flag, equals, value = word.partition("=")
         flag = _ALIASES.get(flag, flag).replace("_", "-")
+        if flag in _BOOLEANS and not equals:
+            name, meant = _BOOLEANS[flag]
+            values[name] = meant
+            continue
         bare = flag in _SWITCHES or index == len(words) or words[index].startswith("--")
         if not equals and not bare:
             value = words[index]
@@ -111,6 +116,10 @@ _FLAGS: dict[str, Callable[[str], str | int | float]] = {
     "--dtype": _name,
     "--quantization": _name,
     "--kv-cache-dtype": _name,
+}
+_BOOLEANS = {
+    "--disable-hybrid-kv-cache-manager": ("disable_hybrid_kv_cache_manager", True),
+    "--no-disable-hybrid-kv-cache-manager": ("disable_hybrid_kv_cache_manager", False),
 }
 _ALIASES = {"-tp": "--tensor-parallel-size", "-q": "--quantization"}
 _SWITCHES = {

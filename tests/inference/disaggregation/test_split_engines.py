@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tonnage.inference.engine import Engine, EngineConfig
-from tonnage.inference.timing import LinearTiming
+from tonnage.inference.timing import LinearTiming, PolynomialTiming
 from tonnage.units import NS_PER_MS
 
 MS = 1_000_000_000
@@ -191,3 +191,43 @@ def test_what_was_generated_is_found_by_the_next_turn_if_the_path_names_it() -> 
         engine.advance(9_000 * NS_PER_MS)
         assert engine.take_finished()[1].cached_tokens == expected * 16
         assert engine.blocks_used == 0
+
+
+@pytest.mark.parametrize("timing", [TIMING, PolynomialTiming(640)], ids=["linear", "polynomial"])
+@pytest.mark.parametrize("macro", [True, False])
+def test_an_engine_full_of_held_blocks_is_idle_until_they_are_released(
+    timing: LinearTiming | PolynomialTiming, macro: bool
+) -> None:
+    engine = Engine(CONFIG, timing, macro=macro)
+    assert engine.reserve(1, 600)
+    engine.submit(2, 0, 100, 2)
+    engine.advance(1_000 * NS_PER_MS)
+    assert (engine.busy_ns, engine.waiting, engine.next_change_ns()) == (0, 1, None)
+    engine.unreserve(1)
+    engine.advance(2_000 * NS_PER_MS)
+    assert [one.request_id for one in engine.take_finished()] == [2]
+    assert engine.blocks_used == 0
+
+
+def test_an_id_whose_blocks_are_held_is_in_use() -> None:
+    engine = _engine()
+    engine.submit(1, 0, 100, 1, hold=True)
+    engine.advance(1_000 * NS_PER_MS)
+    with pytest.raises(ValueError, match="already here"):
+        engine.submit(1, 1_000 * NS_PER_MS, 48, 1)
+    with pytest.raises(ValueError, match="has blocks here"):
+        engine.reserve(1, 48)
+    with pytest.raises(ValueError, match="need no blocks"):
+        engine.reserve(2, -100)
+    engine.release(1)
+    assert engine.blocks_used == 0
+
+
+@pytest.mark.parametrize("macro", [True, False])
+def test_a_dead_engine_gives_its_requests_back_in_order_of_submission(macro: bool) -> None:
+    config = EngineConfig(64, 2, 1024, 40, policy="priority")
+    engine = Engine(config, TIMING, macro=macro)
+    for request_id, priority in ((9, 3), (8, 1), (7, 2), (6, 0), (5, 0)):
+        engine.submit(request_id, 0, 30, 50, priority)
+    engine.advance(100 * NS_PER_MS)
+    assert [one.request_id for one in engine.drain_all()] == [9, 8, 7, 6, 5]
