@@ -175,7 +175,7 @@ class Life:
         hold, priority = rng.random() < 0.2, rng.randrange(2)
         path = self.names.path(hashes, prompt)
         sent = rng.random() < 0.2 and prompt > 1
-        results = [sent and engine.reserve(number, prompt) for engine in self.engines]
+        results = [sent and engine.reserve(number, prompt, output - 1) for engine in self.engines]
         assert results[0] == results[1]
         for engine in self.engines:
             computed = prompt - 1 if results[0] else 0

@@ -363,3 +363,41 @@ def test_a_memory_forgets_what_no_window_reaches() -> None:
     loop.tick(3.0, ticks=1000)
     assert len(loop.memory[A].counts) <= 240 // TICK_S + 1
     assert len(loop.memory[A].needs) <= 300 // TICK_S + 1
+
+
+# ---- what caches hold ----
+
+
+def _sized(reuse: float) -> tuple[float, float]:
+    """Twice the requests at a reuse of a half, and so on."""
+    return 1 / (1 - reuse), 10.0
+
+
+@given(found=st.floats(0, 2000), asked=st.floats(0, 1000))
+def test_the_share_found_in_caches_is_rounded_down_and_never_all_of_a_prompt(found: float, asked: float) -> None:
+    planned = slo.at_reuse(target(sized=_sized), slo.Reading(1.0, 1.0, (), asked, found))
+    assert 0 <= planned.reuse <= 1 - slo.REUSE_STEP
+    if asked:
+        assert planned.reuse <= found / asked + 1e-6 or found < 1e-6
+        assert planned.reuse + slo.REUSE_STEP > min(found / asked, 1 - slo.REUSE_STEP) - 1e-6
+    assert planned.capacity == _sized(planned.reuse)[0]
+
+
+@pytest.mark.parametrize(("asked", "found"), [(None, 5.0), (0.0, 0.0), (10.0, None), (10.0, 0.0)])
+def test_without_a_reading_no_cache_is_counted_on(asked: float | None, found: float | None) -> None:
+    one = target(sized=_sized)
+    assert slo.at_reuse(one, slo.Reading(1.0, 1.0, (), asked, found)) == one
+    assert slo.at_reuse(target(), slo.Reading(1.0, 1.0, (), 10.0, 9.0)) == target(), "nor where nobody knows its worth"
+
+
+def test_warm_caches_need_fewer_replicas() -> None:
+    def needed(found: float) -> tuple[int, object]:
+        cluster, one = _four(), target(sized=_sized)
+        memory: dict[str, slo.Memory] = {}
+        for tick in range(10):
+            reading = slo.Reading(8.0 * tick * TICK_S, 0.0, (), 100.0, found)
+            decisions, memory = slo.decide(cluster.snapshot(tick * TICK_S), [one], {A: reading}, memory)
+        return decisions[0].replicas if decisions else 4, dict(decisions[0].reason.evidence).get("reuse")
+
+    assert needed(0.0) == (9, None)
+    assert needed(50.0) == (5, 0.5)

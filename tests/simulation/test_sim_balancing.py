@@ -13,7 +13,9 @@ from sim_builders import SETUP, arrivals
 
 from tonnage.errors import InputError
 from tonnage.inference.engine import Engine
-from tonnage.simulation.balancing import ROUTED, needs_content
+from tonnage.inference.routing.types import RouteRequest
+from tonnage.inference.timing import LinearTiming
+from tonnage.simulation.balancing import ROUTED, Routed, needs_content
 from tonnage.simulation.result import Result
 from tonnage.simulation.run import Options, run
 from tonnage.simulation.scenario import load
@@ -95,6 +97,50 @@ def test_a_router_forgets_the_requests_of_a_pod_that_died() -> None:
     service.advance(ns(30))
     service.settle(ns(30))
     assert Counter(service.requests.status)[DONE] == 5 - before
+
+
+def test_a_router_sees_what_caches_hold_at_the_moment_of_its_decision() -> None:
+    """The second prompt is computed once the first has ended; nobody has asked its engine for anything since."""
+    timing = LinearTiming(base_ps=10**10, token_ps=10**9)  # 1 ms a token
+    cold, warm = (Replica(name, Engine(SETUP.config, timing, prefix_caching=True)) for name in ("cold", "warm"))
+    path = ((5000, 5060),)
+    assert warm.engine is not None
+    warm.engine.submit(0, 0, 2048, 1)
+    warm.engine.submit(1, 0, 970, 400, path=path)
+    warm.engine.advance(ns(2.058))
+    assert warm.engine.running == 0, "the step that admits the second begins now"
+    for balancing in ROUTED:
+        if needs_content(balancing):
+            router = Routed(balancing, random.Random(1))
+            chosen = router.choose(RouteRequest(2, ns(2.5), 970, 60, path), [cold, warm])
+            assert chosen is warm, balancing
+
+
+def test_engines_on_unlike_gpus_are_judged_each_by_its_own_times() -> None:
+    slow, fast = LinearTiming(base_ps=10**10, token_ps=10**9), LinearTiming(base_ps=10**10, token_ps=10**8)
+    for timings in ((slow, fast), (fast, slow)):
+        replicas = [
+            Replica(str(i), Engine(SETUP.config, timing, prefix_caching=True)) for i, timing in enumerate(timings)
+        ]
+        times = np.array([ns(10 * n) for n in range(1, 9)], np.int64)
+        lengths = np.full(len(times), 1000, np.int32)
+        paths = [((n * 1000, n * 1000 + 62),) for n in range(len(times))]
+        requests = Arrivals(times, lengths, lengths // 100, (), Content(16, paths))
+        _played("tonnage", requests, *replicas)
+        got = {r.engine.timing: r.engine.prompt_tokens_total for r in replicas if r.engine is not None}
+        assert got == {slow: 0, fast: 8000}
+
+
+def test_engines_that_are_alike_share_what_is_known_of_their_times() -> None:
+    router = Routed("tonnage", random.Random(1))
+    router.choose(RouteRequest(0, 0, 10), [_replica("a"), _replica("b")])
+    assert len(router._costs) == 2 and router._costs[0] is router._costs[1]
+
+
+def test_a_router_is_not_told_how_long_answers_will_be() -> None:
+    for requests in (arrivals(1), _with_content(1, 1)):
+        service = Service("a/b", requests, "tonnage", random.Random(1))
+        assert service._request(0, ns(1)).expected_output is None
 
 
 # ---- zones ----

@@ -209,7 +209,8 @@ def test_a_prompt_that_was_being_computed_fails_with_its_pod() -> None:
 
 
 MOMENTS = st.floats(0, 12, allow_nan=False)
-CHANGES = st.tuples(MOMENTS, st.sampled_from(["prefill", "decode"]), st.sampled_from(["add", "drain", "kill", "look"]))
+ROLES = st.sampled_from(["prefill", "decode"])
+CHANGES = st.tuples(MOMENTS, ROLES, st.sampled_from(["add", "drain", "kill", "look", "abort", "abort"]))
 
 
 @settings(max_examples=80, deadline=None)
@@ -253,6 +254,8 @@ def test_every_request_ends_once_and_no_block_is_kept_whatever_pods_do(
             service.drain(alive[-1])
         elif change == "kill" and alive:
             service.kill(alive[0], now)
+        elif change == "abort" and service.received:
+            service.abort(service.received - 1 - number % min(3, service.received), now)
     _play(service, 200)
     ends = Counter(service.requests.status)
     assert ends[PENDING] == 0 and ends[DONE] + ends[FAILED] == count
@@ -264,6 +267,7 @@ def test_every_request_ends_once_and_no_block_is_kept_whatever_pods_do(
             assert arrival < first <= last
     assert _held(*every) == 0
     assert service.in_flight == 0 and sum(r.in_flight for r in (*service.endpoints, *service.draining)) == 0
+    assert service._pairs == {}, "nothing is remembered of requests that are over"
 
 
 @pytest.mark.parametrize("balancing", ["round-robin", "least-requests", "least-loaded", "tonnage"])
@@ -281,6 +285,103 @@ def test_when_pods_are_looked_at_does_not_change_what_they_do(balancing: str) ->
         _play(service, 60)
         outcomes.append((service.requests.first_ns, service.requests.finish_ns, service.transfers_ns))
     assert outcomes[0] == outcomes[1]
+
+
+# ---- clients that go away ----
+
+
+@pytest.mark.parametrize(
+    ("second", "where"),
+    [(1.05, "computed"), (1.15, "on the wire"), (1.7, "answered")],
+)
+def test_an_abort_frees_both_pods_wherever_the_request_is(second: float, where: str) -> None:
+    prefill, decode = _pair()
+    service = _service(_requests(1, 1.001, output=200), _split("tcp-25g"), prefill, decode)
+    service.advance(ns(second))
+    service.abort(0, ns(second))
+    assert list(service.requests.status) == [FAILED, PENDING] and service.failed == 1
+    assert decode.in_flight == 1, where
+    assert _play(service, 60) == [FAILED, DONE]
+    assert _held(prefill, decode) == 0 and service._pairs == {}
+    assert (prefill.in_flight, decode.in_flight, service.in_flight) == (0, 0, 0)
+
+
+def test_pages_that_are_being_written_into_are_kept_until_the_transfer_has_ended() -> None:
+    prefill, decode = _pair()
+    service = _service(_requests(1), _split("tcp-25g"), prefill, decode)
+    _play(service, 1.15)
+    assert (_held(prefill), _held(decode)) == (63, 63)
+    service.abort(0, ns(1.15))
+    assert (_held(prefill), _held(decode)) == (63, 63)
+    service.settle(ns(1.3))
+    assert (_held(prefill), _held(decode)) == (0, 0)
+    assert service.transfers_ns == [], "and nothing runs"
+
+
+@pytest.mark.parametrize("role", [PREFILL, DECODE])
+def test_a_pod_that_dies_after_a_client_went_away_changes_nothing_for_it(role: str) -> None:
+    prefill, decode = _pair()
+    service = _service(_requests(1), _split("tcp-25g"), prefill, decode)
+    _play(service, 1.15)
+    service.abort(0, ns(1.15))
+    assert service.kill(prefill if role == PREFILL else decode, ns(1.16)) == 0
+    assert _play(service, 60) == [FAILED] and service.failed == 1
+    assert (decode.in_flight, service.in_flight) == (0, 0)
+    assert _held(prefill, decode) == 0 and service._pairs == {}
+
+
+def test_a_prompt_that_waits_for_room_leaves_the_queue_with_its_client() -> None:
+    prefill, decode = _pair(d=80)
+    service = _service(_requests(1, 1.3, 1.5, output=200), _split(), prefill, decode)
+    _play(service, 1.9)
+    assert _held(prefill) == 2 * 63
+    service.abort(1, ns(1.9))
+    assert _held(prefill) == 63, "only what the third waits for"
+    assert _play(service, 20) == [DONE, FAILED, DONE]
+    assert _held(prefill, decode) == 0 and service._pairs == {}
+
+
+def test_a_prompt_that_stayed_with_its_decode_pod_can_be_aborted_too() -> None:
+    decode = _replica("d", DECODE)
+    service = _service(_requests(1, output=100), _split(), decode)
+    service.advance(ns(1.3))
+    service.abort(0, ns(1.3))
+    service.abort(0, ns(1.4))
+    assert list(service.requests.status) == [FAILED] and service.failed == 1
+    assert (decode.in_flight, _held(decode)) == (0, 0)
+
+
+def test_a_request_that_has_not_come_cannot_be_aborted() -> None:
+    service = _service(_requests(1), _split(), *_pair())
+    with pytest.raises(ValueError, match="has not arrived"):
+        service.abort(0, ns(0.5))
+
+
+# ---- what the decode pod loses on the way ----
+
+
+def test_blocks_that_the_decode_pod_evicts_during_a_transfer_are_sent_after_it() -> None:
+    """The second prompt's beginning is in the decode pod's cache when its own part is sent, and evicted meanwhile."""
+
+    def moved(evicted: int) -> int:
+        content = Content(16, [((0, 50), (100, 112)), ((0, 50), (200, 212))])
+        prefill, decode = _replica("p", PREFILL, caching=True), _replica("d", DECODE, caching=True)
+        service = _service(_requests(1, 3, content=content), _split("tcp-25g"), prefill, decode)
+        service.advance(ns(3.05))
+        service.settle(ns(3.05))
+        assert _held(decode) == 63 and service.requests.status[1] == PENDING
+        assert decode.engine is not None and decode.engine.cache is not None
+        decode.engine.cache.evict(evicted)
+        assert _play(service, 10) == [DONE, DONE]
+        assert _held(prefill, decode) == 0
+        return service.transfers_ns[1]
+
+    link = kv_link("tcp-25g")
+    first = transfer_ns(link, kv_bytes(13, 16, BYTES))
+    assert moved(0) == first
+    assert moved(13) == first, "what the first prompt had for itself goes first, and is not missed"
+    assert moved(23) == first + transfer_ns(link, kv_bytes(10, 16, BYTES))
+    assert moved(63) == first + transfer_ns(link, kv_bytes(50, 16, BYTES))
 
 
 # ---- in a scenario ----

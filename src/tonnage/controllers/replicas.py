@@ -113,11 +113,17 @@ def _value(world: World, trigger: keda.Trigger, now_ns: int) -> keda.TriggerValu
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A workload under the slo policy, with the queries for its requests received since ever and those in flight."""
+    """A workload under the slo policy, with the queries for its requests received since ever and those in flight.
+
+    ``asked``, ``found``: queries for the prompt tokens that its engines lately looked for in their caches, and those
+    that were there; empty: nobody asks.
+    """
 
     target: slo.Target
     received: str
     in_flight: str
+    asked: str = ""
+    found: str = ""
 
 
 @dataclass(slots=True)
@@ -137,6 +143,8 @@ class SloPlanner:
                 ask.number(one.received),
                 ask.number(one.in_flight),
                 snapshot.workloads[one.target.workload].cold_starts_ns,
+                ask.number(one.asked) if one.asked else None,
+                ask.number(one.found) if one.found else None,
             )
             for one in planned
             if one.target.workload in snapshot.workloads

@@ -16,7 +16,7 @@ import msgspec
 
 from tonnage.inference.engine import Engine, EngineConfig
 from tonnage.inference.requests import Finished
-from tonnage.inference.timing import StepTiming
+from tonnage.inference.timing import BatchTiming, StepTiming
 from tonnage.units import NS_PER_S
 
 _LEAST_REQUESTS = 2_000
@@ -42,20 +42,31 @@ class Slo(msgspec.Struct, frozen=True):
 
 
 class RequestMix(msgspec.Struct, frozen=True):
-    """(prompt tokens, output tokens) of requests as they come together, with weights (none: equal)."""
+    """(prompt tokens, output tokens) of requests as they come together, with weights (none: equal).
+
+    ``reuse``: the share of every prompt, from 0 to below 1, that its engine finds in its KV cache and does not compute.
+    The blocks of that share are counted for each request, though requests that run together may share them.
+    """
 
     pairs: tuple[tuple[int, int], ...]
     weights: tuple[float, ...] = ()
+    reuse: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.pairs or (self.weights and len(self.weights) != len(self.pairs)):
             raise ValueError("a request mix needs at least one pair, and one weight a pair or none")
+        if not 0 <= self.reuse < 1:
+            raise ValueError(f"a request mix reuses {self.reuse} of its prompts, expected 0 to below 1")
+
+    def computed(self, prompt_tokens: int) -> int:
+        """Tokens of a prompt that are in the cache; the last one is always computed."""
+        return min(int(self.reuse * prompt_tokens), prompt_tokens - 1)
 
 
 @lru_cache(maxsize=1024)
 def capacity(
     config: EngineConfig,
-    timing: StepTiming,
+    timing: StepTiming | BatchTiming,
     mix: RequestMix,
     slo: Slo,
     share: float = 0.99,
@@ -92,7 +103,7 @@ def capacity(
 
 def capacity_curve(
     config: EngineConfig,
-    timing: StepTiming,
+    timing: StepTiming | BatchTiming,
     mix: RequestMix,
     slo: Slo,
     rates: Sequence[float],
@@ -104,7 +115,9 @@ def capacity_curve(
     return tuple((rate, trials.share(rate)) for rate in rates)
 
 
-def mean_latency_s(config: EngineConfig, timing: StepTiming, mix: RequestMix, rate: float, *, seed: int = 0) -> float:
+def mean_latency_s(
+    config: EngineConfig, timing: StepTiming | BatchTiming, mix: RequestMix, rate: float, *, seed: int = 0
+) -> float:
     """Mean seconds from arrival to last token at ``rate`` requests per second.
 
     Times the rate it is the mean number of requests in flight (Little's law).
@@ -116,7 +129,14 @@ class _Trials:
     """Trials at different rates a replica on the same draws."""
 
     def __init__(
-        self, config: EngineConfig, timing: StepTiming, mix: RequestMix, slo: Slo, *, seed: int, replicas: int = 1
+        self,
+        config: EngineConfig,
+        timing: StepTiming | BatchTiming,
+        mix: RequestMix,
+        slo: Slo,
+        *,
+        seed: int,
+        replicas: int = 1,
     ) -> None:
         self._replicas = replicas
         self._config = config
@@ -145,8 +165,8 @@ class _Trials:
         count = self._count(rate)
         self._draw(count)
         engine = Engine(self._config, self._timing)
-        for request_id, (at, prompt, output) in enumerate(self._draws[:count]):
-            engine.submit(request_id, int(at / rate * NS_PER_S), prompt, output)
+        for request_id, (at, _, _) in enumerate(self._draws[:count]):
+            self._submit(engine, request_id, int(at / rate * NS_PER_S))
         _run_dry(engine)
         first = int(count * _WARM_UP)
         ended = [r for r in engine.take_finished() if r.request_id >= first and r.state == "finished"]
@@ -166,8 +186,7 @@ class _Trials:
             return self._misses_shared(arrivals, first, enough)
         engine = Engine(self._config, self._timing)
         for request_id, arrival_ns in enumerate(arrivals):
-            _, prompt, output = self._draws[request_id]
-            engine.submit(request_id, arrival_ns, prompt, output)
+            self._submit(engine, request_id, arrival_ns)
         stops = [arrivals[count * part // _SLICES - 1] for part in range(1, _SLICES)]
         misses = 0
         for stop in (*stops, None):
@@ -201,13 +220,16 @@ class _Trials:
             if misses > enough:
                 return misses
             index = min(range(len(engines)), key=lambda i: engines[i].running + engines[i].waiting)
-            _, prompt, output = self._draws[request_id]
-            engines[index].submit(request_id, arrival_ns, prompt, output)
+            self._submit(engines[index], request_id, arrival_ns)
             changes[index] = engines[index].next_change_ns()
         for engine in engines:
             _run_dry(engine)
             misses += take(engine)
         return misses
+
+    def _submit(self, engine: Engine, request_id: int, arrival_ns: int) -> None:
+        _, prompt, output = self._draws[request_id]
+        engine.submit(request_id, arrival_ns, prompt, output, computed=self._mix.computed(prompt))
 
     def _draw(self, count: int) -> None:
         """Extend the draws; those of a shorter trial begin those of a longer one."""

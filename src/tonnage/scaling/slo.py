@@ -9,7 +9,8 @@ For each workload, every tick:
 3. *Backlog.* Requests in flight above what the ready replicas hold when they meet the SLO, and those that will be added
    to them until help arrives, are to be gone ``drain_ns`` later.
 4. *Replicas* = demand ÷ capacity: the highest arrival rate at which a replica meets the SLO, found with the simulator's
-   own engine (:mod:`tonnage.inference.capacity`). Pods that are not ready count as ordered, never as capacity.
+   own engine (:mod:`tonnage.inference.capacity`), at the share of prompts that engines lately found in their caches.
+   Pods that are not ready count as ordered, never as capacity.
 5. *Down* only to the highest need of the last ``hold_ns``, and not on nodes that are kept: a replica costs nothing on a
    GPU that is paid for anyway, so free ones are filled, shared out in proportion to need, and stay warm until somebody
    waits for a GPU. Then what is idle is given up at once, down to the minimum. Bought nodes empty: their replicas go
@@ -20,9 +21,9 @@ For each workload, every tick:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, sqrt
+from math import ceil, floor, sqrt
 from typing import TypeAlias, TypeVar
 
 from tonnage.decisions import Alternative, Reason, Ref, Scalar, Scale
@@ -38,6 +39,12 @@ SHORT_NS, LONG_NS = 30 * NS_PER_S, 120 * NS_PER_S
 SURPRISE = 3.0
 """Standard deviations by which the short rate must exceed the long one to be believed."""
 
+REUSE_STEP = 0.05
+"""Shares of prompts found in caches are rounded down to multiples of this; all of a prompt is never counted on."""
+
+Sized: TypeAlias = Callable[[float], tuple[float, float]]
+"""(capacity, concurrency) of a replica that finds this share of each prompt, 0 to below 1, in its cache."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -45,6 +52,8 @@ class Target:
 
     ``capacity``: requests a second that a replica serves within the SLO; ``concurrency``: what it then has in flight.
     ``prior_cold_start_ns`` stands in until one was measured. ``gpus``: devices of one replica.
+
+    ``sized`` gives the first two where caches help; None: they stay as they are. ``reuse``: the share they are for.
     """
 
     workload: str
@@ -57,15 +66,22 @@ class Target:
     drain_ns: int = 240 * NS_PER_S
     z: float = 1.0
     gpus: int = 1
+    sized: Sized | None = None
+    reuse: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was measured now: requests received since ever, requests in flight, recent cold starts. None is no data."""
+    """What was measured now: requests received since ever, requests in flight, recent cold starts. None is no data.
+
+    ``asked``: prompt tokens that engines lately looked for in their caches; ``found``: those that were there.
+    """
 
     received: float | None
     in_flight: float | None
     cold_starts_ns: tuple[int, ...] = ()
+    asked: float | None = None
+    found: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +122,7 @@ def decide(
     """Scale decisions for all targets together, and the memory for the next tick."""
     now = snapshot.now_ns
     remembered = dict(memory)
+    targets = [at_reuse(target, readings.get(target.workload)) for target in targets]
     needs: dict[str, Need] = {}
     for target in targets:
         workload = snapshot.workloads.get(target.workload)
@@ -137,6 +154,18 @@ def decide(
             if decision is not None:
                 decisions.append(decision)
     return decisions, remembered
+
+
+def at_reuse(target: Target, reading: Reading | None) -> Target:
+    """The target with what a replica carries at the share of prompts that caches were seen to hold; no data is none."""
+    if target.sized is None or reading is None or not reading.asked or reading.found is None:
+        return target
+    share = min(max(reading.found / reading.asked, 0.0), 1.0)
+    reuse = round(min(floor(share / REUSE_STEP + 1e-9) * REUSE_STEP, 1 - REUSE_STEP), 6)
+    if reuse <= 0:
+        return target
+    capacity, concurrency = target.sized(reuse)
+    return replace(target, capacity=capacity, concurrency=concurrency, reuse=reuse)
 
 
 def _decide_one(
@@ -202,6 +231,7 @@ def _need(target: Target, workload: WorkloadView, counts: Counts, reading: Readi
         ("capacity_per_replica", round(target.capacity, 3)),
         ("in_flight", reading.in_flight),
         ("backlog", round(backlog, 1)),
+        *((("reuse", target.reuse),) if target.reuse else ()),
     )
     return Need(replicas, steady, demand, backlog, horizon, evidence)
 

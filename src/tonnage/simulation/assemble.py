@@ -188,6 +188,7 @@ def _routing(service: Service, table: Requests) -> Routing | msgspec.UnsetType:
         remote_prefills=len(moved) if split else None,
         local_prefills=service.local if isinstance(service, SplitService) else None,
         transfer_ms=_quantiles(moved / NS_PER_MS),
+        tier_tokens=service.tiers.loaded_tokens if service.tiers is not None else None,
     )
 
 

@@ -6,11 +6,14 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tonnage.inference.prompts import Path
+from tonnage.inference.prompts import Path, length
+from tonnage.inference.routing.book import Book
 from tonnage.inference.routing.catalog import NAMES, make_policy
 from tonnage.inference.routing.costs import EngineCosts
 from tonnage.inference.routing.router import Router
-from tonnage.inference.routing.types import NOTHING_CACHED, Overlap, RouteRequest, Worker
+from tonnage.inference.routing.seconds import Tonnage, _Row
+from tonnage.inference.routing.types import NOTHING_CACHED, Overlap, RouteRequest, StepCosts, Worker
+from tonnage.inference.timing import BatchTiming, StepTiming
 
 if TYPE_CHECKING:
     from tonnage.simulation.serving import Replica
@@ -62,7 +65,7 @@ class Plain:
 
 class Routed:
     """A router with one of its policies. It sees first tokens and ends in order of time, whenever they are reported,
-    and what caches hold at the moment of the decision."""
+    and what the GPUs' caches hold at the moment of the decision; nobody tells it of tokens after the first."""
 
     def __init__(self, balancing: str, rng: random.Random) -> None:
         self._name = balancing
@@ -71,6 +74,8 @@ class Routed:
         self._router: _SomeOf | None = None
         self._replicas: list[Replica] = []  # by worker index
         self._index: dict[Replica, int] = {}
+        self._costs: list[EngineCosts] = []  # likewise; one for all engines that are alike
+        self._known: dict[tuple[StepTiming | BatchTiming, int], EngineCosts] = {}
         self._news: list[tuple[int, int, bool]] = []
 
     def choose(self, request: RouteRequest, endpoints: Sequence[Replica]) -> Replica | None:
@@ -83,7 +88,7 @@ class Routed:
             return None
         self._tell(router)
         router.some = {self._index[replica] for replica in endpoints if replica in self._index}
-        receipt = router.route(request, self._overlap(request.path), request.arrival_ns)
+        receipt = router.route(request, self._overlap(request.path, request.arrival_ns), request.arrival_ns)
         return None if receipt.refused else self._replicas[receipt.worker]
 
     def first_token(self, number: int, at_ns: int) -> None:
@@ -103,10 +108,14 @@ class Routed:
 
     def _join(self, replica: Replica) -> None:
         assert replica.engine is not None
-        config = replica.engine.config
+        config, timing = replica.engine.config, replica.engine.timing
+        kind = timing, config.max_num_batched_tokens
+        if kind not in self._known:
+            self._known[kind] = EngineCosts(*kind)
+        self._costs.append(self._known[kind])
         if self._router is None:
-            costs = EngineCosts(replica.engine.timing, config.max_num_batched_tokens)
-            self._router = _SomeOf(make_policy(self._name, costs), (), rng=self._rng)
+            policy = PerEngine(self._costs) if self._name == Tonnage.name else make_policy(self._name)
+            self._router = _SomeOf(policy, (), rng=self._rng)
         index = self._index[replica] = len(self._replicas)
         self._replicas.append(replica)
         self._router.worker_added(
@@ -130,17 +139,21 @@ class Routed:
                 router.first_token(number, at)
         self._news.clear()
 
-    def _overlap(self, path: Path) -> Overlap:
+    def _overlap(self, path: Path, now_ns: int) -> Overlap:
         if not self._looks or not path:
             return NOTHING_CACHED
-        held = {index: cached_blocks(replica, path) for replica, index in self._index.items()}
+        held = {index: cached_blocks(replica, path, now_ns) for replica, index in self._index.items()}
         return Overlap({index: blocks for index, blocks in held.items() if blocks})
 
 
-def cached_blocks(replica: Replica, path: Path) -> int:
-    """Leading blocks of ``path`` that the replica's GPU holds."""
-    cache = replica.engine.cache if replica.engine is not None else None
-    return 0 if cache is None else cache.match(path, sum(high - low for low, high in path))[0]
+def cached_blocks(replica: Replica, path: Path, now_ns: int) -> int:
+    """Leading blocks of ``path`` that the replica's GPU holds at ``now_ns``; its engine is brought there."""
+    engine = replica.engine
+    if engine is None or not path:
+        return 0
+    engine.advance(now_ns)
+    cache = engine.cache
+    return 0 if cache is None else cache.match(path, length(path))[0]
 
 
 def balancer(balancing: str, rng: random.Random) -> Plain | Routed:
@@ -157,6 +170,28 @@ def of_zone(endpoints: Sequence[Replica], zone: str) -> Sequence[Replica]:
     return [replica for replica in endpoints if replica.zone == zone] or endpoints
 
 
+class PerEngine(Tonnage):
+    """The policy ``tonnage`` for engines that need not be alike: each worker is judged by the times of its own engine.
+
+    ``costs`` are those of the workers, by their index, and may grow.
+    """
+
+    def __init__(self, costs: Sequence[StepCosts]) -> None:
+        super().__init__(costs[0])
+        self._of = costs
+
+    def _rows(
+        self, request: RouteRequest, overlap: Overlap, workers: Sequence[Worker], book: Book, now_ns: int
+    ) -> list[_Row]:
+        kinds: dict[StepCosts, list[Worker]] = {}
+        for worker in workers:
+            kinds.setdefault(self._of[worker.index], []).append(worker)
+        rows: list[_Row] = []
+        for self._costs, alike in kinds.items():
+            rows += super()._rows(request, overlap, alike, book, now_ns)
+        return rows if len(kinds) == 1 else sorted(rows, key=_by_worker)
+
+
 class _SomeOf(Router):
     """A router of which each request sees some workers only."""
 
@@ -164,6 +199,10 @@ class _SomeOf(Router):
 
     def candidates(self, request: RouteRequest) -> list[Worker]:
         return [worker for worker in super().candidates(request) if worker.index in self.some]
+
+
+def _by_worker(row: _Row) -> int:
+    return row.worker.index
 
 
 def _in_flight(replica: Replica) -> int:

@@ -14,11 +14,13 @@ from tonnage.facts import models
 from tonnage.inference.config import kv_bytes
 from tonnage.inference.disaggregation.actions import Leases
 from tonnage.inference.disaggregation.links import kv_link
+from tonnage.inference.hybrid import layout, model_layers
 from tonnage.objects import core, selectors
 from tonnage.simulation.balancing import needs_content
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import Configuration, workloads_behind
 from tonnage.simulation.entries import SplitEntry, TrafficSpec, conditional_rule, duration_ns, prefixes
+from tonnage.simulation.lower_tiers import LowerTiers, tier_sizes
 from tonnage.simulation.objects import Server, Workload
 from tonnage.simulation.rng import Streams
 from tonnage.simulation.scenario import PolicySpec, Scenario, Traffic
@@ -136,7 +138,7 @@ def _pools(split: SplitEntry | None, found: Sequence[Workload], scenario: Scenar
 
 def _model(workload: Workload) -> tuple[str, int]:
     server = _server([workload])
-    return server.model, server.args.block_size or _BLOCK_SIZE
+    return server.model, _block_size(server)
 
 
 def _server(workloads: Sequence[Workload]) -> Server:
@@ -160,23 +162,51 @@ def _service(
     if needs_content(balancing) and arrivals.content is None:
         message = f'"{balancing}" looks at what prompts have in common, and the trace has no hash_ids'
         raise InputError(scenario.document.problem(f"{field}.balancing", message, "use another balancing or trace"))
+    if spec.tiers and policy.tiers is None and arrivals.content is None:
+        message = "tiers hold what prompts have in common, and the trace has no hash_ids"
+        raise InputError(scenario.document.problem(f"{field}.tiers", message, "leave them out or use another trace"))
     rng = cluster.streams.python(f"balancing/{name}")
     if spec.split is not None and len(workloads) > 1:
         split = _split(spec.split, policy, _server(workloads))
-        return SplitService(name, arrivals, balancing, rng, cluster.streams.python(f"balancing/{name}/prefill"), split)
-    near = arrivals.zones is not None and known.spec.traffic_distribution in _NEAR
-    return Service(name, arrivals, balancing, rng, zone_aware=spec.zone_aware or near)
+        prefill_rng = cluster.streams.python(f"balancing/{name}/prefill")
+        made: Service = SplitService(name, arrivals, balancing, rng, prefill_rng, split)
+    else:
+        near = arrivals.zones is not None and known.spec.traffic_distribution in _NEAR
+        made = Service(name, arrivals, balancing, rng, zone_aware=spec.zone_aware or near)
+    sizes = tier_sizes(spec.tiers if policy.tiers is None else policy.tiers)
+    if sizes and arrivals.content is not None:
+        made.tiers = LowerTiers(sizes, _token_bytes(_server(workloads)))
+    return made
+
+
+def _block_size(server: Server) -> int:
+    """Tokens of a block by which an engine finds prompts again; any where no engine could start."""
+    size, model, args = server.args.block_size or _BLOCK_SIZE, models.get(server.model), server.args
+    if not model.window_layers or args.disable_hybrid_kv_cache_manager:
+        return size
+    element = kv_bytes(args.dtype, args.kv_cache_dtype)
+    try:
+        layers = model_layers(model, tensor_parallel=args.tensor_parallel_size, bytes_per_element=element)
+    except InputError:
+        return size  # the pods say why
+    return layout(layers, size).block_size
+
+
+def _token_bytes(server: Server) -> int:
+    """KV cache of one token, on all GPUs of an engine."""
+    shape = models.get(server.model)
+    element = kv_bytes(server.args.dtype, server.args.kv_cache_dtype)
+    window = shape.window_kv_bytes_per_token(element) if shape.window_layers else 0
+    return shape.kv_bytes_per_token(element) + window
 
 
 def _split(entry: SplitEntry, policy: PolicySpec, server: Server) -> Split:
-    shape = models.get(server.model)
-    element = kv_bytes(server.args.dtype, server.args.kv_cache_dtype)
     lease = duration_ns(entry.lease)
     return Split(
         kv_link(policy.link or entry.link),
         entry.lanes,
-        shape.layers,
-        shape.kv_bytes_per_token(element) + (shape.window_kv_bytes_per_token(element) if shape.window_layers else 0),
+        models.get(server.model).layers,
+        _token_bytes(server),
         entry.layerwise,
         Leases(lease, lease * 2 // 3, max(1, lease // 6)),
         conditional_rule(entry.conditional),
@@ -201,7 +231,7 @@ def _arrivals(
         speed=spec.speed,
         surges=surges,
         prefixes=prefixes(spec.prefixes) if spec.prefixes is not None else None,
-        block_size=server.args.block_size or _BLOCK_SIZE,
+        block_size=_block_size(server),
     )
 
 

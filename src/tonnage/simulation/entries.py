@@ -14,11 +14,15 @@ from tonnage.inference.disaggregation.conditional import POLICIES, ConditionalRu
 from tonnage.inference.disaggregation.links import kv_link, kv_links
 from tonnage.simulation.balancing import LOAD_BALANCING, needs_content
 from tonnage.simulation.documents import Document
+from tonnage.simulation.lower_tiers import tier_problems
 from tonnage.simulation.traffic.sessions import Prefixes
 from tonnage.simulation.traffic.surges import SurgeSpec
 from tonnage.units import NS_PER_S
 
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
+
+_UNKNOWN = "what prompts have in common, and nothing says that of this traffic"
+_TELL = "give the traffic prefixes, or a trace with hash_ids"
 
 LONGEST_S = 366 * 24 * 3600
 """No duration of a scenario is longer than a year."""
@@ -98,7 +102,7 @@ class TrafficSpec(Strict, frozen=True, kw_only=True):
     """Requests for one Service, or for several by ``routes``: a profile or a trace, scaled and sped up.
 
     ``balancing``: how they are spread. ``client_zones``: where they come from, with weights; ``zone_aware``: pods of
-    the client's zone are preferred.
+    the client's zone are preferred. ``tiers``: sizes of the KV cache tiers below the GPUs of the engines.
     """
 
     service: str = ""
@@ -113,6 +117,7 @@ class TrafficSpec(Strict, frozen=True, kw_only=True):
     zone_aware: bool = False
     routes: tuple[RouteEntry, ...] = ()
     split: SplitEntry | None = None
+    tiers: dict[str, str] = {}
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -171,6 +176,9 @@ def traffic_problems(field: str, traffic: TrafficSpec, document: Document) -> li
     else:
         found += blind_problems(f"{field}.balancing", traffic, traffic.balancing, document)
     found += [document.problem(f"{field}.{name}", message) for name, message in _other_problems(traffic)]
+    found += [document.problem(f"{field}.tiers.{name}", message) for name, message in tier_problems(traffic.tiers)]
+    if traffic.tiers and not tells_content(traffic):
+        found.append(document.problem(f"{field}.tiers", f"tiers hold {_UNKNOWN}", _TELL))
     for i, surge in enumerate(traffic.surges):
         found += _surge_problems(f"{field}.surges[{i}]", surge, document)
     return found
@@ -178,9 +186,13 @@ def traffic_problems(field: str, traffic: TrafficSpec, document: Document) -> li
 
 def blind_problems(field: str, traffic: TrafficSpec, balancing: str, document: Document) -> Iterator[Problem]:
     """A router that looks at what caches hold needs to know what prompts have in common."""
-    if needs_content(balancing) and traffic.prefixes is None and not traffic.trace:
-        message = f'"{balancing}" looks at what prompts have in common, and nothing says that of this traffic'
-        yield document.problem(field, message, "give the traffic prefixes, or a trace with hash_ids")
+    if needs_content(balancing) and not tells_content(traffic):
+        yield document.problem(field, f'"{balancing}" looks at {_UNKNOWN}', _TELL)
+
+
+def tells_content(traffic: TrafficSpec) -> bool:
+    """Whether the traffic may say what its prompts have in common; of a trace it turns out when that is read."""
+    return traffic.prefixes is not None or bool(traffic.trace)
 
 
 def link_problem(name: str) -> str:

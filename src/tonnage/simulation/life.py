@@ -124,7 +124,11 @@ class EngineUp:
         pod.replica = pod.replica or pods.new_replica(cluster, pod)
         service, server = pod.workload.service, pod.workload.server
         caching = server.prefix_caching and service is not None and service.has_content
-        pod.replica.engine = Engine(setup.config, setup.timing, cluster.now_ns, prefix_caching=caching)
+        tiers = None
+        if caching and service is not None and service.tiers is not None:
+            gpu = cluster.nodes[pod.node].gpu
+            tiers = service.tiers.of_engine(setup.config, setup.timing, gpu, server.args.tensor_parallel_size)
+        pod.replica.engine = Engine(setup.config, setup.timing, cluster.now_ns, prefix_caching=caching, tiers=tiers)
         if pod.ready_ns is None:
             period = probe_period_s(pod.workload.template.spec) * NS_PER_S
             assert pod.started_ns is not None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tonnage.inference.disaggregation.actions import Leases
 from tonnage.inference.disaggregation.conditional import ConditionalRule
 from tonnage.inference.disaggregation.links import KvLink
+from tonnage.inference.engine import EngineConfig
 from tonnage.inference.routing.types import RouteRequest
 from tonnage.simulation.serving import Replica
 
@@ -39,18 +40,24 @@ class Pair:
     request: RouteRequest
     ended_ns: int = 0
     prefill_ns: int = 0
+    have: int = 0  # leading blocks of the prompt that the decode pod held when the others were sent
     reused: int = 0  # prompt tokens that the prefill pod found in its cache
     again: bool = False  # the decode pod computes the prompt itself after all
+    gone: bool = False  # the client is: nothing of this is wanted any more
 
 
 def fits(prefill: Replica, decode: Replica, prompt: int, output: int) -> bool:
     """Whether both engines could ever hold a request of so many tokens."""
     assert prefill.engine is not None and decode.engine is not None
     needs = ((prefill.engine.config, prompt), (decode.engine.config, prompt + output - 1))
-    return all(
-        tokens < config.max_model_len and -(-tokens // config.block_size) <= config.kv_blocks
-        for config, tokens in needs
-    )
+    return all(one.max_model_len > tokens and one.kv_blocks >= _blocks(one, tokens) for one, tokens in needs)
+
+
+def _blocks(config: EngineConfig, tokens: int) -> int:
+    """The most KV blocks that a request of so many tokens ever holds."""
+    if config.layout is None:
+        return -(-tokens // config.block_size)
+    return config.layout.most_blocks(tokens, config.max_num_batched_tokens)
 
 
 def pages(number: int) -> int:

@@ -53,6 +53,7 @@ class Routing(msgspec.Struct, frozen=True):
     remote_prefills: int | None  # prompts that were computed by a prefill pod and moved to a decode pod
     local_prefills: int | None  # those that stayed with their decode pod
     transfer_ms: Quantiles  # from the end of a prefill until its blocks were at the decode pod
+    tier_tokens: int | None  # prompt tokens that engines copied up from KV cache tiers below the GPU
 
 
 class ServiceResult(msgspec.Struct):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import calendar
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from tonnage.controllers.nodes import Pools, node_loops
 from tonnage.controllers.replicas import Autoscalers, Planned, SloPlanner
@@ -49,6 +52,8 @@ SHARE = 0.99
 POOL = 8
 """Replicas that share the arrivals when one replica's capacity is found: fewer carry less each, more carry more."""
 
+REUSE_WINDOW = "5m"
+"""How far back the slo policy looks at what engines found in their caches."""
 
 Sources = Mapping[str, TrafficProfile | Trace]
 Scaler = Callable[[Scenario, Configuration, SimulatedCluster, Sources], list[Loop]]
@@ -211,7 +216,8 @@ def slo_planner(
             raise InputError(scenario.document.problem(field, message, "use round-robin or least-requests"))
         setup = _engine_of(cluster, workload)
         mix = _mix_of(service) if service.has_content else request_mix(sources[service.name])
-        rate = capacity(setup.config, setup.timing, mix, goal, SHARE, replicas=POOL)
+        sized = partial(_sized, setup, mix, goal)
+        rate, concurrency = sized(0.0)
         if rate <= 0:
             message = f"one replica of {workload.key} cannot meet the SLO at any rate"
             raise InputError(scenario.document.problem("slo", message, "raise the SLO or choose a faster GPU"))
@@ -220,15 +226,33 @@ def slo_planner(
         target = slo.Target(
             workload.key,
             capacity=rate,
-            concurrency=rate * mean_latency_s(setup.config, setup.timing, mix, rate),
+            concurrency=concurrency,
             minimum=least,
             maximum=most,
             prior_cold_start_ns=ns(start),
             gpus=workload.server.args.tensor_parallel_size if workload.server else 1,
+            sized=sized if service.has_content else None,
         )
         selector = f'{{envoy_cluster_name="{service.name}"}}'
-        planned.append(Planned(target, f"sum({GATEWAY_RECEIVED}{selector})", f"sum({GATEWAY_ACTIVE}{selector})"))
+        received, in_flight = f"sum({GATEWAY_RECEIVED}{selector})", f"sum({GATEWAY_ACTIVE}{selector})"
+        asked, found = _cache_queries(service) if service.has_content else ("", "")
+        planned.append(Planned(target, received, in_flight, asked, found))
     return SloPlanner(lambda snapshot: planned)
+
+
+def _sized(setup: EngineSetup, mix: RequestMix, goal: Slo, reuse: float) -> tuple[float, float]:
+    """(requests a second that a replica carries within the SLO, requests that it then has in flight)."""
+    mix = msgspec.structs.replace(mix, reuse=reuse)
+    rate = capacity(setup.config, setup.timing, mix, goal, SHARE, replicas=POOL)
+    return rate, rate * mean_latency_s(setup.config, setup.timing, mix, rate) if rate > 0 else 0.0
+
+
+def _cache_queries(service: Service) -> tuple[str, str]:
+    """PromQL: prompt tokens that the Service's engines looked for in their caches in ``REUSE_WINDOW``, and found."""
+    namespace, _, name = service.name.partition("/")
+    selector = f'{{namespace="{namespace}",service="{name}"}}[{REUSE_WINDOW}]'
+    series = "vllm:prefix_cache"
+    return f"sum(increase({series}_queries_total{selector}))", f"sum(increase({series}_hits_total{selector}))"
 
 
 def workload_weights_s(cluster: SimulatedCluster, workload: Workload) -> float:
@@ -254,7 +278,7 @@ def _engine_of(cluster: SimulatedCluster, workload: Workload) -> EngineSetup:
 
 
 def _mix_of(service: Service) -> RequestMix:
-    """The lengths of prompts that begin with what was said before, all over the run; no cache is counted on."""
+    """The lengths of prompts that begin with what was said before, all over the run."""
     arrivals = service.requests.arrivals
     step = max(1, len(arrivals) // MIX_SIZE)
     return RequestMix(tuple(zip(arrivals.prompt[::step].tolist(), arrivals.output[::step].tolist(), strict=True)))

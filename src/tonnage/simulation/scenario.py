@@ -23,8 +23,10 @@ from tonnage.simulation.entries import (
     duration_ns,
     link_problem,
     surge_spec,
+    tells_content,
     traffic_problems,
 )
+from tonnage.simulation.lower_tiers import tier_problems
 from tonnage.simulation.traffic.surges import SurgeSpec
 
 __all__ = [
@@ -92,13 +94,14 @@ class FaultSpec(Strict, frozen=True, kw_only=True):
 class PolicySpec(Strict, frozen=True, kw_only=True):
     """A named way to run the scenario: which manifests, and who sets replicas (they, or the ``slo`` policy).
 
-    ``balancing`` and ``link`` replace those of all traffic.
+    ``balancing``, ``link`` and ``tiers`` replace those of all traffic; empty ``tiers`` are none.
     """
 
     manifests: str
     scaling: str = "manifests"
     balancing: str = ""
     link: str = ""
+    tiers: dict[str, str] | None = None
 
 
 class ScenarioSpec(Strict, frozen=True, kw_only=True):
@@ -216,15 +219,7 @@ def _problems(spec: ScenarioSpec, document: Document, folder: Path) -> list[Prob
         names = ", ".join(spec.policies)
         found.append(document.problem("default", f'"{spec.default}" is not among the policies: {names}'))
     for name, policy in spec.policies.items():
-        one_of(f"policies.{name}.scaling", policy.scaling, SCALING)
-        if not (folder / policy.manifests).exists():
-            found.append(document.problem(f"policies.{name}.manifests", f"no such folder: {folder / policy.manifests}"))
-        if policy.balancing:
-            one_of(f"policies.{name}.balancing", policy.balancing, LOAD_BALANCING)
-            for traffic in spec.traffic:
-                found += blind_problems(f"policies.{name}.balancing", traffic, policy.balancing, document)
-        if policy.link and (problem := link_problem(policy.link)):
-            found.append(document.problem(f"policies.{name}.link", problem))
+        found += _policy_problems(f"policies.{name}", policy, spec, document, folder)
     if not spec.traffic:
         found.append(document.problem("traffic", "no traffic, expected at least one service"))
     served: set[str] = set()
@@ -244,6 +239,30 @@ def _problems(spec: ScenarioSpec, document: Document, folder: Path) -> list[Prob
             found += _instance_type_problems(f"faults[{i}].instanceType", fault.instance_type, document)
         elif fault.kind == "out-of-stock":
             found.append(document.problem(f"faults[{i}].instanceType", "out-of-stock needs an instanceType"))
+    return found
+
+
+def _policy_problems(
+    field: str, policy: PolicySpec, spec: ScenarioSpec, document: Document, folder: Path
+) -> list[Problem]:
+    found: list[Problem] = []
+    for name, value, known in (
+        ("scaling", policy.scaling, SCALING),
+        ("balancing", policy.balancing or LOAD_BALANCING[0], LOAD_BALANCING),
+    ):
+        if value not in known:
+            found.append(document.problem(f"{field}.{name}", f'"{value}", expected one of {", ".join(known)}'))
+    if not (folder / policy.manifests).exists():
+        found.append(document.problem(f"{field}.manifests", f"no such folder: {folder / policy.manifests}"))
+    if policy.balancing:
+        for traffic in spec.traffic:
+            found += blind_problems(f"{field}.balancing", traffic, policy.balancing, document)
+    if policy.link and (problem := link_problem(policy.link)):
+        found.append(document.problem(f"{field}.link", problem))
+    found += [document.problem(f"{field}.tiers.{tier}", text) for tier, text in tier_problems(policy.tiers or {})]
+    if policy.tiers and not any(map(tells_content, spec.traffic)):
+        message = "tiers hold what prompts have in common, and no traffic says what that is"
+        found.append(document.problem(f"{field}.tiers", message, "give the traffic prefixes, or a trace with hash_ids"))
     return found
 
 

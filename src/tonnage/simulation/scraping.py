@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from tonnage.inference.exposition import vllm_samples
@@ -30,7 +29,6 @@ SCRAPE_NS = 15 * NS_PER_S
 
 GATEWAY_RECEIVED = "envoy_cluster_upstream_rq_total"
 GATEWAY_ACTIVE = "envoy_cluster_upstream_rq_active"
-_PLAIN_SAMPLES = 6  # of an engine, before its histograms
 
 Series = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -79,9 +77,10 @@ class Scraper:
         if pod.replica is None or pod.replica.engine is None or pod.workload.server is None:
             return
         own = {"model_name": pod.workload.server.model, "engine": "0"}
-        samples = vllm_samples(pod.replica.engine, pod.replica.stats)
+        stats = pod.replica.stats if self.histograms else None
+        samples = list(vllm_samples(pod.replica.engine, stats))
         for target in self._targets_of(pod.key, _as_object(pod)):
-            for sample in samples if self.histograms else islice(samples, _PLAIN_SAMPLES):
+            for sample in samples:
                 labels = sample_labels({**own, **dict(sample.labels)}, target.labels, honor_labels=target.honor_labels)
                 yield sample.name, labels, sample.value
 

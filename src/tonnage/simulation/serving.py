@@ -16,6 +16,7 @@ from tonnage.inference.prompts import head, length
 from tonnage.inference.requests import Finished
 from tonnage.inference.routing.types import RouteRequest
 from tonnage.simulation.balancing import LOAD_BALANCING, balancer, of_zone
+from tonnage.simulation.lower_tiers import LowerTiers
 from tonnage.simulation.traffic.arrivals import Arrivals
 
 __all__ = ["LOAD_BALANCING", "Replica", "Requests", "Service"]
@@ -76,6 +77,7 @@ class Service:
         self.received = 0
         self.failed = 0
         self.histograms = False  # whether anybody reads them
+        self.tiers: LowerTiers | None = None  # below the GPUs of its engines
         self._times: list[int] = arrivals.arrival_ns.tolist()
         self._prompts: list[int] = arrivals.prompt.tolist()
         self._outputs: list[int] = arrivals.output.tolist()
@@ -118,6 +120,31 @@ class Service:
         self._balancer.gone(replica, now_ns)
         replica.in_flight = 0
         return len(lost)
+
+    def abort(self, number: int, now_ns: int) -> None:
+        """The client of a request goes away: it fails, unless it has ended already.
+
+        Raises ValueError for a request that was not received yet.
+        """
+        if number >= self.received:
+            raise ValueError(f"request {number} has not arrived")
+        self._settle(now_ns)
+        if self.requests.status[number] == PENDING:
+            self._withdraw(number, now_ns)
+
+    def _withdraw(self, number: int, at: int) -> None:
+        """Take a request from the engine that has it."""
+        for replica in (*self.endpoints, *self.draining):
+            if replica.engine is None:
+                continue
+            replica.engine.advance(at)
+            try:
+                replica.engine.abort(number)
+            except KeyError:
+                continue  # another engine has it
+            self._collect(replica)
+            self._expect(replica)
+            return
 
     # ---- time ----
 
@@ -164,12 +191,12 @@ class Service:
         self._submit(replica, number, at)
 
     def _request(self, number: int, at: int) -> RouteRequest:
-        """The request as a router sees it: its prompt, not what will be generated."""
-        prompt, output = self._prompts[number], self._outputs[number]
+        """The request as a router sees it: its prompt, and nothing of what will be generated."""
+        prompt = self._prompts[number]
         if self._content is None:
-            return RouteRequest(number, at, prompt, expected_output=output)
+            return RouteRequest(number, at, prompt)
         path = head(self._content.paths[number], prompt // self._content.block_size)
-        return RouteRequest(number, at, prompt, length(path), path, output, self._content.session(number))
+        return RouteRequest(number, at, prompt, length(path), path, session=self._content.session(number))
 
     def _submit(self, replica: Replica, number: int, at: int) -> None:
         """The replica's engine gets a request to serve from its prompt to its last token."""
@@ -187,6 +214,10 @@ class Service:
     def _fail(self, number: int, at: int) -> None:
         self.requests.status[number] = FAILED
         self.failed += 1
+        self._over(number, at)
+
+    def _over(self, number: int, at: int) -> None:
+        """A request has ended, well or not."""
         self._balancer.ended(number, at)
 
     def _expect(self, replica: Replica) -> None:
@@ -217,7 +248,7 @@ class Service:
             requests.status[number] = DONE
             requests.preemptions += done.preemptions
             requests.reused += self._reused(done)
-            self._balancer.ended(number, done.finish_ns)
+            self._over(number, done.finish_ns)
 
     def _reused(self, done: Finished) -> int:
         """Prompt tokens of a finished request that its engine did not have to compute."""

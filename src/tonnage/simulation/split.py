@@ -17,19 +17,20 @@ from collections.abc import Sequence
 from tonnage.inference.disaggregation.actions import Action, Cancel, Free, Lost, Move, Run, Send
 from tonnage.inference.disaggregation.conditional import DecodeLoad, PrefillLoad, skips_remote_prefill
 from tonnage.inference.disaggregation.destination import Destination
-from tonnage.inference.disaggregation.links import exposed_ns, kv_bytes, transfer_ns, wire_ns
 from tonnage.inference.disaggregation.source import Source
 from tonnage.inference.requests import Finished
 from tonnage.inference.routing.types import RouteRequest
 from tonnage.simulation.balancing import balancer, cached_blocks
+from tonnage.simulation.journeys import Journeys
 from tonnage.simulation.pools import DECODE, PREFILL, Pair, Split, fits, pages
-from tonnage.simulation.serving import PENDING, Replica, Service
+from tonnage.simulation.serving import PENDING, Replica
 from tonnage.simulation.traffic.arrivals import Arrivals
+from tonnage.simulation.wires import Wires
 
 __all__ = ["DECODE", "PREFILL", "Split", "SplitService"]
 
 
-class SplitService(Service):
+class SplitService(Journeys):
     """One Service with a pool of prefill pods and one of decode pods; ``role`` of a replica says which."""
 
     def __init__(
@@ -48,13 +49,9 @@ class SplitService(Service):
         self.local = 0
         """Requests whose prefill stayed with their decode pod."""
         self._prefill_balancer = balancer(balancing, prefill_rng)
-        self._pairs: dict[int, Pair] = {}
-        self._sources: dict[Replica, Source] = {}
-        self._destinations: dict[Replica, Destination] = {}
         self._queues: dict[Replica, deque[int]] = {}  # computed prompts that wait for room, by decode pod
         self._backlog: dict[Replica, int] = {}  # prompt tokens to compute, by prefill pod
-        self._link_free_ns: dict[Replica, int] = {}
-        self._landings: list[tuple[int, int]] = []
+        self._wires = Wires(split)
         self._beats: list[tuple[int, int, Replica]] = []
         self._beating: set[Replica] = set()
         self._now = 0
@@ -69,7 +66,8 @@ class SplitService(Service):
         """Everything that happens up to ``at``, in order: what a prefill ends with begins at a decode pod."""
         while True:
             change = self._changes[0][0] if self._changes else at + 1
-            landing = self._landings[0][0] if self._landings else at + 1
+            landing = self._wires.next_ns()
+            landing = at + 1 if landing is None else landing
             beat = self._beats[0][0] if self._beats else at + 1
             first = min(change, landing, beat)
             if first > at:
@@ -80,8 +78,7 @@ class SplitService(Service):
                 if version == replica.version and replica.engine is not None:
                     self._look(replica)
             elif first == landing:
-                _, number = heapq.heappop(self._landings)
-                self._land(number)
+                self._land(self._wires.land())
             else:
                 _, _, replica = heapq.heappop(self._beats)
                 self._beat(replica)
@@ -123,10 +120,6 @@ class SplitService(Service):
         prefill.engine.submit(number, at, request.prompt_tokens, 1, path=request.path, hold=True)
         self._expect(prefill)
 
-    def _fail(self, number: int, at: int) -> None:
-        if self.requests.status[number] == PENDING:  # its other pod may have died before
-            super()._fail(number, at)
-
     def _prefill_for(self, request: RouteRequest, decode: Replica) -> Replica | None:
         """The pod that computes the prompt; None if the decode pod does."""
         rule, engine = self.split.rule, decode.engine
@@ -143,7 +136,7 @@ class SplitService(Service):
             skips = skips_remote_prefill(
                 rule,
                 request.prompt_tokens,
-                cached_blocks(decode, request.path),
+                cached_blocks(decode, request.path, request.arrival_ns),
                 engine.config.block_size,
                 load,
                 DecodeLoad(engine.blocks_used, engine.blocks_total),
@@ -153,9 +146,6 @@ class SplitService(Service):
                 return None
         prefill = prefill or self._prefill_balancer.choose(request, self._pool(PREFILL))
         return prefill if prefill is not None and prefill.engine is not None else None
-
-    def _pool(self, role: str) -> Sequence[Replica]:
-        return [replica for replica in self.endpoints if replica.role == role]
 
     def _collect(self, replica: Replica) -> None:
         if replica.role != PREFILL:
@@ -175,10 +165,6 @@ class SplitService(Service):
             self._prefill_balancer.ended(number, done.finish_ns)
             if done.state == "finished":
                 self._prefilled(replica, done)
-
-    def _reused(self, done: Finished) -> int:
-        pair = self._pairs.get(done.request_id)
-        return done.cached_tokens if pair is None or pair.again else pair.reused
 
     def _prefilled(self, replica: Replica, done: Finished) -> None:
         number, pair = done.request_id, self._pairs[done.request_id]
@@ -214,26 +200,29 @@ class SplitService(Service):
         self._expect(decode)
 
     def _move(self, number: int) -> None:
-        """The decode pod reads the blocks that it does not have; the links of both pods serve one after the other."""
-        pair, split = self._pairs[number], self.split
+        """The decode pod reads the blocks that it does not have."""
+        pair = self._pairs[number]
         assert pair.decode.engine is not None
         size = pair.decode.engine.config.block_size
-        blocks = -(-pair.request.prompt_tokens // size) - cached_blocks(pair.decode, pair.request.path)
-        moved = kv_bytes(blocks, size, split.bytes_per_token)
-        if split.layerwise:
-            taken = exposed_ns(split.link, moved, pair.prefill_ns, split.layers, split.lanes)
-        else:
-            taken = transfer_ns(split.link, moved, split.lanes)
-        start = max(self._now, *(self._link_free_ns.get(one, 0) for one in (pair.prefill, pair.decode)))
-        busy = min(taken, wire_ns(split.link, moved, split.lanes))
-        self._link_free_ns[pair.prefill] = self._link_free_ns[pair.decode] = start + busy
-        heapq.heappush(self._landings, (start + taken, number))
+        pair.have = cached_blocks(pair.decode, pair.request.path, self._now)
+        blocks = -(-pair.request.prompt_tokens // size) - pair.have
+        self._wires.send(number, pair, blocks, size, self._now, behind=True)
 
     def _land(self, number: int) -> None:
+        """What was sent has arrived. Nobody kept what the decode pod held then: what it lost meanwhile is sent too."""
         pair = self._pairs.get(number)
         destination = self._destinations.get(pair.decode) if pair is not None else None
-        if destination is not None:
-            self._do(DECODE, destination.moved(number, True))
+        if pair is None or destination is None or number not in destination:
+            self._forget(number)
+            return
+        if not (pair.gone or pair.again):
+            assert pair.decode.engine is not None
+            lost = pair.have - cached_blocks(pair.decode, pair.request.path, self._now)
+            if lost > 0:
+                pair.have -= lost
+                self._wires.send(number, pair, lost, pair.decode.engine.config.block_size, self._now, behind=False)
+                return
+        self._do(DECODE, destination.moved(number, True))
 
     def _run(self, number: int) -> None:
         """All blocks are there: what was reserved for them becomes the request's."""
@@ -297,13 +286,38 @@ class SplitService(Service):
             replica.engine.release(number)
             replica.in_flight -= 1
         self._expect(replica)
+        self._forget(number)
 
     def _cancel(self, number: int) -> None:
         prefill = self._pairs[number].prefill
         assert prefill.engine is not None
+        prefill.engine.advance(self._now)
         prefill.engine.abort(number)
         prefill.in_flight -= 1
         self._look(prefill)
+        self._forget(number)
+
+    # ---- clients that go away ----
+
+    def _withdraw(self, number: int, at: int) -> None:
+        pair = self._pairs.get(number)
+        source = self._sources.get(pair.prefill) if pair is not None else None
+        destination = self._destinations.get(pair.decode) if pair is not None else None
+        reserved = pair is not None and not pair.again and destination is not None and number in destination
+        if pair is None or not (reserved or (source is not None and number in source)):
+            super()._withdraw(number, at)  # a decode pod's engine has it
+            return
+        pair.gone = True
+        pair.decode.in_flight -= 1
+        self._fail(number, at)
+        if reserved:
+            assert destination is not None
+            self._do(DECODE, destination.abort(number))
+            return
+        assert source is not None
+        if number in self._queues.get(pair.decode, ()):
+            self._queues[pair.decode].remove(number)
+        self._do(PREFILL, source.abort(number))
 
     # ---- leases ----
 
@@ -314,15 +328,16 @@ class SplitService(Service):
     def _beat(self, prefill: Replica) -> None:
         """Living decode pods renew their leases on a prefill pod's blocks; what the dead held is given back in time."""
         source = self._sources.get(prefill)
-        if source is None or not source.transfers:
+        if source is None or not source:
             self._beating.discard(prefill)
             return
-        for number in list(source.transfers):
+        for number in source.transfers:
             decode = self._pairs[number].decode
             if not self._alive(decode):
                 continue
             answer = source.receive(number, "heartbeat", self._now)
-            if number in self._destinations.get(decode, _NONE).transfers:
+            destination = self._destinations.get(decode)
+            if destination is not None and number in destination:
                 self._do(PREFILL, answer)
         self._do(PREFILL, source.expire(self._now))
         self._next_beat(prefill)
@@ -334,6 +349,7 @@ class SplitService(Service):
         before = self.failed
         on_the_way = self._journeys(replica)
         super().kill(replica, now_ns)
+        self._wires.gone(replica)
         if replica.role == PREFILL:
             self._prefill_died(replica, on_the_way)
         else:
@@ -343,40 +359,19 @@ class SplitService(Service):
                 self._fail(number, now_ns)
         return self.failed - before
 
-    def _journeys(self, replica: Replica) -> list[int]:
-        """Requests between their dispatch and their decode pod's engine that have to do with this pod."""
-        if replica.role == PREFILL:
-            source = self._sources.get(replica)
-            return list(source.transfers) if source is not None else []
-        return [number for source in self._sources.values() for number in source.transfers if self._to(number, replica)]
-
-    def _to(self, number: int, decode: Replica) -> bool:
-        return self._pairs[number].decode is decode
-
     def _prefill_died(self, replica: Replica, numbers: Sequence[int]) -> None:
         """Prompts that were being computed are lost with their requests; what was computed is computed again."""
         self._prefill_balancer.gone(replica, self._now)
         self._sources.pop(replica, None)
         for number in numbers:
             pair = self._pairs[number]
-            if not self._alive(pair.decode):
-                continue
-            if self.requests.status[number] != PENDING:  # its engine said that it was not done
-                pair.decode.in_flight -= 1
-                continue
             queue = self._queues.get(pair.decode)
-            if queue is not None and number in queue:
+            if self.requests.status[number] != PENDING:  # its engine said that it was not done, or nobody wants it
+                if self._alive(pair.decode) and not pair.gone:
+                    pair.decode.in_flight -= 1
+                self._forget(number)
+            elif queue is not None and number in queue:
                 queue.remove(number)
                 self._recompute(number)
             elif (destination := self._destinations.get(pair.decode)) is not None:
                 self._do(DECODE, destination.peer_lost(number))
-
-    def _alive(self, replica: Replica) -> bool:
-        return replica in self.endpoints or replica in self.draining
-
-    @property
-    def in_flight(self) -> int:
-        return sum(r.in_flight for r in (*self.endpoints, *self.draining) if r.role != PREFILL)
-
-
-_NONE = Destination()

@@ -32,6 +32,8 @@ class _Reserved:
 class Destination:
     """All transfers into one decode engine. ``push``: the prefill side writes; else this side reads.
 
+    Simulated Services read. ``push`` is for whoever moves blocks by writes, and is only as true as its own tests.
+
     Numbers and requests are as in :class:`~tonnage.inference.disaggregation.source.Source`.
     """
 
@@ -50,6 +52,14 @@ class Destination:
     def transfers(self) -> dict[int, DestinationState]:
         """The state of each open transfer."""
         return {number: reserved.state for number, reserved in self._transfers.items()}
+
+    def __contains__(self, transfer: int) -> bool:
+        """Whether a transfer is open."""
+        return transfer in self._transfers
+
+    def __len__(self) -> int:
+        """Open transfers."""
+        return len(self._transfers)
 
     def next_deadline_ns(self) -> int | None:
         """When ``expire`` has something to do next if nobody says anything."""

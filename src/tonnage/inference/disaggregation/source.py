@@ -34,6 +34,8 @@ class _Held:
 class Source:
     """All transfers of one prefill engine. ``push``: it writes into the decode side's pages; else that side reads.
 
+    Simulated Services read. ``push`` is for whoever moves blocks by writes, and is only as true as its own tests.
+
     A transfer's number is the same on both sides; the engine's own request id is kept beside it, so an abort by
     request finds its transfer. Methods return what is to be done, in order.
     """
@@ -53,6 +55,14 @@ class Source:
     def transfers(self) -> dict[int, SourceState]:
         """The state of each open transfer."""
         return {number: held.state for number, held in self._transfers.items()}
+
+    def __contains__(self, transfer: int) -> bool:
+        """Whether a transfer is open."""
+        return transfer in self._transfers
+
+    def __len__(self) -> int:
+        """Open transfers."""
+        return len(self._transfers)
 
     def next_deadline_ns(self) -> int | None:
         """When ``expire`` has something to do next if nobody says anything."""

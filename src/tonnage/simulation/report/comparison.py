@@ -58,6 +58,7 @@ def _transfer(service: ServiceResult) -> float | None:
 
 _OF_ROUTING: tuple[_ServiceFigure, ...] = (
     ("Prompt tokens found in cache", lambda service: _routing(service, "reuse"), formats.percent, "higher"),
+    ("Tokens from lower tiers", lambda service: _routing(service, "tier_tokens"), formats.count, ""),
     ("Requests to another zone", lambda service: _routing(service, "cross_zone"), formats.percent, "lower"),
     ("Prefills by prefill pods", lambda service: _routing(service, "remote_prefills"), formats.count, ""),
     ("KV transfer p99", _transfer, formats.milliseconds, "lower"),
