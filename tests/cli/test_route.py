@@ -199,6 +199,10 @@ def test_outputs_that_are_known_are_told_only_when_asked_to(trace: Path, capfd: 
         (["tune", "TRACE", "--goal", "fame"], "one of latency, ttft, ttft-p99, reuse"),
         (["replay", "TRACE", "--workers", "0"], "--workers"),
         (["replay", "TRACE", "--event-lag", "-1"], "--event-lag"),
+        (["replay", "TRACE", "--event-lag", "nan"], "--event-lag"),
+        (["tune", "TRACE", "--event-lag", "inf"], "--event-lag"),
+        (["replay", "TRACE", "--tensor-parallel", "2"], "name the model"),
+        (["replay", "TRACE", "--settings", "UNKNOWN"], "nope"),
     ],
 )
 def test_bad_input_is_refused_with_what_to_do(
@@ -206,7 +210,9 @@ def test_bad_input_is_refused_with_what_to_do(
 ) -> None:
     spoilt = tmp_path / "spoilt.yaml"
     spoilt.write_text("later_weight: much\n")
-    given = [{"TRACE": str(trace), "SPOILT": str(spoilt)}.get(one, one) for one in arguments]
+    unknown = tmp_path / "unknown.yaml"
+    unknown.write_text("nope: 1\n")
+    given = [{"TRACE": str(trace), "SPOILT": str(spoilt), "UNKNOWN": str(unknown)}.get(one, one) for one in arguments]
     code, out, err = run(capfd, "route", *given)
     assert (code, out) == (2, "")
     assert said in err

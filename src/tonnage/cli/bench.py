@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from tonnage.cli.options import Finite
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def bench() -> None:
 )
 @click.option(
     "--load",
-    type=click.FloatRange(0, min_open=True),
+    type=Finite(0, 100, min_open=True),
     default=0.7,
     show_default=True,
     help="Rate at which TTFT is measured, as a share of what paging sustains.",

@@ -74,7 +74,8 @@ class EngineChoice(msgspec.Struct, frozen=True):
         from tonnage.inference.engine import EngineConfig
         from tonnage.inference.timing import PolynomialTiming
 
-        for option, given in (("--gpu", self.gpu), ("--engine", self.engine)):
+        ranks = None if self.tensor_parallel == 1 else self.tensor_parallel
+        for option, given in (("--gpu", self.gpu), ("--engine", self.engine), ("--tensor-parallel", ranks)):
             if given is not None:
                 raise InputError.at(f"{option} without --model", field=option, hint="name the model that it serves")
         size, blocks = self.block_size or 64, self.gpu_blocks or 16_384

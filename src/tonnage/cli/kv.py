@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from tonnage.cli.engine_options import EngineChoice, engine_options, extrapolated
+from tonnage.cli.options import Finite
 from tonnage.errors import InputError
 from tonnage.units import GIB, MICRO_PER_USD
 
@@ -61,7 +62,7 @@ def kv() -> None:
 @click.option("--policy", default="round-robin", show_default=True, metavar="NAME", help="How requests are routed.")
 @click.option(
     "--usd-per-hour",
-    type=click.FloatRange(0),
+    type=Finite(0),
     metavar="USD",
     help="Price of one engine.  [default: the cheapest on-demand instance with that GPU]",
 )

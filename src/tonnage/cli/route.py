@@ -13,6 +13,7 @@ import msgspec
 from tonnage.cli import files
 from tonnage.cli.engine_options import EngineChoice, engine_options, extrapolated, load_log
 from tonnage.cli.meter import meter
+from tonnage.cli.options import Finite
 from tonnage.errors import InputError
 from tonnage.units import NS_PER_MS
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _PATH = click.Path(path_type=Path)
 _DEFAULT = ("round-robin", "least-loaded", "dynamo", "tonnage")
 _LAG = click.option(
-    "--event-lag", type=click.FloatRange(0), default=0.0, metavar="MS", help="Age of what the router knows of caches."
+    "--event-lag", type=Finite(0), default=0.0, metavar="MS", help="Age of what the router knows of caches."
 )
 _KNOWN = click.option("--known-outputs", is_flag=True, help="Tell the router how long each answer will be.")
 _SEED = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of draws and ties.")

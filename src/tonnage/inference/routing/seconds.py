@@ -21,7 +21,7 @@ _SESSIONS = 1 << 16  # sessions whose worker is remembered
 _STEPS = 100.0  # tokens that a sequence is taken to generate where nothing is known
 
 
-class TonnageSettings(msgspec.Struct, frozen=True):
+class TonnageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Weights of the policy. All are at least 0; ``tonnage route tune`` fits the first four to a log.
 
     - ``later_weight``: how much the delay counts that computing a prompt causes to requests that come later. Work adds
