@@ -148,12 +148,12 @@ class RunIndex:
             self.remove(bit, keys)  # the list names a key twice: once more, block by block
         held: list[tuple[int, int]] = []
         at, total = 0, len(keys)
-        longest = total if len(set(keys)) == total else 1
+        once = len(set(keys)) == total
         while at < total:
             run = where.get(keys[at])
             if run is None:
                 end = at + 1
-                while end < min(total, at + longest) and keys[end] not in where:
+                while once and end < total and keys[end] not in where:
                     end += 1
                 self._append(bit, parent, keys[at:end])
             else:
