@@ -1,6 +1,6 @@
 """Transformer layers on a real GPU: times of decode and prefill steps with random weights, to hold estimates against.
 
-    python benchmarks/gpu_layers.py measure OUT.csv       on a machine with a GPU and torch; needs nothing of this project
+    python benchmarks/gpu_layers.py measure OUT.csv     # where a GPU and torch are; needs nothing of this project
 
 A row is one layer: RMSNorm, grouped-query attention over a KV cache, output projection, gated MLP, in bfloat16. Decode
 steps are captured in a CUDA graph, as engines do. ``us`` is the median over rounds of the time of one layer.

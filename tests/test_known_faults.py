@@ -13,7 +13,9 @@ TABLE = TESTS.parent / "docs" / "reference" / "known-faults.md"
 
 def rows() -> dict[int, str]:
     """What the reference says of each report, by its number."""
-    cells = [re.split(r" \| ", line.strip("| \n")) for line in TABLE.read_text().splitlines() if re.match(r"\| \d", line)]
+    cells = [
+        re.split(r" \| ", line.strip("| \n")) for line in TABLE.read_text().splitlines() if re.match(r"\| \d", line)
+    ]
     return {int(number): here.strip() for number, _, _, here in cells}
 
 

@@ -58,7 +58,7 @@ class Constants(msgspec.Struct, frozen=True):
 
     def per_framework(self, name: str) -> tuple[float, float, float]:
         """The values of the constant ``name`` in the order of :data:`FRAMEWORKS`."""
-        return tuple(getattr(self, f"{name}_{framework.replace('-', '_')}") for framework in FRAMEWORKS)  # type: ignore[return-value]
+        return tuple(getattr(self, f"{name}_{framework.replace('-', '_')}") for framework in FRAMEWORKS)
 
 
 class Band(msgspec.Struct, frozen=True):

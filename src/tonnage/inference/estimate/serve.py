@@ -80,9 +80,7 @@ def serve(
     tpot = base + others * prompt * (1 - share / 2) * (1 - f.separate)
     burst = _burst(c, f, running, inputs, batched_tokens) + running * c.request_s * framework
     following = least(most(running - 1, 0.0), 1.0) * tpot + chunks * base + prompt * (1 + others)
-    first = (
-        c.first_token_s_vllm * f.vllm + c.first_token_s_sglang * f.sglang + c.first_token_s_tensorrt_llm * f.trtllm
-    )
+    first = c.first_token_s_vllm * f.vllm + c.first_token_s_sglang * f.sglang + c.first_token_s_tensorrt_llm * f.trtllm
     overflow = most(wanted - running, 0.0) / running * (outputs * tpot + chunks * base + prompt)
     ttft = first + (1 - share) * following + share * burst + overflow
     return Served(ttft, tpot, running, wanted, room, base, prompt, burst, overflow)
