@@ -29,7 +29,7 @@ from benchmarks.inference_schedule import BLOCK, CHUNK, CONFIG, TIMING, cluster,
 from tonnage.inference.replay import Cluster, Log, Replay, log_of, replay
 from tonnage.inference.reuse import reuse_bound
 from tonnage.inference.routing import EngineCosts, make_policy
-from tonnage.simulation.traffic.traces import load_trace
+from tonnage.simulation.traffic.traces import Trace, load_trace
 from tonnage.units import NS_PER_MS, NS_PER_S
 
 SEEDS = tuple(range(5))
@@ -154,9 +154,10 @@ def capacity() -> float:
 def _equal_prompts(arrivals: list[int]) -> Log:
     """Prompts of one length, each with content of its own."""
     hashes = -(-PROMPT // HASH_BLOCK)
-    content = [range(first * hashes, (first + 1) * hashes) for first in range(len(arrivals))]
-    count = len(arrivals)
-    return log_of(arrivals, [PROMPT] * count, [OUTPUT] * count, content, block_size=BLOCK, hash_block=HASH_BLOCK)
+    content = tuple(tuple(range(first * hashes, (first + 1) * hashes)) for first in range(len(arrivals)))
+    prompts, outputs = (np.full(len(arrivals), tokens, np.int32) for tokens in (PROMPT, OUTPUT))
+    at = np.array(arrivals, np.int64)
+    return log_of(Trace("equal prompts", at, prompts, outputs, content, HASH_BLOCK), BLOCK)
 
 
 # ---- what is asked: each part hands in its runs and returns what is to be done with the outcomes ----

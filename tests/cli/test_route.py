@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from cli_builders import tonnage
+
+from tonnage.cli.engine_options import EngineChoice
 
 
 def run(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
@@ -61,6 +64,7 @@ def test_a_decision_is_explained_with_what_it_beat(trace: Path, capfd: pytest.Ca
     assert receipt.startswith("request 8 to worker ")
     assert "blocks" in receipt
     assert "cost in s: worker" in receipt
+    assert receipt.count(": wait ") + receipt.count(": own ") == 2, "the parts of the chosen and of the best other"
 
 
 def test_engines_can_be_those_of_a_model_on_a_gpu(trace: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -80,6 +84,100 @@ def test_weights_are_fitted_saved_and_used(trace: Path, tmp_path: Path, capfd: p
     assert json.loads(out)[0]["policy"] == "tonnage"
 
 
+LLAMA = ("--model", "meta-llama/Llama-3.1-8B-Instruct", "--gpu", "h100")
+
+
+def test_engines_can_be_of_another_kind(trace: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    shown = {}
+    for kind in (None, "vllm", "sglang", "tensorrt-llm"):
+        named = [] if kind is None else ["--engine", kind]
+        arguments = ["route", "replay", trace, *LLAMA, *named, "--policy", "round-robin", "-o", "json"]
+        code, out, err = run(capfd, *arguments)
+        assert (code, err) == (0, "")
+        (shown[kind],) = json.loads(out)
+    assert shown[None] == shown["vllm"]
+    assert shown["sglang"]["reuse"] > shown["vllm"]["reuse"], "hits count by the token, not by the block"
+    assert shown["tensorrt-llm"] != shown["vllm"]
+    assert all(row["refused"] == 0 for row in shown.values())
+
+
+def test_the_limits_of_another_kind_are_its_own_unless_they_are_given() -> None:
+    plain = EngineChoice(1, LLAMA[1], "h100", 1, None, None, None, None, "sglang")
+    config, _ = plain.build()
+    assert (config.block_size, config.max_num_batched_tokens, config.mixed_steps) == (1, 8_192, False)
+    assert 350_000 < config.kv_blocks < 500_000
+    given = msgspec.structs.replace(
+        plain, block_size=64, gpu_blocks=100, max_num_batched_tokens=1_024, max_num_seqs=7, engine="trtllm"
+    )
+    config, _ = given.build()
+    limits = (config.block_size, config.kv_blocks, config.max_num_batched_tokens, config.max_num_seqs)
+    assert limits == (64, 100, 1_024, 7)
+    assert config.reserve_output
+
+
+def measured(tmp_path: Path, *rows: str) -> Path:
+    file = tmp_path / "steps.csv"
+    header = "kind,tokens,cached,sequences,context,ms"
+    points = ["prefill,1,0,,,2", "prefill,10000,0,,,200", "decode,,,1,0,5", "decode,,,1,10000,7", "decode,,,64,0,9"]
+    file.write_text("\n".join([header, *points, "decode,,,64,10000,20", *rows]) + "\n")
+    return file
+
+
+@pytest.mark.parametrize("model", [(), LLAMA])
+def test_step_times_can_be_measured_ones(
+    trace: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], model: tuple[str, ...]
+) -> None:
+    arguments = ["route", "replay", trace, *model, "--policy", "round-robin", "--policy", "tonnage"]
+    code, out, err = run(capfd, *arguments, "--step-times", measured(tmp_path), "-o", "json")
+    assert (code, err) == (0, "")
+    turns, _ = json.loads(out)
+    assert turns["tpot_ms"]["p50"] == pytest.approx(5.3, abs=0.1)
+    # Most prompts are there but for their last block: 2 ms for its first token, 198 / 9999 for each other.
+    block = 16 if model else 64
+    assert turns["ttft_ms"]["p50"] == pytest.approx(2 + (block - 1) * 198 / 9_999)
+    assert turns["ttft_ms"]["p99"] == pytest.approx(2 + 2_047 * 198 / 9_999, rel=0.05)
+
+
+def test_steps_beyond_the_measured_ones_are_said(
+    trace: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "steps.csv"
+    file.write_text("kind,tokens,ms,sequences,context\nprefill,1000,20,,\ndecode,,5,1,9000\n")
+    code, out, err = run(capfd, "route", "replay", trace, "--policy", "tonnage", "--step-times", file, "-o", "json")
+    assert code == 0
+    assert json.loads(out)[0]["requests"] == 60
+    assert err.startswith(f"note: steps beyond the points of {file} were extrapolated, up to ")
+    assert "a prefill of 2,048 tokens after 0 cached" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("kind,tokens,ms\nprefill,ten,1\n", ":2:tokens"),
+        ("kind,tokens,sequences,context,ms\nprefill,1,,,1\ndecode,,4,7,-1\n", ":3:ms"),
+        ("kind,tokens,ms\nprefill,1,1\n", "no decode row"),
+        ("kind,tokens,ms\nidle,1,1\n", ":2:kind"),
+        ("tokens;ms\n1;1\n", ":1: the first line is 'tokens;ms'"),
+        ("", "kind,tokens,cached,sequences,context,ms"),
+    ],
+)
+def test_bad_step_times_are_refused_with_file_and_line(
+    trace: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    file = tmp_path / "steps.csv"
+    file.write_text(text)
+    code, out, err = run(capfd, "route", "replay", trace, "--step-times", file)
+    assert (code, out) == (2, "")
+    assert str(file) in err
+    assert said in err
+
+
+def test_outputs_that_are_known_are_told_only_when_asked_to(trace: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for command in (["replay", "--policy", "tonnage"], ["tune", "--rounds", "1"]):
+        code, _, _ = run(capfd, "route", command[0], trace, *command[1:], "--known-outputs", "-q")
+        assert code == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -87,6 +185,13 @@ def test_weights_are_fitted_saved_and_used(trace: Path, tmp_path: Path, capfd: p
         (["replay", "TRACE", "--block-size", "48"], "a hash of"),
         (["replay", "TRACE", "--gpu", "h100"], "name the model"),
         (["replay", "TRACE", "--model", "meta-llama/Llama-3.1-8B-Instruct"], "name the GPU"),
+        (["replay", "TRACE", "--engine", "sglang"], "--engine without --model"),
+        (["replay", "TRACE", *LLAMA, "--engine", "xyz"], "use one of vllm, sglang, tensorrt-llm"),
+        (
+            ["replay", "TRACE", "--model", "meta-llama/Llama-3.1-70B-Instruct", "--gpu", "l40s", "--engine", "sglang"],
+            "does not fit 1 x l40s under sglang",
+        ),
+        (["replay", "TRACE", "--step-times", "nowhere.csv"], "nowhere.csv: cannot read it"),
         (["replay", "TRACE", "--explain", "60"], "requests 0 to 59"),
         (["replay", "nowhere.jsonl"], "nowhere.jsonl"),
         (["replay", "TRACE", "--settings", "nowhere.yaml"], "cannot read nowhere.yaml"),
@@ -94,6 +199,10 @@ def test_weights_are_fitted_saved_and_used(trace: Path, tmp_path: Path, capfd: p
         (["tune", "TRACE", "--goal", "fame"], "one of latency, ttft, ttft-p99, reuse"),
         (["replay", "TRACE", "--workers", "0"], "--workers"),
         (["replay", "TRACE", "--event-lag", "-1"], "--event-lag"),
+        (["replay", "TRACE", "--event-lag", "nan"], "--event-lag"),
+        (["tune", "TRACE", "--event-lag", "inf"], "--event-lag"),
+        (["replay", "TRACE", "--tensor-parallel", "2"], "name the model"),
+        (["replay", "TRACE", "--settings", "UNKNOWN"], "nope"),
     ],
 )
 def test_bad_input_is_refused_with_what_to_do(
@@ -101,7 +210,9 @@ def test_bad_input_is_refused_with_what_to_do(
 ) -> None:
     spoilt = tmp_path / "spoilt.yaml"
     spoilt.write_text("later_weight: much\n")
-    given = [{"TRACE": str(trace), "SPOILT": str(spoilt)}.get(one, one) for one in arguments]
+    unknown = tmp_path / "unknown.yaml"
+    unknown.write_text("nope: 1\n")
+    given = [{"TRACE": str(trace), "SPOILT": str(spoilt), "UNKNOWN": str(unknown)}.get(one, one) for one in arguments]
     code, out, err = run(capfd, "route", *given)
     assert (code, out) == (2, "")
     assert said in err

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
+from engine_checks import check_blocks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_engine import ReferenceEngine
@@ -225,6 +227,43 @@ def test_a_preempted_request_computes_its_prompt_and_its_generated_tokens_again(
     assert engine.busy_ns == (17 * 1_000_000 + (16 + 8 + 9 + 7) * 1_000) // 1000
     assert engine.generation_tokens_total == 18
     assert engine.prompt_tokens_total == 16
+
+
+def test_where_prompts_come_first_nobody_decodes_while_one_is_computed() -> None:
+    timing = LinearTiming(base_ps=1_000)
+    engine = Engine(msgspec.structs.replace(roomy(max_num_batched_tokens=10), mixed_steps=False), timing)
+    engine.submit(0, 0, prompt_tokens=10, output_tokens=4)
+    engine.submit(1, 2, prompt_tokens=30, output_tokens=2)
+    engine.advance(FOREVER)
+    first, second = sorted(engine.take_finished(), key=lambda one: one.request_id)
+    # a prefill and a decode, three chunks of the other, two decodes; the other ends with the first of these
+    assert (first.first_token_ns, first.finish_ns) == (1, 7)
+    assert (second.first_token_ns, second.finish_ns) == (5, 6)
+
+
+def test_where_prompts_come_first_one_takes_the_blocks_of_a_less_important_request_that_waits_for_it() -> None:
+    config = roomy(max_num_batched_tokens=8, kv_blocks=6, block_size=4)
+    engine = Engine(msgspec.structs.replace(config, mixed_steps=False, policy="priority"), TIMING)
+    engine.submit(0, 0, 8, 9, priority=5)
+    engine.submit(1, 1, 20, 2, priority=0)
+    while (change := engine.next_change_ns()) is not None:
+        engine.advance(change)
+        check_blocks(engine)
+    second, first = engine.take_finished()
+    assert (first.request_id, first.preemptions, second.preemptions) == (0, 1, 0)
+
+
+def test_an_engine_that_reserves_the_output_admits_only_what_it_can_serve_to_its_end() -> None:
+    for reserve, together, preempted in ((False, 2, 1), (True, 1, 0)):
+        config = msgspec.structs.replace(roomy(kv_blocks=5, block_size=4), reserve_output=reserve)
+        engine = Engine(config, LinearTiming(base_ps=1_000_000))
+        engine.submit(0, 0, prompt_tokens=8, output_tokens=9)
+        engine.submit(1, 0, prompt_tokens=8, output_tokens=9)
+        engine.advance(500)
+        assert engine.running == together
+        engine.advance(FOREVER)
+        assert engine.preemptions_total == preempted
+        assert [one.state for one in engine.take_finished()] == ["finished", "finished"]
 
 
 @pytest.mark.parametrize(("prompt", "output"), [(990, 11), (1, 1000), (1601, 1)])

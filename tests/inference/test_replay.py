@@ -8,18 +8,25 @@ import random
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tonnage.errors import InputError
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.prefix_cache import PrefixCache
 from tonnage.inference.replay import Cluster, Log, Replay, _LateView, log_of, replay
+from tonnage.inference.routing.book import Book
 from tonnage.inference.routing.catalog import NAMES, make_policy
 from tonnage.inference.routing.costs import EngineCosts
-from tonnage.inference.routing.policies import Policy
+from tonnage.inference.routing.policies import Choice, Policy
+from tonnage.inference.routing.types import Overlap, RouteRequest, Worker
+from tonnage.inference.tiers import Tier, Tiers, TierSpec, recompute_time
 from tonnage.inference.timing import LinearTiming, PolynomialTiming
 from tonnage.inference.tuning import halves, tune
+from tonnage.simulation.traffic.traces import Trace, load_trace
 
 CONFIG = EngineConfig(512, 16, 8_192, 400, 16, reserve_full_prompt=True)
 TIMING = PolynomialTiming(400 * 16)
@@ -43,7 +50,8 @@ def make_log(seed: int, requests: int = 150, gap_ms: int = 40) -> Log:
         hashes.append(tuple(known))
         prompts.append(len(known) * 64 - rng.randrange(64))
         outputs.append(rng.randrange(1, 40))
-    return log_of(arrivals, prompts, outputs, hashes, block_size=16, hash_block=64)
+    trace = Trace("made up", np.array(arrivals), np.array(prompts), np.array(outputs), tuple(hashes), 64)
+    return log_of(trace, 16)
 
 
 def policy(name: str) -> Policy:
@@ -97,6 +105,75 @@ def test_cache_aware_policies_reuse_more_than_taking_turns() -> None:
     turns = play(log, "round-robin").reuse
     for name in ("dynamo", "llm-d", "sglang", "tonnage"):
         assert play(log, name).reuse > turns + 0.05
+
+
+class Watched(Policy):
+    """Passes on what it was asked, and always takes the engine of least index."""
+
+    name = "watched"
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[RouteRequest, Overlap, list[Worker]]] = []
+
+    def choose(
+        self,
+        request: RouteRequest,
+        overlap: Overlap,
+        workers: Sequence[Worker],
+        book: Book,
+        now_ns: int,
+        rng: random.Random,
+    ) -> Choice:
+        self.asked.append((request, overlap, list(workers)))
+        return Choice(workers[0].index, "turn", request.prompt_tokens)
+
+
+def test_a_router_is_told_how_long_answers_will_be_only_when_asked_to() -> None:
+    log = make_log(9, requests=5)
+    for known in (False, True):
+        watched = Watched()
+        replay(log, Cluster(1, CONFIG, TIMING), watched, known_outputs=known)
+        told = [request.expected_output for request, _, _ in watched.asked]
+        assert told == (list(log.output) if known else [None] * 5)
+
+
+def test_the_router_sees_blocks_in_the_tiers_below_the_gpu_and_how_quickly_they_come_up() -> None:
+    made = {}
+
+    def stack(index: int) -> Tiers:
+        specs = [TierSpec("host", 500, read_bytes_per_s=1e9), TierSpec("remote", read_bytes_per_s=1e8)]
+        made[index] = Tiers([Tier(spec, 1_000_000) for spec in specs], recompute_time(TIMING, 16))
+        return made[index]
+
+    prompt = 300 * 16 + 1
+    paths = [((1_000 * number, 1_000 * number + 300),) for number in range(3)]
+    log = Log([0, 10**10, 2 * 10**10, 3 * 10**10], [prompt] * 4, [1] * 4, [*paths, paths[0]])
+    watched = Watched()
+    replay(log, Cluster(2, CONFIG, TIMING, tiers=stack), watched)
+    _, last, workers = watched.asked[-1]
+    # 400 blocks on the GPU hold the third prompt and the head of the second; 500 in host memory the third and some of
+    # the second; remote has all.
+    assert (last.device, last.host, last.disk) == ({}, {}, {0: 300})
+    _, again, _ = watched.asked[0]
+    assert again == Overlap()
+    assert [(one.host_block_s, one.disk_block_s) for one in workers] == [(0.001, 0.01)] * 2
+    counted = [(tier.read, tier.held.blocks) for tier in made[1].tiers]
+    assert counted == [(0, 0), (0, 0)]
+
+
+def test_a_higher_priority_of_a_request_is_a_lower_value_for_the_engine() -> None:
+    """One sequence at a time: of two that wait, the one of higher priority is first though it came later."""
+    config = EngineConfig(512, 1, 8_192, 400, 16, policy="priority")
+    log = Log([0, 1, 2], [400, 400, 400], [5, 5, 5], priorities=[0, 1, 7])
+    result = replay(log, Cluster(1, config, TIMING), policy("least-loaded"))
+    order = sorted(result.served, key=lambda one: one.finish_ns)
+    assert [one.request_id for one in order] == [0, 2, 1]
+
+
+def test_blocks_that_do_not_divide_a_hash_are_refused() -> None:
+    one = np.array([1])
+    with pytest.raises(InputError, match="use a divisor of 512"):
+        log_of(Trace("made up", one, one, one, ((1,),), 512), 48)
 
 
 def test_a_late_view_is_the_cache_as_it_was() -> None:
@@ -162,17 +239,8 @@ def test_the_dynamo_policy_reuses_what_dynamo_s_own_router_does() -> None:
     pytest.importorskip("dynamo._core", reason="ai-dynamo-runtime is not installed")
     if not TRACE.exists():
         pytest.skip(f"{TRACE} is absent; set TONNAGE_DATA to the folder with traces/")
-    from tonnage.simulation.traffic.traces import load_trace
-
     trace = load_trace(TRACE)
-    log = log_of(
-        trace.arrivals_ns.tolist(),
-        trace.prompt.tolist(),
-        trace.output.tolist(),
-        trace.hashes,
-        block_size=64,
-        hash_block=512,
-    )
+    log = log_of(trace, 64)
     config = EngineConfig(8_192, 256, 1 << 20, 16_384, 64, reserve_full_prompt=True)
     cluster = Cluster(4, config, PolynomialTiming(16_384 * 64))
     ours = [replay(log, cluster, make_policy("dynamo"), seed=seed).reuse for seed in range(8)]

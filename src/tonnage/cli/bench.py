@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from tonnage.cli.options import Finite
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def bench() -> None:
 )
 @click.option(
     "--load",
-    type=click.FloatRange(0, min_open=True),
+    type=Finite(0, 100, min_open=True),
     default=0.7,
     show_default=True,
     help="Rate at which TTFT is measured, as a share of what paging sustains.",
@@ -144,7 +145,7 @@ def _setting(
 
     shape, card = models.get(model), gpus.get(gpu)
     # vLLM would refuse to start where the KV cache cannot hold one longest sequence; here it only sizes the memory.
-    known = config.engine_config(shape, card, tensor_parallel=ranks, max_model_len=-1)
+    known = config.engine_config(shape, card, tensor_parallel=ranks, max_model_len=-1, hybrid_kv_cache=False)
     memory = kv_tokens or known.kv_blocks * known.block_size
     longest = max_model_len or min(
         next_power_of_two(max(one.prompt + one.output for one in played)), shape.context_tokens or memory, memory

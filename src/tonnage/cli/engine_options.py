@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,10 +13,13 @@ import msgspec
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
+    from tonnage.facts.gpus import Gpu
+    from tonnage.facts.models import ModelShape
     from tonnage.inference.engine import EngineConfig
+    from tonnage.inference.kinds import EngineKind
     from tonnage.inference.replay import Log
+    from tonnage.inference.table_timing import TableTiming
     from tonnage.inference.timing import BatchTiming, StepTiming
-    from tonnage.simulation.traffic.traces import Trace
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -26,6 +30,8 @@ _OPTIONS = (
     ),
     click.option("--gpu", metavar="NAME", help="On this GPU."),
     click.option("--tensor-parallel", type=click.IntRange(1), default=1, show_default=True, metavar="N"),
+    click.option("--engine", metavar="KIND", help="vllm, sglang or tensorrt-llm; with --model.  [default: vllm]"),
+    click.option("--step-times", type=click.Path(path_type=Path), metavar="FILE.csv", help="Measured step times."),
     click.option("--block-size", type=click.IntRange(1, 1024), metavar="TOKENS", help="KV block.  [default: 64 or 16]"),
     click.option("--gpu-blocks", type=click.IntRange(1), metavar="N", help="KV blocks of an engine."),
     click.option("--max-num-batched-tokens", type=click.IntRange(1), metavar="N", help="Token budget of a step."),
@@ -51,76 +57,144 @@ class EngineChoice(msgspec.Struct, frozen=True):
     gpu_blocks: int | None
     max_num_batched_tokens: int | None
     max_num_seqs: int | None
+    engine: str | None = None
+    step_times: Path | None = None
 
     def build(self) -> tuple[EngineConfig, StepTiming | BatchTiming]:
-        """The engine's limits and its step times. Raises InputError for a model that does not fit its GPUs.
+        """The engine's limits and its step times. Raises InputError for a model that does not fit its GPUs, and for a
+        file of step times that cannot be used.
 
         Without a model it is the engine of Dynamo's offline replay: 16,384 blocks of 64 tokens, 8,192 tokens and 256
         sequences a step, and the polynomial step time.
         """
+        config, timing = self._plain() if self.model is None else self._real()
+        return config, timing if self.step_times is None else read_step_times(self.step_times)
+
+    def _plain(self) -> tuple[EngineConfig, BatchTiming]:
         from tonnage.inference.engine import EngineConfig
         from tonnage.inference.timing import PolynomialTiming
 
-        if self.model is None:
-            if self.gpu is not None:
-                raise InputError.at("--gpu without --model", field="--gpu", hint="name the model that it serves")
-            size, blocks = self.block_size or 64, self.gpu_blocks or 16_384
-            config = EngineConfig(
-                self.max_num_batched_tokens or 8_192,
-                self.max_num_seqs or 256,
-                size * blocks,
-                blocks,
-                size,
-                reserve_full_prompt=True,
-            )
-            return config, PolynomialTiming(size * blocks)
-        return self._real()
+        ranks = None if self.tensor_parallel == 1 else self.tensor_parallel
+        for option, given in (("--gpu", self.gpu), ("--engine", self.engine), ("--tensor-parallel", ranks)):
+            if given is not None:
+                raise InputError.at(f"{option} without --model", field=option, hint="name the model that it serves")
+        size, blocks = self.block_size or 64, self.gpu_blocks or 16_384
+        config = EngineConfig(
+            self.max_num_batched_tokens or 8_192,
+            self.max_num_seqs or 256,
+            size * blocks,
+            blocks,
+            size,
+            reserve_full_prompt=True,
+        )
+        return config, PolynomialTiming(size * blocks)
 
     def _real(self) -> tuple[EngineConfig, StepTiming]:
         from tonnage.facts import gpus, models
         from tonnage.inference.config import engine_config
+        from tonnage.inference.kinds import VLLM, engine_kind
         from tonnage.inference.timing import RooflineTiming
 
         assert self.model is not None
         if self.gpu is None:
             raise InputError.at("--model without --gpu", field="--model", hint="name the GPU that serves it")
         model, gpu = models.get(self.model), gpus.get(self.gpu)
-        config = engine_config(
+        kind = engine_kind(self.engine or VLLM)
+        timing = RooflineTiming(model, gpu, tensor_parallel=self.tensor_parallel)
+        if kind.name == VLLM:
+            config = engine_config(
+                model,
+                gpu,
+                tensor_parallel=self.tensor_parallel,
+                max_num_batched_tokens=self.max_num_batched_tokens,
+                max_num_seqs=self.max_num_seqs,
+                block_size=self.block_size,
+                max_model_len=-1,
+                hybrid_kv_cache=False,  # routers and tiers count the blocks of whole contexts
+            )
+        else:
+            config = self._of_kind(kind, model, gpu)
+        if self.gpu_blocks is not None:
+            config = msgspec.structs.replace(config, kv_blocks=self.gpu_blocks)
+        return config, timing
+
+    def _of_kind(self, kind: EngineKind, model: ModelShape, gpu: Gpu) -> EngineConfig:
+        """What another server than vLLM starts with. Raises InputError where the model does not fit."""
+        from tonnage.inference import kinds
+        from tonnage.inference.config import kv_bytes_per_token_per_gpu, memory_budget
+
+        own = kinds.limits(kind, gpu, tensor_parallel=self.tensor_parallel)
+        tokens = self.max_num_batched_tokens or own.max_num_batched_tokens
+        budget = memory_budget(
             model,
             gpu,
             tensor_parallel=self.tensor_parallel,
-            max_num_batched_tokens=self.max_num_batched_tokens,
-            max_num_seqs=self.max_num_seqs,
-            block_size=self.block_size,
-            max_model_len=-1,
+            max_num_batched_tokens=tokens,
+            max_num_seqs=self.max_num_seqs or own.max_num_seqs,
+            gpu_memory_utilization=1.0,
         )
-        if self.gpu_blocks is not None:
-            config = msgspec.structs.replace(config, kv_blocks=self.gpu_blocks)
-        return config, RooflineTiming(model, gpu, tensor_parallel=self.tensor_parallel)
-
-
-def log_of_trace(trace: Trace, block_size: int) -> Log:
-    """A trace as the engines see it. Raises InputError where its hashes do not stand for whole blocks."""
-    from tonnage.inference.replay import log_of
-
-    if trace.hashes is not None and trace.hash_block % block_size:
-        raise InputError.at(
-            f"--block-size is {block_size}, but a hash of {trace.source} stands for {trace.hash_block} tokens",
-            field="--block-size",
-            hint=f"use a divisor of {trace.hash_block}",
+        others = budget.activations + budget.non_torch + budget.cuda_graphs
+        cache = kinds.kv_cache_bytes(
+            kind, gpu, weights=budget.weights, others=others, tensor_parallel=self.tensor_parallel
         )
-    return log_of(
-        trace.arrivals_ns.tolist(),
-        trace.prompt.tolist(),
-        trace.output.tolist(),
-        trace.hashes,
-        block_size=block_size,
-        hash_block=trace.hash_block,
-    )
+        kv_tokens = cache // kv_bytes_per_token_per_gpu(model, self.tensor_parallel, 2)
+        size = self.block_size or kind.page_size
+        if kv_tokens < max(size, kind.page_size):
+            raise InputError.at(
+                f"{model.name} does not fit {self.tensor_parallel} x {gpu.name} under {kind.name}: {cache / 2**30:.1f} "
+                "GiB are left for the KV cache",
+                field="--tensor-parallel",
+                hint="raise --tensor-parallel or name a larger GPU",
+            )
+        longest = min(model.context_tokens or kv_tokens, kv_tokens)
+        config = kinds.engine_config(
+            kind, gpu, kv_tokens=kv_tokens, max_model_len=longest, tensor_parallel=self.tensor_parallel
+        )
+        return msgspec.structs.replace(
+            config,
+            max_num_batched_tokens=tokens,
+            max_num_seqs=self.max_num_seqs or config.max_num_seqs,
+            block_size=size,
+            kv_blocks=kv_tokens // size,
+        )
+
+
+def read_step_times(file: Path) -> TableTiming:
+    """The step times in a CSV file with the columns of ``table_timing.COLUMNS``, beyond its points extrapolated.
+
+    Raises InputError that names file and line of each bad cell.
+    """
+    from tonnage.inference.table_timing import COLUMNS, from_rows
+
+    hint = f"give a CSV file with the columns {','.join(COLUMNS)}"
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError.at(f"cannot read it: {error.strerror}", file=str(file), hint=hint) from None
+    except UnicodeDecodeError:
+        raise InputError.at("it is not UTF-8 text", file=str(file), hint=hint) from None
+    reader = csv.DictReader(text.splitlines(), restval="")
+    if not {"kind", "ms"} <= set(reader.fieldnames or ()):
+        found = ",".join(reader.fieldnames or ()) or "nothing"
+        raise InputError.at(f"the first line is {found!r}", file=str(file), line=1, hint=hint)
+    return from_rows(((reader.line_num, row) for row in reader), file=str(file), outside="flag")
+
+
+def extrapolated(timing: StepTiming | BatchTiming, file: Path | None) -> str | None:
+    """A note on the largest steps that a table of step times had no points for; None if there were none."""
+    from tonnage.inference.table_timing import TableTiming
+
+    if file is None or not isinstance(timing, TableTiming):
+        return None
+    words = {"prefill": "a prefill of {:,} tokens after {:,} cached", "decode": "{:,} sequences of {:,} tokens"}
+    # Engines ask for the smallest step there can be, to know how far they can look ahead.
+    worst = [words[kind].format(*at) for kind, at in sorted(timing.outside_worst.items()) if at > (1, 1)]
+    return f"steps beyond the points of {file} were extrapolated, up to {' and '.join(worst)}" if worst else None
 
 
 def load_log(file: Path, block_size: int) -> Log:
-    """Read a trace file and number its blocks. Raises InputError as ``load_trace`` and ``log_of_trace`` do."""
+    """Read a trace file and number its blocks. Raises InputError as ``load_trace`` and ``log_of`` do."""
+    from tonnage.inference.replay import log_of
     from tonnage.simulation.traffic.traces import load_trace
 
-    return log_of_trace(load_trace(file), block_size)
+    return log_of(load_trace(file), block_size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli.engine_options import EngineChoice, engine_options
+from tonnage.cli.engine_options import EngineChoice, engine_options, extrapolated
+from tonnage.cli.options import Finite
 from tonnage.errors import InputError
 from tonnage.units import GIB, MICRO_PER_USD
 
@@ -60,7 +62,7 @@ def kv() -> None:
 @click.option("--policy", default="round-robin", show_default=True, metavar="NAME", help="How requests are routed.")
 @click.option(
     "--usd-per-hour",
-    type=click.FloatRange(0),
+    type=Finite(0),
     metavar="USD",
     help="Price of one engine.  [default: the cheapest on-demand instance with that GPU]",
 )
@@ -97,6 +99,9 @@ def worth(
         specs = _usual(known, config)
     _check_names(specs)
     found = value(log, setup, specs)
+    note = extrapolated(setup.timing, choice.step_times)
+    if note is not None:
+        click.echo(f"note: {note}", err=True)
     if output == "json":
         shown = {"schema": _SCHEMA, "trace": str(trace), "policy": policy, **msgspec.structs.asdict(found)}
         click.echo(msgspec.json.Encoder(order="deterministic").encode(shown).decode())
@@ -107,16 +112,16 @@ def worth(
 def _setup(
     choice: EngineChoice, trace: Path, hash_block: int, policy: str, usd_per_hour: float | None
 ) -> tuple[EngineConfig, Log, Setup]:
-    from tonnage.cli.engine_options import log_of_trace
     from tonnage.facts import models
     from tonnage.inference.config import kv_bytes_per_token_per_gpu
+    from tonnage.inference.replay import log_of
     from tonnage.inference.routing.catalog import make_policy
     from tonnage.inference.routing.costs import EngineCosts
     from tonnage.inference.worth import Setup
     from tonnage.simulation.traffic.traces import load_trace
 
     config, timing = choice.build()
-    costs = EngineCosts(timing, config.max_num_batched_tokens)
+    costs = EngineCosts(deepcopy(timing), config.max_num_batched_tokens)
     make_policy(policy, costs)  # a bad name is said before the log is read
     price = _price(choice, usd_per_hour)
     loaded = load_trace(trace, hash_block=hash_block)
@@ -137,7 +142,7 @@ def _setup(
         price,
         lambda: make_policy(policy, costs),
     )
-    return config, log_of_trace(loaded, config.block_size), setup
+    return config, log_of(loaded, config.block_size), setup
 
 
 def _price(choice: EngineChoice, usd_per_hour: float | None) -> int:

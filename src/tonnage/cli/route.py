@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,9 @@ import click
 import msgspec
 
 from tonnage.cli import files
-from tonnage.cli.engine_options import EngineChoice, engine_options, load_log
+from tonnage.cli.engine_options import EngineChoice, engine_options, extrapolated, load_log
 from tonnage.cli.meter import meter
+from tonnage.cli.options import Finite
 from tonnage.errors import InputError
 from tonnage.units import NS_PER_MS
 
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
 _PATH = click.Path(path_type=Path)
 _DEFAULT = ("round-robin", "least-loaded", "dynamo", "tonnage")
 _LAG = click.option(
-    "--event-lag", type=click.FloatRange(0), default=0.0, metavar="MS", help="Age of what the router knows of caches."
+    "--event-lag", type=Finite(0), default=0.0, metavar="MS", help="Age of what the router knows of caches."
 )
+_KNOWN = click.option("--known-outputs", is_flag=True, help="Tell the router how long each answer will be.")
 _SEED = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of draws and ties.")
 _QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress.")
 
@@ -41,6 +44,7 @@ def route() -> None:
 @engine_options
 @click.option("--policy", "policies", multiple=True, metavar="NAME", help=f"[default: {', '.join(_DEFAULT)}]")
 @_LAG
+@_KNOWN
 @click.option("--settings", type=_PATH, metavar="FILE.yaml", help="Weights of `tonnage`, from `tonnage route tune`.")
 @click.option("--explain", type=click.IntRange(0), multiple=True, metavar="N", help="Why request N went where it went.")
 @_SEED
@@ -50,6 +54,7 @@ def replay(
     trace: Path,
     policies: tuple[str, ...],
     event_lag: float,
+    known_outputs: bool,
     settings: Path | None,
     explain: tuple[int, ...],
     seed: int,
@@ -61,7 +66,8 @@ def replay(
 
     Policies: round-robin, random, least-loaded, power-of-two, dynamo, llm-d, sglang, tonnage. Requests arrive as
     logged. Without --model the engine is that of Dynamo's offline replay (16,384 blocks of 64 tokens, 8,192 tokens a
-    step, its polynomial step time), so results can be held against it.
+    step, its polynomial step time), so results can be held against it. --step-times is a CSV file with the columns
+    kind, tokens, cached, sequences, context, ms.
     """
     from tonnage.inference.replay import replay as play
 
@@ -86,11 +92,15 @@ def replay(
                     policy,
                     event_lag_ns=round(event_lag * NS_PER_MS),
                     seed=seed,
+                    known_outputs=known_outputs,
                     keep_receipts=bool(explain),
                     observe=lambda number: done(1),
                 )
             )
     rows = [_row(result, explain) for result in results]
+    note = extrapolated(cluster.timing, choice.step_times)
+    if note is not None:
+        click.echo(f"note: {note}", err=True)
     if output == "json":
         click.echo(msgspec.json.Encoder(order="deterministic").encode(rows).decode())
         return
@@ -101,6 +111,7 @@ def replay(
 @click.argument("trace", type=_PATH)
 @engine_options
 @_LAG
+@_KNOWN
 @click.option("--goal", metavar="GOAL", default="latency", show_default=True, help="latency, ttft, ttft-p99 or reuse.")
 @click.option("--rounds", type=click.IntRange(1, 20), default=2, show_default=True, help="Times over all weights.")
 @click.option("--save", type=_PATH, metavar="FILE.yaml", help="Where to write the weights, for `replay --settings`.")
@@ -110,6 +121,7 @@ def replay(
 def tune(
     trace: Path,
     event_lag: float,
+    known_outputs: bool,
     goal: str,
     rounds: int,
     save: Path | None,
@@ -139,6 +151,7 @@ def tune(
             rounds=rounds,
             event_lag_ns=round(event_lag * NS_PER_MS),
             seed=seed,
+            known_outputs=known_outputs,
             done=done,
         )
     if save is not None:
@@ -160,7 +173,8 @@ def _policy(name: str, cluster: Cluster, settings: TonnageSettings | None) -> An
     from tonnage.inference.routing.catalog import make_policy
     from tonnage.inference.routing.costs import EngineCosts
 
-    return make_policy(name, EngineCosts(cluster.timing, cluster.config.max_num_batched_tokens), settings)
+    # A copy: what the router asks a table of step times is not what the engines did.
+    return make_policy(name, EngineCosts(deepcopy(cluster.timing), cluster.config.max_num_batched_tokens), settings)
 
 
 def _settings(file: Path | None) -> TonnageSettings | None:

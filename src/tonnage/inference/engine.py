@@ -144,8 +144,11 @@ class Engine(Scheduler):
         else:
             self._waiting.add(request)
 
-    def reserve(self, request_id: int, tokens: int) -> bool:
+    def reserve(self, request_id: int, tokens: int, to_come: int = 0) -> bool:
         """Take blocks for ``tokens`` tokens that will be sent here; False if too few are free.
+
+        An engine that admits only what it can serve to its end (``reserve_output``) takes blocks for the ``to_come``
+        tokens after them too; without them such requests could fill the cache and wait for each other for ever.
 
         ``submit`` with ``computed`` under the same id uses them, ``unreserve`` gives them back. Raises ValueError for
         an id that has some or is in use, and for less than one token.
@@ -154,7 +157,7 @@ class Engine(Scheduler):
             raise ValueError(f"{tokens} tokens need no blocks")
         if request_id in self._reserved or request_id in self._held or request_id in self._requests:
             raise ValueError(f"request {request_id} has blocks here already")
-        blocks = self._blocks.reserve(tokens)
+        blocks = self._blocks.reserve(tokens + to_come * self.config.reserve_output)
         if blocks is None:
             return False
         self._reserved[request_id] = blocks
@@ -323,17 +326,14 @@ class Engine(Scheduler):
     def _take_due_in_order(self, cache: PrefixCache, step: int, steps: int) -> None:
         """Take the blocks of a run of decode steps step by step, so that what is evicted is evicted at its time."""
         blocks, began = self._blocks, self._now
-        free = blocks.total - blocks.used - cache.idle
         for taken in range(steps):
-            due = blocks.due(step + taken)
-            free -= due
-            if due and free < 0:
+            at = step + taken
+            due = blocks.due(at)
+            if due and blocks.evicts(due):
                 cache.now_ps = began + self._times.after_ps(blocks.decoders, self._cached, taken)
-                blocks.take_due(step + taken, 1)
+            if due or self._sliding is not None:
+                blocks.take_due(at, 1)
                 blocks.settle()
-                free = 0
-            else:
-                blocks.take_due(step + taken, 1)
 
 
 def _order(request: Request) -> int:

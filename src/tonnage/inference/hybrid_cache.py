@@ -136,6 +136,9 @@ class HybridCache(KvCache):
         if self.used < 0:
             raise RuntimeError("KV blocks were freed twice")
 
+    def evicts(self, blocks: int) -> bool:
+        return self.cache is not None and self.used + blocks + self._full * self.cache.idle > self.total
+
     def settle(self) -> None:
         cache = self.cache
         if cache is not None:
@@ -214,6 +217,8 @@ class HybridCache(KvCache):
             steps = min(steps, self._exits[0][0] - step + 1)
         cycle, due, frees = self._cycle, self._due, self._frees
         free = self.total - self.used
+        if wanted is not None and free >= wanted:
+            return 0
         level = peak = 0
         for at in range(step, step + cycle):
             level += due[at % cycle]

@@ -81,7 +81,7 @@ class KvCache(KvBlocks):
             return
         done = request.committed
         full = request.computed // self.block_size
-        if full <= done:
+        if full <= done or done == request.named:
             return
         start, added, lease = done, 0, request.lease
         for low, high in request.path:
@@ -119,7 +119,7 @@ class KvCache(KvBlocks):
             return held
         done = request.committed
         unknown = tokens // self.block_size - done
-        if unknown > 0:
+        if unknown > 0 and done < request.named:
             request.computed = tokens
             self.commit(request)
             unknown -= request.committed - done
@@ -128,10 +128,14 @@ class KvCache(KvBlocks):
             own = cache.own(unknown)
             cache.commit(request.lease, *own)
             request.path = (*between(request.path, 0, done), own)
-            done += unknown
+            request.named = done = done + unknown
             unknown = 0
         request.committed = 0
         return held - done + cache.release(request.lease, unknown)
+
+    def evicts(self, blocks: int) -> bool:
+        """Whether taking so many blocks more evicts content."""
+        return self.cache is not None and self.used + blocks + self.cache.idle > self.total
 
     def settle(self) -> None:
         """Evict what no longer fits beside the blocks in use."""

@@ -47,7 +47,7 @@ class PrefixCache:
     tiers: each is read by one, at its own time.
     """
 
-    __slots__ = ("_events", "_hidden", "_idle", "_news", "_own", "_starts", "idle", "now_ps")
+    __slots__ = ("_events", "_hidden", "_idle", "_news", "_own", "_starts", "idle", "now_ps", "silent")
 
     def __init__(self, *, record: bool = False, news: bool = False) -> None:
         self.idle = 0
@@ -57,6 +57,7 @@ class PrefixCache:
         self._hidden: dict[int, list[Extent]] = {}  # further copies of what is findable, by their first block
         self._events: list[Event] | None = [] if record else None
         self._news: list[Event] | None = [] if news else None
+        self.silent = not record and not news  # nobody is told of events
         self._own = -(1 << 62)  # numbers of content that only its request can ask for again
 
     def match(self, path: Path, most: int) -> tuple[int, int]:
@@ -118,7 +119,8 @@ class PrefixCache:
             low = end
             if low == high:
                 return
-        self._tell(True, low, high)
+        if not self.silent:
+            self._tell(True, low, high)
         if lease:
             last, end = lease[-1]
             if end == low and last.high == low and last.users == 1 and last.low not in hidden:
@@ -165,22 +167,26 @@ class PrefixCache:
         if blocks > self.idle:
             raise RuntimeError(f"{blocks} blocks are to be evicted and only {self.idle} are idle")
         self.idle -= blocks
-        queue, starts, silent = self._idle, self._starts, self.silent
+        queue, starts = self._idle, self._starts
         while blocks > 0:
             extent = next(iter(queue))
             low, high = extent.low, extent.high
             keep = high - blocks
-            if keep > low and low in self._hidden:
-                self._cut(low, keep)
-                continue
-            if not silent and starts.get(low) is extent:
-                self._tell(False, max(low, keep), high)
+            if low in self._hidden:
+                if keep > low:
+                    self._cut(low, keep)
+                    continue
+                self._forget_copy(extent)
+            elif starts.get(low) is extent:
+                if not self.silent:
+                    self._tell(False, max(low, keep), high)
+                if keep <= low:
+                    del starts[low]
             if keep > low:
                 extent.high = keep
                 return
             del queue[extent]
             blocks -= high - low
-            self._forget(extent)
 
     def clear(self) -> None:
         """Forget everything that nobody uses (vLLM's reset_prefix_cache; AllBlocksCleared)."""
@@ -199,11 +205,6 @@ class PrefixCache:
             return []
         taken, self._news = self._news, []
         return taken
-
-    @property
-    def silent(self) -> bool:
-        """Whether nobody is told of events."""
-        return self._events is None and self._news is None
 
     def _release_parts(self, extent: Extent | None, end: int) -> int:
         """What ``release`` does for an extent from which parts were split off since."""
@@ -253,23 +254,15 @@ class PrefixCache:
             self._idle[one] = None
         return tail
 
-    def _forget(self, extent: Extent) -> None:
-        low = extent.low
-        copies = self._hidden.get(low)
-        if self._starts.get(low) is not extent:
-            if copies and extent in copies:
-                copies.remove(extent)
-                if not copies:
-                    del self._hidden[low]
-            return
+    def _forget_copy(self, extent: Extent) -> None:
+        """Forget one of several extents of the same content; another stays findable."""
+        copies = self._hidden[extent.low]
+        if self._starts[extent.low] is extent:
+            self._starts[extent.low] = copies.pop(0)
+        else:
+            copies.remove(extent)
         if not copies:
-            del self._starts[low]
-            return
-        heir = copies.pop(0)
-        if not copies:
-            del self._hidden[low]
-        self._starts[low] = heir
-        self._tell(True, heir.low, heir.high)
+            del self._hidden[extent.low]
 
     def _tell(self, stored: bool, low: int, high: int) -> None:
         if 0 <= low < high:

@@ -120,12 +120,10 @@ class BlockNames:
 def _common(run: list[int], hashes: list[int], at: int) -> int:
     """How many elements ``run`` and ``hashes`` from ``at`` on have in common at their beginning."""
     most = min(len(run), len(hashes) - at)
-    least = 0
-    size = most
-    while least < most:
-        if run[least : least + size] == hashes[at + least : at + least + size]:
-            least += size
-        else:
-            most = least + size - 1
-        size = (most - least + 1) // 2
-    return least
+    for size in (most, most - 1):  # nearly all: prompts tend to part at the end
+        if run[:size] == hashes[at : at + size]:
+            return size
+    same = 0
+    while run[same] == hashes[at + same]:
+        same += 1
+    return same

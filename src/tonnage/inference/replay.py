@@ -2,7 +2,8 @@
 
 Requests arrive as they did, whatever becomes of them (open loop). Before each decision every engine is brought to the
 time of the arrival, so the router knows which requests have their first token or ended, as it would from the streams.
-What the caches hold it learns from their events, ``event_lag_ns`` late; without lag it sees the caches themselves.
+What the caches hold it learns from their events, ``event_lag_ns`` late; without lag it sees the caches themselves, and
+the tiers below the GPUs always. How many tokens a request will generate it does not know, unless told to.
 """
 
 from __future__ import annotations
@@ -11,18 +12,22 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Protocol, TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tonnage.inference.engine import Engine, EngineConfig, Tiers
+from tonnage.errors import InputError
+from tonnage.inference.engine import Engine, EngineConfig
 from tonnage.inference.prefix_cache import PrefixCache
 from tonnage.inference.prompts import BlockNames, Path, length
 from tonnage.inference.requests import Finished
+from tonnage.inference.routing.overlap import overlap_of
 from tonnage.inference.routing.policies import Policy
 from tonnage.inference.routing.router import Router
-from tonnage.inference.routing.types import Overlap, Receipt, RouteRequest, Worker
+from tonnage.inference.routing.types import NOTHING_CACHED, Overlap, Receipt, RouteRequest, Worker
+from tonnage.inference.tiers import Tiers
 from tonnage.inference.timing import PS_PER_NS, BatchTiming, StepTiming
 from tonnage.units import NS_PER_MS
 
@@ -31,7 +36,7 @@ from tonnage.units import NS_PER_MS
 class Log:
     """Requests in order of arrival, one element of each sequence a request; ``paths`` is empty without content.
 
-    Times in ns; ``prompt`` and ``output`` in tokens; ``sessions`` may be empty.
+    Times in ns; ``prompt`` and ``output`` in tokens; ``sessions`` and ``priorities`` (higher first) may be empty.
     """
 
     arrival_ns: Sequence[int]
@@ -39,29 +44,53 @@ class Log:
     output: Sequence[int]
     paths: Sequence[Path] = ()
     sessions: Sequence[str | None] = ()
+    priorities: Sequence[int] = ()
 
     def __len__(self) -> int:
         return len(self.arrival_ns)
 
 
-def log_of(
-    arrival_ns: Sequence[int],
-    prompt: Sequence[int],
-    output: Sequence[int],
-    hashes: Sequence[Sequence[int]] | None,
-    *,
-    block_size: int,
-    hash_block: int,
-) -> Log:
-    """A log whose prompts are known by hashes of ``hash_block`` tokens (None: not at all).
+Integers: TypeAlias = Sequence[int] | NDArray[np.integer]
+"""A column of a trace."""
 
-    Raises ValueError where a hash does not stand for whole blocks.
+
+class Traced(Protocol):
+    """A trace as it was read: a column each, in order of arrival. ``hashes`` stand for ``hash_block`` tokens each."""
+
+    @property
+    def arrivals_ns(self) -> Integers: ...
+    @property
+    def prompt(self) -> Integers: ...
+    @property
+    def output(self) -> Integers: ...
+    @property
+    def hashes(self) -> Sequence[Sequence[int]] | None: ...
+    @property
+    def hash_block(self) -> int: ...
+
+
+def log_of(trace: Traced, block_size: int) -> Log:
+    """The requests of a trace, their blocks of ``block_size`` tokens numbered where the trace tells their content.
+
+    Raises InputError where a hash does not stand for whole blocks.
     """
     paths: list[Path] = []
-    if hashes is not None:
-        names = BlockNames(block_size, hash_block)
-        paths = [names.path(one, tokens) for one, tokens in zip(hashes, prompt, strict=True)]
-    return Log(arrival_ns, prompt, output, paths)
+    prompt = _plain(trace.prompt)
+    if trace.hashes is not None:
+        if trace.hash_block % block_size:
+            raise InputError.at(
+                f"--block-size is {block_size}, but a hash of {getattr(trace, 'source', 'the trace')} stands for "
+                f"{trace.hash_block} tokens",
+                field="--block-size",
+                hint=f"use a divisor of {trace.hash_block}",
+            )
+        names = BlockNames(block_size, trace.hash_block)
+        paths = [names.path(one, tokens) for one, tokens in zip(trace.hashes, prompt, strict=True)]
+    return Log(_plain(trace.arrivals_ns), prompt, _plain(trace.output), paths)
+
+
+def _plain(column: Integers) -> Sequence[int]:
+    return column.tolist() if isinstance(column, np.ndarray) else column
 
 
 class Cluster(msgspec.Struct, frozen=True):
@@ -123,11 +152,15 @@ def replay(
     *,
     event_lag_ns: int = 0,
     seed: int = 0,
+    known_outputs: bool = False,
     keep_receipts: bool = False,
     observe: Callable[[int], None] | None = None,
 ) -> Replay:
-    """Play ``log`` on ``cluster`` under ``policy``. ``observe`` is called with the number of each request sent."""
-    return _Player(log, cluster, policy, event_lag_ns, seed).play(keep_receipts, observe)
+    """Play ``log`` on ``cluster`` under ``policy``. ``observe`` is called with the number of each request sent.
+
+    With ``known_outputs`` the router is told how many tokens each request will generate, which no router can know.
+    """
+    return _Player(log, cluster, policy, event_lag_ns, seed).play(known_outputs, keep_receipts, observe)
 
 
 class _LateView:
@@ -163,28 +196,21 @@ class _Player:
         self._cluster = cluster
         self._policy = policy
         config = cluster.config
+        self._tiers: dict[int, Tiers] = {}
+        if cluster.tiers is not None:
+            self._tiers = {index: cluster.tiers(index) for index in range(cluster.workers)}
         self._engines = [
             Engine(
                 config,
                 cluster.timing,
                 prefix_caching=cluster.prefix_caching,
                 record_events=event_lag_ns > 0,
-                tiers=cluster.tiers(index) if cluster.tiers is not None else None,
+                tiers=self._tiers.get(index),
             )
             for index in range(cluster.workers)
         ]
-        workers = [
-            Worker(
-                index,
-                str(index),
-                total_blocks=config.kv_blocks,
-                block_size=config.block_size,
-                max_num_batched_tokens=config.max_num_batched_tokens,
-                max_num_seqs=config.max_num_seqs,
-            )
-            for index in range(cluster.workers)
-        ]
-        self._router = Router(policy, workers, rng=Random(seed))
+        workers = [_worker(index, config, self._tiers.get(index)) for index in range(cluster.workers)]
+        self._router = Router(policy, workers, Random(seed))
         self._views: list[_LateView] = []
         if event_lag_ns > 0 and cluster.prefix_caching:
             caches = [engine.cache for engine in self._engines]
@@ -192,23 +218,27 @@ class _Player:
         self._changes: list[int | None] = [None] * cluster.workers
         self._finished: list[Finished | None] = [None] * len(log)
 
-    def play(self, keep_receipts: bool, observe: Callable[[int], None] | None) -> Replay:
+    def play(self, known_outputs: bool, keep_receipts: bool, observe: Callable[[int], None] | None) -> Replay:
         log, engines, router = self._log, self._engines, self._router
         paths = log.paths or [()] * len(log)
         sessions = log.sessions or [None] * len(log)
+        priorities = log.priorities or [0] * len(log)
         chosen: list[int] = []
         receipts: list[Receipt] = []
         for number, (at, prompt, output) in enumerate(zip(log.arrival_ns, log.prompt, log.output, strict=True)):
             self._advance(at)
             path = paths[number]
-            request = RouteRequest(number, at, prompt, length(path), path, output, sessions[number])
+            expected = output if known_outputs else None
+            request = RouteRequest(
+                number, at, prompt, length(path), path, expected, sessions[number], priorities[number]
+            )
             receipt = router.route(request, self._overlap(path, at), at)
             chosen.append(receipt.worker)
             if keep_receipts:
                 receipts.append(receipt)
             if not receipt.refused:
                 engine = engines[receipt.worker]
-                engine.submit(number, at, prompt, output, path=path)
+                engine.submit(number, at, prompt, output, request.engine_priority, path)
                 self._changes[receipt.worker] = engine.next_change_ns()
                 self._collect(receipt.worker)
             if observe is not None:
@@ -220,13 +250,13 @@ class _Player:
 
     def _overlap(self, path: Path, now_ns: int) -> Overlap:
         if not path or not self._cluster.prefix_caching:
-            return Overlap()
+            return NOTHING_CACHED
         if self._views:
             held = [view.blocks(path, now_ns * PS_PER_NS) for view in self._views]
         else:
             most = length(path)
             held = [e.cache.match(path, most)[0] for e in self._engines if e.cache is not None]
-        return Overlap({index: blocks for index, blocks in enumerate(held) if blocks})
+        return overlap_of(path, dict(enumerate(held)), self._tiers, now_ns)
 
     def _advance(self, now_ns: int) -> None:
         """Bring every engine that has work to ``now_ns`` and tell the router what happened, in order of time."""
@@ -258,3 +288,18 @@ class _Player:
         for done in engine.take_finished():
             self._finished[done.request_id] = done
             news.append((done.finish_ns, done.request_id, True))
+
+
+def _worker(index: int, config: EngineConfig, tiers: Tiers | None) -> Worker:
+    host_s, disk_s = tiers.block_s() if tiers is not None else (None, None)
+    return Worker(
+        index,
+        str(index),
+        total_blocks=config.kv_blocks,
+        block_size=config.block_size,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        max_num_seqs=config.max_num_seqs,
+        host_block_s=host_s,
+        disk_block_s=disk_s,
+        lower_blocks=tiers.most_blocks if tiers is not None else 0,
+    )

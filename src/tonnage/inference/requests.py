@@ -68,6 +68,7 @@ class Request:
         "hold",
         "last",
         "lease",
+        "named",
         "order",
         "output_tokens",
         "passed",
@@ -108,6 +109,10 @@ class Request:
         self.preemptions = 0
         self.priority = priority
         self.path = path
+        named = 0
+        for low, high in path:
+            named += high - low
+        self.named = named  # full blocks whose content is known
         self.lease: Lease = []
         self.committed = 0  # full blocks that can be found by their content
         self.reused = 0  # prompt tokens that the first admission found in the KV cache

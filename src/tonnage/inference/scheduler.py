@@ -103,9 +103,9 @@ class Scheduler:
         self._copied_ps = 0
         schedule = self._schedule if self._mixed else self._schedule_one_kind
         schedule(start)
-        if not self._computes():
+        if not self._chunks and not self._decodes():
             schedule(start)  # who was preempted for others may be admitted again
-            if not self._computes():
+            if not self._chunks and not self._decodes():
                 return False
         decoders, cached = (self._blocks.decoders, self._cached) if self._decoding else (0, 0)
         self._step_end = start + self._copied_ps + self._times.step_ps(decoders, cached, self._chunks)
@@ -113,8 +113,8 @@ class Scheduler:
             self._tell_tiers()
         return True
 
-    def _computes(self) -> bool:
-        return bool(self._chunks) or (self._decoding and self._blocks.decoders > 0)
+    def _decodes(self) -> bool:
+        return self._decoding and self._blocks.decoders > 0
 
     def _schedule(self, start: int) -> None:
         """Who decodes, and prompts with what is left of the budget."""
@@ -125,7 +125,7 @@ class Scheduler:
         budget = self._budget - blocks.decoders
         if self._prefilling is not None:
             budget -= self._extend(self._prefilling, budget, given=None)
-        if self.preemptions_total == preemptions:
+        if budget > 0 and self.preemptions_total == preemptions:
             self._admit(budget, start)
 
     def _schedule_one_kind(self, start: int) -> None:
@@ -303,11 +303,14 @@ class Scheduler:
         if self._decoding:
             if sliding is not None:
                 sliding.end_step(self._steps)
-            self._pass_steps(end - self._now, 1)
+            decoders = self._blocks.decoders
+            self._steps += 1
+            self._cached += decoders
+            self.generation_tokens_total += decoders
         else:
             self._decoding = True
-            self._busy_ps += end - self._now
-            self._now = end
+        self._busy_ps += end - self._now
+        self._now = end
         for request in self._chunks:
             if sliding is not None:
                 sliding.slide(request)
@@ -348,8 +351,8 @@ class Scheduler:
         """End the requests that have all their tokens."""
         heap, step = self._finishing, self._steps
         while heap and heap[0][0] <= step:
-            finish, _, request = heappop(heap)
-            if request.finish_step != finish:
+            finish, turn, request = heappop(heap)
+            if request.finish_step != finish or request.turn != turn:
                 continue
             del self._running[request.order]
             del self._requests[request.request_id]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tonnage.inference.requests import Request
 from tonnage.inference.timing import BatchTiming, StepTiming, run_ps, shortest_ps, steps_within
 
-_FEW_STEPS = 24  # a run that is not longer is added up without an array
+_FEW_STEPS = 16  # a run that is not longer is added up without an array
 _MANY_STEPS = 4096  # an array is not longer
 
 
@@ -91,12 +91,15 @@ def _summed(
         if ahead <= _FEW_STEPS:
             break
         ends = timing.decode_run_ps(decoders, context, min(ahead, _MANY_STEPS))
-        fit = min(int(ends.searchsorted(limit - total, "right")), int(ends.searchsorted(gap - total)) + 1)
+        size = len(ends)
+        fit = min(size, int(ends.searchsorted(gap - total)) + 1)
+        if ends[fit - 1] > limit - total:
+            fit = int(ends.searchsorted(limit - total, "right"))
         if fit:
             total += int(ends[fit - 1])
             taken += fit
             context += decoders * fit
-        if fit < len(ends) or taken == steps or total >= gap:
+        if fit < size or taken == steps or total >= gap:
             return taken, total
     for _ in range(ahead):
         if total + duration > limit:

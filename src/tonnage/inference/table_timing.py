@@ -19,9 +19,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tonnage.errors import InputError, Problem, Where
+from tonnage.inference.timing import run_one_by_one
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _PS_PER_MS = 1_000_000_000
 _LEAST_PS = 1
@@ -143,6 +148,10 @@ class TableTiming:
         if sequences == 0:
             return 0
         return self._time("decode", self._decode, sequences, context_tokens, sequences)
+
+    def decode_run_ps(self, sequences: int, context_tokens: int, steps: int) -> NDArray[np.int64]:
+        """When each of ``steps`` decode steps in a row ends, as ``BatchTiming`` says. Shape (steps,)."""
+        return run_one_by_one(self, sequences, context_tokens, steps)
 
     def _time(self, kind: str, grid: Grid, x: int, total: int, parts: int) -> int:
         if not grid.covers(x, total, parts):

@@ -104,13 +104,17 @@ class PolynomialTiming:
 
     def decode_run_ps(self, sequences: int, context_tokens: int, steps: int) -> NDArray[np.int64]:
         context = np.arange(context_tokens, context_tokens + sequences * steps, sequences, dtype=np.float64)
-        share = np.minimum(context, self.kv_tokens, out=context)
+        if context_tokens + sequences * steps > self.kv_tokens:
+            np.minimum(context, self.kv_tokens, out=context)
+        share = context
         share /= self.kv_tokens
         ns = share * -25.74e6
         ns += 54.01e6
         ns *= share
         ns += 5.74e6
-        return np.cumsum(np.rint(ns, out=ns)).astype(np.int64) * PS_PER_NS
+        ends = np.rint(ns, out=ns).astype(np.int64).cumsum()
+        ends *= PS_PER_NS
+        return ends
 
 
 def shortest_ps(timing: StepTiming | BatchTiming) -> int:

@@ -77,6 +77,7 @@ def tune(
     rounds: int = 2,
     event_lag_ns: int = 0,
     seed: int = 0,
+    known_outputs: bool = False,
     done: Callable[[int], None] = lambda trials: None,
 ) -> Tuned:
     """Search one weight after the other, ``rounds`` times over, on the first half of ``log``; check on the second.
@@ -90,9 +91,9 @@ def tune(
 
     def play(part: Log, settings: TonnageSettings) -> float:
         policy = Tonnage(EngineCosts(cluster.timing, cluster.config.max_num_batched_tokens), settings)
-        result = score(replay(part, cluster, policy, event_lag_ns=event_lag_ns, seed=seed), goal)
+        played = replay(part, cluster, policy, event_lag_ns=event_lag_ns, seed=seed, known_outputs=known_outputs)
         done(1)
-        return result
+        return score(played, goal)
 
     start = TonnageSettings()
     best = first = Trial(start, play(fitted, start))
@@ -127,4 +128,5 @@ def _part(log: Log, start: int, stop: int) -> Log:
         log.output[start:stop],
         log.paths[start:stop],
         log.sessions[start:stop],
+        log.priorities[start:stop],
     )

@@ -8,6 +8,7 @@ given back or used otherwise.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 
 import msgspec
@@ -141,7 +142,8 @@ class _Built:
 def _play(
     log: Log, setup: Setup, specs: Sequence[TierSpec], observe: Callable[[int], None] | None
 ) -> tuple[Replay, _Built]:
-    recompute = recompute_time(setup.timing, setup.config.block_size)
+    # A copy: what tiers ask a table of step times is not what the engines did.
+    recompute = recompute_time(deepcopy(setup.timing), setup.config.block_size)
     built = _Built([[] for _ in specs], [])
 
     def stack(_: int) -> Tiers:

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tonnage.inference.prompts import Path, length
-from tonnage.inference.routing.book import Book
 from tonnage.inference.routing.catalog import NAMES, make_policy
 from tonnage.inference.routing.costs import EngineCosts
 from tonnage.inference.routing.router import Router
-from tonnage.inference.routing.seconds import Tonnage, _Row
-from tonnage.inference.routing.types import NOTHING_CACHED, Overlap, RouteRequest, StepCosts, Worker
+from tonnage.inference.routing.types import NOTHING_CACHED, Overlap, RouteRequest, Worker
 from tonnage.inference.timing import BatchTiming, StepTiming
 
 if TYPE_CHECKING:
@@ -114,7 +112,7 @@ class Routed:
             self._known[kind] = EngineCosts(*kind)
         self._costs.append(self._known[kind])
         if self._router is None:
-            policy = PerEngine(self._costs) if self._name == Tonnage.name else make_policy(self._name)
+            policy = make_policy(self._name, costs_of=self._costs.__getitem__)
             self._router = _SomeOf(policy, (), rng=self._rng)
         index = self._index[replica] = len(self._replicas)
         self._replicas.append(replica)
@@ -170,28 +168,6 @@ def of_zone(endpoints: Sequence[Replica], zone: str) -> Sequence[Replica]:
     return [replica for replica in endpoints if replica.zone == zone] or endpoints
 
 
-class PerEngine(Tonnage):
-    """The policy ``tonnage`` for engines that need not be alike: each worker is judged by the times of its own engine.
-
-    ``costs`` are those of the workers, by their index, and may grow.
-    """
-
-    def __init__(self, costs: Sequence[StepCosts]) -> None:
-        super().__init__(costs[0])
-        self._of = costs
-
-    def _rows(
-        self, request: RouteRequest, overlap: Overlap, workers: Sequence[Worker], book: Book, now_ns: int
-    ) -> list[_Row]:
-        kinds: dict[StepCosts, list[Worker]] = {}
-        for worker in workers:
-            kinds.setdefault(self._of[worker.index], []).append(worker)
-        rows: list[_Row] = []
-        for self._costs, alike in kinds.items():
-            rows += super()._rows(request, overlap, alike, book, now_ns)
-        return rows if len(kinds) == 1 else sorted(rows, key=_by_worker)
-
-
 class _SomeOf(Router):
     """A router of which each request sees some workers only."""
 
@@ -199,10 +175,6 @@ class _SomeOf(Router):
 
     def candidates(self, request: RouteRequest) -> list[Worker]:
         return [worker for worker in super().candidates(request) if worker.index in self.some]
-
-
-def _by_worker(row: _Row) -> int:
-    return row.worker.index
 
 
 def _in_flight(replica: Replica) -> int:

@@ -86,5 +86,5 @@ def test_a_worker_that_is_gone_holds_nothing_even_if_its_index_comes_back() -> N
     for number, worker in ((1, 0), (2, 1)):
         expected.sent(number, worker, ((0, 5),))
         expected.ended(number, 5, computed=True)
-    expected.worker_removed(0)
+    expected.cleared(0)
     assert expected.depths(((0, 5),), 6) == {1: 5}

@@ -141,3 +141,14 @@ def test_the_decode_rate_is_observed_and_silence_is_counted_while_something_deco
     book.dispatched(request(7), 0, 60 * S, prefill_tokens=1)
     book.first_token(7, 61 * S)
     assert load.silent_s(62 * S) == pytest.approx(1), "silence before there was anything to say is not counted"
+
+
+def test_a_worker_that_leaves_takes_the_blocks_of_unknown_prompts_along() -> None:
+    book = Book()
+    book.dispatched(request(1, 5, path=()), 3, 0, prefill_tokens=1)
+    assert book.load(3).blocks == 5
+    book.freed(1, 0)
+    book.worker_removed(3)
+    assert book._private == {}
+    book.dispatched(request(2, 4, path=()), 3, 0, prefill_tokens=1)
+    assert book.load(3).blocks == 4

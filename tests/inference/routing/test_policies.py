@@ -9,7 +9,7 @@ import pytest
 from routing_builders import BLOCK, MS, PlainCosts, holds, request, router, workers
 
 from tonnage.errors import InputError
-from tonnage.inference.routing import NAMES, Overlap, RouteRequest, Worker, make_policy
+from tonnage.inference.routing import NAMES, Overlap, Policy, RouteRequest, Worker, make_policy
 from tonnage.inference.routing.book import Book
 from tonnage.inference.routing.peers import Dynamo, DynamoSettings, LlmD, LlmDSettings, SgLang, SgLangSettings
 from tonnage.inference.routing.policies import LeastLoaded, PowerOfTwo, RoundRobin
@@ -181,37 +181,71 @@ def test_sglang_goes_by_load_when_both_thresholds_are_passed() -> None:
     assert SgLang().choose(request(1, 10), holds(w0=10), workers(2), book, 0, Random(0)).worker == 0
 
 
-def test_sglang_gives_cold_requests_to_the_idle_worker_that_was_given_least() -> None:
+def test_sglang_gives_cold_requests_to_the_smallest_tree_in_which_shared_blocks_count_once() -> None:
     routed = router(SgLang(), 2)
-    routed.route(request(1, 50), Overlap(), 0)
-    first = routed.receipts()[0].worker
-    routed.ended(1, MS)
-    assert routed.route(request(2, 10), Overlap(), MS).worker == 1 - first
+    first = routed.route(request(1, 50, path=((0, 50),)), Overlap(), 0).worker
+    assert routed.route(request(2, 40, path=((100, 140),)), Overlap(), MS).worker == 1 - first
+    again = Overlap({1 - first: 40})
+    assert routed.route(request(3, 45, path=((100, 140), (200, 205))), again, MS).worker == 1 - first
+    # 50 blocks here and 45 there, though more requests are in flight there.
+    assert routed.route(request(4, 10), Overlap(), MS).worker == 1 - first
+
+
+def test_sglang_forgets_the_oldest_of_a_tree_that_is_too_large() -> None:
+    policy = SgLang(SgLangSettings(max_tree_size=100 * BLOCK * 4))
+    routed = router(policy, 1)
+    for number in range(20):
+        routed.route(request(number, 30), Overlap(), 0)
+    assert policy._trees[0].blocks == 90
+    assert len(policy._trees[0]._ends) == 3
+
+
+def restarted(policy: Policy) -> list[int]:
+    """How many of 60 cold requests that come at once each of three workers gets, one of which is new."""
+    routed = router(policy, 3)
+    for number in range(300):
+        at = number * 60 * MS
+        routed.route(request(number, 50), Overlap(), at)
+        routed.first_token(number, at + 50 * MS)
+        routed.ended(number, at + 50 * MS)
+    routed.worker_removed(1, 18_000 * MS)
+    routed.worker_added(Worker(3, block_size=BLOCK))
+    for number in range(300, 360):
+        routed.route(request(number, 50), Overlap(), 18_000 * MS)
+    return [routed.book.load(index).requests for index in (0, 2, 3)]
 
 
 @pytest.mark.report(22)
 def test_cold_requests_do_not_pile_up_on_a_worker_with_an_empty_cache() -> None:
-    routed = router(SgLang(), 3)
-    for number in range(300):
-        routed.route(request(number, 50), Overlap(), 0)
-        routed.first_token(number, 0)
-        routed.ended(number, 0)
-    routed.worker_removed(1, 0)
-    routed.worker_added(Worker(3, block_size=BLOCK))
-    for number in range(300, 360):
-        routed.route(request(number, 50), Overlap(), 0)
-    loads = [routed.book.load(index).requests for index in (0, 2, 3)]
+    loads = restarted(make_policy("tonnage", PlainCosts()))
     assert max(loads) - min(loads) <= 1
+    assert restarted(SgLang()) == [0, 0, 60], "the published rule: its tree is the smallest, whatever waits there"
 
 
 @pytest.mark.report(26)
 def test_locality_still_counts_among_the_least_loaded_when_loads_are_apart() -> None:
     book = Book()
-    busy(book, 0, requests=100)
-    busy(book, 1, requests=3)
-    busy(book, 2, requests=2)
-    policy = SgLang(SgLangSettings())
-    assert policy.choose(request(1, 10), holds(w0=10, w1=8), workers(3), book, 0, Random(0)).worker == 1
+    for worker, count in enumerate((100, 3, 2)):
+        for number in range(count):
+            booked = request(1_000 * worker + 1_000 + number, 5)
+            book.dispatched(booked, worker, 0, prefill_tokens=5 * BLOCK, prefill_s=0.005)
+    held = holds(w0=10, w1=8)
+    ours = make_policy("tonnage", PlainCosts()).choose(request(1, 10), held, workers(3), book, 0, Random(0))
+    assert ours.worker == 1
+    theirs = SgLang().choose(request(1, 10), held, workers(3), book, 0, Random(0))
+    assert theirs.worker == 2, "the published rule: the shortest queue, whatever is cached where"
+
+
+# --- what a cache spares at most -----
+
+
+@pytest.mark.parametrize(("tokens", "left"), [(10 * BLOCK, BLOCK), (10 * BLOCK + 1, 1), (10 * BLOCK - 1, BLOCK - 1)])
+@pytest.mark.parametrize("name", ["round-robin", "least-loaded", "llm-d", "sglang", "tonnage"])
+def test_the_block_of_the_last_token_is_always_computed(name: str, tokens: int, left: int) -> None:
+    whole = RouteRequest(1, 0, tokens, tokens // BLOCK, ((0, tokens // BLOCK),))
+    policy = make_policy(name, PlainCosts())
+    choice = policy.choose(whole, holds(w0=tokens // BLOCK), workers(1), Book(), 0, Random(0))
+    assert choice.prefill_tokens == left
 
 
 # --- by name -----

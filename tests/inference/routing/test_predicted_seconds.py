@@ -5,10 +5,22 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from routing_builders import BLOCK, MS, S, holds, request, router, tonnage
+from routing_builders import BLOCK, MS, PlainCosts, S, holds, request, router, tonnage, workers
 
 from tonnage.errors import InputError
-from tonnage.inference.routing import EngineCosts, Overlap, Router, TonnageSettings, Worker
+from tonnage.inference.routing import (
+    EngineCosts,
+    Overlap,
+    Parts,
+    Router,
+    StepCosts,
+    Tonnage,
+    TonnageSettings,
+    Worker,
+    make_policy,
+    seconds,
+)
+from tonnage.inference.routing.book import Book
 from tonnage.inference.timing import LinearTiming, PolynomialTiming
 
 
@@ -86,8 +98,12 @@ def test_evicting_costs_once_the_cache_was_filled_and_prompts_are_used_again() -
     routed.ended(3, 0)
     pass_through_worker_0(4, holds(w0=60))
     routed.route(request(5, 10), now_ns=0)
-    # 60 of 190 blocks were hits, and worker 0 was given all the new ones: twice the mean of the two.
-    assert costs(routed) == pytest.approx([0.010 + 60 / 190 * 2 * 0.010, 0.010])
+    # 59 of 190 blocks were hits (a last one is always computed), and worker 0 was given all the new ones: twice the
+    # mean of the two.
+    assert costs(routed) == pytest.approx([0.010 + 59 / 190 * 2 * 0.010, 0.010])
+    routed.cache_cleared(0)
+    routed.route(request(6, 10), now_ns=0)
+    assert routed.receipts()[-1].parts[-1][1].evict == 0.0, "an empty cache evicts nothing"
 
 
 def test_a_kv_cache_that_is_all_in_use_makes_the_request_wait() -> None:
@@ -256,3 +272,124 @@ def test_workers_that_leave_take_what_was_expected_of_them_along() -> None:
     routed.worker_added(Worker(5, block_size=BLOCK))
     routed.route(request(2, 10, path=((0, 10),)), now_ns=MS)
     assert costs(routed) == pytest.approx([0.010, 0.010])
+
+
+class Slower(PlainCosts):
+    """Four times as slow."""
+
+    def prefill_s(self, tokens: int, context: int) -> float:
+        return 4 * super().prefill_s(tokens, context)
+
+
+def test_each_worker_is_judged_by_the_times_of_its_own_engine() -> None:
+    engines: dict[int, StepCosts] = {0: Slower(), 1: PlainCosts()}
+    settings = TonnageSettings(later_weight=0, decode_weight=0, tie_s=0, tie_share=0)
+    policy = Tonnage(settings=settings, costs_of=engines.__getitem__)
+    routed = router(policy, 2)
+    receipt = routed.route(request(1, 10), holds(w0=5), 0)
+    assert dict(receipt.costs) == pytest.approx({0: 4 * 0.005, 1: 0.010})
+    assert receipt.worker == 1
+    assert receipt.predicted_s == pytest.approx(0.010)
+    assert routed.book.load(1).owed_s == pytest.approx(0.010)
+    assert routed.route(request(2, 10), holds(w0=8), 0).worker == 0, "8 ms there are less than 20 ms of waiting here"
+    made = make_policy("tonnage", costs_of=engines.__getitem__)
+    assert isinstance(made, Tonnage) and [made.costs_of(index) for index in (0, 1)] == list(engines.values())
+    for wrong in ({}, {"costs": PlainCosts(), "costs_of": engines.__getitem__}):
+        with pytest.raises(ValueError, match="times of the engines"):
+            Tonnage(**wrong)  # type: ignore[arg-type]
+
+
+def test_what_a_worker_says_of_its_tiers_counts_before_the_settings() -> None:
+    pool = workers(2)
+    pool[0].host_block_s, pool[0].disk_block_s = 0.0001, 0.0004
+    routed = Router(tonnage(later_weight=0, host_block_s=0.0005, disk_block_s=0.0009), pool)
+    routed.route(request(1, 10), Overlap({}, {0: 4, 1: 4}, {0: 2, 1: 2}))
+    assert costs(routed) == pytest.approx([0.004 + 4 * 0.0001 + 2 * 0.0004, 0.004 + 4 * 0.0005 + 2 * 0.0009])
+
+
+def test_what_a_full_gpu_evicts_is_not_lost_while_a_tier_below_has_room() -> None:
+    for lower, lost in ((0, True), (200, False)):
+        routed = router(tonnage(later_weight=0, decode_weight=0), 1, total_blocks=100, lower_blocks=lower)
+        for number in range(3):
+            overlap = Overlap({0: 30}) if number == 2 else Overlap()
+            routed.route(request(number, 60, path=((0, 30), (100 * number + 100, 100 * number + 130))), overlap)
+            routed.first_token(number, 0)
+            routed.ended(number, 0)
+        routed.route(request(9, 10))
+        assert (routed.receipts()[-1].parts[0][1].evict > 0) == lost
+        inside = routed.route(request(10, 10), Overlap({}, {0: 9}))
+        assert inside.parts[0][1].evict < 0.001, "blocks from a tier push nothing out of it"
+
+
+def test_tiers_cannot_spare_the_block_of_the_last_token() -> None:
+    routed = plain(1, host_block_s=0.0002)
+    routed.route(request(1, 10), Overlap({0: 3}, {0: 7}))
+    assert costs(routed) == pytest.approx([0.001 + 6 * 0.0002])
+
+
+def test_sessions_are_forgotten_with_their_worker_and_the_oldest_when_there_are_too_many() -> None:
+    policy = tonnage()
+    routed = router(policy, 2)
+    for number in range(3):
+        routed.route(request(number, 1, session=f"s{number}"), now_ns=0)
+    gone = policy._sessions["s0"]
+    routed.worker_removed(gone, 0)
+    assert "s0" not in policy._sessions
+    assert gone not in policy._sessions.values()
+    most = seconds._SESSIONS
+    try:
+        seconds._SESSIONS = 5
+        for number in range(10, 30):
+            routed.route(request(number, 1, session=f"s{number}"), now_ns=0)
+            routed.route(request(100 + number, 1, session="kept"), now_ns=0)
+    finally:
+        seconds._SESSIONS = most
+    assert list(policy._sessions) == ["s26", "s27", "s28", "s29", "kept"]
+
+
+def test_a_choice_that_is_not_taken_leaves_nothing_behind() -> None:
+    """What is booked is the choice that is handed back, not the last one that was made."""
+    policy = plain().policy
+    assert isinstance(policy, Tonnage)
+    pool, book, rng = workers(2), Book(), Random(0)
+    first = policy.choose(request(1, 10), holds(w0=6), pool, book, 0, rng)
+    policy.choose(request(2, 10), Overlap(), pool, book, 0, rng)
+    policy.dispatched(request(1, 10), first, 0)
+    assert (first.held, policy._hits, policy._inserted) == (6, 6.0, {0: 4.0})
+
+
+def test_the_parts_of_a_receipt_add_up_to_its_costs_and_can_be_read() -> None:
+    rng = Random(3)
+    routed = router(tonnage(), 4, total_blocks=60)
+    for number in range(300):
+        now = number * 3 * MS
+        held = Overlap({rng.randrange(4): rng.randrange(12)})
+        asked = request(number, rng.randrange(1, 15), session=f"s{number % 7}")
+        receipt = routed.route(asked, held, now)
+        by_cost = sorted(receipt.costs, key=lambda pair: pair[1])
+        assert receipt.parts[0][0] == receipt.worker
+        assert len({worker for worker, _ in receipt.parts}) == 2
+        assert by_cost[0][0] in {worker for worker, _ in receipt.parts}, "the best is shown, chosen or not"
+        for worker, parts in receipt.parts:
+            assert parts.total == pytest.approx(dict(receipt.costs)[worker])
+            shown = parts.text().replace(" - ", " + -").split(" + ")
+            numbers = [float(term.split()[1]) * (-1 if term.startswith("-") else 1) for term in shown]
+            assert sum(numbers) == pytest.approx(parts.total, abs=2e-3)
+            assert f"worker {worker}: {parts.text()} = {parts.total:.4g}" in receipt.text()
+        if number >= 12:
+            routed.first_token(number - 12, now)
+            routed.ended(number - 12, now)
+    spent = [parts for receipt in routed.receipts() for _, parts in receipt.parts]
+    assert all(any(getattr(parts, name) for parts in spent) for name in Parts.__struct_fields__)
+
+
+def test_without_predictions_of_its_own_only_the_overlap_counts() -> None:
+    path = ((0, 10),)
+    for predicts in (True, False):
+        routed = router(Tonnage(PlainCosts(), predicts=predicts), 1)
+        routed.route(request(1, 10, path=path), now_ns=0)
+        routed.first_token(1, 0)
+        again = routed.route(request(2, 10, path=path), now_ns=0)
+        assert again.predicted_s == pytest.approx(0.001 if predicts else 0.010)
+        routed.ended(1, 0)
+        routed.worker_removed(0, 0)

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_builders import MS, PlainCosts, S, holds, random_paths, request, router
 
-from tonnage.errors import InputError
 from tonnage.inference.prompts import length
-from tonnage.inference.routing import NAMES, Overlap, Router, RouteRequest, RouterSettings, Worker, make_policy
+from tonnage.inference.routing import NAMES, Overlap, Router, RouteRequest, Worker, make_policy
 from tonnage.inference.routing.policies import LeastLoaded, RoundRobin
 
 
@@ -182,13 +181,13 @@ def test_receipts_are_kept_in_a_bounded_ring() -> None:
     routed = Router(
         make_policy("dynamo"),
         [Worker(index, f"gpu-{index}", block_size=64) for index in range(6)],
-        RouterSettings(receipts=3),
+        receipts=3,
     )
     for number in range(5):
         routed.route(request(number, 10), holds(w2=10), 0)
     assert [receipt.request_id for receipt in routed.receipts()] == [2, 3, 4]
-    with pytest.raises(InputError, match="-1 receipts"):
-        RouterSettings(receipts=-1)
+    with pytest.raises(ValueError):
+        Router(RoundRobin(), [], receipts=-1)
 
 
 def test_a_receipt_is_written_out_on_demand_with_the_candidates_that_were_beaten() -> None:

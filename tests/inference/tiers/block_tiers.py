@@ -85,6 +85,14 @@ class BlockTiers:
                 tier.touch(block, block + 1)
         return best
 
+    def held(self, path: list[int], have: int, now_ns: int) -> int:
+        found = 0
+        for block in path[have:]:
+            if all(tier.ready.get(block, 1 << 62) > now_ns * NS for tier in self.tiers):
+                break
+            found += 1
+        return found
+
     def stored(self, low: int, high: int) -> None:
         step = self.now // self.decay_ps
         self.run = (self.run[0] if self.run[1] == low else low, high)

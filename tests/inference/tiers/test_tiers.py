@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from tonnage.errors import InputError
 from tonnage.inference import tiers as kv
+from tonnage.inference.routing.overlap import overlap_of
+from tonnage.inference.routing.types import Overlap
 from tonnage.inference.tiers import Tier, Tiers, TierSpec
 from tonnage.inference.timing import LinearTiming, PolynomialTiming
 
@@ -67,6 +69,9 @@ def test_ranges_give_load_and_lose_what_single_blocks_would(
         if kind == "load":
             path = [block for low, high in disjoint(spans) for block in range(low, high)]
             have = min(have, len(path))
+            before = snapshot(mine)
+            assert sum(mine.held(disjoint(spans), have, now)) == plain.held(path, have, now)
+            assert snapshot(mine) == before
             assert mine.load(disjoint(spans), have, now) == plain.load(path, have, now)
         else:
             for side in (mine, plain):
@@ -74,6 +79,44 @@ def test_ranges_give_load_and_lose_what_single_blocks_would(
         for tier, other in zip(mine.tiers, plain.tiers, strict=True):
             seen = (tier.written, tier.evicted, tier.lost, tier.read, tier.held.blocks)
             assert seen == (other.written, other.evicted, other.lost, other.read, len(other.ready))
+
+
+def snapshot(tiers: Tiers) -> list[object]:
+    """Everything that a query must leave alone."""
+    pieces = [[(p.low, p.high, p.value, p.time) for p in tier.held._pieces] for tier in tiers.tiers]
+    counts = [(tier.read, tier.written, tier.evicted, tier.lost) for tier in tiers.tiers]
+    return [pieces, counts, tiers.loaded_blocks, tiers.loaded_ps, tiers.refused_blocks, tiers._run, tiers._now]
+
+
+def test_a_query_tells_host_memory_from_all_tiers_below_it_and_from_what_comes_after_a_gap() -> None:
+    specs = [TierSpec("host", 4, speed(1), inf), TierSpec("disk", 8, speed(0.5), inf), TierSpec("remote")]
+    tiers = stack(*specs)
+    tiers.stored(0, 10, 0)
+    assert tiers.held(((0, 10), (30, 35)), 0, 0) == (4, 6)
+    assert tiers.held(((0, 10), (30, 35)), 3, 0) == (1, 6)
+    assert tiers.held(((30, 35), (0, 10)), 0, 0) == (0, 0)
+    assert tiers.held((), 0) == (0, 0)
+    host_s, disk_s = tiers.block_s()
+    assert (host_s, disk_s) == pytest.approx((1e-6, 2e-6))
+    assert stack(TierSpec("host", 4)).block_s() == (0.0, None)
+    assert [stack(*some).most_blocks for some in ((), specs[:2])] == [0, 8]
+    assert tiers.most_blocks > 10**15
+
+
+def test_a_query_does_not_count_blocks_that_are_still_being_written() -> None:
+    tiers = stack(TierSpec("host", None, inf, speed(1)))
+    tiers.stored(0, 10, 0)
+    assert [tiers.held(((0, 10),), 0, at).host for at in (0, 9_999, 10_000)] == [0, 0, 10]
+
+
+def test_the_overlap_of_a_prompt_has_the_tiers_behind_what_each_gpu_holds() -> None:
+    one, other = stack(TierSpec("host")), stack(TierSpec("disk"))
+    one.stored(0, 6, 0)
+    other.stored(0, 9, 0)
+    overlap = overlap_of(((0, 10),), {0: 4, 1: 0, 2: 10}, {0: one, 1: other}, 0)
+    assert overlap == Overlap({0: 4, 2: 10}, {0: 2}, {1: 9})
+    assert [overlap.held(index) for index in range(4)] == [6, 9, 10, 0]
+    assert overlap_of((), {0: 4}, {0: one}, 0) == Overlap()
 
 
 def disjoint(spans: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from tonnage.inference.reuse import reuse_bound
 from tonnage.inference.tiers import TierSpec
 from tonnage.inference.timing import LinearTiming, PolynomialTiming
 from tonnage.inference.worth import Setup, Valuation, value
-from tonnage.simulation.traffic.traces import load_trace
+from tonnage.simulation.traffic.traces import Trace, load_trace
 from tonnage.units import MICRO_PER_USD, NS_PER_HOUR
 
 SIZE, HASH = 4, 8
@@ -33,8 +34,9 @@ def setup(workers: int = 1, kv_blocks: int = 16, micro_usd: int = 0) -> Setup:
 def log(prompts: Sequence[Sequence[int]], gap_ns: int = 2_000, extra: int = 0, output: int = 2) -> Log:
     """Prompts given by hashes of two blocks each, and ``extra`` tokens of their own."""
     tokens = [len(one) * HASH + extra for one in prompts]
-    arrivals = [gap_ns * number for number in range(len(prompts))]
-    return log_of(arrivals, tokens, [output] * len(prompts), prompts, block_size=SIZE, hash_block=HASH)
+    arrivals = np.arange(len(prompts)) * gap_ns
+    outputs = np.full(len(prompts), output, np.int32)
+    return log_of(Trace("made up", arrivals, np.array(tokens), outputs, tuple(map(tuple, prompts)), HASH), SIZE)
 
 
 def turns(count: int, users: int) -> list[list[int]]:
@@ -173,9 +175,10 @@ def test_on_the_synthetic_mooncake_trace_a_free_tier_equals_the_bound() -> None:
         pytest.skip(f"no {path}; set TONNAGE_DATA")
     trace = load_trace(path)
     count, size = 800, 64
-    columns = (trace.arrivals_ns[:count].tolist(), trace.prompt[:count].tolist(), trace.output[:count].tolist())
     assert trace.hashes is not None
-    played = log_of(*columns, trace.hashes[:count], block_size=size, hash_block=trace.hash_block)
+    some = slice(count)
+    columns = (trace.arrivals_ns[some], trace.prompt[some], trace.output[some], trace.hashes[some])
+    played = log_of(Trace(trace.source, *columns, trace.hash_block), size)
     config = EngineConfig(8_192, 256, 1 << 20, 16_384, size)
     for workers in (1, 4):
         found = value(played, Setup(workers, config, PolynomialTiming(16_384 * size), 1 << 23), [])

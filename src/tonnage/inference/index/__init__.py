@@ -6,6 +6,7 @@ from tonnage.inference.index.approximate import PredictedIndex
 from tonnage.inference.index.events import AllBlocksCleared, Batch, BlockRemoved, BlockStored, decode_batch
 from tonnage.inference.index.exact import KvIndex
 from tonnage.inference.index.hashes import PromptKeys, prompt_keys
+from tonnage.inference.index.router_view import RouterView, path_of
 from tonnage.inference.index.streams import EventStream
 from tonnage.inference.index.trust import TrustSettings, Verdict, WorkerTrust
 from tonnage.inference.index.view import CacheView
@@ -22,6 +23,7 @@ __all__ = [
     "MemoryUse",
     "PredictedIndex",
     "PromptKeys",
+    "RouterView",
     "TierBlocks",
     "TrustSettings",
     "Verdict",
@@ -29,5 +31,6 @@ __all__ = [
     "canonical",
     "decode_batch",
     "from_topic",
+    "path_of",
     "prompt_keys",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
@@ -31,6 +32,13 @@ DEFAULT_ORPHANS = 1 << 14
 """Blocks of a worker that may wait for an unknown parent."""
 
 
+@dataclass(slots=True)
+class EventCounts(Counts):
+    """What :class:`Counts` says, and how often publishers contradicted each other or themselves."""
+
+    contradicted: int = 0  # blocks stored after another parent than the first one stated, or after themselves
+
+
 class EventIndex:
     """What :class:`KvIndex` keeps, and how events change it."""
 
@@ -48,7 +56,7 @@ class EventIndex:
         self.max_blocks = max_blocks
         self.max_orphans = max_orphans
         self.count_copies = count_copies
-        self.counts = Counts()
+        self.counts = EventCounts()
         self.slots = Slots()
         self._engine_keys = keys == "engine"
         self._hash = hash
@@ -182,7 +190,7 @@ class EventIndex:
             parent = hashes.engine_hash(parent)
         if not self._engine_keys:
             self._stored_by_tokens(worker, tier, parent, names, event)
-        elif event.token_count() == len(names) * event.block_size:
+        elif event.token_count() == len(names) * event.block_size > 0:
             self._commit(worker, tier, parent, names, names)
         else:
             self._stored_apart(worker, tier, names, event)
@@ -269,7 +277,11 @@ class EventIndex:
         known = None
         if not self._engine_keys and not (names[0] not in mine if len(names) == 1 else mine.keys().isdisjoint(names)):
             known = self._known_again(worker, tier, names, keys)
-        again = self._tiers[tier].store(worker.bit, parent, keys)
+        index = self._tiers[tier]
+        again = index.store(worker.bit, parent, keys)
+        if index.contradicted:
+            self.counts.contradicted += index.contradicted
+            index.contradicted = 0
         if again:
             self._count_again(held, again, known, names, keys)
         if self._engine_keys:
@@ -288,7 +300,7 @@ class EventIndex:
         mine = held.keys
         places = [at for low, high in again for at in range(low, high)]
         if known is None:
-            known = {at for at in places if names[at] in mine}
+            known = set({names[at]: at for at in places if names[at] in mine}.values())  # one place of each
         for at in known:
             if self.count_copies:
                 held.copies[names[at]] = held.copies.get(names[at], 0) + 1

@@ -9,6 +9,15 @@ drops first: a worker that lacks a block in the middle (a hole) is simply not in
 
 Runs may branch anywhere: a prompt that leaves a run in the middle goes on at the run that its next key is in. Runs are
 cut and joined as workers store and drop parts of them; a cut or a joint renames the shorter side.
+
+Publishers may contradict each other, or themselves. Who holds a block never depends on what is said of its parent: that
+only says where the block is kept. The first parent stated for a key counts (None states nothing). When another is
+stated, the key begins a run from then on and is not joined to what is before it, so no lookup passes over it unseen. A
+list that names a key twice states two parents of it. A key that would follow itself has no parent; parents that go
+round in a circle by way of other runs stay as they are and harm nothing, since nothing walks along parents. So for
+every chain of keys in which no key has another predecessor than all who stated one say, the answers are those of
+plain sets of keys. For other lists a worker's answer ends at a block that it lacks or at the end of the list, and may
+pass over others that it lacks.
 """
 
 from __future__ import annotations
@@ -29,14 +38,16 @@ Ranges: TypeAlias = Sequence[tuple[int, int]]
 
 class Run:
     """Consecutive blocks of one chain, held by the workers of ``mask``. ``parent``: the key before, None at the root
-    or where it is not known. ``next``: a run that followed when last seen; it may be out of date."""
+    or where it is not known. ``disputed``: other parents were stated for the first key. ``next``: a run that followed
+    when last seen; it may be out of date."""
 
-    __slots__ = ("keys", "mask", "next", "parent")
+    __slots__ = ("disputed", "keys", "mask", "next", "parent")
 
     def __init__(self, keys: list[int], mask: int, parent: int | None) -> None:
         self.keys = keys
         self.mask = mask
         self.parent = parent
+        self.disputed = False
         self.next: Run | None = None
 
 
@@ -46,6 +57,8 @@ class RunIndex:
     def __init__(self) -> None:
         self._where: dict[int, Run] = {}
         self.find = self._where.get
+        self.contradicted = 0
+        """Blocks stored after another parent than the first one stated, or after themselves."""
 
     def __len__(self) -> int:
         """Distinct blocks held by anyone."""
@@ -68,8 +81,7 @@ class RunIndex:
         run = find(keys[0])
         if run is None:
             return out
-        mask = run.mask
-        at = 0
+        mask, at = run.mask, 0
         while True:
             run_keys = run.keys
             end = at + len(run_keys)
@@ -128,22 +140,28 @@ class RunIndex:
         worker held already.
         """
         where = self._where
+        size = len(where) + len(keys)
         if where.keys().isdisjoint(keys):
             self._append(bit, parent, keys)
-            return ()
+            if len(where) == size:
+                return ()
+            self.remove(bit, keys)  # the list names a key twice: once more, block by block
         held: list[tuple[int, int]] = []
         at, total = 0, len(keys)
+        longest = total if len(set(keys)) == total else 1
         while at < total:
             run = where.get(keys[at])
             if run is None:
                 end = at + 1
-                while end < total and keys[end] not in where:
+                while end < min(total, at + longest) and keys[end] not in where:
                     end += 1
                 self._append(bit, parent, keys[at:end])
             else:
                 offset = 0 if run.keys[0] == keys[at] else run.keys.index(keys[at])
-                count = _shared(run.keys, offset, keys, at)
+                count = _alike(run.keys, offset, keys, at)
                 end = at + count
+                if parent is not None and parent != (run.keys[offset - 1] if offset else run.parent):
+                    run, offset = self._restate(run, offset, parent)
                 if run.mask & bit:
                     held.append((at, end))
                 else:
@@ -159,12 +177,9 @@ class RunIndex:
         when it is not that."""
         where = self._where
         run = where.get(parent)
-        if run is None or run.mask != bit or key in where:
+        if run is None or run.mask != bit or key in where or run.keys[-1] != parent or len(run.keys) >= MAX_RUN:
             return False
-        keys = run.keys
-        if keys[-1] != parent or len(keys) >= MAX_RUN:
-            return False
-        keys.append(key)
+        run.keys.append(key)
         where[key] = run
         return True
 
@@ -218,8 +233,14 @@ class RunIndex:
         """Blocks that nobody held."""
         where = self._where
         left = where.get(parent) if parent is not None else None
-        if left is not None and left.keys[-1] != parent:
+        if left is None:
+            if parent is not None and parent in keys:
+                self.contradicted += 1
+                parent = None
+        elif left.keys[-1] != parent:
             left = None
+        if len(keys) > MAX_RUN:
+            keys = list(dict.fromkeys(keys))
         if left is not None and left.mask == bit and len(left.keys) + len(keys) <= MAX_RUN:
             self._name(left, keys)
             return
@@ -238,6 +259,17 @@ class RunIndex:
             where[key] = run
         run.keys += keys if len(where) == size else dict.fromkeys(keys)
 
+    def _restate(self, run: Run, offset: int, parent: int) -> tuple[Run, int]:
+        """Another parent than what is known is stated for the key at ``offset``: where that key is now."""
+        if not offset and run.parent is None and self._where.get(parent) is not run:
+            run.parent = parent
+            return run, 0
+        self.contradicted += 1
+        if offset:
+            run = self._split(run, offset)[1]
+        run.disputed = True
+        return run, 0
+
     def _cut(self, run: Run, low: int, high: int) -> Run:
         """The run of exactly the blocks [low, high) of ``run``, after cutting off what is before and after."""
         if high < len(run.keys):
@@ -255,7 +287,8 @@ class RunIndex:
             right.next = left.next
         else:
             left, right = Run(keys[:at], run.mask, run.parent), run
-            right.parent = keys[at - 1]
+            left.disputed = run.disputed
+            right.parent, right.disputed = keys[at - 1], False
             del keys[:at]
             self._where.update(dict.fromkeys(left.keys, left))
             self._follow(left)
@@ -280,7 +313,9 @@ class RunIndex:
             self._join(run, right)
 
     def _join(self, left: Run, right: Run) -> Run:
-        if len(left.keys) + len(right.keys) > MAX_RUN:
+        """Returns the run that ``right`` is in then. Not joined: a run to itself (parents in a circle), or where the
+        parents stated differ."""
+        if left is right or right.disputed or len(left.keys) + len(right.keys) > MAX_RUN:
             return right
         if len(left.keys) >= len(right.keys):
             self._where.update(dict.fromkeys(right.keys, left))
@@ -291,7 +326,7 @@ class RunIndex:
             return left
         self._where.update(dict.fromkeys(left.keys, right))
         right.keys[:0] = left.keys
-        right.parent = left.parent
+        right.parent, right.disputed = left.parent, left.disputed
         left.keys = []
         left.next = None
         self._follow(right)
@@ -306,13 +341,12 @@ class RunIndex:
         if high < len(run.keys) and low:
             run = self._split(run, high)[0]
         keys = run.keys
-        where = self._where
         gone = keys[low:high]
         if low == 0 and high < len(keys):
-            run.parent = gone[-1]
+            run.parent, run.disputed = gone[-1], False
         del keys[low:high]
         for key in gone:
-            del where[key]
+            del self._where[key]
         if not keys:
             run.next = None
 
@@ -321,14 +355,9 @@ class RunIndex:
     def bytes(self) -> int:
         """Bytes of the dictionary, the runs, their key lists, the keys and the masks (a mask shared by runs counts
         each time). Takes time in proportion to the number of blocks."""
-        total = getsizeof(self._where)
-        seen: set[int] = set()
-        for key, run in self._where.items():
-            total += getsizeof(key)
-            if id(run) not in seen:
-                seen.add(id(run))
-                total += getsizeof(run) + getsizeof(run.keys) + getsizeof(run.mask)
-        return total
+        runs = {id(run): run for run in self._where.values()}.values()
+        own = sum(getsizeof(run) + getsizeof(run.keys) + getsizeof(run.mask) for run in runs)
+        return getsizeof(self._where) + sum(map(getsizeof, self._where)) + own
 
     def runs(self) -> int:
         """Number of runs. Takes time in proportion to the number of blocks."""
@@ -337,11 +366,11 @@ class RunIndex:
     def check(self) -> None:
         """Raise AssertionError unless every key is in exactly the run that the dictionary names."""
         runs = {id(run): run for run in self._where.values()}
-        listed = [key for run in runs.values() for key in run.keys]
-        if len(listed) != len(self._where) or any(key not in self._where for key in listed):
-            raise AssertionError(f"{len(listed)} keys in runs, {len(self._where)} in the dictionary")
+        listed = sum(len(run.keys) for run in runs.values())
+        if listed != len(self._where):
+            raise AssertionError(f"{listed} keys in runs, {len(self._where)} in the dictionary")
         for run in runs.values():
-            if not run.mask or any(self._where[key] is not run for key in run.keys):
+            if not run.mask or any(self.find(key) is not run for key in run.keys):
                 raise AssertionError(f"a run of {len(run.keys)} keys is not what the dictionary says")
 
 
@@ -361,3 +390,11 @@ def _shared(run_keys: list[int], offset: int, keys: Sequence[int], at: int) -> i
         else:
             high = middle
     return high
+
+
+def _alike(run_keys: list[int], offset: int, keys: Sequence[int], at: int) -> int:
+    """:func:`_shared` of lists that need not be chains: every key is compared."""
+    length = min(len(run_keys) - offset, len(keys) - at)
+    if run_keys[offset : offset + length] == keys[at : at + length]:
+        return length
+    return next(n for n in range(1, length) if run_keys[offset + n] != keys[at + n])

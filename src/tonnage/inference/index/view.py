@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tonnage.inference.index.answers import TierBlocks
 from tonnage.inference.index.approximate import LONG_TTL_NS, SHORT_TTL_NS, PredictedIndex
+from tonnage.inference.index.events import DEVICE, AllBlocksCleared, tier_of
 from tonnage.inference.index.exact import KvIndex
 from tonnage.inference.index.streams import EventStream, Received
 from tonnage.inference.index.trust import TrustSettings, Verdict, WorkerTrust
@@ -30,6 +31,7 @@ class CacheView:
         self.problems = 0
         self._trust: dict[str, WorkerTrust] = {}
         self._streams: dict[str, EventStream] = {}
+        self._cleared: dict[str, None] = {}
 
     def add_worker(self, name: str) -> None:
         """A worker that requests may go to."""
@@ -41,6 +43,7 @@ class CacheView:
     def remove_worker(self, name: str) -> None:
         """Forget all about a worker."""
         self._trust.pop(name, None)
+        self._cleared.pop(name, None)
         self._streams.pop(name, None)
         for source in (self.index, self.recent, self.predicted):
             source.remove_worker(name)
@@ -80,21 +83,21 @@ class CacheView:
         trust = self._trust.get(name)
         return trust.verdict(now_ns) if trust is not None else Verdict("load", "unknown worker")
 
-    def overlap(self, keys: Sequence[int], now_ns: int) -> dict[str, TierBlocks]:
+    def overlap(self, keys: Sequence[int], now_ns: int, *, recent: bool = True) -> dict[str, TierBlocks]:
         """Leading blocks of the prompt by worker and tier; workers with none are left out.
 
-        With exact trust the greater of events and dispatches of the last seconds counts; with approximate trust
-        dispatches count as GPU blocks; with neither a worker has none.
+        With exact trust the greater of events and, unless not ``recent``, dispatches of the last seconds counts; with
+        approximate trust dispatches count as GPU blocks; with neither a worker has none.
         """
         exact = self.index.overlap(keys)
-        recent = self.recent.scores(keys, now_ns)
+        sent = self.recent.scores(keys, now_ns) if recent else {}
         predicted = self.predicted.scores(keys, now_ns)
         out: dict[str, TierBlocks] = {}
         for name, trust in self._trust.items():
             source = trust.verdict(now_ns).source
             if source == "exact":
                 blocks = exact.get(name)
-                soon = recent.get(name, 0)
+                soon = sent.get(name, 0)
                 if soon and (blocks is None or soon > blocks.device):
                     blocks = _at_least(soon, blocks or TierBlocks(0))
                 if blocks is not None:
@@ -103,16 +106,28 @@ class CacheView:
                 out[name] = TierBlocks(predicted[name])
         return out
 
+    def take_cleared(self) -> list[str]:
+        """Workers that restarted or whose GPU cache was emptied since the last call."""
+        taken, self._cleared = list(self._cleared), {}
+        return taken
+
+    def _forget_sent(self, name: str) -> None:
+        """The worker's GPU cache is empty: what was sent there before is not there any more."""
+        self.recent.clear(name)
+        self.predicted.clear(name)
+        self._cleared[name] = None
+
     def _apply(self, name: str, received: Received) -> list[bytes] | None:
         trust = self._trust[name]
         self.problems += len(received.problems)
         if received.restarted:
             self.index.clear(name)
-            self.recent.clear(name)
-            self.predicted.clear(name)
+            self._forget_sent(name)
             trust.restarted()
         for batch in received.batches:
             self.index.apply_batch(name, batch)
+            if any(isinstance(event, AllBlocksCleared) and tier_of(event.medium) == DEVICE for event in batch.events):
+                self._forget_sent(name)
         if received.batches or received.request is not None or received.lost:
             trust.heard(self._streams[name].gap, received.lost)
         return received.request

@@ -5,22 +5,23 @@ from tonnage.inference.routing.catalog import NAMES, make_policy
 from tonnage.inference.routing.costs import EngineCosts
 from tonnage.inference.routing.flow import FlowControl, FlowSettings
 from tonnage.inference.routing.policies import Policy
-from tonnage.inference.routing.router import Router, RouterSettings
+from tonnage.inference.routing.router import Router
 from tonnage.inference.routing.seconds import Tonnage, TonnageSettings
-from tonnage.inference.routing.types import Overlap, Receipt, RouteRequest, StepCosts, Worker
+from tonnage.inference.routing.types import CostsOf, Overlap, Parts, Receipt, RouteRequest, StepCosts, Worker
 
 __all__ = [
     "NAMES",
     "Book",
+    "CostsOf",
     "EngineCosts",
     "FlowControl",
     "FlowSettings",
     "Overlap",
+    "Parts",
     "Policy",
     "Receipt",
     "RouteRequest",
     "Router",
-    "RouterSettings",
     "StepCosts",
     "Tonnage",
     "TonnageSettings",

@@ -253,6 +253,7 @@ class Book:
         if worker in self._requests:
             raise ValueError(f"worker {worker} has requests in flight")
         self._loads.pop(worker, None)
+        self._private.pop(worker, None)
 
     def _hold(self, booking: Booking, load: WorkerLoad) -> None:
         worker = booking.worker

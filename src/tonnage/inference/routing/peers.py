@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from random import Random
 
@@ -140,20 +141,50 @@ def _lora_score(adapter: str, worker: Worker, in_use: dict[str, int]) -> float:
 
 
 class SgLangSettings(msgspec.Struct, frozen=True):
-    """Thresholds of SGLang's router. Source of the defaults: sglang-router 0.3.2, cache_aware policy."""
+    """Thresholds of SGLang's router. Source of the defaults: sglang-router 0.3.2, cache_aware policy.
+
+    ``max_tree_size`` is in characters, of which a token has about four.
+    """
 
     balance_abs_threshold: int = 64
     balance_rel_threshold: float = 1.5
     cache_threshold: float = 0.3
+    max_tree_size: int = 1 << 26
+
+
+_CHARACTERS = 4  # of a token, about
+
+
+class _Tree:
+    """The blocks of the prompts that one worker was given, each once; the least recently given are forgotten."""
+
+    def __init__(self) -> None:
+        self.blocks = 0
+        self._ends: OrderedDict[int, int] = OrderedDict()  # start of a range -> its furthest end
+        self._unknown = -1
+
+    def add(self, request: RouteRequest, most: int) -> None:
+        path = request.path
+        if not path and request.blocks:  # content that is not known is like no other
+            path = ((self._unknown - request.blocks, self._unknown),)
+            self._unknown -= request.blocks
+        for low, high in path:
+            before = self._ends.pop(low, low)
+            self._ends[low] = max(before, high)
+            self.blocks += max(0, high - before)
+        while self.blocks > most and len(self._ends) > 1:
+            low, high = self._ends.popitem(last=False)
+            self.blocks -= high - low
 
 
 class SgLang(Policy):
-    """SGLang's cache_aware policy.
+    """SGLang's cache_aware policy, as published.
 
-    With requests in flight apart by more than both thresholds, the shortest queue; else the worker that holds most of
-    the prompt if that is more than ``cache_threshold`` of it; else the fewest requests, and of those the one that was
-    given the fewest blocks. (Choosing the smallest tree alone, as early versions did, sends all cold requests to a
-    restarted worker until it drowns.) Source: sgl-project/sglang sgl-model-gateway, cache_aware policy.
+    With requests in flight apart by more than both thresholds, the shortest queue, whatever is cached where; else the
+    worker that holds most of the prompt if that is more than ``cache_threshold`` of it; else the smallest tree, however
+    many requests are in flight there. A worker's tree are the prompts that it was given, each block once, at most
+    ``max_tree_size``. What a worker holds is taken from the overlap, where theirs matches the text of the trees.
+    Source: sgl-project/sglang sgl-model-gateway, cache_aware policy.
     """
 
     name = "sglang"
@@ -162,7 +193,7 @@ class SgLang(Policy):
 
     def __init__(self, settings: SgLangSettings | None = None) -> None:
         self.settings = settings or SgLangSettings()
-        self._given: dict[int, int] = {}  # blocks by worker, its tree's size
+        self._trees: dict[int, _Tree] = {}
 
     def choose(
         self, request: RouteRequest, overlap: Overlap, workers: Sequence[Worker], book: Book, now_ns: int, rng: Random
@@ -171,28 +202,24 @@ class SgLang(Policy):
         queues = [(worker.index, float(book.load(worker.index).requests)) for worker in workers]
         longest = max(queue for _, queue in queues)
         shortest = min(queue for _, queue in queues)
+        held = [(worker.index, -float(overlap.held(worker.index))) for worker in workers]
+        most = -min(cost for _, cost in held)
         reason: Reason = "load"
         if longest - shortest > settings.balance_abs_threshold and longest > settings.balance_rel_threshold * shortest:
-            # Locality still decides among the workers that are about as short of work as the shortest.
-            near = [worker for worker, queue in queues if queue <= shortest + settings.balance_abs_threshold / 4]
-            held = [(index, -float(overlap.held(index))) for index in near]
-            least = min(queues, key=lambda pair: pair[1])[1]
-            if min(cost for _, cost in held) < -settings.cache_threshold * request.blocks:
-                chosen, reason = draw_least(held, rng), "prefix"
-            else:
-                chosen = draw_least([pair for pair in queues if pair[1] == least], rng)
+            chosen = draw_least(queues, rng)
+        elif request.blocks and most > settings.cache_threshold * request.blocks:
+            chosen, reason = draw_least(held, rng), "prefix"
         else:
-            held = [(worker.index, -float(overlap.held(worker.index))) for worker in workers]
-            if request.blocks and -min(cost for _, cost in held) > settings.cache_threshold * request.blocks:
-                chosen, reason = draw_least(held, rng), "prefix"
-            else:
-                idle = [index for index, queue in queues if queue == shortest]
-                chosen = draw_least([(index, float(self._given.get(index, 0))) for index in idle], rng)
+            chosen = draw_least([(worker.index, float(self._tree(worker.index).blocks)) for worker in workers], rng)
         worker = next(worker for worker in workers if worker.index == chosen)
         return Choice(chosen, reason, tokens_left(request, overlap, worker), costs=tuple(queues))
 
     def dispatched(self, request: RouteRequest, choice: Choice, now_ns: int) -> None:
-        self._given[choice.worker] = self._given.get(choice.worker, 0) + request.blocks
+        size = request.prompt_tokens // request.blocks if request.blocks else 1
+        self._tree(choice.worker).add(request, self.settings.max_tree_size // (_CHARACTERS * size))
 
     def worker_removed(self, worker: int) -> None:
-        self._given.pop(worker, None)
+        self._trees.pop(worker, None)
+
+    def _tree(self, worker: int) -> _Tree:
+        return self._trees.setdefault(worker, _Tree())

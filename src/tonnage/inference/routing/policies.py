@@ -12,11 +12,14 @@ from random import Random
 import msgspec
 
 from tonnage.inference.routing.book import Book, Booking
-from tonnage.inference.routing.types import Overlap, Reason, RouteRequest, Worker
+from tonnage.inference.routing.types import Overlap, Parts, Reason, RouteRequest, Worker
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
-    """What a policy decided. ``prefill_tokens`` and ``prefill_s`` are what is to be booked for the request."""
+    """What a policy decided. ``prefill_tokens`` and ``prefill_s`` are what is to be booked for the request.
+
+    ``held``: blocks of the prompt that the worker is taken to hold; ``parts``: see ``Receipt``.
+    """
 
     worker: int
     reason: Reason
@@ -24,6 +27,8 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     prefill_s: float = 0.0
     costs: tuple[tuple[int, float], ...] = ()
     predicted_s: float | None = None
+    held: int = 0
+    parts: tuple[tuple[int, Parts], ...] = ()
 
 
 class Policy:
@@ -51,10 +56,22 @@ class Policy:
     def worker_removed(self, worker: int) -> None:
         """The worker is gone and so is its cache. Called after its requests were freed."""
 
+    def cache_cleared(self, worker: int) -> None:
+        """The worker's cache is empty; what it computes now it still holds."""
+
+
+def most_hits(request: RouteRequest, worker: Worker) -> int:
+    """Blocks of a prompt that a cache can spare ``worker`` at most.
+
+    The last token is always computed, as its logits are needed, and with it the whole block that it is in.
+    """
+    return (request.prompt_tokens - 1) // worker.block_size
+
 
 def tokens_left(request: RouteRequest, overlap: Overlap, worker: Worker) -> int:
-    """Prompt tokens that ``worker`` has to compute; at least one, as the last token's logits are always needed."""
-    return max(1, request.prompt_tokens - overlap.held(worker.index) * worker.block_size)
+    """Prompt tokens that ``worker`` has to compute."""
+    held = min(overlap.held(worker.index), most_hits(request, worker))
+    return request.prompt_tokens - held * worker.block_size
 
 
 def draw_least(costs: Sequence[tuple[int, float]], rng: Random) -> int:

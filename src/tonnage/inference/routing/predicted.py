@@ -40,8 +40,8 @@ class PredictedInserts:
         else:
             self._blocks.remove(worker, path)
 
-    def worker_removed(self, worker: int) -> None:
-        """The worker and its cache are gone; its requests have ended before."""
+    def cleared(self, worker: int) -> None:
+        """What the worker's cache held is gone, but for what requests in flight hold."""
         left = [entry for entry in self._expiring if entry[1] != worker]
         for entry in self._expiring:
             if entry[1] == worker:

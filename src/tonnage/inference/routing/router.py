@@ -6,43 +6,30 @@ from collections import deque
 from collections.abc import Iterable
 from random import Random
 
-import msgspec
-
-from tonnage.errors import InputError
 from tonnage.inference.routing.book import Book
 from tonnage.inference.routing.policies import Policy
 from tonnage.inference.routing.types import NOTHING_CACHED, Overlap, Reason, Receipt, RouteRequest, Worker
 
-
-class RouterSettings(msgspec.Struct, frozen=True):
-    """``receipts``: how many decisions are kept to be asked about, oldest dropped first."""
-
-    receipts: int = 1_024
-
-    def __post_init__(self) -> None:
-        if self.receipts < 0:
-            raise InputError.at(
-                f"{self.receipts} receipts cannot be kept", field="receipts", hint="give 0 or more decisions to keep"
-            )
+RECEIPTS = 1_024
+"""Decisions that are kept unless told otherwise."""
 
 
 class Router:
-    """Chooses a worker for each request and keeps account of it until it ends."""
+    """Chooses a worker for each request and keeps account of it until it ends.
+
+    ``receipts``: how many decisions are kept to be asked about, oldest dropped first; ``rng`` decides ties. Raises
+    ValueError for a negative number of receipts.
+    """
 
     def __init__(
-        self,
-        policy: Policy,
-        workers: Iterable[Worker],
-        settings: RouterSettings | None = None,
-        rng: Random | None = None,
+        self, policy: Policy, workers: Iterable[Worker], rng: Random | None = None, *, receipts: int = RECEIPTS
     ) -> None:
         self.policy = policy
-        self.settings = settings or RouterSettings()
         self.book = Book()
         self._rng = rng or Random(0)
         self._workers: dict[int, Worker] = {}
         self._eligible: list[Worker] = []
-        self._receipts: deque[Receipt] = deque(maxlen=self.settings.receipts)
+        self._receipts: deque[Receipt] = deque(maxlen=receipts)
         for worker in workers:
             self._workers[worker.index] = worker
         self._refresh()
@@ -77,6 +64,10 @@ class Router:
         self.book.worker_removed(index)
         self.policy.worker_removed(index)
         return lost
+
+    def cache_cleared(self, index: int) -> None:
+        """A worker's cache was reset: what it was sent before is not expected there any more."""
+        self.policy.cache_cleared(index)
 
     def worker_state(self, index: int, *, healthy: bool | None = None, draining: bool | None = None) -> None:
         """A health check or a drain: whether new requests may go there. What is in flight stays booked.
@@ -133,6 +124,7 @@ class Router:
                 request.blocks,
                 choice.predicted_s,
                 self.policy.unit,
+                choice.parts,
             )
         )
 

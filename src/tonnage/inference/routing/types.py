@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from tonnage.inference.prompts import Path, length
+from tonnage.inference.prompts import Path
 
 Reason: TypeAlias = Literal[
     "turn",  # the next in order, or drawn
@@ -33,7 +33,7 @@ class RouteRequest(msgspec.Struct, frozen=True, gc=False):
 
     ``blocks`` counts the full KV blocks of the prompt and ``path`` names them (may be empty where no policy looks at
     content); ``expected_output`` is in tokens, None when unknown. A higher ``priority`` is served first, a negative
-    one may be shed.
+    one may be shed; engines count the other way (``engine_priority``).
     """
 
     request_id: int
@@ -47,10 +47,10 @@ class RouteRequest(msgspec.Struct, frozen=True, gc=False):
     tenant: str = ""
     lora: str | None = None
 
-    @classmethod
-    def of(cls, request_id: int, arrival_ns: int, prompt_tokens: int, path: Path, output: int) -> RouteRequest:
-        """A request whose content and output length are known, as in a trace."""
-        return cls(request_id, arrival_ns, prompt_tokens, length(path), path, output)
+    @property
+    def engine_priority(self) -> int:
+        """The same priority for an engine, where the lower value goes first (vLLM's ``priority``, Engine.submit)."""
+        return -self.priority
 
 
 class Overlap(msgspec.Struct, frozen=True, gc=False):
@@ -72,7 +72,11 @@ NOTHING_CACHED = Overlap()
 
 
 class Worker(msgspec.Struct, gc=False):
-    """An engine that requests can be sent to. ``index`` names it for as long as it lives and is not given again."""
+    """An engine that requests can be sent to. ``index`` names it for as long as it lives and is not given again.
+
+    ``host_block_s`` and ``disk_block_s`` are the seconds to bring a block up from host memory or disk (they are those
+    of ``Tiers.block_s``), None when unknown.
+    """
 
     index: int
     name: str = ""
@@ -83,6 +87,9 @@ class Worker(msgspec.Struct, gc=False):
     max_num_seqs: int = 256
     loras: frozenset[str] = frozenset()  # adapters loaded
     max_loras: int = 0  # adapters that fit; 0 = no adapters are served dynamically
+    host_block_s: float | None = None
+    disk_block_s: float | None = None
+    lower_blocks: int = 0  # that the largest tier below the GPU holds
     healthy: bool = True
     draining: bool = False
 
@@ -102,11 +109,42 @@ class StepCosts(Protocol):
         """Seconds of a step that decodes ``sequences`` sequences which hold ``context`` tokens together."""
 
 
+CostsOf: TypeAlias = Callable[[int], StepCosts]
+"""The times of the engine of a worker, by its index."""
+
+
+class Parts(msgspec.Struct, frozen=True, gc=False):
+    """What the cost of a candidate is made of, in seconds; they add up to it.
+
+    ``wait`` for what is booked there, ``own`` prefill and loads from lower tiers, delay of requests that come ``later``
+    and of those that ``decode`` there, recomputation of what it makes the worker ``evict``, less the ``session`` bonus.
+    """
+
+    wait: float
+    own: float
+    later: float = 0.0
+    decode: float = 0.0
+    evict: float = 0.0
+    session: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """The cost."""
+        return self.wait + self.own + self.later + self.decode + self.evict - self.session
+
+    def text(self) -> str:
+        """The parts that are not zero, as a sum: ``wait 0.1 + own 0.75``."""
+        terms = [f"{name} {value:.4g}" for name in self.__struct_fields__[:5] if (value := getattr(self, name))]
+        total = " + ".join(terms) or "0"
+        return f"{total} - session {self.session:.4g}" if self.session else total
+
+
 class Receipt(msgspec.Struct, frozen=True, gc=False):
     """One decision: where a request went and what spoke for it. ``worker`` is -1 when it was refused.
 
     ``costs`` holds the cost of each candidate (worker index, cost; lower is better, in ``unit``); ``predicted_s`` is
-    the expected time to first token, None where the policy predicts none.
+    the expected time to first token, None where the policy predicts none. ``parts`` says what the costs of the chosen
+    worker and of the best other one are made of, where the policy tells.
     """
 
     request_id: int
@@ -120,6 +158,7 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
     blocks: int = 0
     predicted_s: float | None = None
     unit: str = ""
+    parts: tuple[tuple[int, Parts], ...] = ()
 
     @property
     def refused(self) -> bool:
@@ -147,6 +186,7 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
             listed = ", ".join(f"{_name(worker, known)} {cost:.4g}" for worker, cost in ranked[:4])
             more = f" and {len(ranked) - 4} more" if len(ranked) > 4 else ""
             parts.append(f"cost{f' in {self.unit}' if self.unit else ''}: {listed}{more}")
+        parts += [f"{_name(worker, known)}: {made.text()} = {made.total:.4g}" for worker, made in self.parts]
         return "; ".join(parts)
 
 

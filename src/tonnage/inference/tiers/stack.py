@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import isinf
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tonnage.inference.prompts import Path, length
 from tonnage.inference.tiers.ranges import Frequencies, Held
@@ -27,12 +27,26 @@ from tonnage.inference.timing import PS_PER_NS, BatchTiming, StepTiming
 from tonnage.units import NS_PER_S
 
 _PS_PER_S = 1_000_000_000_000
+_S_PER_PS = 1e-12
+
+ENDLESS = 1 << 62
+"""Blocks of a tier without end."""
+
+HOST = "host"
+"""The name of the tier in host memory."""
 
 RecomputeTime: TypeAlias = Callable[[int, int], int]
 """ps to compute the prompt's blocks from the first number to the second."""
 
 DECAY_NS = 600 * NS_PER_S
 """A decay step of the frequencies. Source: ai-dynamo/dynamo lib/bindings/kvbm/src/block_manager.rs."""
+
+
+class Lower(NamedTuple):
+    """Something of the tiers as a router sees them: host memory, and everything below it."""
+
+    host: int
+    disk: int
 
 
 class Tier:
@@ -111,13 +125,42 @@ class Tiers:
             self._count(self._offer, -1)
         total = length(path)
         end = total if most is None else min(most, total)
-        parts = self._found(path, have_blocks, end)
+        parts = self._found(path, have_blocks, end, self._now)
         blocks, copy_ps = self._worthwhile(parts, have_blocks, total)
         found = sum(size for _, size in parts)
         self._offer = (path, parts, blocks, copy_ps, found - blocks)
         self._count(self._offer, 1)
         self._touch(path, have_blocks + blocks)
         return blocks, copy_ps
+
+    def held(self, path: Path, have_blocks: int, now_ns: int | None = None) -> Lower:
+        """Blocks behind the first ``have_blocks`` of ``path`` that can be read without a gap, by the tier they are in.
+
+        The tier called host is host memory; disk is all others, remote ones too. Nothing is loaded, counted or touched.
+        Without ``now_ns`` it is the time of the last call.
+        """
+        now = self._now if now_ns is None else now_ns * PS_PER_NS
+        host = disk = 0
+        for tier, blocks in self._found(path, have_blocks, length(path), now):
+            if tier.spec.name == HOST:
+                host += blocks
+            else:
+                disk += blocks
+        return Lower(host, disk)
+
+    def block_s(self) -> tuple[float | None, float | None]:
+        """Seconds to bring one block up from host memory and from disk, as ``held`` has them; None without such a tier.
+
+        Latencies are left out, which are paid once a prompt. Of several tiers that count as disk it is the slowest.
+        """
+        host = [tier.read_ps for tier in self.tiers if tier.spec.name == HOST]
+        disk = [tier.read_ps for tier in self.tiers if tier.spec.name != HOST]
+        return (max(host) * _S_PER_PS if host else None, max(disk) * _S_PER_PS if disk else None)
+
+    @property
+    def most_blocks(self) -> int:
+        """Blocks that the largest tier holds: 0 without one, ``ENDLESS`` for one without end."""
+        return max((ENDLESS if tier.spec.blocks is None else tier.spec.blocks for tier in self.tiers), default=0)
 
     def stored(self, low: int, high: int, now_ns: int | None = None) -> None:
         """The GPU's cache has these blocks now. Without ``now_ns`` it is the time of the last call.
@@ -156,8 +199,8 @@ class Tiers:
         if now_ns is not None:
             self._now = max(self._now, now_ns * PS_PER_NS)
 
-    def _found(self, path: Path, start: int, stop: int) -> list[tuple[Tier, int]]:
-        """The blocks from ``start`` on that can be had without a gap, as (tier, how many) in order."""
+    def _found(self, path: Path, start: int, stop: int, now: int) -> list[tuple[Tier, int]]:
+        """The blocks from ``start`` on that can be had without a gap at ``now`` ps, as (tier, how many) in order."""
         parts: list[tuple[Tier, int]] = []
         position = 0
         for low, high in path:
@@ -166,7 +209,7 @@ class Tiers:
             position += size
             while at < end:
                 for tier in self.tiers:
-                    reached = tier.held.reach(at, end, self._now)
+                    reached = tier.held.reach(at, end, now)
                     if reached > at:
                         break
                 else:

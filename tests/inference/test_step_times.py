@@ -1,0 +1,72 @@
+"""Runs of decode steps against adding up step after step."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tonnage.inference.requests import Request
+from tonnage.inference.step_times import StepTimes
+from tonnage.inference.timing import LinearTiming, PolynomialTiming
+
+LINEAR = LinearTiming(base_ps=7_000_000, token_ps=60_001, cached_ps=41, pair_ps=3)
+POLYNOMIAL = PolynomialTiming(20_000)
+both = pytest.mark.parametrize("timing", [LINEAR, POLYNOMIAL], ids=["linear", "polynomial"])
+
+
+def step_ps(timing: LinearTiming | PolynomialTiming, decoders: int, cached: int) -> int:
+    if isinstance(timing, LinearTiming):
+        return timing.step_ps(decoders, cached, cached + decoders)
+    return timing.decode_ps(decoders, cached + decoders)
+
+
+@both
+@settings(max_examples=200, deadline=None)
+@given(
+    decoders=st.integers(1, 40),
+    length=st.integers(1, 800),
+    steps=st.one_of(st.integers(1, 60), st.integers(1, 9_000)),
+    limit=st.floats(0, 1.2),
+    gap=st.one_of(st.none(), st.floats(0, 1.2)),
+)
+def test_a_run_ends_in_time_and_with_the_step_in_flight_at_the_gap(
+    timing: LinearTiming | PolynomialTiming, decoders: int, length: int, steps: int, limit: float, gap: float | None
+) -> None:
+    cached = decoders * length
+    whole = sum(step_ps(timing, decoders, cached + decoders * at) for at in range(steps))
+    limit_ps, gap_ps = round(whole * limit), None if gap is None else 1 + round(whole * gap)
+    taken = total = 0
+    while taken < steps and (gap_ps is None or total < gap_ps):
+        longer = total + step_ps(timing, decoders, cached + decoders * taken)
+        if longer > limit_ps:
+            break
+        taken, total = taken + 1, longer
+    times = StepTimes(timing)
+    assert times.run(decoders, cached, steps, limit_ps, gap_ps) == (taken, total)
+    assert times.after_ps(decoders, cached, steps) == whole
+    assert times.decodes_ps(decoders, cached, steps) <= whole
+
+
+@both
+@given(
+    decoders=st.integers(0, 40),
+    cached=st.integers(0, 9_000),
+    chunks=st.lists(st.tuples(st.integers(0, 900), st.integers(1, 900)), max_size=4),
+)
+def test_a_step_takes_what_its_decodes_and_chunks_take_together(
+    timing: LinearTiming | PolynomialTiming, decoders: int, cached: int, chunks: list[tuple[int, int]]
+) -> None:
+    requests = []
+    for passed, chunk in chunks:
+        request = Request(0, 0, 0, passed + chunk, 1)
+        request.passed, request.computed = passed, passed + chunk
+        requests.append(request)
+    if isinstance(timing, LinearTiming):
+        pairs = cached + decoders + sum(at + 1 for passed, chunk in chunks for at in range(passed, passed + chunk))
+        tokens = decoders + sum(chunk for _, chunk in chunks)
+        expected = timing.step_ps(tokens, cached + sum(passed for passed, _ in chunks), pairs)
+    else:
+        expected = timing.decode_ps(decoders, cached + decoders)
+        expected += timing.prefill_ps(len(chunks), sum(map(sum, chunks)), sum(passed for passed, _ in chunks))
+    assert StepTimes(timing).step_ps(decoders, cached, requests) == expected
