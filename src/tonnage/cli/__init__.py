@@ -34,6 +34,8 @@ COMMANDS = {
     "route": ("tonnage.cli.route", "route", "Routing policies on a request log: replayed, explained, tuned."),
     "bench": ("tonnage.cli.bench", "bench", "Published claims about engines, measured on the engine model."),
     "kv": ("tonnage.cli.kv", "kv", "KV cache tiers below the GPU: what each is worth on a request log."),
+    "size": ("tonnage.cli.size", "size", "Which GPUs a model needs, how fast it is there, and what that costs."),
+    "cuda": ("tonnage.cli.cuda", "cuda", "Does an image's CUDA run on a driver and GPU; what does an upgrade break."),
     "check": ("tonnage.cli.check", "check", "Read manifests and say what this configuration does and never does."),
     "schema": ("tonnage.cli.schema", "schema", "The JSON schema of what -o json prints."),
 }

@@ -12,6 +12,23 @@ from tonnage.facts import names, tables
 _TUNINGS = ("-instruct", "-it", "-chat", "-hf")
 """Ends of published names that do not change the shape."""
 
+_OPTIONAL = (
+    "ffn",
+    "experts",
+    "experts_per_token",
+    "expert_ffn",
+    "shared_ffn",
+    "dense_layers",
+    "q_lora_rank",
+    "qk_nope_head_dim",
+    "v_head_dim",
+    "state_layers",
+    "state_key_heads",
+    "state_value_heads",
+    "state_head_dim",
+)
+"""Columns that are empty where they do not apply."""
+
 
 class ModelShape(Struct, frozen=True):
     """One model. ``params`` counts every parameter, ``active_params`` those that one token passes through.
@@ -20,7 +37,13 @@ class ModelShape(Struct, frozen=True):
     only, and they may have their own ``window_kv_heads`` and ``window_head_dim``; ``kv_heads`` and
     ``head_dim`` are those of the full layers. A model with multi-head latent attention has ``kv_lora_rank`` >
     0, and ``kv_heads`` is 1: its one latent is held by every tensor-parallel rank. ``context_tokens`` is the
-    longest context of its configuration (max_position_embeddings), None if not known.
+    longest context of its configuration (max_position_embeddings), None if not known. ``state_layers`` keep no
+    tokens but ``state_bytes`` a layer and sequence (linear attention).
+
+    What follows ``source`` says where the parameters are (see :mod:`tonnage.facts.counting`); ``ffn`` and
+    ``expert_ffn`` are both 0 where that is not known. ``ffn`` is the width of dense FFN layers, of which a mixture of
+    experts has ``dense_layers``; ``shared_ffn`` is the width of its shared experts together. ``precision`` is that of
+    the published checkpoint, ``traits`` are words that counting explains.
     """
 
     name: str
@@ -40,11 +63,39 @@ class ModelShape(Struct, frozen=True):
     window_kv_heads: int
     window_head_dim: int
     source: str
+    ffn: int = 0
+    experts: int = 0
+    experts_per_token: int = 0
+    expert_ffn: int = 0
+    shared_ffn: int = 0
+    dense_layers: int = 0
+    q_lora_rank: int = 0
+    qk_nope_head_dim: int = 0
+    v_head_dim: int = 0
+    state_layers: int = 0
+    state_key_heads: int = 0
+    state_value_heads: int = 0
+    state_head_dim: int = 0
+    precision: str = "bf16"
+    traits: tuple[str, ...] = ()
 
     @property
     def full_layers(self) -> int:
         """Layers that keep every token of the context."""
-        return self.layers - self.window_layers
+        return self.layers - self.window_layers - self.state_layers
+
+    @property
+    def moe_layers(self) -> int:
+        """Layers whose FFN is a mixture of experts."""
+        return self.layers - self.dense_layers if self.experts else 0
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes that a sequence keeps in each state layer, whatever its length: the 16-bit inputs of the last three
+        tokens of the convolution, and a 32-bit matrix for each value head (Gated DeltaNet; vLLM
+        v1/attention/backends/gdn_attn.py, mamba_ssm_dtype float32 in the configurations)."""
+        keys, values = self.state_key_heads * self.state_head_dim, self.state_value_heads * self.state_head_dim
+        return 3 * (2 * keys + values) * 2 + values * self.state_head_dim * 4
 
     def weight_bytes(self, bytes_per_param: float = 2) -> int:
         """Bytes of all weights, rounded up: 2 a parameter for BF16, 1 for FP8, 0.5 for FP4 without scales."""
@@ -66,9 +117,10 @@ class ModelShape(Struct, frozen=True):
         return self.window_layers * 2 * self.window_kv_heads * self.window_head_dim * bytes_per_element
 
     def kv_bytes(self, tokens: int, bytes_per_element: int = 2) -> int:
-        """KV cache bytes of one sequence of ``tokens`` tokens, window layers included."""
+        """KV cache bytes of one sequence of ``tokens`` tokens, window layers and states included."""
         windowed = self.window_kv_bytes_per_token(bytes_per_element) * min(tokens, self.window)
-        return self.kv_bytes_per_token(bytes_per_element) * tokens + windowed
+        states = self.state_layers * self.state_bytes
+        return self.kv_bytes_per_token(bytes_per_element) * tokens + windowed + states
 
 
 def get(name: str) -> ModelShape:
@@ -119,6 +171,9 @@ def _model(row: dict[str, str]) -> ModelShape:
         window_kv_heads=tables.whole(row["window_kv_heads"]) or 0,
         window_head_dim=tables.whole(row["window_head_dim"]) or 0,
         source=row["source"],
+        precision=row["precision"],
+        traits=tuple(row["traits"].split()),
+        **{name: tables.whole(row[name]) or 0 for name in _OPTIONAL},
     )
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tonnage.cuda_fit import pods as cuda_pods
+from tonnage.cuda_fit.need import Need
 from tonnage.fleet.columns import Interned
 from tonnage.objects import core
 
@@ -16,7 +18,7 @@ TEMPLATES_KEPT = 4096
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
     """What a pod asks of a node alone, whatever stands elsewhere. ``requests``: cpu in millicores, memory in bytes, all
-    else in units; ``pods`` is 1."""
+    else in units; ``pods`` is 1. ``cuda``: what is certain of the CUDA that its images need."""
 
     id: int
     requests: dict[str, int]
@@ -24,6 +26,7 @@ class Shape:
     node_selector: dict[str, str]
     node_affinity: core.NodeAffinity | None
     tolerations: list[core.Toleration]
+    cuda: tuple[Need, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,11 +78,12 @@ class ClassTable:
     def _shape(self, spec: core.PodSpec) -> int:
         requests = {**core.pod_requests(spec), "pods": 1}
         node_affinity = spec.affinity.node_affinity if spec.affinity else None
-        key = self._encode((requests, spec.node_name, spec.node_selector, node_affinity, spec.tolerations))
+        cuda = cuda_pods.certain(spec)
+        key = self._encode((requests, spec.node_name, spec.node_selector, node_affinity, spec.tolerations, cuda))
         known = self._shapes.get(key)
         if known is None:
             known = self._shapes[key] = len(self.shapes)
             self.shapes.append(
-                Shape(known, requests, spec.node_name, spec.node_selector, node_affinity, spec.tolerations)
+                Shape(known, requests, spec.node_name, spec.node_selector, node_affinity, spec.tolerations, cuda)
             )
         return known

@@ -10,7 +10,7 @@ import numpy as np
 from tonnage.decisions import Reason
 from tonnage.fleet.state import PODS, Fleet
 from tonnage.objects import core, selectors
-from tonnage.scheduling.view import OPEN, OTHER_NAME, TAINTED, UNSCHEDULABLE, UNSELECTED, Mask, ShapeView
+from tonnage.scheduling.view import NO_CUDA, OPEN, OTHER_NAME, TAINTED, UNSCHEDULABLE, UNSELECTED, Mask, ShapeView
 
 NO_NODES = "no nodes available to schedule pods"
 NOT_NAMED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
@@ -47,6 +47,9 @@ def explain(fleet: Fleet, view: ShapeView, masks: Sequence[tuple[str, Mask]] = (
             taint = selectors.untolerated(fleet.taint_sets.rows[number], view.shape.tolerations, selectors.HARD_EFFECTS)
             assert taint is not None
             counts[f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"] += int(count)
+    for number, count in enumerate(np.bincount(fleet.label_set[among & (view.why == NO_CUDA)])):
+        if count:
+            counts[f"node(s) cannot run the image's CUDA: {view.cuda[number]}"] += int(count)
     rows = np.flatnonzero(among & (view.why == OPEN))
     short = fleet.free[rows][:, view.columns] < view.amounts
     for column, count in zip(view.columns, short.sum(axis=0), strict=True):

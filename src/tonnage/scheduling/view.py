@@ -1,7 +1,9 @@
 """One pod shape against all nodes: what fits, and how good each node is. Kept current by re-scoring only touched nodes.
 
 The filters here look at a node alone, in kube-scheduler's order: NodeUnschedulable, NodeName, TaintToleration,
-NodeAffinity, NodeResourcesFit (kubernetes/kubernetes pkg/scheduler/apis/config/v1/default_plugins.go).
+NodeAffinity, NodeResourcesFit (kubernetes/kubernetes pkg/scheduler/apis/config/v1/default_plugins.go). One of our own
+stands before the last: CUDA, which refuses a node only where its labels and the pod's images say that it cannot run
+them.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from tonnage.cuda_fit import host as cuda_host
+from tonnage.cuda_fit import pods as cuda_pods
 from tonnage.fleet.classes import Shape
 from tonnage.fleet.state import CPU, HOSTNAME, MEMORY, Fleet
 from tonnage.objects import core, selectors
@@ -18,7 +22,7 @@ from tonnage.objects import core, selectors
 CORDON = core.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 """The taint of a cordoned node; who tolerates it may stand there."""
 
-OPEN, UNSCHEDULABLE, OTHER_NAME, TAINTED, UNSELECTED = range(5)
+OPEN, UNSCHEDULABLE, OTHER_NAME, TAINTED, UNSELECTED, NO_CUDA = range(6)
 """The first filter that refuses a node whatever is free on it; OPEN: none."""
 
 PER_MILLE = 1_000
@@ -76,8 +80,9 @@ class ShapeView:
 
     ``key[n]`` is NEVER where the shape does not fit, else score × 2²⁰ + tie-break: one argmax chooses. ``why[n]`` is
     the first filter that refuses the node before resources are looked at. ``selected`` and ``untainted`` say whether
-    node selector and affinity hold, and whether every hard taint is tolerated, cordon included. ``pack`` is +1 to fill
-    nodes and -1 to spread over them.
+    node selector and affinity hold, and whether every hard taint is tolerated, cordon included. ``cuda`` says why the
+    nodes of a label set cannot run the shape's images, by number of the set; empty where they can or it is not known.
+    ``pack`` is +1 to fill nodes and -1 to spread over them.
     """
 
     def __init__(self, fleet: Fleet, shape: Shape, nodes: NodeTable, pack: int) -> None:
@@ -92,6 +97,7 @@ class ShapeView:
         self.selected: Mask = np.zeros(0, np.bool_)
         self.untainted: Mask = np.zeros(0, np.bool_)
         self.key: Ints = np.zeros(0, np.int64)
+        self.cuda: list[str] = []
         self._static_score: Ints = np.zeros(0, np.int64)
         self._taints = _ByTaintSet(fleet, shape.tolerations)
         self._labels = _ByLabelSet(fleet, shape)
@@ -120,7 +126,8 @@ class ShapeView:
         cordoned = ~fleet.schedulable & (not self._cordon_tolerated)
         tainted = hard[fleet.taint_set]
         self.untainted = ~(cordoned | tainted)
-        why = np.where(self.selected, OPEN, UNSELECTED)
+        why = np.where(self._runs_cuda(), OPEN, NO_CUDA)
+        why[~self.selected] = UNSELECTED
         why[tainted] = TAINTED
         if self.shape.node_name:
             named = np.zeros(len(why), np.bool_)
@@ -135,6 +142,15 @@ class ShapeView:
         )
         self.key = np.full(len(fleet.alive), NEVER, np.int64)
         self._score(np.flatnonzero(self.why == OPEN))
+
+    def _runs_cuda(self) -> Mask:
+        """Whether each node runs the shape's images, as far as is known; worked out once a label set."""
+        fleet = self.fleet
+        if not self.shape.cuda:
+            return np.ones(len(fleet.alive), np.bool_)
+        for labels in fleet.label_sets.rows[len(self.cuda) :]:
+            self.cuda.append(cuda_pods.refusal(self.shape.cuda, cuda_host.of_labels(labels)))
+        return np.array([not reason for reason in self.cuda] or [True])[fleet.label_set]
 
     def _score(self, rows: NDArray[np.intp]) -> None:
         if not len(rows):

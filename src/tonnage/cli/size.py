@@ -1,0 +1,361 @@
+"""`tonnage size`: which GPUs a model needs, what it does on them and what it costs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import msgspec
+
+from tonnage.cli import files
+from tonnage.errors import InputError
+
+if TYPE_CHECKING:
+    from tonnage.facts.models import ModelShape
+    from tonnage.inference.sizing.cards import Card
+    from tonnage.inference.sizing.options import Market
+    from tonnage.inference.sizing.request import Lengths, Request
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_PATH = click.Path(path_type=Path)
+_SCALES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+_DEFAULT_INPUT, _DEFAULT_OUTPUT, _DEFAULT_CONCURRENCY = "1024", "256", 16
+_SEQUENCE = 4096
+"""Tokens of a training sequence unless --context says more."""
+_COUNT = click.IntRange(1)
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+
+
+def _count(value: str) -> int:
+    """A number like 13B or 850M."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMBT]?)", value.upper())
+    number = round(float(match[1]) * _SCALES[match[2]]) if match else 0
+    if not number:
+        raise InputError.at(f"{value!r} is not a number of parameters", hint="write it like 13B or 850M")
+    return number
+
+
+def _seconds(value: str) -> float:
+    """A time like 50ms, 0.5s or 2m."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m)?", value)
+    seconds = float(match[1]) * {"ms": 0.001, "m": 60.0}.get(match[2] or "s", 1.0) if match else 0.0
+    if not seconds:
+        raise InputError.at(f"{value!r} is not a time", hint="write it like 50ms, 0.5s or 10m")
+    return seconds
+
+
+def _tokens(value: str) -> tuple[int, ...]:
+    """Tokens: one number, or quantiles with commas."""
+    if not re.fullmatch(r"\d{1,9}(,\d{1,9})*", value) or 0 in (found := tuple(map(int, value.split(",")))):
+        raise InputError.at(
+            f"{value!r} is not a number of tokens", hint="write it like 1024, or quantiles 200,800,3000"
+        )
+    return found
+
+
+def _group(*options: Callable[[_F], _F]) -> Callable[[_F], _F]:
+    """The options as one decorator."""
+
+    def add(command: _F) -> _F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+_SHAPE = _group(
+    click.option("--params", type=_count, metavar="13B", help="A model that is not known: its parameters."),
+    click.option("--active", type=_count, metavar="3B", help="Of a mixture of experts: those of one token."),
+    click.option("--layers", type=_COUNT, metavar="N", help="With --params: its layers."),
+    click.option("--hidden", type=_COUNT, metavar="N", help="With --params: the hidden size."),
+    click.option("--heads", type=_COUNT, metavar="N", help="With --params: attention heads."),
+    click.option("--kv-heads", type=_COUNT, metavar="N", help="With --params: KV heads.  [default: as many as heads]"),
+    click.option("--head-dim", type=_COUNT, metavar="N", help="With --params.  [default: hidden size over heads]"),
+    click.option("--vocab", type=_COUNT, default=128_000, show_default=True, metavar="N", help="With --params."),
+)
+_FORMATS = _group(
+    click.option(
+        "--precision", metavar="NAME", help="Of weights: bf16, fp8, int8, int4, fp4 …  [default: as published]"
+    ),
+    click.option("--kv-precision", default="bf16", show_default=True, metavar="NAME", help="Of the KV cache."),
+    click.option("--lora", type=click.IntRange(0), default=0, metavar="N", help="LoRA adapters held at once."),
+    click.option("--lora-rank", type=_COUNT, default=16, show_default=True, metavar="N"),
+)
+_LOAD = _group(
+    click.option("--context", type=_COUNT, metavar="TOKENS", help="--max-model-len.  [default: the longest request]"),
+    click.option(
+        "--input-tokens", "inputs", type=_tokens, metavar="TOKENS", help="Or quantiles: 200,800,3000.  [1024]"
+    ),
+    click.option("--output-tokens", "outputs", type=_tokens, metavar="TOKENS", help="Or quantiles.  [256]"),
+    click.option("--trace", type=_PATH, metavar="FILE", help="Lengths of a request log (Azure or Mooncake format)."),
+    click.option("--concurrency", type=_COUNT, metavar="N", help="Requests in flight at once.  [16]"),
+    click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="R", help="Or requests a second."),
+    click.option("--ttft", type=_seconds, metavar="TIME", help="Bound on the mean time to first token: 500ms."),
+    click.option("--tpot", type=_seconds, metavar="TIME", help="Bound on the mean time per output token: 50ms."),
+)
+_PLACE = _group(
+    click.option(
+        "--gpu", "gpu_names", multiple=True, metavar="NAME", help="h100, h100:1g.10gb, l4/4.  [default: EC2's]"
+    ),
+    click.option("--tensor-parallel", type=_COUNT, metavar="N", help="[default: 1, 2, 4 and 8]"),
+    click.option("--pipeline-parallel", type=_COUNT, metavar="N", help="[default: 1; more where nothing else fits]"),
+    click.option("--system", type=click.Choice(["vllm", "none"]), default="vllm", help="Whose memory rule.  [vllm]"),
+    click.option("--utilization", type=click.FloatRange(0, 1, min_open=True), help="--gpu-memory-utilization.  [0.92]"),
+    click.option("--max-num-seqs", type=_COUNT, metavar="N", help="[default: vLLM's for the GPU]"),
+    click.option("--max-num-batched-tokens", type=_COUNT, metavar="N", help="[default: vLLM's for the GPU]"),
+    click.option("--enforce-eager", is_flag=True, help="No CUDA graphs."),
+)
+_MONEY = _group(
+    click.option("--prices", type=_PATH, metavar="FILE", help="Your own prices (CSV or YAML)."),
+    click.option("--own", multiple=True, metavar="GPU[=USD]", help="Let GPUs compete that you own, bought for USD."),
+    click.option("--life-years", type=click.FloatRange(0, min_open=True), metavar="Y", help="Of owned GPUs.  [4]"),
+    click.option("--usd-per-kwh", type=click.FloatRange(0), metavar="USD", help="Energy of owned GPUs.  [0.12]"),
+    click.option("--disk", default="gp3", show_default=True, metavar="NAME", help="Where the weights lie."),
+    click.option("--startup-probe", type=_seconds, default="600", metavar="TIME", help="What it waits.  [600s]"),
+)
+_TRAIN = _group(
+    click.option("--train", type=click.Choice(["full", "lora"]), help="Size for training instead."),
+    click.option("--optimizer", type=click.Choice(["adamw", "adamw-8bit", "sgd"]), default="adamw", show_default=True),
+    click.option("--zero", type=click.IntRange(0, 3), default=3, show_default=True, help="ZeRO stage."),
+    click.option("--micro-batch", type=_COUNT, default=1, show_default=True, metavar="N", help="Sequences a GPU."),
+    click.option("--recompute", type=click.Choice(["full", "none"]), default="full", show_default=True),
+)
+
+
+@click.command()
+@click.argument("model", required=False)
+@_SHAPE
+@_FORMATS
+@_LOAD
+@_PLACE
+@_MONEY
+@_TRAIN
+@click.option("--explain", is_flag=True, help="Every part of the memory with its formula; where numbers are from.")
+@click.option("--rule-of-thumb", is_flag=True, help="What published rules say, and where they are wrong.")
+@click.option("--plot", type=_PATH, metavar="FILE.svg", help="Draw throughput against latency.")
+@click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def size(model: str | None, **given: Any) -> None:
+    """Which GPUs MODEL needs, how many, how fast it is on them, and what that costs.
+
+    MODEL is a name (Qwen/Qwen3-8B), a Hugging Face config.json, or left out with --params, --layers, --hidden and
+    --heads. Without --gpu all GPUs of EC2 are tried, with their MIG instances and time-sliced shares, and the cheapest
+    way that meets --ttft and --tpot is shown first.
+    """
+    from tonnage.cli import size_json, size_report
+    from tonnage.facts import storage
+    from tonnage.inference.sizing import options
+
+    shape, notes = _model(model, given)
+    if given["plot"] is not None:
+        files.check_writable(given["plot"])
+    storage.get(given["disk"])
+    request = _request(shape, given)
+    if given["train"] is not None:
+        _train(request, given)
+        return
+    market = _market(given)
+    found = options.answer(request, market)
+    if given["plot"] is not None:
+        files.write(given["plot"], size_report.drawing(request, found))
+    if given["form"] == "json":
+        click.echo(msgspec.json.Encoder(order="deterministic").encode(size_json.document(request, found, given, notes)))
+        return
+    size_report.show(request, found, given, notes)
+
+
+def _train(request: Request, given: dict[str, Any]) -> None:
+    from tonnage.cli import size_train
+    from tonnage.inference import memory
+    from tonnage.inference.sizing import training
+
+    quantized = given["precision"] is not None or given["train"] == "lora"
+    asked = training.Training(
+        method=given["train"],
+        stored=request.stored if quantized else memory.precision("bf16"),
+        sequence=given["context"] or min(request.shape.context_tokens or _SEQUENCE, _SEQUENCE),
+        micro_batch=given["micro_batch"],
+        optimizer=given["optimizer"],
+        zero=given["zero"],
+        tensor_parallel=request.tensor_parallel or 1,
+        recompute=given["recompute"],
+        lora_rank=given["lora_rank"],
+    )
+    found = size_train.fitted(request, asked)
+    if given["form"] == "json":
+        click.echo(_ENCODER.encode(size_train.document(request, asked, found)))
+    else:
+        size_train.show(request, asked, found)
+
+
+def _model(model: str | None, given: dict[str, Any]) -> tuple[ModelShape, tuple[str, ...]]:
+    from tonnage.facts import hf_config, models
+
+    if model is None:
+        return _made(given), ()
+    if given["params"] is not None:
+        raise InputError.at(
+            f"both MODEL ({model}) and --params", field="--params", hint="name a model, or give a shape, not both"
+        )
+    path = Path(model)
+    if model.endswith(".json") or path.is_file():
+        reading = hf_config.read(path)
+        return reading.shape, reading.notes
+    if path.is_dir():
+        reading = hf_config.read(path / "config.json")
+        return reading.shape, reading.notes
+    return models.get(model), ()
+
+
+def _made(given: dict[str, Any]) -> ModelShape:
+    """The shape that --params, --layers, --hidden and --heads describe."""
+    from tonnage.facts import hf_config
+    from tonnage.facts.models import ModelShape
+
+    missing = [f"--{name}" for name in ("params", "layers", "hidden", "heads") if given[name] is None]
+    if missing:
+        raise InputError.at(
+            f"no MODEL, and {', '.join(missing)} not given" if len(missing) < 4 else "no MODEL",
+            field="MODEL",
+            hint="name a model like Qwen/Qwen3-8B, give a config.json, or --params, --layers, --hidden and --heads",
+        )
+    params, heads, hidden = given["params"], given["heads"], given["hidden"]
+    if given["head_dim"] is None and hidden % heads:
+        raise InputError.at(
+            f"a hidden size of {hidden} is not divided by {heads} heads",
+            field="--heads",
+            hint="give --head-dim as well",
+        )
+    if given["active"] is not None and given["active"] > params:
+        raise InputError.at(
+            f"--active is {given['active']:,} of {params:,} parameters", field="--active", hint="it is at most --params"
+        )
+    shape = ModelShape(
+        name=f"{params / 1e9:g}B",
+        params=params,
+        active_params=given["active"] or params,
+        layers=given["layers"],
+        heads=heads,
+        kv_heads=given["kv_heads"] or heads,
+        head_dim=given["head_dim"] or hidden // heads,
+        hidden=hidden,
+        vocab=given["vocab"],
+        context_tokens=None,
+        kv_lora_rank=0,
+        qk_rope_head_dim=0,
+        window=0,
+        window_layers=0,
+        window_kv_heads=0,
+        window_head_dim=0,
+        source="command line",
+    )
+    hf_config.check(shape)
+    return shape
+
+
+def _request(shape: ModelShape, given: dict[str, Any]) -> Request:
+    from tonnage.inference import memory, tables
+    from tonnage.inference.sizing import request as asked
+
+    lengths = _lengths(given)
+    if given["concurrency"] is not None and given["rate"] is not None:
+        raise InputError.at("--concurrency and --rate", field="--rate", hint="give one of them")
+    concurrency = given["concurrency"]
+    if concurrency is None and given["rate"] is None:
+        concurrency = _DEFAULT_CONCURRENCY
+    vllm = given["system"] == "vllm"
+    utilization = given["utilization"] or (tables.vllm_memory()["gpu_memory_utilization"] if vllm else 1.0)
+    tp = given["tensor_parallel"]
+    if tp is not None:
+        from tonnage.inference.timing import check_tensor_parallel
+
+        check_tensor_parallel(shape, tp)
+    pp = given["pipeline_parallel"]
+    if pp is not None and pp > shape.layers:
+        raise InputError.at(
+            f"--pipeline-parallel is {pp}, but {shape.name} has {shape.layers} layers",
+            field="--pipeline-parallel",
+            hint="use the number of layers or less",
+        )
+    return asked.Request(
+        shape=shape,
+        stored=memory.precision(given["precision"] or shape.precision),
+        kv=memory.precision(given["kv_precision"], field="--kv-precision", kv=True),
+        context=asked.context_of(shape, given["context"], lengths),
+        lengths=lengths,
+        load=asked.Load(concurrency, given["rate"]),
+        targets=asked.Targets(given["ttft"], given["tpot"]),
+        cards=_cards(given["gpu_names"]),
+        utilization=utilization,
+        max_num_seqs=given["max_num_seqs"],
+        max_num_batched_tokens=given["max_num_batched_tokens"],
+        cuda_graphs=vllm and not given["enforce_eager"],
+        adapters=given["lora"],
+        lora_rank=given["lora_rank"],
+        tensor_parallel=tp,
+        pipeline_parallel=pp,
+    )
+
+
+def _lengths(given: dict[str, Any]) -> Lengths:
+    from tonnage.inference.sizing import request as asked
+
+    if given["trace"] is not None:
+        if given["inputs"] or given["outputs"]:
+            raise InputError.at(
+                "--trace with --input-tokens or --output-tokens", field="--trace", hint="the trace says both lengths"
+            )
+        from tonnage.simulation.traffic.traces import load_trace
+
+        trace = load_trace(given["trace"])
+        return asked.of_trace(trace.prompt, trace.output, given["trace"].name)
+    inputs = given["inputs"] or (int(_DEFAULT_INPUT),)
+    outputs = given["outputs"] or (int(_DEFAULT_OUTPUT),)
+    if len(inputs) == len(outputs) == 1:
+        return asked.fixed(inputs[0], outputs[0])
+    return asked.of_quantiles(inputs, outputs)
+
+
+def _cards(names: tuple[str, ...]) -> tuple[Card, ...]:
+    from tonnage.inference.sizing import cards
+
+    if not names:
+        return cards.rentable()
+    return tuple(cards.get(name) for name in dict.fromkeys(names))
+
+
+def _market(given: dict[str, Any]) -> Market:
+    from tonnage.facts import gpus, ownership, prices
+    from tonnage.inference.sizing.options import Market
+
+    owning = ownership.get()
+    if given["life_years"] is not None:
+        owning = msgspec.structs.replace(owning, life_years=given["life_years"])
+    if given["usd_per_kwh"] is not None:
+        owning = msgspec.structs.replace(owning, usd_per_kwh=given["usd_per_kwh"])
+    bought: dict[str, float] = {}
+    owned = []
+    for entry in given["own"]:
+        name, _, price = entry.partition("=")
+        gpu = gpus.get(name)
+        owned.append(gpu.name)
+        if price:
+            bought[gpu.name] = _dollars(entry, price)
+        elif ownership.price_usd(gpu.name) is None:
+            raise InputError.at(
+                f"no price is known of {gpu.name}", field="--own", hint=f"give one: --own {gpu.name}=12000"
+            )
+    return Market(prices.load(given["prices"]), owning, bought, frozenset(owned))
+
+
+def _dollars(entry: str, price: str) -> float:
+    try:
+        dollars = float(price)
+    except ValueError:
+        dollars = 0.0
+    if not 0 < dollars < 1e9:
+        raise InputError.at(f"{entry!r} has no price", field="--own", hint="write GPU=USD, like h100=28000")
+    return dollars

@@ -1,0 +1,322 @@
+"""What `tonnage size` prints: a table that fits 80 columns, the memory with its formulas, or everything as JSON."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tonnage.facts import instances
+from tonnage.inference import memory
+from tonnage.inference.sizing import loading, options, plot, rules, warnings
+from tonnage.units import GIB, MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tonnage.inference.memory import Part
+    from tonnage.inference.sizing.fit import Plan
+    from tonnage.inference.sizing.loading import Loading
+    from tonnage.inference.sizing.options import Answer, Offer, Option
+    from tonnage.inference.sizing.request import Request
+
+_WIDTH = 80
+NEXT_BEST = 3
+_DRAWN = 6
+
+
+def show(request: Request, answer: Answer, given: dict[str, Any], notes: tuple[str, ...]) -> None:
+    """Print the answer."""
+    _head(request)
+    best = options.shown(answer.options, 1 + NEXT_BEST)
+    if not best:
+        _nothing(request, answer)
+        if given["rule_of_thumb"]:
+            _rules(request)
+        return
+    chosen = best[0]
+    click.echo()
+    click.echo(f"  {'GPU':<19} {'x':>3} {'instances':<17} {'$/h':>7} {'spot':>6} {'$/Mout':>6} {'TTFT':>6} {'TPOT':>6}")
+    for option in best:
+        click.echo(_row(option, ">" if option is chosen else " "))
+    click.echo()
+    _why(request, answer, chosen)
+    _estimate(request, chosen)
+    _memory_line(request, chosen)
+    load = loading_of(request, chosen, given)
+    _start(load, given)
+    _owned(chosen)
+    _fits(answer)
+    for warning in warnings.warnings(request, chosen, load, given["startup_probe"]):
+        say(f"! {warning.text}")
+    for note in notes:
+        say(f"note: {note}")
+    if given["explain"]:
+        _explain(request, chosen, given)
+    if given["rule_of_thumb"]:
+        _rules(request)
+    if given["plot"] is not None:
+        click.echo(f"drawn in {given['plot']}")
+
+
+def drawing(request: Request, answer: Answer) -> str:
+    """The SVG of the best options, one a GPU and parallelism."""
+    best = options.shown(answer.options, _DRAWN)
+    title = f"{request.shape.name} in {request.stored.name}, {request.lengths.source}"
+    target = request.targets.tpot_s
+    return plot.svg(title, plot.curves(request, best), None if target is None else target * 1000)
+
+
+def _head(request: Request) -> None:
+    shape, kv = request.shape, request.kv
+    size = memory.weight_bytes(shape, request.stored)
+    token = shape.kv_bytes_per_token(1) * (kv.kv_bytes or 0) / 1024
+    window = f" and a window of {shape.window:,}" if shape.window_layers else ""
+    say(
+        f"{shape.name}: {shape.params / 1e9:.4g}B parameters in {request.stored.name}, {size / 1e9:.4g} GB; "
+        f"KV cache {token:.4g} KiB a token in {kv.name}{window}"
+    )
+    load = request.load
+    flight = f"{load.concurrency:,} requests in flight" if load.concurrency else f"{load.rate:g} requests a second"
+    bounds = [
+        f"{name} <= {_time(bound)}"
+        for name, bound in (("TTFT", request.targets.ttft_s), ("TPOT", request.targets.tpot_s))
+        if bound is not None
+    ]
+    say("; ".join([flight, request.lengths.source, f"context {request.context:,}", *bounds]))
+
+
+def _row(option: Option, mark: str) -> str:
+    offer, at = option.best, option.point
+    if offer is None:
+        where, dollars, spot, million = "no price known", "", "", ""
+    else:
+        where = _where(offer)
+        dollars, million = f"{offer.usd_per_hour:,.2f}", _short(offer.usd_per_million_output)
+        spot = "" if offer.spot_usd_per_hour is None else _short(offer.spot_usd_per_hour)
+    return (
+        f"{mark} {label(option.plan):<19} {option.replicas:>3} {where:<17} {dollars:>7} {spot:>6} {million:>6} "
+        f"{_time(at.ttft_s):>6} {_time(at.tpot_s):>6}"
+    ).rstrip()
+
+
+def _why(request: Request, answer: Answer, chosen: Option) -> None:
+    met = [option for option in answer.options if option.meets]
+    bounded = request.targets.ttft_s is not None or request.targets.tpot_s is not None
+    if not chosen.meets:
+        if chosen.point.ttft_s is not None:
+            text = f"{chosen.miss:.1f} times too slow with one request in flight"
+            say(f"No way meets the targets. > is the nearest: {text}.")
+        return
+    what = "that meet the targets" if bounded else "that fit"
+    text = f"> is the cheapest of {len(met)} ways {what}"
+    others = [option for option in options.shown(answer.options, 2)[1:] if option.best and chosen.best]
+    if others and others[0].best and chosen.best and chosen.best.usd_per_hour:
+        more = others[0].best.usd_per_hour / chosen.best.usd_per_hour - 1
+        text += f"; the next costs {more:.0%} more" if more > 0.005 else "; the next costs the same"
+    if bounded and len(met) < len(answer.options):
+        text += f"; {len(answer.options) - len(met)} fit but are too slow"
+    say(text + ".")
+
+
+def _estimate(request: Request, chosen: Option) -> None:
+    at = chosen.point
+    if at.ttft_s is None or at.tpot_s is None:
+        say(f"No estimate: {at.reason}")
+        return
+    flight = f"{at.concurrency} in flight a replica of at most {chosen.plan.sequences}"
+    say(
+        f"{flight}; {chosen.output_tokens_per_s:,.0f} output tokens a second in all; 90 % bands: "
+        f"TTFT {_band(at.ttft_band_s)}, TPOT {_band(at.tpot_band_s)}"
+    )
+
+
+def _memory_line(request: Request, chosen: Option) -> None:
+    found = chosen.plan.memory
+    weights = found.bytes_of("weights")
+    say(
+        f"Each GPU: {found.requested / GIB:.1f} of {found.visible / GIB:.1f} GiB = weights {weights / GIB:.1f} + "
+        f"other {(found.used - weights) / GIB:.1f} + KV cache {found.kv_cache / GIB:.1f} GiB, "
+        f"{chosen.plan.kv.tokens:,} tokens, {chosen.plan.kv.concurrency(request.context):.2f} x the context"
+    )
+
+
+def _start(load: Loading | None, given: dict[str, Any]) -> None:
+    if load is None:
+        return
+    if load.load_s is None or load.start_s is None or load.start_cached_s is None:
+        say(f"Start: the instance has no {load.storage}")
+        return
+    need = loading.threshold(load.start_s)
+    say(
+        f"Start from {load.storage} ({(load.bytes_per_s or 0) / 1e6:,.0f} MB/s, limit: {load.limit}): weights "
+        f"{load.load_s:.0f} s, answers after {load.start_s:.0f} s, {load.start_cached_s:.0f} with a compile cache; "
+        f"startup probe: failureThreshold {need} at 10 s"
+    )
+
+
+def _owned(chosen: Option) -> None:
+    owned = chosen.owned
+    if owned is None or (chosen.best is not None and chosen.best.source == "own"):
+        return
+    count = f"{owned.gpus} owned {chosen.plan.card.whole}"
+    say(f"{count} would cost ${owned.usd_per_hour:.2f} an hour (price, life, energy: docs/reference/facts.md)")
+
+
+def _fits(answer: Answer) -> None:
+    for kind, title in (("gpu", "GPUs that fit"), ("mig", "MIG instances"), ("time-slice", "time-sliced shares")):
+        least: dict[str, Plan] = {}
+        for option in answer.options:
+            plan = option.plan
+            if plan.card.kind == kind and plan.gpus < least.get(plan.card.name, plan).gpus + 1:
+                least[plan.card.name] = plan
+        if least:
+            names = [f"{name} x {plan.gpus}" if plan.gpus > 1 else name for name, plan in sorted(least.items())]
+            say(f"{title}: {', '.join(names)}")
+    refused = [plan for plan in answer.refused if plan.card.kind == "gpu"]
+    if refused:
+        say("Too small: " + ", ".join(f"{p.card.name} ({p.short / GIB:.1f} GiB short)" for p in refused))
+
+
+def _nothing(request: Request, answer: Answer) -> None:
+    click.echo()
+    if not answer.refused:
+        say(f"None of these GPUs has what {request.stored.name} needs, or TP and PP leave nothing to try.")
+        return
+    say("Nothing fits. Nearest on each GPU:")
+    for plan in answer.refused:
+        needed = plan.memory.used + plan.needed
+        say(
+            f"  {label(plan)}: {needed / GIB:.1f} GiB a GPU with one request of the whole context, "
+            f"{plan.memory.requested / GIB:.1f} there"
+        )
+    say("Use a quantized --precision, a shorter --context, more or larger GPUs (--gpu, --tensor-parallel).")
+
+
+def _explain(request: Request, chosen: Option, given: dict[str, Any]) -> None:
+    plan = chosen.plan
+    click.echo()
+    click.echo(f"Memory of the fullest GPU of {plan.label}")
+    print_parts(plan.memory.parts)
+    found = plan.memory
+    what = f"{found.visible / GIB:.2f} GiB visible x {found.utilization:g}"
+    _part("may be used", found.requested, what)
+    _part("KV cache", found.kv_cache, "what the parts leave of it")
+    for kind in memory.kv_kinds(request.shape, request.kv, plan.tensor_parallel):
+        click.echo(f"  {_kind(request, kind)}")
+    layout = plan.kv.layout
+    groups = ", ".join(f"{g.count} x {g.layers.kind} of {g.block_size} tokens" for g in layout.groups)
+    say(f"  blocks: {plan.kv.blocks:,} of {layout.block_bytes:,} B; groups: {groups}")
+    say(
+        f"  one request of {request.context:,} tokens needs {plan.needed / GIB:.2f} GiB; one of your requests "
+        f"{layout.blocks(request.lengths.resident):,} blocks on average"
+    )
+    click.echo()
+    click.echo(f"Weights from each disk, against a startup probe of {given['startup_probe']:.0f} s")
+    for row in loadings_of(request, chosen):
+        if row.load_s is None or row.start_s is None:
+            click.echo(f"  {row.storage:<15} none on this instance")
+            continue
+        verdict = "in time" if row.start_s <= given["startup_probe"] else "too late"
+        speed = f"{(row.bytes_per_s or 0) / 1e6:,.0f} MB/s ({row.limit})"
+        times = f"{row.load_s:>6,.0f} s, answers after {row.start_s:>5,.0f} s"
+        click.echo(f"  {row.storage:<14} {speed:<21} {times}, {verdict}")
+    click.echo()
+    say(f"Model: {request.shape.source}")
+    say(f"{request.stored.name}: {request.stored.source}")
+    say(f"{plan.card.whole}: {plan.card.gpu.source}")
+
+
+def _kind(request: Request, kind: Any) -> str:
+    if kind.kind == "state":
+        return f"{kind.layers} state layers: {kind.state_bytes:,} B a layer and sequence"
+    of = f", last {kind.span:,} tokens" if kind.span else ""
+    return f"{kind.layers} {kind.kind} layers: {kind.token_bytes:,} B a token and layer on this GPU{of}"
+
+
+def print_parts(parts: Iterable[Part]) -> None:
+    """Each part on a line, with its formula."""
+    for part in parts:
+        _part(part.name, part.bytes, part.formula)
+
+
+def _part(name: str, size: int, formula: str) -> None:
+    lines = wrap(formula, _WIDTH - 46) or [""]
+    click.echo(f"  {name:<32} {size / GIB:>6.2f} GiB {lines[0]}".rstrip())
+    for line in lines[1:]:
+        click.echo(" " * 46 + line)
+
+
+def _rules(request: Request) -> None:
+    click.echo()
+    advice = rules.advise(request)
+    say(f"Rule of thumb, {advice.range} ({advice.gigabytes:.4g} GB): {advice.advice}")
+    for outcome in advice.outcomes:
+        say(f"  {outcome}")
+    click.echo("Instance guide")
+    for guide in rules.guides():
+        say(f"  {guide.gpu}: {guide.says}")
+        for text in guide.differs:
+            say(f"    ! {text}")
+    click.echo("Where the rules are wrong")
+    for fault in rules.faults():
+        say(f"  {fault.rule}: {fault.claim}")
+        say(f"    ! {fault.fact}")
+    say(f"Rules: {advice.source}")
+
+
+def loading_of(request: Request, option: Option, given: dict[str, Any]) -> Loading | None:
+    """Of :func:`loadings_of` the disk asked for."""
+    return next((row for row in loadings_of(request, option) if row.storage == given["disk"].lower()), None)
+
+
+def loadings_of(request: Request, option: Option) -> list[Loading]:
+    """How long the replicas of ``option`` load from each disk, on its cheapest offer. Those of one node read the file
+    once if its memory can hold it, each for itself otherwise."""
+    offer = option.best
+    kind = instances.get(offer.instance_type) if offer and offer.instance_type else None
+    stages = max(1, offer.nodes // option.replicas) if offer and offer.nodes else 1
+    size = memory.weight_bytes(request.shape, request.stored) // stages
+    per_node = 1
+    if kind is not None and offer is not None and size > kind.memory_mib * MIB:
+        per_node = max(1, -(-option.replicas // offer.nodes))
+    return loading.loadings(size, kind, max(1, option.plan.gpus // stages), per_node)
+
+
+def label(plan: Plan) -> str:
+    """As in ``TP8 PP2 h100``."""
+    tp = f"TP{plan.tensor_parallel} " if plan.tensor_parallel > 1 else ""
+    pp = f"PP{plan.pipeline_parallel} " if plan.pipeline_parallel > 1 else ""
+    return f"{tp}{pp}{plan.card.name}"
+
+
+def _where(offer: Offer) -> str:
+    return f"{offer.nodes} {offer.instance_type}" if offer.instance_type else f"{offer.gpus} owned"
+
+
+def _short(value: float) -> str:
+    if value == float("inf"):
+        return "-"
+    return f"{value:.2f}" if value < 100 else f"{value:,.0f}"
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.1f}ms" if seconds < 0.01 else f"{seconds * 1000:.0f}ms"
+    return (
+        f"{seconds * 1000:.0f}ms" if seconds < 0.9995 else f"{seconds:.1f}s" if seconds < 99.95 else f"{seconds:.0f}s"
+    )
+
+
+def _band(band: tuple[float, float] | None) -> str:
+    return "-" if band is None else f"{_time(band[0])} to {_time(band[1])}"
+
+
+def say(text: str) -> None:
+    """Print within 80 columns, what follows on indented."""
+    indent = len(text) - len(text.lstrip(" "))
+    for line in wrap(text, _WIDTH, subsequent_indent=" " * (indent + 2), drop_whitespace=True, initial_indent=""):
+        click.echo(line)

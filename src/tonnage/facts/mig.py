@@ -1,0 +1,119 @@
+"""MIG profiles: which share of a GPU an instance gets. Table: ``data/mig_profiles.csv``."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tonnage.facts import gpus, names, tables
+from tonnage.facts.gpus import Gpu
+
+
+class MigProfile(Struct, frozen=True):
+    """One kind of GPU instance. ``memory_slices`` of ``of_memory_slices`` is its share of memory bandwidth, ``sms`` of
+    ``gpu_sms`` its share of compute. ``sms`` and ``memory_mib`` are None where no driver's listing was found: then the
+    shares of slices stand in (:attr:`compute_share`, :meth:`usable_mib`) and ``measured`` is False."""
+
+    gpu: str
+    name: str
+    compute_slices: int
+    memory_slices: int
+    of_memory_slices: int
+    max_instances: int
+    sms: int | None
+    gpu_sms: int
+    memory_mib: int | None
+    source: str
+
+    @property
+    def measured(self) -> bool:
+        """Whether SMs and memory are those of a driver's listing."""
+        return self.sms is not None and self.memory_mib is not None
+
+    @property
+    def compute_share(self) -> float:
+        """Share of the GPU's arithmetic."""
+        if self.sms is None:
+            return self.compute_slices / (7 if self.of_memory_slices == 8 else self.of_memory_slices)
+        return self.sms / self.gpu_sms
+
+    @property
+    def memory_share(self) -> float:
+        """Share of the GPU's memory bandwidth."""
+        return self.memory_slices / self.of_memory_slices
+
+    def usable_mib(self, gpu: Gpu) -> int:
+        """Memory of an instance on ``gpu`` in MiB."""
+        return int(gpu.memory_mib * self.memory_share) if self.memory_mib is None else self.memory_mib
+
+
+def profiles(gpu: str) -> tuple[MigProfile, ...]:
+    """The profiles of the GPU called ``gpu``, smallest first; none if it has no MIG, or none that is known here."""
+    return _by_gpu().get(gpu, ())
+
+
+def get(gpu: str, profile: str) -> MigProfile:
+    """The profile of this name, as in ``1g.10gb``. Raises :class:`~tonnage.errors.InputError` with near names."""
+    for known in profiles(gpu):
+        if known.name == profile.lower():
+            return known
+    names_here = [known.name for known in profiles(gpu)]
+    hint = f"{gpu} has {', '.join(names_here)}" if names_here else f"no MIG profiles of {gpu} are known"
+    raise names.unknown("MIG profile", profile, names_here, hint=hint)
+
+
+def as_gpu(gpu: Gpu, profile: MigProfile) -> Gpu:
+    """The instance as a GPU of its own: its share of memory, bandwidth and arithmetic; no NVLink, as instances have
+    no peer-to-peer access. Its share of PCIe and of power is that of its compute slices."""
+    compute, memory = profile.compute_share, profile.memory_share
+
+    def part(rate: float | None) -> float | None:
+        return None if rate is None else rate * compute
+
+    return replace(
+        gpu,
+        name=f"{gpu.name}:{profile.name}",
+        product=f"{gpu.product}-MIG-{profile.name}",
+        memory_mib=profile.usable_mib(gpu),
+        bandwidth_bytes_per_s=round(gpu.bandwidth_bytes_per_s * memory),
+        bf16_flops=gpu.bf16_flops * compute,
+        fp8_flops=part(gpu.fp8_flops),
+        fp4_flops=part(gpu.fp4_flops),
+        nvlink_bytes_per_s=None,
+        power_w=round(gpu.power_w * compute),
+    )
+
+
+def resolve(name: str) -> tuple[Gpu, MigProfile | None]:
+    """A GPU, or a MIG instance of one written ``GPU:PROFILE`` as in ``h100:1g.10gb``, as a card.
+
+    Raises :class:`~tonnage.errors.InputError` with near names for an unknown GPU or profile.
+    """
+    whole, _, profile = name.partition(":")
+    gpu = gpus.get(whole)
+    if not profile:
+        return gpu, None
+    found = get(gpu.name, profile)
+    return as_gpu(gpu, found), found
+
+
+@lru_cache(maxsize=1)
+def _by_gpu() -> dict[str, tuple[MigProfile, ...]]:
+    found: dict[str, list[MigProfile]] = {}
+    for row in tables.rows("mig_profiles.csv"):
+        profile = MigProfile(
+            gpu=row["gpu"],
+            name=row["profile"],
+            compute_slices=int(row["compute_slices"]),
+            memory_slices=int(row["memory_slices"]),
+            of_memory_slices=int(row["of_memory_slices"]),
+            max_instances=int(row["max_instances"]),
+            sms=tables.whole(row["sms"]),
+            gpu_sms=int(row["gpu_sms"]),
+            memory_mib=tables.whole(row["memory_mib"]),
+            source=row["source"],
+        )
+        found.setdefault(profile.gpu, []).append(profile)
+    return {gpu: tuple(of) for gpu, of in found.items()}

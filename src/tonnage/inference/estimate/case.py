@@ -1,0 +1,250 @@
+"""What is estimated: a replica, the load on it, and the figures of both that the formulas need."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from tonnage.errors import InputError
+from tonnage.facts import counting
+from tonnage.facts.gpus import Gpu
+from tonnage.facts.models import ModelShape
+from tonnage.inference import memory
+from tonnage.inference.estimate.constants import FRAMEWORKS
+from tonnage.inference.estimate.links import Links, links
+from tonnage.inference.timing import heads_per_gpu
+
+if TYPE_CHECKING:
+    from tonnage.inference.memory import Precision
+
+Number = Any
+"""A float, or a float64 array of shape (cases,): the same formulas serve both."""
+
+_SIXTEEN_BIT = 2
+
+
+class Replica(msgspec.Struct, frozen=True):
+    """One engine: ``shape`` on ``gpu``, the weights in ``precision``, the KV cache in ``kv_precision`` (both by the
+    names of data/precisions.csv).
+
+    ``tensor_parallel`` · ``data_parallel`` · ``pipeline_parallel`` GPUs: with data parallelism attention is replicated
+    and its requests dealt out, the experts lie on all ranks of a stage. ``framework`` is one of
+    :data:`~tonnage.inference.estimate.constants.FRAMEWORKS`, or empty for an engine that costs nothing itself.
+    ``separate_prefill``: prompts are computed on other GPUs. ``kv_tokens``: tokens that the KV cache of one rank holds;
+    None takes what a plain memory rule leaves.
+    """
+
+    shape: ModelShape
+    gpu: Gpu
+    precision: str = "bf16"
+    kv_precision: str = "bf16"
+    tensor_parallel: int = 1
+    data_parallel: int = 1
+    pipeline_parallel: int = 1
+    framework: str = "vllm"
+    separate_prefill: bool = False
+    kv_tokens: int | None = None
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the replica."""
+        return self.tensor_parallel * self.data_parallel * self.pipeline_parallel
+
+
+class Load(msgspec.Struct, frozen=True):
+    """``concurrency`` requests in flight at any time, each of ``input_tokens`` and ``output_tokens`` on average."""
+
+    concurrency: float
+    input_tokens: float
+    output_tokens: float
+
+
+class Figures(NamedTuple):
+    """What the formulas know of a replica: each field a float, or an array of shape (cases,).
+
+    Bytes and FLOPs are those of one GPU of one pipeline stage's whole depth (all layers), a token's share of them.
+    ``expert_miss``: share of experts that one token does not touch. ``is_fp8``: 1 if the matrices multiply in FP8 or
+    FP4, ``is_fp4``: 1 if in FP4. ``on_nvlink``, ``on_network``: 1 if ranks talk over it; neither is PCIe. ``vllm``,
+    ``sglang``, ``trtllm``: 1 for the framework.
+    """
+
+    dense_bytes: Number
+    dense_flops: Number
+    expert_bytes: Number
+    expert_flops: Number
+    expert_miss: Number
+    kv_bytes: Number
+    window_kv_bytes: Number
+    window: Number
+    state_bytes: Number
+    decode_pair_flops: Number
+    prefill_pair_flops: Number
+    window_pair_flops: Number
+    layers: Number
+    expert_layers: Number
+    hidden_bytes: Number
+    sent_experts: Number
+    tensor: Number
+    data: Number
+    pipeline: Number
+    bandwidth: Number
+    flops: Number
+    attention_flops: Number
+    link: Number
+    is_fp8: Number
+    is_fp4: Number
+    on_nvlink: Number
+    on_network: Number
+    vllm: Number
+    sglang: Number
+    trtllm: Number
+    separate: Number
+    weight_bytes: Number
+    memory_bytes: Number
+    kv_tokens: Number
+    unseen: Number
+
+
+MEASURED_GPUS = ("h100", "h200", "b200", "gb200")
+"""GPUs with measured rows behind the constants."""
+
+
+@lru_cache(maxsize=4096)
+def figures(replica: Replica) -> Figures:
+    """The figures of ``replica``, floats. Raises InputError where it cannot run; see :func:`check`."""
+    check(replica)
+    shape, gpu, tp, dp = replica.shape, replica.gpu, replica.tensor_parallel, replica.data_parallel
+    stored, kv = memory.precision(replica.precision), memory.precision(replica.kv_precision, kv=True)
+    weights = _weights(shape, stored, tp, dp)
+    flops, is_fp8, is_fp4 = _rate(gpu, stored)
+    wires: Links = links(gpu, tp * dp)
+    decode, prefill, window = _pair_flops(shape, tp)
+    size = kv.kv_bytes or _SIXTEEN_BIT
+    held = heads_per_gpu(shape.kv_heads, tp) / shape.kv_heads
+    window_held = heads_per_gpu(shape.window_kv_heads, tp) / shape.window_kv_heads if shape.window_layers else 0
+    return Figures(
+        *weights[:5],
+        kv_bytes=shape.kv_bytes_per_token(1) * size * held,
+        window_kv_bytes=shape.window_kv_bytes_per_token(1) * size * window_held,
+        window=shape.window,
+        state_bytes=shape.state_layers * shape.state_bytes / tp,
+        decode_pair_flops=decode,
+        prefill_pair_flops=prefill,
+        window_pair_flops=window,
+        layers=shape.layers,
+        expert_layers=shape.moe_layers,
+        hidden_bytes=shape.hidden * _SIXTEEN_BIT,
+        sent_experts=min(shape.experts_per_token, dp),
+        tensor=tp,
+        data=dp,
+        pipeline=replica.pipeline_parallel,
+        bandwidth=gpu.bandwidth_bytes_per_s,
+        flops=flops,
+        attention_flops=gpu.bf16_flops,
+        link=wires.bytes_per_s,
+        is_fp8=is_fp8,
+        is_fp4=is_fp4,
+        on_nvlink=float(wires.kind == "nvlink"),
+        on_network=float(wires.kind == "network"),
+        **dict(
+            zip(("vllm", "sglang", "trtllm"), (float(replica.framework == name) for name in FRAMEWORKS), strict=True)
+        ),
+        separate=float(replica.separate_prefill),
+        weight_bytes=weights[5] / replica.pipeline_parallel,
+        memory_bytes=memory.visible_bytes(gpu),
+        kv_tokens=replica.kv_tokens or 0,
+        unseen=float(gpu.name.partition(":")[0] not in MEASURED_GPUS),
+    )
+
+
+def check(replica: Replica) -> None:
+    """Raise InputError if the replica cannot run as described: TP does not divide the heads, a count is below 1, PP
+    exceeds the layers, or framework or precision are not known."""
+    shape = replica.shape
+    for field in ("tensor_parallel", "data_parallel", "pipeline_parallel"):
+        if getattr(replica, field) < 1:
+            raise _refused(field, f"{field} is {getattr(replica, field)}", "expected a whole number above 0")
+    if shape.heads % replica.tensor_parallel:
+        raise _refused(
+            "tensor_parallel",
+            f"tensor parallel size {replica.tensor_parallel} does not divide the {shape.heads} attention heads of "
+            f"{shape.name}",
+            "use a divisor of the number of attention heads",
+        )
+    if replica.pipeline_parallel > shape.layers:
+        raise _refused(
+            "pipeline_parallel",
+            f"pipeline parallel size {replica.pipeline_parallel} with {shape.layers} layers",
+            "use 1 up to the number of layers",
+        )
+    if replica.framework and replica.framework not in FRAMEWORKS:
+        raise _refused(
+            "framework", f"unknown framework {replica.framework!r}", f"use one of {', '.join(FRAMEWORKS)}, or none"
+        )
+
+
+def check_load(load: Load) -> None:
+    """Raise InputError unless concurrency and lengths are at least 1."""
+    for field in ("concurrency", "input_tokens", "output_tokens"):
+        value = getattr(load, field)
+        if not 1 <= value < float("inf"):
+            raise _refused(field, f"{field} is {value}", "expected a number of at least 1")
+
+
+def _weights(shape: ModelShape, stored: Precision, tp: int, dp: int) -> tuple[float, float, float, float, float, float]:
+    """(dense bytes read, dense FLOPs a token, expert bytes, expert FLOPs a token, share of experts that a token
+    misses, bytes held), all of one GPU. An expert's FLOPs count the tokens of one data-parallel rank."""
+    linear = stored.bytes_per_weight if stored.scope in ("all", "linear") else _SIXTEEN_BIT
+    other = stored.bytes_per_weight if stored.scope == "all" else _SIXTEEN_BIT
+    if not counting.known(shape):
+        return _lumped(shape, stored.bytes_per_weight, tp)
+    parts = counting.count(shape)
+    heads_here = 1 / tp if shape.kv_lora_rank else heads_per_gpu(shape.kv_heads, tp) / shape.kv_heads
+    split = (parts.attention + parts.states + parts.dense_ffn + parts.shared) / tp + parts.keys_values * heads_here
+    head = (parts.head or parts.embedding) / tp
+    dense = (split + parts.latent) * linear + (parts.router + parts.small + head) * other
+    dense_flops = 2 * (split + parts.latent + parts.router)
+    held = dense + (parts.embedding / tp * other if parts.head else 0)
+    if not shape.experts:
+        return dense, dense_flops, 0.0, 0.0, 1.0, held
+    active = shape.experts_per_token / shape.experts
+    experts = parts.experts / (tp * dp)
+    expert_bytes = experts * stored.bytes_per_weight
+    return dense, dense_flops, expert_bytes, 2 * parts.experts * active / tp, 1 - active, held + expert_bytes
+
+
+def _lumped(shape: ModelShape, size: float, tp: int) -> tuple[float, float, float, float, float, float]:
+    """The same of a model of which only the parameters are known: all of them count as experts of a mixture."""
+    held = shape.params * size / tp
+    flops = 2 * shape.active_params / tp
+    if shape.active_params >= shape.params:
+        return held, flops, 0.0, 0.0, 1.0, held
+    return 0.0, 0.0, held, flops, 1 - shape.active_params / shape.params, held
+
+
+def _pair_flops(shape: ModelShape, tp: int) -> tuple[float, float, float]:
+    """FLOPs on one GPU of one pair of a query and a key, over all layers: while decoding, in a prompt, in the window
+    layers. Latent attention decodes in the latent space (DeepSeek-V2, arXiv 2405.04434, section 2.1.3)."""
+    heads = shape.heads / tp
+    if shape.kv_lora_rank:
+        latent = 2 * shape.kv_lora_rank + shape.qk_rope_head_dim
+        plain = shape.qk_nope_head_dim + shape.qk_rope_head_dim + shape.v_head_dim
+        return 2.0 * shape.layers * heads * latent, 2.0 * shape.layers * heads * (plain or latent), 0.0
+    full = 4.0 * shape.full_layers * heads * shape.head_dim
+    return full, full, 4.0 * shape.window_layers * heads * shape.window_head_dim
+
+
+def _rate(gpu: Gpu, stored: Precision) -> tuple[float, float, float]:
+    """(peak FLOP/s of the matrices, 1 if FP8 or below, 1 if FP4). A format that the tensor cores lack is unpacked and
+    multiplied in the next wider one."""
+    if stored.arithmetic == "fp4" and gpu.fp4_flops is not None:
+        return gpu.fp4_flops, 1.0, 1.0
+    if stored.arithmetic in ("fp4", "fp8") and gpu.fp8_flops is not None:
+        return gpu.fp8_flops, 1.0, 0.0
+    return gpu.bf16_flops, 0.0, 0.0
+
+
+def _refused(field: str, message: str, hint: str) -> InputError:
+    return InputError.at(message, field=field, hint=hint)

@@ -1,0 +1,139 @@
+"""How long one step takes: bytes over bandwidth, FLOPs over peak, overheads and communication.
+
+Weights are read while they are multiplied, so that a block of matrices takes the root of the sum of squares of its two
+times; everything else is added up::
+
+    step = matrices(dense) + matrices(experts)
+         + KV and state bytes / (bandwidth · kv_bandwidth)
+         + attention FLOPs / (peak · attention_compute)
+         + layers · layer_s + expert layers · expert_layer_s
+         + communication
+
+    matrices = √[(weight bytes / (bandwidth · efficiency))² + (FLOPs / (peak · efficiency))²]
+
+Experts that at least one of T tokens is sent to are read: 1 - (1 - experts per token / experts)^T of them. With tensor
+parallelism each layer all-reduces its 16-bit hidden state twice, 2·(TP-1)/TP of it over one GPU's link; with data
+parallelism each layer of experts sends every token to its experts' ranks and back, dispatch in one byte an element and
+the results in two.
+
+Nothing here knows whether its arguments are floats or arrays of shape (cases,).
+"""
+
+from __future__ import annotations
+
+from math import log2, sqrt
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tonnage.inference.estimate.case import Figures, Number
+
+if TYPE_CHECKING:
+    from tonnage.inference.estimate.constants import Constants
+
+
+class Work(NamedTuple):
+    """What a step computes on one data-parallel rank. ``tokens`` in all; ``decoders`` sequences that decode, which
+    read ``cached`` tokens of context, ``window_cached`` of them in window layers; ``pairs`` of a query and a key in
+    the prompts, ``window_pairs`` of them in window layers; ``prompt_cached`` tokens that prompts read from the cache.
+    """
+
+    tokens: Number
+    decoders: Number
+    cached: Number
+    window_cached: Number
+    pairs: Number = 0.0
+    window_pairs: Number = 0.0
+    prompt_cached: Number = 0.0
+
+
+def decode_work(figures: Figures, sequences: Number, context: Number) -> Work:
+    """``sequences`` sequences, each with ``context`` tokens in the cache, decode one token each."""
+    return Work(sequences, sequences, sequences * context, sequences * least(context, figures.window))
+
+
+def add_prompt(figures: Figures, work: Work, tokens: Number, cached: Number = 0.0) -> Work:
+    """``work`` and ``tokens`` tokens of a prompt, ``cached`` tokens of which are in the cache already."""
+    pairs = tokens * cached + tokens * (tokens + 1) / 2
+    inside = least(figures.window, cached + tokens)
+    before = most(0.0, inside - cached)  # tokens that see less than the whole window
+    window_pairs = tokens * inside - before * (before - 1) / 2
+    return work._replace(
+        tokens=work.tokens + tokens,
+        pairs=work.pairs + pairs,
+        window_pairs=work.window_pairs + least(pairs, window_pairs),
+        prompt_cached=work.prompt_cached + cached,
+    )
+
+
+def gpu_seconds(c: Constants, f: Figures, work: Work) -> Number:
+    """Seconds on the GPUs of a step that computes ``work``, without what the framework adds."""
+    everywhere = work.tokens * f.data
+    read = f.expert_bytes * (1 - power(f.expert_miss, everywhere))
+    compute = f.flops * c.compute * power(c.fp8_compute, f.is_fp8) * power(c.fp4_compute, f.is_fp4)
+    dense = root(f.dense_bytes / (f.bandwidth * c.weight_bandwidth), f.dense_flops * work.tokens / compute)
+    experts = root(
+        read / (f.bandwidth * c.expert_bandwidth), f.expert_flops * work.tokens / (compute * c.expert_compute)
+    )
+    seen = f.kv_bytes * (work.cached + work.prompt_cached) + f.window_kv_bytes * work.window_cached
+    states = 2 * f.state_bytes * work.decoders
+    kv = (seen + states) / (f.bandwidth * c.kv_bandwidth)
+    pairs = f.decode_pair_flops * work.cached + f.prefill_pair_flops * work.pairs
+    window_pairs = f.window_pair_flops * (work.window_cached + work.window_pairs)
+    attention = (pairs + window_pairs) / (f.attention_flops * c.attention_compute)
+    layers = f.layers * c.layer_s + f.expert_layers * c.expert_layer_s
+    return dense + experts + kv + attention + layers + communication_seconds(c, f, work.tokens)
+
+
+def communication_seconds(c: Constants, f: Figures, tokens: Number) -> Number:
+    """All-reduces of tensor parallelism and all-to-alls of data parallelism for ``tokens`` tokens of a rank."""
+    on_pcie = 1 - f.on_nvlink - f.on_network
+    latency = c.all_reduce_s * f.on_nvlink + c.pcie_all_reduce_s * on_pcie + c.network_all_reduce_s * f.on_network
+    share = c.link_share * f.on_nvlink + c.pcie_share * on_pcie + c.network_share * f.on_network
+    ring = 2 * (f.tensor - 1) / f.tensor * tokens * f.hidden_bytes / (f.link * share)
+    reduced = 2 * f.layers * (latency * log(f.tensor) + ring)
+    spread = least(f.data - 1, 1.0)
+    sent = 1.5 * tokens * f.hidden_bytes * f.sent_experts * (f.data - 1) / f.data
+    fraction = c.all_to_all_share * f.on_nvlink + share * (1 - f.on_nvlink)
+    return reduced + f.expert_layers * (sent / (f.link * fraction) + 2 * latency * spread)
+
+
+def framework_seconds(c: Constants, f: Figures, sequences: Number) -> Number:
+    """What the framework adds to a step with ``sequences`` sequences: scheduling, sampling, answers."""
+    fixed = c.step_s_vllm * f.vllm + c.step_s_sglang * f.sglang + c.step_s_tensorrt_llm * f.trtllm
+    return fixed + c.sequence_s * sequences * any_framework(f)
+
+
+def any_framework(f: Figures) -> Number:
+    """1 where there is a framework, else 0."""
+    return f.vllm + f.sglang + f.trtllm
+
+
+def least(a: Any, b: Any) -> Number:
+    """The smaller, elementwise where one is an array."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.minimum(a, b)
+    return min(a, b)
+
+
+def most(a: Any, b: Any) -> Number:
+    """The larger, elementwise where one is an array."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.maximum(a, b)
+    return max(a, b)
+
+
+def power(base: Any, exponent: Any) -> Number:
+    """``base`` to the ``exponent``."""
+    return base**exponent
+
+
+def root(a: Any, b: Any) -> Number:
+    """√(a² + b²)."""
+    total = a * a + b * b
+    return np.sqrt(total) if isinstance(total, np.ndarray) else sqrt(total)
+
+
+def log(a: Any) -> Number:
+    """The logarithm to base 2."""
+    return np.log2(a) if isinstance(a, np.ndarray) else log2(a)

@@ -1,0 +1,341 @@
+"""Where the memory of a GPU goes that serves a model: weights, activations, CUDA, graphs, KV cache.
+
+The rule is vLLM's (v1/worker/gpu_worker.py): of the memory that the driver shows it may use a share, and what weights,
+the activation peak of its profiling run, memory outside torch and CUDA graphs leave of it is the KV cache. Weights
+follow from the shape (:mod:`tonnage.facts.counting`) and from how vLLM deals matrices to the ranks; the other parts are
+estimates (data/vllm_memory.csv), as vLLM measures them while it starts.
+
+Every part carries its formula with its numbers, so that a person can check it.
+"""
+
+from __future__ import annotations
+
+import csv
+from functools import cache
+from importlib.resources import files
+from math import ceil
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from tonnage.errors import InputError
+from tonnage.facts import counting, names
+from tonnage.inference import hybrid, tables
+from tonnage.inference.timing import check_tensor_parallel, heads_per_gpu
+from tonnage.units import GIB, MIB
+
+if TYPE_CHECKING:
+    from tonnage.facts.gpus import Gpu
+    from tonnage.facts.models import ModelShape
+
+Scope = Literal["all", "linear", "experts"]
+_SIXTEEN_BIT = 2
+_TORCH_SHARE = 0.99
+"""What CUDA shows of the memory of a card without a row in data/visible_memory.csv: the lowest of those that have one
+and no ECC in their memory is 0.985, the highest 0.994."""
+
+
+class Precision(msgspec.Struct, frozen=True):
+    """A number format. ``scope``: which weights are stored in it; the others stay in 16 bits. ``kv_bytes``: bytes of
+    an element of the KV cache in it, None where no engine stores that. ``arithmetic``: the tensor-core rate that it
+    runs at. ``not_on``: GPUs for which vLLM has no kernel (docs/features/quantization, supported hardware)."""
+
+    name: str
+    bytes_per_weight: float
+    scope: Scope
+    kv_bytes: float | None
+    arithmetic: Literal["bf16", "fp8", "fp4"]
+    not_on: tuple[str, ...]
+    source: str
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Bytes on one GPU, and how they come about."""
+
+    name: str
+    bytes: int
+    formula: str
+
+
+class ServingMemory(msgspec.Struct, frozen=True):
+    """One GPU. ``visible``: what the driver shows; ``requested``: what the engine may use of it; ``parts``: all but
+    the KV cache, weights first."""
+
+    visible: int
+    requested: int
+    utilization: float
+    parts: tuple[Part, ...]
+
+    @property
+    def used(self) -> int:
+        """Bytes of everything but the KV cache."""
+        return sum(part.bytes for part in self.parts)
+
+    @property
+    def kv_cache(self) -> int:
+        """Bytes left for the KV cache; negative if the rest does not fit."""
+        return self.requested - self.used
+
+    def bytes_of(self, name: str) -> int:
+        """Bytes of the parts whose name begins with ``name``."""
+        return sum(part.bytes for part in self.parts if part.name.startswith(name))
+
+
+class KvCapacity(msgspec.Struct, frozen=True):
+    """What fits in the KV memory of each GPU: ``blocks`` of the common pool, as vLLM counts them when it starts."""
+
+    layout: hybrid.Layout
+    blocks: int
+    max_num_batched_tokens: int
+
+    @property
+    def tokens(self) -> int:
+        """vLLM's "GPU KV cache size": blocks over groups, times the tokens of a block. Where a model has several
+        groups this is not what a request needs; :meth:`concurrency` is."""
+        groups = sum(group.count for group in self.layout.groups)
+        return self.blocks // groups * self.layout.block_size
+
+    def concurrency(self, tokens: int) -> float:
+        """vLLM's "Maximum concurrency for ``tokens`` tokens per request"."""
+        return self.blocks / self.layout.most_blocks(tokens, self.max_num_batched_tokens)
+
+    def sequences(self, tokens: int) -> int:
+        """Sequences of ``tokens`` tokens that decode at once."""
+        return max(0, self.blocks - 1) // self.layout.blocks(tokens)
+
+    def longest(self, limit: int) -> int:
+        """The longest sequence up to ``limit`` tokens that fits alone; 0 if none does."""
+        low, high = 0, limit
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.concurrency(middle) >= 1:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+
+@cache
+def precisions() -> dict[str, Precision]:
+    """Every precision by name and alias."""
+    found = {}
+    for row in rows("precisions.csv"):
+        one = Precision(
+            row["name"],
+            float(row["bytes_per_weight"]),
+            msgspec.convert(row["scope"], Scope),
+            float(row["kv_bytes"]) if row["kv_bytes"] else None,
+            msgspec.convert(row["arithmetic"], Literal["bf16", "fp8", "fp4"]),
+            tuple(row["not_on"].split()),
+            row["source"],
+        )
+        for name in (row["name"], *row["aliases"].split()):
+            found[name] = one
+    return found
+
+
+def precision(name: str, *, field: str = "--precision", kv: bool = False) -> Precision:
+    """The precision called ``name``. Raises InputError with near names, or if the KV cache cannot be kept in it."""
+    known = precisions()
+    found = known.get(name.lower())
+    usable = sorted({p.name for p in known.values() if not kv or p.kv_bytes is not None})
+    if found is None:
+        raise names.unknown("precision", name, known, hint=f"{field} is one of {', '.join(usable)}")
+    if kv and found.kv_bytes is None:
+        raise InputError.at(
+            f"no engine keeps its KV cache in {found.name}", field=field, hint=f"use one of {', '.join(usable)}"
+        )
+    return found
+
+
+def visible_bytes(gpu: Gpu) -> int:
+    """Memory that CUDA shows of ``gpu``, in bytes: measured where a start-up log was found, else 99 % of what the
+    vendor says. A MIG instance shows what its profile has."""
+    measured = _visible().get(gpu.name)
+    if measured is not None:
+        return int(measured * GIB)
+    return int(gpu.memory_mib * MIB * (1 if ":" in gpu.name else _TORCH_SHARE))
+
+
+def weight_bytes(shape: ModelShape, stored: Precision) -> int:
+    """Bytes of the whole model in ``stored``, scales included, rounded up. Embedding, head, router and norms stay in
+    16 bits unless the format is for all weights. Raises InputError if the shape does not say which weights are
+    experts and the format needs it."""
+    return sum(part.bytes for part in weights(shape, stored))
+
+
+def weights(shape: ModelShape, stored: Precision, tensor_parallel: int = 1, pipeline_parallel: int = 1) -> list[Part]:
+    """Weights of the fullest GPU, as vLLM deals them out.
+
+    Attention heads, FFN columns, experts and the vocabulary are divided by TP. Where there are fewer KV heads than
+    ranks, each rank holds one, so that key and value projections are replicated; latent projections (MLA), the router
+    and norms are held by every rank. PP gives a rank ceil(layers / PP) of the layers; the first has the embedding, the
+    last the head, both if they are tied.
+
+    Raises InputError if TP does not divide the heads, PP exceeds the layers, or a format for experts meets a model
+    without.
+    """
+    check_tensor_parallel(shape, tensor_parallel)
+    if not 1 <= pipeline_parallel <= shape.layers:
+        raise InputError.at(
+            f"pipeline parallel size {pipeline_parallel} with {shape.layers} layers of {shape.name}",
+            field="--pipeline-parallel-size",
+            hint="use 1 up to the number of layers",
+        )
+    if not counting.known(shape):
+        return [_lumped(shape, stored, tensor_parallel, pipeline_parallel)]
+    if stored.scope == "experts" and not shape.experts:
+        raise InputError.at(
+            f"{stored.name} is a format of experts, {shape.name} has none",
+            field="--precision",
+            hint="use fp8, int4 or fp4 for a dense model",
+        )
+    return _dealt(shape, stored, tensor_parallel, pipeline_parallel)
+
+
+def _dealt(shape: ModelShape, stored: Precision, tp: int, pp: int) -> list[Part]:
+    counts = counting.count(shape)
+    linear = stored.bytes_per_weight if stored.scope in ("all", "linear") else _SIXTEEN_BIT
+    other = stored.bytes_per_weight if stored.scope == "all" else _SIXTEEN_BIT
+    expert = stored.bytes_per_weight
+    layers = ceil(shape.layers / pp) / shape.layers
+    if shape.kv_lora_rank:
+        kv_share = 1 / tp
+    else:
+        kv_share = heads_per_gpu(shape.kv_heads, tp) / shape.kv_heads
+    dealt = (
+        ("attention", counts.attention, linear, layers / tp),
+        ("keys and values", counts.keys_values, linear, layers * kv_share),
+        ("latent projections", counts.latent, linear, layers),
+        ("linear attention", counts.states, linear, layers / tp),
+        ("FFN", counts.dense_ffn, linear, layers / tp),
+        ("experts", counts.experts, expert, layers / tp),
+        ("shared experts", counts.shared, linear, layers / tp),
+        ("router", counts.router, other, layers),
+        ("norms and biases", counts.small, other, layers),
+    )
+    parts = [_weight(name, params, size, share) for name, params, size, share in dealt if params]
+    both = pp == 1 or not counts.head
+    parts.append(_weight("embedding", counts.embedding, other, 1 / tp))
+    if counts.head and both:
+        parts.append(_weight("output head", counts.head, other, 1 / tp))
+    return parts
+
+
+def _weight(name: str, params: int, size: float, share: float) -> Part:
+    of = "" if share == 1 else f" x {share:.6g}"
+    return Part(f"weights: {name}", ceil(params * size * share), f"{params:,} parameters x {size:g} B{of}")
+
+
+def _lumped(shape: ModelShape, stored: Precision, tp: int, pp: int) -> Part:
+    layers = ceil(shape.layers / pp) / shape.layers
+    size = stored.bytes_per_weight
+    total = ceil(shape.params * size / tp * layers)
+    return Part("weights: all", total, f"{shape.params:,} parameters x {size:g} B / TP {tp} / PP {pp}")
+
+
+def kv_kinds(shape: ModelShape, kv: Precision, tensor_parallel: int = 1) -> tuple[hybrid.Layers, ...]:
+    """The kinds of layers of ``shape`` with the KV bytes of a token on one GPU: those with the whole context, with a
+    window, with a state. Raises InputError if TP does not divide the heads."""
+    check_tensor_parallel(shape, tensor_parallel)
+    size = kv.kv_bytes
+    if size is None:
+        raise ValueError(f"{kv.name} is no format of a KV cache")
+    found = []
+    if shape.full_layers:
+        held = heads_per_gpu(shape.kv_heads, tensor_parallel) / shape.kv_heads
+        layer = shape.kv_bytes_per_token(1) / shape.full_layers
+        found.append(hybrid.Layers("full", shape.full_layers, ceil(layer * size * held)))
+    if shape.window_layers:
+        held = heads_per_gpu(shape.window_kv_heads, tensor_parallel) / shape.window_kv_heads
+        layer = shape.window_kv_bytes_per_token(1) / shape.window_layers
+        found.append(hybrid.Layers("window", shape.window_layers, ceil(layer * size * held), span=shape.window))
+    if shape.state_layers:
+        state = ceil(shape.state_bytes / tensor_parallel)
+        found.append(hybrid.Layers("state", shape.state_layers, state_bytes=state))
+    return tuple(found)
+
+
+def kv_token_bytes(shape: ModelShape, kv: Precision, tensor_parallel: int = 1) -> int:
+    """KV bytes of one token on one GPU while it is inside every window, states left out."""
+    return sum(kind.layers * kind.token_bytes for kind in kv_kinds(shape, kv, tensor_parallel))
+
+
+def kv_capacity(
+    shape: ModelShape,
+    kv: Precision,
+    kv_bytes: int,
+    *,
+    tensor_parallel: int = 1,
+    pipeline_parallel: int = 1,
+    max_num_batched_tokens: int = 8192,
+    block_size: int = 16,
+) -> KvCapacity:
+    """The blocks that vLLM makes of ``kv_bytes`` on each GPU. With PP a GPU holds ceil(layers / PP) of the layers."""
+    layout = hybrid.layout(kv_kinds(shape, kv, tensor_parallel), block_size)
+    held = ceil(shape.layers / pipeline_parallel) / shape.layers
+    return KvCapacity(layout, max(0, int(kv_bytes // (layout.block_bytes * held))), max_num_batched_tokens)
+
+
+def serving_memory(
+    shape: ModelShape,
+    gpu: Gpu,
+    *,
+    stored: Precision,
+    tensor_parallel: int = 1,
+    pipeline_parallel: int = 1,
+    max_num_batched_tokens: int,
+    max_num_seqs: int,
+    utilization: float,
+    cuda_graphs: bool = True,
+    extra: tuple[Part, ...] = (),
+) -> ServingMemory:
+    """Memory of the fullest GPU under vLLM's rule. ``utilization`` is --gpu-memory-utilization, times the share of
+    the GPU that a replica may have where several share it. ``extra`` parts count as used (LoRA adapters).
+
+    The activation peak is the larger of the widest layer over ``max_num_batched_tokens`` 16-bit activations and the
+    32-bit logits of ``max_num_seqs`` sequences. Raises InputError as :func:`weights` does.
+    """
+    known = tables.vllm_memory()
+    visible = visible_bytes(gpu)
+    parts = weights(shape, stored, tensor_parallel, pipeline_parallel)
+    widths = known["residual_widths"] + known["split_widths"] / tensor_parallel
+    layer = ceil(max_num_batched_tokens * shape.hidden * _SIXTEEN_BIT * widths)
+    logits = int(max_num_seqs * shape.vocab * 4 * known["logits_copies"])
+    if layer >= logits:
+        text = f"{max_num_batched_tokens:,} tokens x {shape.hidden:,} hidden x 2 B x {widths:g} widths"
+    else:
+        text = f"{max_num_seqs:,} sequences x {shape.vocab:,} vocabulary x 4 B x {known['logits_copies']:g} copies"
+    parts.append(Part("activations", max(layer, logits), text))
+    parts.append(Part("CUDA context and libraries", int(known["non_torch_bytes"]), "estimate from start-up logs"))
+    if tensor_parallel * pipeline_parallel > 1:
+        parts.append(Part("NCCL buffers", int(known["nccl_bytes"]), "estimate, per GPU with TP or PP"))
+    if cuda_graphs:
+        parts.append(Part("CUDA graphs", int(known["cuda_graph_bytes"]), "estimate from start-up logs"))
+    return ServingMemory(visible, ceil(visible * utilization), utilization, (*parts, *extra))
+
+
+def lora_params(shape: ModelShape, rank: int, *, all_linear: bool = True) -> int:
+    """Parameters of one LoRA adapter of ``rank``: rank · (in + out) for each adapted matrix. ``all_linear``: every
+    matrix of attention and dense or shared FFNs, else queries and values only. Routed experts are not adapted.
+    Source: Hu et al., LoRA (2021); defaults of huggingface/peft."""
+    hidden, queries, keys = shape.hidden, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    if shape.kv_lora_rank:
+        keys = shape.kv_lora_rank + shape.qk_rope_head_dim
+    layer = (hidden + queries) + (hidden + keys)
+    if all_linear:
+        layer += (hidden + queries) + (hidden + keys)
+        width = shape.shared_ffn if shape.experts else shape.ffn
+        layer += 3 * (hidden + width) if width else 0
+    return rank * layer * shape.layers
+
+
+@cache
+def _visible() -> dict[str, float]:
+    return {row["gpu"]: float(row["gib"]) for row in rows("visible_memory.csv")}
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    """The rows of a table in ``data/``, cells by column name."""
+    text = (files("tonnage.inference") / "data" / name).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))

@@ -1,0 +1,143 @@
+"""What memory allows: a model on a card with TP and PP."""
+
+from __future__ import annotations
+
+from math import ceil, sqrt
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tonnage.inference import memory, tables
+from tonnage.inference.memory import KvCapacity, Part, ServingMemory
+from tonnage.units import GIB, MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tonnage.inference.sizing.cards import Card
+    from tonnage.inference.sizing.request import Request
+
+TENSOR_PARALLEL = (1, 2, 4, 8)
+PIPELINE_PARALLEL = (1, 2, 4)
+"""Sizes that are considered unless one is asked for."""
+
+_QUANTILE = 1.645
+"""Of the standard normal distribution, one-sided 95 %."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """One replica: ``tensor_parallel`` · ``pipeline_parallel`` cards, and what is in the memory of the fullest one.
+    ``sequences``: how many decode at once without running out of blocks 95 % of the time; ``needed``: KV bytes of one
+    sequence of the whole context, without which vLLM does not start."""
+
+    card: Card
+    tensor_parallel: int
+    pipeline_parallel: int
+    memory: ServingMemory
+    kv: KvCapacity
+    needed: int
+    sequences: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+
+    @property
+    def gpus(self) -> int:
+        """Cards of a replica."""
+        return self.tensor_parallel * self.pipeline_parallel
+
+    @property
+    def fits(self) -> bool:
+        """Whether vLLM starts: the weights fit, and the KV cache holds one sequence of the whole context."""
+        return self.memory.kv_cache >= self.needed > 0
+
+    @property
+    def short(self) -> int:
+        """Bytes that are missing on each card; 0 if it fits."""
+        return 0 if self.fits else max(1, self.needed - self.memory.kv_cache)
+
+    @property
+    def label(self) -> str:
+        """As in ``h100 TP 4 x PP 2``."""
+        parts = [f"{self.card.name} TP {self.tensor_parallel}"]
+        if self.pipeline_parallel > 1:
+            parts.append(f"PP {self.pipeline_parallel}")
+        return " x ".join(parts)
+
+
+def plan(request: Request, card: Card, tensor_parallel: int, pipeline_parallel: int = 1) -> Plan:
+    """The plan of ``request`` on ``card``. Raises InputError if TP does not divide the heads, or PP exceeds the
+    layers."""
+    tokens, seqs = limits(request, card)
+    found = memory.serving_memory(
+        request.shape,
+        card.gpu,
+        stored=request.stored,
+        tensor_parallel=tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
+        max_num_batched_tokens=tokens,
+        max_num_seqs=seqs,
+        utilization=request.utilization * card.memory_share,
+        cuda_graphs=request.cuda_graphs,
+        extra=_adapters(request, tensor_parallel),
+    )
+    kv = memory.kv_capacity(
+        request.shape,
+        request.kv,
+        max(0, found.kv_cache),
+        tensor_parallel=tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
+        max_num_batched_tokens=tokens,
+    )
+    layers = ceil(request.shape.layers / pipeline_parallel) / request.shape.layers
+    needed = ceil(kv.layout.most_blocks(request.context, tokens) * kv.layout.block_bytes * layers)
+    sequences = max(1, min(_sequences(request, kv), seqs))
+    return Plan(card, tensor_parallel, pipeline_parallel, found, kv, needed, sequences, seqs, tokens)
+
+
+def _sequences(request: Request, kv: KvCapacity) -> int:
+    """The most n with n · mean + z · deviation · sqrt(n) blocks in the pool: what n independent sequences hold is
+    about normal."""
+    mean = kv.layout.blocks(request.lengths.resident)
+    spread = _QUANTILE * mean * request.lengths.decode_spread / request.lengths.resident
+    pool = max(0, kv.blocks - 1)
+    root = (sqrt(spread * spread + 4 * mean * pool) - spread) / (2 * mean)
+    return int(root * root)
+
+
+def limits(request: Request, card: Card) -> tuple[int, int]:
+    """(max_num_batched_tokens, max_num_seqs): asked for, or vLLM's defaults for this card."""
+    size = card.gpu.memory_mib * MIB
+    row = next(
+        row
+        for row in tables.scheduler_defaults()
+        if size >= row.min_memory_gib * GIB and not (row.except_gpu and card.gpu.name.startswith(row.except_gpu))
+    )
+    tokens = request.max_num_batched_tokens or row.max_num_batched_tokens
+    return tokens, min(request.max_num_seqs or row.max_num_seqs, tokens)
+
+
+def sizes(request: Request, card: Card, per_node: int) -> Iterator[tuple[int, int]]:
+    """(TP, PP) to consider on ``card``, fewest GPUs first: TP divides the heads and stays within a node of
+    ``per_node`` GPUs; MIG instances and time-sliced shares are never joined, as nothing links them."""
+    if card.sliced:
+        if request.tensor_parallel in (None, 1) and request.pipeline_parallel in (None, 1):
+            yield 1, 1
+        return
+    tensor = TENSOR_PARALLEL if request.tensor_parallel is None else (request.tensor_parallel,)
+    pipeline = PIPELINE_PARALLEL if request.pipeline_parallel is None else (request.pipeline_parallel,)
+    pairs = [
+        (tp, pp)
+        for tp in tensor
+        for pp in pipeline
+        if request.shape.heads % tp == 0 and tp <= per_node and pp <= request.shape.layers
+    ]
+    yield from sorted(pairs, key=lambda pair: (pair[0] * pair[1], pair[1]))
+
+
+def _adapters(request: Request, tensor_parallel: int) -> tuple[Part, ...]:
+    if not request.adapters:
+        return ()
+    each = memory.lora_params(request.shape, request.lora_rank)
+    size = ceil(request.adapters * each * 2 / tensor_parallel)
+    text = f"{request.adapters} adapters of rank {request.lora_rank}: {each:,} parameters x 2 B / TP {tensor_parallel}"
+    return (Part("LoRA adapters", size, text),)

@@ -1,0 +1,250 @@
+"""Ways to serve a request: a card, TP, PP, replicas, and the instances that have them, cheapest first."""
+
+from __future__ import annotations
+
+from math import ceil, floor
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from tonnage.facts import gpus, instances, ownership
+from tonnage.inference.sizing import fit, point
+from tonnage.inference.sizing.fit import Plan
+from tonnage.inference.sizing.point import Point
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tonnage.facts.instances import InstanceType
+    from tonnage.facts.ownership import Ownership
+    from tonnage.facts.prices import PriceBook
+    from tonnage.inference.sizing.cards import Card
+    from tonnage.inference.sizing.request import Request
+
+Source = Literal["rent", "own"]
+_MICRO = 1_000_000
+_MOST_REPLICAS = 10_000
+_NODE = 8
+"""GPUs of a server that one owns."""
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """Where the replicas run: ``nodes`` instances of a type, or owned GPUs (``instance_type`` empty, ``nodes`` 0).
+    Dollars are for all of it; ``share_usd_per_hour`` is the part of it whose GPUs the replicas use, ``idle_gpus`` are
+    the others. ``spot_usd_per_hour`` is None where no spot price is known."""
+
+    source: Source
+    instance_type: str
+    nodes: int
+    gpus: int
+    idle_gpus: float
+    usd_per_hour: float
+    share_usd_per_hour: float
+    spot_usd_per_hour: float | None
+    usd_per_million_output: float
+    usd_per_million_tokens: float
+    spot_usd_per_million_output: float | None
+
+
+class Option(msgspec.Struct, frozen=True):
+    """``replicas`` of ``plan``, each at ``point``. ``miss`` is 0 if the targets are met there, else how many times too
+    slow a single request is; infinite without an estimate. ``offers`` are
+    cheapest first, with ``owned`` among them if owned GPUs take part; ``requests_per_s`` and the like are of all
+    replicas."""
+
+    plan: Plan
+    replicas: int
+    point: Point
+    miss: float
+    requests_per_s: float
+    output_tokens_per_s: float
+    total_tokens_per_s: float
+    offers: tuple[Offer, ...]
+    owned: Offer | None = None
+
+    @property
+    def meets(self) -> bool:
+        """Whether the targets are met."""
+        return self.miss == 0
+
+    @property
+    def best(self) -> Offer | None:
+        """The cheapest offer; None if no price is known."""
+        return self.offers[0] if self.offers else None
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """``options`` that fit, those that meet the targets first, cheapest first, then the others, nearest first;
+    ``refused`` are the plans of each
+    card that came nearest to fitting, where none of the card fits."""
+
+    options: tuple[Option, ...]
+    refused: tuple[Plan, ...]
+
+
+class Market(msgspec.Struct, frozen=True):
+    """Prices: of instances, and in dollars of GPUs that one owns (over the bundled ones). Owned GPUs of the names in
+    ``owned`` compete with instances; what others would cost is told beside."""
+
+    book: PriceBook
+    owning: Ownership
+    owned_usd: Mapping[str, float] = {}
+    owned: frozenset[str] = frozenset()
+
+
+def answer(request: Request, market: Market) -> Answer:
+    """Every way to serve ``request`` on its cards. Raises InputError for a TP that does not divide the heads."""
+    found: list[Option] = []
+    refused: list[Plan] = []
+    for card in request.cards:
+        if card.whole in (*request.stored.not_on, *request.kv.not_on):
+            continue
+        types = types_of(card.whole)
+        per_node = max((kind.gpu_count for kind in types), default=_NODE)
+        plans = [fit.plan(request, card, tp, pp) for tp, pp in fit.sizes(request, card, per_node)]
+        fitting = [plan for plan in plans if plan.fits]
+        if not fitting and plans:
+            refused.append(min(plans, key=lambda plan: (plan.short, plan.gpus)))
+        if any(plan.pipeline_parallel == 1 for plan in fitting) and request.pipeline_parallel is None:
+            fitting = [plan for plan in fitting if plan.pipeline_parallel == 1]
+        found += [_option(request, plan, types, market) for plan in fitting]
+    return Answer(tuple(sorted(found, key=_rank)), tuple(sorted(refused, key=lambda plan: plan.short)))
+
+
+def types_of(gpu: str) -> tuple[InstanceType, ...]:
+    """x86-64 instance types with whole GPUs of this name, by name."""
+    return tuple(kind for kind in instances.all() if kind.gpu == gpu and kind.gpu_count and kind.arch == "amd64")
+
+
+def shown(options: Iterable[Option], most: int) -> list[Option]:
+    """The first ``most`` that are not beaten on their own GPU: one of the same GPU that costs no more and is no slower
+    in both times is enough."""
+    kept: list[Option] = []
+    for option in options:
+        if not any(_beats(other, option) for other in kept):
+            kept.append(option)
+        if len(kept) == most:
+            break
+    return kept
+
+
+def _beats(one: Option, other: Option) -> bool:
+    if one.plan.card.whole != other.plan.card.whole or one.meets < other.meets:
+        return False
+    times = [(a.point.ttft_s or 0.0, a.point.tpot_s or 0.0) for a in (one, other)]
+    return all(a <= b for a, b in zip(*times, strict=True)) and _rank(one) <= _rank(other)
+
+
+def _rank(option: Option) -> tuple[float, float, float, int, str]:
+    """Those that meet the targets, cheapest an hour, then cheapest a token, then fewest GPUs; then those that miss
+    them by least."""
+    best = option.best
+    cost, each = (best.usd_per_hour, best.usd_per_million_output) if best else (float("inf"), float("inf"))
+    return option.miss, cost, each, option.plan.gpus * option.replicas, option.plan.label
+
+
+def _option(request: Request, plan: Plan, types: Iterable[InstanceType], market: Market) -> Option:
+    best, miss = point.most_in_flight(request, plan)
+    replicas = replicas_for(request, best)
+    at = best
+    if request.load.concurrency is not None:
+        at = point.point(request, plan, max(1, min(best.concurrency, ceil(request.load.concurrency / replicas))))
+    elif request.load.rate is not None and best.requests_per_s:
+        at = _at_rate(request, plan, best, request.load.rate / replicas)
+    served = replicas * at.requests_per_s
+    if request.load.rate is not None:
+        served = min(served, request.load.rate)
+    rates = served * request.lengths.output_mean, served * (request.lengths.input_mean + request.lengths.output_mean)
+    owned = _owned(plan, replicas, market, rates)
+    offers = list(_rented(plan, replicas, types, market.book, rates))
+    if owned is not None and plan.card.whole in market.owned:
+        offers.append(owned)
+    offers.sort(key=lambda offer: (offer.usd_per_hour, offer.nodes, offer.instance_type))
+    return Option(plan, replicas, at, miss, served, *rates, tuple(offers), owned)
+
+
+def replicas_for(request: Request, most: Point) -> int:
+    """Replicas that carry the load, each with at most what ``most`` has in flight. One without a load."""
+    if request.load.concurrency is not None:
+        return min(_MOST_REPLICAS, max(1, ceil(request.load.concurrency / most.concurrency)))
+    if request.load.rate is not None and most.requests_per_s:
+        return min(_MOST_REPLICAS, max(1, ceil(request.load.rate / most.requests_per_s)))
+    return 1
+
+
+def _at_rate(request: Request, plan: Plan, most: Point, rate: float) -> Point:
+    """The point with the fewest requests in flight that completes ``rate`` a second."""
+    low, high, found = 0, most.concurrency, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        tried = point.point(request, plan, middle)
+        if tried.requests_per_s >= rate:
+            high, found = middle, tried
+        else:
+            low = middle
+    return found
+
+
+def _rented(
+    plan: Plan, replicas: int, types: Iterable[InstanceType], book: PriceBook, rates: tuple[float, float]
+) -> Iterable[Offer]:
+    for kind in types:
+        price = book.on_demand(kind.name)
+        if price is None or plan.tensor_parallel > kind.gpu_count:
+            continue  # TP stays within a node; PP may cross nodes
+        nodes, used = _nodes(plan, replicas, kind.gpu_count)
+        spot = book.spot(kind.name)
+        total = nodes * kind.gpu_count
+        dollars = nodes * price / _MICRO
+        spot_dollars = None if spot is None else nodes * spot / _MICRO
+        yield Offer(
+            source="rent",
+            instance_type=kind.name,
+            nodes=nodes,
+            gpus=total,
+            idle_gpus=total - used,
+            usd_per_hour=dollars,
+            share_usd_per_hour=dollars * used / total,
+            spot_usd_per_hour=spot_dollars,
+            usd_per_million_output=_per_million(dollars, rates[0]),
+            usd_per_million_tokens=_per_million(dollars, rates[1]),
+            spot_usd_per_million_output=None if spot_dollars is None else _per_million(spot_dollars, rates[0]),
+        )
+
+
+def _owned(plan: Plan, replicas: int, market: Market, rates: tuple[float, float]) -> Offer | None:
+    """One's own GPUs are counted one by one: what else runs in the server is paid by that."""
+    price = market.owned_usd.get(plan.card.whole, ownership.price_usd(plan.card.whole))
+    if price is None:
+        return None
+    used = replicas * plan.gpus / plan.card.per_gpu
+    count = ceil(used)
+    each = market.owning.usd_per_hour(gpus.get(plan.card.whole), price)
+    return Offer(
+        source="own",
+        instance_type="",
+        nodes=0,
+        gpus=count,
+        idle_gpus=count - used,
+        usd_per_hour=each * count,
+        share_usd_per_hour=each * used,
+        spot_usd_per_hour=None,
+        usd_per_million_output=_per_million(each * count, rates[0]),
+        usd_per_million_tokens=_per_million(each * count, rates[1]),
+        spot_usd_per_million_output=None,
+    )
+
+
+def _nodes(plan: Plan, replicas: int, gpu_count: int) -> tuple[int, float]:
+    """(nodes, GPUs of them that are used)."""
+    card: Card = plan.card
+    if card.sliced:
+        return ceil(replicas / (gpu_count * card.per_gpu)), replicas / card.per_gpu
+    if plan.gpus <= gpu_count:
+        return ceil(replicas / floor(gpu_count / plan.gpus)), replicas * plan.gpus
+    stages = floor(gpu_count / plan.tensor_parallel)
+    return replicas * ceil(plan.pipeline_parallel / stages), replicas * plan.gpus
+
+
+def _per_million(dollars_per_hour: float, tokens_per_s: float) -> float:
+    return dollars_per_hour / (tokens_per_s * 3600) * _MICRO if tokens_per_s else float("inf")

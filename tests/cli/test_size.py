@@ -1,0 +1,209 @@
+"""`tonnage size`: what a person sees first, everything as JSON, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from cli_builders import tonnage
+
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 32,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": False,
+}
+
+
+def size(capfd: pytest.CaptureFixture[str], *arguments: object) -> str:
+    ran = tonnage(capfd, "size", *arguments)
+    assert (ran.code, ran.err) == (0, "")
+    return ran.out
+
+
+def document(capfd: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(size(capfd, *arguments, "-o", "json"))
+    return found
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("Qwen/Qwen3-8B",),
+        ("Llama-3.1-70B", "--tpot", "40ms", "--concurrency", "200", "--explain", "--rule-of-thumb"),
+        ("DeepSeek-V3", "--explain", "--kv-precision", "fp8"),
+        ("gpt-oss-120b", "--rate", "30", "--explain"),
+        ("Qwen3.5-397B-A17B", "--precision", "fp8", "--explain"),
+        ("Llama-3.1-405B", "--gpu", "l4"),
+        ("Llama-3.1-8B", "--train", "full"),
+    ],
+)
+def test_everything_printed_fits_eighty_columns(capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...]) -> None:
+    assert max(len(line) for line in size(capfd, *arguments).splitlines()) <= 80
+
+
+def test_the_chosen_row_comes_first_with_its_reason_and_the_next_best_three(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    lines = size(capfd, "Qwen/Qwen3-8B").splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("  GPU"))
+    table = lines[start + 1 : start + 5]
+    assert [line[0] for line in table] == [">", " ", " ", " "]
+    prices = [float(line[44:52].replace(",", "")) for line in table]
+    assert prices == sorted(prices)
+    assert lines[start + 6].startswith("> is the cheapest of")
+
+
+def test_json_has_memory_prices_times_and_warnings_of_every_option(capfd: pytest.CaptureFixture[str]) -> None:
+    found = document(capfd, "Llama-3.1-8B", "--gpu", "l4", "--gpu", "h100:2g.20gb", "--gpu", "t4")
+    assert found["weight_bytes"] == 16_060_522_496
+    assert found["kv_bytes_per_token"] == 131_072
+    assert {option["card"] for option in found["options"]} == {"l4", "h100:2g.20gb", "t4"}
+    first = found["options"][found["chosen"]]
+    memory = first["memory"]
+    assert memory["requested_bytes"] == sum(p["bytes"] for p in memory["parts"]) + memory["kv_cache_bytes"]
+    assert all(part["formula"] for part in memory["parts"])
+    assert first["offers"][0]["usd_per_hour"] <= first["offers"][-1]["usd_per_hour"]
+    assert {row["storage"] for row in first["loading"]} >= {"gp3", "io2", "instance-store", "fsx", "page-cache"}
+    assert first["replica"]["ttft_band_s"][0] < first["replica"]["ttft_s"] < first["replica"]["ttft_band_s"][1]
+    assert found["rule_of_thumb"]["advice"]["range"] == "14 to 22 GB"
+
+
+def test_the_answer_is_the_same_each_time(capfd: pytest.CaptureFixture[str]) -> None:
+    assert size(capfd, "Qwen3-8B", "-o", "json") == size(capfd, "Qwen3-8B", "-o", "json")
+
+
+def test_a_configuration_is_sized_like_the_model_it_describes(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(CONFIG), encoding="utf-8")
+    by_file, by_name = document(capfd, file), document(capfd, "Llama-3.1-8B")
+    assert by_file["options"] == by_name["options"]
+    assert document(capfd, tmp_path)["options"] == by_name["options"]
+
+
+def test_a_shape_on_the_command_line_is_sized(capfd: pytest.CaptureFixture[str]) -> None:
+    shape = ("--params", "13B", "--layers", "40", "--hidden", "5120", "--heads", "40")
+    found = document(capfd, *shape, "--gpu", "a100-40")
+    assert found["weight_bytes"] == 26_000_000_000
+    assert found["kv_bytes_per_token"] == 2 * 40 * 40 * 128 * 2
+    grouped = document(capfd, *shape, "--kv-heads", "8", "--kv-precision", "fp8", "--gpu", "a100-40")
+    assert grouped["kv_bytes_per_token"] == 2 * 40 * 8 * 128
+
+
+def test_lengths_may_be_quantiles_or_a_trace(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found = document(capfd, "Qwen3-8B", "--gpu", "l4", "--input-tokens", "200,800,3000", "--output-tokens", "50,400")
+    assert found["lengths"]["longest"] == 3_400
+    trace = tmp_path / "log.jsonl"
+    rows = [{"timestamp": n, "input_length": 500 + n, "output_length": 100} for n in range(10)]
+    trace.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    found = document(capfd, "Qwen3-8B", "--gpu", "l4", "--trace", trace)
+    assert found["lengths"]["input_mean"] == 504.5
+    assert found["context"] == 609
+
+
+def test_a_quantized_model_fits_smaller_gpus(capfd: pytest.CaptureFixture[str]) -> None:
+    alone = ("Qwen3-32B", "--gpu", "l4", "--tensor-parallel", "1", "--pipeline-parallel", "1")
+    plain = document(capfd, *alone)
+    assert plain["chosen"] is None and plain["too_small"][0]["short_bytes"] > 30 * 2**30
+    assert document(capfd, *alone, "--precision", "int4")["chosen"] == 0
+
+
+def test_adapters_and_owned_gpus_and_prices_are_counted(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with_lora = document(capfd, "Qwen3-8B", "--gpu", "l4", "--lora", "8")
+    parts = {part["name"]: part["bytes"] for part in with_lora["options"][0]["memory"]["parts"]}
+    assert parts["LoRA adapters"] > 100_000_000
+    owned = document(capfd, "Qwen3-8B", "--gpu", "h100", "--own", "h100=20000", "--life-years", "5")
+    assert owned["options"][0]["offers"][0]["source"] == "own"
+    prices = tmp_path / "prices.csv"
+    prices.write_text("instance_type,usd_per_hour\ng6.xlarge,0.10\n", encoding="utf-8")
+    cheap = document(capfd, "Qwen3-8B", "--gpu", "l4", "--prices", prices)["options"][0]["offers"][0]
+    assert cheap["instance_type"] == "g6.xlarge"
+    assert cheap["usd_per_hour"] == pytest.approx(0.10 * cheap["nodes"])
+
+
+def test_the_plot_is_written(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "plot.svg"
+    assert str(file) in size(capfd, "Qwen3-8B", "--plot", file).replace("\n", "")
+    assert ElementTree.parse(file).getroot().tag.endswith("svg")
+
+
+def test_training_says_what_each_gpu_holds(capfd: pytest.CaptureFixture[str]) -> None:
+    found = document(capfd, "Llama-3.1-8B", "--train", "full", "--gpu", "h100", "--zero", "2")
+    assert found["gpus"][0]["fits"] is True
+    assert {part["name"] for part in found["gpus"][0]["parts"]} >= {"gradients", "optimizer states", "activations"}
+    assert "ZeRO 2" in size(capfd, "Llama-3.1-8B", "--train", "full", "--gpu", "h100", "--zero", "2")
+    lora = document(capfd, "Llama-3.1-70B", "--train", "lora", "--precision", "nf4", "--gpu", "h100", "--zero", "0")
+    assert lora["gpus"][0]["gpus"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("Llama-3.1-9B",), "unknown model 'Llama-3.1-9B' (did you mean Llama-3.1-8B"),
+        (("Qwen3-8B", "--gpu", "h10"), "unknown GPU 'h10' (did you mean h100"),
+        (("Qwen3-8B", "--gpu", "h100:1g.12gb"), "unknown MIG profile '1g.12gb' (did you mean"),
+        (("Qwen3-8B", "--gpu", "l4/1"), "'l4/1' is no share of a GPU"),
+        (("Qwen3-8B", "--disk", "gp9"), "unknown disk 'gp9'"),
+        (("Qwen3-8B", "--precision", "fp9"), "unknown precision 'fp9' (did you mean fp8"),
+        (("Qwen3-8B", "--precision", "mxfp4"), "mxfp4 is a format of experts, Qwen/Qwen3-8B has none"),
+        (("Qwen3-8B", "--kv-precision", "int4"), "no engine keeps its KV cache in int4"),
+        (("Qwen3-8B", "--context", "50000"), "50,000 tokens, but Qwen/Qwen3-8B was made for 40,960"),
+        (("Qwen3-8B", "--input-tokens", "60000"), "the longest request has 60,256 tokens"),
+        (("Qwen3-8B", "--tensor-parallel", "3"), "tensor parallel size 3 does not divide the 32 attention heads"),
+        (("Qwen3-8B", "--pipeline-parallel", "99"), "--pipeline-parallel is 99, but Qwen/Qwen3-8B has 36 layers"),
+        (("Qwen3-8B", "--rate", "1", "--concurrency", "2"), "--concurrency and --rate"),
+        (("Qwen3-8B", "--params", "8B"), "both MODEL (Qwen3-8B) and --params"),
+        (("Qwen3-8B", "--ttft", "soon"), "'soon' is not a time"),
+        (("Qwen3-8B", "--own", "l4"), "no price is known of l4"),
+        (("Qwen3-8B", "--own", "l4=cheap"), "'l4=cheap' has no price"),
+        (("missing.json",), "cannot read missing.json"),
+        ((), "no MODEL"),
+        (("--params", "13B"), "no MODEL, and --layers, --hidden, --heads not given"),
+        (
+            ("--params", "many", "--layers", "1", "--hidden", "8", "--heads", "1"),
+            "'many' is not a number of parameters",
+        ),
+        (("--params", "13B", "--layers", "40", "--hidden", "5120", "--heads", "41"), "not divided by 41 heads"),
+        (
+            ("--params", "13B", "--layers", "40", "--hidden", "5120", "--heads", "40", "--kv-heads", "7"),
+            "40 attention heads cannot be shared by 7 KV heads",
+        ),
+        (
+            ("--params", "13B", "--active", "14B", "--layers", "4", "--hidden", "512", "--heads", "4"),
+            "--active is 14,000,000,000 of 13,000,000,000",
+        ),
+    ],
+)
+def test_bad_input_is_refused_with_what_to_do(
+    capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+) -> None:
+    ran = tonnage(capfd, "size", *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err
+    assert ran.err.startswith("error: ") and "(" in ran.err
+
+
+def test_a_contradictory_configuration_is_refused_with_file_and_field(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**CONFIG, "num_key_value_heads": 5}), encoding="utf-8")
+    ran = tonnage(capfd, "size", file)
+    assert ran.code == 2
+    assert ran.err.startswith(f"error: {file}:kv_heads: 32 attention heads cannot be shared by 5 KV heads")
+
+
+def test_a_model_that_fits_nowhere_is_told_how_much_is_missing(capfd: pytest.CaptureFixture[str]) -> None:
+    out = size(capfd, "Llama-3.1-405B", "--gpu", "l4", "--gpu", "t4", "--precision", "fp32")
+    assert "Nothing fits. Nearest on each GPU:" in out
+    assert "GiB a GPU with one request" in " ".join(out.split())
