@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -66,8 +67,8 @@ def test_requests_over_the_longest_sequence_are_counted(capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--model", "nope"), "unknown model 'nope'"),
-        (("--gpu", "nope"), "unknown GPU 'nope'"),
+        (("--model", "nope"), "--model: unknown model 'nope'"),
+        (("--gpu", "nope"), "--gpu: unknown GPU 'nope'"),
         (("--trace", "/nowhere"), "/nowhere: cannot read the trace"),
         (("--profile", "/nowhere.yaml"), "/nowhere.yaml"),
         (("--paper", "alpaca", "--gpu", "l4"), "--paper and --gpu exclude each other"),
@@ -76,10 +77,16 @@ def test_requests_over_the_longest_sequence_are_counted(capsys: pytest.CaptureFi
         (("--max-model-len", "9000", "--kv-tokens", "8000"), "--max-model-len is 9000, but the KV cache holds 8000"),
         (("--kv-tokens", "100"), "no request fits"),
         (("--max-model-len", "2"), "no request fits"),
-        (("--tensor-parallel", "3"), "does not divide"),
-        (("--model", "meta-llama/Llama-3.1-70B", "--gpu", "l40s"), "does not fit"),
+        (("--tensor-parallel", "3"), "error: --tensor-parallel: tensor parallel size 3 does not divide"),
+        (("--model", "meta-llama/Llama-3.1-70B", "--gpu", "l40s"), "(raise --tensor-parallel or use a larger GPU)"),
         (("--load", "0"), "--load"),
+        (("--load", "nan"), "'--load': nan"),
+        (("--load", "inf"), "'--load': inf"),
+        (("--load", "1e300"), "'--load': 1e+300"),
         (("--requests", "0"), "--requests"),
+        (("--requests", "1000001"), "--requests"),
+        (("--kv-tokens", "999999999999999999"), "'--kv-tokens': 999999999999999999 is not in the range"),
+        (("--max-model-len", "999999999999999999"), "'--max-model-len'"),
     ],
 )
 def test_bad_input_ends_with_one_line_and_code_2(
@@ -88,3 +95,34 @@ def test_bad_input_ends_with_one_line_and_code_2(
     code, out, err = run(capsys, *arguments)
     assert (code, out) == (2, "")
     assert words in err and len(err.splitlines()) == 1
+    assert "--tensor-parallel-size" not in err and "--quantization" not in err
+
+
+def test_one_request_measures_nothing_that_is_claimed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "--profile", profile(tmp_path), "--requests", "1")
+    assert code == 0 and ": 1 request, mean" in out and "no TTFT, as all arrive at once" in out
+    rows = out.split("\n\n")[2].strip().splitlines()[1:]
+    assert len(rows) == 10 and all(row.endswith("-  not measured") for row in rows)
+
+
+def test_memory_as_large_as_a_data_centre_takes_no_memory_here(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, out, _ = run(capsys, "--profile", profile(tmp_path), "--requests", "3", "--kv-tokens", "1000000000000")
+    assert code == 0 and "KV memory of 1,000,000,000,000 tokens" in out
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_progress_is_drawn_on_a_terminal_unless_asked_for_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], quiet: bool
+) -> None:
+    screen = _Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    code, _, _ = run(capsys, "--paper", "alpaca", "--requests", "20", *["-q"] * quiet)
+    assert code == 0
+    assert ("100%" in screen.getvalue()) is not quiet

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_builders import Ran, tonnage
+
+from tonnage.cli import main
+from tonnage.inference import tiers
 
 ENGINE = ("--workers", 2, "--gpu-blocks", 80, "--usd-per-hour", 10)
 
@@ -120,6 +124,19 @@ def test_a_model_on_a_gpu_gives_its_own_block_size_and_price(capfd: pytest.Captu
         ("host=4x,fill=up", "'up' is no way to fill a tier"),
         ("host=4x,shared=1", "'1' is neither yes nor no"),
         ("host=4x,price=-1", "'-1' is not a price"),
+        ("host=4x,price=1e300", "'1e300' is not a price"),
+        ("host=4x,price=1_0", "'1_0' is not a price"),
+        ("host=٣", "'٣' is not a size"),
+        ("host=4\N{KELVIN SIGN}B", "is not a size"),
+        ("host=4x,admit=٣", "'٣' is not a number of uses"),
+        ("host=4x,latency=٣ms", "'٣ms' is not a latency"),
+        ("host=4x,latency=3601s", "'3601s' is not a latency (expected at most 3600s)"),
+        ("host=4x,٣", "'٣' is not a bandwidth"),
+        ("host=999999999999999999TiB", "is more than 1e15 blocks (write inf"),
+        ("host=1KiB", "'1KiB' is less than one block (a block is 8,388,608 bytes"),
+        ("host=4x,admit=1,admit=2", "key 'admit' is given twice"),
+        ("host=4x,free=1", "'1' is neither yes nor no (expected free=yes or free=no)"),
+        ("host=4x,free=yes,price=1", "free=yes and a price exclude each other"),
         ("hots=4x", "'hots' is none of host, disk, remote and has no bandwidth"),
     ],
 )
@@ -160,3 +177,98 @@ def test_an_unknown_policy_is_refused_before_the_log_is_read(capfd: pytest.Captu
 def test_a_gpu_without_a_known_price_asks_for_one(capfd: pytest.CaptureFixture[str], log: Path) -> None:
     ran = tonnage(capfd, "kv", "worth", log, "--model", "meta-llama/Llama-3.1-8B-Instruct", "--gpu", "a100-80-pcie")
     assert "--usd-per-hour: no instance type with the GPU a100-80-pcie has a known price" in said(ran)
+
+
+def test_a_free_tier_costs_nothing_however_much_is_read_and_written(
+    capfd: pytest.CaptureFixture[str], log: Path
+) -> None:
+    plain = "remote=inf,inf,latency=0ns,fill=through,shared=yes,admit=1,price=0"
+    dear = found(capfd, log, "--tier", plain)["settings"][1]
+    free = found(capfd, log, "--tier", f"{plain},free=yes")["settings"][1]
+    assert dear["tier_usd"] > 0, "price= is for capacity alone"
+    assert free["uses"][0]["read"] > 0 and free["uses"][0]["written"] > 0
+    assert free["tier_usd"] == 0 and free["net_usd"] == free["saved_usd"]
+    assert found(capfd, log, "--tier", f"{plain},free=no")["settings"][1] == dear
+
+
+def test_equal_seeds_draw_equal_workers_and_others_do_not(capfd: pytest.CaptureFixture[str], log: Path) -> None:
+    draws = [found(capfd, log, "--tier", "host=4x", "--policy", "random", "--seed", seed) for seed in (0, 0, 1)]
+    assert draws[0] == draws[1]
+    assert draws[0]["settings"][1] != draws[2]["settings"][1]
+    assert draws[0] == found(capfd, log, "--tier", "host=4x", "--policy", "random")
+
+
+@pytest.mark.parametrize("price", ["nan", "inf", "-inf", "1e300", "-1"])
+def test_a_price_that_is_no_amount_is_refused(capfd: pytest.CaptureFixture[str], log: Path, price: str) -> None:
+    error = said(tonnage(capfd, "kv", "worth", log, f"--usd-per-hour={price}"))
+    assert "'--usd-per-hour': " in error and price in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "start"),
+    [
+        (("--model", "nope", "--gpu", "h100"), "error: --model: unknown model 'nope'"),
+        (("--model", "qwen3-8b", "--gpu", "nope"), "error: --gpu: unknown GPU 'nope'"),
+        (("--model", "qwen3-8b", "--gpu", "h100", "--engine", "nope"), "error: --engine: unknown engine kind 'nope'"),
+        (("--model", "qwen3-8b", "--gpu", "h100", "--tensor-parallel", 3), "error: --tensor-parallel: "),
+        (("--model", "llama-3.1-70b", "--gpu", "l40s"), "error: --tensor-parallel: meta-llama/Llama-3.1-70B does not"),
+        (("--tensor-parallel", 2), "error: --tensor-parallel: --tensor-parallel without --model"),
+        (("--gpu", "h100"), "error: --gpu: --gpu without --model"),
+        (("--policy", "best"), "error: --policy: there is no routing policy 'best'"),
+    ],
+)
+def test_what_is_wrong_with_the_engine_is_said_of_options_that_the_command_has(
+    capfd: pytest.CaptureFixture[str], log: Path, arguments: tuple[object, ...], start: str
+) -> None:
+    error = said(tonnage(capfd, "kv", "worth", log, *arguments))
+    assert error.startswith(start)
+    assert "--tensor-parallel-size" not in error and "--quantization" not in error
+
+
+def test_one_of_a_kind_is_not_said_in_the_plural(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "one.jsonl"
+    path.write_text('{"timestamp": 0, "input_length": 600, "output_length": 2, "hash_ids": [1, 2]}', encoding="utf-8")
+    ran = tonnage(capfd, "kv", "worth", path, "--workers", 1, "--gpu-blocks", 20, "--tier", "host=1")
+    assert ran.code == 0
+    assert ran.out.startswith("1 request in 0.0 min, 1 worker, ")
+    assert "tier host holds 1 block, not more than" in ran.err
+
+
+def test_no_amount_of_money_is_less_than_nothing_when_rounded(capfd: pytest.CaptureFixture[str], log: Path) -> None:
+    ran = tonnage(capfd, "kv", "worth", log, "--usd-per-hour", 0, "--tier", "host=100,price=0.000001")
+    assert ran.code == 0
+    assert "-0.00" not in ran.out and " 0.00" in ran.out
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_progress_is_drawn_on_a_terminal_unless_asked_for_quiet(
+    monkeypatch: pytest.MonkeyPatch, log: Path, quiet: bool
+) -> None:
+    screen = _Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    with pytest.raises(SystemExit) as ended:
+        main(["kv", "worth", str(log), "--gpu-blocks", "80", "--tier", "host=4x", *["-q"] * quiet])
+    assert ended.value.code == 0
+    assert ("100%" in screen.getvalue()) is not quiet
+
+
+def test_the_guide_has_the_usual_tiers_as_they_are() -> None:
+    text = (Path(__file__).parents[2] / "docs/how-to/value-kv-tiers.md").read_text(encoding="utf-8")
+    _, _, table = text.partition("| | `host` | `disk` | `remote` |\n")
+    rows = [[cell.strip() for cell in line.split("|")[2:-1]] for line in table.split("\n\n")[0].splitlines()[1:]]
+    for place, name in enumerate(tiers.names()):
+        tier = tiers.default(name)
+        speed, latency, admit, fill, shared, price, moved, _ = [row[place].split(" (")[0] for row in rows]
+        assert speed == f"{tier.read_bytes_per_s / 1e9:g}, {tier.write_bytes_per_s / 1e9:g}"
+        unit, ns = ("ms", 1_000_000) if latency.endswith("ms") else ("us", 1_000)
+        assert latency == f"{tier.latency_ns / ns:g}{unit}"
+        assert (int(admit), fill, shared == "yes") == (tier.min_frequency, tier.fill, tier.shared)
+        assert float(price) * 1e6 == pytest.approx(tier.micro_usd_per_gib_hour)
+        assert [float(usd) * 1e6 for usd in moved.split(", ")] == pytest.approx(
+            [tier.micro_usd_per_gib_read, tier.micro_usd_per_gib_written]
+        )

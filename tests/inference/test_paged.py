@@ -67,6 +67,15 @@ def test_a_region_cannot_be_freed_twice(memory: SlotMemory | BuddyMemory) -> Non
         memory.give(region)
 
 
+def test_slots_without_number_need_no_storage_and_freed_ones_come_first() -> None:
+    memory = SlotMemory(10**15, 16)
+    first, second = memory.take(16), memory.take(16)
+    assert first is not None and second is not None and (first.start, second.start) == (0, 16)
+    memory.give(first)
+    assert memory.take(1) == Region(0, 16, 1)
+    assert memory.take(1) == Region(32, 16, 1)
+
+
 def test_slots_lose_what_does_not_fill_one_and_refuse_what_is_larger() -> None:
     memory = SlotMemory(47, 16)
     assert [memory.take(1) is not None for _ in range(3)] == [True, True, False]
@@ -177,7 +186,23 @@ def test_memory_that_never_fills_gives_no_shares_and_no_verdict_on_them() -> Non
     report = compare([Sized(0, 2, 3), Sized(9, 2, 3)], setting(1024, 8))
     for result in report.schemes:
         assert result.memory is None and result.batch_mean is None and result.memory_bound == 0
-    assert {one.verdict for one in report.claims if one.claim.startswith("wasted")} == {"not measured"}
+    assert {one.verdict for one in report.claims} == {"not measured"}
+
+
+def test_throughput_is_not_judged_where_only_contiguous_memory_was_short() -> None:
+    """Two slots of 512 tokens keep the third request out; in blocks all three fit."""
+    report = compare([Sized(0, 2, 3)] * 3, setting(1024, 512))
+    results = by_kind(report)
+    assert results["max", 0].memory is not None and results["paged", 16].memory is None
+    verdicts = {one.claim: one.verdict for one in report.claims}
+    assert verdicts["throughput, paged over contiguous, max length"] == "not measured"
+    assert verdicts["wasted, contiguous, max length"] == "exceeded"
+
+
+def test_whoever_looks_on_is_told_of_every_measurement() -> None:
+    seen: list[int] = []
+    compare([Sized(0, 2, 3), Sized(9, 2, 3)], setting(1024, 8), observe=seen.append)
+    assert seen == [2] * 2 * len(SCHEMES)
 
 
 def test_a_full_batch_is_not_counted_as_full_memory() -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from tonnage.cli.options import Finite
+from tonnage.cli.meter import meter
+from tonnage.cli.options import ENGINE_WORDS, Finite, at_option, said_as
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 _PATH = click.Path(path_type=Path)
 _PROFILE = Path("examples/traffic-surge/traffic/azure-2023-conv.yaml")
 _SCHEMA = "tonnage.dev/bench-paged/v1"
+_MOST_TOKENS = 10**12
+"""More than all the memory of a large cluster holds."""
 _MODEL, _GPU = "meta-llama/Llama-3.1-8B-Instruct", "h100"
 
 
@@ -39,13 +42,23 @@ def bench() -> None:
 @click.option("--tensor-parallel", "ranks", type=click.IntRange(1), default=1, show_default=True, metavar="N")
 @click.option(
     "--max-model-len",
-    type=click.IntRange(1),
+    type=click.IntRange(1, _MOST_TOKENS),
     metavar="TOKENS",
     help="The longest sequence.  [default: the longest request, up to a power of two]",
 )
-@click.option("--kv-tokens", type=click.IntRange(1), metavar="TOKENS", help="KV memory.  [default: what the GPU has]")
 @click.option(
-    "--requests", type=click.IntRange(1), default=2000, show_default=True, metavar="N", help="Requests to play."
+    "--kv-tokens",
+    type=click.IntRange(1, _MOST_TOKENS),
+    metavar="TOKENS",
+    help="KV memory.  [default: what the GPU has]",
+)
+@click.option(
+    "--requests",
+    type=click.IntRange(1, 1_000_000),
+    default=2000,
+    show_default=True,
+    metavar="N",
+    help="Requests to play.",
 )
 @click.option(
     "--load",
@@ -56,6 +69,7 @@ def bench() -> None:
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of drawn requests.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @click.pass_context
 def paged(
     ctx: click.Context,
@@ -71,13 +85,14 @@ def paged(
     load: float,
     seed: int,
     output: str,
+    quiet: bool,
 ) -> None:
     """Play the same requests on engines whose KV memory is contiguous or paged, and check PagedAttention's claims.
 
     Memory is weighed while all requests wait and memory alone keeps the next one out; TTFT is measured at one rate for
     all. `tonnage bench paged --paper sharegpt` repeats the paper's setup.
     """
-    from tonnage.inference.paged import compare
+    from tonnage.inference.paged import SCHEMES, compare
 
     _exclude(ctx, trace, profile, paper)
     if paper is not None:
@@ -90,9 +105,11 @@ def paged(
     else:
         workload, played = _workload(trace, profile, requests, seed)
         name = f"{model} on {f'{ranks} x ' if ranks > 1 else ''}{gpu}"
-        setting = _setting(model, gpu, ranks, kv_tokens, max_model_len, played)
+        with said_as(ENGINE_WORDS):
+            setting = _setting(model, gpu, ranks, kv_tokens, max_model_len, played)
     _check(setting, played)
-    report = compare(played, setting, load=load)
+    with meter(len(played) * len(SCHEMES) * 2, "play", quiet=quiet) as done:
+        report = compare(played, setting, load=load, observe=done)
     if output == "json":
         found = {"schema": _SCHEMA, "workload": workload, "engine": name, **msgspec.structs.asdict(report)}
         click.echo(msgspec.json.Encoder(order="deterministic").encode(found).decode())
@@ -143,7 +160,10 @@ def _setting(
     from tonnage.inference.paged import Setting
     from tonnage.inference.timing import RooflineTiming
 
-    shape, card = models.get(model), gpus.get(gpu)
+    with at_option("--model"):
+        shape = models.get(model)
+    with at_option("--gpu"):
+        card = gpus.get(gpu)
     # vLLM would refuse to start where the KV cache cannot hold one longest sequence; here it only sizes the memory.
     known = config.engine_config(shape, card, tensor_parallel=ranks, max_model_len=-1, hybrid_kv_cache=False)
     memory = kv_tokens or known.kv_blocks * known.block_size
@@ -177,14 +197,15 @@ def _check(setting: Setting, played: Sequence[Sized]) -> None:
 
 
 def _print(report: Report, workload: str, engine: str) -> None:
+    requests = "1 request" if report.requests == 1 else f"{report.requests:,} requests"
     click.echo(
-        f"{workload}: {report.requests:,} requests, mean {report.mean_prompt_tokens:,.0f} prompt and "
-        f"{report.mean_output_tokens:,.0f} output tokens"
-        + (f"; {report.refused:,} longer than the longest sequence left out" if report.refused else "")
+        f"{workload}: {requests}, mean {report.mean_prompt_tokens:,.0f} prompt and {report.mean_output_tokens:,.0f} "
+        "output tokens" + (f"; {report.refused:,} longer than the longest sequence left out" if report.refused else "")
     )
+    rate = report.offered_requests_per_s
     click.echo(
-        f"{engine}: KV memory of {report.kv_tokens:,} tokens, longest sequence {report.max_model_len:,}; TTFT at "
-        f"{report.offered_requests_per_s:.2f} requests/s"
+        f"{engine}: KV memory of {report.kv_tokens:,} tokens, longest sequence {report.max_model_len:,}; "
+        + (f"TTFT at {rate:.2f} requests/s" if rate else "no TTFT, as all arrive at once")
     )
     click.echo()
     head = ("KV memory", "used", "reserved", "internal", "external", "batch", "max", "tokens/s", "TTFT ms", "p99")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from math import inf, isfinite
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from tonnage.cli import kv_tiers
 from tonnage.cli.engine_options import EngineChoice, engine_options, extrapolated
-from tonnage.cli.options import Finite
+from tonnage.cli.meter import meter
+from tonnage.cli.options import ENGINE_WORDS, Finite, at_option, said_as
 from tonnage.errors import InputError
 from tonnage.units import GIB, MICRO_PER_USD
 
@@ -29,12 +31,6 @@ _ASSUMED_MODEL, _ASSUMED_GPU = "meta-llama/Llama-3.1-8B-Instruct", "h100"
 _USUAL = (("host", 4), ("disk", 16), ("remote", None))
 """Tiers when none is named: as many times the GPU's blocks; None has no end."""
 
-_UNITS = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(x|[kmgt]i?b)?", re.IGNORECASE)
-_DURATION_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s)")
-_FORM = "NAME=SIZE[,GB/S][,key=value…]"
-
 
 @click.group()
 def kv() -> None:
@@ -48,12 +44,12 @@ def kv() -> None:
     "--tier",
     "tiers",
     multiple=True,
-    metavar=_FORM,
+    metavar=kv_tiers.FORM,
     help="A tier, fastest first; see below.  [default: host=4x disk=16x remote=inf]",
 )
 @click.option(
     "--hash-block",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 1 << 20),
     default=512,
     show_default=True,
     metavar="TOKENS",
@@ -66,14 +62,18 @@ def kv() -> None:
     metavar="USD",
     help="Price of one engine.  [default: the cheapest on-demand instance with that GPU]",
 )
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of draws and ties of the policy.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def worth(
     trace: Path,
     tiers: tuple[str, ...],
     hash_block: int,
     policy: str,
     usd_per_hour: float | None,
+    seed: int,
     output: str,
+    quiet: bool,
     **engine: Any,
 ) -> None:
     """Play TRACE (Mooncake format with hash_ids) with the GPU's KV cache alone, then with one tier more each time.
@@ -84,7 +84,8 @@ def worth(
     the tier is shared. GB/S is the bandwidth of reads and writes.
     Keys: read, write (GB/s), latency (100us), admit (uses before a block is
     taken in), fill (through, spill), shared (yes, no), price (USD for a GiB
-    and hour). What is not said is as usual for tiers host, disk and remote.
+    and hour), free (yes: neither capacity nor reads and writes cost anything).
+    What is not said is as usual for tiers host, disk and remote.
 
     Without --model the engine is that of Dynamo's offline replay, with the KV cache of Llama 3.1 8B and the price of an
     H100.
@@ -92,13 +93,15 @@ def worth(
     from tonnage.inference.worth import value
 
     choice = EngineChoice(**engine)
-    config, log, setup = _setup(choice, trace, hash_block, policy, usd_per_hour)
+    with said_as(ENGINE_WORDS):
+        config, log, setup = _setup(choice, trace, hash_block, (policy, seed), usd_per_hour)
     known = _known(choice)
-    specs = [_tier(text, known, config.kv_blocks, setup.block_bytes) for text in tiers]
+    specs = [kv_tiers.parse(text, known, config.kv_blocks, setup.block_bytes) for text in tiers]
     if not tiers:
         specs = _usual(known, config)
     _check_names(specs)
-    found = value(log, setup, specs)
+    with meter(len(log) * (len(specs) + 2), "replay", quiet=quiet) as done:
+        found = value(log, setup, specs, lambda number: done(1))
     note = extrapolated(setup.timing, choice.step_times)
     if note is not None:
         click.echo(f"note: {note}", err=True)
@@ -110,8 +113,10 @@ def worth(
 
 
 def _setup(
-    choice: EngineChoice, trace: Path, hash_block: int, policy: str, usd_per_hour: float | None
+    choice: EngineChoice, trace: Path, hash_block: int, policy: tuple[str, int], usd_per_hour: float | None
 ) -> tuple[EngineConfig, Log, Setup]:
+    """``policy``: its name, and the seed of what it draws."""
+    from tonnage.cli.kv_seed import Seeded
     from tonnage.facts import models
     from tonnage.inference.config import kv_bytes_per_token_per_gpu
     from tonnage.inference.replay import log_of
@@ -120,9 +125,10 @@ def _setup(
     from tonnage.inference.worth import Setup
     from tonnage.simulation.traffic.traces import load_trace
 
+    _check_names_of(choice)
     config, timing = choice.build()
     costs = EngineCosts(deepcopy(timing), config.max_num_batched_tokens)
-    make_policy(policy, costs)  # a bad name is said before the log is read
+    make_policy(policy[0], costs)  # a bad name is said before the log is read
     price = _price(choice, usd_per_hour)
     loaded = load_trace(trace, hash_block=hash_block)
     if loaded.hashes is None:
@@ -140,9 +146,24 @@ def _setup(
         timing,
         token_bytes * config.block_size,
         price,
-        lambda: make_policy(policy, costs),
+        lambda: Seeded(make_policy(policy[0], costs), Random(policy[1])),
     )
     return config, log_of(loaded, config.block_size), setup
+
+
+def _check_names_of(choice: EngineChoice) -> None:
+    """What is unknown is said of the option that names it."""
+    from tonnage.facts import gpus, models
+    from tonnage.inference.kinds import engine_kind
+
+    for option, name, get in (
+        ("--model", choice.model, models.get),
+        ("--gpu", choice.gpu, gpus.get),
+        ("--engine", choice.engine, engine_kind),
+    ):
+        if name is not None:
+            with at_option(option):
+                get(name)
 
 
 def _price(choice: EngineChoice, usd_per_hour: float | None) -> int:
@@ -197,115 +218,6 @@ def _check_names(specs: Sequence[TierSpec]) -> None:
         raise InputError.at(f"tier {twice} is given twice", field="--tier", hint="give each tier once, fastest first")
 
 
-# --- --tier NAME=SIZE,… -----
-
-
-def _tier(text: str, known: dict[str, TierSpec], gpu_blocks: int, block_bytes: int) -> TierSpec:
-    """The tier that ``text`` describes. Raises InputError."""
-    from tonnage.inference.tiers import TierSpec
-
-    name, equals, rest = text.partition("=")
-    size, *others = [part.strip() for part in rest.split(",")]
-    if not equals or not name or not size:
-        raise _bad(text, f"expected {_FORM}", "for example host=256GiB,50")
-    changes: dict[str, Any] = {"blocks": _blocks(text, size, gpu_blocks, block_bytes)}
-    for position, part in enumerate(others):
-        key, given, value = part.partition("=")
-        if not given:
-            if position:
-                raise _bad(text, f"{part!r} stands where key=value is expected", "keys: " + ", ".join(_KEYS))
-            changes |= {"read_bytes_per_s": _rate(text, part), "write_bytes_per_s": _rate(text, part)}
-            continue
-        if key not in _KEYS:
-            raise _bad(text, f"there is no key {key!r}", "keys: " + ", ".join(_KEYS))
-        field, read = _KEYS[key]
-        changes[field] = read(text, value)
-    if name in known:
-        return msgspec.structs.replace(known[name], **changes)
-    if "read_bytes_per_s" not in changes or "write_bytes_per_s" not in changes:
-        raise _bad(text, f"{name!r} is none of {', '.join(known)} and has no bandwidth", "add it in GB/s")
-    return TierSpec(name, **changes)
-
-
-def _blocks(text: str, size: str, gpu_blocks: int, block_bytes: int) -> int | None:
-    if size == "inf":
-        return None
-    match = _SIZE.fullmatch(size)
-    if match is None:
-        raise _bad(text, f"{size!r} is not a size", "expected blocks (65536), bytes (256GiB), 4x, inf or 0")
-    number, unit = match[1], (match[2] or "").upper()
-    if not unit:
-        if "." in number:
-            raise _bad(text, f"{size!r} is not a number of blocks", "write whole blocks, or a unit as in 1.5TiB")
-        return int(number)
-    if unit == "X":
-        return int(float(number) * gpu_blocks)
-    return int(float(number) * _UNITS[unit]) // block_bytes
-
-
-def _number(text: str, value: str, what: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < inf:
-        raise _bad(text, f"{value!r} is not {what}", "expected a number, at least 0")
-    return number
-
-
-def _rate(text: str, value: str) -> float:
-    if value == "inf":
-        return inf
-    rate = _number(text, value, "a bandwidth") * 1e9
-    if rate < 1:
-        raise _bad(text, f"{value!r} is not a bandwidth", "expected GB/s, above 0, or inf")
-    return rate
-
-
-def _latency(text: str, value: str) -> int:
-    match = _DURATION.fullmatch(value)
-    if match is None:
-        raise _bad(text, f"{value!r} is not a latency", "write it like 100us or 5ms")
-    return round(float(match[1]) * _DURATION_NS[match[2]])
-
-
-def _uses(text: str, value: str) -> int:
-    if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 1_000_000:
-        raise _bad(text, f"{value!r} is not a number of uses", "expected a whole number from 1 to 1000000")
-    return int(value)
-
-
-def _fill(text: str, value: str) -> str:
-    if value not in ("through", "spill"):
-        raise _bad(text, f"{value!r} is no way to fill a tier", "expected through or spill")
-    return value
-
-
-def _yes(text: str, value: str) -> bool:
-    if value not in ("yes", "no"):
-        raise _bad(text, f"{value!r} is neither yes nor no", "expected shared=yes or shared=no")
-    return value == "yes"
-
-
-def _usd(text: str, value: str) -> float:
-    return _number(text, value, "a price") * MICRO_PER_USD
-
-
-_KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
-    "read": ("read_bytes_per_s", _rate),
-    "write": ("write_bytes_per_s", _rate),
-    "latency": ("latency_ns", _latency),
-    "admit": ("min_frequency", _uses),
-    "fill": ("fill", _fill),
-    "shared": ("shared", _yes),
-    "price": ("micro_usd_per_gib_hour", _usd),
-}
-
-
-def _bad(text: str, what: str, hint: str) -> InputError:
-    return InputError.at(f'"{text}": {what}', field="--tier", hint=hint)
-
-
 # --- the table -----
 
 
@@ -314,13 +226,11 @@ def _print(found: Valuation, setup: Setup, choice: EngineChoice, policy: str) ->
     if choice.tensor_parallel > 1:
         engine += f" x {choice.tensor_parallel}"
     gpu_gib = setup.config.kv_blocks * setup.block_bytes / GIB
+    played = f"{_count(found.requests, 'request')} in {found.hours * 60:.1f} min, {_count(found.workers, 'worker')}"
+    click.echo(f"{played}, {policy}; {engine} at {setup.micro_usd_per_engine_hour / MICRO_PER_USD:.2f} USD an hour")
     click.echo(
-        f"{found.requests:,} requests in {found.hours * 60:.1f} min, {_workers(found.workers)}, {policy}; {engine} at "
-        f"{setup.micro_usd_per_engine_hour / MICRO_PER_USD:.2f} USD an hour"
-    )
-    click.echo(
-        f"KV cache of an engine on its GPUs: {setup.config.kv_blocks:,} blocks of {setup.config.block_size} tokens, "
-        f"{gpu_gib:,.1f} GiB"
+        f"KV cache of an engine on its GPUs: {_count(setup.config.kv_blocks, 'block')} of "
+        f"{_count(setup.config.block_size, 'token')}, {gpu_gib:,.1f} GiB"
     )
     click.echo()
     rows: list[tuple[str, ...]] = [("", "reuse", "TTFT ms", "p50", "p99", "engine h", "saved", "tiers", "net USD/h")]
@@ -335,13 +245,18 @@ def _print(found: Valuation, setup: Setup, choice: EngineChoice, policy: str) ->
     click.echo(f"bound: caches without end reuse {each}{shared:.1%} with one for all")
     refused = max(setting.refused for setting in found.settings)
     if refused:
-        click.echo(f"{refused:,} requests were not served: they never fit the engine")
+        click.echo(f"{_count(refused, 'request')} not served: too long for the engine")
     for finding in found.findings:
         click.echo(f"warning: {finding}", err=True)
 
 
-def _workers(count: int) -> str:
-    return "1 worker" if count == 1 else f"{count} workers"
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _usd(amount: float) -> str:
+    """To the cent; nothing is never less than nothing."""
+    return f"{round(amount, 2) + 0.0:,.2f}"
 
 
 def _row(setting: Worth, index: int, found: Valuation, setup: Setup) -> tuple[str, ...]:
@@ -361,5 +276,5 @@ def _row(setting: Worth, index: int, found: Valuation, setup: Setup) -> tuple[st
         f"{setting.reuse:.1%}",
         *(f"{time:,.0f}" for time in times),
         f"{setting.engine_hours:.3f}",
-        *(f"{money:,.2f}" if index and isfinite(money) else "-" for money in dollars),
+        *(_usd(money) if index and isfinite(money) else "-" for money in dollars),
     )

@@ -50,19 +50,28 @@ class Memory(Protocol):
 
 
 class SlotMemory:
-    """Equal slots of ``slot`` tokens; what does not fill a slot is lost. Constant time."""
+    """Equal slots of ``slot`` tokens; what does not fill a slot is lost. Constant time.
+
+    Stores only slots that were taken once, so that any ``total`` will do.
+    """
 
     def __init__(self, total: int, slot: int) -> None:
         self._slot = slot
-        self._free = list(range(total // slot))[::-1]
+        self._slots = total // slot
+        self._fresh = 0  # slots from here on were never taken
+        self._free: list[int] = []
         self._taken: set[int] = set()
 
     def take(self, reserved: int) -> Region | None:
         if reserved > self._slot:
             raise ValueError(f"{reserved} tokens do not fit a slot of {self._slot}")
-        if not self._free:
+        if self._free:
+            number = self._free.pop()
+        elif self._fresh < self._slots:
+            number = self._fresh
+            self._fresh += 1
+        else:
             return None
-        number = self._free.pop()
         self._taken.add(number)
         return Region(number * self._slot, self._slot, reserved)
 

@@ -18,7 +18,7 @@ kernels (section 7.1), a small part of a step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
@@ -126,8 +126,11 @@ def compare(
     *,
     load: float = DEFAULT_LOAD,
     schemes: Sequence[Scheme] = SCHEMES,
+    observe: Callable[[int], None] | None = None,
 ) -> Report:
     """Play ``requests`` (arrival in ns, in order) under every scheme. Deterministic; no random number is drawn.
+
+    ``observe`` is called twice for each scheme, after each of its measurements, with the number of ``requests``.
 
     Raises ValueError if no request fits the engine, if ``load`` is not above 0, or if the KV memory is smaller than
     one sequence of ``max_model_len`` tokens.
@@ -141,13 +144,19 @@ def compare(
         raise ValueError("no request fits the engine")
     mean_output = sum(one.output for one in kept) / len(kept)
     saturated = [one._replace(arrival=0) for one in kept]
-    results = [_saturated(saturated, scheme, setting, mean_output) for scheme in schemes]
+    seen = observe or _unseen
+    results = []
+    for scheme in schemes:
+        results.append(_saturated(saturated, scheme, setting, mean_output))
+        seen(len(requests))
     baseline = next(
         (one for one in results if one.kind == "paged" and one.block_size == BASELINE_BLOCK), results[-1]
     ).requests_per_s
     rate = load * baseline
     paced = _at_rate(kept, rate)
-    results = [_with_latency(result, paced, scheme, setting) for result, scheme in zip(results, schemes, strict=True)]
+    for place, scheme in enumerate(schemes):
+        results[place] = _with_latency(results[place], paced, scheme, setting)
+        seen(len(requests))
     return Report(
         kv_tokens=setting.kv_tokens,
         max_model_len=setting.max_model_len,
@@ -159,6 +168,10 @@ def compare(
         schemes=tuple(results),
         claims=claims([(one.kind, one.block_size, _measures(one)) for one in results], BASELINE_BLOCK),
     )
+
+
+def _unseen(requests: int) -> None:
+    """Nobody looks on."""
 
 
 def _fits(request: Sized, setting: Setting, schemes: Sequence[Scheme]) -> bool:
@@ -179,8 +192,10 @@ def _fits(request: Sized, setting: Setting, schemes: Sequence[Scheme]) -> bool:
 
 
 def _measures(result: SchemeResult) -> dict[str, float | None]:
-    wasted = None if result.memory is None else result.memory.wasted
-    return {"wasted": wasted, "batch": result.batch_mean, "rate": result.output_tokens_per_s}
+    """For the claims. Where memory never kept a request out, the rate is not one that memory made."""
+    if result.memory is None:
+        return {"wasted": None, "batch": None, "rate": None}
+    return {"wasted": result.memory.wasted, "batch": result.batch_mean, "rate": result.output_tokens_per_s}
 
 
 class _Meter:

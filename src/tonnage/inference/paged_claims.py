@@ -29,7 +29,10 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 def claims(results: Sequence[tuple[str, int, Mapping[str, float | None]]], baseline_block: int) -> tuple[Claim, ...]:
-    """The claims on ``results``: (kind, block size, measures ``wasted`` 0 to 1, ``batch``, ``rate``) of each scheme."""
+    """The claims on ``results``: (kind, block size, measures ``wasted`` 0 to 1, ``batch``, ``rate``) of each scheme.
+
+    A measure is None where memory was never the limit: then it says nothing of how memory is given out.
+    """
     contiguous = [(kind, measures) for kind, _, measures in results if kind != "paged"]
     paged = next((m for kind, size, m in results if kind == "paged" and size == baseline_block), None)
     found = [

@@ -42,7 +42,7 @@ class TierSpec(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.blocks is not None and self.blocks < 0:
-            raise ValueError(f"tier {self.name} holds {self.blocks} blocks")
+            raise ValueError(f"tier {self.name} cannot hold {self.blocks} blocks")
         if not (self.read_bytes_per_s > 0 and self.write_bytes_per_s > 0) or self.latency_ns < 0:
             raise ValueError(f"tier {self.name} needs bandwidths above zero and a latency of zero or more")
         if self.min_frequency < 1:
@@ -59,8 +59,9 @@ class TierFinding:
     blocks_above: int
 
     def __str__(self) -> str:
+        held = "1 block" if self.blocks == 1 else f"{self.blocks:,} blocks"
         return (
-            f"tier {self.tier} holds {self.blocks:,} blocks, not more than the {self.blocks_above:,} of {self.above} "
+            f"tier {self.tier} holds {held}, not more than the {self.blocks_above:,} of {self.above} "
             "above it: most of what it holds is there too, and it evicts before it is of use; make it larger"
         )
 
