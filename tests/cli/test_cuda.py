@@ -135,6 +135,11 @@ def test_what_a_user_says_of_an_image_counts(capfd: pytest.CaptureFixture[str]) 
         (("acme/own:1", "--image-archs", "nine"), "'nine' is no architecture"),
         (("cuda>=12 foo",), "expected a key, an operator and a value"),
         (("missing.yaml",), "no such file"),
+        (("",), "an empty name"),
+        (("NVIDIA_REQUIRE_CUDA=",), "has no condition"),
+        (("cuda>=" + "9" * 5000,), "is no version"),
+        (("nvidia/cuda:12.4.1-base", "--driver", "9" * 5000), "is no version"),
+        (("nvidia/cuda:12.4.1-base", "--label", "nvidia.com/gpu.product=NVIDIA-H100-PCIe", "--arch", "8.0"), "not 8.0"),
     ],
 )
 def test_bad_input_is_refused_with_what_to_do(
@@ -181,6 +186,12 @@ def test_a_cluster_that_cannot_be_looked_at_is_refused(
     code, _, err = run(capfd, "fleet", file, *words)
     assert code == 2
     assert said in err
+
+
+def test_a_name_too_long_for_a_file_is_an_image(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capfd, "a" * 300, "--driver", "535.161.08")
+    assert (code, err) == (0, "")
+    assert "not known whether it fits" in out
 
 
 def test_tables_fit_80_columns(capfd: pytest.CaptureFixture[str], dump: Path) -> None:

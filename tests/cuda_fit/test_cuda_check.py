@@ -164,6 +164,22 @@ def test_ptx_of_a_newer_toolkit_is_not_compiled_by_minor_version_compatibility()
 
 
 @pytest.mark.parametrize(
+    ("compat", "gpu", "fits"),
+    [(True, "h100", True), (None, "h100", None), (False, "h100", False), (True, "rtx-4090", False)],
+)
+def test_ptx_of_a_newer_toolkit_is_compiled_where_its_cuda_compat_serves(
+    compat: bool | None, gpu: str, fits: bool | None
+) -> None:
+    wanted = Need("x", (12, 8), kernels_of("7.5+PTX"), compat=compat)
+    assert answer(check.fit(wanted, host.of("550.54.14", gpu)), "kernels").fits is fits
+
+
+def test_of_a_toolkit_newer_than_the_tables_it_is_not_said_which_gpus_it_builds_for() -> None:
+    assert answer(check.fit(Need("x", (99, 0)), host.of("580.65.06", "h100")), "kernels").fits is None
+    assert answer(check.fit(Need("x", (99, 0)), host.of("580.65.06", "v100")), "kernels").fits is False
+
+
+@pytest.mark.parametrize(
     ("variables", "fits"),
     [
         ({}, False),
@@ -171,7 +187,8 @@ def test_ptx_of_a_newer_toolkit_is_not_compiled_by_minor_version_compatibility()
         ({"NVIDIA_DISABLE_REQUIRE": "1"}, True),
         ({"NVIDIA_DISABLE_REQUIRE": "yes"}, False),  # not true to Go's ParseBool
         ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.0"}, True),
-        ({"NVIDIA_REQUIRE_CUDA": ""}, True),
+        ({"NVIDIA_REQUIRE_CUDA": ""}, False),  # the image's own CUDA_VERSION stands in
+        ({"NVIDIA_REQUIRE_CUDA": "", "CUDA_VERSION": ""}, True),
         ({"NVIDIA_REQUIRE_ARCH": "arch>=8.0", "NVIDIA_REQUIRE_CUDA": "cuda>=12.0"}, False),
         ({"NVIDIA_REQUIRE_JETPACK": "foo", "NVIDIA_REQUIRE_CUDA": "cuda>=12.0"}, True),
         ({"CUDA_VERSION": "12.4.1", "NVIDIA_REQUIRE_CUDA": ""}, False),
@@ -244,7 +261,7 @@ def test_the_cuda_version_of_an_image_is_known_by_its_name(image: str, cuda: tup
     assert need.of_image(image).cuda == cuda
 
 
-@pytest.mark.parametrize("written", ["", "8", "8.0,x", "sm_9x", "9.0b"])
+@pytest.mark.parametrize("written", ["", "8", "8.0,x", "sm_9x", "9.0b", "9" * 5000])
 def test_what_is_no_architecture_is_refused(written: str) -> None:
     with pytest.raises(InputError, match="no architecture"):
         kernels_of(written)

@@ -111,7 +111,7 @@ def test_only_nodes_that_run_a_pod_take_it_meanwhile_and_upgraded_ones_count_wit
     (first, second) = steps(found, "590.44.01")
     assert (first.node, first.stranded) == ("b", ())
     assert (second.node, second.stranded) == ("a", ())  # b runs it by now
-    assert fleet.takers(found.nodes[0].pods[0], found.nodes) == [found.nodes[0]]
+    assert [bool(fleet.why_not(found.nodes[0].pods[0], one)) for one in found.nodes] == [False, True]
 
 
 def test_pods_of_a_daemon_set_do_not_move() -> None:
@@ -133,17 +133,58 @@ def test_pods_without_gpus_and_nodes_without_gpus_do_not_count() -> None:
     assert cluster([plain, node("a", "570.26")], cpu_pod) == cluster([node("a", "570.26")])
 
 
-def test_a_deployment_stands_for_its_pods_only_while_none_is_there() -> None:
+def deployment(name: str, replicas: int = 1) -> apps.Deployment:
     container = {"name": "main", "image": TORCH_130, "resources": {"limits": {"nvidia.com/gpu": 1}}}
-    spec = {"selector": {}, "template": {"spec": {"containers": [container]}}}
-    chat = msgspec.convert(
-        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "chat", "namespace": "ml"}, "spec": spec},
-        apps.Deployment,
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}
+    meta = {"name": name, "namespace": "ml"}
+    made = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
+    return msgspec.convert(made, apps.Deployment)
+
+
+def test_a_deployment_stands_for_its_pods_only_while_none_is_there() -> None:
+    nodes = [node("a", "570.26")]
+    own, other = pod("chat-1", "a", TORCH_130), pod("chat-large-1", "a", TORCH_130)
+    own.metadata.labels["app"] = "chat"
+    other.metadata.labels["app"] = "chat-large"
+    assert [one.name for one in fleet.cluster(nodes, [other], [deployment("chat")]).waiting] == ["ml/chat"]
+    assert fleet.cluster(nodes, [own], [deployment("chat")]).waiting == ()
+    assert fleet.cluster(nodes, [], [deployment("chat", replicas=0)]).waiting == ()
+
+
+def with_gpus(one: Any, amounts: dict[str, str]) -> Any:
+    """The node or pod with these resources of nvidia.com instead of GPUs."""
+    gpus = {f"nvidia.com/{name}": amount for name, amount in amounts.items()}
+    plain = msgspec.to_builtins(one)
+    if isinstance(one, core.Node):
+        plain["status"]["allocatable"] = gpus
+    else:
+        plain["spec"]["containers"][0]["resources"]["limits"] = gpus
+    return msgspec.convert(plain, type(one))
+
+
+def test_a_slice_moves_only_to_a_node_that_hands_out_such_slices() -> None:
+    sliced = with_gpus(node("a", "570.26"), {"mig-1g.10gb": "7"})
+    small = with_gpus(pod("small", "a", TORCH_126), {"mig-1g.10gb": "1"})
+    (step,) = (one for one in steps(cluster([sliced, node("b", "570.26")], small), "580.65.06") if one.node == "a")
+    assert step.stranded == ("ml/small",)
+    other = with_gpus(node("b", "570.26"), {"mig-1g.10gb": "7"})
+    assert all(not one.stranded for one in steps(cluster([sliced, other], small), "580.65.06"))
+
+
+def test_a_pod_that_waits_for_resources_that_a_node_has_not_is_told_so() -> None:
+    small = with_gpus(pod("small", "", TORCH_126, phase="Pending"), {"mig-1g.10gb": "1"})
+    found = cluster([node("a", "570.26")], small)
+    assert (
+        fleet.why_not(found.waiting[0], found.nodes[0]) == "the node has 0 nvidia.com/mig-1g.10gb, the pod asks for 1"
     )
-    alone = fleet.cluster([node("a", "570.26")], [], [chat])
-    assert [one.name for one in alone.waiting] == ["ml/chat"]
-    beside = fleet.cluster([node("a", "570.26")], [pod("chat-1", "a", TORCH_130)], [chat])
-    assert beside.waiting == ()
+
+
+def test_memory_and_cores_of_a_share_are_no_gpus() -> None:
+    share = with_gpus(pod("share", "a", TORCH_126), {"gpu": "1", "gpumem": "3000", "gpucores": "30"})
+    found = cluster([node("a", "570.26"), node("b", "570.26")], share)
+    assert found.nodes[0].pods[0].gpus == {"nvidia.com/gpu": 1}
+    assert all(not one.stranded for one in steps(found, "580.65.06"))
 
 
 def test_what_is_no_driver_version_is_refused() -> None:

@@ -68,6 +68,7 @@ def test_a_slice_or_a_share_is_of_its_gpu(product: str, name: str) -> None:
         {"app": "x", "nvidia.com/gpu.count": "8"},
         {"nvidia.com/cuda.driver-version.full": "unknown"},
         {"nvidia.com/cuda.driver.major": "x", "nvidia.com/gpu.compute.major": "9"},
+        {"nvidia.com/cuda.driver-version.full": "9" * 5000, "nvidia.com/cuda.driver.major": "9" * 5000},
     ],
 )
 def test_labels_that_say_nothing_are_not_known(labels: dict[str, str]) -> None:
@@ -79,6 +80,27 @@ def test_the_cuda_version_that_a_label_says_stands_over_the_table() -> None:
     newer = {"nvidia.com/cuda.driver-version.full": "615.10", "nvidia.com/cuda.runtime-version.major": "13"}
     assert host.of_labels(newer).cuda is None
     assert host.of_labels({**newer, "nvidia.com/cuda.runtime-version.minor": "5"}).cuda == (13, 5)
+    assert host.of_labels({**newer, "nvidia.com/cuda.runtime-version.full": "13.5"}).cuda == (13, 5)
+
+
+@pytest.mark.parametrize(("branch", "cuda"), [("535", (12, 2)), ("565", (12, 6)), ("580", (13, 0)), ("400", None)])
+def test_a_branch_alone_runs_what_its_releases_run(branch: str, cuda: tuple[int, int] | None) -> None:
+    assert host.of(branch).cuda == cuda
+
+
+def test_a_named_driver_and_gpu_replace_all_that_labels_say_of_them() -> None:
+    labelled = host.of_labels(NEW)
+    assert host.of("615.10", labelled=labelled).cuda is None
+    assert host.of("535.161.08", labelled=labelled) == labelled
+    assert host.of(gpu="thor", labelled=labelled) == host.of("535.161.08", "thor")
+    with pytest.raises(InputError, match=r"h100 has compute capability 9\.0, not 8\.0"):
+        host.of(arch="8.0", labelled=labelled)
+
+
+@pytest.mark.parametrize("written", ["90", "9.0.0", "9" * 5000])
+def test_what_is_no_compute_capability_is_refused(written: str) -> None:
+    with pytest.raises(InputError, match="--arch"):
+        host.of(arch=written)
 
 
 def test_a_compute_capability_that_is_not_that_of_the_gpu_is_refused() -> None:

@@ -122,27 +122,17 @@ def _exit(fits: list[bool | None], strict: bool) -> None:
 
 
 def _host(driver: str, gpu: str, arch: str, labels: tuple[str, ...], node: Path | None) -> Host:
-    """From labels, or from what is named; naming adds to labels."""
+    """From labels, and over them from what is named."""
     from tonnage.cuda_fit import host as hosts
 
-    if driver:
-        from tonnage.facts.cuda import parse_version
-
-        parse_version(driver, "--driver")
-    named = hosts.of(driver, gpu, arch)
     told = dict(_pair(text, "--label") for text in labels)
     if node is not None:
         told = {**_node_labels(node), **told}
-    if not told:
-        return named
     found = hosts.of_labels(told)
-    if found == hosts.Host():
+    if told and found == hosts.Host():
         hint = "expected nvidia.com/cuda.driver-version.full, nvidia.com/gpu.product and their like"
         raise InputError.at("no label says anything of a driver or GPU", field="--label", hint=hint)
-    over = {
-        name: value for name, value in msgspec.structs.asdict(named).items() if value not in (None, "", frozenset())
-    }
-    return msgspec.structs.replace(found, **over)
+    return hosts.of(driver, gpu, arch, found)
 
 
 def _node_labels(path: Path) -> dict[str, str]:
@@ -167,21 +157,34 @@ def _cases(text: str, variables: dict[str, str]) -> list[tuple[str, Need]]:
     from tonnage.cuda_fit import require
     from tonnage.cuda_fit.need import REQUIRE_CUDA
 
+    path = _existing(text)
+    if path is not None:
+        return _containers(path, variables)
     if re.search(r"[<>=!]", text):
         name, sign, expression = text.partition("=")
         if not (sign and name.startswith("NVIDIA_REQUIRE_")):
             name, expression = REQUIRE_CUDA, text
+        if not expression.strip():
+            raise InputError.at(f"{text!r} has no condition", field="WHAT", hint="an empty expression always holds")
         require.parse_strictly(expression, "WHAT")
         return [_case(expression, "", {**variables, name: expression})]
-    path = files.existing(Path(text))
-    if path.exists():
-        return _containers(path, variables)
+    if not text.strip():
+        raise InputError.at("an empty name", field="WHAT", hint="give an image like vllm/vllm-openai:v0.20.0")
     if text.endswith((".yaml", ".yml", ".json")):
         raise InputError.at("no such file", file=text, hint="check the path")
     for name, value in variables.items():
         if name.startswith("NVIDIA_REQUIRE_"):
             require.parse_strictly(value, f"--env {name}")
     return [_case(text, text, variables)]
+
+
+def _existing(text: str) -> Path | None:
+    """The file or folder of this name, the bundled examples too; None for what is none, nor can be one."""
+    try:
+        path = files.existing(Path(text))
+        return path if text.strip() and path.exists() else None
+    except OSError:  # longer than a file's name can be, as expressions are
+        return None
 
 
 def _case(name: str, image: str, variables: dict[str, str]) -> tuple[str, Need]:

@@ -73,7 +73,7 @@ def _drivers(found: Cluster) -> list[dict[str, Any]]:
             "gpu": key[2] or None,
             "arch": key[3] or None,
             "nodes": len(nodes),
-            "gpus": sum(node.gpus for node in nodes),
+            "gpus": sum(sum(node.gpus.values()) for node in nodes),
             "pods": sum(len(node.pods) for node in nodes),
         }
         for key, nodes in sorted(groups.items(), key=lambda item: (_order(item[1][0].host), item[0]))
@@ -89,15 +89,10 @@ def _remedies(pod: GpuPod, host: Host) -> tuple[remedy.Remedy, ...]:
 
 
 def _waiting(pod: GpuPod, found: Cluster) -> dict[str, Any]:
-    taking = fleets.takers(pod, found.nodes)
-    reasons: Counter[str] = Counter()
-    for node in found.nodes:
-        fit = pod.fits(node.host)
-        if fit is not None and fit.fits is False:
-            reasons[fit.reason] += 1
+    reasons = Counter(why for node in found.nodes if (why := fleets.why_not(pod, node)))
     return {
         "pod": pod.name,
-        "nodes": len(taking),
+        "nodes": len(found.nodes) - reasons.total(),
         "reasons": [{"reason": text, "nodes": count} for text, count in sorted(reasons.items())],
     }
 

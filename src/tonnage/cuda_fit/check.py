@@ -12,6 +12,8 @@ family-specific targets); NVIDIA/libnvidia-container. Error texts and numbers ar
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from msgspec import Struct
 
 from tonnage.cuda_fit import require
@@ -52,6 +54,7 @@ class Fit(Struct, frozen=True):
         return frozenset(one.name for one in self.checks if one.fits is False)
 
 
+@lru_cache(maxsize=4096)
 def fit(need: Need, host: Host) -> Fit:
     """All four answers."""
     driver, mode = _driver(need, host)
@@ -152,13 +155,21 @@ def _kernels(need: Need, host: Host, mode: str) -> Check:
     if any(_runs(kernel, arch) for kernel in need.kernels):
         return Check("kernels", True, f"built for {listed}: among them code that {cuda_text(arch)} runs")
     if any(kernel.ptx and not kernel.kind and kernel.arch <= arch for kernel in need.kernels):
-        if mode == MINOR:
-            reason = f"{cuda_text(arch)} needs PTX compiled, and the driver is older than the image's CUDA (error 222)"
-            return Check("kernels", False, reason)
+        if mode == MINOR and need.cuda is not None:
+            return _newer_ptx(need, host, need.cuda)
         note = "the driver compiles at the first load, which takes time"
         return Check("kernels", True if mode else None, f"built for {listed}: PTX serves {cuda_text(arch)}", note)
     reason = f"no kernel image is available for {cuda_text(arch)} (error 209): built for {listed}"
     return Check("kernels", False, reason)
+
+
+def _newer_ptx(need: Need, host: Host, cuda: Version) -> Check:
+    """PTX of a toolkit that is newer than the driver: only the forward-compatibility package can compile it."""
+    reason = "PTX has to be compiled, and the driver is older than the image's CUDA (error 222)"
+    helped, package = _forward(need, host, cuda)[0].fits, f"cuda-compat-{cuda[0]}-{cuda[1]}"
+    if helped:
+        return Check("kernels", True, f"{package} in the image compiles its PTX", "the container toolkit must load it")
+    return Check("kernels", helped, reason if helped is False else f"{reason}, unless {package} helps")
 
 
 def _toolkit_knows(need: Need, host: Host, arch: Version) -> Check:
@@ -169,6 +180,8 @@ def _toolkit_knows(need: Need, host: Host, arch: Version) -> Check:
     if known.last_cuda is not None and need.cuda > known.last_cuda:
         reason = f"CUDA {cuda_text(need.cuda)} has no code for {name}; {cuda_text(known.last_cuda)} was the last"
         return Check("kernels", False, reason)
+    if need.cuda > facts.toolkits()[0].cuda:
+        return Check("kernels", None, f"which GPUs CUDA {cuda_text(need.cuda)} can build for is not known")
     if known.first_cuda is not None and need.cuda < known.first_cuda:
         reason = f"CUDA {cuda_text(need.cuda)} cannot build for {name}, {cuda_text(known.first_cuda)} is the first"
         return Check("kernels", None, reason + "; it runs only what carries PTX")

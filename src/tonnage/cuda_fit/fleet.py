@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -13,18 +12,19 @@ from tonnage.cuda_fit.check import Fit
 from tonnage.cuda_fit.host import Host
 from tonnage.cuda_fit.need import Need
 from tonnage.facts import cuda as facts
-from tonnage.objects import apps, core
+from tonnage.objects import apps, core, selectors
 
 _DONE = ("Succeeded", "Failed")
 
 
 class GpuPod(Struct, frozen=True):
-    """A pod with GPUs, or the template of a workload without pods. ``node``: empty where it is not bound. ``needs``:
-    by container, of which something is known. ``fixed``: it belongs to its node and is not moved."""
+    """A pod with GPUs, or the template of a workload without pods. ``node``: empty where it is not bound. ``gpus``:
+    how many GPUs, slices or shares it asks for, by the resource's name. ``needs``: by container, of which something is
+    known. ``fixed``: it belongs to its node and is not moved."""
 
     name: str
     node: str
-    gpus: int
+    gpus: dict[str, int]
     needs: tuple[tuple[str, Need], ...]
     unknown: tuple[str, ...]
     fixed: bool = False
@@ -32,16 +32,16 @@ class GpuPod(Struct, frozen=True):
     def fits(self, host: Host) -> Fit | None:
         """Of the first container that does not fit, else of the first where that is not known, else of any; None for a
         pod of whose images nothing is known."""
-        found = [_fit(need, host) for _, need in self.needs]
+        found = [check.fit(need, host) for _, need in self.needs]
         return next((fit for wanted in (False, None, True) for fit in found if fit.fits is wanted), None)
 
 
 class GpuNode(Struct, frozen=True):
-    """A node with a GPU. ``gpus``: how many GPUs, slices or shares it can hand out."""
+    """A node with a GPU. ``gpus``: how many GPUs, slices or shares it can hand out, by the resource's name."""
 
     name: str
     host: Host
-    gpus: int
+    gpus: dict[str, int]
     pods: tuple[GpuPod, ...]
 
 
@@ -69,21 +69,17 @@ class Step(Struct, frozen=True):
     there: bool = False
 
 
-@cache
-def _fit(need: Need, host: Host) -> Fit:
-    return check.fit(need, host)
-
-
 def cluster(
     nodes: Sequence[core.Node], pods_: Sequence[core.Pod], workloads: Sequence[apps.Deployment] = ()
 ) -> Cluster:
     """What matters of a cluster's objects. Pods that have ended are left out; a Deployment stands for its pods where
     none of them is there."""
     gpu_pods = [_pod(pod) for pod in pods_ if pod.status.phase not in _DONE]
-    names = [(pod.metadata.namespace, pod.metadata.name) for pod in pods_]
     for one in workloads:
         meta = one.metadata
-        if not any(space == meta.namespace and name.startswith(f"{meta.name}-") for space, name in names):
+        own = (pod for pod in pods_ if pod.metadata.namespace == meta.namespace)
+        there_are = any(selectors.matches(one.spec.selector, pod.metadata.labels) for pod in own)
+        if one.spec.replicas and not there_are:
             label = f"{meta.namespace or 'default'}/{meta.name}"
             gpu_pods.append(_made(label, "", one.spec.template.spec, False))
     there: dict[str, list[GpuPod]] = {}
@@ -92,7 +88,7 @@ def cluster(
     found = []
     for node in sorted(nodes, key=lambda node: node.metadata.name):
         amounts = core.amounts(node.status.allocatable)
-        gpus = sum(amount for name, amount in amounts.items() if name.startswith(pods.RESOURCES))
+        gpus = pods.gpus_of(amounts)
         if gpus or hosts.has_gpu(node.metadata.labels):
             host = hosts.of_labels(node.metadata.labels)
             found.append(GpuNode(node.metadata.name, host, gpus, tuple(there.pop(node.metadata.name, ()))))
@@ -106,9 +102,15 @@ def refused(found: Cluster) -> list[tuple[GpuPod, Fit]]:
     return [(pod, fit) for pod, fit in answers if fit is not None and fit.fits is False]
 
 
-def takers(pod: GpuPod, nodes: Sequence[GpuNode]) -> list[GpuNode]:
-    """The nodes that run the pod, as far as is known, whatever is free on them."""
-    return [node for node in nodes if node.gpus >= pod.gpus and not _is_no(pod.fits(node.host))]
+def why_not(pod: GpuPod, node: GpuNode) -> str:
+    """Why the node does not take the pod, whatever is free on it; empty where it does or too little is known."""
+    fit = pod.fits(node.host)
+    if fit is not None and fit.fits is False:
+        return fit.reason
+    for name, asked in pod.gpus.items():
+        if (there := node.gpus.get(name, 0)) < asked:
+            return f"the node has {there} {name}, the pod asks for {asked}"
+    return ""
 
 
 def upgrade(found: Cluster, to: str) -> tuple[Step, ...]:
@@ -119,7 +121,9 @@ def upgrade(found: Cluster, to: str) -> tuple[Step, ...]:
     steps = [_step(node, node.host.with_driver(to)) for node in found.nodes]
     ahead = {step.node: step for step in steps if not step.refused and not step.there}
     now = {node.name: node for node in found.nodes}
-    alone = {name: _stranded(now[name], list(now.values())) for name in ahead}
+    left = ((node.name, _free(node)) for node in found.nodes)
+    free = dict(sorted((one for one in left if any(one[1].values())), key=lambda one: sum(one[1].values())))
+    alone = {name: _stranded(now[name], now, free) for name in ahead}
 
     def order(name: str) -> tuple[int, int, int, int, str]:
         step = ahead[name]
@@ -128,7 +132,7 @@ def upgrade(found: Cluster, to: str) -> tuple[Step, ...]:
     ordered = []
     for name in sorted(ahead, key=order):
         step = ahead[name]
-        stranded = _stranded(now[name], list(now.values()))
+        stranded = _stranded(now[name], now, free)
         ordered.append(_with_stranded(step, stranded))
         now[name] = GpuNode(name, step.after, now[name].gpus, now[name].pods)
     return (*ordered, *(step for step in steps if step.there), *(step for step in steps if step.refused))
@@ -158,19 +162,35 @@ def _with_stranded(step: Step, stranded: tuple[str, ...]) -> Step:
     return Step(step.node, step.before, step.after, step.breaks, step.mends, step.moves, stranded)
 
 
-def _stranded(node: GpuNode, nodes: Sequence[GpuNode]) -> tuple[str, ...]:
-    """Pods that the node runs and that find no other with free GPUs that runs them, the largest placed first."""
+def _stranded(node: GpuNode, nodes: Mapping[str, GpuNode], free: Mapping[str, dict[str, int]]) -> tuple[str, ...]:
+    """Pods that the node runs and that find no other with free GPUs that runs them, the largest placed first, each on
+    the first node of ``free`` that takes it: what nodes have free, fewest first, without those that have nothing."""
     moved = (pod for pod in node.pods if not pod.fixed and not _is_no(pod.fits(node.host)))
-    free = {one.name: one.gpus - sum(pod.gpus for pod in one.pods) for one in nodes if one.name != node.name}
+    open_ = {name: gpus for name, gpus in free.items() if name != node.name}
     left = []
-    for pod in sorted(moved, key=lambda pod: (-pod.gpus, pod.name)):
-        fitting = (one for one in nodes if free.get(one.name, 0) >= max(pod.gpus, 1) and not _is_no(pod.fits(one.host)))
-        best = min(fitting, key=lambda one: (free[one.name], one.name), default=None)
+    for pod in sorted(moved, key=lambda pod: (-sum(pod.gpus.values()), pod.name)):
+        fitting = (name for name, gpus in open_.items() if _has(gpus, pod) and not _is_no(pod.fits(nodes[name].host)))
+        best = next(fitting, None)
         if best is None:
             left.append(pod.name)
         else:
-            free[best.name] -= pod.gpus
+            open_[best] = _less(open_[best], pod)
     return tuple(sorted(left))
+
+
+def _has(gpus: dict[str, int], pod: GpuPod) -> bool:
+    return all(gpus.get(name, 0) >= asked for name, asked in pod.gpus.items())
+
+
+def _less(gpus: dict[str, int], pod: GpuPod) -> dict[str, int]:
+    return {name: amount - pod.gpus.get(name, 0) for name, amount in gpus.items()}
+
+
+def _free(node: GpuNode) -> dict[str, int]:
+    left = node.gpus
+    for pod in node.pods:
+        left = _less(left, pod)
+    return left
 
 
 def _is_no(fit: Fit | None) -> bool:
@@ -187,7 +207,7 @@ def _made(name: str, node: str, spec: core.PodSpec, fixed: bool) -> GpuPod | Non
     asking = tuple(pods.gpu_containers(spec))
     if not asking:
         return None
-    gpus = sum(amount for key, amount in core.pod_requests(spec).items() if key.startswith(pods.RESOURCES))
+    gpus = pods.gpus_of(core.pod_requests(spec))
     needs = pods.needs(spec)
     known = {container for container, _ in needs}
     unknown = tuple(one.image for one in asking if one.name not in known)

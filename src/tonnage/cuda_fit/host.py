@@ -59,24 +59,32 @@ class Host(Struct, frozen=True):
         return replace(self, driver=driver, cuda=facts.driver_cuda(driver), written=written.strip())
 
 
-def of(driver: str = "", gpu: str = "", arch: str = "") -> Host:
-    """A node by what a user names of it. ``gpu``: a name, alias or product label.
+def of(driver: str = "", gpu: str = "", arch: str = "", labelled: Host | None = None) -> Host:
+    """A node by what a user names of it, over what is known by its labels. ``gpu``: a name, alias or product label.
 
     Raises InputError for a GPU that is not known, what is no version, and a compute capability that is not the GPU's.
     """
-    made = Host()
+    made = labelled or Host()
     if gpu:
         made = _with_gpu(made, facts.gpu(gpu))
     if arch:
-        capability = facts.parse_version(arch, "compute capability", "9.0")
-        if len(capability) == 1:
-            capability = (*capability, 0)
+        capability = _capability(arch)
         if made.arch not in (None, capability):
             assert made.arch is not None
-            message = f"{gpu} has compute capability {facts.cuda_text(made.arch)}, not {arch}"
+            name = gpu or made.gpu or "the node by its labels"
+            message = f"{name} has compute capability {facts.cuda_text(made.arch)}, not {arch}"
             raise InputError.at(message, field="--arch", hint="leave one of the two out")
         made = replace(made, arch=capability)
-    return made.with_driver(driver) if driver else made
+    if driver and facts.parse_version(driver, "--driver") != made.driver:
+        made = made.with_driver(driver)
+    return made
+
+
+def _capability(arch: str) -> Version:
+    found = facts.parse_version(arch, "--arch", "9.0")
+    if len(found) > 2 or found[0] > 2 * max(facts.architectures())[0]:
+        raise InputError.at(f"{arch!r} is no compute capability", field="--arch", hint="expected one like 9.0")
+    return (*found, 0)[:2]
 
 
 def of_labels(labels: Mapping[str, str]) -> Host:
@@ -97,6 +105,7 @@ def of_labels(labels: Mapping[str, str]) -> Host:
     if driver:
         made = made.with_driver(driver)
     runtime = next((text for keys in _RUNTIME if (text := _joined(own, keys, 2))), "")
+    runtime = runtime or _version_text(own.get("cuda.runtime-version.full", ""))
     return replace(made, cuda=facts.parse_version(runtime)) if runtime else made
 
 
@@ -114,11 +123,11 @@ def _joined(labels: Mapping[str, str], keys: tuple[str, ...], least: int) -> str
     parts = []
     for key in keys:
         value = labels.get(key, "")
-        if not (value.isascii() and value.isdigit()):
+        if "." in value or not facts.is_version(value):
             break
         parts.append(value)
     return ".".join(parts) if len(parts) >= least else ""
 
 
 def _version_text(text: str) -> str:
-    return text if text and all(part.isascii() and part.isdigit() for part in text.split(".")) else ""
+    return text if facts.is_version(text) else ""

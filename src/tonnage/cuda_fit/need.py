@@ -19,7 +19,7 @@ _JETPACK = "NVIDIA_REQUIRE_JETPACK"
 _CUDA_VERSION = "CUDA_VERSION"
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 """What Go's strconv.ParseBool takes for true."""
-_ARCH = re.compile(r"(?:sm_|compute_)?(?P<major>\d+?)\.?(?P<minor>\d)(?P<kind>[af]?)(?P<ptx>\+PTX)?")
+_ARCH = re.compile(r"(?:sm_|compute_)?(?P<major>[0-9]{1,3}?)\.?(?P<minor>[0-9])(?P<kind>[af]?)(?P<ptx>\+PTX)?")
 
 
 class Kernel(Struct, frozen=True):
@@ -88,8 +88,8 @@ def of_image(image: str, environment: Mapping[str, str] | None = None) -> Need:
     """What an image needs, with the variables that a container sets over the image's own.
 
     The container toolkit reads every NVIDIA_REQUIRE_* but NVIDIA_REQUIRE_JETPACK*, unless NVIDIA_DISABLE_REQUIRE is
-    true; CUDA_VERSION stands in where NVIDIA_REQUIRE_CUDA is empty (NVIDIA/nvidia-container-toolkit
-    internal/config/image/cuda_image.go)."""
+    true; CUDA_VERSION stands in where NVIDIA_REQUIRE_CUDA is empty, also the image's own, which those that begin at
+    nvidia/cuda have (NVIDIA/nvidia-container-toolkit internal/config/image/cuda_image.go)."""
     environment = environment or {}
     found = facts.image(image)
     made = Need(image) if found is None else _known(image, found)
@@ -111,11 +111,13 @@ def _requirements(environment: Mapping[str, str], found: facts.ImageFacts | None
     made = [Requirement(name, value) for name, value in stated.items() if value.strip()]
     if REQUIRE_CUDA not in stated and found is not None and found.require:
         made.append(Requirement(REQUIRE_CUDA, found.require, stated=False, whole=found.whole))
-    elif not stated.get(REQUIRE_CUDA) and (legacy := _legacy(environment.get(_CUDA_VERSION, ""))):
-        made.append(Requirement(_CUDA_VERSION, legacy))
+    elif not stated.get(REQUIRE_CUDA):
+        own = facts.cuda_text(found.cuda) if found is not None and found.require else ""
+        if legacy := _legacy(environment.get(_CUDA_VERSION, own)):
+            made.append(Requirement(_CUDA_VERSION, legacy, stated=_CUDA_VERSION in environment))
     return tuple(made)
 
 
 def _legacy(version: str) -> str:
-    match = re.fullmatch(r"v?(\d+)(?:\.(\d+))?(?:\.\d+)*", version)
+    match = re.fullmatch(r"v?([0-9]{1,9})(?:\.([0-9]{1,9}))?(?:\.[0-9]+)*", version)
     return f"cuda>={match[1]}.{match[2] or 0}" if match else ""

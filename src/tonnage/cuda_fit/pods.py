@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from tonnage.cuda_fit import check, need, require
@@ -10,23 +11,26 @@ from tonnage.cuda_fit.host import Host
 from tonnage.cuda_fit.need import Need
 from tonnage.objects import core
 
-RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
-"""How the names of resources begin that are GPUs, slices or shares of them."""
+_RESOURCE = re.compile(r"nvidia\.com/(gpu([.-].*)?|mig-.+)")
+"""Names of resources that are GPUs, shares or slices of them, not memory or cores of one (nvidia.com/gpumem)."""
 
 _VARIABLES = ("NVIDIA_", "CUDA_")
 
 
 def gpu_containers(spec: core.PodSpec) -> Iterator[core.Container]:
     """The containers, init containers too, that ask for a GPU or a slice of one."""
-    return (one for one in (*spec.init_containers, *spec.containers) if gpus_of(one))
+    return (one for one in (*spec.init_containers, *spec.containers) if _asks(one))
 
 
-def gpus_of(container: core.Container) -> int:
-    """How many GPUs, slices or shares the container asks for."""
-    resources = container.resources
-    asked = {**resources.limits, **resources.requests}
-    gpus = {name: written for name, written in asked.items() if name.startswith(RESOURCES)}
-    return sum(core.amounts(gpus).values()) if gpus else 0
+def gpus_of(amounts: Mapping[str, int]) -> dict[str, int]:
+    """Those of the amounts by resource that are GPUs, slices or shares, without zeros."""
+    return {name: amount for name, amount in amounts.items() if amount and _RESOURCE.fullmatch(name)}
+
+
+def _asks(container: core.Container) -> bool:
+    asked = {**container.resources.limits, **container.resources.requests}
+    gpus = {name: written for name, written in asked.items() if _RESOURCE.fullmatch(name)}
+    return bool(gpus) and any(core.amounts(gpus).values())
 
 
 def needs(spec: core.PodSpec) -> tuple[tuple[str, Need], ...]:

@@ -32,7 +32,7 @@ _COMPARE: dict[str, Callable[[Version, Version], bool]] = {
     ">=": operator.ge,
 }
 _RULE = re.compile(r"(?P<key>[^<>=!]+)(?P<operator>[<>=!]++)(?P<value>.+)", re.DOTALL)
-_NUMBERS = re.compile(r"\d+(\.+\d+)*\.*")
+_NUMBERS = re.compile(r"[0-9]{1,18}(\.+[0-9]{1,18})*\.*")
 
 
 class Rule(Struct, frozen=True):

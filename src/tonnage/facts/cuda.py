@@ -18,16 +18,21 @@ from tonnage.facts import names, tables
 Version = tuple[int, ...]
 """Numbers of a version, most significant first."""
 
-_VERSION = re.compile(r"\d+(\.\d+)*")
+_VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
 
 
 def parse_version(text: str, field: str = "", like: str = "535.161.08") -> Version:
     """``"535.161.08"`` as ``(535, 161, 8)``. Raises InputError for anything but numbers joined by dots."""
     plain = text.strip()
-    if not _VERSION.fullmatch(plain):
+    if not is_version(plain):
         hint = f"expected numbers joined by dots, like {like}"
         raise InputError.at(f"{text!r} is no version", field=field, hint=hint)
     return _numbers(plain)
+
+
+def is_version(text: str) -> bool:
+    """Whether the text is numbers joined by dots, none of more than nine digits."""
+    return _VERSION.fullmatch(text) is not None
 
 
 def cuda_text(version: Version) -> str:
@@ -153,9 +158,12 @@ def newest_branch() -> int:
 
 
 def driver_cuda(driver: Version) -> Version | None:
-    """The CUDA version that a driver reports; None where it is older or of a newer branch than the table."""
+    """The CUDA version that a driver reports; None where it is older or of a newer branch than the table. A branch
+    alone, like 535, stands for its releases."""
     if driver[0] > newest_branch():
         return None
+    if len(driver) == 1:
+        return next((one.cuda for one in toolkits() if driver[0] >= one.driver[0]), None)
     return next((one.cuda for one in toolkits() if at_least(driver, one.driver)), None)
 
 
@@ -189,6 +197,7 @@ def gpu(name: str) -> CudaGpu:
     return found
 
 
+@lru_cache(maxsize=1024)
 def gpu_of_product(product: str) -> CudaGpu | None:
     """The GPU whose nvidia.com/gpu.product this is, a MIG slice's and a shared one's too; None if not known."""
     plain = product.strip().lower().replace(" ", "-")
