@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import platform
 import resource
@@ -38,7 +39,8 @@ class Bar:
 
     @property
     def holds(self) -> bool:
-        return {"<=": self.value <= self.limit, ">=": self.value >= self.limit, "==": self.value == self.limit}[self.op]
+        compare = {"<": operator.lt, "<=": operator.le, ">=": operator.ge, "==": operator.eq}[self.op]
+        return bool(compare(self.value, self.limit))
 
 
 @dataclass
@@ -118,9 +120,9 @@ def in_process(module: str, function: str, *arguments: str) -> Any:
 
 
 def data_folder(given: str | None) -> Path | None:
-    """The traces: as given, from TONNAGE_DATA, or ../shared/data; None when there are none."""
+    """The public data: as given, from TONNAGE_DATA, or ../shared/data; None when there is none."""
     candidates = [given, os.environ.get("TONNAGE_DATA"), str(ROOT.parent / "shared" / "data")]
     for candidate in candidates:
-        if candidate and (Path(candidate) / "traces").is_dir():
+        if candidate and any((Path(candidate) / part).is_dir() for part in ("traces", "silicon")):
             return Path(candidate)
     return None

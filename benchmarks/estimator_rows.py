@@ -5,9 +5,9 @@ What is in the file and what was run are not always the same, hence:
 - ``silicon_concurrency`` in the source column is the number of requests in flight; without it batch · attention DP.
 - TP that equals moe_tp · moe_ep with both the same counts the same GPUs twice (64 GPUs for TP 8, EP 8): one of them is
   meant. So does TP = attention DP with moe_ep = TP · DP: the same points stand elsewhere in the file with TP alone.
-- More than 8 GPUs are an NVL72 system. Its rows called aggregated have GPU counts that no tensor parallelism allows
-  (28, 36, 52): they are whole systems with prefill on other GPUs; the model runs attention data-parallel on all of
-  them and the experts across.
+- More than 8 GPUs of an NVL72 system: rows called aggregated have GPU counts that no tensor parallelism allows (28, 36,
+  52). They are whole systems with prefill on other GPUs; the model runs attention data-parallel on all of them and the
+  experts across.
 - The KV cache is FP8 if the weights are 8 bits or less, save on SGLang, whose default it is not.
 - The same measurement stands in up to three sources: one of each is kept.
 """
@@ -20,7 +20,9 @@ import importlib.util
 import io
 import json
 import re
+import zlib
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,11 +31,13 @@ import numpy as np
 from tonnage.errors import InputError
 from tonnage.facts import gpus, hf_config, models
 from tonnage.facts.models import ModelShape
+from tonnage.inference import memory
 from tonnage.inference.estimate import Load, Replica
+from tonnage.inference.estimate.case import check_case
+from tonnage.inference.estimate.links import domain_of
 
 SILICON = Path("silicon") / "silicon_sample.csv.gz"
 FRAMEWORKS = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
-PRECISIONS = {"fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4", "fp4": "fp4", "bf16": "bf16", "": "bf16"}
 BLACKWELL = ("b200_sxm", "b300_sxm", "gb200", "gb300", "rtx_pro_6000_server")
 FAMILIES = (
     ("deepseek", "DeepSeek"),
@@ -47,6 +51,10 @@ FAMILIES = (
 """Models that share a shape are left out together."""
 
 _NODE = 8
+_REFUSALS = {"gpu": "the weights do not fit", "input_tokens": "longer than the context of the model"}
+_FORMAT = re.compile(r"-(NVFP4|MXFP4|FP8|FP4|BF16)(-KV|-Static-PerTensor|-v\d)*$", re.IGNORECASE)
+_SAME_SHAPE = ((re.compile(r"Kimi-K2\.\d(-Code|-Thinking)?$", re.IGNORECASE), "Kimi-K2"),)
+"""Versions of a model whose shape is that of one in the table."""
 
 
 class Row(NamedTuple):
@@ -72,10 +80,10 @@ def read(file: Path) -> Rows:
     """The aggregated rows of ``file`` (.csv or .csv.gz). Raises InputError if it is not such a file."""
     try:
         raw = file.read_bytes()
-        text = (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode()
-    except (OSError, UnicodeDecodeError, EOFError) as error:
+        text = (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
         raise InputError.at(f"cannot read {file}: {error}", file=str(file), hint="give a CSV file") from None
-    table = list(csv.DictReader(io.StringIO(text)))
+    table = list(csv.DictReader(io.StringIO(text), restval=""))
     needed = {"model_path", "system", "backend", "isl", "osl", "tp_size", "silicon_ttft_ms", "silicon_tpot_ms"}
     missing = needed - set(table[0] if table else ())
     if missing:
@@ -87,7 +95,10 @@ def read(file: Path) -> Rows:
     found: dict[tuple[object, ...], Row] = {}
     left_out: Counter[str] = Counter()
     for cells in table:
-        row = one(cells)
+        try:
+            row = one(cells)
+        except ValueError:
+            row = "a cell that is not a number"
         if isinstance(row, str):
             left_out[row] += 1
             continue
@@ -104,14 +115,14 @@ def read(file: Path) -> Rows:
 
 def one(cells: dict[str, str]) -> Row | str:
     """The row, or why there is none."""
-    if cells.get("mode", "agg") != "agg":
+    if (cells.get("mode") or "agg") != "agg":
         return "prefill and decode apart (mode disagg)"
     tpot = number(cells, "silicon_tpot_ms") / 1e3
     if not tpot > 0:
         return "no TPOT"
     shape = shape_of(cells["model_path"])
-    if shape is None:
-        return f"unknown model {cells['model_path']}"
+    if isinstance(shape, str):
+        return shape
     try:
         gpu = gpus.get(cells["system"].replace("_", "-"))
     except InputError:
@@ -119,12 +130,12 @@ def one(cells: dict[str, str]) -> Row | str:
     framework = FRAMEWORKS.get(cells["backend"])
     if framework is None:
         return f"unknown backend {cells['backend']}"
-    quantized = cells.get("gemm_quant_mode") or cells.get("precision", "")
-    precision = PRECISIONS.get(quantized)
-    if precision is None:
-        return f"unknown precision {quantized}"
+    precision = precision_of(cells, shape)
+    if precision not in memory.precisions():
+        return f"unknown precision {precision}"
     tp, dp, gpus_used = parallel(cells)
-    wide = gpus_used > _NODE or shape.heads % tp != 0
+    system = gpus_used > _NODE and domain_of(gpu).gpus > _NODE
+    wide = system or shape.heads % tp != 0
     batch = number(cells, "batch_size", 1.0) * max(number(cells, "attention_dp_size", 1.0), 1.0)
     match = re.search(r"silicon_concurrency=(\d+)", cells.get("silicon_data_source", ""))
     concurrency = float(match[1]) if match else batch
@@ -137,11 +148,15 @@ def one(cells: dict[str, str]) -> Row | str:
         data_parallel=gpus_used if wide else dp,
         pipeline_parallel=max(int(number(cells, "pp_size", 1.0)), 1),
         framework=framework,
-        separate_prefill=wide,
+        separate_prefill=system,
     )
     load = Load(max(concurrency, 1.0), number(cells, "isl"), number(cells, "osl"))
     if not (load.input_tokens >= 1 and load.output_tokens >= 1):
         return "no lengths"
+    try:
+        check_case(replica, load)
+    except InputError as error:
+        return f"refused: {_REFUSALS.get(error.problems[0].where.field, 'not valid')}"
     ttft = number(cells, "silicon_ttft_ms") / 1e3
     return Row(cells, replica, load, family(cells["model_path"]), cells["system"], ttft, tpot)
 
@@ -157,6 +172,19 @@ def parallel(cells: dict[str, str]) -> tuple[int, int, int]:
     return tp, dp, tp * dp
 
 
+def precision_of(cells: dict[str, str], shape: ModelShape) -> str:
+    """The format of most weights: that of the experts where there are some."""
+    modes = [cells.get(name, "") for name in ("gemm_quant_mode", "precision")]
+    if shape.experts:
+        modes.insert(0, cells.get("moe_quant_mode", ""))
+    mode = next((mode.lower() for mode in modes if mode), "bf16")
+    if "fp4" in mode:
+        return "mxfp4" if shape.experts and ("mxfp4" in mode or shape.precision == "mxfp4") else "fp4"
+    if mode in ("bfloat16", "float16", "half"):
+        return "bf16"
+    return next((known for known in ("fp8", "int8", "int4") if known in mode), mode)
+
+
 def number(cells: dict[str, str], name: str, default: float = float("nan")) -> float:
     """A cell as a number; ``default`` where it is empty."""
     text = cells.get(name, "")
@@ -168,19 +196,14 @@ def family(model: str) -> str:
     return next((group for part, group in FAMILIES if part in model.lower()), model.rpartition("/")[2])
 
 
-def shape_of(model: str) -> ModelShape | None:
+@cache
+def shape_of(model: str) -> ModelShape | str:
     """The shape of ``model`` whatever its quantisation: from the facts, else from the configurations of an installed
-    aiconfigurator-core; None if neither knows it."""
-    if model not in _SHAPES:
-        _SHAPES[model] = _find_shape(model)
-    return _SHAPES[model]
-
-
-_SHAPES: dict[str, ModelShape | None] = {}
-
-
-def _find_shape(model: str) -> ModelShape | None:
-    plain = re.sub(r"-(NVFP4|FP8|FP4|MXFP4|BF16|Instruct)(-KV)?$", "", re.sub(r"-(NVFP4|FP8|FP4|BF16)$", "", model))
+    aiconfigurator-core. Why there is none, where neither knows it or the configuration is of a kind that is not known:
+    it would be read as what it is not."""
+    plain = _FORMAT.sub("", model)
+    for pattern, known in _SAME_SHAPE:
+        plain = pattern.sub(known, plain)
     for name in (model, plain):
         try:
             return models.get(name)
@@ -188,15 +211,18 @@ def _find_shape(model: str) -> ModelShape | None:
             continue
     package = importlib.util.find_spec("aiconfigurator_core")
     if package is None or package.origin is None:
-        return None
+        return f"unknown model {model}"
     for name in (model, plain):
         file = Path(package.origin).parent / "model_configs" / f"{name.replace('/', '--')}_config.json"
         if file.exists():
+            config = json.loads(file.read_text())
             try:
-                return hf_config.parse(json.loads(file.read_text()), name=model, file=str(file)).shape
-            except InputError:
-                return None
-    return None
+                reading = hf_config.parse(config, name=model, file=str(file))
+            except InputError as error:
+                return f"model {model} that cannot be read ({error.problems[0].message})"
+            guessed = any(note.startswith("model_type") for note in reading.notes)
+            return f"model {model} of unknown type {config.get('model_type')}" if guessed else reading.shape
+    return f"unknown model {model}"
 
 
 def truth(rows: list[Row]) -> tuple[np.ndarray, np.ndarray]:

@@ -23,14 +23,14 @@ CONFIG = {
 }
 
 
-def size(capfd: pytest.CaptureFixture[str], *arguments: object) -> str:
+def size(capfd: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
     ran = tonnage(capfd, "size", *arguments)
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.err) == (code, "")
     return ran.out
 
 
-def document(capfd: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(size(capfd, *arguments, "-o", "json"))
+def document(capfd: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(size(capfd, *arguments, "-o", "json", code=code))
     return found
 
 
@@ -47,7 +47,7 @@ def document(capfd: pytest.CaptureFixture[str], *arguments: object) -> dict[str,
     ],
 )
 def test_everything_printed_fits_eighty_columns(capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...]) -> None:
-    assert max(len(line) for line in size(capfd, *arguments).splitlines()) <= 80
+    assert max(len(line) for line in tonnage(capfd, "size", *arguments).out.splitlines()) <= 80
 
 
 def test_the_chosen_row_comes_first_with_its_reason_and_the_next_best_three(
@@ -113,9 +113,17 @@ def test_lengths_may_be_quantiles_or_a_trace(capfd: pytest.CaptureFixture[str], 
 
 def test_a_quantized_model_fits_smaller_gpus(capfd: pytest.CaptureFixture[str]) -> None:
     alone = ("Qwen3-32B", "--gpu", "l4", "--tensor-parallel", "1", "--pipeline-parallel", "1")
-    plain = document(capfd, *alone)
+    plain = document(capfd, *alone, code=1)
     assert plain["chosen"] is None and plain["too_small"][0]["short_bytes"] > 30 * 2**30
     assert document(capfd, *alone, "--precision", "int4")["chosen"] == 0
+
+
+def test_explain_shows_the_parts_of_a_step_and_of_an_owned_hour(capfd: pytest.CaptureFixture[str]) -> None:
+    out = " ".join(size(capfd, "Llama-3.1-70B", "--gpu", "h100", "--explain").split())
+    assert "A decode step of 16 sequences, no prompt beside it dense " in out
+    assert " + communication " in out
+    assert "An owned h100 $30,000 x (1 + 0.35 host) / (4 years x 8,766 h" in out
+    assert "Estimate: no measured point of l4" in " ".join(size(capfd, "Qwen3-8B", "--gpu", "l4").split())
 
 
 def test_adapters_and_owned_gpus_and_prices_are_counted(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -164,6 +172,33 @@ def test_training_says_what_each_gpu_holds(capfd: pytest.CaptureFixture[str]) ->
         (("Qwen3-8B", "--rate", "1", "--concurrency", "2"), "--concurrency and --rate"),
         (("Qwen3-8B", "--params", "8B"), "both MODEL (Qwen3-8B) and --params"),
         (("Qwen3-8B", "--ttft", "soon"), "'soon' is not a time"),
+        (("Qwen3-8B", "--layers", "40", "--vocab", "9"), "--layers, --vocab: describes a model that is not known"),
+        (("Qwen3-8B", "--zero", "2", "--optimizer", "sgd"), "--optimizer, --zero: is of training"),
+        (("Qwen3-8B", "--lora-rank", "8"), "--lora-rank: is of adapters, and none are held"),
+        (("Qwen3-8B", "--train", "full", "--plot", "x.svg", "--rate", "1"), "--rate, --plot: is of serving"),
+        (("Qwen3-8B", "--train", "full", "--lora-rank", "8"), "full training has none"),
+        (("Qwen3-8B", "--plot", "x.png"), "x.png: the drawing is an SVG"),
+        (
+            ("Qwen3-8B", "--max-num-batched-tokens", "4", "--max-num-seqs", "8"),
+            "4 tokens a step for 8 sequences: vLLM does not start",
+        ),
+        (("Qwen3-8B", "--gpu", "h100:1g.10gb/2"), "would share a MIG instance, which is not sized"),
+        (("Qwen3-8B", "--gpu", "h100", "--tensor-parallel", "16"), "no node has 16 of them, TP is at most 8"),
+        (("Qwen3-8B", "--gpu", "h100", "--kv-precision", "fp4"), "vLLM keeps no KV cache in fp4 there"),
+        (("Qwen3-8B", "--input-tokens", "100,50,200"), "the quantiles 100,50,200 fall"),
+        (("",), "no MODEL"),
+        (
+            ("--params", "1B", "--layers", "4000", "--hidden", "5120", "--heads", "40"),
+            "1,000,000,000 parameters, but attention alone of 4,000 layers has 419,430,400,000",
+        ),
+        (
+            ("--params", "120B", "--layers", "36", "--hidden", "2880", "--heads", "64", "--head-dim", "64"),
+            "give --active of a mixture of experts",
+        ),
+        (
+            ("--params", "99999999T", "--layers", "1", "--hidden", "8", "--heads", "1"),
+            "'99999999T' is not a number of parameters",
+        ),
         (("Qwen3-8B", "--own", "l4"), "no price is known of l4"),
         (("Qwen3-8B", "--own", "l4=cheap"), "'l4=cheap' has no price"),
         (("missing.json",), "cannot read missing.json"),
@@ -180,7 +215,7 @@ def test_training_says_what_each_gpu_holds(capfd: pytest.CaptureFixture[str]) ->
         ),
         (
             ("--params", "13B", "--active", "14B", "--layers", "4", "--hidden", "512", "--heads", "4"),
-            "--active is 14,000,000,000 of 13,000,000,000",
+            "--active: 14,000,000,000 active of 13,000,000,000 parameters",
         ),
     ],
 )
@@ -204,6 +239,78 @@ def test_a_contradictory_configuration_is_refused_with_file_and_field(
 
 
 def test_a_model_that_fits_nowhere_is_told_how_much_is_missing(capfd: pytest.CaptureFixture[str]) -> None:
-    out = size(capfd, "Llama-3.1-405B", "--gpu", "l4", "--gpu", "t4", "--precision", "fp32")
+    out = size(capfd, "Llama-3.1-405B", "--gpu", "l4", "--gpu", "t4", "--precision", "fp32", code=1)
     assert "Nothing fits. Nearest on each GPU:" in out
     assert "GiB a GPU with one request" in " ".join(out.split())
+    trained = size(capfd, "Llama-3.1-405B", "--train", "full", "--zero", "0", "--gpu", "l4", code=1)
+    assert "Nothing fits" in trained
+
+
+def test_a_load_that_nothing_carries_shows_no_row_and_exits_with_1(capfd: pytest.CaptureFixture[str]) -> None:
+    out = size(capfd, "Llama-3.1-8B", "--gpu", "h100", "--rate", "1e14", code=1)
+    assert "Nothing carries this load: it takes" in out and "$/h" not in out
+    found = document(capfd, "Llama-3.1-8B", "--gpu", "h100", "--concurrency", "999999999", code=1)
+    assert found["options"] == [] and found["replicas_needed_at_least"] > 10_000
+
+
+def test_a_card_that_is_left_out_is_named_with_its_reason(capfd: pytest.CaptureFixture[str]) -> None:
+    out = size(capfd, "Qwen3-8B", "--gpu", "h100", "--gpu", "h100:1g.20gb", "--tensor-parallel", "2")
+    text = " ".join(out.split())
+    assert "Left out: h100:1g.20gb: a MIG instance has no link to others, TP and PP are 1" in text
+
+
+def test_gpt_oss_on_one_h100_is_told_what_an_older_vllm_would_do(capfd: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(size(capfd, "gpt-oss-120b", "--gpu", "h100", "--tensor-parallel", "1").split())
+    assert "! vLLM before 0.16 sorts the logits of 1,024 sequences" in text and "there this does not start" in text
+    assert "! only " in text
+
+
+def test_a_small_rate_keeps_the_table_within_its_columns(capfd: pytest.CaptureFixture[str]) -> None:
+    out = size(capfd, "Qwen3-8B", "--rate", "0.000001")
+    assert max(len(line) for line in out.splitlines()) <= 80
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--rate", "nan"),
+        ("--rate", "inf"),
+        ("--rate", "1e308"),
+        ("--rate", "1e-300"),
+        ("--utilization", "nan"),
+        ("--life-years", "nan"),
+        ("--usd-per-kwh", "inf"),
+        ("--concurrency", "99999999999999999999"),
+    ],
+)
+def test_numbers_that_nobody_can_reckon_with_are_refused(
+    capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    ran = tonnage(capfd, "size", "Qwen3-8B", *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"invalid value for '{arguments[0]}'" in ran.err.lower()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 100_000, "nested too deep"),
+        ('{"a":' * 100_000 + "1" + "}" * 100_000, "nested too deep"),
+        (json.dumps({**CONFIG, "quantization_config": {"quant_method": "weird"}}), "quant_method weird is not known"),
+        (json.dumps({**CONFIG, "architectures": ["BertForMaskedLM"]}), "BertForMaskedLM writes no tokens"),
+    ],
+)
+def test_a_configuration_that_is_no_known_decoder_is_refused(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, text: str, message: str
+) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(text, encoding="utf-8")
+    ran = tonnage(capfd, "size", file)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"error: {file}") and message in ran.err
+
+
+def test_a_format_that_is_not_known_is_named_with_precision(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**CONFIG, "quantization_config": {"quant_method": "weird"}}), encoding="utf-8")
+    assert document(capfd, file, "--precision", "int4", "--gpu", "l4")["precision"]["name"] == "int4"

@@ -125,6 +125,36 @@ def test_a_configuration_gives_the_shape_that_the_table_has(config: dict[str, An
             assert getattr(read, field) == getattr(known, field), field
 
 
+@pytest.mark.parametrize(
+    ("quantization", "precision"),
+    [
+        ({"quant_method": "gptq", "bits": 4}, "int4"),
+        ({"quant_method": "gptq_marlin", "bits": 8}, "int8"),
+        ({"quant_method": "awq", "bits": 4}, "int4"),
+        ({"quant_method": "fbgemm_fp8", "modules_to_not_convert": []}, "fp8"),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "nf4"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
+        (
+            {"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"type": "int", "num_bits": 4}}}},
+            "int4",
+        ),
+    ],
+)
+def test_the_format_of_a_quantized_checkpoint_is_read(quantization: dict[str, Any], precision: str) -> None:
+    config = {**LLAMA, "quantization_config": quantization}
+    assert hf_config.parse(config, name="x").shape.precision == precision
+    assert hf_config.parse(config, name="x", precision="bf16").shape.precision == "bf16"
+
+
+def test_qwen_has_windows_from_a_layer_on_if_it_uses_them() -> None:
+    qwen = {**LLAMA, "model_type": "qwen2", "sliding_window": 4096, "max_window_layers": 16}
+    assert hf_config.parse(qwen, name="x").shape.window_layers == 0
+    shape = hf_config.parse({**qwen, "use_sliding_window": True}, name="x").shape
+    assert (shape.window_layers, shape.full_layers, shape.window) == (16, 16, 4096)
+
+
 def test_what_a_configuration_has_beside_the_decoder_is_said() -> None:
     notes = hf_config.parse(DEEPSEEK, name="x").notes
     assert any("multi-token prediction" in note for note in notes)
@@ -143,6 +173,16 @@ def test_what_a_configuration_has_beside_the_decoder_is_said() -> None:
         ({"num_hidden_layers": -1}, "num_hidden_layers is -1"),
         ({"num_attention_heads": 0}, "heads is 0"),
         ({"num_local_experts": 4, "num_experts_per_tok": 8}, "a token goes to 8 of 4 experts"),
+        ({"num_key_value_heads": 0}, "kv_heads is 0"),
+        (
+            {"num_local_experts": 8, "num_experts_per_tok": 2, "first_k_dense_replace": 99},
+            "99 dense layers of 32 layers leave none for the 8 experts",
+        ),
+        ({"quantization_config": {"quant_method": "weird"}}, "quant_method weird is not known"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 3}}, "quant_method gptq with 3 is not known"),
+        ({"architectures": ["BertForMaskedLM"]}, "BertForMaskedLM writes no tokens"),
+        ({"model_type": "bert"}, "bert is no decoder-only model"),
+        ({"is_encoder_decoder": True}, "llama is no decoder-only model"),
     ],
 )
 def test_a_contradictory_configuration_is_refused(change: dict[str, Any], message: str) -> None:

@@ -1,4 +1,7 @@
-"""The memory figures of vLLM start-up logs that public issues quote."""
+"""The memory figures of vLLM start-up logs that public issues quote.
+
+``sampler``: how that vLLM samples while it starts, by a sort of the logits (before 0.16) or by a kernel; the batch and
+sequence limits are those of the log, or vLLM's defaults of its time on that card."""
 
 from __future__ import annotations
 
@@ -22,6 +25,8 @@ class Log:
     utilization: float | None
     max_model_len: int
     max_num_batched_tokens: int
+    max_num_seqs: int | None
+    sampler: str
     visible_gib: float | None
     requested_gib: float | None
     weights_gib: float | None
@@ -59,6 +64,8 @@ def _log(row: dict[str, str]) -> Log:
         utilization=real("utilization"),
         max_model_len=whole("max_model_len") or 0,
         max_num_batched_tokens=whole("max_num_batched_tokens") or 2048,
+        max_num_seqs=whole("max_num_seqs"),
+        sampler=row["sampler"],
         visible_gib=real("visible_gib"),
         requested_gib=real("requested_gib"),
         weights_gib=real("weights_gib"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from startup_logs import Log, logs
 
 from tonnage.errors import InputError
@@ -99,33 +100,96 @@ def test_what_the_parts_leave_is_the_kv_cache(log: Log) -> None:
 
 @pytest.mark.parametrize("log", having("weights_gib"))
 def test_weights_of_each_gpu_are_what_vllm_logs(log: Log) -> None:
+    """gpt-oss is padded as its Marlin kernel does; the Triton kernel of one log pads less, by 2.4 %."""
     parts = memory.weights(models.get(log.model), precision(log.stored), log.tensor_parallel)
-    near(sum(part.bytes for part in parts) / GIB, log.weights_gib, 0.015)
+    near(sum(part.bytes for part in parts) / GIB, log.weights_gib, 0.025 if "triton" in log.name else 0.015)
+
+
+def foretold(log: Log) -> memory.ServingMemory:
+    """What a card like the one of the log leaves, from the shape alone. A card that no table has shows the memory that
+    its log says. Logs of vLLM before 0.21 count no CUDA graphs."""
+    if log.visible_gib is not None or log.requested_gib is not None:
+        visible = log.visible_gib or log.requested_gib / log.utilization
+        gpu = replace(gpus.get("h100"), name=f"{log.gpu}:as logged", memory_mib=round(visible * 1024))
+    else:
+        gpu = gpus.get(log.gpu)
+    return memory.serving_memory(
+        models.get(log.model),
+        gpu,
+        stored=precision(log.stored),
+        tensor_parallel=log.tensor_parallel,
+        max_num_batched_tokens=log.max_num_batched_tokens,
+        max_num_seqs=log.max_num_seqs,
+        utilization=log.utilization,
+        cuda_graphs=log.sampler != "sort",
+        sorts_logits=log.sampler == "sort",
+    )
+
+
+CARD_KNOWN = [p for p in having("available_gib", "utilization") if p.values[0].gpu not in ("", "gb10")]
+"""GB10 shares its memory with the host, whose use is not known: no rule for a card reaches it."""
+KNOWN_ERRORS = {"qwen3-235b-4xh100": 0.21, "gpt-oss-120b-h100-refused": 0.14, "gpt-oss-120b-h100-oom": 0.16}
+"""Rows whose KV cache is off by more than 5 % of itself, and by how much: it is what is left of far larger parts."""
+
+
+def test_every_log_with_a_card_is_foretold() -> None:
+    assert {p.values[0].name for p in CARD_KNOWN} >= {*KNOWN_ERRORS, "llama-8b-h100", "llama-8b-3090-20k"}
+    assert len(CARD_KNOWN) >= 7
+
+
+@pytest.mark.parametrize("log", CARD_KNOWN)
+def test_the_kv_memory_is_foretold_from_the_shape_and_the_card(log: Log) -> None:
+    found = foretold(log)
+    off = found.kv_cache / GIB - log.available_gib
+    assert abs(off) <= 0.025 * found.requested / GIB
+    assert abs(off) <= KNOWN_ERRORS.get(log.name, 0.05) * abs(log.available_gib)
+
+
+@pytest.mark.parametrize("log", having("needed_gib", "utilization", "max_num_seqs"))
+def test_a_start_that_vllm_refused_is_refused_here(log: Log) -> None:
+    assert 0 < foretold(log).kv_cache / GIB < log.needed_gib
+
+
+def test_the_sort_of_the_logits_is_what_old_logs_call_the_activation_peak() -> None:
+    sorted_logits = [log for log in LOGS if log.name in ("llama-8b-h100", "llama-8b-2xh100")]
+    for log in sorted_logits:  # the same with TP 2: every rank sorts all of them
+        near(foretold(log).bytes_of("activations") / GIB, log.activations_gib, 0.08)
+    forward = [log for log in LOGS if log.name.startswith("llama-8b-3090")]
+    for log in forward:
+        near(foretold(log).bytes_of("activations") / GIB, log.activations_gib, 0.01)
 
 
 @pytest.mark.parametrize(
-    ("name", "tensor_parallel", "stored", "utilization", "batched", "seqs", "available_gib"),
+    ("name", "tensor_parallel", "stored", "utilization", "batched", "seqs", "available_gib", "sorts"),
     [
-        ("Qwen2.5-14B", 1, "bf16", 0.90, 8192, 256, 41.43),
-        ("Llama-3.3-70B", 4, "fp8", 0.90, 8192, 1024, 106.17),
-        ("DeepSeek-R1", 8, "fp8", 0.90, 8192, 1024, 41.60),
+        ("Qwen2.5-14B", 1, "bf16", 0.90, 8192, 256, 41.43, True),
+        ("Llama-3.3-70B", 4, "fp8", 0.90, 8192, 1024, 106.17, False),
+        ("DeepSeek-R1", 8, "fp8", 0.90, 8192, 1024, 41.60, False),
     ],
 )
-def test_the_kv_memory_is_foretold_from_the_shape_alone(
-    name: str, tensor_parallel: int, stored: str, utilization: float, batched: int, seqs: int, available_gib: float
+def test_the_kv_memory_of_other_logs_is_foretold_too(
+    name: str,
+    tensor_parallel: int,
+    stored: str,
+    utilization: float,
+    batched: int,
+    seqs: int,
+    available_gib: float,
+    sorts: bool,
 ) -> None:
     """Start-up logs of vLLM 0.11 and 0.21 on H100 (the first) and H200, quoted in public repositories."""
-    gpu = gpus.get("h100" if name == "Qwen2.5-14B" else "h200")
     found = memory.serving_memory(
         models.get(name),
-        gpu,
+        gpus.get("h100" if name == "Qwen2.5-14B" else "h200"),
         stored=precision(stored),
         tensor_parallel=tensor_parallel,
         max_num_batched_tokens=batched,
         max_num_seqs=seqs,
         utilization=utilization,
+        cuda_graphs=not sorts,
+        sorts_logits=sorts,
     )
-    near(found.kv_cache / GIB, available_gib, 0.06)
+    near(found.kv_cache / GIB, available_gib, 0.035)
 
 
 @pytest.mark.parametrize(
@@ -218,6 +282,12 @@ def test_an_adapter_has_rank_times_in_plus_out_of_each_matrix() -> None:
     assert memory.lora_params(shape, 8, all_linear=False) == 8 * 32 * ((4096 + 4096) + (4096 + 1024))
 
 
+def test_tp_divides_the_half_of_an_adapter_beside_the_divided_side_only() -> None:
+    shape = models.get("Llama-3.1-8B")
+    outputs = 2 * 4096 + 2 * 1024 + 3 * 14_336
+    assert memory.lora_params(shape, 16, tensor_parallel=8) == 16 * 32 * (7 * 4096 + outputs // 8)
+
+
 def test_pipeline_stages_hold_their_layers_only() -> None:
     shape = models.get("Llama-3.1-70B")
     whole = memory.kv_capacity(shape, BF16, 10 * GIB)
@@ -225,8 +295,35 @@ def test_pipeline_stages_hold_their_layers_only() -> None:
     assert halved.blocks == pytest.approx(2 * whole.blocks, abs=1)
     weights = [sum(p.bytes for p in memory.weights(shape, BF16, pipeline_parallel=pp)) for pp in (1, 2)]
     assert weights[1] == pytest.approx(weights[0] / 2, rel=0.001)  # one embedding each
+    assert memory.stages(61, 4) == [15, 15, 16, 15]
+    assert memory.stages(22, 4) == [5, 6, 6, 5]
     with pytest.raises(InputError, match="pipeline parallel size 81 with 80 layers"):
         memory.weights(shape, BF16, pipeline_parallel=81)
+
+
+def test_the_stage_with_most_experts_counts() -> None:
+    """The 3 dense layers of DeepSeek-V3 lie in the first of 4 stages; the third has 16 layers, all with experts."""
+    shape, fp8 = models.get("DeepSeek-V3"), precision("fp8")
+    parts = {p.name: p.bytes for p in memory.weights(shape, fp8, 8, 4)}
+    experts = 58 * 256 * 3 * 7168 * 2048
+    assert parts["weights: experts"] == pytest.approx(experts / 8 * 16 / 58, abs=1)
+    assert "weights: FFN" not in parts and "weights: embedding" not in parts
+    whole = sum(p.bytes for p in memory.weights(shape, fp8, 8))
+    assert sum(parts.values()) > whole / 4 * 1.05
+
+
+def test_experts_in_mxfp4_are_padded_on_each_rank_but_not_in_the_checkpoint() -> None:
+    shape, mxfp4 = models.get("gpt-oss-120b"), precision("mxfp4")
+    for tp, width in ((1, 2944), (2, 1536), (8, 384)):
+        parts = {p.name: p.bytes for p in memory.weights(shape, mxfp4, tp)}
+        assert parts["weights: experts"] == pytest.approx(36 * 128 * 3 * 3072 * width * 0.53125, rel=1e-6)
+    assert memory.weight_bytes(shape, mxfp4) < 0.93 * sum(p.bytes for p in memory.weights(shape, mxfp4))
+
+
+def test_a_kv_cache_in_fp4_is_kept_by_the_only_gpus_that_can() -> None:
+    fp4, fp8 = precision("fp4", kv=True), precision("fp8", kv=True)
+    assert [gpu for gpu in ("b200", "gb300", "h100", "a100-80", "rtx-pro-6000") if fp4.kv_on(gpu)] == ["b200", "gb300"]
+    assert fp8.kv_on("h100") and not fp8.kv_on("v100")
 
 
 def test_an_unknown_precision_is_refused_with_near_names() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from copy import deepcopy
 from math import inf, isfinite
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -94,7 +93,7 @@ def worth(
 
     choice = EngineChoice(**engine)
     with said_as(ENGINE_WORDS):
-        config, log, setup = _setup(choice, trace, hash_block, (policy, seed), usd_per_hour)
+        config, log, setup = _setup(choice, trace, hash_block, policy, seed, usd_per_hour)
     known = _known(choice)
     specs = [kv_tiers.parse(text, known, config.kv_blocks, setup.block_bytes) for text in tiers]
     if not tiers:
@@ -113,10 +112,8 @@ def worth(
 
 
 def _setup(
-    choice: EngineChoice, trace: Path, hash_block: int, policy: tuple[str, int], usd_per_hour: float | None
+    choice: EngineChoice, trace: Path, hash_block: int, policy: str, seed: int, usd_per_hour: float | None
 ) -> tuple[EngineConfig, Log, Setup]:
-    """``policy``: its name, and the seed of what it draws."""
-    from tonnage.cli.kv_seed import Seeded
     from tonnage.facts import models
     from tonnage.inference.config import kv_bytes_per_token_per_gpu
     from tonnage.inference.replay import log_of
@@ -128,7 +125,7 @@ def _setup(
     _check_names_of(choice)
     config, timing = choice.build()
     costs = EngineCosts(deepcopy(timing), config.max_num_batched_tokens)
-    make_policy(policy[0], costs)  # a bad name is said before the log is read
+    make_policy(policy, costs)  # a bad name is said before the log is read
     price = _price(choice, usd_per_hour)
     loaded = load_trace(trace, hash_block=hash_block)
     if loaded.hashes is None:
@@ -146,7 +143,8 @@ def _setup(
         timing,
         token_bytes * config.block_size,
         price,
-        lambda: Seeded(make_policy(policy[0], costs), Random(policy[1])),
+        lambda: make_policy(policy, costs),
+        seed,
     )
     return config, log_of(loaded, config.block_size), setup
 
@@ -195,12 +193,7 @@ def _known(choice: EngineChoice) -> dict[str, TierSpec]:
     from tonnage.inference import tiers
 
     known = {name: tiers.default(name) for name in tiers.names()}
-    host = known["host"]
-    links = gpus.get(choice.gpu or _ASSUMED_GPU).pcie_bytes_per_s / gpus.get(_ASSUMED_GPU).pcie_bytes_per_s
-    links *= choice.tensor_parallel
-    known["host"] = msgspec.structs.replace(
-        host, read_bytes_per_s=host.read_bytes_per_s * links, write_bytes_per_s=host.write_bytes_per_s * links
-    )
+    known["host"] = tiers.host_links(known["host"], gpus.get(choice.gpu or _ASSUMED_GPU), choice.tensor_parallel)
     return known
 
 

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from tonnage.cli import files
+from tonnage.cli.options import Finite, said_as
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,19 +23,33 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Any])
 _PATH = click.Path(path_type=Path)
 _SCALES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+_LONGEST = 1e9
+_MOST_PARAMETERS = 10**15
 _DEFAULT_INPUT, _DEFAULT_OUTPUT, _DEFAULT_CONCURRENCY = "1024", "256", 16
 _SEQUENCE = 4096
 """Tokens of a training sequence unless --context says more."""
-_COUNT = click.IntRange(1)
+_VOCABULARY = 128_000
+_COUNT = click.IntRange(1, 10**9)
 _ENCODER = msgspec.json.Encoder(order="deterministic")
+_SHAPE_WORDS = {
+    "layers": "--layers",
+    "hidden": "--hidden",
+    "heads": "--heads",
+    "kv_heads": "--kv-heads",
+    "head_dim": "--head-dim",
+    "the head size": "--head-dim",
+    "active_params": "--active",
+    "params": "--params",
+}
+"""What the fields of a shape are called here."""
 
 
 def _count(value: str) -> int:
     """A number like 13B or 850M."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMBT]?)", value.upper())
     number = round(float(match[1]) * _SCALES[match[2]]) if match else 0
-    if not number:
-        raise InputError.at(f"{value!r} is not a number of parameters", hint="write it like 13B or 850M")
+    if not 0 < number <= _MOST_PARAMETERS:
+        raise InputError.at(f"{value!r} is not a number of parameters", hint="write it like 13B or 850M, up to 1000T")
     return number
 
 
@@ -42,7 +57,7 @@ def _seconds(value: str) -> float:
     """A time like 50ms, 0.5s or 2m."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m)?", value)
     seconds = float(match[1]) * {"ms": 0.001, "m": 60.0}.get(match[2] or "s", 1.0) if match else 0.0
-    if not seconds:
+    if not 0 < seconds < _LONGEST:
         raise InputError.at(f"{value!r} is not a time", hint="write it like 50ms, 0.5s or 10m")
     return seconds
 
@@ -53,6 +68,8 @@ def _tokens(value: str) -> tuple[int, ...]:
         raise InputError.at(
             f"{value!r} is not a number of tokens", hint="write it like 1024, or quantiles 200,800,3000"
         )
+    if list(found) != sorted(found):
+        raise InputError.at(f"the quantiles {value} fall", hint="write them from the shortest to the longest")
     return found
 
 
@@ -75,7 +92,7 @@ _SHAPE = _group(
     click.option("--heads", type=_COUNT, metavar="N", help="With --params: attention heads."),
     click.option("--kv-heads", type=_COUNT, metavar="N", help="With --params: KV heads.  [default: as many as heads]"),
     click.option("--head-dim", type=_COUNT, metavar="N", help="With --params.  [default: hidden size over heads]"),
-    click.option("--vocab", type=_COUNT, default=128_000, show_default=True, metavar="N", help="With --params."),
+    click.option("--vocab", type=_COUNT, metavar="N", help="With --params.  [default: 128000]"),
 )
 _FORMATS = _group(
     click.option(
@@ -93,7 +110,7 @@ _LOAD = _group(
     click.option("--output-tokens", "outputs", type=_tokens, metavar="TOKENS", help="Or quantiles.  [256]"),
     click.option("--trace", type=_PATH, metavar="FILE", help="Lengths of a request log (Azure or Mooncake format)."),
     click.option("--concurrency", type=_COUNT, metavar="N", help="Requests in flight at once.  [16]"),
-    click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="R", help="Or requests a second."),
+    click.option("--rate", type=Finite(1e-6), metavar="R", help="Or requests a second."),
     click.option("--ttft", type=_seconds, metavar="TIME", help="Bound on the mean time to first token: 500ms."),
     click.option("--tpot", type=_seconds, metavar="TIME", help="Bound on the mean time per output token: 50ms."),
 )
@@ -104,7 +121,7 @@ _PLACE = _group(
     click.option("--tensor-parallel", type=_COUNT, metavar="N", help="[default: 1, 2, 4 and 8]"),
     click.option("--pipeline-parallel", type=_COUNT, metavar="N", help="[default: 1; more where nothing else fits]"),
     click.option("--system", type=click.Choice(["vllm", "none"]), default="vllm", help="Whose memory rule.  [vllm]"),
-    click.option("--utilization", type=click.FloatRange(0, 1, min_open=True), help="--gpu-memory-utilization.  [0.92]"),
+    click.option("--utilization", type=Finite(0, 1, min_open=True), help="--gpu-memory-utilization.  [0.92]"),
     click.option("--max-num-seqs", type=_COUNT, metavar="N", help="[default: vLLM's for the GPU]"),
     click.option("--max-num-batched-tokens", type=_COUNT, metavar="N", help="[default: vLLM's for the GPU]"),
     click.option("--enforce-eager", is_flag=True, help="No CUDA graphs."),
@@ -112,8 +129,8 @@ _PLACE = _group(
 _MONEY = _group(
     click.option("--prices", type=_PATH, metavar="FILE", help="Your own prices (CSV or YAML)."),
     click.option("--own", multiple=True, metavar="GPU[=USD]", help="Let GPUs compete that you own, bought for USD."),
-    click.option("--life-years", type=click.FloatRange(0, min_open=True), metavar="Y", help="Of owned GPUs.  [4]"),
-    click.option("--usd-per-kwh", type=click.FloatRange(0), metavar="USD", help="Energy of owned GPUs.  [0.12]"),
+    click.option("--life-years", type=Finite(0, min_open=True), metavar="Y", help="Of owned GPUs.  [4]"),
+    click.option("--usd-per-kwh", type=Finite(0), metavar="USD", help="Energy of owned GPUs.  [0.12]"),
     click.option("--disk", default="gp3", show_default=True, metavar="NAME", help="Where the weights lie."),
     click.option("--startup-probe", type=_seconds, default="600", metavar="TIME", help="What it waits.  [600s]"),
 )
@@ -145,10 +162,11 @@ def size(model: str | None, **given: Any) -> None:
     --heads. Without --gpu all GPUs of EC2 are tried, with their MIG instances and time-sliced shares, and the cheapest
     way that meets --ttft and --tpot is shown first.
     """
-    from tonnage.cli import size_json, size_report
+    from tonnage.cli import size_checks, size_json, size_report
     from tonnage.facts import storage
     from tonnage.inference.sizing import options
 
+    size_checks.check(model, given)
     shape, notes = _model(model, given)
     if given["plot"] is not None:
         files.check_writable(given["plot"])
@@ -162,9 +180,11 @@ def size(model: str | None, **given: Any) -> None:
     if given["plot"] is not None:
         files.write(given["plot"], size_report.drawing(request, found))
     if given["form"] == "json":
-        click.echo(msgspec.json.Encoder(order="deterministic").encode(size_json.document(request, found, given, notes)))
-        return
-    size_report.show(request, found, given, notes)
+        click.echo(_ENCODER.encode(size_json.document(request, found, given, notes)))
+    else:
+        size_report.show(request, found, given, notes)
+    if not found.options:
+        raise SystemExit(1)
 
 
 def _train(request: Request, given: dict[str, Any]) -> None:
@@ -189,31 +209,31 @@ def _train(request: Request, given: dict[str, Any]) -> None:
         click.echo(_ENCODER.encode(size_train.document(request, asked, found)))
     else:
         size_train.show(request, asked, found)
+    if not any(row.memory.fits for row in found):
+        raise SystemExit(1)
 
 
 def _model(model: str | None, given: dict[str, Any]) -> tuple[ModelShape, tuple[str, ...]]:
     from tonnage.facts import hf_config, models
 
-    if model is None:
+    if not model:
         return _made(given), ()
     if given["params"] is not None:
         raise InputError.at(
             f"both MODEL ({model}) and --params", field="--params", hint="name a model, or give a shape, not both"
         )
     path = Path(model)
-    if model.endswith(".json") or path.is_file():
-        reading = hf_config.read(path)
-        return reading.shape, reading.notes
-    if path.is_dir():
-        reading = hf_config.read(path / "config.json")
+    if model.endswith(".json") or path.exists():
+        file = path / "config.json" if path.is_dir() else path
+        reading = hf_config.read(file, precision=given["precision"])
         return reading.shape, reading.notes
     return models.get(model), ()
 
 
 def _made(given: dict[str, Any]) -> ModelShape:
     """The shape that --params, --layers, --hidden and --heads describe."""
-    from tonnage.facts import hf_config
-    from tonnage.facts.models import ModelShape
+    from tonnage.cli.size_checks import plausible
+    from tonnage.inference.shapes import plain_shape
 
     missing = [f"--{name}" for name in ("params", "layers", "hidden", "heads") if given[name] is None]
     if missing:
@@ -222,37 +242,20 @@ def _made(given: dict[str, Any]) -> ModelShape:
             field="MODEL",
             hint="name a model like Qwen/Qwen3-8B, give a config.json, or --params, --layers, --hidden and --heads",
         )
-    params, heads, hidden = given["params"], given["heads"], given["hidden"]
-    if given["head_dim"] is None and hidden % heads:
-        raise InputError.at(
-            f"a hidden size of {hidden} is not divided by {heads} heads",
-            field="--heads",
-            hint="give --head-dim as well",
+    with said_as(_SHAPE_WORDS):
+        shape = plain_shape(
+            name=f"{given['params'] / 1e9:g}B",
+            params=given["params"],
+            active_params=given["active"] or 0,
+            layers=given["layers"],
+            heads=given["heads"],
+            kv_heads=given["kv_heads"],
+            head_dim=given["head_dim"],
+            hidden=given["hidden"],
+            vocab=given["vocab"] or _VOCABULARY,
+            source="command line",
         )
-    if given["active"] is not None and given["active"] > params:
-        raise InputError.at(
-            f"--active is {given['active']:,} of {params:,} parameters", field="--active", hint="it is at most --params"
-        )
-    shape = ModelShape(
-        name=f"{params / 1e9:g}B",
-        params=params,
-        active_params=given["active"] or params,
-        layers=given["layers"],
-        heads=heads,
-        kv_heads=given["kv_heads"] or heads,
-        head_dim=given["head_dim"] or hidden // heads,
-        hidden=hidden,
-        vocab=given["vocab"],
-        context_tokens=None,
-        kv_lora_rank=0,
-        qk_rope_head_dim=0,
-        window=0,
-        window_layers=0,
-        window_kv_heads=0,
-        window_head_dim=0,
-        source="command line",
-    )
-    hf_config.check(shape)
+    plausible(shape)
     return shape
 
 

@@ -43,6 +43,8 @@ def document(request: Request, answer: Answer, given: dict[str, Any], notes: tup
         "chosen": 0 if chosen else None,
         "next_best": [answer.options.index(option) for option in chosen[1:]],
         "options": [_option(request, option, given) for option in answer.options],
+        "left_out": answer.left_out,
+        "replicas_needed_at_least": answer.too_few,
         "too_small": [_plan(request, plan) | {"short_bytes": plan.short} for plan in answer.refused],
         "rule_of_thumb": {"advice": rules.advise(request), "guide": rules.guides(), "faults": rules.faults()},
     }

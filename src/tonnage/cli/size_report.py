@@ -9,7 +9,7 @@ import click
 
 from tonnage.facts import instances
 from tonnage.inference import memory
-from tonnage.inference.sizing import loading, options, plot, rules, warnings
+from tonnage.inference.sizing import loading, options, plot, point, rules, warnings
 from tonnage.units import GIB, MIB
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ def show(request: Request, answer: Answer, given: dict[str, Any], notes: tuple[s
     _start(load, given)
     _owned(chosen)
     _fits(answer)
+    if given["gpu_names"]:
+        for reason in answer.left_out:
+            say(f"Left out: {reason}")
     for warning in warnings.warnings(request, chosen, load, given["startup_probe"]):
         say(f"! {warning.text}")
     for note in notes:
@@ -106,7 +109,8 @@ def _why(request: Request, answer: Answer, chosen: Option) -> None:
     bounded = request.targets.ttft_s is not None or request.targets.tpot_s is not None
     if not chosen.meets:
         if chosen.point.ttft_s is not None:
-            text = f"{chosen.miss:.1f} times too slow with one request in flight"
+            flight = f"{chosen.point.concurrency} in flight a replica"
+            text = f"{chosen.miss:.1f} times too slow with {flight}"
             say(f"No way meets the targets. > is the nearest: {text}.")
         return
     what = "that meet the targets" if bounded else "that fit"
@@ -122,14 +126,17 @@ def _why(request: Request, answer: Answer, chosen: Option) -> None:
 
 def _estimate(request: Request, chosen: Option) -> None:
     at = chosen.point
-    if at.ttft_s is None or at.tpot_s is None:
+    if at.output_tokens_per_s_band is None:
         say(f"No estimate: {at.reason}")
         return
     flight = f"{at.concurrency} in flight a replica of at most {chosen.plan.sequences}"
+    low, high = (end / at.output_tokens_per_s * chosen.output_tokens_per_s for end in at.output_tokens_per_s_band)
     say(
         f"{flight}; {chosen.output_tokens_per_s:,.0f} output tokens a second in all; 90 % bands: "
-        f"TTFT {_band(at.ttft_band_s)}, TPOT {_band(at.tpot_band_s)}"
+        f"TTFT {_band(at.ttft_band_s)}, TPOT {_band(at.tpot_band_s)}, {low:,.0f} to {high:,.0f} tokens a second"
     )
+    for note in at.notes:
+        say(f"Estimate: {note}")
 
 
 def _memory_line(request: Request, chosen: Option) -> None:
@@ -161,7 +168,7 @@ def _owned(chosen: Option) -> None:
     if owned is None or (chosen.best is not None and chosen.best.source == "own"):
         return
     count = f"{owned.gpus} owned {chosen.plan.card.whole}"
-    say(f"{count} would cost ${owned.usd_per_hour:.2f} an hour (price, life, energy: docs/reference/facts.md)")
+    say(f"{count} would cost ${owned.usd_per_hour:.2f} an hour; --explain says how")
 
 
 def _fits(answer: Answer) -> None:
@@ -182,7 +189,10 @@ def _fits(answer: Answer) -> None:
 def _nothing(request: Request, answer: Answer) -> None:
     click.echo()
     if not answer.refused:
-        say(f"None of these GPUs has what {request.stored.name} needs, or TP and PP leave nothing to try.")
+        say(
+            f"Nothing carries this load: it takes {answer.too_few or 0:,} replicas at least, and no more than "
+            f"{options.MOST_REPLICAS:,} are considered. Use a lower --rate or --concurrency."
+        )
         return
     say("Nothing fits. Nearest on each GPU:")
     for plan in answer.refused:
@@ -212,6 +222,7 @@ def _explain(request: Request, chosen: Option, given: dict[str, Any]) -> None:
         f"  one request of {request.context:,} tokens needs {plan.needed / GIB:.2f} GiB; one of your requests "
         f"{layout.blocks(request.lengths.resident):,} blocks on average"
     )
+    _times(request, chosen)
     click.echo()
     click.echo(f"Weights from each disk, against a startup probe of {given['startup_probe']:.0f} s")
     for row in loadings_of(request, chosen):
@@ -226,6 +237,22 @@ def _explain(request: Request, chosen: Option, given: dict[str, Any]) -> None:
     say(f"Model: {request.shape.source}")
     say(f"{request.stored.name}: {request.stored.source}")
     say(f"{plan.card.whole}: {plan.card.gpu.source}")
+
+
+def _times(request: Request, chosen: Option) -> None:
+    """What takes the time of a decode step, and an hour of an owned GPU."""
+    at, plan = chosen.point, chosen.plan
+    if at.tpot_s is not None:
+        click.echo()
+        parts = point.decode_step(request, plan, at.concurrency / plan.pipeline_parallel)
+        click.echo(f"A decode step of {at.concurrency / plan.pipeline_parallel:g} sequences, no prompt beside it")
+        say("  " + " + ".join(f"{name} {_time(seconds)}" for name, seconds in parts.items()))
+        say(f"  = {_time(sum(parts.values()))}; TPOT {_time(at.tpot_s)} with the prompts of others in between")
+    owned = chosen.owned
+    if owned is not None:
+        click.echo()
+        click.echo(f"An owned {plan.card.whole}")
+        say(f"  {owned.formula} = ${owned.usd_per_hour / owned.gpus:.2f} an hour")
 
 
 def _kind(request: Request, kind: Any) -> str:
@@ -298,6 +325,8 @@ def _where(offer: Offer) -> str:
 def _short(value: float) -> str:
     if value == float("inf"):
         return "-"
+    if value >= 99_999:
+        return f"{value:.0e}"
     return f"{value:.2f}" if value < 100 else f"{value:,.0f}"
 
 

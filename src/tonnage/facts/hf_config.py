@@ -47,13 +47,29 @@ _TIED_BY_DEFAULT = ("gemma2", "gemma3", "gemma3_text", "gemma4_text")
 """Architectures whose configurations leave tie_word_embeddings out and mean true."""
 
 _QUANTIZATIONS = {
-    "fp8": "fp8",
-    "mxfp4": "mxfp4",
-    "gptq": "int4",
-    "awq": "int4",
-    "bitsandbytes": "nf4",
-    "modelopt": "nvfp4",
+    ("fp8", None): "fp8",
+    ("fbgemm_fp8", None): "fp8",
+    ("mxfp4", None): "mxfp4",
+    ("gptq", 4): "int4",
+    ("gptq", 8): "int8",
+    ("awq", 4): "int4",
+    ("awq", None): "int4",
+    ("bitsandbytes", 4): "nf4",
+    ("bitsandbytes", 8): "int8",
+    ("modelopt", "FP8"): "fp8",
+    ("modelopt", "NVFP4"): "nvfp4",
+    ("modelopt", None): "nvfp4",
+    ("compressed-tensors", "float8"): "fp8",
+    ("compressed-tensors", "float4"): "nvfp4",
+    ("compressed-tensors", "int8"): "int8",
+    ("compressed-tensors", "int4"): "int4",
 }
+"""Precision by ``quant_method`` and what says more of it: bits, the algorithm, or type and bits."""
+
+_GENERATES = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")
+"""Ends of the names of architectures that write tokens (huggingface/transformers, auto classes)."""
+_NO_DECODERS = ("bert", "roberta", "xlm-roberta", "distilbert", "albert", "electra", "deberta", "deberta-v2", "vit")
+"""Values of model_type that are encoders, where a configuration names no architecture."""
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -63,8 +79,9 @@ class Reading(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def read(file: Path) -> Reading:
-    """Read a config.json. Raises InputError naming file and field where it cannot be read or contradicts itself."""
+def read(file: Path, *, precision: str | None = None) -> Reading:
+    """Read a config.json. ``precision`` is taken instead of what its quantization_config says. Raises InputError naming
+    file and field where it cannot be read or contradicts itself."""
     try:
         config = msgspec.json.decode(file.read_bytes())
     except OSError as error:
@@ -73,12 +90,14 @@ def read(file: Path) -> Reading:
         ) from None
     except msgspec.DecodeError as error:
         raise InputError.at(f"not JSON: {error}", file=str(file), hint="give the config.json of a model") from None
+    except RecursionError:
+        raise InputError.at("nested too deep", file=str(file), hint="give the config.json of a model") from None
     name = config.get("_name_or_path") if isinstance(config, dict) else None
     stem = file.parent.name if file.stem == "config" else file.stem
-    return parse(config, name=str(name or stem or file.name), file=str(file))
+    return parse(config, name=str(name or stem or file.name), file=str(file), precision=precision)
 
 
-def parse(config: Any, *, name: str, file: str = "") -> Reading:
+def parse(config: Any, *, name: str, file: str = "", precision: str | None = None) -> Reading:
     """The shape in the decoded ``config``. Raises InputError as :func:`read` does; ``file`` is for its message."""
     if not isinstance(config, dict):
         raise InputError.at("expected an object", file=file, hint="give the config.json of a model")
@@ -86,6 +105,7 @@ def parse(config: Any, *, name: str, file: str = "") -> Reading:
     inner = outer.get("text_config")
     config = inner if isinstance(inner, dict) else outer
     kind = str(config.get("model_type", outer.get("model_type", "")))
+    _check_writes(outer, kind, file)
     fields = _Fields({**{k: v for k, v in outer.items() if k != "text_config"}, **config}, file)
     notes = []
     if kind not in _TRAITS:
@@ -94,7 +114,7 @@ def parse(config: Any, *, name: str, file: str = "") -> Reading:
         notes.append("layers for multi-token prediction are not counted: engines load them for speculation only")
     if kind in ("deepseek_v32", "glm_moe_dsa"):
         notes.append("the indexer of sparse attention is not counted, neither its weights nor its cache")
-    shape = _shape(fields, kind, name, str(_quantization(outer, config) or "bf16"))
+    shape = _shape(fields, kind, name, precision or _quantization(file, outer, config) or "bf16")
     check(shape, file=file)
     counts = counting.count(shape)
     return Reading(replace(shape, params=counts.total, active_params=counting.active(shape)), tuple(notes))
@@ -120,6 +140,12 @@ def check(shape: ModelShape, *, file: str = "") -> None:
             "experts_per_token",
             f"a token goes to {shape.experts_per_token} of {shape.experts} experts",
             "expected at least one and at most all",
+        )
+    if shape.experts and shape.dense_layers >= shape.layers:
+        refuse(
+            "first_k_dense_replace",
+            f"{shape.dense_layers} dense layers of {shape.layers} layers leave none for the {shape.experts} experts",
+            "expected fewer dense layers than layers",
         )
     if shape.window_layers + shape.state_layers > shape.layers:
         refuse(
@@ -161,7 +187,7 @@ def _shape(fields: _Fields, kind: str, name: str, precision: str) -> ModelShape:
     hidden, heads = fields.whole("hidden_size", default=None), fields.whole("num_attention_heads", default=None)
     layers = fields.whole("num_hidden_layers", default=None)
     head_dim = fields.whole("head_dim") or (hidden // heads if heads else 0)
-    kv_heads = fields.whole("num_key_value_heads") or heads
+    kv_heads = fields.whole("num_key_value_heads", default=heads)
     latent = fields.whole("kv_lora_rank")
     experts = fields.whole("num_local_experts", "num_experts", "n_routed_experts")
     expert_ffn = fields.whole("moe_intermediate_size") if experts else 0
@@ -234,24 +260,63 @@ def _windows(fields: _Fields, kind: str, layers: int) -> int:
         return listed
     if not fields.whole("sliding_window") or config.get("use_sliding_window") is False:
         return 0
+    if kind.startswith(("qwen2", "qwen3")):
+        whole = fields.whole("max_window_layers", default=layers) if config.get("use_sliding_window") else layers
+        return max(0, layers - whole)
     if kind in ("gemma3", "gemma3_text"):
         every = fields.whole("sliding_window_pattern", default=6)
         return layers - layers // every
     if kind == "gemma2":
         return layers - layers // 2
-    return 0 if kind in ("qwen2", "qwen3") else layers
+    return layers
 
 
-def _quantization(*configs: dict[str, Any]) -> str | None:
-    """The precision in the first quantization_config found, None without one."""
+def _check_writes(config: dict[str, Any], kind: str, file: str) -> None:
+    """Raise InputError for an architecture that is no decoder of a language model."""
+    found = config.get("architectures")
+    named = [str(name) for name in found] if isinstance(found, list) else []
+    hint = "give a decoder-only language model, whose architecture ends in ForCausalLM"
+    if named and not any(name.endswith(_GENERATES) for name in named):
+        raise InputError.at(f"{', '.join(named)} writes no tokens", file=file, field="architectures", hint=hint)
+    if config.get("is_encoder_decoder") is True or (not named and kind in _NO_DECODERS):
+        raise InputError.at(f"{kind or 'it'} is no decoder-only model", file=file, field="model_type", hint=hint)
+
+
+def _quantization(file: str, *configs: dict[str, Any]) -> str | None:
+    """The precision in the first quantization_config found, None without one. Raises InputError if it is not known."""
     for config in configs:
         found = config.get("quantization_config")
-        if isinstance(found, dict):
-            method = str(found.get("quant_method", ""))
-            bits = found.get("bits")
-            if method in ("gptq", "awq") and bits == 8:
-                return "int8"
-            if "FP8" in str(found.get("quant_algo", "")):
-                return "fp8"
-            return _QUANTIZATIONS.get(method)
+        if not isinstance(found, dict):
+            continue
+        method = str(found.get("quant_method", "")).removesuffix("_marlin")
+        detail = _quantization_detail(method, found)
+        known = _QUANTIZATIONS.get((method, detail))
+        if known is None:
+            said = f"{method or '(none)'}" + (f" with {detail}" if detail is not None else "")
+            methods = ", ".join(sorted({name for name, _ in _QUANTIZATIONS}))
+            raise InputError.at(
+                f"quant_method {said} is not known",
+                file=file,
+                field="quantization_config",
+                hint=f"name the format with --precision; known are {methods}",
+            )
+        return known
+    return None
+
+
+def _quantization_detail(method: str, config: dict[str, Any]) -> int | str | None:
+    """What says more than the method: bits, NVIDIA's algorithm, or type and bits of the first group."""
+    if method in ("gptq", "awq"):
+        bits = config.get("bits", config.get("w_bit"))
+        return bits if isinstance(bits, int | str) else None
+    if method == "bitsandbytes":
+        return 8 if config.get("load_in_8bit") else 4
+    if method == "modelopt":
+        algorithm = config.get("quant_algo")
+        return None if algorithm is None else str(algorithm).partition("_")[0].upper()
+    if method == "compressed-tensors":
+        groups = config.get("config_groups")
+        first = next(iter(groups.values()), None) if isinstance(groups, dict) else None
+        weights = first.get("weights") if isinstance(first, dict) else None
+        return f"{weights.get('type')}{weights.get('num_bits')}" if isinstance(weights, dict) else None
     return None

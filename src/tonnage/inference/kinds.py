@@ -6,9 +6,7 @@ starts with. Tables with their sources: data/engine_kinds.csv, data/engine_kind_
 
 from __future__ import annotations
 
-import csv
 from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -101,7 +99,7 @@ def sources(name: str) -> dict[str, str]:
     """Where each field of the kind called ``name`` comes from. Raises InputError for another name."""
     kind = engine_kind(name)
     found: dict[str, str] = {}
-    for row in _rows("engine_kinds.csv"):
+    for row in tables.rows("engine_kinds.csv"):
         if row["engine"] == kind.name:
             found[row["name"]] = _meant(row["source"], found)
     return found
@@ -117,7 +115,7 @@ def limits(kind: EngineKind, gpu: Gpu, *, tensor_parallel: int = 1) -> Limits:
             and not (row.except_gpu and gpu.name.startswith(row.except_gpu))
         )
         return Limits(row.max_num_batched_tokens, row.max_num_seqs)
-    known = [row for row in _rows("engine_kind_limits.csv") if row["engine"] == kind.name]
+    known = [row for row in tables.rows("engine_kind_limits.csv") if row["engine"] == kind.name]
     chosen = next(row for row in known if gpu.memory_mib >= int(row["min_memory_mib"]))
     graphs = chosen["graph_batch_tp4" if tensor_parallel >= 4 else "graph_batch"]
     return Limits(int(chosen["max_num_batched_tokens"]), int(chosen["max_num_seqs"] or 0), int(graphs or 0))
@@ -185,7 +183,7 @@ def memory_permille(kind: EngineKind, gpu: Gpu, *, tensor_parallel: int = 1) -> 
 @cache
 def _kinds() -> dict[str, EngineKind]:
     cells: dict[str, dict[str, str]] = {}
-    for row in _rows("engine_kinds.csv"):
+    for row in tables.rows("engine_kinds.csv"):
         cells.setdefault(row["engine"], {"name": row["engine"]})[row["name"]] = row["value"]
     return {name: msgspec.convert(row, EngineKind, strict=False) for name, row in cells.items()}
 
@@ -195,9 +193,3 @@ def _meant(source: str, before: dict[str, str]) -> str:
     if source.partition(":")[0] != "same":
         return source
     return next(reversed(before.values())).partition(":")[0] + source.removeprefix("same")
-
-
-@cache
-def _rows(name: str) -> tuple[dict[str, str], ...]:
-    text = (files("tonnage.inference") / "data" / name).read_text(encoding="utf-8")
-    return tuple(csv.DictReader(text.splitlines()))

@@ -10,9 +10,7 @@ Every part carries its formula with its numbers, so that a person can check it.
 
 from __future__ import annotations
 
-import csv
 from functools import cache
-from importlib.resources import files
 from math import ceil
 from typing import TYPE_CHECKING, Literal
 
@@ -20,7 +18,7 @@ import msgspec
 
 from tonnage.errors import InputError
 from tonnage.facts import counting, names
-from tonnage.inference import hybrid, tables
+from tonnage.inference import activations, hybrid, tables
 from tonnage.inference.timing import check_tensor_parallel, heads_per_gpu
 from tonnage.units import GIB, MIB
 
@@ -38,7 +36,9 @@ and no ECC in their memory is 0.985, the highest 0.994."""
 class Precision(msgspec.Struct, frozen=True):
     """A number format. ``scope``: which weights are stored in it; the others stay in 16 bits. ``kv_bytes``: bytes of
     an element of the KV cache in it, None where no engine stores that. ``arithmetic``: the tensor-core rate that it
-    runs at. ``not_on``: GPUs for which vLLM has no kernel (docs/features/quantization, supported hardware)."""
+    runs at. ``not_on``: GPUs for which vLLM has no kernel (docs/features/quantization, supported hardware).
+    ``kv_only_on``: the only GPUs whose kernels read a KV cache in it; empty for all others. ``pads``: experts are
+    padded in memory to multiples of these in hidden size and width; empty for none."""
 
     name: str
     bytes_per_weight: float
@@ -46,7 +46,13 @@ class Precision(msgspec.Struct, frozen=True):
     kv_bytes: float | None
     arithmetic: Literal["bf16", "fp8", "fp4"]
     not_on: tuple[str, ...]
+    kv_only_on: tuple[str, ...]
+    pads: tuple[int, ...]
     source: str
+
+    def kv_on(self, gpu: str) -> bool:
+        """Whether a KV cache in it can be kept on the GPU of that name."""
+        return gpu not in self.not_on and (not self.kv_only_on or gpu in self.kv_only_on)
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -119,7 +125,7 @@ class KvCapacity(msgspec.Struct, frozen=True):
 def precisions() -> dict[str, Precision]:
     """Every precision by name and alias."""
     found = {}
-    for row in rows("precisions.csv"):
+    for row in tables.rows("precisions.csv"):
         one = Precision(
             row["name"],
             float(row["bytes_per_weight"]),
@@ -127,6 +133,8 @@ def precisions() -> dict[str, Precision]:
             float(row["kv_bytes"]) if row["kv_bytes"] else None,
             msgspec.convert(row["arithmetic"], Literal["bf16", "fp8", "fp4"]),
             tuple(row["not_on"].split()),
+            tuple(row["kv_only_on"].split()),
+            tuple(int(multiple) for multiple in row["pads"].split()),
             row["source"],
         )
         for name in (row["name"], *row["aliases"].split()):
@@ -158,10 +166,10 @@ def visible_bytes(gpu: Gpu) -> int:
 
 
 def weight_bytes(shape: ModelShape, stored: Precision) -> int:
-    """Bytes of the whole model in ``stored``, scales included, rounded up. Embedding, head, router and norms stay in
-    16 bits unless the format is for all weights. Raises InputError if the shape does not say which weights are
-    experts and the format needs it."""
-    return sum(part.bytes for part in weights(shape, stored))
+    """Bytes of the whole model in ``stored`` as a checkpoint has it, scales included, rounded up. Embedding, head,
+    router and norms stay in 16 bits unless the format is for all weights. Raises InputError if the shape does not say
+    which weights are experts and the format needs it."""
+    return sum(part.bytes for part in weights(shape, msgspec.structs.replace(stored, pads=())))
 
 
 def weights(shape: ModelShape, stored: Precision, tensor_parallel: int = 1, pipeline_parallel: int = 1) -> list[Part]:
@@ -169,8 +177,9 @@ def weights(shape: ModelShape, stored: Precision, tensor_parallel: int = 1, pipe
 
     Attention heads, FFN columns, experts and the vocabulary are divided by TP. Where there are fewer KV heads than
     ranks, each rank holds one, so that key and value projections are replicated; latent projections (MLA), the router
-    and norms are held by every rank. PP gives a rank ceil(layers / PP) of the layers; the first has the embedding, the
-    last the head, both if they are tied.
+    and norms are held by every rank. The stages of PP differ: the first has the embedding and the dense layers of a
+    mixture of experts, the last the head (both if they are tied), and what PP does not divide goes to those before the
+    last. The stage with most bytes counts.
 
     Raises InputError if TP does not divide the heads, PP exceeds the layers, or a format for experts meets a model
     without.
@@ -190,15 +199,31 @@ def weights(shape: ModelShape, stored: Precision, tensor_parallel: int = 1, pipe
             field="--precision",
             hint="use fp8, int4 or fp4 for a dense model",
         )
-    return _dealt(shape, stored, tensor_parallel, pipeline_parallel)
+    held = stages(shape.layers, pipeline_parallel)
+    found = [_dealt(shape, stored, tensor_parallel, held, stage) for stage in range(pipeline_parallel)]
+    return max(found, key=lambda parts: sum(part.bytes for part in parts))
 
 
-def _dealt(shape: ModelShape, stored: Precision, tp: int, pp: int) -> list[Part]:
+def stages(layers: int, pipeline_parallel: int) -> list[int]:
+    """Layers of each pipeline stage, as vLLM deals them out (distributed/utils.py, get_pp_indices): one more for those
+    before the last where PP does not divide them."""
+    held = [layers // pipeline_parallel] * pipeline_parallel
+    for index in range(2, layers % pipeline_parallel + 2):
+        held[-index] += 1
+    return held
+
+
+def _dealt(shape: ModelShape, stored: Precision, tp: int, held: list[int], stage: int) -> list[Part]:
     counts = counting.count(shape)
+    dense_layers = shape.layers - shape.moe_layers
+    first = sum(held[:stage])
+    dense_here = max(0, min(dense_layers, first + held[stage]) - first)
+    dense = dense_here / max(1, dense_layers)
+    moe = (held[stage] - dense_here) / max(1, shape.moe_layers)
     linear = stored.bytes_per_weight if stored.scope in ("all", "linear") else _SIXTEEN_BIT
     other = stored.bytes_per_weight if stored.scope == "all" else _SIXTEEN_BIT
-    expert = stored.bytes_per_weight
-    layers = ceil(shape.layers / pp) / shape.layers
+    padding = _padding(shape, stored, tp)
+    layers = held[stage] / shape.layers
     if shape.kv_lora_rank:
         kv_share = 1 / tp
     else:
@@ -208,23 +233,39 @@ def _dealt(shape: ModelShape, stored: Precision, tp: int, pp: int) -> list[Part]
         ("keys and values", counts.keys_values, linear, layers * kv_share),
         ("latent projections", counts.latent, linear, layers),
         ("linear attention", counts.states, linear, layers / tp),
-        ("FFN", counts.dense_ffn, linear, layers / tp),
-        ("experts", counts.experts, expert, layers / tp),
-        ("shared experts", counts.shared, linear, layers / tp),
-        ("router", counts.router, other, layers),
+        ("FFN", counts.dense_ffn, linear, dense / tp),
+        ("experts", counts.experts, stored.bytes_per_weight, moe / tp * padding),
+        ("shared experts", counts.shared, linear, moe / tp),
+        ("router", counts.router, other, moe),
         ("norms and biases", counts.small, other, layers),
     )
-    parts = [_weight(name, params, size, share) for name, params, size, share in dealt if params]
-    both = pp == 1 or not counts.head
-    parts.append(_weight("embedding", counts.embedding, other, 1 / tp))
-    if counts.head and both:
+    parts = [_padded(_weight(*row), padding) for row in dealt if row[1] and row[3]]
+    last = stage == len(held) - 1
+    if stage == 0 or (last and not counts.head):
+        parts.append(_weight("embedding", counts.embedding, other, 1 / tp))
+    if counts.head and last:
         parts.append(_weight("output head", counts.head, other, 1 / tp))
     return parts
+
+
+def _padding(shape: ModelShape, stored: Precision, tp: int) -> float:
+    """How much larger padding makes the experts of a rank."""
+    if not stored.pads or not shape.experts:
+        return 1.0
+    hidden, width = stored.pads
+    padded = ceil(shape.hidden / hidden) * hidden * ceil(shape.expert_ffn / tp / width) * width
+    return padded / (shape.hidden * shape.expert_ffn / tp)
 
 
 def _weight(name: str, params: int, size: float, share: float) -> Part:
     of = "" if share == 1 else f" x {share:.6g}"
     return Part(f"weights: {name}", ceil(params * size * share), f"{params:,} parameters x {size:g} B{of}")
+
+
+def _padded(part: Part, padding: float) -> Part:
+    if padding == 1 or part.name != "weights: experts":
+        return part
+    return msgspec.structs.replace(part, formula=f"{part.formula}, of which x {padding:.4g} is padding")
 
 
 def _lumped(shape: ModelShape, stored: Precision, tp: int, pp: int) -> Part:
@@ -288,25 +329,26 @@ def serving_memory(
     max_num_seqs: int,
     utilization: float,
     cuda_graphs: bool = True,
+    sorts_logits: bool = False,
     extra: tuple[Part, ...] = (),
 ) -> ServingMemory:
     """Memory of the fullest GPU under vLLM's rule. ``utilization`` is --gpu-memory-utilization, times the share of
     the GPU that a replica may have where several share it. ``extra`` parts count as used (LoRA adapters).
 
-    The activation peak is the larger of the widest layer over ``max_num_batched_tokens`` 16-bit activations and the
-    32-bit logits of ``max_num_seqs`` sequences. Raises InputError as :func:`weights` does.
+    The activations are :func:`activations.peak`; ``sorts_logits``: vLLM before 0.16. Raises InputError as
+    :func:`weights` does.
     """
     known = tables.vllm_memory()
     visible = visible_bytes(gpu)
     parts = weights(shape, stored, tensor_parallel, pipeline_parallel)
-    widths = known["residual_widths"] + known["split_widths"] / tensor_parallel
-    layer = ceil(max_num_batched_tokens * shape.hidden * _SIXTEEN_BIT * widths)
-    logits = int(max_num_seqs * shape.vocab * 4 * known["logits_copies"])
-    if layer >= logits:
-        text = f"{max_num_batched_tokens:,} tokens x {shape.hidden:,} hidden x 2 B x {widths:g} widths"
-    else:
-        text = f"{max_num_seqs:,} sequences x {shape.vocab:,} vocabulary x 4 B x {known['logits_copies']:g} copies"
-    parts.append(Part("activations", max(layer, logits), text))
+    size, text = activations.peak(
+        shape,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_seqs=max_num_seqs,
+        tensor_parallel=tensor_parallel,
+        sorts=sorts_logits,
+    )
+    parts.append(Part("activations", size, text))
     parts.append(Part("CUDA context and libraries", int(known["non_torch_bytes"]), "estimate from start-up logs"))
     if tensor_parallel * pipeline_parallel > 1:
         parts.append(Part("NCCL buffers", int(known["nccl_bytes"]), "estimate, per GPU with TP or PP"))
@@ -315,27 +357,26 @@ def serving_memory(
     return ServingMemory(visible, ceil(visible * utilization), utilization, (*parts, *extra))
 
 
-def lora_params(shape: ModelShape, rank: int, *, all_linear: bool = True) -> int:
-    """Parameters of one LoRA adapter of ``rank``: rank · (in + out) for each adapted matrix. ``all_linear``: every
-    matrix of attention and dense or shared FFNs, else queries and values only. Routed experts are not adapted.
+def lora_params(shape: ModelShape, rank: int, *, all_linear: bool = True, tensor_parallel: int = 1) -> int:
+    """Parameters of one LoRA adapter of ``rank`` on one GPU: rank · (in + out) for each adapted matrix. ``all_linear``:
+    every matrix of attention and dense or shared FFNs, else queries and values only. Routed experts are not adapted.
+
+    TP divides the half of an adapter that lies beside the divided side of its matrix, and only that: the output of
+    queries, keys, values, gate and up, the input of the output and down projections; the half beside the hidden size
+    is held whole by every rank (vLLM lora/layers without --fully-sharded-loras).
     Source: Hu et al., LoRA (2021); defaults of huggingface/peft."""
-    hidden, queries, keys = shape.hidden, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    queries, keys = shape.heads * shape.head_dim / tensor_parallel, shape.head_dim
     if shape.kv_lora_rank:
         keys = shape.kv_lora_rank + shape.qk_rope_head_dim
-    layer = (hidden + queries) + (hidden + keys)
+    else:
+        keys *= heads_per_gpu(shape.kv_heads, tensor_parallel)
+    sides = [queries, keys]
     if all_linear:
-        layer += (hidden + queries) + (hidden + keys)
-        width = shape.shared_ffn if shape.experts else shape.ffn
-        layer += 3 * (hidden + width) if width else 0
-    return rank * layer * shape.layers
+        width = (shape.shared_ffn if shape.experts else shape.ffn) / tensor_parallel
+        sides += [queries, keys, *([width] * 3 if width else [])]
+    return ceil(rank * sum(shape.hidden + side for side in sides) * shape.layers)
 
 
 @cache
 def _visible() -> dict[str, float]:
-    return {row["gpu"]: float(row["gib"]) for row in rows("visible_memory.csv")}
-
-
-def rows(name: str) -> list[dict[str, str]]:
-    """The rows of a table in ``data/``, cells by column name."""
-    text = (files("tonnage.inference") / "data" / name).read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines()))
+    return {row["gpu"]: float(row["gib"]) for row in tables.rows("visible_memory.csv")}

@@ -14,9 +14,9 @@ from random import Random
 from typing import Final
 
 from tonnage.facts import gpus
-from tonnage.facts.models import ModelShape
 from tonnage.inference.contiguous import Sized
 from tonnage.inference.paged import Setting
+from tonnage.inference.shapes import plain_shape
 from tonnage.inference.timing import RooflineTiming
 from tonnage.units import NS_PER_S
 
@@ -25,23 +25,14 @@ LONGEST = 2_048
 MEANS: Final = {"sharegpt": (161.31, 337.99), "alpaca": (19.31, 58.45)}
 """Mean tokens of prompt and output, by workload."""
 
-OPT_13B = ModelShape(
+OPT_13B = plain_shape(
     name="facebook/opt-13b",
     params=12_853_473_280,
-    active_params=12_853_473_280,
     layers=40,
-    heads=40,
-    kv_heads=40,
-    head_dim=128,
     hidden=5120,
+    heads=40,
     vocab=50272,
     context_tokens=LONGEST,
-    kv_lora_rank=0,
-    qk_rope_head_dim=0,
-    window=0,
-    window_layers=0,
-    window_kv_heads=0,
-    window_head_dim=0,
     source="config.json of facebook/opt-13b; parameters of the published checkpoint",
 )
 

@@ -19,15 +19,22 @@ class SchedulerDefaults(msgspec.Struct, frozen=True):
 
 
 @cache
+def rows(name: str) -> tuple[dict[str, str], ...]:
+    """The rows of ``data/<name>``, cells by column name. They are the same objects each time: copy before you write."""
+    text = (files("tonnage.inference") / "data" / name).read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines()))
+
+
+@cache
 def roofline() -> dict[str, float]:
     """Fitted constants of the step-time model, by name."""
-    return {row["name"]: float(row["value"]) for row in _rows("roofline.csv")}
+    return {row["name"]: float(row["value"]) for row in rows("roofline.csv")}
 
 
 @cache
 def vllm_memory() -> dict[str, float]:
     """Constants of vLLM's memory budget, by name."""
-    return {row["name"]: float(row["value"]) for row in _rows("vllm_memory.csv")}
+    return {row["name"]: float(row["value"]) for row in rows("vllm_memory.csv")}
 
 
 @cache
@@ -40,16 +47,11 @@ def scheduler_defaults() -> tuple[SchedulerDefaults, ...]:
             int(row["max_num_batched_tokens"]),
             int(row["max_num_seqs"]),
         )
-        for row in _rows("vllm_defaults.csv")
+        for row in rows("vllm_defaults.csv")
     )
 
 
 @cache
 def histogram_edges() -> dict[str, tuple[float, ...]]:
     """Upper bucket edges in seconds of vLLM's histograms, by metric name, in the order of exposition."""
-    return {row["metric"]: tuple(float(edge) for edge in row["edges"].split()) for row in _rows("vllm_histograms.csv")}
-
-
-def _rows(name: str) -> list[dict[str, str]]:
-    text = (files("tonnage.inference") / "data" / name).read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines()))
+    return {row["metric"]: tuple(float(edge) for edge in row["edges"].split()) for row in rows("vllm_histograms.csv")}

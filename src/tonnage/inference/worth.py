@@ -28,7 +28,8 @@ UNBOUNDED = TierSpec("unbounded, free")
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Engines that are all alike. ``block_bytes`` is what one KV block is long, on all GPUs of an engine together."""
+    """Engines that are all alike. ``block_bytes`` is what one KV block is long, on all GPUs of an engine together;
+    ``seed`` is that of the router's draws."""
 
     workers: int
     config: EngineConfig
@@ -36,6 +37,7 @@ class Setup:
     block_bytes: int
     micro_usd_per_engine_hour: int = 0
     policy: Callable[[], Policy] = RoundRobin
+    seed: int = 0
 
 
 class Times(msgspec.Struct, frozen=True):
@@ -157,7 +159,7 @@ def _play(
         return made
 
     cluster = Cluster(setup.workers, setup.config, setup.timing, tiers=stack if specs else None)
-    return replay(log, cluster, setup.policy(), observe=observe), built
+    return replay(log, cluster, setup.policy(), seed=setup.seed, observe=observe), built
 
 
 def _worth(

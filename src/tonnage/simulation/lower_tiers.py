@@ -21,8 +21,6 @@ from tonnage.inference.timing import BatchTiming, StepTiming
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)(x|[KMGT]i?)B?", re.IGNORECASE)
 _UNITS = {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
-_LINK_OF = "h100"
-"""The GPU whose link to the host the table of tiers has."""
 
 
 class TierSize(msgspec.Struct, frozen=True):
@@ -93,12 +91,7 @@ class LowerTiers:
             return self._shared[size.name]
         spec = msgspec.structs.replace(tiers.default(size.name), blocks=size.blocks(gpu_blocks, block_bytes))
         if size.name == "host":
-            links = tensor_parallel * gpus.get(gpu).pcie_bytes_per_s / gpus.get(_LINK_OF).pcie_bytes_per_s
-            spec = msgspec.structs.replace(
-                spec,
-                read_bytes_per_s=spec.read_bytes_per_s * links,
-                write_bytes_per_s=spec.write_bytes_per_s * links,
-            )
+            spec = tiers.host_links(spec, gpus.get(gpu), tensor_parallel)
         tier = tiers.Tier(spec, block_bytes)
         if spec.shared:
             self._shared[size.name] = tier

@@ -10,7 +10,7 @@ from sizing_builders import answer, asked, market
 from tonnage.errors import InputError
 from tonnage.facts import gpus, instances, models
 from tonnage.inference import memory
-from tonnage.inference.sizing import cards, fit, loading, options, plot, rules, training, warnings
+from tonnage.inference.sizing import cards, fit, loading, options, plot, point, rules, training, warnings
 from tonnage.inference.sizing.options import Option
 from tonnage.inference.sizing.training import Training, training_memory
 from tonnage.units import GIB
@@ -66,7 +66,10 @@ def test_tp_over_pcie_is_warned_of_and_nvlink_is_not() -> None:
     found = {option.plan.label: option for option in options.answer(wanted, market()).options}
     assert "over PCIe (32 GB/s, no NVLink)" in said(found["l40s TP 4"], wanted)["links"]
     assert "links" not in said(found["h100 TP 2"], wanted)
-    assert warnings.all_reduce_bytes(wanted, 4) == 2 * 80 * 8192 * 2 * 2 * 3 / 4
+    parts = point.decode_step(wanted, found["l40s TP 4"].plan, found["l40s TP 4"].point.concurrency)
+    sent = 2 * 80 * 8192 * 2 * 2 * 3 / 4 * found["l40s TP 4"].point.concurrency
+    assert parts["communication"] > sent / gpus.get("l40s").pcie_bytes_per_s
+    assert f"{parts['communication'] * 1000:.1f} ms of a decode step" in said(found["l40s TP 4"], wanted)["links"]
 
 
 def test_single_gpu_instances_are_not_a_node_of_several() -> None:
@@ -83,6 +86,8 @@ def test_single_gpu_instances_are_not_a_node_of_several() -> None:
         ("Qwen3-30B-A3B", "h100", 8, "bf16", "kv", "TP 8 is above the 4 KV heads"),
         ("DeepSeek-V3", "h200", 8, "fp8", "kv", "is not divided by TP: each of the 8 GPUs holds all of it"),
         ("Llama-3.1-8B", "a100-80", 1, "fp8", "format", "a100-80 has no FP8 tensor cores"),
+        ("Llama-3.1-405B", "h100", 8, "fp8", "checkpoint", "attention in 16 bits takes 8.4 GiB a GPU more"),
+        ("gpt-oss-120b", "h100", 1, "mxfp4", "sampler", "there this does not start"),
         ("Qwen3-0.6B", "t4", 1, "bf16", "format", "t4 has no BF16"),
         ("Llama-3.1-8B", "h100:3g.40gb", 1, "bf16", "sharing", "2 instances of 3g.40gb fit a h100"),
         ("Llama-3.1-8B", "l40s/2", 1, "bf16", "sharing", "--gpu-memory-utilization 0.46"),

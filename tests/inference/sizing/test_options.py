@@ -9,6 +9,8 @@ from sizing_builders import answer, asked, market
 
 from tonnage.errors import InputError
 from tonnage.facts import instances, mig, prices
+from tonnage.inference.estimate import Load as EstimateLoad
+from tonnage.inference.estimate import estimate
 from tonnage.inference.sizing import cards, fit, options, point, request
 from tonnage.units import GIB
 
@@ -24,7 +26,7 @@ def labels(found: options.Answer) -> list[str]:
         ("Llama-3.1-8B", "bf16", {"l4", "a100-40:3g.20gb", "h100:1g.20gb", "l40s/2"}, {"l4/2", "a100-80:1g.10gb"}),
         ("Llama-3.1-8B", "int4", {"t4", "a100-80:1g.10gb", "l4/2"}, {"l4/4", "a100-40:1g.5gb"}),
         ("Llama-3.1-70B", "bf16", {"b200", "h200:7g.141gb"} - {"h200:7g.141gb"}, {"l40s/2", "h200:3g.71gb"}),
-        ("gpt-oss-120b", "mxfp4", {"h100", "a100-80", "h200:3g.71gb", "b200:3g.90gb"}, {"h100:3g.40gb", "h100/2"}),
+        ("gpt-oss-120b", "mxfp4", {"h100", "a100-80", "b200:3g.90gb"}, {"h100:3g.40gb", "h200:3g.71gb"}),
     ],
 )
 def test_gpus_mig_instances_and_shares_fit_by_their_memory(
@@ -103,19 +105,56 @@ def test_where_nothing_is_fast_enough_the_nearest_comes_first() -> None:
     assert not any(option.meets for option in found)
     assert [option.miss for option in found] == sorted(option.miss for option in found)
     first = found[0].point
-    assert first.concurrency == 1 and first.ttft_s is not None and first.tpot_s is not None
+    assert first.ttft_s is not None and first.tpot_s is not None
     assert found[0].miss == pytest.approx(max(first.ttft_s, first.tpot_s) / 0.001)
 
 
-def test_a_replica_that_the_estimator_refuses_has_its_reason_and_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = point.figures
+def test_the_nearest_way_does_not_take_a_replica_for_each_request() -> None:
+    found = answer("Llama-3.1-70B", "h100", ttft_s=0.001).options
+    assert found[0].replicas < 16
+    for option in found:
+        single = point.point(asked("Llama-3.1-70B", "h100"), option.plan, 1)
+        assert single.ttft_s is not None and option.point.ttft_s is not None
+        assert option.point.ttft_s <= 1.5 * single.ttft_s
 
-    def refuse(replica: point.Replica) -> object:
+
+def test_a_load_beyond_ten_thousand_replicas_is_served_by_nothing() -> None:
+    found = answer("Llama-3.1-8B", "l4", concurrency=10**12)
+    assert found.options == () and found.refused == ()
+    assert found.too_few is not None and found.too_few > 10_000
+    assert answer("Llama-3.1-8B", "l4").too_few is None
+
+
+@pytest.mark.parametrize(
+    ("gpu", "more", "reason"),
+    [
+        ("h100:1g.10gb", {"tensor_parallel": 2}, "h100:1g.10gb: a MIG instance has no link to others, TP and PP are 1"),
+        ("h100/2", {"tensor_parallel": 2}, "h100/2: replicas that share a GPU have no link to others"),
+        ("h100", {"tensor_parallel": 16}, "h100: no node has 16 of them, TP is at most 8"),
+        ("v100", {"kv": "fp8"}, "v100: vLLM keeps no KV cache in fp8 there"),
+        ("h100", {"kv": "fp4"}, "h100: vLLM keeps no KV cache in fp4 there"),
+    ],
+)
+def test_a_card_on_which_nothing_can_be_tried_is_refused_for_one_reason(
+    gpu: str, more: dict[str, int | str], reason: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        answer("Qwen3-8B", gpu, **more)
+    assert len(refused.value.problems) == 1
+    assert refused.value.problems[0].message.startswith(reason)
+    beside = answer("Qwen3-8B", gpu, "b200", **more) if more != {"tensor_parallel": 16} else None
+    assert beside is None or (beside.options and beside.left_out[0].startswith(reason))
+
+
+def test_a_replica_that_the_estimator_refuses_has_its_reason_and_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = point.estimate
+
+    def refuse(replica: point.Replica, load: point.Load) -> object:
         if replica.gpu.name == "l4":
             raise InputError.at("outside of what is known")
-        return known(replica)
+        return known(replica, load)
 
-    monkeypatch.setattr(point, "figures", refuse)
+    monkeypatch.setattr(point, "estimate", refuse)
     found = answer("Qwen3-8B", "l4", "h100").options
     assert found[0].plan.card.name == "h100"
     last = found[-1]
@@ -140,10 +179,17 @@ def test_owned_gpus_compete_when_named_and_are_told_beside_otherwise() -> None:
     assert unnamed.best is not None and unnamed.best.source == "rent"
     assert unnamed.owned is not None and unnamed.owned.usd_per_hour < unnamed.best.usd_per_hour
     assert named.best.usd_per_hour < unnamed.owned.usd_per_hour
+    assert named.best.formula == (
+        "$25,000 x (1 + 0.35 host) / (4 years x 8,766 h x 1 used) + "
+        "700 W x 0.7 load x (1 + 0.46 host) x PUE 1.3 x $0.12/kWh"
+    )
+    hour = 25_000 * 1.35 / (4 * 8_766) + 0.7 * 0.7 * 1.46 * 1.3 * 0.12
+    assert named.best.usd_per_hour == pytest.approx(hour * named.best.gpus)
 
 
 def test_formats_without_a_kernel_leave_old_gpus_out() -> None:
-    assert not answer("Qwen3-8B", "t4", "v100", stored="fp8").options
+    with pytest.raises(InputError, match="--gpu: t4, v100: vLLM has no kernel there for weights in fp8"):
+        answer("Qwen3-8B", "t4", "v100", stored="fp8")
     assert answer("Qwen3-8B", "t4", stored="int4").options
 
 
@@ -178,9 +224,45 @@ def test_cards_are_named_by_gpu_instance_or_share() -> None:
     assert (slice_.kind, slice_.whole, slice_.per_gpu) == ("mig", "h100", 3)
     share = cards.get("l4/4")
     assert (share.kind, share.per_gpu, share.memory_share) == ("time-slice", 4, 0.25)
+    with pytest.raises(InputError, match="would share a MIG instance, which is not sized"):
+        cards.get("h100:1g.10gb/2")
     for wrong in ("l4/1", "l4/x"):
         with pytest.raises(InputError, match="is no share of a GPU"):
             cards.get(wrong)
+
+
+def test_a_point_is_what_the_estimator_says_of_its_replica() -> None:
+    wanted = asked("Qwen3-8B", "h100")
+    plan = fit.plan(wanted, cards.get("h100"), 1)
+    found = point.point(wanted, plan, 16)
+    said = estimate(point.replica(wanted, plan), EstimateLoad(16, 1024, 256))
+    for name in ("ttft_s", "tpot_s", "ttft_band_s", "tpot_band_s", "requests_per_s", "output_tokens_per_s", "notes"):
+        assert getattr(found, name) == getattr(said, name)
+    assert found.output_tokens_per_s_band is not None
+    low, high = found.output_tokens_per_s_band
+    assert 0 < low < found.output_tokens_per_s < high
+
+
+def test_the_parts_of_a_decode_step_are_less_than_the_time_per_token() -> None:
+    wanted = asked("gpt-oss-120b", "h100", stored="mxfp4")
+    for tensor_parallel in (1, 2):
+        plan = fit.plan(wanted, cards.get("h100"), tensor_parallel)
+        parts = point.decode_step(wanted, plan, 16)
+        assert ("communication" in parts) == (tensor_parallel == 2)
+        found = point.point(wanted, plan, 16)
+        assert found.tpot_s is not None
+        assert 0.3 * found.tpot_s < sum(parts.values()) < found.tpot_s
+
+
+def test_the_band_is_wider_where_nothing_was_measured_and_the_point_says_so() -> None:
+    ratios = {}
+    for name in ("h100", "l40s", "h100:3g.40gb"):
+        wanted = asked("Qwen3-8B", name)
+        found = point.point(wanted, fit.plan(wanted, cards.get(name), 1), 4)
+        assert found.tpot_band_s is not None and found.tpot_s is not None
+        ratios[name] = found.tpot_band_s[1] / found.tpot_band_s[0]
+        assert any("no measured point" in note for note in found.notes) == (name != "h100")
+    assert ratios["h100"] < ratios["l40s"] == pytest.approx(ratios["h100:3g.40gb"])
 
 
 @given(st.integers(1, 64), st.sampled_from(["l4", "h100", "a100-80:3g.40gb", "l40s/2"]))

@@ -6,14 +6,13 @@ and its bytes at the link's rate, peak times the share of it that transfers of K
 
 from __future__ import annotations
 
-import csv
 import difflib
 from functools import cache
-from importlib.resources import files
 
 import msgspec
 
 from tonnage.errors import InputError
+from tonnage.inference import tables
 from tonnage.units import NS_PER_S
 
 _NS_PER_US = 1_000
@@ -39,7 +38,6 @@ class KvLink(msgspec.Struct, frozen=True):
 @cache
 def kv_links() -> dict[str, KvLink]:
     """Every known link, by name, in the order of the table."""
-    text = (files("tonnage.inference") / "data" / "kv_links.csv").read_text(encoding="utf-8")
     return {
         row["name"]: KvLink(
             row["name"],
@@ -50,7 +48,7 @@ def kv_links() -> dict[str, KvLink]:
             row["per"],
             row["source"],
         )
-        for row in csv.DictReader(text.splitlines())
+        for row in tables.rows("kv_links.csv")
     }
 
 

@@ -1,6 +1,28 @@
-"""What a replica does under load, in closed form: step times and serving times from fitted constants."""
+"""How fast a model is served: an estimate of TTFT, TPOT and throughput with an error band, and of a single step.
 
-from tonnage.inference.estimate.case import Figures, Load, Replica, figures
-from tonnage.inference.estimate.constants import Constants, constants
+:func:`estimate` and :func:`estimate_many` answer for a :class:`Replica` under a :class:`Load`; :func:`step_seconds` for
+one step of a shape on a card. All three, and :class:`EstimatedTiming` for the simulator's engine, are one formula
+(:mod:`tonnage.inference.estimate.step`) with one set of constants (data/estimator.csv): bandwidth and compute
+efficiencies, overheads of layers, steps and requests, communication. None of them is of a model.
+"""
 
-__all__ = ["Constants", "Figures", "Load", "Replica", "constants", "figures"]
+from tonnage.inference.estimate.case import Load, Replica
+from tonnage.inference.estimate.constants import FRAMEWORKS, Constants
+from tonnage.inference.estimate.one_step import step_seconds
+from tonnage.inference.estimate.points import Estimate, Estimates, estimate, estimate_many
+from tonnage.inference.estimate.timing import EstimatedTiming
+from tonnage.inference.shapes import plain_shape
+
+__all__ = [
+    "FRAMEWORKS",
+    "Constants",
+    "Estimate",
+    "EstimatedTiming",
+    "Estimates",
+    "Load",
+    "Replica",
+    "estimate",
+    "estimate_many",
+    "plain_shape",
+    "step_seconds",
+]

@@ -13,8 +13,9 @@ from tonnage.facts.gpus import Gpu
 from tonnage.facts.models import ModelShape
 from tonnage.inference import memory
 from tonnage.inference.estimate.constants import FRAMEWORKS
-from tonnage.inference.estimate.links import Links, links
+from tonnage.inference.estimate.links import Links, domain_of, links
 from tonnage.inference.timing import heads_per_gpu
+from tonnage.units import GIB
 
 if TYPE_CHECKING:
     from tonnage.inference.memory import Precision
@@ -23,6 +24,8 @@ Number = Any
 """A float, or a float64 array of shape (cases,): the same formulas serve both."""
 
 _SIXTEEN_BIT = 2
+_NODE = 8
+"""GPUs of a node."""
 
 
 class Replica(msgspec.Struct, frozen=True):
@@ -32,8 +35,9 @@ class Replica(msgspec.Struct, frozen=True):
     ``tensor_parallel`` · ``data_parallel`` · ``pipeline_parallel`` GPUs: with data parallelism attention is replicated
     and its requests dealt out, the experts lie on all ranks of a stage. ``framework`` is one of
     :data:`~tonnage.inference.estimate.constants.FRAMEWORKS`, or empty for an engine that costs nothing itself.
-    ``separate_prefill``: prompts are computed on other GPUs. ``kv_tokens``: tokens that the KV cache of one rank holds;
-    None takes what a plain memory rule leaves.
+    ``separate_prefill``: prompts are computed on other GPUs. ``kv_tokens``: tokens that the KV cache holds on one
+    data-parallel rank, all stages together; None takes what a plain memory rule leaves. ``max_num_batched_tokens``:
+    what a step computes at most.
     """
 
     shape: ModelShape
@@ -46,6 +50,7 @@ class Replica(msgspec.Struct, frozen=True):
     framework: str = "vllm"
     separate_prefill: bool = False
     kv_tokens: int | None = None
+    max_num_batched_tokens: int = 8192
 
     @property
     def gpus(self) -> int:
@@ -67,11 +72,15 @@ class Figures(NamedTuple):
     Bytes and FLOPs are those of one GPU of one pipeline stage's whole depth (all layers), a token's share of them.
     ``expert_miss``: share of experts that one token does not touch. ``is_fp8``: 1 if the matrices multiply in FP8 or
     FP4, ``is_fp4``: 1 if in FP4. ``on_nvlink``, ``on_network``: 1 if ranks talk over it; neither is PCIe. ``vllm``,
-    ``sglang``, ``trtllm``: 1 for the framework.
+    ``sglang``, ``trtllm``: 1 for the framework. ``separate``: 1 if prompts are computed elsewhere, ``rack``: 1 if more
+    GPUs than a node's are joined by NVLink, ``unseen``: 1 if no measured point of this GPU or MIG profile is behind the
+    constants.
     """
 
     dense_bytes: Number
     dense_flops: Number
+    head_bytes: Number
+    head_flops: Number
     expert_bytes: Number
     expert_flops: Number
     expert_miss: Number
@@ -104,11 +113,8 @@ class Figures(NamedTuple):
     weight_bytes: Number
     memory_bytes: Number
     kv_tokens: Number
+    rack: Number
     unseen: Number
-
-
-MEASURED_GPUS = ("h100", "h200", "b200", "gb200")
-"""GPUs with measured rows behind the constants."""
 
 
 @lru_cache(maxsize=4096)
@@ -120,12 +126,13 @@ def figures(replica: Replica) -> Figures:
     weights = _weights(shape, stored, tp, dp)
     flops, is_fp8, is_fp4 = _rate(gpu, stored)
     wires: Links = links(gpu, tp * dp)
+    domain = domain_of(gpu)
     decode, prefill, window = _pair_flops(shape, tp)
     size = kv.kv_bytes or _SIXTEEN_BIT
     held = heads_per_gpu(shape.kv_heads, tp) / shape.kv_heads
     window_held = heads_per_gpu(shape.window_kv_heads, tp) / shape.window_kv_heads if shape.window_layers else 0
     return Figures(
-        *weights[:5],
+        *weights[:-1],
         kv_bytes=shape.kv_bytes_per_token(1) * size * held,
         window_kv_bytes=shape.window_kv_bytes_per_token(1) * size * window_held,
         window=shape.window,
@@ -152,10 +159,11 @@ def figures(replica: Replica) -> Figures:
             zip(("vllm", "sglang", "trtllm"), (float(replica.framework == name) for name in FRAMEWORKS), strict=True)
         ),
         separate=float(replica.separate_prefill),
-        weight_bytes=weights[5] / replica.pipeline_parallel,
+        weight_bytes=weights.held / replica.pipeline_parallel,
         memory_bytes=memory.visible_bytes(gpu),
         kv_tokens=replica.kv_tokens or 0,
-        unseen=float(gpu.name.partition(":")[0] not in MEASURED_GPUS),
+        rack=float(domain.gpus > _NODE),
+        unseen=float(":" in gpu.name or not domain.measured),
     )
 
 
@@ -185,6 +193,33 @@ def check(replica: Replica) -> None:
         )
 
 
+def check_room(replica: Replica) -> None:
+    """Raise InputError if the weights alone are more than the memory of the GPUs."""
+    known = figures(replica)
+    if known.weight_bytes > known.memory_bytes:
+        raise _refused(
+            "gpu",
+            f"{replica.shape.name} in {replica.precision} needs {known.weight_bytes / GIB:.1f} GiB of weights on each "
+            f"of {replica.gpus} x {replica.gpu.name}, which has {known.memory_bytes / GIB:.1f}",
+            "use more or larger GPUs, or a narrower precision",
+        )
+
+
+def check_case(replica: Replica, load: Load) -> None:
+    """Raise InputError outside the domain of estimates: as :func:`check`, :func:`check_room` and :func:`check_load`,
+    and for requests longer than the model's context."""
+    check_load(load)
+    check_room(replica)
+    longest = replica.shape.context_tokens
+    if longest is not None and load.input_tokens + load.output_tokens > longest:
+        raise _refused(
+            "input_tokens",
+            f"{load.input_tokens:g} input and {load.output_tokens:g} output tokens, but {replica.shape.name} has a "
+            f"context of {longest}",
+            "shorten the requests, or take a model with a longer context",
+        )
+
+
 def check_load(load: Load) -> None:
     """Raise InputError unless concurrency and lengths are at least 1."""
     for field in ("concurrency", "input_tokens", "output_tokens"):
@@ -193,9 +228,21 @@ def check_load(load: Load) -> None:
             raise _refused(field, f"{field} is {value}", "expected a number of at least 1")
 
 
-def _weights(shape: ModelShape, stored: Precision, tp: int, dp: int) -> tuple[float, float, float, float, float, float]:
-    """(dense bytes read, dense FLOPs a token, expert bytes, expert FLOPs a token, share of experts that a token
-    misses, bytes held), all of one GPU. An expert's FLOPs count the tokens of one data-parallel rank."""
+class _Weights(NamedTuple):
+    """Of one GPU: bytes that a step reads and FLOPs of a token, of dense matrices, of the output head, of experts (an
+    expert's FLOPs count the tokens of one data-parallel rank); the share of experts that a token misses; bytes held."""
+
+    dense_bytes: float
+    dense_flops: float
+    head_bytes: float
+    head_flops: float
+    expert_bytes: float
+    expert_flops: float
+    expert_miss: float
+    held: float
+
+
+def _weights(shape: ModelShape, stored: Precision, tp: int, dp: int) -> _Weights:
     linear = stored.bytes_per_weight if stored.scope in ("all", "linear") else _SIXTEEN_BIT
     other = stored.bytes_per_weight if stored.scope == "all" else _SIXTEEN_BIT
     if not counting.known(shape):
@@ -203,25 +250,26 @@ def _weights(shape: ModelShape, stored: Precision, tp: int, dp: int) -> tuple[fl
     parts = counting.count(shape)
     heads_here = 1 / tp if shape.kv_lora_rank else heads_per_gpu(shape.kv_heads, tp) / shape.kv_heads
     split = (parts.attention + parts.states + parts.dense_ffn + parts.shared) / tp + parts.keys_values * heads_here
-    head = (parts.head or parts.embedding) / tp
-    dense = (split + parts.latent) * linear + (parts.router + parts.small + head) * other
+    dense = (split + parts.latent) * linear + (parts.router + parts.small) * other
     dense_flops = 2 * (split + parts.latent + parts.router)
-    held = dense + (parts.embedding / tp * other if parts.head else 0)
+    head = (parts.head or parts.embedding) / tp
+    embedding = (parts.embedding if parts.head else 0) / tp
+    held = dense + (head + embedding) * other
     if not shape.experts:
-        return dense, dense_flops, 0.0, 0.0, 1.0, held
+        return _Weights(dense, dense_flops, head * other, 2 * head, 0.0, 0.0, 1.0, held)
     active = shape.experts_per_token / shape.experts
-    experts = parts.experts / (tp * dp)
-    expert_bytes = experts * stored.bytes_per_weight
-    return dense, dense_flops, expert_bytes, 2 * parts.experts * active / tp, 1 - active, held + expert_bytes
+    experts = parts.experts / (tp * dp) * stored.bytes_per_weight
+    expert_flops = 2 * parts.experts * active / tp
+    return _Weights(dense, dense_flops, head * other, 2 * head, experts, expert_flops, 1 - active, held + experts)
 
 
-def _lumped(shape: ModelShape, size: float, tp: int) -> tuple[float, float, float, float, float, float]:
+def _lumped(shape: ModelShape, size: float, tp: int) -> _Weights:
     """The same of a model of which only the parameters are known: all of them count as experts of a mixture."""
     held = shape.params * size / tp
     flops = 2 * shape.active_params / tp
     if shape.active_params >= shape.params:
-        return held, flops, 0.0, 0.0, 1.0, held
-    return 0.0, 0.0, held, flops, 1 - shape.active_params / shape.params, held
+        return _Weights(held, flops, 0.0, 0.0, 0.0, 0.0, 1.0, held)
+    return _Weights(0.0, 0.0, 0.0, 0.0, held, flops, 1 - shape.active_params / shape.params, held)
 
 
 def _pair_flops(shape: ModelShape, tp: int) -> tuple[float, float, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tonnage.inference.estimate.constants import rows
+from tonnage.inference import tables
 
 if TYPE_CHECKING:
     from tonnage.facts.gpus import Gpu
@@ -19,10 +19,12 @@ class Links(NamedTuple):
 
 
 class Domain(NamedTuple):
-    """Of a GPU: how many are joined by NVLink or sit in one node, and the network rate of each."""
+    """Of a GPU: how many are joined by NVLink or sit in one node, the network rate of each, and whether measured
+    points of it are behind the constants."""
 
     gpus: int
     network_bytes_per_s: float
+    measured: bool
 
 
 def links(gpu: Gpu, ranks: int) -> Links:
@@ -45,6 +47,6 @@ def domain_of(gpu: Gpu) -> Domain:
 @cache
 def _domains() -> dict[str, Domain]:
     return {
-        row["gpu"]: Domain(int(row["domain_gpus"]), float(row["network_gb_per_s"]) * 1e9)
-        for row in rows("estimator_links.csv")
+        row["gpu"]: Domain(int(row["domain_gpus"]), float(row["network_gb_per_s"]) * 1e9, row["measured"] == "1")
+        for row in tables.rows("estimator_links.csv")
     }

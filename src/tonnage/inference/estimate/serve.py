@@ -37,9 +37,6 @@ from tonnage.inference.estimate.step import (
 if TYPE_CHECKING:
     from tonnage.inference.estimate.constants import Constants
 
-ROUNDS = 10
-"""Requests that each client sends where no framework's share of bursts is known: the first comes in a burst."""
-
 _LEAST_ROOM = 1e6
 """Bytes of a KV cache that is never smaller, so that a replica whose weights do not fit has a time all the same."""
 
@@ -75,7 +72,7 @@ def serve(
     mixed = gpu_seconds(c, f, add_prompt(f, decoding, chunk, (inputs - chunk) / 2)) + framework_seconds(c, f, running)
     framework = any_framework(f)
     prompt = (mixed - base) * chunks + c.request_s * framework
-    share = burst_share(c, f)
+    share = c.burst_share
     others = most(running - 1, 0.0) / outputs
     tpot = base + others * prompt * (1 - share / 2) * (1 - f.separate)
     burst = _burst(c, f, running, inputs, batched_tokens) + running * c.request_s * framework
@@ -104,26 +101,23 @@ def _nothing(like: Number) -> Work:
     return Work(0.0 * like, 0.0, 0.0, 0.0)
 
 
-def burst_share(c: Constants, f: Figures) -> Number:
-    """Share of requests that come in a burst."""
-    fitted = c.burst_vllm * f.vllm + c.burst_sglang * f.sglang + c.burst_tensorrt_llm * f.trtllm
-    return fitted + (1 - any_framework(f)) / ROUNDS
-
-
 def kv_room(c: Constants, f: Figures) -> Number:
     """Bytes for the KV cache on one GPU: ``kv_tokens`` where given, else the share of memory that engines take less
-    weights and what they reserve."""
-    left = most(f.memory_bytes * c.memory_share - f.weight_bytes - c.reserved_bytes, _LEAST_ROOM)
-    given = f.kv_tokens * (f.kv_bytes + f.window_kv_bytes)
+    weights and what they reserve; where that leaves little, half of what a larger share leaves, as one would set it."""
+    usual = f.memory_bytes * c.memory_share - f.weight_bytes - c.reserved_bytes
+    tight = (f.memory_bytes * c.tight_memory_share - f.weight_bytes) / 2
+    left = most(most(usual, tight), _LEAST_ROOM)
+    given = f.kv_tokens * (f.kv_bytes + f.window_kv_bytes) / f.pipeline
     known = least(f.kv_tokens, 1.0)
     return given * known + left * (1 - known)
 
 
 def sequence_bytes(c: Constants, f: Figures, inputs: Number, outputs: Number) -> Number:
-    """Bytes that a running request holds on one GPU of a stage, on average: the part of its output that the engine
-    reserves, half of it where it reserves none."""
+    """Bytes that a running request holds on the GPUs of all stages, on average: the part of its output that the engine
+    reserves, half of it where it reserves none. A stage holds its share of every micro-batch, which is as much as all
+    of one."""
     held = (
         c.held_output_vllm * f.vllm + c.held_output_sglang * f.sglang + c.held_output_tensorrt_llm * f.trtllm
     ) + 0.5 * (1 - any_framework(f))
     tokens = inputs + held * outputs
-    return (f.kv_bytes * tokens + f.window_kv_bytes * least(tokens, f.window) + f.state_bytes) / f.pipeline + 1.0
+    return f.kv_bytes * tokens + f.window_kv_bytes * least(tokens, f.window) + f.state_bytes + 1.0

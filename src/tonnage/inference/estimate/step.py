@@ -3,7 +3,7 @@
 Weights are read while they are multiplied, so that a block of matrices takes the root of the sum of squares of its two
 times; everything else is added up::
 
-    step = matrices(dense) + matrices(experts)
+    step = matrices(dense) + matrices(experts) + matrices(output head)
          + KV and state bytes / (bandwidth · kv_bandwidth)
          + attention FLOPs / (peak · attention_compute)
          + layers · layer_s + expert layers · expert_layer_s
@@ -11,7 +11,8 @@ times; everything else is added up::
 
     matrices = √[(weight bytes / (bandwidth · efficiency))² + (FLOPs / (peak · efficiency))²]
 
-Experts that at least one of T tokens is sent to are read: 1 - (1 - experts per token / experts)^T of them. With tensor
+Experts that at least one of T tokens is sent to are read: 1 - (1 - experts per token / experts)^T of them. The head is
+read once and multiplied in 16 bits for each sequence that decodes, not for each token of a prompt. With tensor
 parallelism each layer all-reduces its 16-bit hidden state twice, 2·(TP-1)/TP of it over one GPU's link; with data
 parallelism each layer of experts sends every token to its experts' ranks and back, dispatch in one byte an element and
 the results in two.
@@ -66,14 +67,35 @@ def add_prompt(figures: Figures, work: Work, tokens: Number, cached: Number = 0.
     )
 
 
+class StepParts(NamedTuple):
+    """Seconds on the GPUs of a step, by what takes them; see above."""
+
+    dense: Number
+    experts: Number
+    head: Number
+    kv_cache: Number
+    attention: Number
+    layers: Number
+    communication: Number
+
+
 def gpu_seconds(c: Constants, f: Figures, work: Work) -> Number:
     """Seconds on the GPUs of a step that computes ``work``, without what the framework adds."""
+    return sum(step_parts(c, f, work))
+
+
+def step_parts(c: Constants, f: Figures, work: Work) -> StepParts:
+    """The same by parts."""
     everywhere = work.tokens * f.data
     read = f.expert_bytes * (1 - power(f.expert_miss, everywhere))
     compute = f.flops * c.compute * power(c.fp8_compute, f.is_fp8) * power(c.fp4_compute, f.is_fp4)
     dense = root(f.dense_bytes / (f.bandwidth * c.weight_bandwidth), f.dense_flops * work.tokens / compute)
     experts = root(
         read / (f.bandwidth * c.expert_bandwidth), f.expert_flops * work.tokens / (compute * c.expert_compute)
+    )
+    head = root(
+        f.head_bytes / (f.bandwidth * c.weight_bandwidth),
+        f.head_flops * work.decoders / (f.attention_flops * c.compute),
     )
     seen = f.kv_bytes * (work.cached + work.prompt_cached) + f.window_kv_bytes * work.window_cached
     states = 2 * f.state_bytes * work.decoders
@@ -82,7 +104,7 @@ def gpu_seconds(c: Constants, f: Figures, work: Work) -> Number:
     window_pairs = f.window_pair_flops * (work.window_cached + work.window_pairs)
     attention = (pairs + window_pairs) / (f.attention_flops * c.attention_compute)
     layers = f.layers * c.layer_s + f.expert_layers * c.expert_layer_s
-    return dense + experts + kv + attention + layers + communication_seconds(c, f, work.tokens)
+    return StepParts(dense, experts, head, kv, attention, layers, communication_seconds(c, f, work.tokens))
 
 
 def communication_seconds(c: Constants, f: Figures, tokens: Number) -> Number:

@@ -33,6 +33,7 @@ class Counts:
     over_cap: int = 0  # dropped since a worker had more blocks than its cap
     bad_tokens: int = 0  # tokens that are no list of numbers from 0 to 2^32 - 1
     repeated: int = 0  # events that list a block twice
+    contradicted: int = 0  # blocks stored after another parent than the first one stated, or after themselves
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
@@ -32,13 +31,6 @@ DEFAULT_ORPHANS = 1 << 14
 """Blocks of a worker that may wait for an unknown parent."""
 
 
-@dataclass(slots=True)
-class EventCounts(Counts):
-    """What :class:`Counts` says, and how often publishers contradicted each other or themselves."""
-
-    contradicted: int = 0  # blocks stored after another parent than the first one stated, or after themselves
-
-
 class EventIndex:
     """What :class:`KvIndex` keeps, and how events change it."""
 
@@ -56,7 +48,7 @@ class EventIndex:
         self.max_blocks = max_blocks
         self.max_orphans = max_orphans
         self.count_copies = count_copies
-        self.counts = EventCounts()
+        self.counts = Counts()
         self.slots = Slots()
         self._engine_keys = keys == "engine"
         self._hash = hash

@@ -47,6 +47,12 @@ def get(name: str) -> Card:
             raise InputError.at(
                 f"{name!r} is no share of a GPU", field="--gpu", hint="write GPU/N for one of N replicas, N at least 2"
             )
+        if ":" in whole:
+            raise InputError.at(
+                f"{name!r} would share a MIG instance, which is not sized",
+                field="--gpu",
+                hint=f"use {whole}, or a smaller instance",
+            )
         return _slice(gpus.get(whole), int(count))
     gpu, profile = mig.resolve(name)
     if profile is None:

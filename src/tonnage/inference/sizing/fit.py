@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tonnage.inference import memory, tables
+from tonnage.inference import kinds, memory
 from tonnage.inference.memory import KvCapacity, Part, ServingMemory
-from tonnage.units import GIB, MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,9 +63,11 @@ class Plan(msgspec.Struct, frozen=True):
         return " x ".join(parts)
 
 
-def plan(request: Request, card: Card, tensor_parallel: int, pipeline_parallel: int = 1) -> Plan:
-    """The plan of ``request`` on ``card``. Raises InputError if TP does not divide the heads, or PP exceeds the
-    layers."""
+def plan(
+    request: Request, card: Card, tensor_parallel: int, pipeline_parallel: int = 1, *, sorts_logits: bool = False
+) -> Plan:
+    """The plan of ``request`` on ``card``; ``sorts_logits`` under vLLM before 0.16. Raises InputError if TP does not
+    divide the heads, or PP exceeds the layers."""
     tokens, seqs = limits(request, card)
     found = memory.serving_memory(
         request.shape,
@@ -78,6 +79,7 @@ def plan(request: Request, card: Card, tensor_parallel: int, pipeline_parallel: 
         max_num_seqs=seqs,
         utilization=request.utilization * card.memory_share,
         cuda_graphs=request.cuda_graphs,
+        sorts_logits=sorts_logits,
         extra=_adapters(request, tensor_parallel),
     )
     kv = memory.kv_capacity(
@@ -106,22 +108,16 @@ def _sequences(request: Request, kv: KvCapacity) -> int:
 
 def limits(request: Request, card: Card) -> tuple[int, int]:
     """(max_num_batched_tokens, max_num_seqs): asked for, or vLLM's defaults for this card."""
-    size = card.gpu.memory_mib * MIB
-    row = next(
-        row
-        for row in tables.scheduler_defaults()
-        if size >= row.min_memory_gib * GIB and not (row.except_gpu and card.gpu.name.startswith(row.except_gpu))
-    )
-    tokens = request.max_num_batched_tokens or row.max_num_batched_tokens
-    return tokens, min(request.max_num_seqs or row.max_num_seqs, tokens)
+    own = kinds.limits(kinds.engine_kind(kinds.VLLM), card.gpu)
+    tokens = request.max_num_batched_tokens or own.max_num_batched_tokens
+    return tokens, min(request.max_num_seqs or own.max_num_seqs, tokens)
 
 
 def sizes(request: Request, card: Card, per_node: int) -> Iterator[tuple[int, int]]:
-    """(TP, PP) to consider on ``card``, fewest GPUs first: TP divides the heads and stays within a node of
-    ``per_node`` GPUs; MIG instances and time-sliced shares are never joined, as nothing links them."""
+    """(TP, PP) to consider on ``card`` where nothing excludes it (:func:`excluded`), fewest GPUs first: TP divides the
+    heads and stays within a node of ``per_node`` GPUs; MIG instances and time-sliced shares are never joined."""
     if card.sliced:
-        if request.tensor_parallel in (None, 1) and request.pipeline_parallel in (None, 1):
-            yield 1, 1
+        yield 1, 1
         return
     tensor = TENSOR_PARALLEL if request.tensor_parallel is None else (request.tensor_parallel,)
     pipeline = PIPELINE_PARALLEL if request.pipeline_parallel is None else (request.pipeline_parallel,)
@@ -134,10 +130,24 @@ def sizes(request: Request, card: Card, per_node: int) -> Iterator[tuple[int, in
     yield from sorted(pairs, key=lambda pair: (pair[0] * pair[1], pair[1]))
 
 
+def excluded(request: Request, card: Card, per_node: int) -> str | None:
+    """Why there is nothing to try on ``card``, whose nodes have ``per_node`` GPUs: one reason, None without."""
+    if card.whole in request.stored.not_on:
+        return f"vLLM has no kernel there for weights in {request.stored.name}"
+    if not request.kv.kv_on(card.whole):
+        return f"vLLM keeps no KV cache in {request.kv.name} there"
+    if card.sliced and max(request.tensor_parallel or 1, request.pipeline_parallel or 1) > 1:
+        what = "a MIG instance has" if card.kind == "mig" else "replicas that share a GPU have"
+        return f"{what} no link to others, TP and PP are 1"
+    if (request.tensor_parallel or 1) > per_node:
+        return f"no node has {request.tensor_parallel} of them, TP is at most {per_node}"
+    return None
+
+
 def _adapters(request: Request, tensor_parallel: int) -> tuple[Part, ...]:
     if not request.adapters:
         return ()
-    each = memory.lora_params(request.shape, request.lora_rank)
-    size = ceil(request.adapters * each * 2 / tensor_parallel)
-    text = f"{request.adapters} adapters of rank {request.lora_rank}: {each:,} parameters x 2 B / TP {tensor_parallel}"
+    each = memory.lora_params(request.shape, request.lora_rank, tensor_parallel=tensor_parallel)
+    size = request.adapters * each * 2
+    text = f"{request.adapters} adapters of rank {request.lora_rank}: {each:,} parameters here x 2 B"
     return (Part("LoRA adapters", size, text),)

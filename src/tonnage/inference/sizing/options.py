@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import gpus, instances, ownership
 from tonnage.inference.sizing import fit, point
 from tonnage.inference.sizing.fit import Plan
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
 
 Source = Literal["rent", "own"]
 _MICRO = 1_000_000
-_MOST_REPLICAS = 10_000
+MOST_REPLICAS = 10_000
+_ABOUT_AS_NEAR = 1.5
+"""Where no way meets the targets, one that is this many times slower than a single request counts as near as that."""
+_SAID = 3
+"""Reasons that a refusal names at most."""
 _NODE = 8
 """GPUs of a server that one owns."""
 
@@ -31,7 +36,8 @@ _NODE = 8
 class Offer(msgspec.Struct, frozen=True):
     """Where the replicas run: ``nodes`` instances of a type, or owned GPUs (``instance_type`` empty, ``nodes`` 0).
     Dollars are for all of it; ``share_usd_per_hour`` is the part of it whose GPUs the replicas use, ``idle_gpus`` are
-    the others. ``spot_usd_per_hour`` is None where no spot price is known."""
+    the others. ``spot_usd_per_hour`` is None where no spot price is known. ``formula``: how an hour of an owned GPU
+    comes about."""
 
     source: Source
     instance_type: str
@@ -44,13 +50,13 @@ class Offer(msgspec.Struct, frozen=True):
     usd_per_million_output: float
     usd_per_million_tokens: float
     spot_usd_per_million_output: float | None
+    formula: str = ""
 
 
 class Option(msgspec.Struct, frozen=True):
     """``replicas`` of ``plan``, each at ``point``. ``miss`` is 0 if the targets are met there, else how many times too
-    slow a single request is; infinite without an estimate. ``offers`` are
-    cheapest first, with ``owned`` among them if owned GPUs take part; ``requests_per_s`` and the like are of all
-    replicas."""
+    slow it is; infinite without an estimate. ``offers`` are cheapest first, with ``owned`` among them if owned GPUs
+    take part; ``requests_per_s`` and the like are of all replicas."""
 
     plan: Plan
     replicas: int
@@ -75,11 +81,14 @@ class Option(msgspec.Struct, frozen=True):
 
 class Answer(msgspec.Struct, frozen=True):
     """``options`` that fit, those that meet the targets first, cheapest first, then the others, nearest first;
-    ``refused`` are the plans of each
-    card that came nearest to fitting, where none of the card fits."""
+    ``refused`` are the plans of each card that came nearest to fitting, where none of the card fits. ``left_out``: a
+    reason for each card that was not tried. ``too_few``: replicas that the load would need at least, where no way that
+    fits carries it with the most that are considered."""
 
     options: tuple[Option, ...]
     refused: tuple[Plan, ...]
+    left_out: tuple[str, ...] = ()
+    too_few: int | None = None
 
 
 class Market(msgspec.Struct, frozen=True):
@@ -93,14 +102,18 @@ class Market(msgspec.Struct, frozen=True):
 
 
 def answer(request: Request, market: Market) -> Answer:
-    """Every way to serve ``request`` on its cards. Raises InputError for a TP that does not divide the heads."""
+    """Every way to serve ``request`` on its cards. Raises InputError for a TP that does not divide the heads, and with
+    the reason if there is nothing to try on any card."""
     found: list[Option] = []
     refused: list[Plan] = []
+    left_out: dict[str, list[Card]] = {}
     for card in request.cards:
-        if card.whole in (*request.stored.not_on, *request.kv.not_on):
-            continue
         types = types_of(card.whole)
         per_node = max((kind.gpu_count for kind in types), default=_NODE)
+        reason = fit.excluded(request, card, per_node)
+        if reason is not None:
+            left_out.setdefault(reason, []).append(card)
+            continue
         plans = [fit.plan(request, card, tp, pp) for tp, pp in fit.sizes(request, card, per_node)]
         fitting = [plan for plan in plans if plan.fits]
         if not fitting and plans:
@@ -108,7 +121,26 @@ def answer(request: Request, market: Market) -> Answer:
         if any(plan.pipeline_parallel == 1 for plan in fitting) and request.pipeline_parallel is None:
             fitting = [plan for plan in fitting if plan.pipeline_parallel == 1]
         found += [_option(request, plan, types, market) for plan in fitting]
-    return Answer(tuple(sorted(found, key=_rank)), tuple(sorted(refused, key=lambda plan: plan.short)))
+    if sum(map(len, left_out.values())) == len(request.cards):
+        raise _nothing_to_try(left_out)
+    carried = [option for option in found if option.replicas <= MOST_REPLICAS]
+    too_few = None if carried or not found else min(option.replicas for option in found)
+    nearest = sorted(refused, key=lambda plan: plan.short)
+    reasons = tuple(_for_cards(reason, cards) for reason, cards in left_out.items())
+    return Answer(tuple(sorted(carried, key=_rank)), tuple(nearest), reasons, too_few)
+
+
+def _nothing_to_try(left_out: Mapping[str, list[Card]]) -> InputError:
+    """The reasons; of whole GPUs only if there are any."""
+    whole = {reason: [card for card in cards if not card.sliced] for reason, cards in left_out.items()}
+    reasons = {reason: cards for reason, cards in whole.items() if cards} or left_out
+    hint = "use other GPUs (--gpu), another format, or a smaller --tensor-parallel and --pipeline-parallel"
+    said = [_for_cards(reason, cards) for reason, cards in reasons.items()]
+    return InputError(*(Problem(Where(field="--gpu"), one, hint) for one in said[:_SAID]))
+
+
+def _for_cards(reason: str, cards: Iterable[Card]) -> str:
+    return f"{', '.join(card.name for card in cards)}: {reason}"
 
 
 def types_of(gpu: str) -> tuple[InstanceType, ...]:
@@ -145,12 +177,15 @@ def _rank(option: Option) -> tuple[float, float, float, int, str]:
 
 def _option(request: Request, plan: Plan, types: Iterable[InstanceType], market: Market) -> Option:
     best, miss = point.most_in_flight(request, plan)
+    if 0 < miss < float("inf"):
+        best = _about_as_near(request, plan, best)
     replicas = replicas_for(request, best)
     at = best
     if request.load.concurrency is not None:
         at = point.point(request, plan, max(1, min(best.concurrency, ceil(request.load.concurrency / replicas))))
     elif request.load.rate is not None and best.requests_per_s:
         at = _at_rate(request, plan, best, request.load.rate / replicas)
+    miss = point.excess(request, at) if miss else miss
     served = replicas * at.requests_per_s
     if request.load.rate is not None:
         served = min(served, request.load.rate)
@@ -166,10 +201,29 @@ def _option(request: Request, plan: Plan, types: Iterable[InstanceType], market:
 def replicas_for(request: Request, most: Point) -> int:
     """Replicas that carry the load, each with at most what ``most`` has in flight. One without a load."""
     if request.load.concurrency is not None:
-        return min(_MOST_REPLICAS, max(1, ceil(request.load.concurrency / most.concurrency)))
+        return max(1, ceil(request.load.concurrency / most.concurrency))
     if request.load.rate is not None and most.requests_per_s:
-        return min(_MOST_REPLICAS, max(1, ceil(request.load.rate / most.requests_per_s)))
+        return max(1, ceil(request.load.rate / most.requests_per_s))
     return 1
+
+
+def _about_as_near(request: Request, plan: Plan, least: Point) -> Point:
+    """The most in flight that is not much slower than the single request of ``least``."""
+    low, high, best = 1, plan.sequences + 1, least
+    while high - low > 1:
+        middle = (low + high) // 2
+        tried = point.point(request, plan, middle)
+        if _slower(tried, least) <= _ABOUT_AS_NEAR:
+            low, best = middle, tried
+        else:
+            high = middle
+    return best
+
+
+def _slower(one: Point, other: Point) -> float:
+    """How many times slower the first is, in the worse of both times; infinite without an estimate."""
+    pairs = ((one.ttft_s, other.ttft_s), (one.tpot_s, other.tpot_s))
+    return max(a / b if a is not None and b else float("inf") for a, b in pairs)
 
 
 def _at_rate(request: Request, plan: Plan, most: Point, rate: float) -> Point:
@@ -232,6 +286,15 @@ def _owned(plan: Plan, replicas: int, market: Market, rates: tuple[float, float]
         usd_per_million_output=_per_million(each * count, rates[0]),
         usd_per_million_tokens=_per_million(each * count, rates[1]),
         spot_usd_per_million_output=None,
+        formula=_formula(market.owning, price, gpus.get(plan.card.whole).power_w),
+    )
+
+
+def _formula(owning: Ownership, price: float, watts: float) -> str:
+    return (
+        f"${price:,.0f} x (1 + {owning.host_share:g} host) / ({owning.life_years:g} years x 8,766 h x {owning.used:g} "
+        f"used) + {watts:g} W x {owning.load:g} load x (1 + {owning.host_power:g} host) x PUE {owning.pue:g} x "
+        f"${owning.usd_per_kwh:g}/kWh"
     )
 
 

@@ -1,21 +1,20 @@
 """What one replica does at a number of requests in flight: times, throughput, and how far off they may be.
 
-The times come from :mod:`tonnage.inference.estimate`; here the request and the plan are put in its words. The bands are
-of constant width (data/sizing_bands.csv).
+All of it comes from :func:`tonnage.inference.estimate.estimate`; here the request and the plan are put in its words.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from tonnage.errors import InputError
 from tonnage.inference import memory
-from tonnage.inference.estimate.case import Replica, figures
+from tonnage.inference.estimate import Load, Replica, estimate
+from tonnage.inference.estimate.case import figures
 from tonnage.inference.estimate.constants import constants
-from tonnage.inference.estimate.serve import serve
+from tonnage.inference.estimate.step import decode_work, framework_seconds, step_parts
 
 if TYPE_CHECKING:
     from tonnage.inference.sizing.fit import Plan
@@ -23,51 +22,54 @@ if TYPE_CHECKING:
 
 
 class Point(msgspec.Struct, frozen=True):
-    """A replica with ``concurrency`` requests in flight, in steady state. Bands are 90 % intervals of the estimate.
-    ``reason`` says why there is no estimate, where there is none; times are then None and rates 0."""
+    """A replica with ``concurrency`` requests in flight, in steady state. Bands are 90 % intervals of the estimate;
+    ``notes`` say what to know of it. ``reason`` says why there is no estimate, where there is none; times are then None
+    and rates 0."""
 
     concurrency: int
-    ttft_s: float | None
-    tpot_s: float | None
-    ttft_band_s: tuple[float, float] | None
-    tpot_band_s: tuple[float, float] | None
-    requests_per_s: float
-    output_tokens_per_s: float
-    total_tokens_per_s: float
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    ttft_band_s: tuple[float, float] | None = None
+    tpot_band_s: tuple[float, float] | None = None
+    requests_per_s: float = 0.0
+    output_tokens_per_s: float = 0.0
+    output_tokens_per_s_band: tuple[float, float] | None = None
+    total_tokens_per_s: float = 0.0
+    notes: tuple[str, ...] = ()
     reason: str = ""
 
 
 def point(request: Request, plan: Plan, concurrency: int) -> Point:
     """The point of ``plan`` with ``concurrency`` requests in flight, all of which must fit its KV cache. Where the
     estimator refuses the replica the point has its reason instead of times."""
-    mean_in, mean_out = request.lengths.input_mean, request.lengths.output_mean
+    load = Load(concurrency, request.lengths.input_mean, request.lengths.output_mean)
     try:
-        known = figures(replica(request, plan))
+        found = estimate(replica(request, plan), load)
     except InputError as error:
-        return Point(concurrency, None, None, None, None, 0.0, 0.0, 0.0, str(error))
-    served = serve(constants(), known, concurrency, mean_in, mean_out, plan.max_num_batched_tokens)
-    ttft, tpot = float(served.ttft_s), float(served.tpot_s)
-    per_second = concurrency / (ttft + tpot * max(mean_out - 1, 0))
+        return Point(concurrency, reason=str(error))
     return Point(
         concurrency=concurrency,
-        ttft_s=ttft,
-        tpot_s=tpot,
-        ttft_band_s=_band("ttft", ttft),
-        tpot_band_s=_band("tpot", tpot),
-        requests_per_s=per_second,
-        output_tokens_per_s=per_second * mean_out,
-        total_tokens_per_s=per_second * (mean_in + mean_out),
+        ttft_s=found.ttft_s,
+        tpot_s=found.tpot_s,
+        ttft_band_s=found.ttft_band_s,
+        tpot_band_s=found.tpot_band_s,
+        requests_per_s=found.requests_per_s,
+        output_tokens_per_s=found.output_tokens_per_s,
+        output_tokens_per_s_band=found.output_tokens_per_s_band,
+        total_tokens_per_s=found.total_tokens_per_s,
+        notes=found.notes,
     )
 
 
-def _band(of: str, value: float) -> tuple[float, float]:
-    shares = _shares()
-    return value * shares[f"{of}_low"], value * shares[f"{of}_high"]
-
-
-@cache
-def _shares() -> dict[str, float]:
-    return {row["name"]: float(row["value"]) for row in memory.rows("sizing_bands.csv")}
+def decode_step(request: Request, plan: Plan, sequences: float) -> dict[str, float]:
+    """Seconds of one decode step of ``sequences`` sequences in mid-output on all stages of a replica, by what takes
+    them; what takes none is left out. Raises InputError where the estimator refuses the replica."""
+    engine = replica(request, plan)
+    known, fitted = figures(engine), constants()
+    context = request.lengths.input_mean + request.lengths.output_mean / 2
+    parts = step_parts(fitted, known, decode_work(known, sequences, context))._asdict()
+    parts[engine.framework] = framework_seconds(fitted, known, sequences)
+    return {name.replace("_", " "): float(seconds) for name, seconds in parts.items() if seconds}
 
 
 def replica(request: Request, plan: Plan) -> Replica:
@@ -81,6 +83,7 @@ def replica(request: Request, plan: Plan) -> Replica:
         tensor_parallel=plan.tensor_parallel,
         pipeline_parallel=plan.pipeline_parallel,
         kv_tokens=max(1, plan.memory.kv_cache * plan.pipeline_parallel // token) if token else None,
+        max_num_batched_tokens=plan.max_num_batched_tokens,
     )
 
 
@@ -89,21 +92,21 @@ def most_in_flight(request: Request, plan: Plan) -> tuple[Point, float]:
     point of one request, and how many times too slow it is. Times grow with the requests in flight, so this is found
     by bisection."""
     least = point(request, plan, 1)
-    excess = _excess(request, least)
-    if excess > 1:
-        return least, excess
+    missed = excess(request, least)
+    if missed > 1:
+        return least, missed
     low, high, best = 1, plan.sequences + 1, least
     while high - low > 1:
         middle = plan.sequences if high > plan.sequences else (low + high) // 2
         found = point(request, plan, middle)
-        if _excess(request, found) <= 1:
+        if excess(request, found) <= 1:
             low, best = middle, found
         else:
             high = middle
     return best, 0.0
 
 
-def _excess(request: Request, one: Point) -> float:
+def excess(request: Request, one: Point) -> float:
     """The larger of the ratios of times to targets; infinite without an estimate, 0 without targets."""
     if one.ttft_s is None or one.tpot_s is None:
         return float("inf")

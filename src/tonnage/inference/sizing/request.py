@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import ceil, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -136,8 +136,3 @@ def context_of(shape: ModelShape, wanted: int | None, lengths: Lengths) -> int:
             hint="use shorter requests, a longer --context or another model",
         )
     return wanted if wanted is not None else lengths.longest
-
-
-def names_of(cards: Iterable[Card]) -> list[str]:
-    """Names of cards, in order."""
-    return [card.name for card in cards]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tonnage.facts import gpus, instances, mig
+from tonnage.facts import counting, gpus, instances, mig
 from tonnage.inference import memory
-from tonnage.inference.sizing import fit
+from tonnage.inference.sizing import fit, point
 from tonnage.inference.timing import heads_per_gpu
 from tonnage.units import GIB
 
@@ -39,6 +39,8 @@ def warnings(request: Request, option: Option, loading: Loading | None, probe_s:
         _stages(request, option),
         _replication(request, option),
         _formats(request, option),
+        _unquantized(request, option),
+        _sampler(request, option),
         _sharing(option),
         _disk(option, loading, probe_s),
         _host(request, option),
@@ -79,20 +81,16 @@ def _links(request: Request, option: Option) -> tuple[str, str] | None:
     plan = option.plan
     if plan.tensor_parallel < 2 or plan.card.gpu.nvlink_bytes_per_s is not None:
         return None
-    ring = all_reduce_bytes(request, plan.tensor_parallel) * option.point.concurrency
-    seconds = ring / plan.card.gpu.pcie_bytes_per_s
-    share = f", {seconds / option.point.tpot_s:.0%} of a step" if option.point.tpot_s else ""
     rate = plan.card.gpu.pcie_bytes_per_s / 1e9
+    text = f"TP {plan.tensor_parallel} on {plan.card.name} goes over PCIe ({rate:.0f} GB/s, no NVLink)"
+    if option.point.tpot_s is None:
+        return "links", text
+    parts = point.decode_step(request, plan, option.point.concurrency / plan.pipeline_parallel)
+    reduced, step = parts["communication"], sum(parts.values())
     return "links", (
-        f"TP {plan.tensor_parallel} on {plan.card.name} goes over PCIe ({rate:.0f} GB/s, no NVLink): its all-reduces "
-        f"take {seconds * 1000:.1f} ms of transfer a decode step{share}, and more while prompts are computed"
+        f"{text}: its all-reduces take {reduced * 1000:.1f} ms of a decode step of {step * 1000:.0f} ms, and more "
+        "while prompts are computed"
     )
-
-
-def all_reduce_bytes(request: Request, tensor_parallel: int) -> float:
-    """Bytes that each token moves over one GPU's link in a step: two all-reduces a layer of a 16-bit hidden state, of
-    which a ring moves 2 · (TP - 1) / TP."""
-    return 2 * request.shape.layers * request.shape.hidden * 2 * 2 * (tensor_parallel - 1) / tensor_parallel
 
 
 def _boxes(request: Request, option: Option) -> tuple[str, str] | None:
@@ -154,6 +152,34 @@ def _formats(request: Request, option: Option) -> tuple[str, str] | None:
     if option.plan.card.whole in ("t4", "t4g", "v100", "v100-32") and request.stored.name == "bf16":
         return "format", f"{option.plan.card.whole} has no BF16: start vLLM with --dtype half"
     return None
+
+
+def _unquantized(request: Request, option: Option) -> tuple[str, str] | None:
+    """Checkpoints that others publish in FP8 may leave attention in 16 bits (Llama-3.1-405B-Instruct-FP8 does)."""
+    shape, plan = request.shape, option.plan
+    if request.stored.name != "fp8" or shape.precision == "fp8" or not counting.known(shape):
+        return None
+    counts = counting.count(shape)
+    extra = (counts.attention + counts.keys_values) / plan.gpus
+    room = plan.memory.kv_cache - extra
+    verdict = "it would not start with one" if room < plan.needed else f"{room / GIB:.1f} GiB are left for the KV cache"
+    return "checkpoint", (
+        f"all linear layers are counted in fp8. A published checkpoint that leaves attention in 16 bits takes "
+        f"{extra / GIB:.1f} GiB a GPU more: {verdict}"
+    )
+
+
+def _sampler(request: Request, option: Option) -> tuple[str, str] | None:
+    """vLLM before 0.16 sorts the logits of all sequences in its profiling run."""
+    plan = option.plan
+    old = fit.plan(request, plan.card, plan.tensor_parallel, plan.pipeline_parallel, sorts_logits=True)
+    if old.fits:
+        return None
+    more = (plan.memory.kv_cache - old.memory.kv_cache) / GIB
+    return "sampler", (
+        f"vLLM before 0.16 sorts the logits of {plan.max_num_seqs:,} sequences while it starts, which takes {more:.1f} "
+        "GiB more: there this does not start. Use a newer one, or a smaller --max-num-seqs"
+    )
 
 
 def _sharing(option: Option) -> tuple[str, str] | None:

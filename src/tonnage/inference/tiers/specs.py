@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from math import inf
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from tonnage.errors import InputError
+from tonnage.facts import gpus
 from tonnage.facts.names import unknown
+from tonnage.inference import tables
+
+if TYPE_CHECKING:
+    from tonnage.facts.gpus import Gpu
+
+_LINK_OF = "h100"
+"""The GPU whose link to the host the table of tiers has."""
 
 Fill = Literal["through", "spill"]
 """When a tier is written: as soon as blocks are computed, or when the tier above evicts them."""
@@ -98,6 +104,15 @@ def default(name: str) -> TierSpec:
     return known[name]
 
 
+def host_links(spec: TierSpec, gpu: Gpu, count: int = 1) -> TierSpec:
+    """``spec`` with the bandwidths of an engine on ``count`` GPUs: each has its own link to the host, as fast as its
+    generation of PCIe. The table has those of one H100."""
+    links = count * gpu.pcie_bytes_per_s / gpus.get(_LINK_OF).pcie_bytes_per_s
+    return msgspec.structs.replace(
+        spec, read_bytes_per_s=spec.read_bytes_per_s * links, write_bytes_per_s=spec.write_bytes_per_s * links
+    )
+
+
 def names() -> tuple[str, ...]:
     """The usual tiers, from the fastest to the slowest."""
     return tuple(_table())
@@ -105,8 +120,7 @@ def names() -> tuple[str, ...]:
 
 @cache
 def _table() -> dict[str, TierSpec]:
-    text = (files("tonnage.inference") / "data" / "kv_tiers.csv").read_text(encoding="utf-8")
-    return {row["name"]: _spec(row) for row in csv.DictReader(text.splitlines())}
+    return {row["name"]: _spec(row) for row in tables.rows("kv_tiers.csv")}
 
 
 def _spec(row: dict[str, str]) -> TierSpec:

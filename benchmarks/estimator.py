@@ -1,0 +1,289 @@
+"""The estimator beside aiconfigurator, on measured points that neither was fitted to.
+
+*models left out*: constants fitted without a model (all variants of its shape), scored on its rows; *systems left out*:
+the same with systems. *no Blackwell seen*: fitted on Hopper alone, scored on Blackwell. Errors are |estimate / measured
+- 1|, their median and mean. aiconfigurator is asked for a sample of the rows in the same run, as many as its time limit
+allows, and both are compared on the rows that it answered.
+
+*band*: the stated 90 % band of a model left out, from residuals of the other models whose constants did not see it
+either; its interval score (width, and 20 times what the truth is outside by, in natural logarithms) beside that of a
+band of constant width. *band of a system left out*: the same with the system, which then counts as one without points.
+
+*speed*: distinct estimates a second, from descriptions of replicas to times with bands.
+
+``--test FILE`` scores any file with the same columns with the constants and bands as shipped, fitting nothing to it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import estimator_fit, estimator_peer, estimator_speed
+from benchmarks.common import Options, Report
+from benchmarks.estimator_fit import LeftOut, Residuals, amounts_of, cases_of, fit, fit_band, served
+from benchmarks.estimator_peer import PeerResult
+from benchmarks.estimator_rows import BLACKWELL, SILICON, Row, Rows, read, truth
+from tonnage.errors import InputError
+from tonnage.inference.estimate import estimate_many
+from tonnage.inference.estimate.band import limits
+from tonnage.inference.estimate.constants import REGIMES, Band
+
+COLUMNS = (
+    "split", "rows", "tpot_median", "tpot_mean", "ttft_median", "ttft_mean", "peer_rows",
+    "tpot_median_here", "tpot_median_peer", "tpot_mean_here", "tpot_mean_peer",
+    "ttft_median_here", "ttft_median_peer", "ttft_mean_here", "ttft_mean_peer",
+)  # fmt: skip
+PEER_SECONDS, PEER_SECONDS_QUICK = 420.0, 40.0
+ALPHA = 0.1
+LEAST_PEER_ROWS = 100
+"""Fewer rows do not tell two medians of TTFT apart."""
+
+
+class Scores:
+    """Estimates of rows, as ratios to what was measured; and the peer's on those that it answered."""
+
+    def __init__(self, rows: list[Row], tpot: np.ndarray, ttft: np.ndarray, peer: PeerResult) -> None:
+        measured_ttft, measured_tpot = truth(rows)
+        self.tpot, self.ttft = tpot / measured_tpot, ttft / measured_ttft
+        self.peer_tpot, self.peer_ttft = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
+        for index, (first, each) in peer.estimates.items():
+            self.peer_ttft[index], self.peer_tpot[index] = first / measured_ttft[index], each / measured_tpot[index]
+
+    def row(self, report: Report, split: str, mask: np.ndarray) -> dict[str, Any]:
+        """Print the errors of the rows in ``mask``; they are returned too."""
+        asked = mask & np.isfinite(self.peer_tpot)
+        cells: dict[str, Any] = {"split": split, "rows": int(mask.sum())}
+        for name, ratio in (("tpot", self.tpot), ("ttft", self.ttft)):
+            cells[f"{name}_median"], cells[f"{name}_mean"] = median(ratio[mask]), mean(ratio[mask])
+        cells["peer_rows"] = int(asked.sum())
+        if asked.any():
+            for name, ratio, peer in (("tpot", self.tpot, self.peer_tpot), ("ttft", self.ttft, self.peer_ttft)):
+                cells[f"{name}_median_here"], cells[f"{name}_median_peer"] = median(ratio[asked]), median(peer[asked])
+                cells[f"{name}_mean_here"], cells[f"{name}_mean_peer"] = mean(ratio[asked]), mean(peer[asked])
+        report.row(**cells)
+        return cells
+
+
+def run(options: Options) -> Report:
+    """All splits; with a file to test in ``options.extra``, that alone."""
+    report = Report("estimator", COLUMNS)
+    if options.extra:
+        try:
+            found = read(Path(options.extra[0]))
+        except InputError as error:
+            raise SystemExit(f"Error: {error}") from None
+        _test(report, found, options)
+        return report
+    if options.data is None or not (options.data / SILICON).exists():
+        report.notes.append(f"left out: no {SILICON} (give --data DIR or TONNAGE_DATA)")
+        return report
+    if not estimator_fit.available():
+        report.notes.append("left out: fitting needs scipy, which is not installed")
+        return report
+    found = read(options.data / SILICON)
+    _said(report, found)
+    peer = _peer(report, found.rows, options.quick)
+    _models(report, found.rows, peer)
+    _systems(report, found.rows, peer)
+    if options.quick:
+        report.notes.append("bands of systems left out are not measured with --quick")
+    else:
+        _bands_of_systems(report, found.rows)
+    rate = estimator_speed.rate(3_000 if options.quick else 20_000)
+    report.bar("estimates-per-second", rate, ">=", 10_000, "distinct full estimates/s")
+    return report
+
+
+def _models(report: Report, rows: list[Row], peer: PeerResult) -> None:
+    families = LeftOut(rows, [row.family for row in rows])
+    out = families.residuals()
+    scores = _scores(rows, out, peer)
+    for name in sorted(set(families.names)):
+        scores.row(report, f"model {name} left out", families.names == name)
+    pooled = scores.row(report, "models left out", np.ones(len(rows), bool))
+    report.bar("models-left-out-tpot-median", pooled["tpot_median"], "<=", 0.14, "relative error")
+    if pooled["peer_rows"] >= LEAST_PEER_ROWS:
+        report.bar(
+            "models-left-out-ttft-over-peer",
+            pooled["ttft_median_here"] / pooled["ttft_median_peer"],
+            "<=",
+            0.75,
+            "ratio",
+        )
+    else:
+        report.notes.append(
+            f"models-left-out-ttft-over-peer not judged: {pooled['peer_rows']} rows of aiconfigurator, "
+            f"fewer than {LEAST_PEER_ROWS}"
+        )
+    _bands(report, rows, families, out)
+
+
+def _systems(report: Report, rows: list[Row], peer: PeerResult) -> None:
+    systems = LeftOut(rows, [row.system for row in rows])
+    names = systems.names
+    scores = _scores(rows, systems.residuals(), peer)
+    for name in sorted(set(names)):
+        scores.row(report, f"system {name} left out", names == name)
+    blackwell = np.isin(names, BLACKWELL)
+    hopper = scores.row(report, "Hopper systems left out", ~blackwell)
+    both = LeftOut(rows, ["Blackwell" if new else "Hopper" for new in blackwell])
+    unseen = _scores(rows, both.residuals(), peer)
+    for name in sorted(set(names[blackwell])):
+        unseen.row(report, f"{name}, no Blackwell seen", names == name)
+    new = unseen.row(report, "no Blackwell seen", blackwell)
+    report.bar("hopper-left-out-tpot-median", hopper["tpot_median"], "<=", 0.18, "relative error")
+    report.bar("no-blackwell-seen-tpot-median", new["tpot_median"], "<=", 0.35, "relative error")
+
+
+def _scores(rows: list[Row], out: Residuals, peer: PeerResult) -> Scores:
+    ttft, tpot = truth(rows)
+    return Scores(rows, tpot / np.exp(out.tpot), ttft / np.exp(out.ttft), peer)
+
+
+def _bands(report: Report, rows: list[Row], families: LeftOut, out: Residuals) -> None:
+    """The band of each family from residuals of the others, whose constants did not see the family either."""
+    systems = np.array([row.system for row in rows])
+    ends = {of: np.zeros((4, len(rows))) for of in ("tpot", "ttft")}
+    for name in sorted(set(families.names)):
+        test, others = families.names == name, families.residuals(hidden=name)
+        for of, found in ends.items():
+            logs = getattr(others, of)
+            band = fit_band(of, logs, others.amounts)
+            found[:2, test] = log_limits(band, out.amounts[test])
+            found[2:, test] = np.nanquantile(logs, [ALPHA / 2, 1 - ALPHA / 2])[:, None]
+    for of, found in ends.items():
+        use = np.isfinite(logs := getattr(out, of))
+        low, high, *constant = found[:, use]
+        _band_bars(report, of, logs[use], low, high, systems[use])
+        _score_bar(report, of, logs[use], low, high, np.array(constant))
+
+
+def _band_bars(
+    report: Report,
+    of: str,
+    logs: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    systems: np.ndarray,
+    *,
+    whose: str = "",
+) -> None:
+    inside = (logs >= low) & (logs <= high)
+    shares = {str(name): float(inside[systems == name].mean()) for name in sorted(set(systems))}
+    report.notes.append(
+        f"band {whose}{of} contains: " + ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
+    )
+    report.bar(f"band-{whose}{of}-contains-at-least", float(inside.mean()), ">=", 0.85, "share of rows")
+    report.bar(f"band-{whose}{of}-contains-at-most", float(inside.mean()), "<=", 0.95, "share of rows")
+    report.bar(f"band-{whose}{of}-worst-system", min(shares.values()), ">=", 0.75, "share of rows")
+
+
+def _bands_of_systems(report: Report, rows: list[Row]) -> None:
+    """The band of a system that neither constants nor residuals saw: that of models left out of the other systems."""
+    names = np.array([row.system for row in rows])
+    ttft, tpot = truth(rows)
+    found = {of: np.zeros((3, len(rows))) for of in ("tpot", "ttft")}
+    for name in sorted(set(names)):
+        rest = [row for row in rows if row.system != name]
+        residuals = LeftOut(rest, [row.family for row in rest]).residuals()
+        test = names == name
+        cases = cases_of([row for row in rows if row.system == name])
+        times = served(fit(rest), cases)
+        amounts = amounts_of(cases, times)
+        amounts[:, REGIMES.index("unseen")] = 1.0
+        for of, truths, estimates in (("tpot", tpot, times.tpot_s), ("ttft", ttft, times.ttft_s)):
+            band = fit_band(of, getattr(residuals, of), residuals.amounts)
+            found[of][:, test] = (np.log(truths[test] / estimates), *log_limits(band, amounts))
+    for of, (logs, low, high) in found.items():
+        use = np.isfinite(logs)
+        _band_bars(report, of, logs[use], low[use], high[use], names[use], whose="systems-left-out-")
+
+
+def _test(report: Report, found: Rows, options: Options) -> None:
+    """Score a file with the constants and bands as shipped. The band of constant width that they are held against is
+    that of residuals of models left out of the data; without the data there is none."""
+    _said(report, found)
+    rows = found.rows
+    if not rows:
+        report.notes.append("no row could be scored")
+        return
+    peer = _peer(report, rows, options.quick)
+    times = estimate_many([(row.replica, row.load) for row in rows])
+    scores = Scores(rows, times.tpot_s, times.ttft_s, peer)
+    for kind, names in (("model", [row.family for row in rows]), ("system", [row.system for row in rows])):
+        for name in sorted(set(names)):
+            scores.row(report, f"{kind} {name}", np.array(names) == name)
+    scores.row(report, "all rows", np.ones(len(rows), bool))
+    systems = np.array([row.system for row in rows])
+    known = _known_residuals(options)
+    for of, ratio, band, value in (
+        ("tpot", scores.tpot, times.tpot_band_s, times.tpot_s),
+        ("ttft", scores.ttft, times.ttft_band_s, times.ttft_s),
+    ):
+        logs = -np.log(ratio)
+        use = np.isfinite(logs)
+        if use.any():
+            low, high = np.log(band / value[:, None]).T
+            _band_bars(report, of, logs[use], low[use], high[use], systems[use])
+            if known is not None:
+                constant = np.nanquantile(getattr(known, of), [ALPHA / 2, 1 - ALPHA / 2])
+                _score_bar(report, of, logs[use], low[use], high[use], constant[:, None])
+
+
+def _known_residuals(options: Options) -> Residuals | None:
+    if options.data is None or not (options.data / SILICON).exists() or not estimator_fit.available():
+        return None
+    rows = read(options.data / SILICON).rows
+    return LeftOut(rows, [row.family for row in rows]).residuals()
+
+
+def _score_bar(
+    report: Report, of: str, logs: np.ndarray, low: np.ndarray, high: np.ndarray, constant: np.ndarray
+) -> None:
+    ratio = interval_score(logs, low, high) / interval_score(logs, *constant)
+    report.bar(f"band-{of}-score-over-constant-width", ratio, "<", 1.0, "ratio of mean interval scores")
+
+
+def _peer(report: Report, rows: list[Row], quick: bool) -> PeerResult:
+    if not estimator_peer.available():
+        report.notes.append("aiconfigurator left out: not installed (see benchmarks/estimator_peer.py)")
+        return PeerResult({}, 0, 0)
+    seconds = PEER_SECONDS_QUICK if quick else PEER_SECONDS
+    peer = estimator_peer.estimates(rows, seconds)
+    report.notes.append(
+        f"aiconfigurator was asked for {peer.asked} of {len(rows)} rows in {seconds:g} s and gave no estimate for "
+        f"{peer.failed}; columns *_here and *_peer are on the rows that it answered"
+    )
+    return peer
+
+
+def _said(report: Report, found: Rows) -> None:
+    reasons = ", ".join(f"{count} {reason}" for reason, count in found.left_out.most_common())
+    report.notes.append(f"{len(found.rows)} rows scored; left out: {reasons or 'none'}")
+
+
+def log_limits(band: Band, amounts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The ends of the band in logarithms, shape (rows,)."""
+    low, high = limits(band, np.ones(len(amounts)), tuple(amounts.T))
+    return np.log(low), np.log(high)
+
+
+def interval_score(truths: np.ndarray, low: np.ndarray, high: np.ndarray) -> float:
+    """Mean width, and 2 / alpha times what the truth is outside by (Gneiting and Raftery, 2007)."""
+    outside = np.maximum(low - truths, 0) + np.maximum(truths - high, 0)
+    return float(np.mean(high - low + 2 / ALPHA * outside))
+
+
+def median(ratio: np.ndarray) -> float:
+    """Median of |ratio - 1|; NaN where nothing was measured."""
+    known = ratio[np.isfinite(ratio)]
+    return float(np.median(np.abs(known - 1))) if len(known) else float("nan")
+
+
+def mean(ratio: np.ndarray) -> float:
+    """Mean of |ratio - 1|; NaN where nothing was measured."""
+    known = ratio[np.isfinite(ratio)]
+    return float(np.mean(np.abs(known - 1))) if len(known) else float("nan")
