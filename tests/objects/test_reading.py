@@ -9,6 +9,7 @@ from objects_builders import DEPLOYMENT, HPA, NODE_POOL, POD, SCALED_OBJECT, rea
 from tonnage.errors import InputError, Where
 from tonnage.objects import apps, autoscaling, core, karpenter, keda, known, load, unknown
 
+POD_START = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": '
 EXAMPLES = Path(__file__).parents[2] / "examples" / "traffic-surge" / "manifests"
 
 
@@ -17,6 +18,21 @@ def test_the_example_manifests_are_read_without_a_warning(folder: str, count: in
     manifest = load.read([EXAMPLES / folder])
     assert manifest.problems == ()
     assert len(manifest.objects) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("list.json", "[" * 100_000),
+        ("object.json", '{"a":' * 100_000 + "1" + "}" * 100_000),
+        ("spec.json", POD_START + '{"a":' * 5_000 + "1" + "}" * 5_001),
+    ],
+)
+def test_a_file_that_is_nested_too_deep_is_refused_by_name(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as refused:
+        load.read([tmp_path / name])
+    assert [(p.where.file, p.message) for p in refused.value.problems] == [(str(tmp_path / name), "nested too deep")]
 
 
 def test_documents_become_typed_objects_in_their_order() -> None:

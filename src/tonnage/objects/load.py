@@ -70,6 +70,8 @@ def read(paths: Sequence[Path]) -> Manifest:
                 found.add(tree)
         except InputError as error:
             found.errors += error.problems
+        except RecursionError:
+            found.errors.append(Problem(Where(str(file)), "nested too deep", "no manifest nests hundreds of levels"))
         objects += found.objects
         errors += sorted(found.errors, key=lambda problem: problem.where.line)
         warnings += found.warnings
