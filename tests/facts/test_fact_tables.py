@@ -58,6 +58,9 @@ def test_every_citation_is_used_and_its_key_is_unique() -> None:
         ("rule_faults.csv", ("rule", "claim")),
         ("durations.csv", ("name",)),
         ("metric_names.csv", ("name",)),
+        ("topology_labels.csv", ("label",)),
+        ("gpu_topologies.csv", ("instance_type",)),
+        ("collective_latencies.csv", ("link",)),
     ],
 )
 def test_no_two_rows_of_a_table_are_about_the_same_thing(name: str, key: tuple[str, ...]) -> None:

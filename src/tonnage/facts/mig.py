@@ -14,18 +14,43 @@ from tonnage.facts.gpus import Gpu
 class MigProfile(Struct, frozen=True):
     """One kind of GPU instance. ``memory_slices`` of ``of_memory_slices`` is its share of memory bandwidth, ``sms`` of
     ``gpu_sms`` its share of compute. ``sms`` and ``memory_mib`` are None where no driver's listing was found: then the
-    shares of slices stand in (:attr:`compute_share`, :meth:`usable_mib`) and ``measured`` is False."""
+    shares of slices stand in (:attr:`compute_share`, :meth:`usable_mib`) and ``measured`` is False.
+
+    ``gi_id``: the id that the driver gives the profile, None where not known; never a key, since ids and names differ
+    between devices and drivers. ``starts``: the memory slices that an instance may begin at; it covers
+    ``memory_slices`` from there. ``copy_engines`` to ``ofas``: engines of an instance, None where not found. ``mark``:
+    ``measured`` (read from a card), ``documented`` (a driver's listing, NVIDIA's guide) or ``inferred``.
+    """
 
     gpu: str
     name: str
+    gi_id: int | None
     compute_slices: int
     memory_slices: int
     of_memory_slices: int
+    starts: tuple[int, ...]
     max_instances: int
     sms: int | None
     gpu_sms: int
     memory_mib: int | None
+    copy_engines: int | None
+    decoders: int | None
+    jpegs: int | None
+    ofas: int | None
+    mark: str
     source: str
+
+    @property
+    def plain(self) -> bool:
+        """Whether it has no media extension, graphics or the like (``+me``, ``+gfx``, ``-me``)."""
+        return "+" not in self.name and "-" not in self.name
+
+    @property
+    def resource(self) -> str:
+        """The extended resource that the device plugin offers for it: ``+me`` is written ``.me``.
+
+        Source: NVIDIA/k8s-device-plugin internal/resource."""
+        return f"nvidia.com/mig-{self.name.replace('+', '.')}"
 
     @property
     def measured(self) -> bool:
@@ -49,17 +74,34 @@ class MigProfile(Struct, frozen=True):
         return int(gpu.memory_mib * self.memory_share) if self.memory_mib is None else self.memory_mib
 
 
-def profiles(gpu: str) -> tuple[MigProfile, ...]:
-    """The profiles of the GPU called ``gpu``, smallest first; none if it has no MIG, or none that is known here."""
-    return _by_gpu().get(gpu, ())
+def profiles(gpu: str, *, plain: bool = True) -> tuple[MigProfile, ...]:
+    """The profiles of the GPU called ``gpu``, smallest first; none if it has no MIG, or none that is known here.
+
+    ``plain``: without those that differ from another only by media extensions or graphics."""
+    return tuple(one for one in _by_gpu().get(gpu, ()) if one.plain or not plain)
+
+
+def gigabytes(slice_mib: int, total_mib: int) -> int:
+    """The GB in a profile's name: its memory in eighths of the GPU's, rounded up, of the GPU's GiB, rounded up; half a
+    GB is rounded up.
+
+    Source: NVIDIA/go-nvlib pkg/nvlib/device/mig_profile.go."""
+    eighths = -(-8 * slice_mib // total_mib)
+    return (2 * eighths * -(-total_mib // 1024) + 8) // 16
+
+
+def with_profiles() -> tuple[str, ...]:
+    """The GPUs whose profiles are known, by name."""
+    return tuple(sorted(_by_gpu()))
 
 
 def get(gpu: str, profile: str) -> MigProfile:
     """The profile of this name, as in ``1g.10gb``. Raises :class:`~tonnage.errors.InputError` with near names."""
-    for known in profiles(gpu):
+    here = profiles(gpu, plain=False)
+    for known in here:
         if known.name == profile.lower():
             return known
-    names_here = [known.name for known in profiles(gpu)]
+    names_here = [known.name for known in here]
     hint = f"{gpu} has {', '.join(names_here)}" if names_here else f"no MIG profiles of {gpu} are known"
     raise names.unknown("MIG profile", profile, names_here, hint=hint)
 
@@ -106,13 +148,20 @@ def _by_gpu() -> dict[str, tuple[MigProfile, ...]]:
         profile = MigProfile(
             gpu=row["gpu"],
             name=row["profile"],
+            gi_id=tables.whole(row["gi_id"]),
             compute_slices=int(row["compute_slices"]),
             memory_slices=int(row["memory_slices"]),
             of_memory_slices=int(row["of_memory_slices"]),
+            starts=tuple(int(start) for start in row["starts"].split()),
             max_instances=int(row["max_instances"]),
             sms=tables.whole(row["sms"]),
             gpu_sms=int(row["gpu_sms"]),
             memory_mib=tables.whole(row["memory_mib"]),
+            copy_engines=tables.whole(row["copy_engines"]),
+            decoders=tables.whole(row["decoders"]),
+            jpegs=tables.whole(row["jpegs"]),
+            ofas=tables.whole(row["ofas"]),
+            mark=row["mark"],
             source=row["source"],
         )
         found.setdefault(profile.gpu, []).append(profile)

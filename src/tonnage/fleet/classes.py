@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from tonnage.cuda_fit import pods as cuda_pods
 from tonnage.cuda_fit.need import Need
+from tonnage.fleet import asks
+from tonnage.fleet.asks import NOTHING, Ask
 from tonnage.fleet.columns import Interned
 from tonnage.objects import core
+
+_NONE: Mapping[str, str] = {}
 
 TEMPLATES_KEPT = 4096
 """Pod specs that are recognised by identity. Workloads stamp all their pods from one."""
@@ -18,7 +23,8 @@ TEMPLATES_KEPT = 4096
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
     """What a pod asks of a node alone, whatever stands elsewhere. ``requests``: cpu in millicores, memory in bytes, all
-    else in units; ``pods`` is 1. ``cuda``: what is certain of the CUDA that its images need."""
+    else in units, without what stands for parts of devices; ``pods`` is 1. ``cuda``: what is certain of the CUDA that
+    its images need. ``ask``: what it wants of devices."""
 
     id: int
     requests: dict[str, int]
@@ -27,6 +33,7 @@ class Shape:
     node_affinity: core.NodeAffinity | None
     tolerations: list[core.Toleration]
     cuda: tuple[Need, ...] = ()
+    ask: Ask = NOTHING
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +50,8 @@ class PodClass:
 
 
 class ClassTable:
-    """Interns pod classes. Two pods are one class when namespace, labels and every placement field are equal."""
+    """Interns pod classes. Two pods are one class when namespace, labels, every placement field and the annotations
+    that placement looks at are equal."""
 
     def __init__(self) -> None:
         self.rows: list[PodClass] = []
@@ -51,16 +59,19 @@ class ClassTable:
         self._classes: dict[bytes, int] = {}
         self._shapes: dict[bytes, int] = {}
         self._identities: Interned[bytes, None] = Interned()
-        self._templates: dict[tuple[int, str], tuple[core.PodSpec, int]] = {}
+        self._templates: dict[tuple[int, str, asks.Annotations], tuple[core.PodSpec, int]] = {}
         self._encode = msgspec.json.Encoder(order="sorted").encode
 
-    def intern(self, namespace: str, labels: dict[str, str], spec: core.PodSpec) -> int:
+    def intern(
+        self, namespace: str, labels: dict[str, str], spec: core.PodSpec, annotations: Mapping[str, str] = _NONE
+    ) -> int:
         """The class id of such a pod. Pods stamped from one template object are recognised without encoding."""
-        template = (id(spec), namespace)
+        asked = asks.relevant(annotations)
+        template = (id(spec), namespace, asked)
         known = self._templates.get(template)
         if known is not None and known[0] is spec and self.rows[known[1]].labels == labels:
             return known[1]
-        shape = self._shape(spec)
+        shape = self._shape(spec, dict(asked))
         affinity = spec.affinity
         others = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else None
         key = self._encode((namespace, labels, shape, others, spec.topology_spread_constraints))
@@ -75,15 +86,17 @@ class ClassTable:
         self._templates[template] = (spec, class_id)
         return class_id
 
-    def _shape(self, spec: core.PodSpec) -> int:
-        requests = {**core.pod_requests(spec), "pods": 1}
+    def _shape(self, spec: core.PodSpec, annotations: Mapping[str, str]) -> int:
+        asked = core.pod_requests(spec)
+        ask = asks.read(spec, asked, annotations)
+        requests = {**asks.counted(ask, asked), "pods": 1}
         node_affinity = spec.affinity.node_affinity if spec.affinity else None
         cuda = cuda_pods.certain(spec)
-        key = self._encode((requests, spec.node_name, spec.node_selector, node_affinity, spec.tolerations, cuda))
+        key = self._encode((requests, spec.node_name, spec.node_selector, node_affinity, spec.tolerations, cuda, ask))
         known = self._shapes.get(key)
         if known is None:
             known = self._shapes[key] = len(self.shapes)
             self.shapes.append(
-                Shape(known, requests, spec.node_name, spec.node_selector, node_affinity, spec.tolerations, cuda)
+                Shape(known, requests, spec.node_name, spec.node_selector, node_affinity, spec.tolerations, cuda, ask)
             )
         return known

@@ -2,19 +2,96 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections import Counter
 
-from tonnage.fleet.state import FREE_DEVICE, HOSTNAME, NO_DEVICE, Fleet
+import numpy as np
+from numpy.typing import NDArray
+
+from tonnage.fleet.asks import FULL
+from tonnage.fleet.devices import How
+from tonnage.fleet.holding import unit
+from tonnage.fleet.outfit import outfit
+from tonnage.fleet.rows import PodRow
+from tonnage.fleet.state import FREE_DEVICE, HOSTNAME, NO_DEVICE, SHARED_DEVICE, Fleet
+
+COLUMNS = ("holder", "milli", "mib", "mask", "sharers")
 
 
 def violations(fleet: Fleet) -> list[str]:
     """Every broken invariant as one sentence; empty when all hold."""
-    return [*_resources(fleet), *_devices(fleet), *_pods(fleet), *_nodes(fleet)]
+    columns, broken = _device_columns(fleet)
+    return [*_resources(fleet, columns), *broken, *_devices(fleet, columns), *_pods(fleet), *_nodes(fleet)]
 
 
-def _resources(fleet: Fleet) -> list[str]:
+Columns = dict[str, NDArray[np.int32]]
+
+
+def _device_columns(fleet: Fleet) -> tuple[Columns, list[str]]:
+    """The columns of :class:`~tonnage.fleet.cards.Cards`, built from what the pods hold; and what cannot be so."""
+    cards, found = fleet.cards, []
+    there = cards.holder != NO_DEVICE
+    columns = {
+        "holder": np.where(there, FREE_DEVICE, NO_DEVICE).astype(np.int32),
+        "milli": there.astype(np.int32) * FULL,
+        "mib": there * cards.memory[:, None],
+        "mask": np.zeros_like(cards.mask),
+        "sharers": np.zeros_like(cards.sharers),
+    }
+    holder, milli, mib, mask, sharers = (columns[name] for name in COLUMNS)
+    bound = [(row, pod) for row, pod in enumerate(fleet.pods) if pod is not None and pod.node >= 0]
+    for _, pod in bound:
+        for piece in pod.pieces:
+            at = pod.node, piece.device
+            if holder[at] == NO_DEVICE:
+                found.append(f"node row {pod.node}: a part of device {piece.device} is held that does not exist")
+            if mask[at] & piece.mask:
+                found.append(f"node row {pod.node}: two instances overlap on device {piece.device}")
+            holder[at] = SHARED_DEVICE
+            milli[at] -= piece.milli
+            mib[at] -= piece.mib
+            mask[at] |= piece.mask
+            sharers[at] += 1
+    for row, pod in bound:
+        shared = {piece.device for piece in pod.pieces}
+        for device in pod.devices:
+            at = pod.node, device
+            if device not in shared:
+                if holder[at] != FREE_DEVICE:
+                    found.append(f"node row {pod.node}: device {device} is held twice or does not exist")
+                holder[at], milli[at], mib[at] = row, 0, 0
+    for name in ("milli", "mib"):
+        for row, device in np.argwhere(columns[name] < 0):
+            found.append(f"node row {row}: more {name} of device {device} are held than it has")
+    return columns, found
+
+
+def _corrections(fleet: Fleet, columns: Columns) -> NDArray[np.int64]:
+    """What devices change in the nodes' free resources beyond the pods' requests."""
+    more = np.zeros_like(fleet.free)
+    cards = fleet.cards
+    touched = (columns["holder"] >= 0) | (columns["holder"] == SHARED_DEVICE)
+    for row, device in np.argwhere(touched):
+        holder = int(columns["holder"][row, device])
+        cut, own = cards.cut_of(row, device), unit(fleet, row)
+        if cut.how is How.OPEN and holder == SHARED_DEVICE:
+            more[row, fleet.resource(own)] -= 1
+        elif cut.how is How.SPLIT:
+            taken = int(columns["sharers"][row, device]) if holder < 0 else cut.replicas - 1
+            more[row, fleet.resource(cut.resource or own)] -= taken
+        elif cut.dynamic:
+            empty, now = cut.geometry.capacity(0), cut.geometry.capacity(int(columns["mask"][row, device]))
+            for name in now:
+                more[row, fleet.resource(name)] += now[name] - empty[name]
+    for pod in fleet.pods:
+        for piece in pod.pieces if pod else ():
+            if pod and piece.what and cards.cut_of(pod.node, piece.device).dynamic:
+                more[pod.node, fleet.resource(piece.what)] += 1
+    return more
+
+
+def _resources(fleet: Fleet, columns: Columns) -> list[str]:
     found = []
-    free = fleet.allocatable.copy()
+    free = fleet.allocatable + _corrections(fleet, columns)
     for pod in fleet.pods:
         if pod is not None and pod.node >= 0:
             for column, amount in fleet.requests(fleet.classes.rows[pod.class_id].shape):
@@ -27,27 +104,50 @@ def _resources(fleet: Fleet) -> list[str]:
     return found
 
 
-def _devices(fleet: Fleet) -> list[str]:
+def _devices(fleet: Fleet, columns: Columns) -> list[str]:
     found = []
-    rebuilt = np.where(fleet.devices == NO_DEVICE, NO_DEVICE, FREE_DEVICE).astype(np.int32)
-    for row, pod in enumerate(fleet.pods):
-        if pod is None or pod.node < 0:
-            continue
-        for device in pod.devices:
-            if rebuilt[pod.node, device] != FREE_DEVICE:
-                found.append(f"node row {pod.node}: device {device} is held twice or does not exist")
-            rebuilt[pod.node, device] = row
-        resource = fleet.node(pod.node).spec.device_resource
-        wanted = fleet.classes.rows[pod.class_id].requests.get(resource, 0) if resource else 0
-        if len(pod.devices) != wanted:
-            found.append(f"pod row {row}: holds {len(pod.devices)} devices, requests {wanted}")
-    if (rebuilt != fleet.devices).any():
+    cards = fleet.cards
+    if any((column != getattr(cards, name)).any() for name, column in columns.items()):
         found.append("the device table differs from a rebuild")
-    there = (fleet.devices != NO_DEVICE).sum(axis=1)
+    for row, pod in enumerate(fleet.pods):
+        if pod is not None and pod.node >= 0:
+            found += [f"pod row {row}: {text}" for text in _held(fleet, pod)]
     for row, node in enumerate(fleet.nodes):
-        allocatable = fleet.allocatable_of(row).get(node.spec.device_resource, 0) if node else 0
-        if there[row] != allocatable:
-            found.append(f"node row {row}: {there[row]} devices, {allocatable} allocatable")
+        there = int((cards.holder[row] != NO_DEVICE).sum())
+        new = outfit(node, fleet.allocatable_of(row)) if node else None
+        if there != (new.count if new else 0):
+            found.append(f"node row {row}: {there} devices, {new.count if new else 0} allocatable")
+        elif new and not all(new.same(cards, row, device) for device in range(there)):
+            found.append(f"node row {row}: its devices are not those that its labels and resources say")
+    return found
+
+
+def _held(fleet: Fleet, pod: PodRow) -> list[str]:
+    """What is wrong with a bound pod's devices: too few, or an instance that is not on its card."""
+    found = []
+    pod_class = fleet.classes.rows[pod.class_id]
+    ask, cards = fleet.classes.shapes[pod_class.shape].ask, fleet.cards
+    special = bool(cards.special[pod.node])
+    wanted = ask.count if ask.shares else pod_class.requests.get(unit(fleet, pod.node), 0)
+    if special and any(cards.cut_of(pod.node, device).how is How.MIG for device in pod.devices):
+        wanted += sum(n for _, n in ask.profiles)
+    shared = {piece.device for piece in pod.pieces}
+    holds = len(pod.pieces) + sum(device not in shared for device in pod.devices)
+    if holds != wanted:
+        found.append(f"holds {holds} devices, requests {wanted}")
+    if ask.shares and len(shared) != len(pod.pieces):
+        found.append("holds two parts of one device")
+    for piece in pod.pieces:
+        cut = cards.cut_of(pod.node, piece.device)
+        if cut.how is How.SPLIT or cut.how is How.REPLICAS:
+            if cards.sharers[pod.node, piece.device] > cut.replicas:
+                found.append(f"device {piece.device} has more sharers than replicas")
+        elif (cut.how is How.MIG) != bool(piece.what):
+            found.append(f"device {piece.device} does not give that")
+        elif cut.instances is not None and (piece.what, piece.mask) not in {
+            (name, cut.geometry.span(name, start)) for name, start in cut.instances
+        }:
+            found.append(f"device {piece.device} has no such instance")
     return found
 
 
@@ -69,6 +169,8 @@ def _pods(fleet: Fleet) -> list[str]:
         found.append("the pod index differs from the pod table")
     if pending != set(fleet.pending):
         found.append("the pending pods differ from the pods without a node")
+    if Counter(pod.spec.priority for pod in fleet.pods if pod is not None and pod.node >= 0) != fleet.priorities:
+        found.append("the bound pods by priority differ from the pod table")
     if bound != {class_id: on_nodes for class_id, on_nodes in fleet.bound.items() if on_nodes}:
         found.append("the pods of a class per node differ from the pod table")
     return found

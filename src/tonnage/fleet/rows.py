@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from tonnage.fleet.devices import Cut, Piece
 from tonnage.objects import core
 
 
@@ -16,7 +17,8 @@ class Conflict(Exception):
 class NodeSpec:
     """A node as it joins. ``allocatable``: cpu in millicores, memory in bytes, everything else in units.
 
-    ``provider_id``: how its cloud names the machine, empty where not known.
+    ``provider_id``: how its cloud names the machine, empty where not known. ``cuts``: how each device is cut; empty: as
+    its labels say, else none is. Devices are there when ``allocatable`` has what they offer.
     """
 
     name: str
@@ -33,6 +35,7 @@ class NodeSpec:
     price_micro_usd_per_hour: int = 0
     created_ns: int = 0
     provider_id: str = ""
+    cuts: tuple[Cut, ...] = ()
 
 
 @dataclass(slots=True)
@@ -40,7 +43,7 @@ class NodeRow:
     """The columns of a node that are not numbers. ``pods``: rows of the pods bound to it.
 
     ``leaving``: it takes no pods any more. ``returning``: it is marked as given back; ``unfinished``: and nothing more
-    has been done about it yet.
+    has been done about it yet. ``cuts``: how its devices are cut now; empty: none is.
     """
 
     spec: NodeSpec
@@ -53,6 +56,7 @@ class NodeRow:
     returning: bool = False
     unfinished: bool = False
     do_not_disrupt: bool = False
+    cuts: tuple[Cut, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class PodSpec:
     """A pod as it is created. ``owner``: namespace/name of its workload. ``priority``: as admission resolved it.
 
     ``daemon``: it belongs to its node (a DaemonSet's, a static pod) and does not keep the node from being returned.
+    ``gang``, ``subgroup``: the gang that it is bound with, and its part of it; empty: none.
     """
 
     namespace: str
@@ -71,16 +76,22 @@ class PodSpec:
     priority: int = 0
     created_ns: int = 0
     daemon: bool = False
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    gang: str = ""
+    subgroup: str = ""
 
 
 @dataclass(slots=True)
 class PodRow:
-    """The columns of a pod. ``node``: row of the node it is bound to, -1 while it is pending."""
+    """The columns of a pod. ``node``: row of the node it is bound to, -1 while it is pending.
+
+    ``devices``: the devices that it is on; ``pieces``: what it holds of those that it does not hold whole."""
 
     spec: PodSpec
     class_id: int
     node: int = -1
     devices: tuple[int, ...] = ()
+    pieces: tuple[Piece, ...] = ()
 
     @property
     def key(self) -> str:

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tonnage.decisions import Launch
+from tonnage.fleet.gangs import Gang
 from tonnage.fleet.state import Fleet
+from tonnage.objects.policy import PodDisruptionBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,23 @@ class ClaimView:
 
 
 @dataclass(frozen=True, slots=True)
+class PodLife:
+    """What a world knows of a pod's life. Times in nanoseconds.
+
+    ``started_ns``: since when it works; None: since it was created. ``saved_ns``: what it did before then is safe (its
+    last checkpoint). ``leaving``: it is being deleted, and its room is free when it is gone.
+    """
+
+    started_ns: int | None = None
+    saved_ns: int = 0
+    ready: bool = True
+    leaving: bool = False
+
+
+_NOTHING_KNOWN = PodLife()
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The cluster as a decision sees it. ``fleet`` may be changed inside ``fleet.what_if()`` only."""
 
@@ -76,7 +95,32 @@ class Snapshot:
     """Offerings out of stock: (instance type, zone, capacity type)."""
     last_claim: int = 0
     """The highest number in the name of a NodeClaim that there is or was, where the world knows."""
+    gangs: Mapping[str, Gang] = field(default_factory=dict)
+    """By key; a pod names its gang (``PodSpec.gang`` of :mod:`tonnage.fleet.rows`)."""
+    topologies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Topology objects by name: the label keys of their levels, outermost first."""
+    disruption_budgets: tuple[PodDisruptionBudget, ...] = ()
+    lives: Mapping[str, PodLife] = field(default_factory=dict)
+    """By the pod's namespace/name; of a pod that is not there nothing is known."""
+    nominations: Mapping[str, str] = field(default_factory=dict)
+    """Pending pod (namespace/name) → name of the node where room is being made for it."""
 
     @property
     def revision(self) -> int:
         return self.fleet.revision
+
+    def life(self, key: str) -> PodLife:
+        """What is known of the pod (namespace/name)."""
+        return self.lives.get(key, _NOTHING_KNOWN)
+
+    def leaves(self, key: str) -> bool:
+        """Whether the pod (namespace/name) is being deleted."""
+        return self.life(key).leaving
+
+    def gang_priority(self, key: str) -> int:
+        """The priority with which a gang takes its turn, preempts and is preempted: the highest of its own and its
+        pods'; 0 for a gang that does not exist."""
+        gang = self.gangs.get(key)
+        if gang is None:
+            return 0
+        return max((gang.priority, *(self.fleet.pod(row).spec.priority for row in self.fleet.gang_pods.get(key, ()))))

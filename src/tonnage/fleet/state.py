@@ -12,86 +12,45 @@ Derived state (free resources, devices held, pods per node and per class) is kep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tonnage.fleet.classes import ClassTable, PodClass
-from tonnage.fleet.columns import Interned, Journal, grow
+from tonnage.fleet import holding
+from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE, SHARED_DEVICE, Chosen
+from tonnage.fleet.classes import ClassTable
+from tonnage.fleet.columns import Journal
+from tonnage.fleet.devices import Cut
+from tonnage.fleet.outfit import Outfit, offered, outfit
 from tonnage.fleet.rows import Conflict, NodeRow, NodeSpec, PodRow, PodSpec
+from tonnage.fleet.tables import BASE_RESOURCES, CPU, HOSTNAME, MEMORY, PODS, Requests, Tables
 from tonnage.objects import core
 
-__all__ = ["FREE_DEVICE", "HOSTNAME", "NO_DEVICE", "Conflict", "Fleet", "NodeRow", "NodeSpec", "PodRow", "PodSpec"]
+__all__ = [
+    "BASE_RESOURCES",
+    "CPU",
+    "FREE_DEVICE",
+    "HOSTNAME",
+    "MEMORY",
+    "NO_DEVICE",
+    "PODS",
+    "SHARED_DEVICE",
+    "Conflict",
+    "Fleet",
+    "NodeRow",
+    "NodeSpec",
+    "PodRow",
+    "PodSpec",
+]
 
-CPU, MEMORY, PODS = 0, 1, 2
-BASE_RESOURCES = ("cpu", "memory", "pods")
-FREE_DEVICE, NO_DEVICE = -1, -2
-HOSTNAME = "kubernetes.io/hostname"
-
-Labels = tuple[tuple[str, str], ...]
-Taints = tuple[core.Taint, ...]
+Amounts = NDArray[np.int64]
 
 
-class Fleet:
-    """Nodes, devices and pods.
-
-    Arrays have one row a node: ``alive``, ``schedulable`` (Ready and not cordoned), ``free`` and ``allocatable``
-    (one column for each of ``resources``), ``devices`` (the pod row that holds each device, FREE_DEVICE or NO_DEVICE),
-    and the numbers of the node's ``label_set`` (all labels but the hostname) and ``taint_set``.
-    """
-
-    def __init__(self) -> None:
-        self.resources: list[str] = list(BASE_RESOURCES)
-        self.classes = ClassTable()
-        self.nodes: list[NodeRow | None] = []
-        self.pods: list[PodRow | None] = []
-        self.node_by_name: dict[str, int] = {}
-        self.pod_by_key: dict[tuple[str, str], int] = {}
-        self.pending: dict[int, None] = {}
-        self.bound: dict[int, dict[int, int]] = {}
-        """Class id → node row → number of pods of that class bound there."""
-        self.revision = 0
-        self.topology_revision = 0
-        self.journal = Journal()
-        self.alive: NDArray[np.bool_] = np.zeros(16, np.bool_)
-        self.schedulable: NDArray[np.bool_] = np.zeros(16, np.bool_)
-        self.free: NDArray[np.int64] = np.zeros((16, 4), np.int64)
-        self.allocatable: NDArray[np.int64] = np.zeros((16, 4), np.int64)
-        self.devices: NDArray[np.int32] = np.full((16, 8), NO_DEVICE, np.int32)
-        self.label_set: NDArray[np.int32] = np.zeros(16, np.int32)
-        self.taint_set: NDArray[np.int32] = np.zeros(16, np.int32)
-        self.label_sets: Interned[Labels, dict[str, str]] = Interned()
-        self.taint_sets: Interned[Taints, Taints] = Interned()
-        self._resource_ids = {name: i for i, name in enumerate(self.resources)}
-        self._requests: dict[int, tuple[tuple[int, int], ...]] = {}
-        self._free_node_rows: list[int] = []
-        self._free_pod_rows: list[int] = []
-        self._undo: list[tuple[Callable[..., Any], tuple[Any, ...]]] | None = None
-
-    # ---- resources ----
-
-    def resource(self, name: str) -> int:
-        """The column of a resource, made when it is first seen."""
-        column = self._resource_ids.get(name)
-        if column is None:
-            column = self._resource_ids[name] = len(self.resources)
-            self.resources.append(name)
-            if column >= self.free.shape[1]:
-                shape = (len(self.free), 2 * self.free.shape[1])
-                self.free, self.allocatable = grow(self.free, shape, 0), grow(self.allocatable, shape, 0)
-        return column
-
-    def requests(self, shape_id: int) -> tuple[tuple[int, int], ...]:
-        """(column, amount) of each resource that pods of this shape request, by column; zero requests are left out."""
-        known = self._requests.get(shape_id)
-        if known is None:
-            written = self.classes.shapes[shape_id].requests
-            known = tuple(sorted((self.resource(name), amount) for name, amount in written.items() if amount))
-            self._requests[shape_id] = known
-        return known
+class Fleet(Tables):
+    """Nodes, devices and pods, and every change of them. The columns are those of :class:`Tables`."""
 
     # ---- nodes ----
 
@@ -139,40 +98,71 @@ class Fleet:
         self.taint_set[row] = self.taint_sets.intern(node.taints, node.taints)
 
     def set_labels(self, row: int, labels: Mapping[str, str]) -> None:
-        """Replace the node's labels."""
+        """Replace the node's labels. Where they say that its devices are cut otherwise, its pods keep what there is."""
         node = self.node(row)
-        self._log(self.set_labels, row, node.labels)
+        before = row, node.labels, node.spec, self.allocatable[row].copy(), holding.held(self, row)
+        self._log(self._restore_outfit, *before)
+        self._put_labels(row, labels)
+        self._put_allocatable(row, self.allocatable[row].copy())
+        self._topology_changed()
+
+    def _put_labels(self, row: int, labels: Mapping[str, str]) -> None:
+        node = self.node(row)
         node.labels = {HOSTNAME: node.spec.name, **labels}
         shared = {key: value for key, value in node.labels.items() if key != HOSTNAME}
         self.label_set[row] = self.label_sets.intern(tuple(sorted(shared.items())), shared)
-        self._topology_changed()
 
     def set_allocatable(self, row: int, allocatable: Mapping[str, int], *, observed: bool = False) -> None:
         """Replace what the node can hold (a device plugin registered, say); what is bound stays bound.
 
         Raises Conflict when its pods hold more than that, or a device that would be gone; unless it was ``observed``:
         then it is so, and pods lose the devices that are gone."""
-        node = self.node(row)
         amounts = self._amounts(allocatable)
-        if observed:
-            self._drop_devices(row, self._device_count(node, amounts))
-            self._put_allocatable(row, amounts)
-            self._topology_changed()
-            return
-        short = np.flatnonzero(amounts < self.allocatable[row] - self.free[row])
-        if len(short):
-            raise Conflict(f"node {node.spec.name}: its pods hold more {self.resources[short[0]]} than that")
-        if (self.devices[row, self._device_count(node, amounts) :] >= 0).any():
-            raise Conflict(f"node {node.spec.name}: a device that a pod holds cannot be taken away")
-        self._log(self.set_allocatable, row, self.allocatable_of(row))
+        if not observed:
+            node = self.node(row)
+            short = np.flatnonzero(amounts < self.allocatable[row] - self.free[row])
+            if len(short):
+                raise Conflict(f"node {node.spec.name}: its pods hold more {self.resources[short[0]]} than that")
+            new = self._outfit(node, amounts)
+            if not all(new.same(self.cards, row, device) for device in holding.in_use(self, row)):
+                raise Conflict(f"node {node.spec.name}: a device that a pod holds cannot be taken away")
+            before = self.allocatable[row].copy(), holding.held(self, row)
+            self._log(self._restore_outfit, row, node.labels, node.spec, *before)
         self._put_allocatable(row, amounts)
         self._topology_changed()
 
-    def allocatable_of(self, row: int) -> dict[str, int]:
-        """What the node can hold, by resource name."""
-        return {
-            name: int(amount) for name, amount in zip(self.resources, self.allocatable[row], strict=False) if amount
-        }
+    def set_cuts(self, row: int, cuts: Sequence[Cut]) -> None:
+        """Cut the node's devices anew; what they offer then replaces in its allocatable what they offered.
+
+        Raises Conflict when a pod holds a device or an instance that would be gone, and ValueError when there is not
+        one cut for each device."""
+        node, new = self.node(row), tuple(cuts)
+        old = [self.cards.cut_of(row, device) for device in range(int((self.devices[row] != NO_DEVICE).sum()))]
+        if len(new) != len(old):
+            raise ValueError(f"node {node.spec.name} has {len(old)} devices, not {len(new)}")
+        before, spec, held = self.allocatable[row].copy(), node.spec, holding.held(self, row)
+        after = replace(spec, cuts=new)
+        for device in holding.in_use(self, row):
+            pieces = [piece for chosen in held.values() for piece in chosen[1] if piece.device == device]
+            if not new[device].keeps(old[device], pieces):
+                raise Conflict(f"node {node.spec.name}: device {device} is in use and would be cut otherwise")
+        memory = outfit(replace(node, spec=after), {}).memory
+        if held and memory != self.cards.memory[row]:
+            raise Conflict(f"node {node.spec.name}: its devices are in use and would have {memory} MiB then")
+        more = self.allocatable_of(row)
+        for sign, of in ((-1, old), (1, new)):
+            for name, n in offered(of, spec.device_resource).items():
+                more[name] = more.get(name, 0) + sign * n
+        self._log(self._restore_outfit, row, node.labels, spec, before, held)
+        self._restore_outfit(row, node.labels, after, self._amounts(more), held)
+
+    def _restore_outfit(
+        self, row: int, labels: Mapping[str, str], spec: NodeSpec, amounts: Amounts, held: Mapping[int, Chosen]
+    ) -> None:
+        self.node(row).spec = spec
+        self._put_labels(row, labels)
+        self._put_allocatable(row, amounts, held)
+        self._topology_changed()
 
     def set_schedulable(self, row: int, value: bool) -> None:
         """Ready and not cordoned, or not."""
@@ -197,34 +187,13 @@ class Fleet:
             amounts[column] = amount
         return amounts
 
-    def _put_allocatable(self, row: int, amounts: NDArray[np.int64]) -> None:
-        self.free[row] += amounts - self.allocatable[row]
-        self.allocatable[row] = amounts
-        count = self._device_count(self.node(row), amounts)
-        if count > self.devices.shape[1]:
-            self.devices = grow(self.devices, (len(self.devices), count), NO_DEVICE)
-        held = self.devices[row]
-        held[:count][held[:count] == NO_DEVICE] = FREE_DEVICE
-        held[count:] = NO_DEVICE
+    def _put_allocatable(self, row: int, amounts: Amounts, held: Mapping[int, Chosen] | None = None) -> None:
+        new = self._outfit(self.node(row), amounts)
+        holding.refit(self, row, new, self._amounts(new.allocatable), held)
 
-    def _device_count(self, node: NodeRow, amounts: NDArray[np.int64]) -> int:
-        resource = node.spec.device_resource
-        return int(amounts[self.resource(resource)]) if resource in self._resource_ids else 0
-
-    def node(self, row: int) -> NodeRow:
-        """The node in this row. Raises Conflict when there is none."""
-        node = self.nodes[row] if 0 <= row < len(self.nodes) else None
-        if node is None:
-            raise Conflict(f"no node in row {row}")
-        return node
-
-    def node_rows(self) -> list[int]:
-        """Rows of all nodes, by name."""
-        return [row for _, row in sorted(self.node_by_name.items())]
-
-    def workload_pods(self, row: int) -> int:
-        """How many pods of the node would have to move if it went: all but those that belong to it."""
-        return sum(not self.pod(pod).spec.daemon for pod in self.node(row).pods)
+    def _outfit(self, node: NodeRow, amounts: Amounts) -> Outfit:
+        named = zip(self.resources, amounts.tolist(), strict=False)
+        return outfit(node, {name: amount for name, amount in named if amount})
 
     # ---- pods ----
 
@@ -236,9 +205,12 @@ class Fleet:
         row = self._free_pod_rows.pop() if self._free_pod_rows else len(self.pods)
         if row == len(self.pods):
             self.pods.append(None)
-        self._put_pod(row, PodRow(spec, self.classes.intern(spec.namespace, spec.labels, spec.spec)))
+        self._put_pod(row, PodRow(spec, self._class_of(spec)))
         self._log(self.remove_pod, row)
         return row
+
+    def _class_of(self, spec: PodSpec) -> int:
+        return self.classes.intern(spec.namespace, spec.labels, spec.spec, spec.annotations)
 
     def remove_pod(self, row: int) -> None:
         """Remove a pod; unbinds it first."""
@@ -248,6 +220,11 @@ class Fleet:
         self.pods[row] = None
         del self.pod_by_key[pod.spec.namespace, pod.spec.name]
         del self.pending[row]
+        if pod.spec.gang:
+            members = self.gang_pods[pod.spec.gang]
+            del members[row]
+            if not members:
+                del self.gang_pods[pod.spec.gang]
         self._free_pod_rows.append(row)
         self._log(self._restore_pod, row, pod)
         self.revision += 1
@@ -260,23 +237,15 @@ class Fleet:
         self.pods[row] = pod
         self.pod_by_key[pod.spec.namespace, pod.spec.name] = row
         self.pending[row] = None
+        if pod.spec.gang:
+            self.gang_pods.setdefault(pod.spec.gang, {})[row] = None
         self.revision += 1
-
-    def pod(self, row: int) -> PodRow:
-        """The pod in this row. Raises Conflict when there is none."""
-        pod = self.pods[row] if 0 <= row < len(self.pods) else None
-        if pod is None:
-            raise Conflict(f"no pod in row {row}")
-        return pod
-
-    def pod_class(self, row: int) -> PodClass:
-        """The class of the pod in this row."""
-        return self.classes.rows[self.pod(row).class_id]
 
     def bind(
         self, pod_row: int, node_row: int, devices: Sequence[int] | None = None, *, observed: bool = False
     ) -> tuple[int, ...]:
-        """Bind a pending pod; returns the device indices it holds (the lowest free ones unless given).
+        """Bind a pending pod; returns the devices that it is on: those given, else the lowest free ones, and for parts
+        of devices the tightest that have room.
 
         Raises Conflict when the pod is bound, the node is gone, a resource is short or a device is not free. What was
         ``observed`` is so, whether it fits or not: free amounts turn negative, and devices that are missing are not
@@ -284,70 +253,66 @@ class Fleet:
         pod, node = self.pod(pod_row), self.node(node_row)
         if pod.node >= 0:
             raise Conflict(f"pod {pod.key} is bound already")
-        requests = self.requests(self.classes.rows[pod.class_id].shape)
+        pod_class = self.classes.rows[pod.class_id]
+        requests = self.requests(pod_class.shape)
+        if not observed:
+            free = self.free[node_row]
+            for column, amount in requests:
+                if free[column] < amount:
+                    name = self.resources[column]
+                    raise Conflict(f"node {node.spec.name} has {free[column]} {name} free, the pod requests {amount}")
+        chosen = holding.choose(self, pod_class, node_row, devices, observed=observed)
+        self._put_on(pod_row, pod, node_row, requests, chosen)
+        return chosen[0]
+
+    def _attach(self, pod_row: int, node_row: int, chosen: Chosen) -> None:
+        pod = self.pod(pod_row)
+        self._put_on(pod_row, pod, node_row, self.requests(self.classes.rows[pod.class_id].shape), chosen)
+
+    def _put_on(self, pod_row: int, pod: PodRow, node_row: int, requests: Requests, chosen: Chosen) -> None:
+        """Let the pod stand on the node, on devices that are free."""
         free = self.free[node_row]
         for column, amount in requests:
-            if free[column] < amount and not observed:
-                name = self.resources[column]
-                raise Conflict(f"node {node.spec.name} has {free[column]} {name} free, the pod requests {amount}")
-        pod.devices = self._take_devices(pod_row, node_row, node, devices, observed=observed)
-        for column, amount in requests:
             free[column] -= amount
+        if chosen[0]:
+            holding.take(self, node_row, chosen, pod_row)
+        pod.devices, pod.pieces = chosen
         pod.node = node_row
-        node.pods.add(pod_row)
+        self.node(node_row).pods.add(pod_row)
         del self.pending[pod_row]
-        on_nodes = self.bound.setdefault(pod.class_id, {})
-        on_nodes[node_row] = on_nodes.get(node_row, 0) + 1
-        self.journal.append((1, pod.class_id, node_row))
+        self._count(pod, node_row, 1)
         self._log(self.unbind, pod_row)
-        self.revision += 1
-        return pod.devices
 
     def unbind(self, pod_row: int) -> None:
         """Take a bound pod from its node; it is pending again."""
         pod = self.pod(pod_row)
         if pod.node < 0:
             raise Conflict(f"pod {pod.key} is not bound")
-        node_row, devices = pod.node, pod.devices
+        node_row, chosen = pod.node, (pod.devices, pod.pieces)
+        requests = self.requests(self.classes.rows[pod.class_id].shape)
         free = self.free[node_row]
-        for column, amount in self.requests(self.classes.rows[pod.class_id].shape):
+        for column, amount in requests:
             free[column] += amount
-        for device in devices:
-            self.devices[node_row, device] = FREE_DEVICE
+        if pod.devices:
+            holding.give_back(self, node_row, chosen)
         self.node(node_row).pods.discard(pod_row)
-        pod.node, pod.devices = -1, ()
+        pod.node, pod.devices, pod.pieces = -1, (), ()
         self.pending[pod_row] = None
-        on_nodes = self.bound[pod.class_id]
-        on_nodes[node_row] -= 1
+        self._count(pod, node_row, -1)
+        self._log(self._attach, pod_row, node_row, chosen)
+
+    def _count(self, pod: PodRow, node_row: int, sign: Literal[1, -1]) -> None:
+        """One bound pod more (+1) or less (-1)."""
+        on_nodes = self.bound.setdefault(pod.class_id, {})
+        on_nodes[node_row] = on_nodes.get(node_row, 0) + sign
         if not on_nodes[node_row]:
             del on_nodes[node_row]
-        self.journal.append((-1, pod.class_id, node_row))
-        self._log(self.bind, pod_row, node_row, devices)
+        priority = pod.spec.priority
+        self.priorities[priority] += sign
+        if not self.priorities[priority]:
+            del self.priorities[priority]
+        self.journal.append((sign, pod.class_id, node_row))
         self.revision += 1
-
-    def _drop_devices(self, row: int, count: int) -> None:
-        """Pods lose those of the node's devices that are not among the first ``count``."""
-        for pod_row in {int(holder) for holder in self.devices[row, count:] if holder >= 0}:
-            pod = self.pod(pod_row)
-            pod.devices = tuple(device for device in pod.devices if device < count)
-
-    def _take_devices(
-        self, pod_row: int, node_row: int, node: NodeRow, wanted: Sequence[int] | None, *, observed: bool
-    ) -> tuple[int, ...]:
-        resource = node.spec.device_resource
-        count = self.pod_class(pod_row).requests.get(resource, 0) if resource else 0
-        row = self.devices[node_row]
-        if wanted is None:
-            chosen = tuple(np.flatnonzero(row == FREE_DEVICE)[:count].tolist()) if count else ()
-        else:
-            chosen = tuple(wanted)
-            if any(not 0 <= d < len(row) or row[d] != FREE_DEVICE for d in chosen):
-                raise Conflict(f"node {node.spec.name}: a device of {chosen} is not free")
-        if not len(chosen) == len(set(chosen)) == count and not observed:
-            raise Conflict(f"node {node.spec.name}: {count} devices requested, not {chosen}")
-        for device in chosen:
-            row[device] = pod_row
-        return chosen
 
     def forget_classes(self) -> None:
         """Drop the pod classes that no pod has any more; the others get new numbers. Not inside a what-if.
@@ -360,46 +325,8 @@ class Fleet:
         self.bound = {}
         self.journal = Journal()
         for pod in filter(None, self.pods):
-            pod.class_id = self.classes.intern(pod.spec.namespace, pod.spec.labels, pod.spec.spec)
+            pod.class_id = self._class_of(pod.spec)
             if pod.node >= 0:
                 on_nodes = self.bound.setdefault(pod.class_id, {})
                 on_nodes[pod.node] = on_nodes.get(pod.node, 0) + 1
         self._topology_changed()
-
-    # ---- what if ----
-
-    @contextmanager
-    def what_if(self) -> Iterator[Fleet]:
-        """Changes inside the block are undone when it ends, in reverse order, whatever happens. Nests."""
-        outer = self._undo
-        log: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
-        self._undo = log
-        try:
-            yield self
-        finally:
-            self._undo = None
-            for inverse, arguments in reversed(log):
-                inverse(*arguments)
-            self._undo = outer
-
-    def _log(self, inverse: Callable[..., Any], *arguments: Any) -> None:
-        if self._undo is not None:
-            self._undo.append((inverse, arguments))
-
-    # ---- helpers ----
-
-    def _topology_changed(self) -> None:
-        self.revision += 1
-        self.topology_revision += 1
-
-    def _reserve_nodes(self, count: int) -> None:
-        if count <= len(self.alive):
-            return
-        size = 2 * len(self.alive)
-        self.alive = grow(self.alive, (size,), 0)
-        self.schedulable = grow(self.schedulable, (size,), 0)
-        self.label_set = grow(self.label_set, (size,), 0)
-        self.taint_set = grow(self.taint_set, (size,), 0)
-        self.free = grow(self.free, (size, self.free.shape[1]), 0)
-        self.allocatable = grow(self.allocatable, (size, self.allocatable.shape[1]), 0)
-        self.devices = grow(self.devices, (size, self.devices.shape[1]), NO_DEVICE)

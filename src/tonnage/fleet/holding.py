@@ -1,0 +1,129 @@
+"""Which pods hold what of a node's devices: choosing, taking, giving back, and what is left when a node changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tonnage.fleet import search
+from tonnage.fleet.cards import FREE_DEVICE, NO_CHOICE, SHARED_DEVICE, Chosen
+from tonnage.fleet.classes import PodClass
+from tonnage.fleet.outfit import Outfit
+from tonnage.fleet.rows import Conflict
+from tonnage.fleet.tables import Tables
+
+
+def held(fleet: Tables, row: int) -> dict[int, Chosen]:
+    """What the node's pods have of its devices, by pod row."""
+    pods = ((pod_row, fleet.pod(pod_row)) for pod_row in sorted(fleet.node(row).pods))
+    return {pod_row: (pod.devices, pod.pieces) for pod_row, pod in pods if pod.devices}
+
+
+def in_use(fleet: Tables, row: int) -> list[int]:
+    """The node's devices that something is on."""
+    holder = fleet.devices[row]
+    return [int(device) for device in np.flatnonzero((holder >= 0) | (holder == SHARED_DEVICE))]
+
+
+def unit(fleet: Tables, row: int) -> str:
+    """The resource that counts the node's whole devices or replicas; empty: none."""
+    column = fleet.cards.unit[row]
+    return fleet.resources[column] if column >= 0 else ""
+
+
+def choose(
+    fleet: Tables, pod_class: PodClass, row: int, wanted: Sequence[int] | None, *, observed: bool = False
+) -> Chosen:
+    """The devices of the node for a pod of this class; nothing changes.
+
+    Raises Conflict when they are not free or not enough, unless that was ``observed``: then those that are."""
+    ask = fleet.classes.shapes[pod_class.shape].ask
+    cards = fleet.cards
+    if ask.shares or cards.special[row]:
+        return _parts(fleet, pod_class, row, wanted, observed=observed)
+    column = cards.unit[row]
+    count = pod_class.requests.get(fleet.resources[column], 0) if column >= 0 else 0
+    if not count and not wanted:
+        return NO_CHOICE
+    holder = cards.holder[row].tolist()
+    if wanted is None and count == 1 and FREE_DEVICE in holder:
+        return (holder.index(FREE_DEVICE),), ()
+    if wanted is None:
+        chosen = tuple([device for device, by in enumerate(holder) if by == FREE_DEVICE][:count])
+    else:
+        chosen = tuple(wanted)
+        if any(not 0 <= device < len(holder) or holder[device] != FREE_DEVICE for device in chosen):
+            raise Conflict(f"node {fleet.node(row).spec.name}: a device of {chosen} is not free")
+    if not len(chosen) == len(set(chosen)) == count and not observed:
+        raise Conflict(f"node {fleet.node(row).spec.name}: {count} devices requested, not {chosen}")
+    return chosen, ()
+
+
+def _parts(fleet: Tables, pod_class: PodClass, row: int, wanted: Sequence[int] | None, *, observed: bool) -> Chosen:
+    """:func:`choose` where devices are shared."""
+    ask, resource = fleet.classes.shapes[pod_class.shape].ask, unit(fleet, row)
+    count = pod_class.requests.get(resource, 0) if resource else 0
+    if ask.shares and (ask.refused or ask.resource != resource):
+        chosen, missing = NO_CHOICE, ask.resource
+    else:
+        chosen, missing = search.choose(fleet.cards, row, ask, count, wanted, observed=observed)
+    if not observed and (missing or (wanted is not None and set(wanted) != set(chosen[0]))):
+        name, among = fleet.node(row).spec.name, "" if wanted is None else f" on devices {tuple(wanted)}"
+        raise Conflict(ask.refused or f"node {name} has no room for the pod's {missing or 'devices'}{among}")
+    return chosen
+
+
+def take(fleet: Tables, row: int, chosen: Chosen, pod_row: int) -> None:
+    """Put the pod on its devices."""
+    if not chosen[1] and not fleet.cards.special[row]:
+        fleet.cards.hold(row, chosen[0], pod_row)
+        return
+    for name, more in fleet.cards.take(row, chosen, unit(fleet, row), pod_row):
+        column = fleet.resource(name)
+        fleet.free[row, column] += more
+
+
+def give_back(fleet: Tables, row: int, chosen: Chosen) -> None:
+    """Undo :func:`take`."""
+    if not chosen[1] and not fleet.cards.special[row]:
+        fleet.cards.release(row, chosen[0])
+        return
+    for name, more in fleet.cards.give_back(row, chosen, unit(fleet, row)):
+        column = fleet.resource(name)
+        fleet.free[row, column] += more
+
+
+def refit(
+    fleet: Tables, row: int, new: Outfit, amounts: NDArray[np.int64], restored: Mapping[int, Chosen] | None
+) -> None:
+    """Give the node these devices, and these amounts as its allocatable. Its pods then have what they had of devices
+    that are as before, and of the others what these give; or, where given, what is to be ``restored``."""
+    cards, node = fleet.cards, fleet.node(row)
+    changed = {device for device in in_use(fleet, row) if not new.same(cards, row, device)}
+    before = held(fleet, row)
+    lifted = before if changed or restored is not None else {}
+    for pod_row, chosen in lifted.items():
+        give_back(fleet, row, chosen)
+        _note(fleet, pod_row, NO_CHOICE)
+    without = sorted(node.pods - set(before)) if node.cuts != new.cuts else []
+    fleet.free[row] += amounts - fleet.allocatable[row]
+    fleet.allocatable[row] = amounts
+    node.cuts = new.cuts
+    cards.lay(row, new.cuts, new.count, new.memory, fleet.resource(new.unit) if new.unit else -1)
+    kept = {pod: chosen for pod, chosen in lifted.items() if not changed & set(chosen[0])}
+    for pod_row, chosen in (kept if restored is None else restored).items():
+        take(fleet, row, chosen, pod_row)
+        _note(fleet, pod_row, chosen)
+    for pod_row in (*sorted(set(lifted) - set(kept)), *without) if restored is None else ():
+        there = None if pod_row not in lifted else [device for device in lifted[pod_row][0] if device < new.count]
+        pod_class = fleet.classes.rows[fleet.pod(pod_row).class_id]
+        chosen = choose(fleet, pod_class, row, there, observed=True)
+        take(fleet, row, chosen, pod_row)
+        _note(fleet, pod_row, chosen)
+
+
+def _note(fleet: Tables, pod_row: int, chosen: Chosen) -> None:
+    pod = fleet.pod(pod_row)
+    pod.devices, pod.pieces = chosen

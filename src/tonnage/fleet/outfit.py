@@ -1,0 +1,162 @@
+"""Which devices a node has: how each is cut, how much memory it has, and what of its allocatable they give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tonnage.facts import gpus
+from tonnage.fleet.asks import GPU, SHARED_GPU
+from tonnage.fleet.cards import Cards
+from tonnage.fleet.devices import OPEN, Cut, How, size
+from tonnage.fleet.geometry import MIG_PREFIX, Geometry, geometry
+from tonnage.fleet.rows import NodeRow
+
+REPLICAS_LABEL = "nvidia.com/gpu.replicas"
+STRATEGY_LABEL = "nvidia.com/gpu.sharing-strategy"
+PRODUCT_LABEL = "nvidia.com/gpu.product"
+MEMORY_LABEL = "nvidia.com/gpu.memory"
+MPS = "mps"
+_INSTANCES = 7
+"""The most on a card."""
+MOST_DEVICES = 1024
+"""A node that says that it has more is not taken at its word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outfit:
+    """``count`` devices, cut as ``cuts`` says (empty: all open), each of ``memory`` MiB (0: not known). ``unit`` is the
+    resource that counts whole ones or replicas, ``allocatable`` what the node can hold: of what devices give, no more
+    than the devices that are there."""
+
+    cuts: tuple[Cut, ...]
+    count: int
+    memory: int
+    unit: str
+    allocatable: Mapping[str, int]
+
+    def same(self, cards: Cards, row: int, device: int) -> bool:
+        """Whether the device in these columns is as it is said to be here."""
+        cut = self.cuts[device] if device < len(self.cuts) else OPEN
+        return device < self.count and cut == cards.cut_of(row, device) and self.memory == cards.memory[row]
+
+
+def outfit(node: NodeRow, allocatable: Mapping[str, int]) -> Outfit:
+    """The devices of the node when it can hold so much. A device is there when what it offers is allocatable."""
+    spec, labels = node.spec, node.labels
+    gpu = node_gpu(labels, spec.gpu)
+    cuts = spec.cuts or derived(labels, allocatable, spec.device_resource, gpu)
+    memory, unit = memory_of(labels, cuts, gpu), spec.device_resource
+    if not cuts:
+        return Outfit((), allocatable.get(unit, 0) if unit else 0, memory, unit, allocatable)
+    count = 0
+    there: dict[str, int] = dict.fromkeys(offered(cuts, unit), 0)
+    for cut in cuts:
+        offers = cut.offers(unit)
+        if any(there[name] + n > allocatable.get(name, 0) for name, n in offers.items()):
+            break
+        for name, n in offers.items():
+            there[name] += n
+        count += 1
+    counted = next((cut.resource for cut in cuts if cut.resource), unit)
+    return Outfit(cuts, count, memory, counted, {**allocatable, **there})
+
+
+def offered(cuts: Sequence[Cut], resource: str) -> dict[str, int]:
+    """What devices cut like this give a node's allocatable; ``resource`` counts whole ones."""
+    found: dict[str, int] = {}
+    for cut in cuts:
+        for name, n in cut.offers(resource).items():
+            found[name] = found.get(name, 0) + n
+    return found
+
+
+def memory_of(labels: Mapping[str, str], cuts: tuple[Cut, ...], gpu: str) -> int:
+    """MiB of one of a node's devices: a MIG card's is in the facts (labels then are of an instance), else the label
+    nvidia.com/gpu.memory, else that of the GPU called ``gpu``; 0 where not known."""
+    for cut in cuts:
+        if cut.how is How.MIG:
+            return cut.geometry.memory_mib
+    return _whole(labels.get(MEMORY_LABEL, "")) or _memories().get(gpu, 0)
+
+
+@lru_cache(maxsize=1)
+def _memories() -> dict[str, int]:
+    return {gpu.name: gpu.memory_mib for gpu in gpus.all()}
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def derived(labels: Mapping[str, str], allocatable: Mapping[str, int], resource: str, gpu: str) -> tuple[Cut, ...]:
+    """How the devices of a node are cut, as far as its labels and resources say; empty: all are open.
+
+    Sources: NVIDIA/k8s-device-plugin docs/gpu-feature-discovery, internal/resource. Replicas: every device has as many
+    as the label says. MIG instances of strategy ``mixed``: spread evenly over the fewest cards that hold them."""
+    replicas = _whole(labels.get(REPLICAS_LABEL, ""))
+    shared = SHARED_GPU if allocatable.get(SHARED_GPU) else resource
+    devices = allocatable.get(shared, 0) // replicas if replicas > 1 and shared in (GPU, SHARED_GPU) else 0
+    if 0 < devices <= MOST_DEVICES:
+        mps = labels.get(STRATEGY_LABEL) == MPS
+        cut = Cut(How.REPLICAS, shared, replicas, isolated=mps, one_each=mps)
+        return (cut,) * devices
+    counts = {name: n for name, n in allocatable.items() if name.startswith(MIG_PREFIX) and n}
+    if not counts or geometry(gpu) is None or sum(counts.values()) > MOST_DEVICES:
+        return ()
+    cards = laid_out(gpu, tuple(sorted(counts.items())))
+    made = [Cut(How.MIG, isolated=True, gpu=gpu, instances=card) for card in cards]
+    return (*(OPEN,) * allocatable.get(resource, 0), *made) if made else ()
+
+
+@lru_cache
+def laid_out(gpu: str, counts: tuple[tuple[str, int], ...]) -> tuple[tuple[tuple[str, int], ...], ...]:
+    """Instances (resource, start) on cards, for so many of each resource: the fewest cards that hold equal parts of
+    them, else the first card that has room, large instances first. Empty where the GPU has no such profile."""
+    how = geometry(gpu)
+    if how is None or any(name not in how.slots for name, _ in counts):
+        return ()
+    most = min(n for _, n in counts)
+    for cards in range(1, most + 1):
+        if all(n % cards == 0 for _, n in counts) and sum(n for _, n in counts) <= _INSTANCES * cards:
+            card = _one_card(how, 0, [name for name, n in counts for _ in range(n // cards)])
+            if card is not None:
+                return (tuple(sorted(card)),) * cards
+    made: list[list[tuple[str, int]]] = []
+    masks: list[int] = []
+    for name in (name for name, n in sorted(counts, key=size, reverse=True) for _ in range(n)):
+        number = next((i for i, mask in enumerate(masks) if how.best_start(mask, name) is not None), len(masks))
+        if number == len(masks):
+            made.append([])
+            masks.append(0)
+        start = how.best_start(masks[number], name)
+        if start is None:
+            return ()
+        masks[number] |= how.span(name, start)
+        made[number].append((name, start))
+    return tuple(tuple(sorted(card)) for card in made)
+
+
+def _one_card(how: Geometry, mask: int, names: list[str]) -> list[tuple[str, int]] | None:
+    """Placements of all these instances on one card, found by trying; None: there are none."""
+    if not names:
+        return []
+    first = max(names, key=lambda name: size((name, 1)))
+    rest = list(names)
+    rest.remove(first)
+    for start in how.starts(mask, first):
+        found = _one_card(how, mask | how.span(first, start), rest)
+        if found is not None:
+            return [(first, start), *found]
+    return None
+
+
+def node_gpu(labels: Mapping[str, str], gpu: str) -> str:
+    """The GPU of a node by its name in the facts: as its spec says, else by its product label; empty: not known."""
+    return gpu or _by_product().get(labels.get(PRODUCT_LABEL, "").removesuffix("-SHARED"), "")
+
+
+@lru_cache(maxsize=1)
+def _by_product() -> dict[str, str]:
+    return {gpu.product: gpu.name for gpu in gpus.all()}
