@@ -117,11 +117,13 @@ def test_a_null_is_an_absent_field_and_a_null_label_an_empty_one() -> None:
 
 
 def test_an_unknown_kind_is_kept_and_told() -> None:
-    text = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j, namespace: x}\nspec: {on: 1}\n"
+    text = "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: j, namespace: x}\nspec: {on: 1}\n"
     manifest = read(text)
     [job] = manifest.of(load.Unknown)
-    assert (job.kind, job.name, job.namespace, job.content["spec"]) == ("Job", "j", "x", {"true": 1})
-    assert warnings(text) == ["2:kind: kind Job of batch/v1 is not read here (the object is kept and has no effect)"]
+    assert (job.kind, job.name, job.namespace, job.content["spec"]) == ("CronJob", "j", "x", {"true": 1})
+    assert warnings(text) == [
+        "2:kind: kind CronJob of batch/v1 is not read here (the object is kept and has no effect)"
+    ]
 
 
 def test_an_old_version_of_a_kind_is_told_with_the_version_that_is_read() -> None:

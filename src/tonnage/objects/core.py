@@ -9,6 +9,7 @@ import msgspec
 
 from tonnage.objects import quantity
 from tonnage.objects.base import Field, KubeObject, ObjectMeta
+from tonnage.objects.group_names import PodSchedulingGroup, WorkloadReference
 
 
 class Toleration(Field, frozen=True, kw_only=True):
@@ -220,6 +221,7 @@ class PodSpec(Field, frozen=True, kw_only=True):
     scheduler_name: str = ""
     priority: int | None = None
     priority_class_name: str = ""
+    preemption_policy: str = ""
     scheduling_gates: list[PodSchedulingGate] = []
     termination_grace_period_seconds: int | None = None
     overhead: dict[str, str | int | float] = {}
@@ -228,6 +230,8 @@ class PodSpec(Field, frozen=True, kw_only=True):
     restart_policy: str = "Always"
     volumes: list[dict[str, Any]] = []
     resource_claims: list[dict[str, Any]] = []
+    scheduling_group: PodSchedulingGroup | None = None
+    workload_ref: WorkloadReference | None = None
 
 
 class PodCondition(Field, frozen=True, kw_only=True):

@@ -9,9 +9,33 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tonnage.errors import Problem
-from tonnage.objects import apps, autoscaling, core, karpenter, keda, monitoring, policy
+from tonnage.objects import (
+    apps,
+    autoscaling,
+    batch,
+    core,
+    groups,
+    karpenter,
+    keda,
+    leaderworker,
+    monitoring,
+    policy,
+    ray,
+    training,
+    volcano,
+)
 from tonnage.objects.base import KubeObject, where
-from tonnage.objects.validate import cluster, nodepools, pods, replicas, scaledobjects, workloads
+from tonnage.objects.validate import (
+    cluster,
+    jobs,
+    nodepools,
+    pod_groups,
+    pods,
+    replicas,
+    scaledobjects,
+    training_jobs,
+    workloads,
+)
 from tonnage.objects.validate.common import Place, Report, Rule
 
 _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
@@ -29,6 +53,25 @@ _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
     monitoring.ServiceMonitor: cluster.service_monitor,
     monitoring.PrometheusRule: cluster.prometheus_rule,
     policy.PodDisruptionBudget: cluster.pod_disruption_budget,
+    batch.Job: jobs.job,
+    batch.JobSet: jobs.job_set,
+    leaderworker.LeaderWorkerSet: jobs.leader_worker_set,
+    training.PyTorchJob: training_jobs.kubeflow_job,
+    training.TFJob: training_jobs.kubeflow_job,
+    training.XGBoostJob: training_jobs.kubeflow_job,
+    training.JAXJob: training_jobs.kubeflow_job,
+    training.MPIJob: training_jobs.kubeflow_job,
+    training.TrainJob: training_jobs.train_job,
+    training.TrainingRuntime: training_jobs.training_runtime,
+    ray.RayCluster: training_jobs.ray_cluster,
+    ray.RayJob: training_jobs.ray_job,
+    volcano.VolcanoJob: training_jobs.volcano_job,
+    groups.KaiPodGroup: pod_groups.kai_pod_group,
+    groups.VolcanoPodGroup: pod_groups.volcano_pod_group,
+    groups.CoschedulingPodGroup: pod_groups.coscheduling_pod_group,
+    groups.KubePodGroup: pod_groups.kube_pod_group,
+    groups.KubeWorkload: pod_groups.kube_workload,
+    groups.Topology: pod_groups.topology,
 }
 _NAMED_BY_LABEL = (core.Service,)
 """Kinds whose names are DNS labels (63 characters, no dots); those of the others are DNS subdomains."""
