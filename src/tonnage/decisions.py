@@ -18,7 +18,7 @@ Scalar: TypeAlias = str | int | float | bool | None
 """A number that a person can check, or a name. ``None`` is "no data", which is not zero."""
 
 
-class Ref(msgspec.Struct, frozen=True, order=True):
+class Ref(msgspec.Struct, frozen=True, order=True, gc=False):
     """Names one object. ``uid`` tells a re-created object from its namesake; empty means any."""
 
     kind: str
@@ -31,7 +31,7 @@ class Ref(msgspec.Struct, frozen=True, order=True):
         return f"{self.kind} {path}"
 
 
-class Alternative(msgspec.Struct, frozen=True):
+class Alternative(msgspec.Struct, frozen=True, gc=False):
     """Something that could have been decided instead: its name, its worth in the same unit, and why it lost."""
 
     name: str
@@ -39,7 +39,7 @@ class Alternative(msgspec.Struct, frozen=True):
     score: float | None = None
 
 
-class Reason(msgspec.Struct, frozen=True):
+class Reason(msgspec.Struct, frozen=True, gc=False):
     """Why: a short verdict, the numbers weighed (name, value), and the alternatives beaten, best first."""
 
     verdict: str
@@ -60,7 +60,7 @@ def _show(value: Scalar) -> str:
     return str(value)
 
 
-class Bind(msgspec.Struct, frozen=True, tag="Bind"):
+class Bind(msgspec.Struct, frozen=True, tag="Bind", gc=False):
     """Put ``pod`` on ``node``, on these devices (index on the node)."""
 
     pod: Ref
@@ -136,27 +136,30 @@ class Return(msgspec.Struct, frozen=True, tag="Return"):
 
 
 class Evict(msgspec.Struct, frozen=True, tag="Evict"):
-    """Take ``pod`` from its node through the Eviction API."""
+    """Take ``pod`` from its node through the Eviction API. ``by``: the pod or gang that gets the room, if one does."""
 
     pod: Ref
     reason: Reason
+    by: Ref | None = None
 
     @property
     def target(self) -> Ref:
         return self.pod
 
     def summary(self) -> str:
-        return f"evict {self.pod}"
+        return f"evict {self.pod}" + (f" for {self.by}" if self.by else "")
 
 
-class Wait(msgspec.Struct, frozen=True, tag="Wait"):
+class Wait(msgspec.Struct, frozen=True, tag="Wait", gc=False):
     """Leave ``pod`` pending for now. Nothing takes effect; the reason is what the user asks for.
 
-    ``by``: who could not help it, ``scheduler`` or ``provisioner``."""
+    ``by``: who could not help it, ``scheduler`` or ``provisioner``. ``nominated``: the node on which room is being made
+    for it; what the scheduler says replaces what it said before."""
 
     pod: Ref
     reason: Reason
     by: str = "scheduler"
+    nominated: str = ""
 
     @property
     def target(self) -> Ref:

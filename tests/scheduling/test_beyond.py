@@ -57,3 +57,24 @@ def test_a_simulation_passes_it_over(written: dict[str, Any]) -> None:
 def test_volumes_of_the_node_are_no_reason_to_wait() -> None:
     (decision,) = _decide(NOTHING_ODD, STRICT)
     assert isinstance(decision, Bind)
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations"),
+    [
+        ({}, {"pod-group-name": "train"}),
+        ({"scheduling.x-k8s.io/pod-group": "train"}, {}),
+        ({}, {"scheduling.k8s.io/group-name": "train"}),
+        ({"kueue.x-k8s.io/pod-group-name": "train"}, {}),
+    ],
+)
+def test_a_pod_of_a_group_that_is_not_known_is_never_bound_alone(
+    labels: dict[str, str], annotations: dict[str, str]
+) -> None:
+    fleet = Fleet()
+    fleet.add_node(NodeSpec("node", {"cpu": 64_000, "memory": 2**40, "pods": 110}, {}))
+    spec = msgspec.convert({"containers": [{"name": "main"}]}, core.PodSpec)
+    fleet.add_pod(PodSpec("default", "pod", "uid", labels, spec, annotations=annotations))
+    (decision,) = place.decide(Snapshot(0, fleet), STRICT)
+    assert isinstance(decision, Wait)
+    assert "group default/train" in decision.reason.verdict

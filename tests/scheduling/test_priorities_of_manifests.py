@@ -55,7 +55,7 @@ def test_a_workload_has_the_priority_of_its_class_and_a_class_that_is_missing_is
     (tmp_path / "trace.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2026-01-01 00:00:00,1,1\n")
     configuration = configure(load.read([tmp_path / "all.yaml"]), Catalogue.load(None))
     cluster = build_cluster(scenario.load(tmp_path), configuration, Streams(0))
-    assert {w.name: w.priority for w in cluster.workloads.values()} == {
+    assert {w.name: w.template.spec.priority for w in cluster.workloads.values()} == {
         "batch": 10, "serving": 1000, "lost": 0, "dns": 2_000_000_000,
     }  # fmt: skip
     (missing,) = (f for f in configuration.findings if f.rule == "priority-class-missing")

@@ -100,7 +100,7 @@ def loops_of(
 ) -> tuple[Loop, ...]:
     """The loops of one controller."""
     if name == SCHEDULER:
-        return (Scheduler(place.Settings(scheduler_names=(SCHEDULER_NAME,), strict=True)).loop(),)
+        return (Scheduler(place.Settings(scheduler_names=(SCHEDULER_NAME,), strict=True, preemption=False)).loop(),)
     if name == REPLICAS:
         return (SloPlanner(OptedIn(world, {})).loop(),)
     return node_loops(catalogue, lambda: pools(world.pools()), epoch_ns)

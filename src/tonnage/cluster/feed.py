@@ -14,9 +14,11 @@ import msgspec
 from tonnage.cluster.annotations import DISRUPTED_TAINT, RETURNING
 from tonnage.cluster.clock import Clock
 from tonnage.facts import instances
+from tonnage.fleet.asks import relevant
 from tonnage.fleet.rows import NodeSpec, PodSpec
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core, quantity
+from tonnage.scheduling.membership import Member
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"
@@ -54,10 +56,16 @@ def karpenter_pool(node: core.Node) -> str:
     return node.metadata.labels.get(NODE_POOL, "")
 
 
+def alone(pod: core.Pod) -> Member:
+    """No pod is of a gang."""
+    return Member()
+
+
 class FleetFeed:
     """Writes nodes and pods into a fleet as they are observed. Not safe for several threads: its owner's alone.
 
-    ``pool_of``: the NodePool or node group that a node comes from, "" where it comes from neither.
+    ``pool_of``: the NodePool or node group that a node comes from, "" where it comes from neither. ``member_of``: a
+    pod's gang, and its part of it.
     """
 
     def __init__(
@@ -67,9 +75,11 @@ class FleetFeed:
         price: Price,
         changes: Changes,
         pool_of: Callable[[core.Node], str] = karpenter_pool,
+        member_of: Callable[[core.Pod], Member] = alone,
     ) -> None:
         self.fleet = fleet
         self._pool_of = pool_of
+        self._member_of = member_of
         self._clock = clock
         self._price = price
         self._changes = changes
@@ -216,12 +226,14 @@ class FleetFeed:
         known = self.fleet.pod(row).spec
         if known.uid != new.metadata.uid or known.labels != new.metadata.labels:
             return False
+        if relevant(known.annotations) != relevant(new.metadata.annotations):
+            return False
         if old is not None and old.spec == new.spec:
             return True
         return known.spec == _placeable(new.spec)
 
     def _spec_of(self, pod: core.Pod) -> PodSpec:
-        meta = pod.metadata
+        meta, member = pod.metadata, self._member_of(pod)
         return PodSpec(
             meta.namespace,
             meta.name,
@@ -232,6 +244,9 @@ class FleetFeed:
             priority=pod.spec.priority or 0,
             created_ns=self._clock.of(meta.creation_timestamp),
             daemon=belongs_to_node(pod),
+            annotations=meta.annotations,
+            gang=member.gang,
+            subgroup=member.subgroup,
         )
 
     def _settle(self, row: int, node_name: str) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tonnage.decisions import Reason
+from tonnage.fleet.fits import lack
 from tonnage.fleet.state import PODS, Fleet
 from tonnage.objects import core, selectors
 from tonnage.scheduling.view import NO_CUDA, OPEN, OTHER_NAME, TAINTED, UNSCHEDULABLE, UNSELECTED, Mask, ShapeView
+
+Rows = NDArray[np.intp]
 
 NO_NODES = "no nodes available to schedule pods"
 NOT_NAMED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
@@ -20,47 +24,60 @@ CONFLICT = "pod affinity terms conflict"
 _TEXTS = {
     UNSCHEDULABLE: "node(s) were unschedulable",
     OTHER_NAME: "node(s) didn't match the requested node name",
-    UNSELECTED: "node(s) didn't match Pod's node affinity/selector",
 }
+UNSELECTED_TEXT = "node(s) didn't match Pod's node affinity/selector"
 
 
 def explain(fleet: Fleet, view: ShapeView, masks: Sequence[tuple[str, Mask]] = ()) -> Reason:
-    """The verdict, and as evidence the nodes for each reason; a node short of several resources counts for each.
-
-    ``masks``: (reason, nodes allowed) for each rule about other pods, in the order in which they are asked."""
+    """The verdict, and as evidence the number of nodes for each reason of :func:`refusals`."""
     nodes = len(fleet.node_by_name)
     if not nodes:
         return Reason(NO_NODES)
     counts: Counter[str] = Counter()
+    for text, rows in refusals(fleet, view, masks):
+        counts[text] += len(rows)
+    evidence = tuple(sorted((text, count) for text, count in counts.items() if count))
+    parts = sorted(text if text == CONFLICT else f"{count} {text}" for text, count in evidence)
+    return Reason(f"0/{nodes} nodes are available: {', '.join(parts)}", evidence)
+
+
+def refusals(fleet: Fleet, view: ShapeView, masks: Sequence[tuple[str, Mask]] = ()) -> Iterator[tuple[str, Rows]]:
+    """(reason, rows of the nodes) in the order in which the filters are asked: a node counts for the first that refuses
+    it, and one that is short of several resources for each.
+
+    ``masks``: (reason, nodes allowed) for each rule about other pods, in the order in which they are asked."""
     among = fleet.alive
     names = _named(view.shape.node_affinity)
     if names is not None:
         if not names:
-            return Reason(f"0/{nodes} nodes are available: {CONFLICT}", ((CONFLICT, nodes),))
+            yield CONFLICT, np.flatnonzero(among)
+            return
         among = np.zeros_like(among)
         among[[fleet.node_by_name[name] for name in names if name in fleet.node_by_name]] = True
-        counts[NOT_NAMED] = nodes - int(among.sum())
+        yield NOT_NAMED, np.flatnonzero(fleet.alive & ~among)
     for why, text in _TEXTS.items():
-        counts[text] = int((among & (view.why == why)).sum())
-    for number, count in enumerate(np.bincount(fleet.taint_set[among & (view.why == TAINTED)])):
-        if count:
-            taint = selectors.untolerated(fleet.taint_sets.rows[number], view.shape.tolerations, selectors.HARD_EFFECTS)
-            assert taint is not None
-            counts[f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"] += int(count)
-    for number, count in enumerate(np.bincount(fleet.label_set[among & (view.why == NO_CUDA)])):
-        if count:
-            counts[f"node(s) cannot run the image's CUDA: {view.cuda[number]}"] += int(count)
+        yield text, np.flatnonzero(among & (view.why == why))
+    tainted = np.flatnonzero(among & (view.why == TAINTED))
+    for number in np.unique(fleet.taint_set[tainted]):
+        taint = selectors.untolerated(fleet.taint_sets.rows[number], view.shape.tolerations, selectors.HARD_EFFECTS)
+        assert taint is not None
+        text = f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+        yield text, tainted[fleet.taint_set[tainted] == number]
+    yield UNSELECTED_TEXT, np.flatnonzero(among & (view.why == UNSELECTED))
+    without = np.flatnonzero(among & (view.why == NO_CUDA))
+    for number in np.unique(fleet.label_set[without]):
+        text = f"node(s) cannot run the image's CUDA: {view.cuda[number]}"
+        yield text, without[fleet.label_set[without] == number]
     rows = np.flatnonzero(among & (view.why == OPEN))
     short = fleet.free[rows][:, view.columns] < view.amounts
-    for column, count in zip(view.columns, short.sum(axis=0), strict=True):
-        counts["Too many pods" if column == PODS else f"Insufficient {fleet.resources[column]}"] += int(count)
+    for column, is_short in zip(view.columns, short.T, strict=True):
+        yield "Too many pods" if column == PODS else f"Insufficient {fleet.resources[column]}", rows[is_short]
     rows = rows[~short.any(axis=1)]
+    rows, lacking = lack(fleet, rows, view.shape.ask)
+    yield from lacking.items()
     for text, mask in masks:
-        counts[text] += int((~mask[rows]).sum())
+        yield text, rows[~mask[rows]]
         rows = rows[mask[rows]]
-    evidence = tuple(sorted((text, count) for text, count in counts.items() if count))
-    parts = sorted(f"{count} {text}" for text, count in evidence)
-    return Reason(f"0/{nodes} nodes are available: {', '.join(parts)}", evidence)
 
 
 def _named(affinity: core.NodeAffinity | None) -> set[str] | None:

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from tonnage.cuda_fit import host as cuda_host
 from tonnage.cuda_fit import pods as cuda_pods
+from tonnage.fleet.asks import Kind
 from tonnage.fleet.classes import Shape
+from tonnage.fleet.fits import fits
 from tonnage.fleet.state import CPU, HOSTNAME, MEMORY, Fleet
 from tonnage.objects import core, selectors
 
@@ -35,6 +37,9 @@ PREFERENCE_WEIGHT = 20
 """Points for one point of a preference (1 to 100 each, as in Kubernetes): what the user wishes comes before packing."""
 SOFT_TAINT_PENALTY = 500
 
+NEWS_ONE_BY_ONE = 48
+"""So many changes of bindings are followed from the journal; more, by looking which nodes changed. Speed only."""
+
 TIE_BITS = 20
 NEVER = np.iinfo(np.int64).min
 """The key of a node that does not take the pod."""
@@ -52,16 +57,21 @@ def points_of(key: int) -> int:
 class NodeTable:
     """What scores need of each node row beside the fleet's columns. ``tie``: the earlier the name, the higher.
 
-    ``device_column``: the column of the node's device resource, -1 for none."""
+    ``device_column``: the column of the node's device resource, -1 for none. ``changed``: the journal's position after
+    the latest change of a binding there."""
 
     fleet: Fleet
     tie: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     device_column: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    changed: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     _revision: int = -1
+    _cursor: int = 0
 
     def refresh(self) -> None:
-        """Follow nodes that came or went."""
+        """Follow nodes that came or went, and pods that were bound or unbound."""
         fleet = self.fleet
+        if self._cursor != fleet.journal.end:
+            self._follow()
         if self._revision == fleet.topology_revision:
             return
         self._revision = fleet.topology_revision
@@ -74,6 +84,18 @@ class NodeTable:
             if resource:
                 self.device_column[row] = fleet.resource(resource)
 
+    def _follow(self) -> None:
+        journal = self.fleet.journal
+        entries = journal.since(self._cursor)
+        if len(self.changed) != len(self.fleet.alive):
+            self.changed = np.full(len(self.fleet.alive), journal.end, np.int64)
+        elif entries is None:
+            self.changed[:] = journal.end
+        else:
+            for position, (_, _, node) in enumerate(entries, self._cursor + 1):
+                self.changed[node] = position
+        self._cursor = journal.end
+
 
 class ShapeView:
     """Feasibility and score of every node row for one shape.
@@ -82,10 +104,13 @@ class ShapeView:
     the first filter that refuses the node before resources are looked at. ``selected`` and ``untainted`` say whether
     node selector and affinity hold, and whether every hard taint is tolerated, cordon included. ``cuda`` says why the
     nodes of a label set cannot run the shape's images, by number of the set; empty where they can or it is not known.
-    ``pack`` is +1 to fill nodes and -1 to spread over them.
+    ``pack`` is +1 to fill nodes and -1 to spread over them. ``scale``: what one point of a preference is worth in the
+    view's own points.
     """
 
-    def __init__(self, fleet: Fleet, shape: Shape, nodes: NodeTable, pack: int) -> None:
+    scale = 1
+
+    def __init__(self, fleet: Fleet, shape: Shape, nodes: NodeTable, pack: int = 1) -> None:
         self.fleet = fleet
         self.shape = shape
         self.nodes = nodes
@@ -99,27 +124,38 @@ class ShapeView:
         self.key: Ints = np.zeros(0, np.int64)
         self.cuda: list[str] = []
         self._static_score: Ints = np.zeros(0, np.int64)
-        self._taints = _ByTaintSet(fleet, shape.tolerations)
-        self._labels = _ByLabelSet(fleet, shape)
+        self._taints = ByTaintSet(fleet, shape.tolerations)
+        self._labels = ByLabelSet(fleet, shape)
         self._cordon_tolerated = selectors.tolerates(shape.tolerations, CORDON)
         self._topology_revision = -1
         self._cursor = 0
+
+    @property
+    def judged(self) -> int:
+        """As of which ``topology_revision`` of the fleet ``why``, ``selected`` and ``untainted`` are."""
+        return self._topology_revision
 
     def refresh(self) -> Ints:
         """The current keys."""
         fleet = self.fleet
         self.nodes.refresh()
-        entries = fleet.journal.since(self._cursor)
-        if self._topology_revision != fleet.topology_revision or entries is None:
+        if self._topology_revision != fleet.topology_revision:
             self._topology_revision = fleet.topology_revision
-            self._rebuild()
-        elif entries:
-            touched = np.array(sorted({node for _, _, node in entries}), np.int64)
-            self._score(touched[self.why[touched] == OPEN])
+            self._judge()
+            self._score(np.flatnonzero(self.why == OPEN))
+        elif self._cursor != fleet.journal.end:
+            few = fleet.journal.end - self._cursor <= NEWS_ONE_BY_ONE
+            entries = fleet.journal.since(self._cursor) if few else None
+            if entries is None:
+                touched = np.flatnonzero(self.nodes.changed > self._cursor)
+                self._score(touched[self.why[touched] == OPEN])
+            else:
+                self._touch({node for _, _, node in entries})
         self._cursor = fleet.journal.end
         return self.key
 
-    def _rebuild(self) -> None:
+    def _judge(self) -> None:
+        """All that holds until the topology changes."""
         fleet = self.fleet
         hard, soft = self._taints.refresh()
         self.selected, preferred = self._labels.refresh()
@@ -136,12 +172,11 @@ class ShapeView:
         why[cordoned | ~fleet.alive] = UNSCHEDULABLE
         self.why = why.astype(np.int8)
         device_column = self.nodes.device_column
-        stranding = (device_column >= 0) & ~np.isin(device_column, self.columns)
+        stranding = (device_column >= 0) & ~np.isin(device_column, self.columns) & (self.shape.ask.kind <= Kind.WHOLE)
         self._static_score = (
             PREFERENCE_WEIGHT * preferred - SOFT_TAINT_PENALTY * soft[fleet.taint_set] - STRANDING_PENALTY * stranding
         )
         self.key = np.full(len(fleet.alive), NEVER, np.int64)
-        self._score(np.flatnonzero(self.why == OPEN))
 
     def _runs_cuda(self) -> Mask:
         """Whether each node runs the shape's images, as far as is known; worked out once a label set."""
@@ -152,21 +187,37 @@ class ShapeView:
             self.cuda.append(cuda_pods.refusal(self.shape.cuda, cuda_host.of_labels(labels)))
         return np.array([not reason for reason in self.cuda] or [True])[fleet.label_set]
 
+    def _touch(self, nodes: set[int]) -> None:
+        touched = np.array(sorted(nodes), np.int64)
+        self._score(touched[self.why[touched] == OPEN])
+
     def _score(self, rows: NDArray[np.intp]) -> None:
-        if not len(rows):
-            return
+        if len(rows):
+            self._put(rows, fits(self.fleet, rows, self.shape), self._points(rows))
+
+    def _put(self, rows: NDArray[np.intp], there: Mask, points: Ints) -> None:
+        score = points + self.scale * self._static_score[rows]
+        self.key[rows] = np.where(there, (score << TIE_BITS) + self.nodes.tie[rows], NEVER)
+
+    def _points(self, rows: NDArray[np.intp]) -> Ints:
         fleet = self.fleet
         free, allocatable = fleet.free[rows], fleet.allocatable[rows]
-        fits = (free[:, self.columns] >= self.amounts).all(axis=1)
         used = (allocatable - free) * PER_MILLE // np.maximum(allocatable, 1)
         packed = (used[:, CPU] + used[:, MEMORY]) // HOST_DIVISOR
         column = self.nodes.device_column[rows]
         packed += np.where(column >= 0, used[np.arange(len(rows)), column], 0)
-        score = self.pack * packed + self._static_score[rows]
-        self.key[rows] = np.where(fits, (score << TIE_BITS) + self.nodes.tie[rows], NEVER)
+        return self.pack * packed
+
+    def devices(self, node: int) -> tuple[int, ...] | None:
+        """The devices that a pod of this shape takes on the node; None: those that the fleet chooses."""
+        return None
+
+    def parts(self, node: int) -> tuple[tuple[str, float], ...]:
+        """What the score of a node is made of, by name."""
+        return ("packing", float(self._points(np.array([node]))[0])), ("wishes", float(self._static_score[node]))
 
 
-class _ByTaintSet:
+class ByTaintSet:
     """Whether the tolerations leave a hard or a soft taint of each taint set; worked out once a set."""
 
     def __init__(self, fleet: Fleet, tolerations: list[core.Toleration]) -> None:
@@ -183,7 +234,7 @@ class _ByTaintSet:
         return np.array(self._hard or [False]), np.array(self._soft or [False])
 
 
-class _ByLabelSet:
+class ByLabelSet:
     """Node selector and affinity on each node, worked out once a label set unless names count."""
 
     def __init__(self, fleet: Fleet, shape: Shape) -> None:

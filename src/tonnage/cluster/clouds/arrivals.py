@@ -127,7 +127,10 @@ class GroupNodes:
     def shape_of(self, pod: Ref) -> PodShape | None:
         """What planning sees of a pod of the fleet."""
         row = self._fleet.pod_by_key.get((pod.namespace, pod.name))
-        return None if row is None else PodShape.of(self._fleet.pod(row).spec.spec)
+        if row is None:
+            return None
+        spec = self._fleet.pod(row).spec
+        return PodShape.of(spec.spec, spec.annotations)
 
     # ---- what people ask ----
 

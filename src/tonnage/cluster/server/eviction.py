@@ -7,8 +7,6 @@ Source: kubernetes/kubernetes v1.36 pkg/registry/core/pod/storage/eviction.go an
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tonnage.cluster.resources import DAEMON_SETS, DEPLOYMENTS, PDBS, PODS, REPLICA_SETS, Resource, by_kind
@@ -19,6 +17,7 @@ from tonnage.cluster.server.status import Refusal, bad_request
 from tonnage.cluster.server.store import Store
 from tonnage.cluster.server.subresources import selector_text
 from tonnage.cluster.server.writes import Writes
+from tonnage.objects.policy import Budget, needs
 
 JsonObject: TypeAlias = dict[str, Any]
 _SCALED = (DEPLOYMENTS, REPLICA_SETS)
@@ -29,20 +28,6 @@ _TARGET = {
     "message": "Eviction API: evicting",
 }
 """The condition that tells controllers why the pod goes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What a PodDisruptionBudget allows now. ``expected`` pods, of which ``desired`` must stay healthy."""
-
-    healthy: int
-    desired: int
-    expected: int
-
-    @property
-    def allowed(self) -> int:
-        """Evictions allowed now."""
-        return max(0, self.healthy - self.desired) if self.expected > 0 else 0
 
 
 def evict(writes: Writes, namespace: str, name: str, eviction: JsonObject, options: WriteOptions) -> None:
@@ -76,24 +61,11 @@ def budget(store: Store, pdb: JsonObject) -> Budget:
     at_most, at_least = spec.get("maxUnavailable"), spec.get("minAvailable")
     if at_most is None and at_least is None:
         return Budget(healthy, 0, len(pods))
-    if at_most is None and isinstance(at_least, int):
-        return Budget(healthy, at_least, len(pods))
-    expected = _expected(store, namespace, pods)
-    if at_most is None:
-        return Budget(healthy, _share(at_least, expected), expected)
-    return Budget(healthy, max(0, expected - _share(at_most, expected)), expected)
-
-
-def _share(value: Any, of: int) -> int:
-    """A count, or a percentage rounded up."""
-    if isinstance(value, int):
-        return value
-    text = str(value)
-    if not text.endswith("%") or not text[:-1].isdigit():
-        raise Refusal(
-            500, "InternalError", f"invalid value for IntOrString: {text!r} is neither a number nor a percentage"
-        )
-    return math.ceil(int(text[:-1]) * of / 100)
+    try:
+        desired, expected = needs(at_least, at_most, len(pods), lambda: _expected(store, namespace, pods))
+    except ValueError as error:
+        raise Refusal(500, "InternalError", f"invalid value for IntOrString: {error}") from error
+    return Budget(healthy, desired, expected)
 
 
 def _selected(store: Store, namespace: str, selector: Any) -> list[JsonObject]:
@@ -154,11 +126,8 @@ def _check_budgets(store: Store, namespace: str, pod: JsonObject) -> None:
         message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
         raise Refusal(500, "", message)
     name, found = budgets[0]["metadata"]["name"], budget(store, budgets[0])
-    if not _is_ready(pod):
-        policy = budgets[0].get("spec", {}).get("unhealthyPodEvictionPolicy") or "IfHealthyBudget"
-        if policy == "AlwaysAllow" or found.healthy >= found.desired > 0:
-            return
-    if found.allowed:
+    policy = budgets[0].get("spec", {}).get("unhealthyPodEvictionPolicy") or "IfHealthyBudget"
+    if found.spares(ready=_is_ready(pod), policy=policy) or found.allowed:
         return
     why = f"The disruption budget {name} does not allow evicting pods currently"
     if found.healthy <= found.desired:

@@ -10,15 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, floor
 
-
-def scaled(value: int | str, total: int, *, up: bool) -> int:
-    """A number, or a percentage of ``total`` rounded up or down. Raises ValueError for any other text."""
-    if isinstance(value, int):
-        return value
-    if not value.endswith("%"):
-        raise ValueError(f"{value!r} is neither a number nor a percentage")
-    share = int(value[:-1]) * total / 100
-    return ceil(share) if up else floor(share)
+from tonnage.objects.policy import scaled
 
 
 @dataclass(frozen=True, slots=True)

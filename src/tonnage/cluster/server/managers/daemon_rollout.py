@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tonnage.cluster.client.verbs import JsonObject
-from tonnage.cluster.server.managers.arithmetic import scaled
 from tonnage.cluster.server.managers.meta import is_deleting, pod_is_available, spec_of
+from tonnage.objects.policy import scaled
 
 if TYPE_CHECKING:
     from tonnage.cluster.server.managers.daemon_sets import Fit

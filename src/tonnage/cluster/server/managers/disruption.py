@@ -11,7 +11,6 @@ from typing import Any
 
 from tonnage.cluster.client.verbs import JsonObject
 from tonnage.cluster.resources import DAEMON_SETS, DEPLOYMENTS, PDBS, PODS, REPLICA_SETS, Resource
-from tonnage.cluster.server.managers.arithmetic import scaled
 from tonnage.cluster.server.managers.context import Context
 from tonnage.cluster.server.managers.meta import (
     Key,
@@ -30,6 +29,7 @@ from tonnage.cluster.server.managers.meta import (
     uid_of,
 )
 from tonnage.objects.core import LabelSelector
+from tonnage.objects.policy import Budget, needs
 from tonnage.objects.selectors import matches
 
 _DELETION_TIMEOUT_S = 120.0
@@ -143,17 +143,15 @@ class Disruption:
     def _expected(self, budget: JsonObject, selected: _Selected) -> tuple[int, int]:
         """Expected pods, and how many of them have to be healthy."""
         spec = spec_of(budget)
+
+        def scale() -> int:
+            return self._scale_of_controllers(budget, selected)
+
         try:
-            if spec.get("maxUnavailable") is not None:
-                expected = self._scale_of_controllers(budget, selected)
-                return expected, max(0, expected - scaled(spec["maxUnavailable"], expected, up=True))
-            least = spec.get("minAvailable")
-            if isinstance(least, str):
-                expected = self._scale_of_controllers(budget, selected)
-                return expected, scaled(least, expected, up=True)
+            wanted, expected = needs(spec.get("minAvailable"), spec.get("maxUnavailable"), len(selected.pods), scale)
         except ValueError as error:
             raise Uncountable(str(error)) from error
-        return (0, 0) if least is None else (len(selected.pods), int(least))
+        return expected, wanted
 
     def _scale_of_controllers(self, budget: JsonObject, selected: _Selected) -> int:
         """The sum of spec.replicas over the controllers of the pods, a Deployment's for its ReplicaSets."""
@@ -199,7 +197,7 @@ class Disruption:
         return kept, recheck
 
     def _write(self, budget: JsonObject, healthy: int, wanted: int, expected: int, disrupted: dict[str, str]) -> None:
-        allowed = max(0, healthy - wanted) if expected > 0 else 0
+        allowed = Budget(healthy, wanted, expected).allowed
         reason = "SufficientPods" if allowed else "InsufficientPods"
         status: dict[str, Any] = {
             "currentHealthy": healthy,

@@ -1,0 +1,202 @@
+"""What `tonnage why` prints for people: at most 80 columns."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import msgspec
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tonnage.cli.output import Look
+from tonnage.scheduling.why import FITS, HELD, RUNS, GangReceipt, LevelRoom, Out, PodReceipt, Receipt
+from tonnage.scheduling.why_changes import Edit, Leave
+from tonnage.scheduling.why_gang import GangEdit
+
+_WIDTH = 80
+_SHOWN = 8
+"""Nodes of a gang that are named."""
+
+
+class WhyReport(msgspec.Struct, frozen=True):
+    """What `tonnage why -o json` prints."""
+
+    schema: str
+    receipt: PodReceipt | GangReceipt
+
+
+def show(receipt: Receipt) -> None:
+    """Print the receipt."""
+    console = Console(file=sys.stdout, highlight=False)
+    if console.width > _WIDTH or not console.is_terminal:
+        console.width = _WIDTH
+    _Printer(console).show(receipt)
+
+
+class _Printer:
+    def __init__(self, console: Console) -> None:
+        self.console, self.look = console, Look.of(console)
+
+    def show(self, receipt: Receipt) -> None:
+        if isinstance(receipt, PodReceipt):
+            self._pod(receipt)
+        else:
+            self._gang(receipt)
+
+    def _line(self, text: str, style: str = "", indent: int = 0) -> None:
+        self.console.print(Padding(self.look.text(text, style), (0, 0, 0, indent), expand=False))
+
+    def _title(self, text: str) -> None:
+        self.console.print()
+        self._line(text, "bold")
+
+    # ---- pods ----
+
+    def _pod(self, receipt: PodReceipt) -> None:
+        match receipt.state:
+            case state if state == RUNS:
+                self._line(f"{receipt.pod} runs on {receipt.node}", "bold green")
+            case state if state == FITS:
+                self._line(f"{receipt.pod} would be bound to {receipt.node} now", "bold green")
+            case state if state == HELD:
+                self._line(f"{receipt.pod} is not taken up: {receipt.verdict}", "bold yellow")
+                return
+            case _:
+                self._line(f"{receipt.pod} waits", "bold red")
+                self._line(receipt.verdict)
+        self._before(receipt.ahead, receipt.evicted, (receipt.nominated,) if receipt.nominated else ())
+        self._scores(receipt)
+        self._out(receipt.out, f"Nodes that do not take it, of {receipt.nodes}")
+        if receipt.fit and receipt.state not in (RUNS, FITS):
+            self._line(f"{receipt.fit} nodes take it")
+        self._pod_changes(receipt)
+
+    def _before(self, ahead: int, evicted: Sequence[str], nominated: Sequence[str]) -> None:
+        if ahead:
+            self._line(f"Counted as placed, since their turn is before: {_pods(ahead)}")
+        if nominated:
+            self._line(f"Room is being made for it on {', '.join(nominated)}")
+        if evicted:
+            self._line(f"Evicted for it: {', '.join(evicted)}")
+
+    def _scores(self, receipt: PodReceipt) -> None:
+        if receipt.best is None:
+            return
+        self._title(f"Why this node, by policy {receipt.policy}, of {receipt.fit} that take it")
+        other = receipt.runner_up
+        table = self.look.table()
+        table.add_column("Points")
+        table.add_column(receipt.best.node, justify="right", overflow="fold")
+        if other is not None:
+            table.add_column(other.node, justify="right", overflow="fold")
+        second = dict(other.parts) if other is not None else {}
+        for name, points in receipt.best.parts:
+            cells = [f"{points:.2f}"] + ([f"{second.get(name, 0.0):.2f}"] if other is not None else [])
+            table.add_row(name, *cells)
+        self.console.print(table)
+        if receipt.state == RUNS:
+            self._line("as the policy sees it today, without the pod")
+
+    def _out(self, out: Sequence[Out], title: str) -> None:
+        if not out:
+            return
+        self._title(title)
+        table = self.look.table()
+        table.add_column("Nodes", justify="right")
+        table.add_column("Why", overflow="fold")
+        table.add_column("Such as", overflow="fold")
+        for one in out:
+            table.add_row(str(one.nodes), Text(one.reason), Text(", ".join(one.examples)))
+        self.console.print(table)
+
+    def _pod_changes(self, receipt: PodReceipt) -> None:
+        if receipt.state in (RUNS, FITS) or receipt.fit:
+            return
+        if not receipt.changes:
+            self._title("No change of these kinds makes it fit: ask for less, give up a wish, free a node, add one")
+            return
+        for number, option in enumerate(receipt.changes):
+            self._title("The smallest change that makes it fit" if number == 0 else f"Or, {option.about}")
+            self._edits(option.change.edits, f"then it fits on {option.change.node}")
+            if not option.proved:
+                self._line("a smaller one may exist: the search was cut short", "dim", 2)
+
+    def _edits(self, edits: Sequence[Edit | GangEdit], then: str) -> None:
+        leaving = [edit for edit in edits if isinstance(edit, Leave)]
+        texts = [edit.text() for edit in edits if not isinstance(edit, Leave)]
+        if leaving:
+            names = ", ".join(f"{edit.namespace}/{edit.name}" for edit in leaving)
+            devices = sum(edit.held for edit in leaving) / 1000
+            frees = f" (frees {devices:g} GPU{'s' if devices != 1 else ''})" if devices else ""
+            texts.append(f"on node {leaving[0].node}, {_pods(len(leaving))} would have to go{frees}: {names}")
+        for text in texts:
+            self._line(f"- {text}", indent=2)
+        self._line(then, "dim", 2)
+
+    # ---- gangs ----
+
+    def _gang(self, receipt: GangReceipt) -> None:
+        source = f" ({receipt.source})" if receipt.source else ""
+        match receipt.state:
+            case state if state == RUNS:
+                self._line(f"Gang {receipt.gang}{source} runs", "bold green")
+            case state if state == FITS:
+                self._line(f"Gang {receipt.gang}{source} would be bound now", "bold green")
+            case _:
+                self._line(f"Gang {receipt.gang}{source} waits", "bold red")
+                self._line(receipt.verdict)
+        self._line(f"{receipt.bound} pods bound, {receipt.pending} pending, minimum {receipt.minimum}")
+        self._before(receipt.ahead, receipt.evicted, receipt.nominated)
+        self._stands(receipt)
+        self._room(receipt.room)
+        if receipt.member:
+            self._out(receipt.out, f"Nodes that do not take one of its pods, {receipt.member}")
+        if receipt.state in (RUNS, FITS, HELD):
+            return
+        for number, option in enumerate(receipt.changes):
+            self._title("The smallest change that makes it fit" if number == 0 else f"Or, {option.about}")
+            self._edits(option.change.edits, "then its minimum has a place")
+            if not option.proved:
+                self._line("a smaller one may exist: the search was cut short", "dim", 2)
+        if not receipt.changes:
+            self._title("No change of level, minimum or places makes it fit")
+
+    def _stands(self, receipt: GangReceipt) -> None:
+        if not receipt.on:
+            return
+        where = f", in {receipt.level} {receipt.domain}" if receipt.level else ""
+        nodes = [f"{node} ({pods})" for node, pods in receipt.on[:_SHOWN]]
+        more = f" and {len(receipt.on) - _SHOWN} more" if len(receipt.on) > _SHOWN else ""
+        self._line(f"On {len(receipt.on)} nodes{where}: {', '.join(nodes)}{more}")
+        facts = dict(receipt.communication)
+        if facts.get("allreduce_ms_per_gib") is not None:
+            islands = facts["nvlink_islands"]
+            among = f"{islands} groups of GPUs" if islands != 1 else "one group of GPUs"
+            self._line(
+                f"Predicted all-reduce: {facts['allreduce_ms_per_gib']} ms a GiB, {facts['slowest_link']}, {among}"
+            )
+
+    def _room(self, rooms: Sequence[LevelRoom]) -> None:
+        if not rooms:
+            return
+        self._title("How many of its pods one domain holds at most")
+        several = len({room.group for room in rooms}) > 1
+        table: Table = self.look.table()
+        if several:
+            table.add_column("Group", overflow="fold")
+        table.add_column("Level", overflow="fold")
+        table.add_column("Needs", justify="right")
+        table.add_column("Holds", justify="right")
+        table.add_column("Roomiest", overflow="fold")
+        for room in rooms:
+            level = f"{room.level} (required)" if room.required else room.level
+            group = [Text(room.group)] if several else []
+            table.add_row(*group, Text(level), str(room.needs), str(room.holds), Text(room.best.rpartition("/")[2]))
+        self.console.print(table)
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod{'s' if count != 1 else ''}"

@@ -1,0 +1,105 @@
+"""A cluster that stands still: what files with its objects say, as decisions see it.
+
+The objects are those that ``kubectl get -A -o yaml`` prints, read by the same feed as what informers report. A workload
+written by hand, without a uid, of which no pod is there stands for its pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from tonnage.cluster.feed import Changes, FleetFeed, workload_of
+from tonnage.fleet.snapshot import PodLife, Snapshot
+from tonnage.fleet.state import Fleet
+from tonnage.objects import core
+from tonnage.objects.base import KubeObject, ObjectMeta
+from tonnage.objects.policy import PodDisruptionBudget
+from tonnage.scheduling.membership import Member, epoch, gangs_of, member_of, stamped, topologies_of
+from tonnage.scheduling.priority import Priorities
+
+DEFAULT = "default"
+_READY = core.NodeCondition(type="Ready", status="True")
+
+
+@dataclass(frozen=True, slots=True)
+class _Then:
+    """Time stands still at the latest that any object was created."""
+
+    latest_ns: int = field(default=0)
+
+    def now_ns(self) -> int:
+        return self.latest_ns
+
+    def of(self, timestamp: str | None) -> int:
+        return epoch(timestamp) if timestamp else self.latest_ns
+
+
+def snapshot_of(objects: Iterable[KubeObject]) -> Snapshot:
+    """The cluster of these objects. Nodes without conditions, as written by hand, are ready; pods without a priority
+    get that of their class."""
+    given = tuple(one if one.namespace or isinstance(one, core.Node) else _in_default(one) for one in objects)
+    priorities = Priorities(one for one in given if isinstance(one, core.PriorityClass))
+    gangs = gangs_of(given, priorities)
+    clock = _Then(max((epoch(one.metadata.creation_timestamp) for one in given), default=0))
+
+    def of(pod: core.Pod) -> Member:
+        return member_of(gangs, pod.namespace, pod.metadata.labels, pod.metadata.annotations, pod.spec)
+
+    fleet = Fleet()
+    feed = FleetFeed(fleet, clock, lambda *_: 0, Changes(set()), member_of=of)
+    for one in given:
+        if isinstance(one, core.Node):
+            feed.node(None, _usable(one))
+    pods = [*(one for one in given if isinstance(one, core.Pod)), *_missing(given)]
+    for pod in pods:
+        feed.pod(None, _admitted(pod, priorities))
+    return Snapshot(
+        clock.now_ns(),
+        fleet,
+        gangs=gangs,
+        topologies=topologies_of(given),
+        disruption_budgets=tuple(one for one in given if isinstance(one, PodDisruptionBudget)),
+        lives={f"{p.namespace}/{p.name}": PodLife(leaving=True) for p in pods if p.metadata.deletion_timestamp},
+        nominations={
+            f"{p.namespace}/{p.name}": p.status.nominated_node_name for p in pods if p.status.nominated_node_name
+        },
+    )
+
+
+def _in_default(one: KubeObject) -> KubeObject:
+    metadata = msgspec.structs.replace(one.metadata, namespace=DEFAULT)
+    return msgspec.structs.replace(one, metadata=metadata)
+
+
+def _usable(node: core.Node) -> core.Node:
+    if node.status.conditions:
+        return node
+    return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, conditions=[_READY]))
+
+
+def _admitted(pod: core.Pod, priorities: Priorities) -> core.Pod:
+    """With priority and preemption policy as admission writes them."""
+    return msgspec.structs.replace(pod, spec=priorities.admitted(pod.spec))
+
+
+def _missing(objects: tuple[KubeObject, ...]) -> Iterator[core.Pod]:
+    """The pods of workloads as people write them, of which none is there. In a cluster its controllers make them."""
+    there = {workload_of(one) for one in objects if isinstance(one, core.Pod)}
+    owned = {(one.namespace, owner.kind, owner.name) for one in objects for owner in one.metadata.owner_references}
+    for one in objects:
+        made = (
+            one.metadata.uid or (one.namespace, one.kind, one.name) in owned or f"{one.namespace}/{one.name}" in there
+        )
+        if isinstance(one, core.Pod) or made:
+            continue
+        for replica in stamped(one, objects):
+            metadata = ObjectMeta(
+                name=replica.name,
+                namespace=replica.namespace,
+                labels=replica.labels,
+                annotations=replica.annotations,
+            )
+            yield core.Pod(api_version="v1", kind="Pod", metadata=metadata, spec=replica.spec)

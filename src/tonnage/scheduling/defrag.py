@@ -1,0 +1,311 @@
+"""Defragmentation: moves of pods that make room for one that waits, so that all of them stand afterwards.
+
+For a pod a plan with the fewest moves is searched by iterative deepening: empty enough of one node, and find a place
+for each pod that has to leave it, if need be by moving others. For a gang its place is planned with movable pods gone
+(:mod:`tonnage.scheduling.make_room`), then those pods are given new places. Either way the moves are put into an order
+in which every target is free before it is filled; where there is none, there is no plan.
+
+No loop: each plan lets a pod or gang stand that did not, and nobody loses his place for it, so what stands only grows;
+and a pod that started a short while ago is not moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from tonnage.fleet.snapshot import Snapshot
+from tonnage.scheduling.make_room import OnNode, Places, Trial, Unit, make_room, needs
+from tonnage.scheduling.victims import Candidates, Victim
+from tonnage.scheduling.view import NEVER
+from tonnage.units import NS_PER_S
+
+ANY_PRIORITY = 1 << 40
+"""Above every priority: who is moved loses nothing but time, so priorities do not count."""
+NODES_ENOUGH = 32
+"""So many nodes are thought of as a place for one pod, those first that need the fewest moves by resources alone."""
+TOGETHER = 4
+"""Up to so many pods of a node are moved in every combination; more, only the cheapest set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``moves``: at most so many pods (KAI-Scheduler's consolidation has 16). ``cooldown_ns``: a pod that started less
+    than that ago stays. ``steps``: of the search for fewer moves, after which the best plan so far is taken."""
+
+    moves: int = 16
+    cooldown_ns: int = 600 * NS_PER_S
+    steps: int = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One pod from one node to another, by rows."""
+
+    pod: int
+    origin: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class DefragPlan:
+    """``moves`` in an order in which they can be made; ``places``: where the unit goes then.
+
+    Each move is a restart. ``lost_s``: device-seconds of work done again; ``micro_usd``: what they cost, as far as the
+    prices of the nodes are known."""
+
+    unit: Unit
+    moves: tuple[Move, ...]
+    places: Places
+    lost_s: float
+    micro_usd: int
+
+    @property
+    def first(self) -> tuple[Move, ...]:
+        """The moves that need no other to be made before."""
+        left: set[int] = set()
+        done = []
+        for move in self.moves:
+            if move.target in left:
+                break
+            left.add(move.origin)
+            done.append(move)
+        return tuple(done)
+
+
+@dataclass(frozen=True, slots=True)
+class NoDefrag:
+    """Why there is no plan."""
+
+    why: str
+
+
+def movable(snapshot: Snapshot, limits: Limits) -> Candidates:
+    """The pods that may be moved: they stand, are old enough and evictable within budgets, their node is not marked
+    do-not-disrupt, and a controller makes them anew. A gang moves whole."""
+    fleet = snapshot.fleet
+    pending = frozenset(fleet.pending)
+
+    def may_move(row: int) -> bool:
+        pod = fleet.pod(row)
+        started = snapshot.life(pod.key).started_ns
+        age = snapshot.now_ns - (pod.spec.created_ns if started is None else started)
+        stays = pod.node >= 0 and fleet.node(pod.node).do_not_disrupt
+        made_anew = bool(pod.spec.owner or pod.spec.gang)
+        return row not in pending and made_anew and age >= limits.cooldown_ns and not stays
+
+    found = Candidates(snapshot, respect_budgets=True, only=may_move, whole_gangs=True)
+    found.budgets.count()
+    return found
+
+
+def plan(
+    snapshot: Snapshot, unit: Unit, trial: Trial, limits: Limits, candidates: Candidates | None = None
+) -> DefragPlan | NoDefrag:
+    """The moves that let the unit stand. Changes nothing. To be called where the unit does not fit as it is."""
+    candidates = candidates or movable(snapshot, limits)
+    search = _Search(snapshot, unit, trial, limits, candidates)
+    found = search.for_gang() if unit.gang else search.for_pod()
+    if found is None:
+        return NoDefrag(f"no {limits.moves} moves or fewer make room for {unit.about}")
+    moves, places = found
+    return DefragPlan(unit, tuple(moves), places, *_cost(snapshot, moves))
+
+
+def _cost(snapshot: Snapshot, moves: Sequence[Move]) -> tuple[float, int]:
+    """(device-seconds of work lost, what they cost in micro-dollars)."""
+    fleet, lost_s, micro_usd = snapshot.fleet, 0.0, 0.0
+    for move in moves:
+        pod, node = fleet.pod(move.pod), fleet.node(move.origin)
+        life = snapshot.life(pod.key)
+        started = pod.spec.created_ns if life.started_ns is None else life.started_ns
+        seconds = max(0, snapshot.now_ns - max(started, life.saved_ns)) / NS_PER_S
+        held = max(1, len(pod.devices))
+        devices = max(1, fleet.allocatable_of(move.origin).get(node.spec.device_resource, 0))
+        lost_s += seconds * held
+        micro_usd += seconds * node.spec.price_micro_usd_per_hour / 3600 * min(1.0, held / devices)
+    return lost_s, round(micro_usd)
+
+
+class _OutOfSteps(Exception):
+    """The search has taken as long as it may."""
+
+
+Found = tuple[list[Move], Places]
+
+
+class _Search:
+    """One search. Pods that were put somewhere in it stay there."""
+
+    def __init__(self, snapshot: Snapshot, unit: Unit, trial: Trial, limits: Limits, candidates: Candidates) -> None:
+        self._fleet = snapshot.fleet
+        self._unit = unit
+        self._trial = trial
+        self._limits = limits
+        self._candidates = candidates
+        self._steps = limits.steps
+        self._origin: dict[int, int] = {}
+        self._put: list[tuple[int, int]] = []
+        self._failed: set[tuple[frozenset[tuple[int, int]], tuple[int, ...], int]] = set()
+
+    # ---- a pod ----
+
+    def for_pod(self) -> Found | None:
+        """The fewest moves found: by emptying one node at one go, then by fewer moves that may depend on each other."""
+        (row,) = self._unit.rows
+        columns, amounts = needs(self._fleet, row)
+        if (self._fleet.free[self._trial.open(row)][:, columns].clip(0).sum(axis=0) < amounts).any():
+            return None  # moves make no room, they only gather it
+        best = self._at_one_go()
+        most = min(self._limits.moves, self._candidates.count) if best is None else len(best[0]) - 1
+        try:
+            for moves in range(1, most + 1):
+                found = self._solve(self._unit.rows, moves)
+                if found is not None:
+                    return found
+        except _OutOfSteps:
+            pass
+        return best
+
+    def _at_one_go(self) -> Found | None:
+        (row,) = self._unit.rows
+        found = []
+        for node in self._nodes(row, self._limits.moves):
+            victims = self._on(node, self._limits.moves)
+            chosen = (
+                OnNode(self._fleet, row, node, self._candidates, self._trial).cheapest(victims) if victims else None
+            )
+            moved = self._emptied(row, node, chosen, (), 0) if chosen else None
+            if moved is not None:
+                found.append((len(moved[0]), sum(victim.lost_ns for victim in chosen or ()), moved))
+        return min(found, key=lambda one: one[:2])[2] if found else None
+
+    def _solve(self, todo: Sequence[int], moves: int) -> Found | None:
+        """Put each of these somewhere with at most so many moves more."""
+        if not todo:
+            return self._ordered()
+        state = frozenset(self._put), tuple(todo), moves
+        if state in self._failed:
+            return None
+        self._steps -= 1
+        if self._steps < 0:
+            raise _OutOfSteps
+        found = self._first(todo[0], todo[1:], moves)
+        if found is None:
+            self._failed.add(state)
+        return found
+
+    def _first(self, row: int, rest: Sequence[int], moves: int) -> Found | None:
+        """Put this one somewhere, and then the rest."""
+        key = self._trial.keys(row)
+        for node in sorted(np.flatnonzero(key != NEVER).tolist(), key=lambda node: -key[node]):
+            if node != self._origin.get(row):
+                found = self._emptied(row, node, (), rest, moves)
+                if found is not None:
+                    return found
+        for node in self._nodes(row, moves) if moves else ():
+            if node != self._origin.get(row):
+                for chosen in self._choices(row, node, moves):
+                    found = self._emptied(row, node, chosen, rest, moves)
+                    if found is not None:
+                        return found
+        return None
+
+    def _emptied(self, row: int, node: int, chosen: Sequence[Victim], rest: Sequence[int], moves: int) -> Found | None:
+        """Put the pod on the node without the chosen, then put those and the rest."""
+        going = [one for victim in chosen for one in victim.rows]
+        with self._fleet.what_if():
+            for one in going:
+                self._origin[one] = self._fleet.pod(one).node
+                self._fleet.unbind(one)
+            try:
+                if self._trial.keys(row)[node] == NEVER:
+                    return None
+                self._fleet.bind(row, node)
+                self._put.append((row, node))
+                try:
+                    return self._solve((*going, *rest), max(0, moves - len(going)))
+                finally:
+                    self._put.pop()
+            finally:
+                for one in going:
+                    del self._origin[one]
+
+    def _nodes(self, row: int, moves: int) -> list[int]:
+        """Nodes that could take the pod after at most so many moves, fewest first."""
+        open_ = self._trial.open(row)
+        bounds = self._candidates.bounds(ANY_PRIORITY, *needs(self._fleet, row))
+        named = [
+            (pods, self._fleet.node(node).spec.name, node) for _, pods, node in bounds if open_[node] and pods <= moves
+        ]
+        return [node for *_, node in sorted(named)[:NODES_ENOUGH]]
+
+    def _on(self, node: int, moves: int) -> list[Victim]:
+        """Who may move away from the node, those first who lose least."""
+        put = {row for row, _ in self._put}
+        found = [one for one in self._candidates.on((node,), ANY_PRIORITY) if put.isdisjoint(one.rows)]
+        return sorted((one for one in found if len(one.rows) <= moves), key=lambda one: (one.lost_ns, one.name))
+
+    def _choices(self, row: int, node: int, moves: int) -> Iterator[Sequence[Victim]]:
+        """Sets of pods to move away from the node: few first, then cheap first."""
+        victims = self._on(node, moves)
+        for size in range(1, min(moves, TOGETHER) + 1):
+            for chosen in combinations(victims, size):
+                if sum(len(one.rows) for one in chosen) <= moves and self._candidates.allowed(chosen):
+                    yield chosen
+
+    # ---- a gang ----
+
+    def for_gang(self) -> Found | None:
+        """Room for the whole gang, then a place for everybody who makes it."""
+        unit = Unit(self._unit.rows, self._unit.about, ANY_PRIORITY, self._unit.gang, self._unit.region_key)
+        room = make_room(self._fleet, unit, self._candidates, self._trial)
+        if room is None or len(room.rows) > self._limits.moves:
+            return None
+        with self._fleet.what_if():
+            for row in room.rows:
+                self._origin[row] = self._fleet.pod(row).node
+                self._fleet.unbind(row)
+            for row, node in room.places:
+                self._fleet.bind(row, node)
+                self._put.append((row, node))
+            largest = sorted(room.rows, key=lambda row: needs(self._fleet, row)[1].tolist()[::-1], reverse=True)
+            try:
+                return self._solve(largest, 0)
+            except _OutOfSteps:
+                return None
+
+    # ---- the order ----
+
+    def _ordered(self) -> Found | None:
+        """The moves so that each target is free when its turn comes; None where they wait for each other."""
+        fleet = self._fleet
+        moves = [Move(row, self._origin[row], node) for row, node in self._put if row in self._origin]
+        places = tuple((row, node) for row, node in self._put if row not in self._origin)
+        done: list[Move] = []
+        with fleet.what_if():
+            for row, _ in self._put:
+                fleet.unbind(row)
+            for move in moves:
+                fleet.bind(move.pod, move.origin)
+            while moves:
+                possible = next((move for move in moves if self._moves(move)), None)
+                if possible is None:
+                    return None
+                moves.remove(possible)
+                done.append(possible)
+            for row, node in places:
+                if self._trial.keys(row)[node] == NEVER:
+                    return None
+                fleet.bind(row, node)
+        return done, places
+
+    def _moves(self, move: Move) -> bool:
+        """Make the move if it is possible now."""
+        self._fleet.unbind(move.pod)
+        possible = bool(self._trial.keys(move.pod)[move.target] != NEVER)
+        self._fleet.bind(move.pod, move.target if possible else move.origin)
+        return possible

@@ -1,0 +1,132 @@
+"""Bounds on the room for a gang, by domain: what they rule out is impossible, and what they say is why a gang waits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+from tonnage.decisions import Reason, Scalar
+from tonnage.scheduling.gang_room import Room
+from tonnage.scheduling.gang_tree import Tree
+from tonnage.scheduling.levels import Levels
+from tonnage.scheduling.view import Ints
+
+
+class Lack(NamedTuple):
+    """No domain of ``level`` (None: not even the whole cluster) holds ``needs`` more pods of the group; the nearest is
+    ``domain``, which holds ``holds``. ``begun``: bound members keep the group to that domain."""
+
+    group: int
+    needs: int
+    level: int | None
+    domain: int
+    holds: int
+    begun: bool = False
+
+
+class Limits:
+    """The bounds for one gang in a room into which nothing of it has been put yet."""
+
+    def __init__(self, tree: Tree, levels: Levels, room: Room) -> None:
+        self._tree = tree
+        self._levels = levels
+        self._count = {item.class_id: room.count(item.class_id).copy() for item in tree.items}
+        self._pods = [self._pods_of(number) for number in range(len(tree.groups))]
+        self._sums: dict[tuple[int, int | None], Ints] = {}
+
+    def _pods_of(self, number: int) -> dict[int, int]:
+        """Pending pods of the group and its parts, by class."""
+        one = self._tree.groups[number]
+        found: Counter[int] = Counter()
+        for i in one.items:
+            found[self._tree.items[i].class_id] += len(self._tree.items[i].pods)
+        for child in one.children:
+            found.update(self._pods_of(child))
+        return dict(found)
+
+    def part_that_fits_nowhere(self) -> Lack | None:
+        """A group with a required level of which no domain has room for its minimum, if there is one; the gang itself
+        is not looked at."""
+        for number, group in enumerate(self._tree.groups):
+            if number and group.required >= 0:
+                lack = self._lack(number, group.required, self.held(number, group.required))
+                if lack is not None:
+                    return lack
+        return None
+
+    def lack(self, level: int | None) -> Lack | None:
+        """Why no domain of the level can hold the minimum of the gang and of all its parts; None where one may."""
+        held = self.held(0, level)
+        lack = self._lack(0, level, held)
+        if lack is not None:
+            return lack
+        parts_fit = np.ones(len(held), np.bool_)
+        for part in range(1, len(self._tree.groups)):
+            if self._tree.need(part):
+                parts_fit &= self.held(part, level) >= self._tree.need(part)
+        need = self._tree.need(0)
+        if (parts_fit & (held >= need)).any():
+            return None
+        nearest = int(np.argmax(np.where(parts_fit, held, -1)))
+        return Lack(0, need, level, nearest, int(held[nearest]))
+
+    def held(self, number: int, level: int | None) -> Ints:
+        """By domain of the level: pods of the group that fit, each class by itself and no more than there are."""
+        held = np.zeros(1 if level is None else self._levels.count(level), np.int64)
+        for class_id, pods in self._pods[number].items():
+            held += np.minimum(self._by_domain(class_id, level), pods)
+        return held
+
+    def _by_domain(self, class_id: int, level: int | None) -> Ints:
+        known = self._sums.get((class_id, level))
+        if known is None:
+            count = self._count[class_id]
+            known = np.array([count.sum()], np.int64) if level is None else self._levels.sums(level, count)
+            self._sums[class_id, level] = known
+        return known
+
+    def _lack(self, number: int, level: int | None, held: Ints) -> Lack | None:
+        """Where no domain holds what the group needs; where members are bound in one, that domain alone counts."""
+        tree, need = self._tree, self._tree.need(number)
+        home = tree.home(number, self._levels, level) if level is not None else -1
+        if level is not None and home >= 0:
+            if tree.groups[number].required != level and len(tree.bound_domains(number, self._levels, level)) > 1:
+                return Lack(number, need, level, home, 0, True)
+            return Lack(number, need, level, home, int(held[home]), True) if held[home] < need else None
+        if not len(held):
+            return Lack(number, need, level, -1, 0) if need else None
+        nearest = int(held.argmax())
+        return Lack(number, need, level, nearest, int(held[nearest])) if held[nearest] < need else None
+
+
+def refusal(tree: Tree, levels: Levels, lack: Lack | None, unknown: bool) -> Reason:
+    """Why the gang waits, for a person and in numbers."""
+    key = tree.gang.key
+    evidence: list[tuple[str, Scalar]] = [("gang", key)]
+    if unknown:
+        evidence.append(("search", "out of budget"))
+        return Reason(f"gang {key}: no place found for its minimum, the search was cut short", tuple(evidence))
+    if lack is None:
+        evidence += [("needs", tree.need(0)), ("search", "complete")]
+        return Reason(
+            f"gang {key}: the room is there, but its parts do not fit into it together with their rules",
+            tuple(evidence),
+        )
+    group = tree.groups[lack.group]
+    where = levels.keys[lack.level] if lack.level is not None else "the cluster"
+    domain = levels.name(lack.level, lack.domain) if lack.level is not None and lack.domain >= 0 else ""
+    evidence += [("group", group.name), ("needs", lack.needs), ("bound", group.members)]
+    evidence += [("level", where), ("nearest", domain), ("holds", lack.holds)]
+    named = f"gang {key}" if lack.group == 0 else f"gang {key}, subgroup {group.name}"
+    more = " more" if group.members else ""
+    if lack.level is None:
+        text = f"{named} needs room for {lack.needs}{more} pods, the cluster has it for {lack.holds}"
+    elif lack.begun:
+        text = f"{named} needs {lack.needs}{more} pods in {where} {domain}, where it stands; it holds {lack.holds}"
+    elif not domain:
+        text = f"{named} needs {lack.needs} pods in one {where}; no node has that label"
+    else:
+        text = f"{named} needs {lack.needs} pods in one {where}; the best, {domain}, holds {lack.holds}"
+    return Reason(text, tuple(evidence))

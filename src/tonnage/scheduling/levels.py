@@ -1,0 +1,152 @@
+"""Topology levels: the domains that node labels put each node in, as integers.
+
+A domain is known by its path, from the outermost level inwards: racks called ``r1`` in two zones are two domains, and
+so are ``a`` / ``bc`` and ``ab`` / ``c``. A node without a level's label is in no domain of that level, but keeps its
+domains of the levels further in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tonnage.facts import interconnects
+from tonnage.fleet.gangs import TopologyRule
+from tonnage.fleet.state import HOSTNAME, Fleet
+
+INSIDE_ZONE = 30
+"""``level`` of the table of topology labels from which on labels divide a zone."""
+
+Path = tuple[str | None, ...]
+
+
+class UnknownLevel(Exception):
+    """A rule names a topology or a level that is not there; says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The label keys of levels, outermost first, the hostname last. ``wanted``: those that rules speak of. ``loose``:
+    those of which only region and zone are known to be outside; the domains of the others are known by all levels
+    before them."""
+
+    keys: tuple[str, ...]
+    wanted: frozenset[str] = frozenset()
+    loose: frozenset[str] = frozenset()
+
+    def outside(self, level: int, kept: tuple[str, ...]) -> list[str]:
+        """The keys among ``kept`` whose values are part of the path of the domains of this level."""
+        outer = kept[:level]
+        if kept[level] in self.loose:
+            return [key for key in outer if _LEVEL_OF.get(key, INSIDE_ZONE) < INSIDE_ZONE]
+        return [key for key in outer if key not in self.loose]
+
+
+_LEVEL_OF = {row.label: row.level for row in interconnects.topology_labels()}
+_NOT_NETWORK = frozenset(row.label for row in interconnects.topology_labels() if row.span != "network")
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Levels, outermost first, by their label ``keys``. ``of_node[row, level]``: the domain of the node, -1 for none.
+
+    ``rows``: the node rows by name. ``paths[level][domain]``: the values of the labels that tell the domain from
+    others; None where one is missing. Domains are numbered in the order of their paths. The last level is the host."""
+
+    keys: tuple[str, ...]
+    of_node: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    paths: tuple[tuple[Path, ...], ...]
+
+    def index(self, key: str) -> int:
+        """The number of a level that a rule speaks of."""
+        return self.keys.index(key)
+
+    def count(self, level: int) -> int:
+        """How many domains the level has."""
+        return len(self.paths[level])
+
+    def sums(self, level: int, values: NDArray[np.int64], rows: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """The sum over each domain of the level; ``values`` are those of all node rows, or of ``rows``."""
+        domains = self.of_node[:, level] if rows is None else self.of_node[rows, level]
+        found: NDArray[np.int64] = np.bincount(domains + 1, values, self.count(level) + 1)[1:].astype(np.int64)
+        return found
+
+    def name(self, level: int, domain: int) -> str:
+        """The domain's path as text: ``zone-a/r1``."""
+        return "/".join(value for value in self.paths[level][domain] if value is not None)
+
+
+def order_of(rules: Iterable[TopologyRule], topologies: Mapping[str, tuple[str, ...]]) -> Order:
+    """The levels that these rules of one gang speak of.
+
+    Those of the Topology object if one is named. Else the well-known labels; labels that the rules name besides stand
+    just inside the zone, a rule's ``required`` before its ``preferred`` before its ``slice_required``. Raises
+    UnknownLevel for a Topology that is not there, for two of them, and for a level that the Topology lacks."""
+    rules = tuple(rules)
+    named = sorted({rule.topology for rule in rules if rule.topology})
+    wanted = [key for rule in rules for key in (rule.required, rule.preferred, rule.slice_required) if key]
+    if len(named) > 1:
+        raise UnknownLevel(f"the gang names several topologies: {', '.join(named)}")
+    if named:
+        if named[0] not in topologies:
+            raise UnknownLevel(f"topology {named[0]} does not exist")
+        keys = tuple(key for key in topologies[named[0]] if key != HOSTNAME)
+        missing = [key for key in wanted if key not in keys and key != HOSTNAME]
+        if missing:
+            raise UnknownLevel(f"topology {named[0]} has no level {missing[0]}")
+        return Order((*keys, HOSTNAME), frozenset(wanted))
+    others = tuple(dict.fromkeys(key for key in wanted if key not in _LEVEL_OF))
+    outer = tuple(key for key, level in _LEVEL_OF.items() if level < INSIDE_ZONE)
+    inner = tuple(key for key, level in _LEVEL_OF.items() if level >= INSIDE_ZONE)
+    return Order((*outer, *others, *inner), frozenset(wanted), _NOT_NETWORK | set(others))
+
+
+class LevelTables:
+    """The levels of one fleet, by their order; made anew when nodes or labels change."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._revision = -1
+        self._tables: dict[Order, Levels] = {}
+
+    def get(self, order: Order) -> Levels:
+        """The levels in this order. Those of which no node has the label are left out, unless a rule speaks of them:
+        then they have no domain."""
+        if self._revision != self._fleet.topology_revision:
+            self._revision = self._fleet.topology_revision
+            self._tables.clear()
+        found = self._tables.get(order)
+        if found is None:
+            found = self._tables[order] = _levels(self._fleet, order)
+        return found
+
+
+def _levels(fleet: Fleet, order: Order) -> Levels:
+    """Worked out once a label set; the hostname, which no label set has, once a node."""
+    rows = np.array(fleet.node_rows(), np.int64)
+    sets = fleet.label_set[rows]
+    labels_of = {int(number): fleet.label_sets.rows[number] for number in np.unique(sets)}
+    present = {key for labels in labels_of.values() for key in labels} | order.wanted | {HOSTNAME}
+    kept = tuple(key for key in order.keys if key in present)
+    of_node = np.full((len(fleet.alive), len(kept)), -1, np.int64)
+    paths: list[tuple[Path, ...]] = []
+    by_set = np.full(len(fleet.label_sets.rows), -1, np.int64)
+    for level, key in enumerate(kept):
+        if key == HOSTNAME:
+            of_node[rows, level] = np.arange(len(rows))  # rows are in the order of the names
+            paths.append(tuple((fleet.node(row).spec.name,) for row in rows.tolist()))
+            continue
+        outside = order.outside(level, kept)
+        path_of = {n: (*(have.get(k) for k in outside), have[key]) for n, have in labels_of.items() if key in have}
+        ordered = sorted(set(path_of.values()), key=lambda path: [value or "" for value in path])
+        number = {path: i for i, path in enumerate(ordered)}
+        by_set[:] = -1
+        for label_set, path in path_of.items():
+            by_set[label_set] = number[path]
+        of_node[rows, level] = by_set[sets]
+        paths.append(tuple(ordered))
+    return Levels(kept, of_node, rows, tuple(paths))

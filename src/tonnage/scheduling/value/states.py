@@ -1,0 +1,187 @@
+"""What is free on the devices of a node, interned: few thousand states cover a fleet, and what they are worth is worked
+out once for each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tonnage.fleet.asks import FULL
+from tonnage.fleet.cards import NO_DEVICE
+from tonnage.fleet.state import Fleet
+from tonnage.scheduling.value.fragment import Fragments
+from tonnage.scheduling.value.worth import Worth
+
+FEW = 48
+"""So many nodes are read and weighed one by one; more of them with arrays. Changes speed only."""
+
+Ints = NDArray[np.int64]
+
+
+class Demand(NamedTuple):
+    """What a pod takes of a node's devices: ``milli`` thousandths of each of so many ``devices``; (0, 0): nothing."""
+
+    devices: int
+    milli: int
+
+    @property
+    def total(self) -> int:
+        """Thousandths of devices in all."""
+        return self.devices * self.milli
+
+
+NOTHING = Demand(0, 0)
+
+
+class State(NamedTuple):
+    """What is known of a state: the kind of node, thousandths free of each device in ascending order, their sum, their
+    worth beyond that sum, the fragment by bucket of free cores (:class:`Fragments`), and ``blocks``: devices in whole
+    sets of 2, 4, 8, …, each set counted by the share of demand that asks for so many."""
+
+    kind: int
+    free: tuple[int, ...]
+    idle: int
+    excess: int
+    fragment: tuple[int, ...]
+    blocks: float
+
+
+Following: TypeAlias = tuple[tuple[int, int], ...]
+"""What a state can become: (number of the state, thousandths free, before, of the tightest device taken)."""
+
+
+class States:
+    """The states met, by number in ``rows``."""
+
+    def __init__(self, fragments: Fragments, worth: Worth, blocks: tuple[tuple[int, float], ...]) -> None:
+        self._fragments = fragments
+        self._worth = worth
+        self._blocks = blocks
+        self._numbers: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._following: dict[Demand, dict[int, Following]] = {}
+        self.rows: list[State] = []
+
+    def intern(self, kind: int, free: tuple[int, ...]) -> int:
+        """The number of the state."""
+        known = self._numbers.get((kind, free))
+        if known is not None:
+            return known
+        number = self._numbers[kind, free] = len(self.rows)
+        fragment, idle = self._fragments.measure(kind, free), sum(free)
+        whole = free.count(FULL)
+        blocks = sum(share * count * (whole // count) for count, share in self._blocks)
+        self.rows.append(State(kind, free, idle, self._worth.of(kind, free) - idle, fragment, blocks))
+        return number
+
+    def following(self, demand: Demand, state: int) -> Following:
+        """What the state can become when the demand is met, one for each distinct choice, tightest first."""
+        known = self._following.setdefault(demand, {})
+        found = known.get(state)
+        if found is None:
+            row = self.rows[state]
+            found = tuple((self.intern(row.kind, left), size) for left, size in _choices(row.free, demand))
+            known[state] = found
+        return found
+
+
+def _choices(free: tuple[int, ...], demand: Demand) -> list[tuple[tuple[int, ...], int]]:
+    """The distinct states that meet the demand, tightest first, and the thousandths free of the first device taken.
+
+    One device: each that has room. Several: those with the least room that is enough."""
+    count, milli = demand
+    if not count:
+        return [(free, 0)]
+    sizes = sorted({size for size in free if size >= milli})
+    if count == 1:
+        return [(_less(free, size, milli), size) for size in sizes]
+    room = [size for size in free if size >= milli]
+    if len(room) < count:
+        return []
+    left = free
+    for size in room[:count]:
+        left = _less(left, size, milli)
+    return [(left, room[0])]
+
+
+def _less(free: tuple[int, ...], size: int, milli: int) -> tuple[int, ...]:
+    """``free`` with one device of ``size`` that has ``milli`` less."""
+    at = free.index(size)
+    return tuple(sorted((*free[:at], *free[at + 1 :], size - milli)))
+
+
+class NodeStates:
+    """The state of every node row, kept current from the fleet's journal; nodes without devices have one too.
+
+    ``of_row`` and ``numbers`` are the same, an array and a list. ``kinds``: of the rows. ``idle``: thousandths;
+    ``devices``: how many. ``plain``: memory is never shorter than compute."""
+
+    def __init__(self, fleet: Fleet, states: States, kind_of: Ints) -> None:
+        self.fleet = fleet
+        self.states = states
+        self.kinds: list[int] = []
+        self.of_row: Ints = np.zeros(0, np.int64)
+        self.idle: Ints = np.zeros(0, np.int64)
+        self.devices: Ints = np.zeros(0, np.int64)
+        self.numbers: list[int] = []
+        self._cursor = 0
+        self.plain = False
+        self.restart(kind_of)
+
+    def restart(self, kind_of: Ints) -> None:
+        """Read all nodes anew; ``kind_of``: the kind of each row."""
+        self.kinds = kind_of.tolist()
+        self.of_row = np.zeros(len(self.fleet.alive), np.int64)
+        self.idle, self.devices = np.zeros_like(self.of_row), np.zeros_like(self.of_row)
+        self.numbers = [0] * len(self.of_row)
+        self._put(np.flatnonzero(self.fleet.alive))
+        self._cursor = self.fleet.journal.end
+
+    def refresh(self) -> None:
+        """Follow pods that were bound or unbound."""
+        journal = self.fleet.journal
+        if self._cursor == journal.end:
+            return
+        entries = journal.since(self._cursor)
+        self._cursor = journal.end
+        if entries is None:
+            self._put(np.flatnonzero(self.fleet.alive))
+            return
+        rows = {node for _, _, node in entries}
+        if len(rows) > FEW:
+            self._put(np.array(sorted(rows)))
+            return
+        for row in rows:
+            number = self.of_row[row] = self.numbers[row] = self.states.intern(self.kinds[row], self._free(row))
+            self.idle[row] = self.states.rows[number].idle
+
+    def _free(self, row: int) -> tuple[int, ...]:
+        """As :func:`free_shares` for one node, in ascending order, of the devices that are there."""
+        cards = self.fleet.cards
+        count = len(self.states.rows[self.numbers[row]].free)
+        memory = int(cards.memory[row])
+        free = cards.milli[row, :count].tolist()
+        if memory and not self.plain:
+            free = [min(f, mib * FULL // memory) for f, mib in zip(free, cards.mib[row, :count].tolist(), strict=True)]
+        return tuple(sorted([f if 0 <= f <= FULL else min(FULL, max(0, f)) for f in free]))
+
+    def _put(self, rows: NDArray[np.intp]) -> None:
+        for row, free in zip(rows.tolist(), free_shares(self.fleet, rows).tolist(), strict=True):
+            number = self.states.intern(self.kinds[row], tuple(f for f in free if f >= 0))
+            self.of_row[row] = self.numbers[row] = number
+            state = self.states.rows[number]
+            self.idle[row], self.devices[row] = state.idle, len(state.free)
+
+
+def free_shares(fleet: Fleet, rows: NDArray[np.intp]) -> Ints:
+    """Thousandths free of each device of these nodes, ascending; -1 for each device that a node has not.
+
+    Of compute or of memory, whichever is less."""
+    cards = fleet.cards
+    free = cards.milli[rows].astype(np.int64)
+    memory = cards.memory[rows].astype(np.int64)[:, None]
+    of_memory = cards.mib[rows].astype(np.int64) * FULL // np.maximum(memory, 1)
+    free = np.where(memory > 0, np.minimum(free, of_memory), free)
+    there = cards.holder[rows] != NO_DEVICE
+    return np.sort(np.where(there, np.minimum(np.maximum(free, 0), FULL), -1), axis=1)

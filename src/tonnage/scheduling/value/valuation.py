@@ -1,0 +1,87 @@
+"""One mix of pods weighed against one fleet: the tables that scores are looked up in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tonnage.fleet.asks import FULL, Kind
+from tonnage.fleet.state import Fleet
+from tonnage.scheduling.value.fragment import Fragments
+from tonnage.scheduling.value.mix import Kind as NodeKind
+from tonnage.scheduling.value.mix import Mix, kinds_of
+from tonnage.scheduling.value.states import Demand, NodeStates, States
+from tonnage.scheduling.value.worth import block_shares, cores_per_device, linear, priced, scarcity
+
+STEEPNESS = 3
+"""The price of a kind of node is its scarcity to this power: little until most of it is spoken for."""
+
+
+class Valuation:
+    """Typical pods, worth, prices and the states of the nodes, for one mix. ``with_prices``: by the duals of
+    the packing program, otherwise idle devices are worth what they are.
+
+    ``cores_per_device``: millicores that the mix wants beside each device. ``price``: by kind of node, from 0 to 1;
+    kinds that are worth the same are one here.
+    ``shares``: some pod of the mix shares a device.
+    ``bests``: for the views, choices made already. ``plain``: all devices are open and no pod takes memory apart from
+    compute, so that states say what fits."""
+
+    def __init__(self, fleet: Fleet, mix: Mix, *, with_prices: bool) -> None:
+        self.fleet = fleet
+        self.mix = mix
+        kind_of, kinds = kinds_of(fleet, mix.rules)
+        worth = priced(mix, kinds) if with_prices else linear(len(kinds))
+        prices = scarcity(mix, kinds) ** STEEPNESS
+        alike: dict[tuple[object, ...], int] = {}
+        self._kinds: dict[object, int] = {}
+        for number, kind in enumerate(kinds):
+            same = kind.admits, prices[number], worth.cpu[number], worth.memory[number], tuple(worth.device[number])
+            known = alike.setdefault(same, number)
+            self._kinds[_identity(kind)] = known
+        kind_of = np.array([*self._kinds.values(), -1], np.int64)[kind_of]
+        self.fragments = Fragments(mix, kinds)
+        self.cores_per_device = cores_per_device(mix, kinds)
+        self.price = prices
+        self.worth = worth
+        self.shares = any(ask.count and ask.milli < FULL for ask in mix.asks)
+        self.states = States(self.fragments, worth, block_shares(mix))
+        self.nodes = NodeStates(fleet, self.states, kind_of)
+        self.buckets = len(self.fragments.cores) + 1
+        self.cores: list[int] = self.fragments.cores.tolist()
+        self.steps: list[int] = self.fragments.steps
+        self.bests: dict[Demand, dict[int, Any]] = {}
+        self.plain = False
+        self._topology_revision = fleet.topology_revision
+        self._shapes = 0
+        self._separate = False
+        self.refresh()
+
+    def covers(self) -> bool:
+        """Whether the fleet has only kinds of nodes that are known here; follows nodes that came and went."""
+        fleet = self.fleet
+        if self._topology_revision == fleet.topology_revision:
+            return True
+        kind_of, kinds = kinds_of(fleet, self.mix.rules)
+        known = [self._kinds.get(_identity(kind)) for kind in kinds]
+        if None in known:
+            return False
+        self._topology_revision = fleet.topology_revision
+        self.nodes.restart(np.array([*known, -1], np.int64)[kind_of])
+        self._shapes = 0
+        return True
+
+    def refresh(self) -> None:
+        """Follow pods that were bound or unbound, and shapes that are new."""
+        shapes = self.fleet.classes.shapes
+        if self._shapes != len(shapes):
+            self._separate |= any(s.ask.kind is Kind.MEMORY and s.ask.separate for s in shapes[self._shapes :])
+            self._shapes = len(shapes)
+            self.plain = not self._separate and not bool(self.fleet.cards.special.any())
+            self.nodes.plain = self.plain
+        self.nodes.refresh()
+
+
+def _identity(kind: NodeKind) -> tuple[int, int, int, tuple[bool, ...]]:
+    return kind.devices, kind.cpu, kind.memory, kind.admits

@@ -1,0 +1,186 @@
+"""Bounds on the measure of changes, for all nodes at once, and what the search for the smallest one looks up."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tonnage.fleet.asks import FULL, Kind
+from tonnage.fleet.cards import NO_DEVICE
+from tonnage.fleet.fits import gives, needs_devices
+from tonnage.fleet.state import PODS, Fleet
+from tonnage.scheduling import why_requests
+from tonnage.scheduling.view import Mask
+from tonnage.scheduling.why_changes import Cost, Leave, Lower, rules_of
+from tonnage.scheduling.why_edited import EditedPods
+from tonnage.scheduling.why_static import Kin, kin
+
+if TYPE_CHECKING:
+    from tonnage.scheduling.place import Cache
+
+Ints = NDArray[np.int64]
+
+_EDITS, _RANKS = 40, 24
+IMPOSSIBLE = 1 << 60
+_LOWER, _LEAVE = (1 << _EDITS) + (Lower.rank << _RANKS), (1 << _EDITS) + (Leave.rank << _RANKS)
+
+
+def code(cost: Cost) -> int:
+    """A number that orders as the measure does; those of bounds add up."""
+    return (cost[0] << _EDITS) + (cost[1] << _RANKS) + cost[2]
+
+
+class Tables:
+    """One waiting pod against the fleet as it is."""
+
+    def __init__(self, fleet: Fleet, row: int, cache: Cache) -> None:
+        self.fleet, self.row, self.cache = fleet, row, cache
+        self.pod = fleet.pod(row).spec
+        pod_class = fleet.pod_class(row)
+        self.view = cache.view(pod_class, "binpack")
+        self.shape = fleet.classes.shapes[pod_class.shape]
+        self.requests = fleet.requests(self.shape.id)
+        self.axes = why_requests.axes(self.pod, self.shape)
+        self.device_axes = why_requests.device_axes(self.pod, self.shape)
+        self.by_devices = needs_devices(fleet, self.shape.ask)
+        self.rules = rules_of(self.pod.spec)
+        masks = cache.topology.masks(pod_class, self.view)
+        self.ruled = bool(masks)
+        self.allowed: Mask = np.ones(len(fleet.alive), np.bool_)
+        for _, mask in masks:
+            self.allowed = self.allowed & mask
+        self.rows = np.array(fleet.node_rows(), np.int64)
+
+    @cached_property
+    def edited(self) -> EditedPods:
+        """The pod after edits."""
+        return EditedPods(self.fleet, self.pod, self.fleet.pod_class(self.row), self.view.nodes)
+
+    @cached_property
+    def kin(self) -> list[Kin]:
+        """The nodes that some edit opens, by what they ask."""
+        return [group for group in kin(self.fleet, self.pod, self.view, self.rows) if group.ways]
+
+    @cached_property
+    def lacks_devices(self) -> Mask:
+        """By node row: the resources are there, but devices do not give what is asked."""
+        fleet = self.fleet
+        lacks = np.zeros(len(fleet.alive), np.bool_)
+        if self.by_devices:
+            rows = self.rows[~self.lacks_resources[self.rows]]
+            lacks[rows[~gives(fleet, rows, self.shape.ask)]] = True
+        return lacks
+
+    @cached_property
+    def lacks_resources(self) -> Mask:
+        """By node row: some resource is short."""
+        lacks = np.zeros(len(self.fleet.alive), np.bool_)
+        for column, need in self.requests:
+            lacks |= self.fleet.free[:, column] < need
+        return lacks
+
+    @cached_property
+    def staying(self) -> Ints:
+        """By node row, a bound on what asking for less costs there while everybody stays: exact where only resources
+        are short, IMPOSSIBLE where somebody has to go."""
+        free = self.fleet.free
+        cost = np.zeros(len(free), np.int64)
+        never = np.zeros(len(free), np.bool_)
+        for column, need in self.requests:
+            by = np.maximum(need - free[:, column], 0)
+            cost += np.where(by > 0, _LOWER - (-1000 * by // need), 0)
+            never |= (by > 0) & ((free[:, column] < 1) | (column == PODS))
+        cost += np.where(self.lacks_devices, self._devices_less, 0)
+        found: Ints = np.where(never, IMPOSSIBLE, np.minimum(cost, IMPOSSIBLE))
+        return found
+
+    def leaving(self, *, lower: bool) -> Ints:
+        """By node row, a bound on what it costs if some of its pods go: how many have to for each resource, those that
+        hold most of it first, unless the pod asks for ``lower`` amounts; IMPOSSIBLE where nobody stands or all are not
+        enough."""
+        fleet, (nodes, classes) = self.fleet, self._bound
+        cost = np.full(len(fleet.alive), IMPOSSIBLE, np.int64)
+        if not len(nodes):
+            return cost
+        pods = np.bincount(nodes, minlength=len(cost))
+        needed = [self._fewest(column, need, nodes, classes, pods) for column, need in self.requests]
+        counts = np.sort(np.array(needed), axis=0)[::-1]
+        for lowered in range(len(counts) + 1 if lower else 1):
+            rest = counts[lowered] if lowered < len(counts) else np.zeros(len(cost), np.int64)
+            go = np.maximum(rest, 1)
+            one = lowered * _LOWER + go * _LEAVE
+            cost = np.minimum(cost, np.where(go > pods, IMPOSSIBLE, one))
+        found: Ints = np.minimum(cost + self._held, IMPOSSIBLE)
+        return found
+
+    @cached_property
+    def _devices_less(self) -> Ints:
+        """By node row, a bound on asking devices for less."""
+        ask, least = self.shape.ask, self._least_part
+        bound = np.full(len(least), _LOWER if self.device_axes else IMPOSSIBLE, np.int64)
+        if ask.kind is Kind.SHARE and ask.count == 1:
+            by = np.maximum(ask.milli - least, 0)
+            bound = np.where(least < 1, IMPOSSIBLE, _LOWER - (-1000 * by // max(ask.milli, 1)))
+        return bound
+
+    @cached_property
+    def _least_part(self) -> Ints:
+        """By node row, thousandths free on the last of as many devices as are asked for, the emptiest first."""
+        fleet, count = self.fleet, max(self.shape.ask.count, 1)
+        milli = np.sort(fleet.cards.milli[: len(fleet.alive)], axis=1).astype(np.int64)
+        return milli[:, -count] if count <= milli.shape[1] else np.zeros(len(milli), np.int64)
+
+    @cached_property
+    def _held(self) -> Ints:
+        """Thousandths of devices that have to come free: a pod that asks for less instead makes one edit more."""
+        ask, fleet = self.shape.ask, self.fleet
+        nothing = np.zeros(len(fleet.alive), np.int64)
+        if ask.kind is Kind.SHARE:
+            return self._held_for_part if ask.count == 1 else np.maximum(ask.milli - self._least_part, 0)
+        if ask.kind is not Kind.WHOLE:
+            return nothing
+        column = fleet.resource(ask.resource)
+        missing = np.maximum(ask.count - fleet.free[:, column], 0)
+        counts = (fleet.cards.unit[: len(missing)] == column) & ~fleet.cards.special[: len(missing)]
+        return np.where(counts, 1000 * missing, nothing)
+
+    @cached_property
+    def _held_for_part(self) -> Ints:
+        """By node row, thousandths that have to come free on one device: all that is held where one pod holds it."""
+        cards, need, nodes = self.fleet.cards, self.shape.ask.milli, len(self.fleet.alive)
+        free = cards.milli[:nodes].astype(np.int64)
+        held = np.where(cards.sharers[:nodes] <= 1, FULL - free, need - free)
+        held = np.where(free >= need, 0, held)
+        found: Ints = np.where(cards.holder[:nodes] == NO_DEVICE, FULL, held).min(axis=1)
+        return found
+
+    @cached_property
+    def _bound(self) -> tuple[Ints, Ints]:
+        """(node row, class) of every pod that is bound."""
+        pairs = [(pod.node, pod.class_id) for pod in self.fleet.pods if pod is not None and pod.node >= 0]
+        both = np.array(pairs, np.int64).reshape(-1, 2)
+        return both[:, 0], both[:, 1]
+
+    def _fewest(self, column: int, need: int, nodes: Ints, classes: Ints, pods: Ints) -> Ints:
+        """By node row, how many pods have to go for one resource; more than there are where all are not enough."""
+        fleet = self.fleet
+        asked = np.zeros(len(fleet.classes.rows), np.int64)
+        for class_id in fleet.bound:
+            asked[class_id] = dict(fleet.requests(fleet.classes.rows[class_id].shape)).get(column, 0)
+        missing = np.maximum(need - fleet.free[:, column], 0)
+        concerned = missing[nodes] > 0
+        on, held = nodes[concerned], asked[classes[concerned]]
+        found = np.zeros(len(missing), np.int64)
+        if not len(on):
+            return np.where(missing > 0, pods + 1, found)
+        order = np.lexsort((-held, on))
+        on, held = on[order], held[order]
+        start = np.flatnonzero(np.r_[True, on[1:] != on[:-1]])
+        sums = np.cumsum(held)
+        within = sums - np.repeat(sums[start] - held[start], np.diff(np.r_[start, len(on)]))
+        too_few = np.add.reduceat((within < missing[on]).astype(np.int64), start)
+        found[on[start]] = too_few + 1
+        return np.where((missing > 0) & (found == 0), pods + 1, found)

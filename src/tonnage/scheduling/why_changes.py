@@ -1,0 +1,294 @@
+"""Changes that would make a waiting pod fit: edits, what each is worth, and applying them.
+
+A change names one node on which the pod fits once all its edits are made. Its measure is (number of edits, sum of their
+ranks, sum of their amounts), smaller first, then its text. Ranks, the least trouble first: 0 a node is schedulable
+again, 1 a taint is tolerated, 2 a wish of the pod is given up (a selector's entry, a requirement of node affinity, the
+node's name, a rule about other pods), 3 the pod asks for less of one resource, 4 a running pod goes, 5 a node comes.
+The amount of asking for less is the thousandths of the request given up, rounded up; that of a pod which goes, the
+thousandths of devices that it holds; all others have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar, TypeAlias
+
+import msgspec
+
+from tonnage.fleet.rows import PodSpec
+from tonnage.fleet.state import Fleet
+from tonnage.objects import core
+from tonnage.scheduling import why_requests
+
+Cost: TypeAlias = tuple[int, int, int]
+"""(edits, ranks, amounts); costs of edits add up."""
+
+NOTHING: Cost = (0, 0, 0)
+
+
+def plus(*costs: Cost) -> Cost:
+    """The sum."""
+    return sum(c[0] for c in costs), sum(c[1] for c in costs), sum(c[2] for c in costs)
+
+
+class Uncordon(msgspec.Struct, frozen=True, tag="uncordon"):
+    """The node takes pods again: it is ready and not cordoned."""
+
+    rank: ClassVar[int] = 0
+    amount: ClassVar[int] = 0
+    node: str
+
+    def text(self) -> str:
+        return f"make node {self.node} schedulable: it is cordoned or not ready"
+
+
+class Tolerate(msgspec.Struct, frozen=True, tag="tolerate"):
+    """The pod tolerates this taint."""
+
+    rank: ClassVar[int] = 1
+    amount: ClassVar[int] = 0
+    taint: core.Taint
+
+    def text(self) -> str:
+        value = f"={self.taint.value}" if self.taint.value else ""
+        return f"tolerate taint {self.taint.key}{value}:{self.taint.effect}"
+
+
+class DropNodeName(msgspec.Struct, frozen=True, tag="drop-node-name"):
+    """The pod does not name a node."""
+
+    rank: ClassVar[int] = 2
+    amount: ClassVar[int] = 0
+    name: str
+
+    def text(self) -> str:
+        return f"drop nodeName {self.name}"
+
+
+class DropSelector(msgspec.Struct, frozen=True, tag="drop-selector"):
+    """One entry of nodeSelector goes."""
+
+    rank: ClassVar[int] = 2
+    amount: ClassVar[int] = 0
+    key: str
+    value: str
+
+    def text(self) -> str:
+        return f"drop node selector {self.key}={self.value}"
+
+
+class DropRequirement(msgspec.Struct, frozen=True, tag="drop-requirement"):
+    """One requirement of a term of required node affinity goes (``field``: of its matchFields); with the last one of a
+    term the whole required node affinity goes. Without ``term`` (-1): all of it, which has no term that can match."""
+
+    rank: ClassVar[int] = 2
+    amount: ClassVar[int] = 0
+    term: int
+    index: int
+    field: bool
+    about: str
+
+    def text(self) -> str:
+        return f"drop node affinity {self.about}"
+
+
+class DropRule(msgspec.Struct, frozen=True, tag="drop-rule"):
+    """One hard rule about other pods goes: the ``index``-th of its kind in the pod's spec."""
+
+    rank: ClassVar[int] = 2
+    amount: ClassVar[int] = 0
+    kind: str
+    index: int
+    topology_key: str
+
+    def text(self) -> str:
+        return f"drop {self.kind} over {self.topology_key}"
+
+
+class Lower(msgspec.Struct, frozen=True, tag="lower"):
+    """The pod asks for ``by`` less of a resource: cpu in millicores, memory in bytes, gpu-fraction in thousandths of a
+    device, gpu-memory in MiB, all else in units."""
+
+    rank: ClassVar[int] = 3
+    resource: str
+    by: int
+    to: int
+
+    @property
+    def amount(self) -> int:
+        return -(-1000 * self.by // (self.by + self.to))
+
+    def text(self) -> str:
+        by, to, was = (why_requests.written(self.resource, n) for n in (self.by, self.to, self.by + self.to))
+        return f"ask for {to} {self.resource} instead of {was}, {by} less"
+
+
+class Leave(msgspec.Struct, frozen=True, tag="leave"):
+    """A running pod goes from the node. ``held``: the thousandths of devices that it holds there."""
+
+    rank: ClassVar[int] = 4
+    namespace: str
+    name: str
+    node: str
+    held: int
+
+    @property
+    def amount(self) -> int:
+        return self.held
+
+    def text(self) -> str:
+        return f"{self.namespace}/{self.name} goes from node {self.node}"
+
+
+class AddNode(msgspec.Struct, frozen=True, tag="add-node"):
+    """A node like another comes: the same labels but the hostname, taints, size and devices, empty and schedulable."""
+
+    rank: ClassVar[int] = 5
+    amount: ClassVar[int] = 0
+    like: str
+
+    @property
+    def name(self) -> str:
+        """Of the node that comes."""
+        return f"{self.like}-new"
+
+    def text(self) -> str:
+        return f"add one node like {self.like}"
+
+
+Edit: TypeAlias = (
+    Uncordon | Tolerate | DropNodeName | DropSelector | DropRequirement | DropRule | Lower | Leave | AddNode
+)
+SPREAD, AFFINITY, ANTI_AFFINITY = "topology spread", "pod affinity", "pod anti-affinity"
+
+
+def cost_of(edits: Sequence[Edit]) -> Cost:
+    """The measure of these edits together."""
+    return len(edits), sum(edit.rank for edit in edits), sum(edit.amount for edit in edits)
+
+
+class Change(msgspec.Struct, frozen=True):
+    """Edits after which the pod fits on ``node``."""
+
+    node: str
+    edits: tuple[Edit, ...]
+
+    @property
+    def cost(self) -> Cost:
+        """Its measure."""
+        return cost_of(self.edits)
+
+    @property
+    def order(self) -> tuple[Cost, str, tuple[str, ...]]:
+        """Smaller changes first."""
+        return self.cost, self.node, tuple(edit.text() for edit in self.edits)
+
+
+def apply(fleet: Fleet, row: int, change: Change) -> int:
+    """Make all edits in the fleet; returns the row of the pod, which is pending afterwards. Inside a what-if only, if
+    they are to be undone. Raises Conflict where a pod or node of an edit is not there."""
+    for edit in change.edits:
+        match edit:
+            case Uncordon():
+                fleet.set_schedulable(fleet.node_by_name[edit.node], True)
+            case Leave():
+                fleet.remove_pod(fleet.pod_by_key[edit.namespace, edit.name])
+            case AddNode():
+                add_like(fleet, edit)
+    after = edited(fleet.pod(row).spec, change.edits)
+    fleet.remove_pod(row)
+    return fleet.add_pod(after)
+
+
+def add_like(fleet: Fleet, edit: AddNode) -> int:
+    """Add the node; returns its row."""
+    row = fleet.node_by_name[edit.like]
+    node = fleet.node(row)
+    labels = {key: value for key, value in node.labels.items() if key != "kubernetes.io/hostname"}
+    spec = replace(
+        node.spec,
+        name=edit.name,
+        uid="",
+        labels=labels,
+        taints=node.taints,
+        allocatable=fleet.allocatable_of(row),
+        cuts=node.cuts,
+    )
+    return fleet.add_node(spec)
+
+
+def edited(pod: PodSpec, edits: Sequence[Edit]) -> PodSpec:
+    """The pod after the edits that concern it."""
+    spec = pod.spec
+    for edit in edits:
+        match edit:
+            case Tolerate():
+                more = core.Toleration(key=edit.taint.key, value=edit.taint.value, effect=edit.taint.effect)
+                spec = msgspec.structs.replace(spec, tolerations=[*spec.tolerations, more])
+            case DropNodeName():
+                spec = msgspec.structs.replace(spec, node_name="")
+            case DropSelector():
+                kept = {key: value for key, value in spec.node_selector.items() if key != edit.key}
+                spec = msgspec.structs.replace(spec, node_selector=kept)
+    spec = _without_requirements(spec, [edit for edit in edits if isinstance(edit, DropRequirement)])
+    spec = _without_rules(spec, [edit for edit in edits if isinstance(edit, DropRule)])
+    after = replace(pod, spec=spec)
+    for edit in edits:
+        if isinstance(edit, Lower):
+            after = why_requests.lowered(after, edit.resource, edit.to)
+    return after
+
+
+def _without_requirements(spec: core.PodSpec, dropped: Sequence[DropRequirement]) -> core.PodSpec:
+    affinity = spec.affinity
+    if not dropped or affinity is None or affinity.node_affinity is None:
+        return spec
+    required = affinity.node_affinity.required_during_scheduling_ignored_during_execution
+    assert required is not None
+    gone = {(edit.term, edit.field, edit.index) for edit in dropped}
+    terms = []
+    for t, term in enumerate(required.node_selector_terms):
+        expressions = [e for i, e in enumerate(term.match_expressions) if (t, False, i) not in gone]
+        fields = [f for i, f in enumerate(term.match_fields) if (t, True, i) not in gone]
+        terms.append(msgspec.structs.replace(term, match_expressions=expressions, match_fields=fields))
+    touched = {edit.term for edit in dropped}
+    emptied = -1 in touched or any(not (terms[t].match_expressions or terms[t].match_fields) for t in touched)
+    kept = None if emptied else msgspec.structs.replace(required, node_selector_terms=terms)
+    node_affinity = msgspec.structs.replace(
+        affinity.node_affinity, required_during_scheduling_ignored_during_execution=kept
+    )
+    return msgspec.structs.replace(spec, affinity=msgspec.structs.replace(affinity, node_affinity=node_affinity))
+
+
+def _without_rules(spec: core.PodSpec, dropped: Sequence[DropRule]) -> core.PodSpec:
+    gone = {kind: {edit.index for edit in dropped if edit.kind == kind} for kind in {edit.kind for edit in dropped}}
+    if spread := gone.get(SPREAD):
+        kept = [c for i, c in enumerate(spec.topology_spread_constraints) if i not in spread]
+        spec = msgspec.structs.replace(spec, topology_spread_constraints=kept)
+    affinity = spec.affinity
+    if affinity is not None:
+        for kind, name in ((AFFINITY, "pod_affinity"), (ANTI_AFFINITY, "pod_anti_affinity")):
+            group = getattr(affinity, name)
+            if kind in gone and group is not None:
+                terms = group.required_during_scheduling_ignored_during_execution
+                left = [term for i, term in enumerate(terms) if i not in gone[kind]]
+                group = msgspec.structs.replace(group, required_during_scheduling_ignored_during_execution=left)
+                affinity = msgspec.structs.replace(affinity, **{name: group})
+        spec = msgspec.structs.replace(spec, affinity=affinity)
+    return spec
+
+
+def rules_of(spec: core.PodSpec) -> list[DropRule]:
+    """Giving up each hard rule about other pods that the pod has."""
+    found = [
+        DropRule(SPREAD, i, c.topology_key)
+        for i, c in enumerate(spec.topology_spread_constraints)
+        if c.when_unsatisfiable == "DoNotSchedule"
+    ]
+    if spec.affinity is None:
+        return found
+    for kind, group in ((AFFINITY, spec.affinity.pod_affinity), (ANTI_AFFINITY, spec.affinity.pod_anti_affinity)):
+        terms = group.required_during_scheduling_ignored_during_execution if group else []
+        found += [DropRule(kind, i, term.topology_key) for i, term in enumerate(terms)]
+    return found

@@ -1,0 +1,49 @@
+"""What the rules about other pods say of a pod after edits, in tables of its own.
+
+The fleet and the scheduler's tables do not get to know the classes of pods that are not there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tonnage.fleet.classes import PodClass, Shape
+from tonnage.fleet.rows import PodSpec
+from tonnage.fleet.state import Fleet
+from tonnage.scheduling.topology import Rules, Topology
+from tonnage.scheduling.view import NodeTable, ShapeView
+from tonnage.scheduling.why_changes import Edit, edited
+
+
+class EditedPods(Topology):
+    """The classes that a pod would be of after edits which leave its namespace, labels and requests as they are. They
+    have the ids of the class and the shape that it is of."""
+
+    def __init__(self, fleet: Fleet, pod: PodSpec, pod_class: PodClass, nodes: NodeTable) -> None:
+        super().__init__(fleet)
+        self._pod, self._class, self._nodes = pod, pod_class, nodes
+        self._shape: Shape = fleet.classes.shapes[pod_class.shape]
+        self._known: dict[tuple[Edit, ...], tuple[PodClass, ShapeView]] = {}
+
+    def of(self, edits: tuple[Edit, ...]) -> tuple[PodClass, ShapeView]:
+        """The class of the edited pod, and its view of the nodes that are there; what is free there may be old."""
+        known = self._known.get(edits)
+        if known is None:
+            spec = edited(self._pod, edits).spec
+            shape = replace(
+                self._shape,
+                node_name=spec.node_name,
+                node_selector=spec.node_selector,
+                node_affinity=spec.affinity.node_affinity if spec.affinity else None,
+                tolerations=spec.tolerations,
+            )
+            known = replace(self._class, spec=spec), ShapeView(self._fleet, shape, self._nodes)
+            self._known[edits] = known
+        if known[1].judged != self._fleet.topology_revision:
+            known[1].refresh()
+        return known
+
+    def rules(self, pod_class: PodClass) -> Rules:
+        """What the class says about other pods, edited or not."""
+        known = super().rules(pod_class)
+        return known if pod_class is self._fleet.classes.rows[pod_class.id] else Rules.of(pod_class)

@@ -1,0 +1,400 @@
+"""Changes that would make a waiting gang fit, and the smallest of them.
+
+The measure is (number of edits, sum of their ranks, sum of their amounts), smaller first, then the text. Ranks: 0 a
+level is relaxed, 1 a minimum is lower, 2 there are more places. Amounts: the levels by which the rule gets wider, the
+pods less, the places more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+import msgspec
+import numpy as np
+
+from tonnage.fleet.gangs import Gang, TopologyRule
+from tonnage.fleet.rows import NodeSpec
+from tonnage.fleet.snapshot import Snapshot
+from tonnage.fleet.state import HOSTNAME, Fleet
+from tonnage.scheduling import gangs
+from tonnage.scheduling.gang_limits import Limits
+from tonnage.scheduling.gang_room import Room, Sheet, Trial, depends
+from tonnage.scheduling.gang_tree import Tree
+from tonnage.scheduling.levels import Levels, UnknownLevel, order_of
+from tonnage.scheduling.view import OPEN
+from tonnage.scheduling.why_changes import Cost
+
+if TYPE_CHECKING:
+    from tonnage.scheduling.place import Cache
+
+PLANS = 400
+"""Plans that are made before a search ends without proof."""
+CLUSTER = "the cluster"
+
+
+class RelaxLevel(msgspec.Struct, frozen=True, tag="relax-level"):
+    """A group's pods may stand in one domain of a wider level (``to``; empty: anywhere). ``rule``: ``required``, or
+    ``slice`` for what is required of each slice. ``wider``: by how many levels."""
+
+    rank: ClassVar[int] = 0
+    group: str
+    rule: str
+    level: str
+    to: str
+    wider: int
+
+    @property
+    def amount(self) -> int:
+        return self.wider
+
+    def text(self) -> str:
+        what = "each slice of " if self.rule == "slice" else ""
+        where = f"one {self.to}" if self.to else "any place"
+        return f"let {what}{self.group} stand in {where} instead of one {self.level}"
+
+
+class LowerMinimum(msgspec.Struct, frozen=True, tag="lower-minimum"):
+    """The gang or subgroup starts with ``by`` pods less."""
+
+    rank: ClassVar[int] = 1
+    group: str
+    by: int
+    to: int
+
+    @property
+    def amount(self) -> int:
+        return self.by
+
+    def text(self) -> str:
+        return f"start {self.group} with {self.to} pod{'s' if self.to > 1 else ''} instead of {self.by + self.to}"
+
+
+class MorePlaces(msgspec.Struct, frozen=True, tag="more-places"):
+    """Room for ``count`` more pods, each as large as the largest of each resource, in a domain: on one more host like
+    ``like``, or on so many hosts with one place each (``apart``); on ``like`` itself where the domain is that host."""
+
+    rank: ClassVar[int] = 2
+    level: str
+    domain: str
+    count: int
+    like: str
+    apart: bool = False
+
+    @property
+    def amount(self) -> int:
+        return self.count
+
+    def text(self) -> str:
+        where = f"in {self.level} {self.domain}" if self.level else "in the cluster"
+        places = "1 more place" if self.count == 1 else f"{self.count} more places"
+        hosts = ", each on a host of its own," if self.apart and self.count > 1 else ""
+        return f"{places} {where}{hosts} on hosts like {self.like}"
+
+
+GangEdit: TypeAlias = RelaxLevel | LowerMinimum | MorePlaces
+
+
+class GangChange(msgspec.Struct, frozen=True):
+    """Edits after which the gang's minimum has a place."""
+
+    edits: tuple[GangEdit, ...]
+
+    @property
+    def cost(self) -> Cost:
+        """Its measure."""
+        return len(self.edits), sum(e.rank for e in self.edits), sum(e.amount for e in self.edits)
+
+    @property
+    def order(self) -> tuple[Cost, tuple[str, ...]]:
+        """Smaller changes first."""
+        return self.cost, tuple(edit.text() for edit in self.edits)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundForGang:
+    """The smallest change, None where none was found; ``proved``: no smaller one exists among single edits and
+    pairs."""
+
+    change: GangChange | None
+    proved: bool
+
+
+def apply(snapshot: Snapshot, key: str, change: GangChange, pods: Sequence[int]) -> Snapshot:
+    """The snapshot after the edits; more places are made in its fleet, inside a what-if if they are to be undone."""
+    gang = snapshot.gangs[key]
+    for number, edit in enumerate(change.edits):
+        match edit:
+            case RelaxLevel() | LowerMinimum():
+                gang = _with(gang, edit)
+            case MorePlaces():
+                _make_places(snapshot.fleet, edit, pods, number)
+    return replace(snapshot, gangs={**snapshot.gangs, key: gang})
+
+
+def _with(gang: Gang, edit: RelaxLevel | LowerMinimum) -> Gang:
+    def changed(rule: TopologyRule, minimum: int) -> tuple[TopologyRule, int]:
+        if isinstance(edit, LowerMinimum):
+            return rule, edit.to
+        if edit.rule == "slice":
+            return replace(rule, slice_required=edit.to, slice_size=rule.slice_size if edit.to else 0), minimum
+        return replace(rule, required=edit.to), minimum
+
+    if edit.group == gang.key:
+        rule, minimum = changed(gang.rule, gang.min_member)
+        return replace(gang, rule=rule, min_member=minimum)
+    parts = []
+    for part in gang.subgroups:
+        rule, minimum = changed(part.rule, part.min_member) if part.name == edit.group else (part.rule, part.min_member)
+        parts.append(replace(part, rule=rule, min_member=minimum))
+    return replace(gang, subgroups=tuple(parts))
+
+
+def place_size(fleet: Fleet, pods: Sequence[int]) -> dict[str, int]:
+    """The most of each resource that one of the pods asks for; for shares of devices, as many whole ones."""
+    most: dict[str, int] = {}
+    for class_id in {fleet.pod(row).class_id for row in pods}:
+        shape = fleet.classes.shapes[fleet.classes.rows[class_id].shape]
+        asked = dict(shape.requests)
+        if shape.ask.shares:
+            asked[shape.ask.resource] = shape.ask.count
+        for name, amount in asked.items():
+            most[name] = max(most.get(name, 0), amount)
+    return most
+
+
+def _make_places(fleet: Fleet, edit: MorePlaces, pods: Sequence[int], number: int) -> None:
+    like = fleet.node_by_name[edit.like]
+    size = place_size(fleet, pods)
+    if edit.level == HOSTNAME:
+        more = fleet.allocatable_of(like)
+        for name, amount in size.items():
+            more[name] = more.get(name, 0) + edit.count * amount
+        fleet.set_allocatable(like, more)
+        return
+    node = fleet.node(like)
+    labels = {key: value for key, value in node.labels.items() if key != HOSTNAME}
+    hosts, each = (edit.count, 1) if edit.apart else (1, edit.count)
+    amounts = {name: each * amount for name, amount in size.items()}
+    for host in range(hosts):
+        name = f"{edit.like}-new-{number}-{host}"
+        spec = NodeSpec(
+            name, amounts, labels, node.taints, gpu=node.spec.gpu, device_resource=node.spec.device_resource
+        )
+        fleet.add_node(spec)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What planning a gang's pods starts from."""
+
+    tree: Tree
+    levels: Levels
+    limits: Limits
+
+
+def standing(snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache) -> Standing | None:
+    """None where a rule names a level that is not there. Inside a what-if only."""
+    tree = Tree(snapshot, snapshot.gangs[key], pods)
+    try:
+        levels = cache.levels.get(order_of((group.rule for group in tree.groups), snapshot.topologies))
+    except UnknownLevel:
+        return None
+    tree.set_levels(levels)
+    fleet = snapshot.fleet
+    by_pod = any(depends(fleet, cache, item.class_id) for item in tree.items)
+    room: Room = Trial(fleet, cache, tree.items) if by_pod else Sheet(fleet, cache, tree.items)
+    return Standing(tree, levels, Limits(tree, levels, room))
+
+
+EVERY = frozenset({"level", "minimum", "places"})
+"""What may be changed of a gang."""
+
+
+def smallest(
+    snapshot: Snapshot,
+    key: str,
+    pods: Sequence[int],
+    cache: Cache,
+    may: frozenset[str] = EVERY,
+    budget: int = PLANS,
+) -> FoundForGang:
+    """The smallest change, of the kinds that ``may`` be made, after which the minimum of the gang fits with these
+    pending pods. Changes nothing."""
+    with snapshot.fleet.what_if():
+        return Search(snapshot, key, pods, cache, budget).find(may)
+
+
+Family: TypeAlias = tuple[Callable[[int], GangEdit], int, int]
+"""Edits that differ in their amount: (edit of an amount, least amount, most)."""
+
+
+def _lower(group: str, minimum: int, by: int) -> GangEdit:
+    return LowerMinimum(group, by, minimum - by)
+
+
+def _places(level: str, domain: str, like: str, apart: bool, count: int) -> GangEdit:
+    return MorePlaces(level, domain, count, like, apart)
+
+
+def _numbered(edits: Sequence[GangEdit], number: int) -> GangEdit:
+    return edits[number - 1]
+
+
+class Search:
+    """Searches for one gang; what one has tried, the next knows. Inside a what-if only."""
+
+    def __init__(self, snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache, budget: int = PLANS) -> None:
+        self.snapshot, self.key, self.pods, self.cache, self.budget = snapshot, key, pods, cache, budget
+        self.gang = snapshot.gangs[key]
+        self.standing = standing(snapshot, key, pods, cache)
+        self.may = EVERY
+        self.best: GangChange | None = None
+        self.spent = 0
+        self.unknown = False
+        self.tried: dict[frozenset[GangEdit], bool | None] = {}
+
+    def find(self, may: frozenset[str] = EVERY) -> FoundForGang:
+        """The smallest change of the kinds that ``may`` be made."""
+        self.may, self.best, self.spent, self.unknown = may, None, 0, False
+        return self._run()
+
+    def _run(self) -> FoundForGang:
+        families = list(self._families())
+        for family in families:
+            self._single(family, ())
+        if self.best is None:
+            for first, second in combinations(families, 2):
+                if self.spent >= self.budget:
+                    self.unknown = True
+                    break
+                self._pair(first, second)
+        if self.best is None and families:
+            self._all_at_once(families)
+        return FoundForGang(self.best, not self.unknown and (self.best is None or len(self.best.edits) <= 2))
+
+    def _families(self) -> Iterator[Family]:
+        if "level" in self.may:
+            yield from self._relaxing()
+        for name, minimum in ((self.key, self.gang.min_member), *((s.name, s.min_member) for s in self.gang.subgroups)):
+            if minimum > 1 and "minimum" in self.may:
+                yield partial(_lower, name, minimum), 1, minimum - 1
+        if "places" in self.may:
+            yield from self._placing()
+
+    def _relaxing(self) -> Iterator[Family]:
+        keys = self.standing.levels.keys if self.standing else ()
+        for name, rule in ((self.key, self.gang.rule), *((s.name, s.rule) for s in self.gang.subgroups)):
+            for kind, level in (("required", rule.required), ("slice", rule.slice_required)):
+                if not level or (kind == "slice" and rule.slice_size < 2):
+                    continue
+                at = keys.index(level) if level in keys else 0
+                wider = [*reversed(keys[:at]), ""]
+                edits = [RelaxLevel(name, kind, level, to, n) for n, to in enumerate(wider, 1)]
+                yield partial(_numbered, edits), 1, len(edits)
+
+    def _placing(self) -> Iterator[Family]:
+        """More places on hosts like each that differs in its domains, of which the fullest come first."""
+        standing = self.standing
+        if standing is None or not standing.tree.need(0):
+            return
+        tree, levels = standing.tree, standing.levels
+        most = tree.available(0)
+        apart = any(self._one_a_host(item.class_id) for item in tree.items)
+        hosts = self._hosts(standing)
+        for level in sorted({group.required for group in tree.groups if group.required >= 0} or {-1}):
+            lacks = self._lacks(standing, level)
+            domains = levels.of_node[hosts, level].tolist() if level >= 0 else [0] * len(hosts)
+            cases = [(max(1, int(lacks[d])) if d >= 0 else 1, row, d) for row, d in zip(hosts, domains, strict=True)]
+            for least, row, domain in sorted(cases, key=lambda case: case[0]):
+                named = level >= 0 and domain >= 0
+                where = (levels.keys[level], levels.name(level, domain)) if named else ("", "")
+                yield partial(_places, *where, self.snapshot.fleet.node(row).spec.name, apart), least, max(most, least)
+
+    def _lacks(self, standing: Standing, level: int) -> list[int]:
+        """By domain of the level (-1: the cluster), how many places it lacks at least for a group to be in it."""
+        tree, limits = standing.tree, standing.limits
+        groups = [number for number, group in enumerate(tree.groups) if group.required == level] or [0]
+        lacks = [tree.need(number) - limits.held(number, None if level < 0 else level) for number in groups]
+        found: list[int] = np.min(lacks, axis=0).tolist()
+        return found
+
+    def _hosts(self, standing: Standing) -> list[int]:
+        """The first host of those that are in the same domains of all levels that rules ask for, and take all the
+        gang's pods but for room."""
+        fleet, levels = self.snapshot.fleet, standing.levels
+        takes = fleet.alive & ~fleet.cards.special
+        for class_id in {fleet.pod(row).class_id for row in self.pods}:
+            view = self.cache.view(fleet.classes.rows[class_id], "binpack")
+            takes = takes & (view.why == OPEN)
+        rows = levels.rows[takes[levels.rows]]
+        deepest = max(max(group.required, group.slice_level) for group in standing.tree.groups)
+        if deepest < 0:
+            return [int(row) for row in rows[:1]]
+        _, first = np.unique(levels.of_node[rows, : deepest + 1], axis=0, return_index=True)
+        return [int(row) for row in rows[np.sort(first)]]
+
+    def _one_a_host(self, class_id: int) -> bool:
+        pod_class = self.snapshot.fleet.classes.rows[class_id]
+        rules = self.cache.topology.rules(pod_class)
+        spread = any(c.topology_key == HOSTNAME for c in rules.spread)
+        return spread or any(term.topology_key == HOSTNAME and term.matches(pod_class) for term in rules.anti_affinity)
+
+    # ---- trying ----
+
+    def _better(self, edits: Sequence[GangEdit]) -> bool:
+        return self.best is None or GangChange(tuple(edits)).order < self.best.order
+
+    def _fits(self, edits: Sequence[GangEdit]) -> bool:
+        at = frozenset(edits)
+        if at not in self.tried:
+            if self.spent >= self.budget:
+                self.unknown = True
+                return False
+            self.spent += 1
+            self.tried[at] = self._planned(edits)
+        fits = self.tried[at]
+        self.unknown |= fits is None
+        return bool(fits)
+
+    def _planned(self, edits: Sequence[GangEdit]) -> bool | None:
+        """Whether there is a plan after the edits; None where that is not known."""
+        with self.snapshot.fleet.what_if():
+            after = apply(self.snapshot, self.key, GangChange(tuple(edits)), self.pods)
+            found = gangs.plan(after, self.key, self.pods, self.cache)
+        return (None if found.unknown else False) if isinstance(found, gangs.NoPlan) else True
+
+    def _single(self, family: Family, beside: tuple[GangEdit, ...]) -> None:
+        """The least amount of the family, beside other edits, that makes the gang fit: more never fits less."""
+        edit, low, high = family
+        if not self._better((*beside, edit(low))):
+            return
+        while high > low and not self._better((*beside, edit(high))):
+            high -= 1
+        if not self._fits((*beside, edit(high))):
+            return
+        while low < high:
+            middle = (low + high) // 2
+            if self._fits((*beside, edit(middle))):
+                high = middle
+            else:
+                low = middle + 1
+        self.best = GangChange((*beside, edit(high)))
+
+    def _pair(self, first: Family, second: Family) -> None:
+        """Beside each amount of the first, the least of the second: from 1 on, for beside others less may be enough."""
+        (edit, _, high), (other, _, most) = first, second
+        for amount in range(1, high + 1):
+            self._single((other, 1, most), (edit(amount),))
+
+    def _all_at_once(self, families: Sequence[Family]) -> None:
+        """Every level relaxed and room for the whole minimum: not the smallest, but it shows that there is a way."""
+        most = [edit(high) for edit, _, high in families]
+        relaxed = [edit for edit in most if isinstance(edit, RelaxLevel)]
+        places = next((edit for edit in most if isinstance(edit, MorePlaces)), None)
+        edits = (*relaxed, *([places] if places else ()))
+        if edits and self._fits(edits):
+            self.best = GangChange(edits)

@@ -1,0 +1,112 @@
+"""What of a node keeps a pod off whatever is free there, as the edits that would lift it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tonnage.fleet.rows import NodeRow, PodSpec
+from tonnage.fleet.state import HOSTNAME, Fleet
+from tonnage.objects import core, selectors
+from tonnage.scheduling.view import CORDON, ShapeView
+from tonnage.scheduling.why_changes import DropNodeName, DropRequirement, DropSelector, Edit, Tolerate
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Kin:
+    """Nodes that differ in nothing that a pod alone can see but their room. ``ways``: the sets of edits of which one
+    has to be made for each of these nodes, the smallest first; none where no edit helps. ``cordoned``: and each of the
+    nodes has to be made schedulable."""
+
+    rows: Rows
+    ways: tuple[tuple[Edit, ...], ...]
+    cordoned: bool
+
+
+def kin(fleet: Fleet, pod: PodSpec, view: ShapeView, rows: Rows) -> list[Kin]:
+    """The nodes in these rows by what they ask of the pod, in the order of their first rows."""
+    spec = pod.spec
+    cordoned = ~fleet.schedulable[rows] & (not selectors.tolerates(spec.tolerations, CORDON))
+    by_name = bool(spec.node_name) or _names_count(spec)
+    sets = rows if by_name else fleet.label_set[rows]
+    keys = np.column_stack([cordoned, fleet.taint_set[rows], sets])
+    _, first, number = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    number = number.reshape(-1)
+    found = []
+    for group in np.argsort(first, kind="stable").tolist():
+        members = rows[number == group]
+        node = fleet.node(int(members[0]))
+        refused = bool(view.cuda and view.cuda[int(fleet.label_set[members[0]])])
+        ways = () if refused else _ways(spec, node, node.spec.name)
+        found.append(Kin(members, ways, bool(cordoned[first[group]])))
+    return found
+
+
+def ways_of_new(spec: core.PodSpec, node: NodeRow, name: str) -> tuple[tuple[Edit, ...], ...]:
+    """The same for a node that is to come, like ``node`` but for its name."""
+    return _ways(spec, node, name)
+
+
+def _names_count(spec: core.PodSpec) -> bool:
+    terms = [term for _, term in _terms(spec)]
+    keys = [e.key for term in terms for e in term.match_expressions]
+    return HOSTNAME in spec.node_selector or HOSTNAME in keys or any(term.match_fields for term in terms)
+
+
+def _terms(spec: core.PodSpec) -> list[tuple[int, core.NodeSelectorTerm]]:
+    required = _required(spec)
+    return list(enumerate(required.node_selector_terms)) if required else []
+
+
+def _required(spec: core.PodSpec) -> core.NodeSelector | None:
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    return affinity.required_during_scheduling_ignored_during_execution if affinity else None
+
+
+def _ways(spec: core.PodSpec, node: NodeRow, name: str) -> tuple[tuple[Edit, ...], ...]:
+    labels = {**node.labels, HOSTNAME: name}
+    always: list[Edit] = []
+    if spec.node_name and spec.node_name != name:
+        always.append(DropNodeName(spec.node_name))
+    always += [DropSelector(key, value) for key, value in spec.node_selector.items() if labels.get(key) != value]
+    hard = (taint for taint in node.taints if taint.effect in selectors.HARD_EFFECTS)
+    always += [Tolerate(taint) for taint in dict.fromkeys(hard) if not selectors.tolerates(spec.tolerations, taint)]
+    return tuple((*always, *way) for way in _affinity(spec, labels, name))
+
+
+def _affinity(spec: core.PodSpec, labels: Mapping[str, str], name: str) -> list[tuple[Edit, ...]]:
+    """For each term what keeps it from matching; nothing where one does."""
+    if _required(spec) is None:
+        return [()]
+    ways: list[tuple[Edit, ...]] = []
+    for number, term in _terms(spec):
+        if not term.match_expressions and not term.match_fields:
+            continue
+        failing: list[Edit] = []
+        for field, requirements in ((False, term.match_expressions), (True, term.match_fields)):
+            for index, requirement in enumerate(requirements):
+                part = {"match_fields" if field else "match_expressions": [requirement]}
+                if not selectors.term_matches(core.NodeSelectorTerm(**part), labels, name):
+                    failing.append(DropRequirement(number, index, field, _about(requirement)))
+        if not failing:
+            return [()]
+        ways.append(tuple(failing))
+    return sorted(ways, key=len) or [(DropRequirement(-1, 0, False, "with no term that can match"),)]
+
+
+def _about(requirement: core.NodeSelectorRequirement) -> str:
+    values = ", ".join(requirement.values)
+    match requirement.operator:
+        case "In" | "NotIn":
+            return f"{requirement.key} {'in' if requirement.operator == 'In' else 'not in'} ({values})"
+        case "Exists":
+            return f"{requirement.key} exists"
+        case "DoesNotExist":
+            return f"{requirement.key} does not exist"
+        case _:
+            return f"{requirement.key} {'>' if requirement.operator == 'Gt' else '<'} {values}"

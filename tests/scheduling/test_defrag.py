@@ -1,0 +1,260 @@
+"""Moves that make room: the fewest, possible one after the other, and nobody loses his place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from builders import node, pod
+from gang_builders import RACK, gang, member, members
+from preemption_builders import Cluster, budget, cluster, nominated, victims, web
+from tonnage.decisions import Bind, Evict
+from tonnage.fleet.snapshot import PodLife
+from tonnage.fleet.state import PodSpec
+from tonnage.scheduling.defrag import DefragPlan, Limits, NoDefrag
+from tonnage.scheduling.place import defragment
+
+NO_COOLDOWN = Limits(cooldown_ns=0, steps=200)
+
+
+def owned(name: str, gpus: int = 1, **fields: object) -> PodSpec:
+    """A pod that its controller makes anew."""
+    return replace(pod(name, 0.1, 0.1, gpus, **fields), owner="default/some")  # type: ignore[arg-type]
+
+
+def scattered(*pods_by_node: list[PodSpec], gpus: int = 4, waiting: int = 4, **fields: object) -> Cluster:
+    """Nodes a, b, … with these pods, and one pod that waits for ``waiting`` GPUs."""
+    names = [chr(ord("a") + i) for i in range(len(pods_by_node))]
+    bound = dict(zip(names, pods_by_node, strict=True))
+    wanting = pod("wanting", 0.1, 0.1, waiting)
+    return cluster(*(node(name, gpus=gpus) for name in names), bound=bound, pods=[wanting], **fields)  # type: ignore[arg-type]
+
+
+def moves(made: Cluster, key: str = "default/wanting", limits: Limits = NO_COOLDOWN) -> list[str] | None:
+    """The moves in order as ``pod: from > to``; None without a plan."""
+    found = defragment(made.snapshot, key, limits)
+    if isinstance(found, NoDefrag):
+        return None
+    fleet = made.fleet
+    return [
+        f"{fleet.pod(m.pod).spec.name}: {fleet.node(m.origin).spec.name} > {fleet.node(m.target).spec.name}"
+        for m in found.moves
+    ]
+
+
+@pytest.mark.report(125)
+def test_a_pod_moves_to_make_a_whole_node_free() -> None:
+    assert moves(scattered([owned("x")], [owned("y"), owned("z", 2)])) == ["x: a > b"]
+
+
+def test_of_equal_numbers_of_moves_the_least_work_is_lost() -> None:
+    lives = {f"default/{name}": PodLife(started_ns=at * 10**9) for name, at in (("x", 1), ("y", 900))}
+    assert moves(scattered([owned("x", 2)], [owned("y", 2)], lives=lives)) == ["y: b > a"]
+
+
+def test_a_target_is_free_before_it_is_filled() -> None:
+    made = scattered([owned("x", 3)], [owned("y", 2)], [owned("z", 3)], waiting=4)
+    made.fleet.add_node(node("d", gpus=2))
+    assert moves(made) == ["y: b > d"]
+    made = cluster(
+        node("a", gpus=4), node("b", gpus=3), node("c", gpus=1),
+        bound={"a": [owned("x", 3)], "b": [owned("y", 1)]}, pods=[pod("wanting", gpus=4)],
+    )  # fmt: skip
+    assert moves(made) == ["y: b > c", "x: a > b"]
+
+
+def test_pods_that_could_only_swap_are_not_moved() -> None:
+    made = cluster(
+        node("a", gpus=2, labels={"kind": "x"}), node("b", gpus=1),
+        bound={"a": [owned("x")], "b": [owned("y")]}, pods=[pod("wanting", gpus=2)],
+    )  # fmt: skip
+    assert moves(made) is None
+
+
+def test_a_pod_that_fits_needs_no_moves() -> None:
+    found = defragment(scattered([owned("x")], []).snapshot, "default/wanting")
+    assert isinstance(found, NoDefrag) and found.why == "Pod default/wanting fits without moves"
+
+
+def test_nobody_moves_where_it_would_not_help_or_would_be_too_much() -> None:
+    assert moves(scattered([owned("x", 2)], [owned("y", 3)])) is None
+    made = scattered([owned(f"x{i}") for i in range(3)], [owned("y")], gpus=4)
+    assert moves(made) == ["y: b > a"]
+    assert moves(scattered([owned("x")], [owned("y")]), limits=Limits(moves=0, cooldown_ns=0)) is None
+
+
+@pytest.mark.report(125)
+@pytest.mark.parametrize("held", ["marked", "young", "bare", "daemon", "under a budget", "on a marked node"])
+def test_who_may_not_be_moved_stays(held: str) -> None:
+    one = owned("x")
+    budgets = ()
+    if held == "marked":
+        one = owned("x", annotations={"karpenter.sh/do-not-disrupt": "true"})
+    elif held == "bare":
+        one = pod("x", gpus=1)
+    elif held == "daemon":
+        one = replace(one, daemon=True)
+    elif held == "under a budget":
+        one, budgets = web("x", gpus=1), (budget(max_unavailable=0),)
+    made = scattered([one], [owned("y", 3, annotations={"karpenter.sh/do-not-disrupt": "true"})], budgets=budgets)
+    if held == "on a marked node":
+        made.fleet.node(made.fleet.node_by_name["a"]).do_not_disrupt = True
+    if held == "young":
+        made.lives["default/x"] = PodLife(started_ns=made.now_ns - 10**9)
+    assert moves(made, limits=Limits()) is None
+
+
+def test_priorities_do_not_count_as_nobody_loses_his_place() -> None:
+    assert moves(scattered([owned("x", priority=1000)], [owned("y", 3)])) == ["x: a > b"]
+
+
+def test_what_a_move_costs_is_said() -> None:
+    made = cluster(
+        node("a", gpus=4, price_micro_usd_per_hour=8_000_000), node("b", gpus=2),
+        bound={"a": [owned("x", 2)]}, pods=[pod("wanting", gpus=4)],
+        lives={"default/x": PodLife(started_ns=0, saved_ns=100 * 10**9)},
+    )  # fmt: skip
+    found = defragment(made.snapshot, "default/wanting")
+    assert isinstance(found, DefragPlan)
+    assert (found.lost_s, found.micro_usd) == (1800.0, 1_000_000)  # 900 s of two GPUs, half the node for a quarter hour
+
+
+def test_a_gang_gets_room_in_its_rack_and_all_who_leave_it_have_a_place() -> None:
+    nodes = [
+        node(name, gpus=4, labels={RACK: rack}) for name, rack in (("a", "r1"), ("b", "r1"), ("c", "r2"), ("d", "r2"))
+    ]
+    made = cluster(
+        *nodes,
+        bound={"a": [owned("a0", 2)], "b": [owned("b0", 1)], "c": [owned("c0", 3)], "d": [owned("d0", 1)]},
+        pods=members(2, gpus=4), gangs=[gang(2, required=RACK)],
+    )  # fmt: skip
+    assert moves(made, "default/g") == ["a0: a > d", "b0: b > c"]
+
+
+def test_a_gang_moves_whole_or_not_at_all() -> None:
+    made = cluster(
+        node("a", gpus=2), node("b", gpus=2), node("c", gpus=2), node("d", gpus=1),
+        bound={"a": [member("m0")], "b": [member("m1")], "c": [owned("x")]},
+        pods=[pod("wanting", gpus=2)], gangs=[gang(2)],
+    )  # fmt: skip
+    assert moves(made) == ["x: c > d"] or moves(made) == ["x: c > a"]
+    marked = member("m1", annotations={"karpenter.sh/do-not-disrupt": "true"})
+    made = cluster(
+        node("a", gpus=2), node("b", gpus=2), bound={"a": [member("m0")], "b": [marked]},
+        pods=[pod("wanting", gpus=2)], gangs=[gang(2)],
+    )  # fmt: skip
+    assert moves(made) is None
+
+
+# ---- fewest moves: brute force ----
+
+
+Standing = tuple[tuple[int, int, bool], ...]  # (GPUs, node, has moved) of each pod
+
+
+def nexts(state: Standing, nodes: int) -> Iterator[Standing]:
+    free = [4 - sum(gpus for gpus, at, _ in state if at == n) for n in range(nodes)]
+    for i, (gpus, at, moved) in enumerate(state):
+        for n in range(nodes):
+            if not moved and n != at and free[n] >= gpus:
+                yield (*state[:i], (gpus, n, True), *state[i + 1 :])
+
+
+def fewest_moves(state: Standing, nodes: int, wanted: int) -> int | None:
+    """Breadth first over single moves, each pod at most once."""
+    seen, level, count = {state}, [state], 0
+    while level:
+        for one in level:
+            if any(4 - sum(gpus for gpus, at, _ in one if at == n) >= wanted for n in range(nodes)):
+                return count
+        level = [new for one in level for new in nexts(one, nodes) if new not in seen and not seen.add(new)]  # type: ignore[func-returns-value]
+        count += 1
+    return None
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_plan_has_fewer_moves_than_brute_force_finds(seed: int) -> None:
+    rng = Random(seed)
+    nodes = rng.randint(2, 4)
+    there: list[list[PodSpec]] = []
+    state = []
+    for n in range(nodes):
+        used, here = rng.choice((1, 2, 3, 3, 4)), []
+        while used:
+            gpus = rng.choice([g for g in (1, 1, 2, 3) if g <= used])
+            here.append(owned(f"p{n}{len(here)}", gpus))
+            state.append((gpus, n, False))
+            used -= gpus
+        there.append(here)
+    wanted = rng.choice((2, 3, 4, 4, 4))
+    made = scattered(*there, waiting=wanted)
+    found = defragment(made.snapshot, "default/wanting", Limits(cooldown_ns=0, steps=1_500))
+    best = fewest_moves(tuple(state), nodes, wanted)
+    if best in (None, 0):
+        assert isinstance(found, NoDefrag)
+        return
+    assert isinstance(found, DefragPlan) and len(found.moves) == best
+    fleet = made.fleet
+    for move in found.moves:  # one after the other
+        fleet.unbind(move.pod)
+        fleet.bind(move.pod, move.target)
+    for row, at in found.places:
+        fleet.bind(row, at)
+
+
+# ---- as decisions ----
+
+
+def test_the_scheduler_moves_before_it_evicts_for_good() -> None:
+    made = scattered([owned("x")], [owned("y", 3)], waiting=4)
+    made.fleet.add_pod(pod("other", gpus=1, priority=-1))
+    decisions = made.decide(defrag=NO_COOLDOWN)
+    assert (victims(decisions), nominated(decisions)) == (set(), {}) or victims(decisions) == {"x"}
+    assert victims(made.decide()) == set()  # off unless asked for
+
+
+def test_moves_that_depend_on_others_are_made_one_after_the_other() -> None:
+    made = cluster(
+        node("a", gpus=4), node("b", gpus=3), node("c", gpus=1),
+        bound={"a": [owned("x", 3)], "b": [owned("y", 1)]}, pods=[pod("wanting", 0.1, 0.1, 4)],
+    )  # fmt: skip
+    (evict,) = (one for one in made.step(defrag=NO_COOLDOWN) if isinstance(one, Evict))
+    assert (evict.pod.name, evict.reason.verdict) == ("y", "moved to make room for Pod default/wanting")
+    for _ in range(4):
+        made.let_go()
+        made.step(defrag=NO_COOLDOWN)
+    assert {name.partition("~")[0]: at for name, at in made.where().items()} == {"wanting": "a", "x": "b", "y": "c"}
+    assert made.gone == ["y", "x"]
+
+
+@pytest.mark.report(118)
+@pytest.mark.parametrize("seed", range(12))
+def test_moves_end_and_what_stands_only_grows(seed: int) -> None:
+    rng = Random(seed)
+    there: list[list[PodSpec]] = []
+    for n in range(rng.randint(3, 6)):
+        free, here = 4, []
+        while free and rng.random() < 0.7:
+            gpus = rng.choice([g for g in (1, 1, 2) if g <= free])
+            here.append(owned(f"p{n}{len(here)}", gpus))
+            free -= gpus
+        there.append(here)
+    made = scattered(*there, waiting=4)
+    for i in range(rng.randint(0, 3)):
+        made.fleet.add_pod(owned(f"w{i}", rng.choice((2, 3, 4))))
+    placed = len(made.where())
+    for _ in range(40):
+        decisions = made.step(defrag=NO_COOLDOWN)
+        leaving = [key for key, life in made.lives.items() if life.leaving]
+        made.let_go()
+        if not leaving and not any(isinstance(one, Bind) for one in decisions):
+            break
+        if not leaving:
+            assert len(made.where()) >= placed
+            placed = len(made.where())
+    else:
+        raise AssertionError("pods are moved for ever")
+    assert not made.nominations
