@@ -193,7 +193,7 @@ def test_a_scenario_without_policies_or_traffic_says_so(tmp_path: Path) -> None:
     text = GOOD[: GOOD.index("traffic:")] + "traffic: []\npolicies: {}\n"
     assert [(p.where.field, p.message) for p in _problems(tmp_path, text)] == [
         ("policies", "no policy, expected at least one"),
-        ("traffic", "no traffic, expected at least one service"),
+        ("traffic", "neither traffic nor training, expected at least one of either"),
     ]
 
 

@@ -13,6 +13,7 @@ from tonnage.objects import core, karpenter
 from tonnage.provisioning import disruption, pods
 from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning.catalogue import Catalogue, OfferingKey
+from tonnage.provisioning.devices import Devices, coming, cut_by
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.provisioning.plans import PlanSettings
 from tonnage.units import NS_PER_S
@@ -60,11 +61,16 @@ class Provisioner:
         """A Launch for each node to buy, and a Wait for each pod that no node could ever take."""
         snapshot = world.snapshot()
         fleet = snapshot.fleet
-        waiting = [
-            pods.PendingPod(Ref("Pod", s.name, s.namespace, s.uid), pods.PodShape.of(s.spec), s.created_ns)
-            for s in (fleet.pod(row).spec for row in fleet.pending)
-            if not s.spec.scheduling_gates and not s.daemon
-        ]
+        waiting, shapes = [], dict[int, pods.PodShape]()
+        for row in fleet.pending:
+            pod = fleet.pod(row)
+            s = pod.spec
+            if s.spec.scheduling_gates or s.daemon:
+                continue
+            if pod.class_id not in shapes:
+                shapes[pod.class_id] = pods.PodShape.of(s.spec, s.annotations)
+            ref = Ref("Pod", s.name, s.namespace, s.uid)
+            waiting.append(pods.PendingPod(ref, shapes[pod.class_id], s.created_ns))
         if not waiting:
             self.nominated = frozenset()
             return ()
@@ -75,8 +81,9 @@ class Provisioner:
             node_classes=pools.storage,
             first_claim=max(self.launched, snapshot.last_claim, _last_number(snapshot)) + 1,
         )
-        in_flight = [on_its_way(claim.launch) for claim in snapshot.claims]
-        nodes = [*self._existing(snapshot), *in_flight]
+        parts = any(shape.ask.shares or shape.ask.profiles for shape in shapes.values())
+        in_flight = [on_its_way(claim.launch, parts=parts) for claim in snapshot.claims]
+        nodes = [*self._existing(snapshot, parts=parts), *in_flight]
         plan = planner.plan(waiting, nodes, pools.node_pools, self.catalogue, settings)
         self.nominated = frozenset(n.node.name for n in plan.nominations)
         return (*plan.launches, *plan.waits)
@@ -89,7 +96,7 @@ class Provisioner:
             if isinstance(decision, Launch) and asked:
                 self.launched = max(self.launched, number_in(decision.claim.name, decision.node_pool))
 
-    def _existing(self, snapshot: Snapshot) -> list[pods.ExistingNode]:
+    def _existing(self, snapshot: Snapshot, *, parts: bool) -> list[pods.ExistingNode]:
         fleet = snapshot.fleet
         found = []
         for row in fleet.node_rows():
@@ -105,6 +112,7 @@ class Provisioner:
                     taints=node.taints,
                     node_pool=node.spec.node_pool,
                     capacity=self._capacity(node.spec.instance_type) if node.spec.node_pool else {},
+                    devices=Devices.of_node(fleet, row) if parts or fleet.cards.special[row] else None,
                 )
             )
         return found
@@ -120,10 +128,13 @@ class Provisioner:
         return Loop(PROVISIONER, self.decide, RETRY_NS, wakes_on, BATCH_NS, self.learn)
 
 
-def on_its_way(launch: Launch) -> pods.ExistingNode:
+def on_its_way(launch: Launch, *, parts: bool = False) -> pods.ExistingNode:
     """A node that was bought and is not there yet, as the next plan sees it: its DaemonSets counted, its pods not.
 
-    While they are pending its pods are planned again."""
+    While they are pending its pods are planned again. ``parts``: some of them ask for parts of devices."""
+    devices = None
+    if parts or cut_by(launch.labels):
+        devices = coming(launch.instance_type, launch.labels, launch.allocatable, launch.daemons)
     return pods.ExistingNode(
         ref=launch.claim,
         labels=launch.labels,
@@ -133,6 +144,7 @@ def on_its_way(launch: Launch) -> pods.ExistingNode:
         initialized=False,
         node_pool=launch.node_pool,
         capacity=launch.capacity,
+        devices=devices,
     )
 
 

@@ -24,7 +24,6 @@ from tonnage.cluster.resources import ALL, DEPLOYMENTS, NODE_CLAIMS, NODES, PODS
 from tonnage.cluster.watching import watch, watch_world
 from tonnage.cluster.world import ClusterWorld, Recorder
 from tonnage.controllers.nodes import node_loops
-from tonnage.controllers.scheduler import Scheduler
 from tonnage.hollow.machines import Machines, Options
 from tonnage.hollow.setting import lay_out
 from tonnage.loops import Loop
@@ -235,7 +234,7 @@ def _sync(informers: Informers, limit_s: float = 30.0) -> None:
 
 def node_and_pod_loops(made: SetUp, world: ClusterWorld) -> list[Loop]:
     """Placing pods, buying and returning nodes."""
-    loops = [Scheduler().loop()]
+    loops = [made.scheduler().loop()]
     if made.configuration.pools:
         loops += node_loops(made.configuration.catalogue, world.pools, EPOCH_NS)
     return loops

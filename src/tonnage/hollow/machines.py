@@ -376,8 +376,8 @@ class Machines:
 
     def _create_job(self, pod: Pod) -> Callable[[], None]:
         body = self._stamped(pod.workload.key, pod.namespace, pod.name)
-        if pod.workload.priority:
-            body["spec"].setdefault("priority", pod.workload.priority)
+        if pod.workload.template.spec.priority:
+            body["spec"].setdefault("priority", pod.workload.template.spec.priority)
 
         def create() -> None:
             made = self._client.create(PODS, body, pod.namespace)

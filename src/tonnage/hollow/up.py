@@ -213,7 +213,7 @@ class Up:
         informers = self._informers(client)
         required = watch_world(informers, self.world)
         names = EVERYBODY if self.settings.client is None else (SCHEDULER_NAME,)
-        scheduler = Scheduler(place.Settings(scheduler_names=names, strict=True))
+        scheduler = Scheduler(place.Settings(scheduler_names=names, strict=True, preemption=False))
         loops: dict[str, list[Loop]] = {"scheduler": [scheduler.loop()]}
         laid_out = {pool.name for pool in made.configuration.pools}
         pools = partial(_of_scenario, self.world, laid_out)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from tonnage.fleet.asks import Ask, Kind
+from tonnage.fleet.fits import describe
 from tonnage.objects import core, quantity, selectors
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import EPHEMERAL_STORAGE, Catalogue, TypeMask
+from tonnage.provisioning.devices import ALL, CONFIG_LABEL, MIG_STRATEGY_LABEL
 from tonnage.provisioning.launch import short_of_values
 from tonnage.provisioning.load import Market, Stage, lasting
 from tonnage.provisioning.requirements import Requirements
@@ -31,6 +34,10 @@ def refusal(market: Market, template: Template, stage: Stage, remaining: dict[st
     roomy = suited & (template.free >= stage.requests).all(axis=1)
     if not roomy.any():
         return f"no instance type fits: {_shortage(catalogue, template, stage, suited)}"
+    if stage.ask.kind is not Kind.NONE and template.parts(stage.ask):
+        _, roomy = template.machines.joined(template.machines.untouched, stage.ask, stage.amounts, roomy)
+        if not roomy.any():
+            return f"no instance type fits: {describe(stage.ask)}{_hint(stage.ask)}"
     offered = roomy & market.offers.open_to(requirements)
     if not offered.any():
         wanted = _only(requirements, labels.of_offering())
@@ -41,6 +48,12 @@ def refusal(market: Market, template: Template, stage: Stage, remaining: dict[st
     broken = short_of_values(catalogue, requirements, np.flatnonzero(allowed))
     assert broken is not None, "the NodePool takes this pod"
     return broken
+
+
+def _hint(ask: Ask) -> str:
+    if ask.kind is not Kind.MIG:
+        return ""
+    return f"; a NodePool offers MIG instances by its labels {CONFIG_LABEL}={ALL}PROFILE and {MIG_STRATEGY_LABEL}=mixed"
 
 
 def taint_text(taint: core.Taint) -> str:

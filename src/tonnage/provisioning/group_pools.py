@@ -79,7 +79,7 @@ class GroupPool:
         shapes = [PodShape.of(spec) for spec in (*daemon_sets, self.reserve)]
         template = compile_pool(self.pool, catalogue, shapes, self.storage)
         index = catalogue.index(self.instance_type)
-        allocatable = catalogue.as_map(template.free[index] + template.daemons[index])
+        allocatable = template.allocatable(index, catalogue)
         daemons = catalogue.as_map(template.daemons[index])
         zone = next(iter(self.group.zones), "")
         return Launch(

@@ -11,6 +11,9 @@ reservations; :attr:`Plan.unplanned` counts the pods for which that may matter. 
 merely tolerates (NotIn or DoesNotExist) is not put on the NodeClaim, so pods never depend on one another
 and one pass over them is enough.
 
+Pods that ask for parts of devices (shares, memory, MIG instances, replicas) are given those that the fleet would give
+them (:mod:`tonnage.provisioning.devices`). Karpenter itself does not plan for such pods.
+
 Source: kubernetes-sigs/karpenter pkg/controllers/provisioning/scheduling (queue.go, scheduler.go,
 nodeclaim.go).
 """
@@ -25,6 +28,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tonnage.decisions import Alternative, Launch, Reason, Ref, Scalar, Wait
+from tonnage.fleet.asks import Kind
 from tonnage.objects import karpenter, selectors
 from tonnage.provisioning import explain
 from tonnage.provisioning.catalogue import NODES, Catalogue, TypeMask
@@ -233,18 +237,24 @@ class _Node:
         self.ref = node.ref
         self.labels = Requirements.of_labels(node.labels)
         self.free = dict(node.free)
+        self.devices = node.devices and node.devices.copy()
         self.taints = node.taints
         if not node.initialized:
             passing = {(taint.key, taint.effect) for taint in node.startup_taints} | STARTING_TAINTS
             self.taints = tuple(taint for taint in node.taints if (taint.key, taint.effect) not in passing)
 
     def take(self, stage: Stage) -> bool:
-        """Add such a pod if the node's taints, labels and free resources allow it."""
+        """Add such a pod if the node's taints, labels, free resources and devices allow it."""
         if any(self.free.get(resource, 0) < amount for resource, amount in stage.amounts.items() if amount):
             return False
         if selectors.untolerated(self.taints, stage.step.tolerations, ALL_EFFECTS) is not None:
             return False
         if not self.labels.compatible(stage.step.requirements):
+            return False
+        if self.devices is None:
+            if stage.ask.shares:
+                return False
+        elif stage.ask.kind is not Kind.NONE and not self.devices.take(0, stage.ask, stage.amounts):
             return False
         for resource, amount in stage.amounts.items():
             if amount:
@@ -276,9 +286,13 @@ class _Classes:
     def _new(self, shape: PodShape) -> _PodClass:
         if uses_match_fields(shape):
             return _PodClass([], Reason("node affinity by matchFields is not supported by Karpenter"))
+        if shape.ask.refused:
+            return _PodClass([], Reason(shape.ask.refused))
         planner, catalogue = self._planner, self._planner.market.catalogue
         amounts = {"pods": 1, **shape.requests}
-        requests, unknown = catalogue.amounts(amounts), tuple(catalogue.unknown(amounts))
+        instances = dict(shape.ask.profiles)  # offered, if at all, by what the labels of a NodePool make of a device
+        counted = {name: amount for name, amount in amounts.items() if name not in instances}
+        requests, unknown = catalogue.amounts(counted), tuple(catalogue.unknown(counted))
         pod_class = _PodClass([])
         for step in relaxations(
             shape,
@@ -286,7 +300,7 @@ class _Classes:
             tolerate_prefer_no_schedule=planner.relax_taints,
         ):
             planner.stages += 1
-            pod_class.stages.append(Stage(planner.stages, step, amounts, requests, unknown))
+            pod_class.stages.append(Stage(planner.stages, step, amounts, requests, unknown, shape.ask))
         return pod_class
 
 
@@ -301,6 +315,7 @@ def _planned(ref: Ref, claim: _Claim, choice: Choice) -> PlannedClaim:
     catalogue = load.market.catalogue
     index = catalogue.index(choice.offering.instance_type)
     instance = catalogue.types[index]
+    devices = load.devices and template.machines.of(load.devices, index)
     return PlannedClaim(
         ref=ref,
         node_pool=template.name,
@@ -314,11 +329,12 @@ def _planned(ref: Ref, claim: _Claim, choice: Choice) -> PlannedClaim:
         },
         taints=template.taints,
         startup_taints=template.startup_taints,
-        requests=catalogue.as_map(load.requests),
+        requests=catalogue.as_map(load.requests) | (devices.in_use(0) if devices else {}),
         daemons=catalogue.as_map(template.daemons[index]),
-        allocatable=catalogue.as_map(template.free[index] + template.daemons[index]),
+        allocatable=template.allocatable(index, catalogue),
         capacity=catalogue.as_map(template.capacity[index]),
         pods=tuple(claim.pods),
+        devices=devices,
     )
 
 

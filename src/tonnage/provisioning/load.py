@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tonnage.fleet.asks import NOTHING, Ask, Kind
 from tonnage.objects import selectors
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import Amounts, Catalogue, Offers, TypeMask
+from tonnage.provisioning.devices import Devices
 from tonnage.provisioning.launch import short_of_values
 from tonnage.provisioning.pods import Step
 from tonnage.provisioning.requirements import Requirements
@@ -31,8 +33,9 @@ class Stage:
     """A class of pods at one step of relaxing, with how far it has been refused already.
 
     ``amounts`` are the requests by name, ``requests`` the same as a row of the catalogue; ``unknown`` are
-    requested resources that no instance type has. ``node`` is the first existing node, and ``claims`` the
-    heap of planned NodeClaims (by order of trial) among the first ``seen``, that may still take such a pod.
+    requested resources that no instance type has; ``ask`` is what the pod wants of devices. ``node`` is the
+    first existing node, and ``claims`` the heap of planned NodeClaims (by order of trial) among the first
+    ``seen``, that may still take such a pod.
     """
 
     id: int
@@ -40,6 +43,7 @@ class Stage:
     amounts: dict[str, int]
     requests: Amounts
     unknown: tuple[str, ...]
+    ask: Ask = NOTHING
     node: int = 0
     claims: list[tuple[int, int, int]] = field(default_factory=list)
     seen: int = 0
@@ -47,7 +51,9 @@ class Stage:
 
 @dataclass(slots=True, eq=False)
 class Load:
-    """The pods of a planned NodeClaim taken together: requirements, summed requests, types that still fit."""
+    """The pods of a planned NodeClaim taken together: requirements, summed requests, types that still fit.
+
+    ``devices``: those of the types with what the pods have of them; None while it is whole ones that count."""
 
     market: Market
     template: Template
@@ -55,6 +61,7 @@ class Load:
     types: TypeMask
     requests: Amounts
     pods: int = 0
+    devices: Devices | None = None
     _joined: dict[int, Load | None] = field(default_factory=dict)
 
     @classmethod
@@ -89,9 +96,15 @@ class Load:
             types &= catalogue.select(requirements) & self.market.offers.open_to(requirements)
         if not types.any():
             return None
+        devices = self.devices
+        if stage.ask.kind is not Kind.NONE and (devices is not None or template.parts(stage.ask)):
+            before = devices or template.machines.held(catalogue.column, self.requests, types)
+            devices, types = template.machines.joined(before, stage.ask, stage.amounts, types)
+            if not types.any():
+                return None
         if self.market.strict_min_values and short_of_values(catalogue, requirements, np.flatnonzero(types)):
             return None
-        return Load(self.market, template, requirements, types, requests, self.pods + 1)
+        return Load(self.market, template, requirements, types, requests, self.pods + 1, devices)
 
 
 def lasting(incoming: Requirements, own: Requirements) -> Requirements:

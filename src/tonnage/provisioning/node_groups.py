@@ -13,8 +13,11 @@ import msgspec
 
 from tonnage.decisions import Alternative, Launch, Reason, Ref, Scalar
 from tonnage.facts import instances
+from tonnage.fleet.asks import Kind
+from tonnage.fleet.fits import describe
 from tonnage.objects import core, selectors
 from tonnage.provisioning import labels
+from tonnage.provisioning.devices import Devices, machine
 from tonnage.provisioning.explain import amount_text, taint_text
 from tonnage.provisioning.pods import PodShape, strict_requirements
 from tonnage.provisioning.requirements import Requirements
@@ -129,6 +132,7 @@ def _unfit(group: NodeGroup, launch: Launch, pods: Mapping[Ref, PodShape], taken
         or _unfit_labels(group, launch)
         or _unfit_taints(group, launch)
         or _unfit_size(group, launch)
+        or _unfit_devices(group, launch, pods)
         or _unfit_pods(group, launch, pods)
         or (f"is at its maximum of {group.maximum}" if group.desired + taken >= group.maximum else "")
     )
@@ -157,6 +161,20 @@ def _unfit_labels(group: NodeGroup, launch: Launch) -> str:
             return f"its nodes have no label {key}, the plan has {key}={planned}"
         if declared is not None and declared != planned and key not in (labels.NODE_POOL, labels.HOSTNAME):
             return f"its nodes have {key}={declared}, the plan has {planned}"
+    return ""
+
+
+def _unfit_devices(group: NodeGroup, launch: Launch, pods: Mapping[Ref, PodShape]) -> str:
+    """Parts of devices that are planned on the node must find room on those of every machine that may come."""
+    if not any(shape.ask.shares or shape.ask.profiles for shape in pods.values()):
+        return ""
+    for other in group.instance_types:
+        if not instances.known(other):
+            return f"may also make {other}, whose devices are not known"
+        devices = Devices.untouched([machine(instances.get(other), group.labels)])
+        for pod, shape in pods.items():
+            if shape.ask.kind is not Kind.NONE and not devices.take(0, shape.ask, shape.requests):
+                return f"may make {other}, whose devices have no room for {describe(shape.ask)} of {pod}"
     return ""
 
 

@@ -9,6 +9,7 @@ import msgspec
 from tonnage.decisions import Launch, Ref, Wait
 from tonnage.objects import core
 from tonnage.provisioning.catalogue import OfferingKey
+from tonnage.provisioning.devices import Devices, coming
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.provisioning.pods import ExistingNode, PodShape
 from tonnage.provisioning.requirements import Requirements
@@ -34,9 +35,10 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
 class PlannedClaim(msgspec.Struct, frozen=True, kw_only=True):
     """The NodeClaim of one launch: everything that the node will be once it has started.
 
-    ``instance_types``: those asked of EC2, cheapest first. ``requests`` sums its pods, ``daemons`` what
-    DaemonSets take; ``allocatable`` and ``capacity`` are of the chosen type, ``labels`` of the chosen
-    offering.
+    ``instance_types``: those asked of EC2, cheapest first. ``requests`` sums its pods (of devices, those
+    that something is on), ``daemons`` what DaemonSets take; ``devices``: with what the pods have of them,
+    None where that follows from ``requests``; ``allocatable`` and ``capacity`` are of the chosen type,
+    ``labels`` of the chosen offering.
     """
 
     ref: Ref
@@ -52,6 +54,7 @@ class PlannedClaim(msgspec.Struct, frozen=True, kw_only=True):
     allocatable: dict[str, int]
     capacity: dict[str, int]
     pods: tuple[Ref, ...]
+    devices: Devices | None = None
 
     def in_flight(self, *, with_pods: bool = True) -> ExistingNode:
         """The node on its way, as the next plan sees it: its DaemonSets already counted, and its pods too.
@@ -59,6 +62,9 @@ class PlannedClaim(msgspec.Struct, frozen=True, kw_only=True):
         Without ``with_pods`` their room is free: while they are pending, they are planned again.
         """
         pods = self.requests if with_pods else {}
+        devices = self.devices
+        if devices is None or not with_pods:
+            devices = coming(self.offering.instance_type, self.labels, self.allocatable, pods)
         free = {
             name: amount - self.daemons.get(name, 0) - pods.get(name, 0) for name, amount in self.allocatable.items()
         }
@@ -71,6 +77,7 @@ class PlannedClaim(msgspec.Struct, frozen=True, kw_only=True):
             initialized=False,
             node_pool=self.node_pool,
             capacity=self.capacity,
+            devices=devices,
         )
 
 

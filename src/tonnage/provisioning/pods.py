@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from tonnage.decisions import Ref
+from tonnage.fleet import asks
+from tonnage.fleet.asks import NOTHING, Ask
 from tonnage.objects import core
+from tonnage.provisioning.devices import Devices
 from tonnage.provisioning.requirements import Requirement, Requirements
 
 
 class PodShape(msgspec.Struct, frozen=True, kw_only=True):
     """What planning can see of a pod; pods of one template share one shape object.
 
-    ``requests``: cpu in millicores, memory in bytes, all else in units; ``pods: 1`` is added where it is
-    missing. ``tolerations``, ``node_selector`` and ``node_affinity`` as in the pod's spec. ``unplanned``
-    names constraints of the pod that this planner does not weigh (spread, pod affinity, volumes), so that
-    the plan can say so.
+    ``requests``: cpu in millicores, memory in bytes, all else in units, without what stands for parts of devices;
+    ``pods: 1`` is added where it is missing. ``ask``: what it wants of devices. ``tolerations``,
+    ``node_selector`` and ``node_affinity`` as in the pod's spec. ``unplanned`` names constraints of the pod that this
+    planner does not weigh (spread, pod affinity, volumes), so that the plan can say so.
     """
 
     requests: dict[str, int]
@@ -26,10 +29,13 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True):
     node_selector: dict[str, str] = {}
     node_affinity: core.NodeAffinity | None = None
     unplanned: tuple[str, ...] = ()
+    ask: Ask = NOTHING
 
     @classmethod
-    def of(cls, spec: core.PodSpec) -> PodShape:
-        """The shape of pods with this spec."""
+    def of(cls, spec: core.PodSpec, annotations: Mapping[str, str] = {}) -> PodShape:
+        """The shape of pods with this spec and these annotations."""
+        asked = core.pod_requests(spec)
+        ask = asks.read(spec, asked, annotations)
         affinity = spec.affinity
         unplanned = [
             name
@@ -41,11 +47,12 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True):
             if given
         ]
         return cls(
-            requests={"pods": 1, **core.pod_requests(spec)},
+            requests={"pods": 1, **asks.counted(ask, asked)},
             tolerations=tuple(spec.tolerations),
             node_selector=dict(spec.node_selector),
             node_affinity=affinity.node_affinity if affinity else None,
             unplanned=tuple(unplanned),
+            ask=ask,
         )
 
 
@@ -66,7 +73,8 @@ class ExistingNode(msgspec.Struct, frozen=True, kw_only=True):
     pods still to come, ``pods`` included. ``capacity``: the whole machine, charged against the limits of
     ``node_pool`` ("" for a node that Karpenter does not manage). Until ``initialized``, startup taints and
     the taints of a starting node are ignored. A node that is being ``deleted`` takes no pods but still
-    counts against the limits.
+    counts against the limits. ``devices`` (one row): needed where pods ask for parts of devices, or where the node
+    offers its devices in parts.
     """
 
     ref: Ref
@@ -78,6 +86,7 @@ class ExistingNode(msgspec.Struct, frozen=True, kw_only=True):
     node_pool: str = ""
     capacity: dict[str, int] = {}
     deleted: bool = False
+    devices: Devices | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tonnage.errors import InputError, Problem
+from tonnage.fleet.asks import GPU, Ask
 from tonnage.objects import core, karpenter, load, quantity, selectors
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import EPHEMERAL_STORAGE, Amounts, Catalogue, TypeMask
+from tonnage.provisioning.devices import Machines
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.provisioning.pods import PodShape, strict_requirements
 from tonnage.provisioning.requirements import Requirement, Requirements
@@ -41,6 +43,16 @@ class Template:
     capacity: Amounts
     free: Amounts
     daemons: Amounts
+    machines: Machines
+
+    def parts(self, ask: Ask) -> bool:
+        """Whether it takes more than counting to see which new nodes give this."""
+        return ask.shares or bool(ask.profiles) or self.machines.cut
+
+    def allocatable(self, index: int, catalogue: Catalogue) -> dict[str, int]:
+        """What a new node of the type with this index has for pods and DaemonSets, parts of its devices included."""
+        offered = self.machines.outfits[index].allocatable if self.machines.cut else {}
+        return {**catalogue.as_map(self.free[index] + self.daemons[index]), **offered}
 
     def within(self, remaining: dict[str, int], catalogue: Catalogue) -> TypeMask:
         """Types whose whole capacity does not exceed what remains of the limits."""
@@ -67,6 +79,9 @@ def compile_pool(
     requirements = pool_requirements(pool)
     taints = tuple(spec.taints)
     capacity, allocatable = _with_storage(catalogue, storage or NodeStorage())
+    machines = Machines(catalogue.types, own_labels)
+    if machines.cut and GPU in catalogue.column:
+        allocatable[:, catalogue.column[GPU]] = [one.allocatable.get(GPU, 0) for one in machines.outfits]
     daemons = np.zeros_like(allocatable)
     for shape in daemon_sets:
         runs_on = _daemon_types(shape, requirements, taints, catalogue)
@@ -83,6 +98,7 @@ def compile_pool(
         capacity=capacity,
         free=allocatable - daemons,
         daemons=daemons,
+        machines=machines,
     )
 
 

@@ -21,7 +21,7 @@ For each workload, every tick:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor, sqrt
 from typing import TypeAlias, TypeVar
@@ -275,8 +275,7 @@ def _since(rows: tuple[tuple[int, _Value], ...], start_ns: int) -> tuple[tuple[i
 
 def _devices_short(snapshot: Snapshot, targets: Sequence[Target], needs: Mapping[str, Need]) -> bool:
     """Whether pods wait for a device, or will once this tick's needs are ordered."""
-    waiting = (pod for workload in snapshot.workloads.values() for pod in workload.pods if pod.bound_ns is None)
-    if any(_wants_device(snapshot, pod) and _could_run(snapshot, pod) for pod in waiting):
+    if any(_wants_device(snapshot, row) and _could_run(snapshot, row) for row in _waiting(snapshot)):
         return True
     rising = 0
     for target in targets:
@@ -284,6 +283,14 @@ def _devices_short(snapshot: Snapshot, targets: Sequence[Target], needs: Mapping
             more = needs[target.workload].replicas - snapshot.workloads[target.workload].replicas
             rising += max(0, more) * target.gpus
     return rising > _free_devices(snapshot)
+
+
+def _waiting(snapshot: Snapshot) -> Iterator[int]:
+    """The rows of pods that have no node: those of the workloads that scale, and of others, such as training jobs."""
+    for workload in snapshot.workloads.values():
+        yield from (pod.row for pod in workload.pods if pod.bound_ns is None)
+    fleet = snapshot.fleet
+    yield from (row for row in fleet.pending if fleet.pod(row).spec.owner not in snapshot.workloads)
 
 
 def _warm(snapshot: Snapshot, targets: Sequence[Target], needs: Mapping[str, Need]) -> dict[str, int]:
@@ -336,18 +343,20 @@ def _place(snapshot: Snapshot, target: Target, room: Mapping[int, dict[str, int]
     return False
 
 
-def _wants_device(snapshot: Snapshot, pod: PodView) -> bool:
-    """Whether the pod requests an extended resource, a GPU say; those names alone have a domain."""
-    return any("/" in name and amount for name, amount in snapshot.fleet.pod_class(pod.row).requests.items())
+def _wants_device(snapshot: Snapshot, row: int) -> bool:
+    """Whether the pod requests an extended resource, a GPU say, or a part of one; those names alone have a domain."""
+    pod_class = snapshot.fleet.pod_class(row)
+    shares = snapshot.fleet.classes.shapes[pod_class.shape].ask.shares
+    return shares or any("/" in name and amount for name, amount in pod_class.requests.items())
 
 
-def _could_run(snapshot: Snapshot, pod: PodView) -> bool:
+def _could_run(snapshot: Snapshot, row: int) -> bool:
     """Whether a node that is there would take the pod if it had room: giving up replicas can only help such a pod."""
     fleet = snapshot.fleet
-    spec = fleet.pod(pod.row).spec.spec
+    spec = fleet.pod(row).spec.spec
     if spec.scheduling_gates:
         return False
-    nodes = (fleet.node(row) for row in fleet.node_rows() if fleet.schedulable[row])
+    nodes = (fleet.node(node) for node in fleet.node_rows() if fleet.schedulable[node])
     return any(selectors.node_admits(spec, node.labels, node.taints, node.spec.name) for node in nodes)
 
 

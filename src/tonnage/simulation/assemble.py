@@ -35,6 +35,7 @@ from tonnage.simulation.result import (
 from tonnage.simulation.scenario import Scenario
 from tonnage.simulation.serving import DONE, PENDING, Service
 from tonnage.simulation.split import PREFILL, SplitService
+from tonnage.simulation.training.results import training_results
 from tonnage.units import NS_PER_HOUR, NS_PER_MS, NS_PER_S
 
 Bools = NDArray[np.bool_]
@@ -117,7 +118,7 @@ def assemble(
         seed=seed,
         duration_s=_s(scenario.duration_ns),
         traffic_source=traffic_source,
-        slo=Slo(_s(scenario.ttft_ns), _s(scenario.tpot_ns), _s(scenario.grace_ns)),
+        slo=Slo(_s(scenario.ttft_ns), _s(scenario.tpot_ns), _s(scenario.grace_ns)) if scenario.spec.slo else None,
         services=[_service(scenario, cluster, s, tables[s.name]) for s in cluster.services],
         nodes=_nodes(cluster),
         gpu_hours=GpuHours(*(round(ns / NS_PER_HOUR, 4) for ns in (gpu.paid_ns, gpu.allocated_ns, gpu.busy_ns))),
@@ -140,6 +141,7 @@ def assemble(
             for e in cluster.events.rows.values()
         ],
         check=check,
+        training=training_results(cluster) or msgspec.UNSET,
     )
 
 

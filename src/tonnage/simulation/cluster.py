@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from fractions import Fraction
 
 from tonnage.costs.ledger import Ledger, Resources
 from tonnage.decisions import (
@@ -19,11 +20,15 @@ from tonnage.decisions import (
     Stale,
     Wait,
 )
-from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
+from tonnage.fleet.asks import FULL
+from tonnage.fleet.gangs import Gang
+from tonnage.fleet.snapshot import PodLife, PodView, Snapshot, WorkloadView
 from tonnage.fleet.state import Conflict, Fleet
 from tonnage.metrics.promql import Query, Result, evaluate, parse
 from tonnage.metrics.store import SeriesStore
 from tonnage.objects import core, selectors
+from tonnage.objects.policy import PodDisruptionBudget
+from tonnage.scheduling.failures import Cause
 from tonnage.scheduling.view import CORDON
 from tonnage.simulation import nodes, pods
 from tonnage.simulation.events import Queue
@@ -33,6 +38,7 @@ from tonnage.simulation.objects import Claim, EventLog, Node, Offering, Pod, Wor
 from tonnage.simulation.physics import Physics
 from tonnage.simulation.rng import Streams
 from tonnage.simulation.serving import Service
+from tonnage.simulation.training.workload import Training
 from tonnage.units import NS_PER_S, ns
 
 UNAVAILABLE_NS = 180 * NS_PER_S
@@ -62,6 +68,13 @@ class SimulatedCluster:
         self.ledger = Ledger()
         self.events = EventLog()
         self.workloads: dict[str, Workload] = {}
+        self.training: dict[str, Training] = {}
+        self.gangs: dict[str, Gang] = {}
+        """Those of the workloads that there are now."""
+        self.nominations: dict[str, str] = {}
+        """Pending pod → node on which the scheduler makes room for it."""
+        self.topologies: dict[str, tuple[str, ...]] = {}
+        self.disruption_budgets: tuple[PodDisruptionBudget, ...] = ()
         self.daemon_sets: list[tuple[str, str, core.PodTemplateSpec]] = []
         self.services: list[Service] = []
         self.nodes: dict[str, Node] = {}
@@ -95,7 +108,18 @@ class SimulatedCluster:
         }
         claims = tuple(claim.view() for _, claim in sorted(self.claims.items()))
         unavailable = frozenset(o for o, until_ns in self.unavailable.items() if until_ns > self.now_ns)
-        return Snapshot(self.now_ns, self.fleet, views, claims, unavailable)
+        return Snapshot(
+            self.now_ns,
+            self.fleet,
+            views,
+            claims,
+            unavailable,
+            gangs=self.gangs,
+            topologies=self.topologies,
+            disruption_budgets=self.disruption_budgets,
+            lives={pod.key: life for pod in self.pods.values() if (life := _life(pod)) != _KNOWN},
+            nominations=self.nominations,
+        )
 
     def measure(self, query: str, at_ns: int) -> Result:
         """A PromQL instant query over what has been scraped. Raises InputError where Prometheus answers with one."""
@@ -131,8 +155,17 @@ class SimulatedCluster:
             case Evict():
                 return self._evict(decision)
             case Wait():
+                self._nominate(decision)
                 self.events.add(self.now_ns, str(decision.pod), "Warning", "FailedScheduling", decision.reason.verdict)
                 return Applied()
+
+    def _nominate(self, decision: Wait) -> None:
+        """What a scheduler lets a pod wait for replaces what it waited for before."""
+        key = f"{decision.pod.namespace}/{decision.pod.name}"
+        if decision.by == "scheduler":
+            self.nominations.pop(key, None)
+            if decision.nominated:
+                self.nominations[key] = decision.nominated
 
     def _bind(self, decision: Bind) -> Outcome:
         pod = self.pods.get((decision.pod.namespace, decision.pod.name))
@@ -142,7 +175,7 @@ class SimulatedCluster:
         row = self.fleet.node_by_name.get(decision.node.name)
         if node is None or row is None or node.uid != decision.node.uid:
             return Stale(f"node {decision.node.name} is gone")
-        tolerations = pod.workload.template.spec.tolerations
+        tolerations = pod.template.spec.tolerations
         if node.leaving and not selectors.tolerates(tolerations, CORDON):
             return Stale(f"node {decision.node.name} takes no pods any more")
         try:
@@ -154,13 +187,19 @@ class SimulatedCluster:
     def assign(self, pod: Pod, node: Node, devices: Sequence[int] | None = None) -> None:
         """The pod is bound to the node, whose kubelet takes it up. Raises Conflict when it does not fit there."""
         row = self.fleet.node_by_name[node.name]
-        held = self.fleet.bind(pod.row, row, devices)
+        controller = pod.workload.controller
+        if controller is not None:
+            controller.before(self, pod)
+        self.fleet.bind(pod.row, row, devices)
+        self.nominations.pop(pod.key, None)
         pod.bound_ns, pod.node = self.now_ns, node.name
         self.fleet.node(row).last_pod_event_ns = self.now_ns
-        pod.held = _held(self.fleet.pod_class(pod.row).requests, node, len(held))
+        pod.held = _held(self.fleet, pod.row, node)
         if pod.held != Resources():
             self.ledger.allocate(node.name, pod.workload.key, pod.held, self.now_ns)
         self.events.add(self.now_ns, f"Pod {pod.key}", "Normal", "Scheduled", f"assigned to {node.name}")
+        if controller is not None:
+            controller.after(self, pod)
         self.queue.push(self.now_ns, PodBound(pod))
 
     def _scale(self, decision: Scale) -> Outcome:
@@ -218,7 +257,7 @@ class SimulatedCluster:
         if pod is None or pod.terminating or decision.pod.uid not in ("", pod.uid):
             return Stale(f"{decision.pod} is gone")
         pods.stop_pod(self, pod)
-        pods.reconcile(self, pod.workload)
+        pods.replace(self, pod, Cause.EVICTION)
         return Applied()
 
     # ---- time ----
@@ -258,8 +297,34 @@ def _view(pod: Pod) -> PodView:
     )
 
 
-def _held(requests: Mapping[str, int], node: Node, devices: int) -> Resources:
-    """What the ledger charges for: GPUs on a node that has some, else CPU and memory."""
-    if node.gpus:
-        return Resources(devices)
-    return Resources(0, requests.get("cpu", 0), requests.get("memory", 0))
+_KNOWN = PodLife()
+
+
+def _life(pod: Pod) -> PodLife:
+    """What decisions know of a pod's life beside what the fleet says."""
+    controller = pod.workload.controller
+    return PodLife(
+        started_ns=pod.started_ns if controller is not None else None,
+        saved_ns=controller.saved_ns(pod) if controller is not None else 0,
+        ready=pod.ready_ns is not None or pod.bound_ns is None,
+        leaving=pod.terminating,
+    )
+
+
+def _held(fleet: Fleet, row: int, node: Node) -> Resources:
+    """What the ledger charges for: GPUs on a node that has some, else CPU and memory.
+
+    A part of a GPU counts half by its share of the compute and half by its share of the memory, so that parts never add
+    up to more than the GPU; where its memory is not known, by the compute alone."""
+    if not node.gpus:
+        requests = fleet.pod_class(row).requests
+        return Resources(0, requests.get("cpu", 0), requests.get("memory", 0))
+    pod = fleet.pod(row)
+    whole = len(set(pod.devices) - {piece.device for piece in pod.pieces})
+    if not pod.pieces:
+        return Resources(whole)
+    milli, memory = sum(piece.milli for piece in pod.pieces), int(fleet.cards.memory[pod.node])
+    share = Fraction(milli, FULL)
+    if memory:
+        share = (share + Fraction(sum(piece.mib for piece in pod.pieces), memory)) / 2
+    return Resources(whole + share)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from tonnage.decisions import Finding, Launch, Reason, Ref
 from tonnage.errors import InputError, Problem, Where
@@ -91,8 +93,13 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
         catalogue,
         tuple(monitors),
         tuple(manifests.keda_spec(s) for s in admitted.scaled_objects),
-        tuple(sorted(found, key=lambda f: (_SEVERITY[f.severity], str(f.where), f.rule))),
+        sorted_findings(found),
     )
+
+
+def sorted_findings(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The worst first, then by place and rule."""
+    return tuple(sorted(found, key=lambda f: (_SEVERITY[f.severity], str(f.where), f.rule)))
 
 
 def _doubts(manifest: Manifest) -> list[Finding]:
@@ -163,13 +170,13 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
         cluster.daemon_sets.append((_namespace(daemon_set.namespace), daemon_set.name, daemon_set.spec.template))
     priorities = Priorities(configuration.manifest.of(core.PriorityClass))
     for deployment in configuration.manifest.of(apps.Deployment):
+        pod = deployment.spec.template
         workload = Workload(
             _namespace(deployment.namespace),
             deployment.name,
-            deployment.spec.template,
+            msgspec.structs.replace(pod, spec=priorities.admitted(pod.spec)),
             deployment.spec.replicas,
-            server_of(deployment.spec.template.spec, where(deployment, "spec.template.spec.containers[0].args")),
-            priority=priorities.of(deployment.spec.template.spec) or 0,
+            server_of(pod.spec, where(deployment, "spec.template.spec.containers[0].args")),
         )
         cluster.workloads[workload.key] = workload
     _start_fleet(scenario, configuration, cluster)
@@ -197,6 +204,7 @@ def _start_fleet(scenario: Scenario, configuration: Configuration, cluster: Simu
                 group.capacity_type,
                 price,
                 Reason("there from the start"),
+                labels=dict(group.labels),
             )
             claim = Claim(launch, 0)
             node = nodes.start_node(cluster, claim)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tonnage.scheduling.failures import Cause
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.events import Later
 from tonnage.simulation.life import GpuBack, GpuLost, NodeLost, SpotNotice
 from tonnage.simulation.objects import Offering
-from tonnage.simulation.scenario import FaultSpec, duration_ns
+from tonnage.simulation.scenario import OOM, FaultSpec, duration_ns
 
 
 @dataclass(slots=True)
@@ -44,6 +45,41 @@ class Fault:
                 yield cluster.now_ns, NodeLost(node.name, "node failure")
 
 
+OOM_KILLED = 137
+"""Exit code of a container that was killed for its memory: 128 + SIGKILL."""
+
+SIGNALLED = 128
+"""Exit codes from here on tell that a signal ended the container, which frameworks take as worth another try."""
+
+
+@dataclass(slots=True)
+class PodFailure:
+    """The containers of some pods of a training workload end with an error."""
+
+    spec: FaultSpec
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        spec = self.spec
+        training = cluster.training[spec.workload]
+        running = [pod for part in training.parts for pod in part.ready if spec.pod in ("", pod.name)]
+        if not running:
+            message = f"{spec.kind}: no such pod runs"
+            cluster.events.add(cluster.now_ns, "Scenario", "Warning", "FaultHitNothing", message)
+        cause, code = exit_of(spec.exit)
+        for pod in sorted(running, key=lambda pod: pod.name)[: spec.count]:
+            if pod.ready_ns is not None and not pod.terminating:
+                training.exits(cluster, pod, cause, code)
+        return ()
+
+
+def exit_of(written: int | str) -> tuple[Cause, int]:
+    """The cause and the exit code of a pod failure, as the scenario has it."""
+    if written == OOM:
+        return Cause.OOM, OOM_KILLED
+    code = int(written)
+    return (Cause.RETRYABLE if code >= SIGNALLED else Cause.PERMANENT), code
+
+
 @dataclass(slots=True)
 class OutOfStock:
     """EC2 has nothing left of an instance type for a while. Nobody knows before a launch is refused."""
@@ -65,5 +101,7 @@ def schedule_faults(faults: Sequence[FaultSpec], cluster: SimulatedCluster, offe
         if fault.kind == "out-of-stock":
             held = tuple(o for o in offerings if o[0] == fault.instance_type)
             cluster.queue.push(at, OutOfStock(fault, held))
+        elif fault.kind == "pod-failure":
+            cluster.queue.push(at, PodFailure(fault))
         else:
             cluster.queue.push(at, Fault(fault))

@@ -20,8 +20,8 @@ def landing_findings(manifest: Manifest, catalogue: Catalogue) -> Iterator[Findi
     for deployment in manifest.of(apps.Deployment):
         ref = Ref("Deployment", deployment.name, deployment.namespace)
         spec = deployment.spec.template.spec
-        shape = pods.PodShape.of(spec)
-        accelerated = any("/" in name and amount for name, amount in shape.requests.items())
+        shape = pods.PodShape.of(spec, deployment.spec.template.metadata.annotations)
+        accelerated = shape.ask.shares or any("/" in name and amount for name, amount in shape.requests.items())
         serves = any("vllm" in container.image for container in spec.containers)
         if serves and not accelerated:
             yield Finding(

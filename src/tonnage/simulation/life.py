@@ -98,7 +98,7 @@ class PodStarted:
         if pod.workload.server is None:
             pods.pod_ready(cluster, pod)
             return
-        if not gated_by_probe(pod.workload.template.spec):
+        if not gated_by_probe(pod.template.spec):
             pods.pod_ready(cluster, pod)  # nothing says otherwise: requests come before it can serve them
         loaded = loading.weights_loaded_ns(cluster, pod)
         yield loaded + cluster.vary("engine", loading.engine_start_s(cluster, pod)), EngineUp(pod)
@@ -130,7 +130,7 @@ class EngineUp:
             tiers = service.tiers.of_engine(setup.config, setup.timing, gpu, server.args.tensor_parallel_size)
         pod.replica.engine = Engine(setup.config, setup.timing, cluster.now_ns, prefix_caching=caching, tiers=tiers)
         if pod.ready_ns is None:
-            period = probe_period_s(pod.workload.template.spec) * NS_PER_S
+            period = probe_period_s(pod.template.spec) * NS_PER_S
             assert pod.started_ns is not None
             since = cluster.now_ns - pod.started_ns
             yield pod.started_ns + -(-since // period) * period, ProbeSucceeded(pod)

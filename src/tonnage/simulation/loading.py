@@ -20,7 +20,7 @@ def image_ready_ns(cluster: SimulatedCluster, pod: Pod) -> int:
     node = cluster.nodes[pod.node]
     if node.images_on_disk:
         return cluster.now_ns
-    image = pod.workload.template.spec.containers[0].image
+    image = pod.template.spec.containers[0].image
     at = node.image_ready_ns.get(image)
     if at is None:
         pull = cluster.physics.image_bytes(image) / cluster.durations.image_pull_bytes_per_s
@@ -47,7 +47,7 @@ def engine_start_s(cluster: SimulatedCluster, pod: Pod) -> float:
     A node has them when its disk came with them, or once an engine of the same model has started there."""
     assert pod.workload.server is not None
     node = cluster.nodes[pod.node]
-    container = pod.workload.template.spec.containers[0]
+    container = pod.template.spec.containers[0]
     kept = any(variable.name == COMPILE_CACHE for variable in container.env)
     compiled = node.images_on_disk or pod.workload.server.model in node.compiled
     durations = cluster.durations

@@ -95,6 +95,8 @@ class Machine:
         self.steps += 1
         cluster = self.cluster
         found = [*violations(cluster.fleet), *cluster.ledger.check(cluster.now_ns)]
+        for training in cluster.training.values():
+            found += training.violations()
         for replica in (r for s in cluster.services for r in (*s.endpoints, *s.draining)):
             if replica.engine is not None and replica.engine.blocks_used > replica.engine.blocks_total:
                 found.append(f"{replica.pod}: more KV blocks used than there are")

@@ -10,8 +10,9 @@ from tonnage.fleet.state import Conflict, NodeSpec, PodSpec
 from tonnage.objects import selectors
 from tonnage.provisioning.catalogue import EFA, EPHEMERAL_STORAGE
 from tonnage.provisioning.nodeclass import NodeStorage
+from tonnage.scheduling.failures import Cause
 from tonnage.simulation.objects import Claim, Node
-from tonnage.simulation.pods import end_pod, reconcile, stop_pod
+from tonnage.simulation.pods import end_pod, lose, replace, stop_pod
 from tonnage.units import MIB
 
 if TYPE_CHECKING:
@@ -127,12 +128,13 @@ def drain_node(cluster: SimulatedCluster, node: Node, reason: str, message: str)
     cluster.mirror.node_changed(node)
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", reason, message)
     for pod in [p for p in cluster.pods.values() if p.node == node.name]:
-        stop_pod(cluster, pod)
-        reconcile(cluster, pod.workload)
+        if not pod.terminating:
+            stop_pod(cluster, pod)
+            replace(cluster, pod, Cause.EVICTION)
 
 
 def lose_gpu(cluster: SimulatedCluster, node: Node) -> None:
-    """The last GPU of the node is unhealthy. The pod that holds it ends at once, and its workload makes another.
+    """The last GPU of the node is unhealthy. The pods on it end at once, and their workloads make others.
 
     The Xid is that of a GPU that cannot be reached any more (NVIDIA's Xid catalogue: 79)."""
     fleet = cluster.fleet
@@ -141,15 +143,11 @@ def lose_gpu(cluster: SimulatedCluster, node: Node) -> None:
     resource = fleet.node(row).spec.device_resource
     if not left.get(resource):
         return
-    holder = int(fleet.devices[row, left[resource] - 1])
     message = "Xid 79: a GPU has fallen off the bus"
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "GPUUnhealthy", message)
-    if holder >= 0:
+    for holder in fleet.holders(row, left[resource] - 1):
         spec = fleet.pod(holder).spec
-        pod = cluster.pods[spec.namespace, spec.name]
-        pod.terminating = True
-        end_pod(cluster, pod)
-        reconcile(cluster, pod.workload)
+        lose(cluster, cluster.pods[spec.namespace, spec.name], Cause.NODE)
     fleet.set_allocatable(row, {**left, resource: left[resource] - 1})
     cluster.mirror.node_changed(node)
     cluster.wake("node")
@@ -172,9 +170,7 @@ def mend_gpu(cluster: SimulatedCluster, node: Node) -> None:
 def lose_node(cluster: SimulatedCluster, node: Node, why: str) -> None:
     """The machine is gone: its pods and their requests with it."""
     for pod in [p for p in cluster.pods.values() if p.node == node.name]:
-        pod.terminating = True
-        end_pod(cluster, pod)
-        reconcile(cluster, pod.workload)
+        lose(cluster, pod, Cause.NODE)
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "NodeLost", why)
     remove_node(cluster, node, why)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from tonnage.costs.ledger import Resources
 from tonnage.decisions import Launch
@@ -13,9 +13,13 @@ from tonnage.inference.config import VllmArgs
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.timing import StepTiming
 from tonnage.objects import core
+from tonnage.scheduling.failures import Cause
 from tonnage.simulation.mirror import Mirror, Unseen
 from tonnage.simulation.serving import Replica, Service
 from tonnage.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from tonnage.simulation.cluster import SimulatedCluster
 
 Offering: TypeAlias = tuple[str, str, str]
 """(instance type, zone, capacity type)."""
@@ -32,9 +36,35 @@ class Server:
     prefix_caching: bool = True
 
 
+class Controller(Protocol):
+    """Who makes a workload's pods, where that is not the Deployment controller, and is told what becomes of them."""
+
+    def before(self, cluster: SimulatedCluster, pod: Pod) -> None:
+        """What the pod does is about to change: it is being bound, is told to stop, or is about to be gone."""
+        ...
+
+    def after(self, cluster: SimulatedCluster, pod: Pod) -> None:
+        """The pod was bound, became Ready, or is gone."""
+        ...
+
+    def lost(self, cluster: SimulatedCluster, pod: Pod, cause: Cause) -> None:
+        """The pod was told to stop, or is gone, through no doing of its own."""
+        ...
+
+    def saved_ns(self, pod: Pod) -> int:
+        """What the pod did before then would not be lost with it."""
+        ...
+
+    def settle(self, now_ns: int) -> None:
+        """Tell the ledger what the pods' devices did until now."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Workload:
-    """A Deployment and the controller's memory of it."""
+    """A Deployment and the controller's memory of it; or another owner of pods, with a ``controller`` of its own.
+
+    ``gang``: the gang of its pods, if they are in one, and their part of it."""
 
     namespace: str
     name: str
@@ -45,12 +75,13 @@ class Workload:
     role: str = ""  # "prefill" or "decode" where its Service has pools
     pods: dict[str, Pod] = field(default_factory=dict)
     created: int = 0
-    priority: int = 0
     minimum: int | None = None
     was_ready: bool = False
     min_ready: int = 0
     max_ready: int = 0
     cold_starts_ns: list[int] = field(default_factory=list)
+    gang: tuple[str, str] = ("", "")
+    controller: Controller | None = None
 
     @property
     def key(self) -> str:
@@ -64,7 +95,7 @@ class Workload:
 
 @dataclass(slots=True, eq=False)
 class Pod:
-    """One pod's life. Times in ns; None until it happened."""
+    """One pod's life. Times in ns; None until it happened. ``own``: its template, where its workload has several."""
 
     workload: Workload
     name: str
@@ -80,6 +111,7 @@ class Pod:
     replica: Replica | None = None
     held: Resources = field(default_factory=Resources)  # as the ledger knows it
     busy_ns: int = 0  # of its engine, as told to the ledger
+    own: core.PodTemplateSpec | None = None
 
     @property
     def namespace(self) -> str:
@@ -88,6 +120,11 @@ class Pod:
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def template(self) -> core.PodTemplateSpec:
+        """What it was made from."""
+        return self.own or self.workload.template
 
 
 @dataclass(slots=True, eq=False)

@@ -9,7 +9,9 @@ from uuid import UUID
 
 from tonnage.costs.ledger import Resources
 from tonnage.fleet.state import PodSpec
+from tonnage.objects import core
 from tonnage.scaling import removal
+from tonnage.scheduling.failures import Cause
 from tonnage.simulation.events import Later
 from tonnage.simulation.objects import Pod, Workload, drain_times
 from tonnage.simulation.serving import Replica
@@ -53,27 +55,36 @@ def _standing(pod: Pod) -> removal.Standing:
 
 def _create(cluster: SimulatedCluster, workload: Workload) -> None:
     workload.created += 1
-    name = f"{workload.name}-{workload.created:05d}"
+    create_pod(cluster, workload, f"{workload.name}-{workload.created:05d}", None, *workload.gang)
+
+
+def create_pod(
+    cluster: SimulatedCluster, workload: Workload, name: str, own: core.PodTemplateSpec | None, gang: str, subgroup: str
+) -> Pod:
+    """Make a pod, from the workload's template or its ``own``."""
     uid = str(UUID(int=cluster.streams.python(f"uid/{workload.key}").getrandbits(128)))
-    template = workload.template
-    labels = dict(template.metadata.labels)
+    template = own or workload.template
     row = cluster.fleet.add_pod(
         PodSpec(
             workload.namespace,
             name,
             uid,
-            labels,
+            dict(template.metadata.labels),
             template.spec,
             owner=workload.key,
-            priority=workload.priority,
+            priority=template.spec.priority or 0,
             created_ns=cluster.now_ns,
+            annotations=template.metadata.annotations,
+            gang=gang,
+            subgroup=subgroup,
         )
     )
-    pod = Pod(workload, name, uid, row, cluster.now_ns)
+    pod = Pod(workload, name, uid, row, cluster.now_ns, own=own)
     workload.pods[name] = pod
     cluster.pods[workload.namespace, name] = pod
     cluster.mirror.pod_created(pod)
     cluster.wake("pod")
+    return pod
 
 
 def pod_ready(cluster: SimulatedCluster, pod: Pod) -> None:
@@ -85,6 +96,8 @@ def pod_ready(cluster: SimulatedCluster, pod: Pod) -> None:
     cluster.mirror.pod_changed(pod)
     cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Normal", "Ready", "pod is Ready")
     count_ready(pod.workload)
+    if pod.workload.controller is not None:
+        pod.workload.controller.after(cluster, pod)
 
 
 def new_replica(cluster: SimulatedCluster, pod: Pod) -> Replica:
@@ -102,6 +115,7 @@ def stop_pod(cluster: SimulatedCluster, pod: Pod) -> None:
     """Delete a pod gracefully: it gets no further requests, and may finish those that it has."""
     if pod.terminating:
         return
+    _tell(cluster, pod)
     pod.terminating = True
     cluster.mirror.pod_deleted(pod)
     if pod.replica is not None and pod.workload.service is not None:
@@ -109,7 +123,7 @@ def stop_pod(cluster: SimulatedCluster, pod: Pod) -> None:
     if pod.bound_ns is None:
         end_pod(cluster, pod)
         return
-    least, most = drain_times(pod.workload.template.spec, pod.workload.server)
+    least, most = drain_times(pod.template.spec, pod.workload.server)
     now = cluster.now_ns
     cluster.queue.push(now, PodDraining(pod, now + least, now + most))
 
@@ -124,7 +138,7 @@ class PodDraining:
 
     def handle(self, cluster: SimulatedCluster) -> Later:
         pod, now = self.pod, cluster.now_ns
-        if pod.name not in pod.workload.pods:
+        if pod.workload.pods.get(pod.name) is not pod:
             return
         replica, service = pod.replica, pod.workload.service
         if replica is not None and service is not None:
@@ -138,6 +152,7 @@ class PodDraining:
 
 def end_pod(cluster: SimulatedCluster, pod: Pod) -> None:
     """The pod is gone: its requests fail, its devices are free."""
+    _tell(cluster, pod)
     if pod.replica is not None and pod.workload.service is not None:
         pod.workload.service.kill(pod.replica, cluster.now_ns)
         _account_busy(cluster, pod)
@@ -146,6 +161,7 @@ def end_pod(cluster: SimulatedCluster, pod: Pod) -> None:
         if pod.held != Resources():
             cluster.ledger.release(pod.node, pod.workload.key, pod.held, cluster.now_ns)
         cluster.fleet.node(row.node).last_pod_event_ns = cluster.now_ns
+    cluster.nominations.pop(pod.key, None)
     cluster.fleet.remove_pod(pod.row)
     del pod.workload.pods[pod.name]
     del cluster.pods[pod.namespace, pod.name]
@@ -154,11 +170,36 @@ def end_pod(cluster: SimulatedCluster, pod: Pod) -> None:
     count_ready(pod.workload)
     cluster.wake("pod")
     cluster.wake("node")
+    if pod.workload.controller is not None:
+        pod.workload.controller.after(cluster, pod)
+
+
+def _tell(cluster: SimulatedCluster, pod: Pod) -> None:
+    """The pod's owner books what it did until now, before that changes."""
+    if pod.workload.controller is not None:
+        pod.workload.controller.before(cluster, pod)
+
+
+def lose(cluster: SimulatedCluster, pod: Pod, cause: Cause) -> None:
+    """The pod ends at once, and whoever owns it makes another."""
+    _tell(cluster, pod)
+    told, pod.terminating = pod.terminating, True
+    end_pod(cluster, pod)
+    if not told:
+        replace(cluster, pod, cause)
+
+
+def replace(cluster: SimulatedCluster, pod: Pod, cause: Cause) -> None:
+    """The pod is gone or going: whoever owns it makes another."""
+    if pod.workload.controller is None:
+        reconcile(cluster, pod.workload)
+    else:
+        pod.workload.controller.lost(cluster, pod, cause)
 
 
 def gone(pod: Pod) -> bool:
     """Whether the pod has been deleted, or is about to be."""
-    return pod.terminating or pod.name not in pod.workload.pods
+    return pod.terminating or pod.workload.pods.get(pod.name) is not pod
 
 
 def count_ready(workload: Workload) -> None:
@@ -176,6 +217,8 @@ def account_busy(cluster: SimulatedCluster) -> None:
     """Tell the ledger how long each pod's devices were busy; engines must be settled."""
     for pod in cluster.pods.values():
         _account_busy(cluster, pod)
+    for training in cluster.training.values():
+        training.settle(cluster.now_ns)
 
 
 def _account_busy(cluster: SimulatedCluster, pod: Pod) -> None:

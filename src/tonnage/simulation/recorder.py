@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tonnage.decisions import Applied, Decision, Outcome, Refused, Stale, Wait
+from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE, SHARED_DEVICE
 from tonnage.simulation import pods
 from tonnage.simulation.events import Later
+from tonnage.simulation.objects import Pod
 from tonnage.simulation.result import DecisionRecord
 from tonnage.simulation.serving import Replica, Service
 
@@ -33,7 +35,9 @@ class ServiceSample:
 
 @dataclass(slots=True)
 class Recorder:
-    """Samples in order of time; ``heat`` maps (node, device) to its (owner, busy %) by sample number."""
+    """Samples in order of time; ``heat`` maps (node, device) to its (owner, busy %) by sample number.
+
+    Of a device with pods on parts of it the owner is the first of them, and the busiest counts."""
 
     interval_ns: int
     times_ns: list[int] = field(default_factory=list)
@@ -47,7 +51,7 @@ class Recorder:
     heat: dict[tuple[str, int], list[tuple[int, int, int]]] = field(default_factory=dict)
     decisions: list[DecisionRecord] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
-    _busy: dict[Replica, int] = field(default_factory=dict)
+    _busy: dict[Replica | Pod, int] = field(default_factory=dict)
     _waits: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def decided(self, t_ns: int, loop: str, decision: Decision, outcome: Outcome) -> None:
@@ -84,7 +88,8 @@ class Recorder:
         self.nodes_ready.append(sum(node.ready_ns is not None for node in live))
         self.nodes_starting.append(len(cluster.claims))
         self.gpus_paid.append(sum(node.gpus for node in live))
-        self.gpus_allocated.append(int((cluster.fleet.devices >= 0).sum()))
+        devices = cluster.fleet.devices
+        self.gpus_allocated.append(int(((devices >= 0) | (devices == SHARED_DEVICE)).sum()))
         self.spend_micro_usd.append(cluster.ledger.total(cluster.now_ns))
         self._sample_heat(cluster, index)
 
@@ -112,12 +117,13 @@ class Recorder:
                 continue
             row = cluster.fleet.node_by_name.get(node.name)
             for device in range(node.gpus):
-                holder = int(cluster.fleet.devices[row, device]) if row is not None else -1
                 owner, busy = FREE, 0
-                if holder >= 0:
-                    pod = cluster.fleet.pod(holder).spec
-                    owner = self._owner(pod.owner)
-                    busy = busy_share.get(f"{pod.namespace}/{pod.name}", 0)
+                holder = int(cluster.fleet.devices[row, device]) if row is not None else NO_DEVICE
+                if row is not None and holder not in (FREE_DEVICE, NO_DEVICE):
+                    holders = [holder] if holder >= 0 else cluster.fleet.holders(row, device)
+                    on_it = [cluster.fleet.pod(one).spec for one in holders]
+                    owner = self._owner(on_it[0].owner)
+                    busy = max(busy_share.get(f"{pod.namespace}/{pod.name}", 0) for pod in on_it)
                 self.heat.setdefault((node.name, device), []).append((index, owner, busy))
 
     def _busy_since(self, cluster: SimulatedCluster) -> dict[str, int]:
@@ -126,6 +132,10 @@ class Recorder:
             since = busy_ns - self._busy.get(replica, 0)
             self._busy[replica] = busy_ns
             shares[replica.pod] = min(100, round(100 * since / self.interval_ns))
+        for pod in (pod for training in cluster.training.values() for part in training.parts for pod in part.bound):
+            since = pod.busy_ns - self._busy.get(pod, 0)
+            self._busy[pod] = pod.busy_ns
+            shares[pod.key] = min(100, round(100 * since / self.interval_ns))
         return shares
 
     def _owner(self, owner: str) -> int:

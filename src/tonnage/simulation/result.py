@@ -77,6 +77,40 @@ class ServiceResult(msgspec.Struct):
     routing: Routing | msgspec.UnsetType = msgspec.UNSET  # with shared prefixes, client zones or pools
 
 
+class TrainingHours(msgspec.Struct, frozen=True):
+    """Where the GPU-hours that a training workload held went; ``allocated`` is the sum of the others."""
+
+    allocated: float
+    useful: float
+    lost: float  # to be done again after a failure or an eviction, or never
+    checkpoints: float  # writing them, and loading them again
+    starting: float  # pods that start or stop while enough are bound
+    broken: float  # pods of what was whole before wait for those that are replaced
+    half: float  # held while fewer pods than the minimum were bound, before it was ever whole
+
+
+class TrainingResult(msgspec.Struct):
+    """One workload of a training framework."""
+
+    name: str  # namespace/kind/name
+    copy_of: str  # the workload as the manifests have it: itself, unless the scenario makes copies of it
+    kind: str
+    pods: int
+    gpus: float  # that all of its pods ask for
+    state: str  # absent, waiting, starting, loading, running, done or failed, at the end of the run
+    progress: float | None  # share of its work that is done; None where it has no end
+    arrival_s: float
+    queue_wait_s: float | None  # from its arrival until enough of its pods were bound
+    started_s: float | None
+    finished_s: float | None  # done or failed
+    makespan_s: float | None  # from its arrival until it was done
+    restarts: int
+    evictions: int
+    gpu_hours: TrainingHours
+    communication_factor: float | None  # predicted: a step's time where the pods stand, over that of computing alone
+    phases: list[tuple[float, str]]  # from when on it was in which state
+
+
 class NodeResult(msgspec.Struct):
     """One node's life and bill."""
 
@@ -213,7 +247,7 @@ class Result(msgspec.Struct):
     seed: int
     duration_s: float
     traffic_source: str
-    slo: Slo
+    slo: Slo | None  # without traffic there is none
     services: list[ServiceResult]
     nodes: list[NodeResult]
     gpu_hours: GpuHours
@@ -225,3 +259,4 @@ class Result(msgspec.Struct):
     decision_counts: dict[str, int]
     events: list[EventRecord]
     check: Check
+    training: list[TrainingResult] | msgspec.UnsetType = msgspec.UNSET  # with workloads of training frameworks

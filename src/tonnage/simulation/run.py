@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import calendar
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -17,11 +17,13 @@ from tonnage.errors import InputError
 from tonnage.inference.capacity import RequestMix, Slo, capacity, mean_latency_s
 from tonnage.loops import Loop
 from tonnage.objects import apps, autoscaling, load, selectors
+from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling import manifests, slo
+from tonnage.scheduling import place
 from tonnage.simulation.assemble import assemble, workload_of
 from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure
+from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, sorted_findings
 from tonnage.simulation.connect import connect_traffic
 from tonnage.simulation.faults import schedule_faults
 from tonnage.simulation.machine import Machine, Observer
@@ -35,6 +37,8 @@ from tonnage.simulation.serving import Service
 from tonnage.simulation.split import SplitService
 from tonnage.simulation.traffic.profile import TrafficProfile, sample
 from tonnage.simulation.traffic.traces import Trace
+from tonnage.simulation.training.connect import connect_training, scheduler_names
+from tonnage.simulation.training.workload import Then
 from tonnage.units import NS_PER_S, ns
 
 EPOCH_NS = calendar.timegm((2026, 3, 2, 9, 0, 0)) * NS_PER_S
@@ -91,6 +95,24 @@ class SetUp:
         """What Prometheus scrapes."""
         return Scraper(self.configuration.monitors, any(s.histograms for s in self.cluster.services))
 
+    def scheduler(self) -> Scheduler:
+        """The scheduler, as the policy says."""
+        chosen, settings = self.scenario.policy(self.policy), place.DEFAULTS
+        names = tuple(dict.fromkeys((*settings.scheduler_names, *scheduler_names(self.cluster))))
+        return Scheduler(
+            replace(
+                settings,
+                policy=chosen.placement or settings.policy,
+                preemption=chosen.preemption,
+                scheduler_names=names,
+            )
+        )
+
+    def start_training(self) -> None:
+        """Let the training workloads of the manifests arrive when they are due."""
+        for training in self.cluster.training.values():
+            self.cluster.queue.push(training.arrival_ns, Then(training.arrive))
+
     def break_things(self) -> None:
         """Let the scenario's faults happen when they are due."""
         schedule_faults(self.scenario.spec.faults, self.cluster, _offerings(self.configuration.catalogue))
@@ -137,18 +159,27 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     sources = connect_traffic(scenario, chosen, configuration, cluster, options.trace, options.seed)
     for key, (least, _) in bounds(configuration, list(cluster.workloads.values())).items():
         cluster.workloads[key].minimum = least
+    cluster.disruption_budgets = manifest.of(PodDisruptionBudget)
+    doubts = connect_training(scenario, manifest.objects, cluster)
+    configuration = replace(configuration, findings=sorted_findings((*configuration.findings, *doubts)))
     return SetUp(scenario, policy, options, configuration, cluster, sources)
 
 
 def run(scenario: Scenario, policy: str, options: Options | None = None) -> Result:
     """Run one policy in the simulated world. Raises InputError as :func:`set_up` does."""
     made = set_up(scenario, policy, options)
+    return made.result(play(made))
+
+
+def play(made: SetUp) -> Machine:
+    """Run to the end, or to where the observer raises."""
     machine = Machine(made.cluster, made.recorder(), made.options.check)
-    loops = [*_node_loops(made.configuration), *made.replica_loops()]
+    loops = [*_node_loops(made), *made.replica_loops()]
+    made.start_training()
     machine.start(loops, made.scraper())
     made.break_things()
-    machine.play(scenario.duration_ns, made.options.observer)
-    return made.result(machine)
+    machine.play(made.scenario.duration_ns, made.options.observer)
+    return machine
 
 
 def _offerings(catalogue: Catalogue) -> list[Offering]:
@@ -157,9 +188,9 @@ def _offerings(catalogue: Catalogue) -> list[Offering]:
     return [(name, o.zone, o.capacity_type) for name in catalogue.names for o in book.offerings(name)]
 
 
-def _node_loops(configuration: Configuration) -> list[Loop]:
+def _node_loops(made: SetUp) -> list[Loop]:
     """Placing pods, buying and returning nodes."""
-    scheduler = Scheduler().loop()
+    configuration, scheduler = made.configuration, made.scheduler().loop()
     if not configuration.pools:
         return [scheduler]
     daemon_sets = tuple(d.spec.template.spec for d in configuration.manifest.of(apps.DaemonSet))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tonnage.errors import InputError, Problem
 from tonnage.facts import instances
+from tonnage.scheduling.place import POLICIES as PLACEMENT
 from tonnage.simulation.balancing import LOAD_BALANCING
 from tonnage.simulation.documents import Document, read
 from tonnage.simulation.entries import (
@@ -28,6 +29,7 @@ from tonnage.simulation.entries import (
 )
 from tonnage.simulation.lower_tiers import tier_problems
 from tonnage.simulation.traffic.surges import SurgeSpec
+from tonnage.simulation.training.entries import TrainingEntry, training_problems
 
 __all__ = [
     "LONGEST_S",
@@ -47,7 +49,9 @@ __all__ = [
 
 _HINT = "see docs/reference/scenario.md"
 CAPACITY_TYPES = ("on-demand", "spot")
-FAULTS = ("spot-interruption", "node-failure", "gpu-failure", "out-of-stock")
+FAULTS = ("spot-interruption", "node-failure", "gpu-failure", "pod-failure", "out-of-stock")
+OOM = "oom"
+"""A pod's exit when its memory limit kills it; other exits are codes."""
 SCALING = ("manifests", "slo")
 
 
@@ -59,14 +63,21 @@ class SloSpec(Strict, frozen=True, kw_only=True):
     grace: str = "0s"
 
 
+_NO_SLO = SloSpec(ttft="0s", tpot="0s")
+"""Stands for the targets of a scenario that has none, and no traffic."""
+
+
 class NodeGroupSpec(Strict, frozen=True, kw_only=True):
-    """Nodes that are there from the start. Without ``node_pool`` they are the user's own and are never returned."""
+    """Nodes that are there from the start. Without ``node_pool`` they are the user's own and are never returned.
+
+    ``labels``: on top of those of the instance type and the pool, such as the rack."""
 
     instance_type: str
     count: int = 1
     zone: str = "us-east-1a"
     node_pool: str = ""
     capacity_type: str = "on-demand"
+    labels: dict[str, str] = {}
 
 
 class FleetSpec(Strict, frozen=True, kw_only=True):
@@ -80,7 +91,8 @@ class FaultSpec(Strict, frozen=True, kw_only=True):
 
     ``spot-interruption``, ``node-failure`` and ``gpu-failure`` hit ``count`` nodes, of a pool or an instance type, in
     order of name; a failed GPU is back after ``duration``; ``out-of-stock`` withholds an instance type for
-    ``duration``.
+    ``duration``. ``pod-failure`` ends the containers of ``count`` pods of a training ``workload`` (of one, ``pod``),
+    those that run, in order of name, with an ``exit`` code or ``oom``.
     """
 
     kind: str
@@ -89,12 +101,17 @@ class FaultSpec(Strict, frozen=True, kw_only=True):
     node_pool: str = ""
     instance_type: str = ""
     duration: str = "10m"
+    workload: str = ""
+    pod: str = ""
+    exit: int | str = 1
 
 
 class PolicySpec(Strict, frozen=True, kw_only=True):
     """A named way to run the scenario: which manifests, and who sets replicas (they, or the ``slo`` policy).
 
-    ``balancing``, ``link`` and ``tiers`` replace those of all traffic; empty ``tiers`` are none.
+    ``balancing``, ``link`` and ``tiers`` replace those of all traffic; empty ``tiers`` are none. ``placement``: the
+    placement policy, the scheduler's default unless given; ``preemption``: whether pods make room for others of higher
+    priority.
     """
 
     manifests: str
@@ -102,6 +119,8 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     balancing: str = ""
     link: str = ""
     tiers: dict[str, str] | None = None
+    placement: str = ""
+    preemption: bool = True
 
 
 class ScenarioSpec(Strict, frozen=True, kw_only=True):
@@ -110,9 +129,10 @@ class ScenarioSpec(Strict, frozen=True, kw_only=True):
     kind: str
     name: str
     duration: str
-    slo: SloSpec
-    traffic: tuple[TrafficSpec, ...]
     policies: dict[str, PolicySpec]
+    slo: SloSpec | None = None
+    traffic: tuple[TrafficSpec, ...] = ()
+    training: tuple[TrainingEntry, ...] = ()
     fleet: FleetSpec = FleetSpec()
     region: str = "us-east-1"
     default: str = ""
@@ -171,7 +191,7 @@ def load(path: Path) -> Scenario:
     problems = list(_problems(spec, document, file.parent))
     if problems:
         raise InputError(*problems)
-    folder = file.parent
+    folder, slo = file.parent, spec.slo or _NO_SLO
     traffic = tuple(
         Traffic(t, tuple(surge_spec(s) for s in t.surges), folder / (t.trace or t.profile), bool(t.trace))
         for t in spec.traffic
@@ -181,9 +201,9 @@ def load(path: Path) -> Scenario:
         document,
         folder,
         duration_ns(spec.duration),
-        duration_ns(spec.slo.ttft),
-        duration_ns(spec.slo.tpot),
-        duration_ns(spec.slo.grace),
+        duration_ns(slo.ttft),
+        duration_ns(slo.tpot),
+        duration_ns(slo.grace),
         traffic,
     )
 
@@ -205,9 +225,12 @@ def _problems(spec: ScenarioSpec, document: Document, folder: Path) -> list[Prob
             found.append(document.problem(field, f'"{value}", expected one of {", ".join(known)}'))
 
     duration("duration", spec.duration)
-    duration("slo.ttft", spec.slo.ttft)
-    duration("slo.tpot", spec.slo.tpot)
-    duration("slo.grace", spec.slo.grace, positive=False)
+    if spec.slo is not None:
+        duration("slo.ttft", spec.slo.ttft)
+        duration("slo.tpot", spec.slo.tpot)
+        duration("slo.grace", spec.slo.grace, positive=False)
+    elif spec.traffic:
+        found.append(document.problem("slo", "the field is missing", "traffic needs latency targets"))
     for i, group in enumerate(spec.fleet.nodes):
         found += _instance_type_problems(f"fleet.nodes[{i}].instanceType", group.instance_type, document)
         one_of(f"fleet.nodes[{i}].capacityType", group.capacity_type, CAPACITY_TYPES)
@@ -220,8 +243,8 @@ def _problems(spec: ScenarioSpec, document: Document, folder: Path) -> list[Prob
         found.append(document.problem("default", f'"{spec.default}" is not among the policies: {names}'))
     for name, policy in spec.policies.items():
         found += _policy_problems(f"policies.{name}", policy, spec, document, folder)
-    if not spec.traffic:
-        found.append(document.problem("traffic", "no traffic, expected at least one service"))
+    if not spec.traffic and not spec.training:
+        found.append(document.problem("traffic", "neither traffic nor training, expected at least one of either"))
     served: set[str] = set()
     for i, traffic in enumerate(spec.traffic):
         found += traffic_problems(f"traffic[{i}]", traffic, document)
@@ -229,8 +252,13 @@ def _problems(spec: ScenarioSpec, document: Document, folder: Path) -> list[Prob
             if service in served:
                 found.append(document.problem(f"traffic[{i}].service", f'"{service}" stands twice'))
             served.add(service)
+    for i, entry in enumerate(spec.training):
+        found += training_problems(f"training[{i}]", entry, document)
+        if any(other.workload == entry.workload for other in spec.training[:i]):
+            found.append(document.problem(f"training[{i}].workload", f'"{entry.workload}" stands twice'))
     for i, fault in enumerate(spec.faults):
         one_of(f"faults[{i}].kind", fault.kind, FAULTS)
+        found += _pod_failure_problems(f"faults[{i}]", fault, document)
         duration(f"faults[{i}].at", fault.at, positive=False)
         duration(f"faults[{i}].duration", fault.duration)
         if fault.count < 1:
@@ -249,6 +277,7 @@ def _policy_problems(
     for name, value, known in (
         ("scaling", policy.scaling, SCALING),
         ("balancing", policy.balancing or LOAD_BALANCING[0], LOAD_BALANCING),
+        ("placement", policy.placement or next(iter(PLACEMENT)), tuple(PLACEMENT)),
     ):
         if value not in known:
             found.append(document.problem(f"{field}.{name}", f'"{value}", expected one of {", ".join(known)}'))
@@ -263,6 +292,23 @@ def _policy_problems(
     if policy.tiers and not any(map(tells_content, spec.traffic)):
         message = "tiers hold what prompts have in common, and no traffic says what that is"
         found.append(document.problem(f"{field}.tiers", message, "give the traffic prefixes, or a trace with hash_ids"))
+    return found
+
+
+def _pod_failure_problems(field: str, fault: FaultSpec, document: Document) -> list[Problem]:
+    if fault.kind != "pod-failure":
+        return [
+            document.problem(f"{field}.{name}", "only a pod-failure has it")
+            for name in ("workload", "pod")
+            if getattr(fault, name)
+        ]
+    found = []
+    if not fault.workload:
+        found.append(document.problem(f"{field}.workload", "pod-failure needs the workload whose pods fail"))
+    if fault.exit != OOM and not (isinstance(fault.exit, int) and 1 <= fault.exit <= 255):
+        found.append(
+            document.problem(f"{field}.exit", f'"{fault.exit}", expected an exit code from 1 to 255, or {OOM}')
+        )
     return found
 
 

@@ -144,8 +144,8 @@ class Scraper:
 
 
 def _as_object(pod: Pod) -> core.Pod:
-    metadata = ObjectMeta(name=pod.name, namespace=pod.namespace, labels=dict(pod.workload.template.metadata.labels))
-    return core.Pod(api_version="v1", kind="Pod", metadata=metadata, spec=pod.workload.template.spec)
+    metadata = ObjectMeta(name=pod.name, namespace=pod.namespace, labels=dict(pod.template.metadata.labels))
+    return core.Pod(api_version="v1", kind="Pod", metadata=metadata, spec=pod.template.spec)
 
 
 def _exporter(namespace: str, name: str, template: core.PodTemplateSpec) -> core.Pod:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
 from tonnage.simulation.report import formats
-from tonnage.simulation.report.headline import Headline, headline, labels
+from tonnage.simulation.report.headline import Headline, TrainingHeadline, headline, labels
 from tonnage.simulation.result import Result, ServiceResult
 
 Better = Literal["higher", "lower", ""]
@@ -65,6 +65,34 @@ _OF_ROUTING: tuple[_ServiceFigure, ...] = (
 )
 """Shown where a run knows of them."""
 
+_TrainingFigure = tuple[str, Callable[[TrainingHeadline], float | None], Callable[[float | None], str], Better]
+
+_OF_TRAINING: tuple[_TrainingFigure, ...] = (
+    ("Workloads done", lambda work: work.done, formats.count, "higher"),
+    ("Workloads failed", lambda work: work.failed, formats.count, "lower"),
+    ("Last one done after", lambda work: work.finished_s, formats.clock, "lower"),
+    ("Mean time to done", lambda work: work.mean_makespan_s, formats.clock, "lower"),
+    ("Mean wait for a place", lambda work: work.mean_wait_s, formats.clock, "lower"),
+    ("Longest wait for a place", lambda work: work.worst_wait_s, formats.clock, "lower"),
+    ("GPU-hours useful", lambda work: work.gpu_hours.useful, formats.hours, "higher"),
+    ("GPU-hours lost", lambda work: work.gpu_hours.lost, formats.hours, "lower"),
+    ("GPU-hours for checkpoints", lambda work: work.gpu_hours.checkpoints, formats.hours, "lower"),
+    (
+        "GPU-hours starting or waiting",
+        lambda work: work.gpu_hours.starting + work.gpu_hours.broken,
+        formats.hours,
+        "lower",
+    ),
+    ("GPU-hours of half gangs", lambda work: work.gpu_hours.half, formats.hours, "lower"),
+    ("Communication factor", lambda work: work.communication_factor, formats.factor, "lower"),
+    ("Restarts", lambda work: work.restarts, formats.count, "lower"),
+    ("Evictions", lambda work: work.evictions, formats.count, "lower"),
+)
+"""Shown where a run has training work."""
+
+TRAINING = "Training"
+"""The group of its rows."""
+
 _OF_RUN: tuple[_RunFigure, ...] = (
     ("GPU-hours paid", lambda result, _: result.gpu_hours.paid, formats.hours, "lower"),
     ("GPU-hours allocated", lambda result, _: result.gpu_hours.allocated, formats.hours, ""),
@@ -91,11 +119,23 @@ def compare(results: Sequence[Result]) -> Comparison:
             values = tuple(None if one is None else figure(one) for one in found)
             if any(value is not None for value in values):
                 rows.append(_row(service, label, values, text, better))
+    rows += _training_rows(heads)
     holds = tuple(_holds(result) for result in results)
     for label, of_run, text, better in _OF_RUN:
         values = tuple(of_run(result, head) for result, head in zip(results, heads, strict=True))
+        if all(value is None for value in values):
+            continue
         rows.append(_row("", label, values, text, better, holds if any(holds) else None))
     return Comparison(tuple(names), tuple(rows))
+
+
+def _training_rows(heads: Sequence[Headline]) -> Iterator[Row]:
+    if all(head.training is None for head in heads):
+        return
+    for label, figure, text, better in _OF_TRAINING:
+        values = tuple(None if head.training is None else figure(head.training) for head in heads)
+        if any(value is not None for value in values):
+            yield _row(TRAINING, label, values, text, better)
 
 
 HOLDS = 0.99

@@ -51,8 +51,10 @@ def seconds(value: float | None) -> str:
     return _two(whole // 3600, "h", whole % 3600 // 60, "min")
 
 
-def clock(value: float) -> str:
-    """An instant of the run as h:mm:ss."""
+def clock(value: float | None) -> str:
+    """An instant of the run, or a span of it, as h:mm:ss."""
+    if value is None:
+        return NO_DATA
     whole = int(value)
     return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
 
@@ -62,6 +64,11 @@ def hours(value: float | None) -> str:
     if value is None:
         return NO_DATA
     return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
+
+
+def factor(value: float | None) -> str:
+    """By how much something is longer."""
+    return NO_DATA if value is None else f"{value:.3f}"
 
 
 def count(value: float | None) -> str:

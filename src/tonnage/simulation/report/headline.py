@@ -6,10 +6,27 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tonnage.simulation.result import Attainment, NodeResult, Result
+from tonnage.simulation.result import Attainment, NodeResult, Result, TrainingHours, TrainingResult
 
 SEVERITIES = ("error", "warning", "info")
 """Of findings, the worst first."""
+
+
+class TrainingHeadline(msgspec.Struct, frozen=True):
+    """All training work of one run. Waits are means over the workloads that had a place; ``finished_s``: when the last
+    that got done was; None where none did."""
+
+    workloads: int
+    done: int
+    failed: int
+    mean_wait_s: float | None
+    worst_wait_s: float | None
+    mean_makespan_s: float | None
+    finished_s: float | None
+    restarts: int
+    evictions: int
+    gpu_hours: TrainingHours
+    communication_factor: float | None  # mean of the workloads of which it is known
 
 
 class Headline(msgspec.Struct, frozen=True):
@@ -25,6 +42,7 @@ class Headline(msgspec.Struct, frozen=True):
     nodes_bought: int
     nodes_returned: int
     findings: dict[str, int]
+    training: TrainingHeadline | None = None
 
 
 def headline(result: Result, label: str = "") -> Headline:
@@ -45,7 +63,35 @@ def headline(result: Result, label: str = "") -> Headline:
         findings={
             severity: sum(finding.severity == severity for finding in result.findings) for severity in SEVERITIES
         },
+        training=None if isinstance(result.training, msgspec.UnsetType) else training_headline(result.training),
     )
+
+
+def training_headline(work: Sequence[TrainingResult]) -> TrainingHeadline:
+    """The figures of some training work together."""
+    waits = [one.queue_wait_s for one in work if one.queue_wait_s is not None]
+    makespans = [one.makespan_s for one in work if one.makespan_s is not None]
+    ends = [one.finished_s for one in work if one.finished_s is not None and one.state == "done"]
+    factors = [one.communication_factor for one in work if one.communication_factor is not None]
+    names = msgspec.structs.fields(TrainingHours)
+    hours = {field.name: round(sum(getattr(one.gpu_hours, field.name) for one in work), 4) for field in names}
+    return TrainingHeadline(
+        workloads=len(work),
+        done=sum(one.state == "done" for one in work),
+        failed=sum(one.state == "failed" for one in work),
+        mean_wait_s=_mean(waits),
+        worst_wait_s=max(waits, default=None),
+        mean_makespan_s=_mean(makespans),
+        finished_s=max(ends, default=None),
+        restarts=sum(one.restarts for one in work),
+        evictions=sum(one.evictions for one in work),
+        gpu_hours=TrainingHours(**hours),
+        communication_factor=_mean(factors),
+    )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 def max_nodes(nodes: Sequence[NodeResult]) -> int:

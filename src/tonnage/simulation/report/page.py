@@ -25,6 +25,7 @@ SCRIPTS = (
     "assets/logs.js",
     "assets/headline.js",
     "assets/costs.js",
+    "assets/training.js",
     "assets/main.js",
 )
 """In the order in which they are joined; they share one function scope."""

@@ -6,11 +6,12 @@ function intro(run, head) {
   const bold = (text) => el("b", {}, text);
   if (head.share !== null) parts.push(bold(fmt.percent(head.share)), " of requests outside the grace window met the SLO; ");
   if (head.grace_share !== null) parts.push(bold(fmt.percent(head.grace_share)), " inside it. ");
+  if (head.training) parts.push(bold(`${head.training.done} of ${head.training.workloads}`), " training workloads were done. ");
   parts.push("The fleet cost ", bold(fmt.usd(run.cost.total_micro_usd)), " for ", bold(`${fmt.hours(run.gpu_hours.paid)} GPU-hours`),
     " and grew to ", bold(plural(head.max_nodes, "node")), ".");
   byId("lead").replaceChildren(...parts);
   const meta = {
-    Policy: run.policy, Duration: fmt.seconds(run.duration_s), Seed: String(run.seed), Traffic: run.traffic_source, Manifests: run.manifests,
+    Policy: run.policy, Duration: fmt.seconds(run.duration_s), Seed: String(run.seed), Traffic: run.traffic_source || "none", Manifests: run.manifests,
     Prices: `${run.cost.region}, ${run.cost.prices_as_of}`,
   };
   byId("meta").replaceChildren(...Object.entries(meta).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
@@ -36,9 +37,10 @@ function tiles(run, head) {
   const { error = 0, warning = 0, info = 0 } = head.findings;
   byId("tiles").replaceChildren(
     tile("GPU-hours paid", fmt.hours(paid), `${fmt.hours(allocated)} allocated, ${fmt.hours(busy)} busy`, meter),
-    tile("Cost", fmt.usd(run.cost.total_micro_usd), `${fmt.usd(head.micro_usd_per_million_tokens)} per million tokens`),
+    tile("Cost", fmt.usd(run.cost.total_micro_usd), run.services.length ? `${fmt.usd(head.micro_usd_per_million_tokens)} per million tokens` : ""),
     tile("Most nodes at once", fmt.count(head.max_nodes), `${head.nodes_bought} bought, ${head.nodes_returned} returned`),
-    tile("Requests", fmt.count(head.requests), `${fmt.compact(head.tokens)} tokens`),
+    run.services.length ? tile("Requests", fmt.count(head.requests), `${fmt.compact(head.tokens)} tokens`)
+      : tile("Training done", `${head.training?.done ?? 0} of ${head.training?.workloads ?? 0}`, `${fmt.hours(head.training?.gpu_hours.useful ?? null)} GPU-hours useful`),
     tile("Findings", fmt.count(error + warning + info), `${plural(error, "error")}, ${plural(warning, "warning")}`
       + (run.check.enabled && !run.check.violations.length ? "; invariants held" : "")));
 }
@@ -67,8 +69,8 @@ function serviceCard(run, service, color) {
     el("table.facts", {},
       el("thead", {}, el("tr", {}, el("td"), ["p50", "p95", "p99"].map((text) => el("th.num", { scope: "col" }, text)))),
       el("tbody", {},
-        latencyRow("TTFT", service.ttft_ms, 1000 * run.slo.ttft_s),
-        latencyRow("TPOT", service.tpot_ms, 1000 * run.slo.tpot_s),
+        latencyRow("TTFT", service.ttft_ms, 1000 * sloOf(run).ttft_s),
+        latencyRow("TPOT", service.tpot_ms, 1000 * sloOf(run).tpot_s),
         plain("Ready replicas", `${service.min_ready_replicas} to ${service.max_ready_replicas}${floor}`),
         plain("Cold start", cold.p50 === null ? "none" : `${fmt.seconds(cold.p50)} typical, ${fmt.seconds(cold.p99)} p99`),
         plain("Tokens", `${fmt.compact(service.prompt_tokens)} prompt, ${fmt.compact(service.generated_tokens)} generated`),
@@ -76,8 +78,8 @@ function serviceCard(run, service, color) {
 }
 
 function summary(run, head) {
-  const { ttft_s, tpot_s, grace_s } = run.slo;
-  byId("summary-hint").textContent = `The SLO: first token within ${fmt.seconds(ttft_s)}, then ${fmt.ms(1000 * tpot_s)} a token. `
+  const { ttft_s, tpot_s, grace_s } = sloOf(run);
+  byId("summary-hint").textContent = !run.slo ? "" : `The SLO: first token within ${fmt.seconds(ttft_s)}, then ${fmt.ms(1000 * tpot_s)} a token. `
     + `Requests that arrive in the first ${fmt.seconds(grace_s)} of a surge are counted apart: nobody could have reacted yet.`;
   tiles(run, head);
   byId("services").replaceChildren(...run.services.map((service, i) => serviceCard(run, service, ownerColor(i))));

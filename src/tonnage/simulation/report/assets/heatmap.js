@@ -121,7 +121,7 @@ class HeatMap {
     };
     for (const [start, end] of this.run.services.flatMap((service) => service.surges)) {
       fill(start, end, "--surge");
-      fill(start, start + this.run.slo.grace_s, "--grace");
+      fill(start, start + sloOf(this.run).grace_s, "--grace");
     }
   }
 

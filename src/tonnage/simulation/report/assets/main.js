@@ -6,7 +6,7 @@ const parts = []; // of the run shown: what must be taken down before another is
 let shared = []; // charts of the comparison, which stay
 
 const SECTIONS = [
-  ["compare", "Comparison"], ["summary", "Summary"], ["replicas", "Replicas"], ["latency", "Latency"], ["requests", "Requests"],
+  ["compare", "Comparison"], ["summary", "Summary"], ["training", "Training"], ["replicas", "Replicas"], ["latency", "Latency"], ["requests", "Requests"],
   ["fleet", "Fleet"], ["cost", "Cost"], ["findings", "Findings"], ["decisions", "Decisions"], ["events", "Events"],
 ];
 
@@ -20,6 +20,8 @@ function showRun(index) {
   view.start(Math.max(...data.results.map((one) => one.duration_s)));
   intro(run, head);
   summary(run, head);
+  training(run, head);
+  for (const id of ["latency", "requests"]) byId(id).hidden = !run.services.length;
   replicaCharts(run);
   latencyCharts(run);
   requestCharts(run);

@@ -82,4 +82,7 @@ const ownerColor = (index) => `--c${index % OWNER_COLORS}`;
 /** Policies take their colours from the other end, so that they are not mistaken for services. */
 const policyColor = (index) => `--c${[2, 3, 6, 4, 5, 7, 0, 1][index % OWNER_COLORS]}`;
 
+/** The service levels of a run; one without traffic has none. */
+const sloOf = (run) => run.slo ?? { ttft_s: 0, tpot_s: 0, grace_s: 0 };
+
 const announce = (text) => { byId("announce").textContent = text; };

@@ -16,7 +16,7 @@ function replicaCharts(run) {
       ],
     });
   });
-  const all = { x: series.t_s, surges: run.services.flatMap((service) => service.surges), grace: run.slo.grace_s, height: 165 };
+  const all = { x: series.t_s, surges: run.services.flatMap((service) => service.surges), grace: sloOf(run).grace_s, height: 165 };
   chart(byId("fleet-charts"), {
     ...all, title: "Nodes", whole: true,
     series: [
@@ -41,7 +41,7 @@ function replicaCharts(run) {
 /** The surges of one service, for the backdrop of its charts. */
 function shading(run, name) {
   const service = run.services.find((one) => one.name === name);
-  return { surges: service ? service.surges : [], grace: run.slo.grace_s };
+  return { surges: service ? service.surges : [], grace: sloOf(run).grace_s };
 }
 
 function latencyChart(parent, run, title, columns, limitMs, extra) {
@@ -61,8 +61,8 @@ function latencyCharts(run) {
       { label: "p99", kind: "line", color: ownerColor(i), values: service[`${kind}_p99_ms`] },
       { label: "p50", kind: "line", color: ownerColor(i), share: 0.55, width: 1.4, values: service[`${kind}_p50_ms`] },
     ];
-    latencyChart(parent, run, `TTFT of ${service.name}`, lines("ttft"), 1000 * run.slo.ttft_s, shading(run, service.name));
-    latencyChart(parent, run, `TPOT of ${service.name}`, lines("tpot"), 1000 * run.slo.tpot_s, shading(run, service.name));
+    latencyChart(parent, run, `TTFT of ${service.name}`, lines("ttft"), 1000 * sloOf(run).ttft_s, shading(run, service.name));
+    latencyChart(parent, run, `TPOT of ${service.name}`, lines("tpot"), 1000 * sloOf(run).tpot_s, shading(run, service.name));
   });
 }
 
@@ -106,7 +106,7 @@ function comparisonCharts(results, names) {
   };
   for (const { name } of first.services) {
     const of = (run) => run.series.services.find((service) => service.name === name);
-    const limit = 1000 * first.slo.ttft_s;
+    const limit = 1000 * sloOf(first).ttft_s;
     const top = maximum(results.flatMap((run) => of(run)?.ttft_p99_ms ?? []));
     figure({
       title: `TTFT p99 of ${name}`, unit: top > LOG_FROM * limit ? "log scale" : "", format: fmt.ms, axisFormat: fmt.msTick, log: top > LOG_FROM * limit,
@@ -117,7 +117,7 @@ function comparisonCharts(results, names) {
     const of = (run) => run.series.services.find((service) => service.name === name);
     figure({ title: `Ready replicas of ${name}`, kind: "step", whole: true, ...shading(first, name) }, (run) => of(run)?.replicas_ready);
   }
-  const all = { surges: first.services.flatMap((service) => service.surges), grace: first.slo.grace_s };
+  const all = { surges: first.services.flatMap((service) => service.surges), grace: sloOf(first).grace_s };
   figure({ title: "GPUs paid for", kind: "step", whole: true, ...all }, (run) => run.series.gpus_paid);
   figure({ title: "Spend", format: fmt.usd, axisFormat: (v) => `$${fmt.compact(v / 1e6)}`, ...all }, (run) => run.series.spend_micro_usd);
 }

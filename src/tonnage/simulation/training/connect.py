@@ -1,0 +1,278 @@
+"""From manifests and a scenario's training entries to workloads that arrive in the simulated cluster."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace as replaced
+from fractions import Fraction
+
+import msgspec
+
+from tonnage.decisions import Finding, Ref
+from tonnage.errors import InputError, Problem
+from tonnage.fleet import asks
+from tonnage.fleet.gangs import Gang
+from tonnage.objects import core
+from tonnage.objects.base import KubeObject
+from tonnage.objects.load import where
+from tonnage.scheduling.contradictions import problems_of
+from tonnage.scheduling.membership import Member, gangs_of, member_of, topologies_of
+from tonnage.scheduling.priority import Priorities
+from tonnage.scheduling.replicas import Replica, replicas_of, resolved
+from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.simulation.objects import Workload
+from tonnage.simulation.scenario import Scenario
+from tonnage.simulation.training.entries import (
+    Checkpoint,
+    TrainingEntry,
+    Work,
+    arrival_of,
+    checkpoint_of,
+    work_of,
+)
+from tonnage.simulation.training.part import Part
+from tonnage.simulation.training.workload import Training
+from tonnage.units import NS_PER_HOUR
+
+POD_GROUP = "podgroup"
+"""The kind under which the bare pods of a PodGroup are one workload."""
+
+
+class _Manifests:
+    """The workloads that manifests have, by namespace/kind/name in lower case."""
+
+    def __init__(self, objects: Iterable[KubeObject], priorities: Priorities) -> None:
+        self.objects = tuple(map(_in_a_namespace, objects))
+        self.gangs = gangs_of(self.objects, priorities)
+        self.workloads: dict[str, KubeObject] = {}
+        self.pods: dict[str, list[core.Pod]] = {}
+        for one in self.objects:
+            if isinstance(one, core.Pod):
+                self._add_pod(one)
+            elif replicas_of(one, self.objects):
+                self.workloads[key_of(one)] = one
+
+    def _add_pod(self, pod: core.Pod) -> None:
+        if pod.metadata.owner_references:
+            return
+        member = self.member(_replica(pod))
+        key = key_of(pod)
+        if member.gang.count("/") == 1:
+            namespace, _, name = member.gang.partition("/")
+            key = f"{namespace}/{POD_GROUP}/{name}"
+        self.pods.setdefault(key, []).append(pod)
+
+    def member(self, replica: Replica) -> Member:
+        """The gang of a replica, and its part of it."""
+        return member_of(self.gangs, replica.namespace, replica.labels, replica.annotations, replica.spec)
+
+
+def key_of(one: KubeObject) -> str:
+    """namespace/kind/name, the kind in lower case."""
+    return f"{one.namespace}/{one.kind.lower()}/{one.name}"
+
+
+def _in_a_namespace(one: KubeObject) -> KubeObject:
+    """The object; one that names no namespace is in default."""
+    return one if one.namespace else _renamed(one, namespace="default")
+
+
+def _renamed(one: KubeObject, **names: str) -> KubeObject:
+    metadata = msgspec.structs.replace(one.metadata, **names)
+    return msgspec.structs.replace(one, metadata=metadata).remember(one.origin, one.lines)
+
+
+def connect_training(
+    scenario: Scenario, objects: Iterable[KubeObject], cluster: SimulatedCluster
+) -> tuple[Finding, ...]:
+    """Make the training workloads of the manifests; nothing arrives before :func:`start_training`. Returns what is
+    doubtful about them. Raises InputError for an entry whose workload is not there, or that cannot be copied."""
+    objects = tuple(objects)
+    priorities = Priorities([o for o in objects if isinstance(o, core.PriorityClass)])
+    written = _Manifests(objects, priorities)
+    entries = _entries(scenario, written)
+    found = _Manifests(_with_copies(written.objects, entries), priorities)
+    cluster.topologies = topologies_of(objects)
+    endless: list[Finding] = []
+    for key, one in {**found.workloads, **{k: p[0] for k, p in found.pods.items()}}.items():
+        origin = _origin(key, entries)
+        entry = entries.get(origin)
+        if isinstance(one, core.Pod) and entry is None and f"/{POD_GROUP}/" not in key:
+            continue
+        replicas = tuple(map(_replica, found.pods[key])) if key in found.pods else replicas_of(one, found.objects)
+        if entry is None:
+            endless.append(_endless(one, key))
+        _refuse_shared(scenario, entry, replicas, found)
+        cluster.training[key] = _training(cluster, key, origin, one, replicas, entry, found, priorities)
+    _refuse_spread(cluster)
+    for i, fault in enumerate(scenario.spec.faults):
+        if fault.kind == "pod-failure" and fault.workload not in cluster.training:
+            raise InputError(_unknown(scenario, f"faults[{i}].workload", fault.workload, cluster.training))
+    return (*endless, *_problems(found.objects))
+
+
+def _unknown(scenario: Scenario, field: str, name: str, known: Iterable[str]) -> Problem:
+    """A workload that is not in the manifests, with the nearest that is."""
+    names = tuple(known)
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"did you mean {near[0]}?" if near else f"the manifests have {', '.join(names) or 'none'}"
+    return scenario.document.problem(field, f'"{name}": no such workload with pods in the manifests', hint)
+
+
+def scheduler_names(cluster: SimulatedCluster) -> Iterator[str]:
+    """The schedulers that training pods ask for: in the simulated cluster there is one, which places them all."""
+    for training in cluster.training.values():
+        for replica in training.replicas:
+            yield replica.spec.scheduler_name
+
+
+def _entries(scenario: Scenario, written: _Manifests) -> dict[str, TrainingEntry]:
+    """The scenario's entries by workload. Raises InputError for one that is not in the manifests."""
+    known = [*written.workloads, *written.pods]
+    for i, entry in enumerate(scenario.spec.training):
+        if entry.workload not in known:
+            raise InputError(_unknown(scenario, f"training[{i}].workload", entry.workload, known))
+        if entry.copies > 1 and entry.workload in written.pods:
+            message = "bare pods name their PodGroup, so copies of them would be one group"
+            raise InputError(scenario.document.problem(f"training[{i}].copies", message, "give each its own manifest"))
+    return {entry.workload: entry for entry in scenario.spec.training}
+
+
+def _with_copies(objects: Iterable[KubeObject], entries: Mapping[str, TrainingEntry]) -> Iterator[KubeObject]:
+    """The objects, and in place of each that has copies these."""
+    for one in objects:
+        entry = entries.get(key_of(one))
+        if entry is None or entry.copies == 1:
+            yield one
+            continue
+        for number in range(1, entry.copies + 1):
+            yield _renamed(one, name=f"{one.name}-{number}")
+
+
+def _origin(key: str, entries: Mapping[str, TrainingEntry]) -> str:
+    """The workload in the manifests of which ``key`` is a copy, or itself."""
+    origin, _, number = key.rpartition("-")
+    entry = entries.get(origin)
+    return origin if entry is not None and entry.copies > 1 and number.isdigit() and key not in entries else key
+
+
+def _refuse_shared(
+    scenario: Scenario, entry: TrainingEntry | None, replicas: Iterable[Replica], found: _Manifests
+) -> None:
+    if entry is None or entry.copies == 1:
+        return
+    shared = sorted({key for r in replicas if (key := found.member(r).gang).count("/") == 1})
+    if shared:
+        number = next(i for i, one in enumerate(scenario.spec.training) if one is entry)
+        message = f"its pods are in the PodGroup {shared[0]}, so copies of them would be one group"
+        raise InputError(scenario.document.problem(f"training[{number}].copies", message, "leave the group out"))
+
+
+def _refuse_spread(cluster: SimulatedCluster) -> None:
+    """A gang whose pods are made by several workloads makes progress in none of them."""
+    owners: dict[str, Training] = {}
+    for training in cluster.training.values():
+        for key in training.gangs:
+            other = owners.setdefault(key, training)
+            if other is not training:
+                message = f"its pods are in the gang {key}, and so are those of {other.key}"
+                hint = "give each workload a group of its own"
+                raise InputError(Problem(where(training.object), message, hint))
+
+
+def _training(
+    cluster: SimulatedCluster,
+    key: str,
+    origin: str,
+    one: KubeObject,
+    replicas: tuple[Replica, ...],
+    entry: TrainingEntry | None,
+    found: _Manifests,
+    priorities: Priorities,
+) -> Training:
+    namespace, _, name = origin.partition("/")
+    specs = {id(one.spec): priorities.admitted(one.spec) for one in replicas}  # replicas of one role share theirs
+    replicas = tuple(replaced(one, spec=specs[id(one.spec)]) for one in replicas)
+    work = work_of(entry.work) if entry is not None and entry.work is not None else None
+    checkpoint = checkpoint_of(entry.checkpoint) if entry is not None and entry.checkpoint is not None else None
+    first, last = arrival_of(entry) if entry is not None else (0, 0)
+    drawn = cluster.streams.python(f"arrival/{key}").random() if last > first else 0.0
+    arrival_ns = first + int(drawn * (last - first))
+    members = {replica.name: found.member(replica) for replica in replicas}
+    parts = tuple(_parts(replicas, members, found.gangs, work, checkpoint))
+    gangs = {p.gang.key: replaced(p.gang, created_ns=arrival_ns) for p in parts if p.gang is not None}
+    workload = Workload(
+        namespace,
+        name,
+        core.PodTemplateSpec(spec=replicas[0].spec),
+        len(replicas),
+    )
+    made = Training(
+        resolved(one, found.objects),
+        key,
+        one.kind,
+        workload,
+        replicas,
+        members,
+        parts,
+        gangs,
+        arrival_ns,
+        work or Work(),
+    )
+    workload.controller = made
+    return made
+
+
+def _parts(
+    replicas: Iterable[Replica],
+    members: Mapping[str, Member],
+    gangs: Mapping[str, Gang],
+    work: Work | None,
+    checkpoint: Checkpoint | None,
+) -> Iterator[Part]:
+    """What computes together: each gang, and each pod that is in none."""
+    groups: dict[str, dict[str, Replica]] = {}
+    for replica in replicas:
+        gang = members[replica.name].gang
+        groups.setdefault(gang or f"pod {replica.name}", {})[replica.name] = replica
+    for name, group in groups.items():
+        found = gangs.get(name)
+        gpus = sum((gpus_of(replica) for replica in group.values()), Fraction(0))
+        amount = _amount(work, gpus or Fraction(len(group)))
+        subgroups = {replica: members[replica].subgroup for replica in group}
+        yield Part(name, group, subgroups, found, amount, checkpoint, gpus)
+
+
+def _amount(work: Work | None, unit: Fraction) -> Fraction | None:
+    """GPU-ns of work of a part with so many GPUs, or pods."""
+    if work is None:
+        return None
+    return Fraction(work.gpu_hours) * NS_PER_HOUR if work.gpu_hours else work.duration_ns * unit
+
+
+def gpus_of(replica: Replica) -> Fraction:
+    """GPUs that the pod asks for, parts of one included."""
+    ask = asks.read(replica.spec, core.pod_requests(replica.spec), replica.annotations)
+    return Fraction(ask.gpu_milli, asks.FULL)
+
+
+def _replica(pod: core.Pod) -> Replica:
+    """A bare pod, as if a controller made it."""
+    meta = pod.metadata
+    return Replica(meta.name, meta.namespace, "pod", 0, pod.spec, meta.labels, meta.annotations)
+
+
+def _endless(one: KubeObject, key: str) -> Finding:
+    return Finding(
+        "training-without-work",
+        "info",
+        Ref(one.kind, one.name, one.namespace),
+        where(one),
+        f"the scenario's training says nothing of {key}: its pods are there from the start and never end",
+    )
+
+
+def _problems(objects: Iterable[KubeObject]) -> Iterator[Finding]:
+    for problem in problems_of(objects):
+        yield Finding("gang-not-understood", "warning", Ref("File", problem.where.file), problem.where, problem.message)

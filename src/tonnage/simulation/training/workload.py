@@ -1,0 +1,365 @@
+"""The controllers of training frameworks, as the simulated cluster has them: they make a workload's pods, and after a
+failure the pods that the framework makes again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tonnage.objects import core
+from tonnage.objects.base import KubeObject, ObjectMeta
+from tonnage.scheduling.communication import allreduce
+from tonnage.scheduling.failures import Cause
+from tonnage.scheduling.membership import Member
+from tonnage.scheduling.outcomes import Outcome, outcome
+from tonnage.scheduling.replicas import After, Replica
+from tonnage.scheduling.restarts import Counters, restart
+from tonnage.simulation import pods
+from tonnage.simulation.events import Later
+from tonnage.simulation.objects import Pod, Workload
+from tonnage.simulation.training.entries import Work
+from tonnage.simulation.training.part import AT_WORK, OVER, Part, State
+from tonnage.units import ns
+
+if TYPE_CHECKING:
+    from tonnage.fleet.gangs import Gang
+    from tonnage.simulation.cluster import SimulatedCluster
+
+
+@dataclass(slots=True)
+class Phase:
+    """What a workload was doing from ``start_ns`` on."""
+
+    start_ns: int
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why pods fail. ``exit_code`` counts where a container ended."""
+
+    cause: Cause
+    exit_code: int
+
+
+@dataclass(slots=True, eq=False)
+class Training:
+    """A workload of a training framework. ``object``: who makes its pods, the JobSet of a TrainJob; ``key``:
+    namespace/kind/name; ``workload``: that of the manifests, of which it may be one of several copies; ``members``: the
+    gang of each replica, and its part of it.
+
+    Implements :class:`tonnage.simulation.objects.Controller`."""
+
+    object: KubeObject
+    key: str
+    kind: str
+    workload: Workload
+    replicas: tuple[Replica, ...]
+    members: Mapping[str, Member]
+    parts: tuple[Part, ...]
+    gangs: Mapping[str, Gang]
+    arrival_ns: int
+    work: Work
+    arrived: bool = False
+    failed: bool = False
+    ended_ns: int | None = None
+    restarts: int = 0
+    evictions: int = 0
+    counters: Counters = field(default_factory=dict)
+    succeeded: set[str] = field(default_factory=set)
+    stopped: set[str] = field(default_factory=set)
+    not_before_ns: dict[str, int] = field(default_factory=dict)
+    failures: dict[Failure, list[str]] = field(default_factory=dict)
+    phases: list[Phase] = field(default_factory=list)
+    _part_of: dict[str, Part] = field(default_factory=dict)
+    _staged: bool = False
+    _starts: dict[str, int] = field(default_factory=dict)
+    _templates: dict[str, core.PodTemplateSpec] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._part_of = {name: part for part in self.parts for name in part.replicas}
+        self._staged = any(replica.after or replica.turn for replica in self.replicas)
+        self._templates = {
+            r.name: core.PodTemplateSpec(metadata=ObjectMeta(labels=r.labels, annotations=r.annotations), spec=r.spec)
+            for r in self.replicas
+        }
+
+    @property
+    def origin(self) -> str:
+        """The workload in the manifests, by which its pods are billed."""
+        return self.workload.key
+
+    @property
+    def over(self) -> bool:
+        return self.ended_ns is not None
+
+    # ---- pods ----
+
+    def arrive(self, cluster: SimulatedCluster) -> None:
+        """The workload is created."""
+        self.arrived = True
+        cluster.gangs.update(self.gangs)
+        for part in self.parts:
+            part.busy = lambda pod, gpu_ns: cluster.ledger.add_busy(pod.node, self.origin, gpu_ns)
+        cluster.events.add(cluster.now_ns, f"Training {self.key}", "Normal", "Created", f"{len(self.replicas)} pods")
+        self.reconcile(cluster)
+
+    def reconcile(self, cluster: SimulatedCluster) -> None:
+        """Make the pods that should be there: those whose turn has come, as far as their back-off is over."""
+        if self.over:
+            return
+        gone = self.succeeded | self.stopped
+        for replica in self.replicas:
+            name, part = replica.name, self._part_of[replica.name]
+            if name in gone or name in part.pods or self.not_before_ns.get(name, 0) > cluster.now_ns:
+                continue
+            if not self._may_start(replica):
+                continue
+            part.settle(cluster.now_ns)
+            if part.state is State.ABSENT:
+                part.state = State.WAITING
+            member = self.members[name]
+            part.pods[name] = pods.create_pod(cluster, self.workload, name, self._templates[name], *member)
+        self._note(cluster.now_ns)
+
+    def _may_start(self, replica: Replica) -> bool:
+        """Whether those that come before it have succeeded, or are as far as it waits for."""
+        if replica.turn:
+            alike = sum(
+                (r.role, r.group) == (replica.role, replica.group) and r.name in self.succeeded for r in self.replicas
+            )
+            if alike < replica.turn:
+                return False
+        return all(self._came(after) for after in replica.after)
+
+    def _came(self, after: After) -> bool:
+        before = [r.name for r in self.replicas if r.role == after.role and after.group in (None, r.group)]
+        if after.state == "Complete":
+            return self.succeeded.issuperset(before)
+        ready = {pod.name for part in self.parts for pod in part.ready}
+        return all(name in ready or name in self.succeeded for name in before)
+
+    def settle(self, now_ns: int) -> None:
+        """Book what all pods held until now."""
+        if self.over or not self.arrived:
+            return
+        for part in self.parts:
+            part.settle(now_ns)
+
+    def saved_ns(self, pod: Pod) -> int:
+        """When the last checkpoint was written of what the pod does."""
+        return self._part_of[pod.name].saved_at_ns
+
+    # ---- what happens to its pods ----
+
+    def before(self, cluster: SimulatedCluster, pod: Pod) -> None:
+        """The pod is being bound, is told to stop, or is about to be gone."""
+        self._part_of[pod.name].settle(cluster.now_ns)
+
+    def after(self, cluster: SimulatedCluster, pod: Pod) -> None:
+        """The pod was bound, became Ready, or is gone."""
+        part = self._part_of[pod.name]
+        gone = (pod.namespace, pod.name) not in cluster.pods
+        if gone:
+            del part.pods[pod.name]
+        if gone or self._staged:
+            cluster.queue.push(cluster.now_ns, Then(self.reconcile))
+        self._review(cluster, part)
+
+    def lost(self, cluster: SimulatedCluster, pod: Pod, cause: Cause) -> None:
+        """The pod's node is gone, or it was evicted. What is lost at one time is one failure."""
+        self.evictions += cause is Cause.EVICTION
+        self._add_failure(cluster, Failure(cause, 1), pod)
+
+    def exits(self, cluster: SimulatedCluster, pod: Pod, cause: Cause, exit_code: int) -> None:
+        """The pod's container ends with an error."""
+        self.before(cluster, pod)
+        pod.started_ns = pod.ready_ns = None
+        cluster.mirror.pod_changed(pod)
+        message = f"exit code {exit_code}" if cause is not Cause.OOM else "OOMKilled"
+        cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", "Failed", message)
+        self._add_failure(cluster, Failure(cause, exit_code), pod)
+
+    def _add_failure(self, cluster: SimulatedCluster, failure: Failure, pod: Pod) -> None:
+        if self.over:
+            return
+        if not self.failures:
+            cluster.queue.push(cluster.now_ns, Then(self.fail))
+        self.failures.setdefault(failure, []).append(pod.name)
+        self._review(cluster, self._part_of[pod.name])
+
+    def fail(self, cluster: SimulatedCluster) -> None:
+        """Do as the framework does after the failures of this instant."""
+        failures, self.failures = self.failures, {}
+        for failure, names in failures.items():
+            if not self.over:
+                self._follow(cluster, failure, names)
+
+    def _follow(self, cluster: SimulatedCluster, failure: Failure, names: Sequence[str]) -> None:
+        running = {pod.name for part in self.parts for pod in part.ready}
+        pending = {r.name for r in self.replicas} - running - self.succeeded
+        found = restart(self.object, self.replicas, names, failure.cause, self.counters, failure.exit_code, pending)
+        self.counters = found.counters
+        self.restarts += not found.failed
+        hit = dict.fromkeys(self._part_of[n] for n in (*names, *found.recreated, *found.restarted, *found.stopped))
+        for part in hit:
+            part.settle(cluster.now_ns)
+            if part.state not in OVER:
+                part.roll_back()
+            elif not part.replicas.keys().isdisjoint(found.recreated):
+                part.reopen()
+        said = f"{', '.join(names)}: {failure.cause.value} ({found.rule})"
+        reason = "Failed" if found.failed else "Restarted"
+        cluster.events.add(cluster.now_ns, f"Training {self.key}", "Warning", reason, said)
+        if found.failed:
+            self._end(cluster, failed=True)
+            return
+        for name in found.recreated:
+            self.succeeded.discard(name)
+            self.not_before_ns[name] = cluster.now_ns + found.delay_ns
+            self._stop(cluster, name)
+        for name in found.restarted:
+            self._restart_container(cluster, name, found.delay_ns)
+        self.stopped.update(found.stopped)
+        for name in found.stopped:
+            self._stop(cluster, name)
+        for part in hit:
+            self._go_on(cluster, part)
+        cluster.queue.push(cluster.now_ns + found.delay_ns, Then(self.reconcile))
+
+    def _go_on(self, cluster: SimulatedCluster, part: Part) -> None:
+        """The part goes on with the pods that it still has or will have again; without enough of them it has failed."""
+        if part.state in OVER or part.enough(name for name in part.replicas if name not in self.stopped):
+            self._review(cluster, part)
+            return
+        part.finish(cluster.now_ns, State.FAILED)
+        self.stopped.update(part.replicas)
+        for name in part.replicas:
+            self._stop(cluster, name)
+        if all(other.state in OVER for other in self.parts):
+            self._end(cluster, failed=True)
+
+    def _restart_container(self, cluster: SimulatedCluster, name: str, delay_ns: int) -> None:
+        """The pod keeps its node and devices, and its container starts again."""
+        pod = self._part_of[name].pods.get(name)
+        if pod is None or pod.terminating or pod.bound_ns is None:
+            return
+        self.before(cluster, pod)
+        pod.started_ns = pod.ready_ns = None
+        cluster.mirror.pod_changed(pod)
+        takes = cluster.vary("container", cluster.durations.container_start_s)
+        self._starts[name] = self._starts.get(name, 0) + 1
+        started = partial(self.container_started, pod=pod, number=self._starts[name])
+        cluster.queue.push(cluster.now_ns + delay_ns + takes, Then(started))
+
+    def container_started(self, cluster: SimulatedCluster, *, pod: Pod, number: int) -> None:
+        """Its container runs again, unless it was started once more since."""
+        if not pods.gone(pod) and self._starts.get(pod.name) == number and pod.ready_ns is None:
+            pod.started_ns = cluster.now_ns
+            pods.pod_ready(cluster, pod)
+
+    def _stop(self, cluster: SimulatedCluster, name: str) -> None:
+        pod = self._part_of[name].pods.get(name)
+        if pod is not None:
+            pods.stop_pod(cluster, pod)
+
+    # ---- work ----
+
+    def _review(self, cluster: SimulatedCluster, part: Part) -> None:
+        part.settle(cluster.now_ns)
+        if self.work.allreduce_bytes and part.state not in OVER and part.runs:
+            part.factor = self._stretched(cluster, part)
+        part.review(cluster.now_ns)
+        self._plan(cluster, part)
+
+    def _stretched(self, cluster: SimulatedCluster, part: Part) -> Fraction:
+        """By how much each step is longer for what it sums over all GPUs, where they are now."""
+        rows = [cluster.fleet.pod(pod.row) for pod in part.ready]
+        placed = [(row.node, row.devices) for row in rows if row.devices]
+        estimate = allreduce(cluster.fleet, placed, self.work.allreduce_bytes)
+        return 1 + Fraction(ns(estimate.seconds), self.work.step_ns) if estimate is not None else Fraction(1)
+
+    def due(self, cluster: SimulatedCluster, *, part: Part, epoch: int) -> None:
+        """What the part was doing has ended by itself, unless something came between."""
+        if part.epoch != epoch:
+            return
+        part.settle(cluster.now_ns)
+        part.end_span(cluster.now_ns)
+        if part.state is State.DONE:
+            self._succeed(cluster, part)
+        else:
+            self._plan(cluster, part)
+
+    def _plan(self, cluster: SimulatedCluster, part: Part) -> None:
+        if part.due_ns is not None:
+            cluster.queue.push(part.due_ns, Then(partial(self.due, part=part, epoch=part.epoch)))
+        self._note(cluster.now_ns)
+
+    def _succeed(self, cluster: SimulatedCluster, part: Part) -> None:
+        """The part's work is done: its pods end."""
+        self.succeeded.update(part.replicas)
+        for pod in list(part.pods.values()):
+            pod.terminating = True
+            pods.end_pod(cluster, pod)
+        stands = outcome(self.object, self.replicas, self.succeeded, self.counters)
+        if stands is not Outcome.RUNNING:
+            self._end(cluster, failed=stands is Outcome.FAILED)
+        elif all(p.state in OVER for p in self.parts):
+            self._end(cluster, failed=any(p.state is State.FAILED for p in self.parts))
+        self._note(cluster.now_ns)
+
+    def _end(self, cluster: SimulatedCluster, *, failed: bool) -> None:
+        """The workload is over, and all of its pods with it."""
+        self.ended_ns, self.failed = cluster.now_ns, failed
+        for part in self.parts:
+            part.settle(cluster.now_ns)
+            if part.state not in OVER:
+                part.finish(cluster.now_ns, State.FAILED if failed else State.DONE)
+            for pod in list(part.pods.values()):
+                pods.stop_pod(cluster, pod)
+        if not failed:
+            cluster.events.add(cluster.now_ns, f"Training {self.key}", "Normal", "Completed", "all work is done")
+        self._note(cluster.now_ns)
+
+    def _note(self, now_ns: int) -> None:
+        """Write down what the workload as a whole is doing now."""
+        state = self.state
+        if self.phases and self.phases[-1].start_ns == now_ns:
+            self.phases.pop()
+        if not self.phases or self.phases[-1].state is not state:
+            self.phases.append(Phase(now_ns, state))
+
+    @property
+    def state(self) -> State:
+        """The most that one of its parts is doing. Writing a checkpoint counts as running."""
+        if self.over:
+            return State.FAILED if self.failed else State.DONE
+        found = {State.RUNNING if p.state is State.WRITING else p.state for p in self.parts}
+        order = (State.RUNNING, State.LOADING, State.STARTING, State.WAITING, State.ABSENT, State.DONE)
+        return next(state for state in order if state in found)
+
+    # ---- what must hold ----
+
+    def violations(self) -> Sequence[str]:
+        """No part of a gang runs, and none waits with half of its pods placed."""
+        found = []
+        for part in self.parts:
+            if part.state in AT_WORK and not part.runs:
+                found.append(f"{part.name}: {part.state} with {len(part.ready)} pods, fewer than its minimum")
+            if part.gang is not None and part.state is State.WAITING and part.staying and not part.was_whole:
+                found.append(f"{part.name}: half a gang is placed, {len(part.staying)} pods")
+        return found
+
+
+@dataclass(slots=True)
+class Then:
+    """What a workload does later."""
+
+    do: Callable[[SimulatedCluster], None]
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        self.do(cluster)
+        return ()
