@@ -36,6 +36,8 @@ COMMANDS = {
     "kv": ("tonnage.cli.kv", "kv", "KV cache tiers below the GPU: what each is worth on a request log."),
     "size": ("tonnage.cli.size", "size", "Which GPUs a model needs, how fast it is there, and what that costs."),
     "cuda": ("tonnage.cli.cuda", "cuda", "Does an image's CUDA run on a driver and GPU; what does an upgrade break."),
+    "mig": ("tonnage.cli.mig", "mig", "MIG layouts: what exists, what fits, how to get from one to another."),
+    "why": ("tonnage.cli.why", "why", "Why a pod or a gang waits or stands where it does, and what would change that."),
     "check": ("tonnage.cli.check", "check", "Read manifests and say what this configuration does and never does."),
     "schema": ("tonnage.cli.schema", "schema", "The JSON schema of what -o json prints."),
 }

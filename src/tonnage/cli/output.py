@@ -21,8 +21,8 @@ from tonnage.decisions import Finding
 from tonnage.errors import Where
 from tonnage.simulation.report import formats
 from tonnage.simulation.report.comparison import compare
-from tonnage.simulation.report.headline import SEVERITIES, Headline, headline
-from tonnage.simulation.result import CostResult, Result
+from tonnage.simulation.report.headline import SEVERITIES, Headline, TrainingHeadline, headline, training_headline
+from tonnage.simulation.result import CostResult, Result, Slo, TrainingResult
 
 CHECK_SCHEMA = "tonnage.dev/check/v1"
 FINDINGS_SHOWN = 5
@@ -65,17 +65,19 @@ def summary(result: Result, console: Console, findings: int = FINDINGS_SHOWN) ->
     """Prints one run: services, money, nodes, and the first ``findings`` findings. Fits 80 columns."""
     look, head = Look.of(console), headline(result)
     console.print(look.text(f"{result.scenario}, {result.policy}", "bold"))
-    console.print(
-        look.text(
-            f"{formats.seconds(result.duration_s)}, seed {result.seed}, {formats.count(head.requests)} "
-            f"requests from {result.traffic_source}",
-            "dim",
-        )
-    )
+    run = f"{formats.seconds(result.duration_s)}, seed {result.seed}"
+    if result.services:
+        run += f", {formats.count(head.requests)} requests from {result.traffic_source}"
+    console.print(look.text(run, "dim"))
     console.print()
-    console.print(_services(result, look))
-    console.print(look.text(_slo(result), "dim"))
-    console.print()
+    if result.slo is not None and result.services:
+        console.print(_services(result, result.slo, look))
+        console.print(look.text(_slo(result.slo), "dim"))
+        console.print()
+    if head.training is not None:
+        console.print(_training(result, look))
+        console.print(look.text(_training_time(head.training), "dim"))
+        console.print()
     console.print(_figures(result, head, look))
     console.print()
     console.print(_owners(result.cost, look))
@@ -199,7 +201,7 @@ def yaml_text(results: Result | Sequence[Result]) -> str:
     )
 
 
-def _services(result: Result, look: Look) -> Table:
+def _services(result: Result, slo: Slo, look: Look) -> Table:
     table = look.table()
     table.add_column("Service", overflow="fold", style=look.style("bold"))
     for name in ("SLO met", "in grace", "TTFT p50", "TTFT p99", "TPOT p99", "Ready"):
@@ -209,9 +211,9 @@ def _services(result: Result, look: Look) -> Table:
             Text(service.name),
             look.text(formats.percent(service.overall.share), "bold"),
             formats.percent(service.grace.share),
-            _limited(service.ttft_ms.p50, 1000 * result.slo.ttft_s, look),
-            _limited(service.ttft_ms.p99, 1000 * result.slo.ttft_s, look),
-            _limited(service.tpot_ms.p99, 1000 * result.slo.tpot_s, look),
+            _limited(service.ttft_ms.p50, 1000 * slo.ttft_s, look),
+            _limited(service.ttft_ms.p99, 1000 * slo.ttft_s, look),
+            _limited(service.tpot_ms.p99, 1000 * slo.tpot_s, look),
             f"{service.min_ready_replicas} to {service.max_ready_replicas}",
         )
     return table
@@ -222,12 +224,53 @@ def _limited(value: float | None, limit: float, look: Look) -> Text:
     return look.text(formats.milliseconds(value), "red" if value is not None and value > limit else "")
 
 
-def _slo(result: Result) -> str:
-    slo = result.slo
+def _slo(slo: Slo) -> str:
     limits = f"SLO: TTFT {formats.seconds(slo.ttft_s)}, TPOT {formats.milliseconds(1000 * slo.tpot_s)}"
     if not slo.grace_s:
         return limits
     return f"{limits}; grace: the first {formats.seconds(slo.grace_s)} of a surge, counted apart"
+
+
+def _training(result: Result, look: Look) -> Table:
+    """A row a workload; the copies of one have a row together, with their means."""
+    table = look.table()
+    table.add_column("Training", overflow="fold", style=look.style("bold"))
+    for name in ("state", "wait", "took", "useful", "lost", "restarts"):
+        table.add_column(name, justify="right", no_wrap=True)
+    copies: dict[str, list[TrainingResult]] = {}
+    for work in [] if isinstance(result.training, msgspec.UnsetType) else result.training:
+        copies.setdefault(work.copy_of, []).append(work)
+    short = Counter(name.partition("/")[2] for name in copies)
+    for name, group in copies.items():
+        head, without_namespace = training_headline(group), name.partition("/")[2]
+        table.add_row(
+            Text(without_namespace if short[without_namespace] == 1 else name),
+            look.text(_state(group, head), "red" if head.failed else ""),
+            formats.clock(head.mean_wait_s),
+            formats.clock(head.mean_makespan_s),
+            formats.hours(head.gpu_hours.useful),
+            formats.hours(head.gpu_hours.lost),
+            formats.count(head.restarts),
+        )
+    return table
+
+
+def _state(group: Sequence[TrainingResult], head: TrainingHeadline) -> str:
+    if len(group) > 1:
+        return f"{head.done} of {head.workloads} done" + (f", {head.failed} failed" if head.failed else "")
+    work = group[0]
+    over = work.state in ("done", "failed") or work.progress is None
+    return work.state if over else formats.percent(work.progress)
+
+
+def _training_time(training: TrainingHeadline) -> str:
+    hours = training.gpu_hours
+    return (
+        f"{formats.count(training.done)} of {formats.count(training.workloads)} done; GPU-hours: "
+        f"{formats.hours(hours.useful)} useful, {formats.hours(hours.lost)} lost, "
+        f"{formats.hours(hours.checkpoints)} checkpoints, {formats.hours(hours.starting + hours.broken)} starting or "
+        f"waiting, {formats.hours(hours.half)} in half gangs"
+    )
 
 
 def _figures(result: Result, head: Headline, look: Look) -> Table:
@@ -235,8 +278,8 @@ def _figures(result: Result, head: Headline, look: Look) -> Table:
     rows = (
         (
             "Cost",
-            f"{formats.dollars(result.cost.total_micro_usd)}, "
-            f"{formats.dollars(head.micro_usd_per_million_tokens)} per million tokens",
+            formats.dollars(result.cost.total_micro_usd)
+            + (f", {formats.dollars(head.micro_usd_per_million_tokens)} per million tokens" if result.services else ""),
         ),
         (
             "GPU-hours",
@@ -247,7 +290,7 @@ def _figures(result: Result, head: Headline, look: Look) -> Table:
             "Nodes",
             f"{head.max_nodes} at most, {head.nodes_bought} bought, {head.nodes_returned} returned",
         ),
-        ("Tokens", f"{formats.count(head.tokens)} prompt and generated"),
+        *([("Tokens", f"{formats.count(head.tokens)} prompt and generated")] if result.services else ()),
         ("Prices", f"{result.cost.region}, {result.cost.prices_as_of}"),
     )
     table = Table.grid(padding=(0, 2, 0, 0))

@@ -6,14 +6,21 @@ import click
 
 
 @click.command()
-@click.argument("what", metavar="WHAT", type=click.Choice(["result", "check"]))
+@click.argument("what", metavar="WHAT", type=click.Choice(["result", "check", "why"]))
 def schema(what: str) -> None:
     """Print the JSON schema of WHAT.
 
     `result` is what `tonnage simulate -o json` prints; `tonnage compare -o json` prints an array of it. `check` is what
-    `tonnage check -o json` prints.
+    `tonnage check -o json` prints, `why` what `tonnage why -o json` prints.
     """
-    from tonnage.cli import output
+    import msgspec
+
+    from tonnage.cli import output, why_tables
     from tonnage.simulation.result import Result
 
-    click.echo(output.json_schema(Result if what == "result" else output.CheckReport), nl=False)
+    types: dict[str, type[msgspec.Struct]] = {
+        "result": Result,
+        "check": output.CheckReport,
+        "why": why_tables.WhyReport,
+    }
+    click.echo(output.json_schema(types[what]), nl=False)

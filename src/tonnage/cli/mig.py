@@ -1,0 +1,188 @@
+"""`tonnage mig`: what a GPU can be cut into, what fits beside what runs, and how to get from one layout to another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from tonnage.cli import mig_discover, mig_files, mig_plan
+from tonnage.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tonnage.fleet.geometry import Geometry
+    from tonnage.partitioning.layouts import Layout, Placement
+
+_OUTPUT = click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="What to print."
+)
+_GPU = click.option("--gpu", default="", metavar="NAME", help="The GPU, where the layout does not name it.")
+_ALL = click.option("--all-profiles", is_flag=True, help="Also profiles with media extensions and graphics.")
+
+
+@click.group()
+def mig() -> None:
+    """MIG layouts: what exists, what fits, how to get there without touching what is in use.
+
+    A layout is written like h100:3g.40gb@4,1g.10gb@0* (each profile at its first memory slice, * for in use), or
+    2x1g.10gb,3g.40gb where places do not matter; none is an empty card.
+    """
+
+
+for _command in (mig_plan.plan, mig_discover.discover, mig_files.check, mig_files.render, mig_files.node):
+    mig.add_command(_command)
+
+
+@mig.command()
+@click.argument("gpu", metavar="GPU")
+@click.option("--from", "running", default="", metavar="LAYOUT", help="Only those reachable beside what runs.")
+@_ALL
+@_OUTPUT
+def layouts(gpu: str, running: str, all_profiles: bool, output: str) -> None:
+    """Every layout of GPU to which nothing can be added."""
+    from tonnage.partitioning import notation
+    from tonnage.partitioning.layouts import card, feasible, maximal, profile_names
+
+    on = card(gpu)
+    names = profile_names(on, plain=not all_profiles)
+    around = notation.layout(f"{on.gpu}:{running}", field="--from").layout if running else ()
+    found = maximal(feasible(on, names, around))
+    if output == "json":
+        _print({"gpu": on.gpu, "layouts": [_layout(on, layout) for layout in found.values()]})
+    else:
+        from tonnage.cli import mig_tables
+
+        mig_tables.layouts(on, names, found, around)
+
+
+@mig.command()
+@click.argument("layout", metavar="LAYOUT")
+@click.argument("profile", metavar="PROFILE")
+@_GPU
+@_OUTPUT
+def fits(layout: str, profile: str, gpu: str, output: str) -> None:
+    """Whether an instance of PROFILE can be made beside LAYOUT, and where. Exit code 1 when it cannot."""
+    from tonnage.partitioning import notation
+    from tonnage.partitioning.fit import blockers
+    from tonnage.partitioning.fit import fits as find
+
+    typed = notation.layout(layout, gpu)
+    found = find(typed.on, typed.layout, profile)
+    against = {} if found else blockers(typed.on, typed.layout, profile)
+    if output == "json":
+        answer = {
+            "gpu": typed.on.gpu,
+            "fits": found is not None,
+            "placement": None if found is None else _placement(typed.on, found),
+            "blockers": [
+                {"start": start, "instances": [_placement(typed.on, one) for one in who]}
+                for start, who in against.items()
+            ],
+        }
+        _print(answer)
+    else:
+        from tonnage.cli import mig_tables
+
+        mig_tables.fit(typed.on, typed.layout, typed.busy, profile, found, against)
+    if found is None:
+        raise click.exceptions.Exit(1)
+
+
+@mig.command()
+@click.argument("running", metavar="FROM")
+@click.argument("wanted", metavar="TO")
+@_GPU
+@_OUTPUT
+def relayout(running: str, wanted: str, gpu: str, output: str) -> None:
+    """The steps from one layout to another: fewest instances destroyed, none in use. Exit code 1 if stuck."""
+    from tonnage.partitioning import notation
+    from tonnage.partitioning.relayout import Stuck
+    from tonnage.partitioning.relayout import relayout as change_to
+
+    before = notation.layout(running, gpu, "FROM")
+    after = notation.layout(wanted if ":" in wanted else f"{before.on.gpu}:{wanted}", field="TO")
+    _same_card(before.on, after.on)
+    change = change_to(before.on, before.layout, after.layout if after.placed else after.names, before.busy)
+    stuck = isinstance(change, Stuck)
+    if output == "json":
+        _print({"gpu": before.on.gpu, **_change(before.on, change)})
+    else:
+        from tonnage.cli import mig_tables
+
+        mig_tables.change(before.on, before.layout, before.busy, change)
+    if stuck:
+        raise click.exceptions.Exit(1)
+
+
+@mig.command()
+@click.argument("layout", metavar="LAYOUT")
+@click.argument("profile", metavar="PROFILE")
+@_GPU
+@_OUTPUT
+def defrag(layout: str, profile: str, gpu: str, output: str) -> None:
+    """Moves that make room for PROFILE, with who must restart. Exit code 1 when there are none."""
+    from tonnage.partitioning import notation
+    from tonnage.partitioning.defrag import defrag as make_room
+
+    typed = notation.layout(layout, gpu)
+    found = make_room(typed.on, typed.layout, profile, typed.busy)
+    if output == "json":
+        on = typed.on
+        moves = [] if found is None else found.moves
+        answer = {
+            "gpu": on.gpu,
+            "fits": found is not None,
+            "placement": None if found is None else _placement(on, found.placement),
+            "moves": [
+                {"from": _placement(on, m.before), "to": _placement(on, m.after), "restarts": m.restarts} for m in moves
+            ],
+            "after": None if found is None else _layout(on, found.after),
+        }
+        _print(answer)
+    else:
+        from tonnage.cli import mig_tables
+
+        mig_tables.defrag(typed.on, typed.layout, typed.busy, profile, found)
+    if found is None:
+        raise click.exceptions.Exit(1)
+
+
+def _same_card(one: Geometry, other: Geometry) -> None:
+    if one.gpu != other.gpu:
+        raise InputError.at(f"FROM is a layout of {one.gpu}, TO of {other.gpu}", field="TO", hint="name one GPU")
+
+
+def _placement(on: Geometry, one: Placement) -> dict[str, Any]:
+    from tonnage.partitioning.slotmap import length
+
+    return {"profile": one.profile, "start": one.start, "size": length(on, one.profile)}
+
+
+def _layout(on: Geometry, layout: Layout) -> dict[str, Any]:
+    from tonnage.partitioning.layouts import kind_of
+
+    return {
+        "profiles": dict(kind_of(on, (one.profile for one in layout))),
+        "placements": [_placement(on, one) for one in layout],
+    }
+
+
+def _change(on: Geometry, change: Any) -> dict[str, Any]:
+    from tonnage.partitioning.relayout import Stuck
+
+    if isinstance(change, Stuck):
+        return {"possible": False, "why": change.why, "busy": [_placement(on, one) for one in change.busy]}
+    return {
+        "possible": True,
+        "destroyed": len(change.destroyed),
+        "kept": [_placement(on, one) for one in change.kept],
+        "steps": [{"action": step.action, **_placement(on, step.placement)} for step in change.steps],
+        "after": _layout(on, change.after),
+    }
+
+
+def _print(value: Mapping[str, Any]) -> None:
+    click.echo(msgspec.json.encode(value).decode())

@@ -1,0 +1,1 @@
+"""The agent on a GPU node: what the machine's cards are."""

@@ -1,0 +1,1 @@
+"""Cut GPUs: MIG layouts and re-layouts, time-slicing, MPS, fractions."""

@@ -1,0 +1,236 @@
+"""What a node offers and how it is labelled: resources of the device plugin, labels of GPU feature discovery.
+
+A prediction from the cards, their MIG layouts, the MIG strategy and the sharing configuration. Source:
+NVIDIA/k8s-device-plugin v0.20.0 internal/rm/device_map.go, internal/lm, docs/gpu-feature-discovery. What depends on
+the machine (its name, the time, the NVLink fabric) is not predicted; what the tables do not have is listed."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tonnage.errors import InputError
+from tonnage.facts import cuda, gpus, mig, mig_devices
+from tonnage.facts.mig import MigProfile
+from tonnage.fleet.asks import GPU
+from tonnage.partitioning.device_plugin import Sharing
+
+STRATEGIES = ("none", "single", "mixed")
+_DOMAIN = "nvidia.com/"
+_MOST_CHARACTERS = 63
+"""Of a label's value (Kubernetes documentation, Labels and Selectors): Node Feature Discovery drops a longer one."""
+_DROPPED = re.compile(r"[^A-Za-z0-9\-_. ]")
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One GPU of a node. ``profiles``: its MIG instances; None: MIG is off, empty: on, and nothing made."""
+
+    gpu: str
+    profiles: tuple[str, ...] | None = None
+
+
+@dataclass(slots=True)
+class Node:
+    """``resources``: what the node offers, by name. ``labels``: by key. ``unknown``: labels that it has with a value
+    that the tables do not have. ``problems``: why something is not offered; ``notes``: good to know."""
+
+    resources: dict[str, int] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def put(self, resource: str, values: dict[str, object]) -> None:
+        """Labels of a resource; None: not known. A later value replaces an earlier one."""
+        for suffix, value in values.items():
+            key = f"{resource}.{suffix}"
+            self.labels.pop(key, None)
+            if key in self.unknown:
+                self.unknown.remove(key)
+            if value is None:
+                self.unknown.append(key)
+            else:
+                self.labels[key] = str(value)
+
+
+def predict(cards: Sequence[Card], strategy: str = "none", sharing: Sharing | None = None, driver: str = "") -> Node:
+    """The node with these cards. ``driver``: as in 580.105.08, for the labels of versions; empty: left out.
+
+    Raises InputError for an unknown GPU, profile or strategy, and for MPS where MIG is on or the strategy is mixed,
+    which the device plugin refuses."""
+    sharing = sharing or Sharing()
+    if strategy not in STRATEGIES:
+        raise InputError.at(f"unknown MIG strategy {strategy!r}", hint=f"expected {', '.join(STRATEGIES)}")
+    cards = [Card(gpus.get(card.gpu).name, card.profiles) for card in cards]
+    _refuse_mps(cards, strategy, sharing)
+    node = Node()
+    if not cards:
+        return node
+    why = _invalid(cards) if strategy == "single" else ""
+    if why:
+        node.problems.append(f"strategy single: {why}; the device plugin offers nothing")
+    else:
+        _offer(node, cards, strategy, sharing)
+    _versions(node, driver)
+    _label_cards(node, cards, sharing)
+    _label_instances(node, cards, strategy, sharing, why)
+    for key, value in node.labels.items():
+        if len(value) > _MOST_CHARACTERS:
+            node.notes.append(f"no label {key}: {value} is longer than {_MOST_CHARACTERS} characters")
+    node.labels = {key: value for key, value in sorted(node.labels.items()) if len(value) <= _MOST_CHARACTERS}
+    node.unknown.sort()
+    return node
+
+
+def _refuse_mps(cards: Sequence[Card], strategy: str, sharing: Sharing) -> None:
+    if sharing.strategy != "mps":
+        return
+    if any(card.profiles is not None for card in cards):
+        raise InputError.at("MPS on a node with MIG", field="sharing.mps", hint="use timeSlicing, or switch MIG off")
+    if strategy == "mixed":
+        raise InputError.at("MPS with MIG strategy mixed", field="sharing.mps", hint="use strategy none or single")
+
+
+def _invalid(cards: Sequence[Card]) -> str:
+    """Why the strategy ``single`` does not hold; empty where it does, and where no card has MIG on."""
+    layouts = [card.profiles for card in cards]
+    if all(profiles is None for profiles in layouts):
+        return ""
+    if () in layouts:
+        return "a GPU has MIG on and no instance"
+    if None in layouts:
+        return "MIG is on on some GPUs and off on others"
+    kinds = sorted({profile for profiles in layouts for profile in profiles or ()})
+    return f"instances of several profiles ({', '.join(kinds)})" if len(kinds) > 1 else ""
+
+
+def _offer(node: Node, cards: Sequence[Card], strategy: str, sharing: Sharing) -> None:
+    """The device plugin's resources."""
+    devices: Counter[str] = Counter()
+    for card in cards:
+        if card.profiles is None or strategy == "none":
+            devices[GPU] += 1
+            continue
+        for name in card.profiles:
+            devices[GPU if strategy == "single" else mig.get(card.gpu, name).resource] += 1
+        if not card.profiles:
+            node.notes.append(f"a {card.gpu} has MIG on and no instance: it offers nothing")
+    for resource, count in sorted(devices.items()):
+        node.resources[sharing.advertised(resource)] = count * sharing.replicas(resource)
+    absent = [one.resource for one in sharing.active.resources if one.resource not in devices]
+    node.notes += [f"{resource} is shared in the configuration, and the node has none" for resource in absent]
+    if sharing.one_each and sharing.strategy != "none":
+        node.notes.append("a container that asks for more than one replica is refused (UnexpectedAdmissionError)")
+    cut = sum(card.profiles is not None for card in cards)
+    if strategy == "none" and cut:
+        node.notes.append(f"strategy none: {cut} GPUs with MIG on are offered as whole GPUs")
+
+
+def _versions(node: Node, driver: str) -> None:
+    if not driver:
+        return
+    numbers = cuda.parse_version(driver, "--driver", "580.105.08")
+    parts = [*driver.strip().split("."), "", ""][:3]
+    names = ("major", "minor", "revision")
+    driver_labels: dict[str, object] = dict(zip(names, parts, strict=True))
+    node.put(f"{_DOMAIN}cuda.driver-version", driver_labels | {"full": driver.strip()})
+    node.put(f"{_DOMAIN}cuda.driver", dict(zip(("major", "minor", "rev"), parts, strict=True)))
+    runs = cuda.driver_cuda(numbers)
+    major, minor = (None, None) if runs is None else (runs[0], runs[1])
+    full = None if runs is None else cuda.cuda_text(runs)
+    node.put(f"{_DOMAIN}cuda.runtime-version", {"major": major, "minor": minor, "full": full})
+    node.put(f"{_DOMAIN}cuda.runtime", {"major": major, "minor": minor})
+
+
+def _label_cards(node: Node, cards: Sequence[Card], sharing: Sharing) -> None:
+    """Labels of whole GPUs, and of the node. Where models differ, GPU feature discovery takes one of them by chance."""
+    counts = Counter(card.gpu for card in cards)
+    if len(counts) > 1:
+        models = ", ".join(sorted(counts))
+        node.notes.append(f"several GPU models ({models}): labels are those of one of them, which one can change")
+    whole = {card.gpu for card in cards if card.profiles is None}
+    for gpu in sorted(counts, key=lambda name: (name in whole, name)):
+        _label_model(node, gpu, counts[gpu], sharing if gpu in whole else None)
+    facts = [cuda.gpu(gpu) for gpu in counts]
+    capable = True if any(one.mig for one in facts) else None if any(one.mig is None for one in facts) else False
+    node.put(f"{_DOMAIN}mig", {"capable": None if capable is None else str(capable).lower()})
+    node.put(f"{_DOMAIN}mps", {"capable": str(sharing.strategy == "mps").lower()})
+    data_center = all(one.forward_compat for one in facts)
+    node.put(GPU, {"mode": "compute" if data_center else None})
+
+
+def _label_model(node: Node, gpu: str, count: int, sharing: Sharing | None) -> None:
+    """``sharing``: None where all GPUs of the model have MIG on: then they have no replicas."""
+    card, facts = gpus.get(gpu), cuda.gpu(gpu)
+    family = cuda.architectures()[facts.arch].family
+    node.put(GPU, _base((card.product,), count, GPU, sharing))
+    node.put(
+        GPU,
+        {
+            "memory": mig_devices.label_memory().get(gpu, card.memory_mib),
+            "family": family,
+            "compute.major": facts.arch[0],
+            "compute.minor": facts.arch[1],
+        },
+    )
+
+
+def _base(parts: Sequence[str], count: int, resource: str, sharing: Sharing | None) -> dict[str, object]:
+    """Product, count, replicas and how it is shared. A shared product says so unless its resource has another name."""
+    replicas = 0 if sharing is None else sharing.replicas(resource)
+    shared = sharing is not None and replicas > 1
+    mark = ("SHARED",) if sharing is not None and shared and not sharing.active.rename_by_default else ()
+    return {
+        "product": "-".join((*map(sanitised, parts), *mark)),
+        "count": count,
+        "replicas": replicas,
+        "sharing-strategy": sharing.strategy if sharing is not None and shared else "none",
+    }
+
+
+def sanitised(text: str) -> str:
+    """A name as part of a label's value: blanks are dashes, what a label cannot hold is dropped."""
+    return "-".join(_DROPPED.sub("", text).split())
+
+
+def _label_instances(node: Node, cards: Sequence[Card], strategy: str, sharing: Sharing, invalid: str) -> None:
+    """Labels of MIG instances: in place of the GPU's with ``single``, beside them with ``mixed``."""
+    if strategy == "none":
+        return
+    node.put(f"{_DOMAIN}mig", {"strategy": strategy})
+    cut = [card for card in cards if card.profiles is not None]
+    if invalid:
+        product = f"{sanitised(gpus.get(cut[0].gpu).product)}-MIG-INVALID"
+        node.put(GPU, {"product": product, "count": 0, "replicas": 0, "memory": 0})
+        return
+    counts: Counter[str] = Counter()
+    first: dict[str, str] = {}
+    for card in cut:
+        for name in card.profiles or ():
+            counts[name] += 1
+            first.setdefault(name, card.gpu)
+    for name, count in counts.items():
+        profile = mig.get(first[name], name)
+        resource = GPU if strategy == "single" else profile.resource
+        product = gpus.get(first[name]).product
+        node.put(resource, _base((product, "MIG", name.replace("+", ".")), count, resource, sharing))
+        node.put(resource, _attributes(profile))
+
+
+def _attributes(profile: MigProfile) -> dict[str, object]:
+    """What an instance has. Data center GPUs with MIG have no encoder."""
+    encoders = 0 if cuda.gpu(profile.gpu).forward_compat else None
+    return {
+        "memory": profile.memory_mib,
+        "multiprocessors": profile.sms,
+        "slices.gi": profile.compute_slices,
+        "slices.ci": profile.compute_slices,
+        "engines.copy": profile.copy_engines,
+        "engines.decoder": profile.decoders,
+        "engines.encoder": encoders,
+        "engines.jpeg": profile.jpegs,
+        "engines.ofa": profile.ofas,
+    }

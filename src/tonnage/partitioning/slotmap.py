@@ -1,0 +1,43 @@
+"""A card's memory slices as text: who stands where, and who is in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tonnage.facts import mig
+from tonnage.fleet.geometry import Geometry
+from tonnage.partitioning.layouts import Layout, Placement, resource
+
+_CELL = 10
+
+
+def slices(on: Geometry) -> int:
+    """Memory slices of the card."""
+    return mig.profiles(on.gpu)[0].of_memory_slices
+
+
+def length(on: Geometry, profile: str) -> int:
+    """Memory slices that an instance covers."""
+    return mig.get(on.gpu, on.slots[resource(on, profile)].name).memory_slices
+
+
+def draw(on: Geometry, layout: Layout, busy: Collection[Placement] = ()) -> list[str]:
+    """Two lines of at most 80 columns: the slices' numbers, and the instances there, those in use in ``< >``."""
+    count = slices(on)
+    cells = ["·" * (_CELL - 1) + " "] * count
+    line, at = "", 0
+    for one in sorted(layout):
+        line += "".join(cells[at : one.start])
+        width = _CELL * length(on, one.profile) - 1
+        name = one.profile if len(one.profile) <= width - 2 else _short(one.profile)
+        ends = "<>" if one in busy else "[]"
+        line += ends[0] + name.center(width - 2, "-") + ends[1] + " "
+        at = one.start + length(on, one.profile)
+    line += "".join(cells[at:])
+    return ["".join(str(i).ljust(_CELL) for i in range(count)).rstrip(), line.rstrip()]
+
+
+def _short(profile: str) -> str:
+    """Without the memory: ``1g+me`` for ``1g.10gb+me``."""
+    cores, _, rest = profile.partition(".")
+    return cores + rest.lstrip("0123456789").removeprefix("gb")
