@@ -12,9 +12,15 @@ NAMES = {
     "main": "the simulator: the Azure hour on ten replicas, 20,000 pods on 2,000 nodes, parsing, --help",
     "kube": "on a real API server: scheduling beside kube-scheduler, simulated nodes beside kwok",
     "inference": "the engine model beside dynamo's replay, routing policies, the KV index, KV tiers",
+    "openb": "the openb GPU trace under every policy, beside the published results",
+    "placement": "gangs of 1,000 pods on 5,000 nodes; gangs that block each other, beside placing pod by pod",
+    "partitioning": "MIG: fit decisions a second; plans of 1,000 cards, beside an integer program over every placement",
     "estimator": "serving estimates beside aiconfigurator's on measured points; --test FILE scores a file",
     "surge": "the slo policy over seeds, beside the best of 200 KEDA settings and an oracle",
 }
+
+OWN = {"test": "estimator", "variant": "openb", "seeds": "openb", "like": "openb"}
+"""Options that one benchmark has, and which."""
 
 
 def main() -> int:
@@ -26,10 +32,15 @@ def main() -> int:
     parser.add_argument("--data", help="folder with traces/ (default: TONNAGE_DATA, then ../shared/data)")
     parser.add_argument("--test", help="estimator only: score this CSV file of measured points, fitting nothing")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    parser.add_argument("--variant", help="openb: the pod list to run (default: default)")
+    parser.add_argument("--seeds", help="openb: a range of seeds (default: 42-51)")
+    parser.add_argument("--like", help="openb: a stand-in for another pod list, made from the default one")
     given = parser.parse_args()
-    if given.test and given.name != "estimator":
-        parser.error("--test goes with estimator")
-    options = Options(given.quick, data_folder(given.data), (given.test,) if given.test else ())
+    for name, owner in OWN.items():
+        if getattr(given, name) and given.name != owner:
+            parser.error(f"--{name} goes with {owner}")
+    own = {name: value for name in OWN if (value := getattr(given, name))}
+    options = Options(given.quick, data_folder(given.data), own)
     failed = False
     for name in NAMES if given.name == "all" else [given.name]:
         report = importlib.import_module(f"benchmarks.{name}").run(options)

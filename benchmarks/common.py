@@ -10,7 +10,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Options:
-    """``quick``: the same measurement on less. ``data``: the folder of public traces, None when absent."""
+    """``quick``: the same measurement on less. ``data``: the folder of public traces, None when absent. ``own``: the
+    options that one benchmark has, by name."""
 
     quick: bool
     data: Path | None
-    extra: tuple[str, ...] = ()
+    own: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ def data_folder(given: str | None) -> Path | None:
     """The public data: as given, from TONNAGE_DATA, or ../shared/data; None when there is none."""
     candidates = [given, os.environ.get("TONNAGE_DATA"), str(ROOT.parent / "shared" / "data")]
     for candidate in candidates:
-        if candidate and any((Path(candidate) / part).is_dir() for part in ("traces", "silicon")):
+        folders = [Path(candidate) / part for part in ("traces", "openb", "silicon")] if candidate else []
+        if candidate and (any(one.is_dir() for one in folders) or any(Path(candidate).glob("openb_*.csv*"))):
             return Path(candidate)
     return None

@@ -68,11 +68,11 @@ class Scores:
 
 
 def run(options: Options) -> Report:
-    """All splits; with a file to test in ``options.extra``, that alone."""
+    """All splits; with a file to ``test`` in ``options.own``, that alone."""
     report = Report("estimator", COLUMNS)
-    if options.extra:
+    if options.own:
         try:
-            found = read(Path(options.extra[0]))
+            found = read(Path(options.own["test"]))
         except InputError as error:
             raise SystemExit(f"Error: {error}") from None
         _test(report, found, options)

@@ -86,12 +86,22 @@ def pod(
     priority: int = 0,
     created_ns: int = 0,
     spec: core.PodSpec | None = None,
+    annotations: dict[str, str] | None = None,
     **fields: Any,
 ) -> PodSpec:
     """A pod; ``fields`` go to its spec."""
     spec = spec or pod_spec(cpu, memory_gib, gpus, **fields)
     uid = f"uid-{namespace}-{name}"
-    return PodSpec(namespace, name, uid, labels or {}, spec, priority=priority, created_ns=created_ns)
+    return PodSpec(
+        namespace,
+        name,
+        uid,
+        labels or {},
+        spec,
+        priority=priority,
+        created_ns=created_ns,
+        annotations=annotations or {},
+    )
 
 
 def fleet(*nodes: NodeSpec, pods: Iterable[PodSpec] = (), bound: dict[str, Iterable[PodSpec]] | None = None) -> Fleet:

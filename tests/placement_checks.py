@@ -43,7 +43,7 @@ def check_feasible_sets(fleet: Fleet, cache: Cache | None = None) -> None:
         pod, pod_class = fleet.pod(row), fleet.pod_class(row)
         view = cache.view(pod_class, "binpack")
         masks = cache.topology.masks(pod_class, view)
-        key = place._keys(cache.topology, pod_class, view, masks)
+        key = place.keys_of(cache.topology, pod_class, view, masks)
         found = {fleet.node(int(n)).spec.name for n in np.flatnonzero(key != NEVER)}
         expected = {name for name, reasons in refusals(world, pod.spec).items() if not reasons}
         assert found == expected, pod.spec
@@ -53,7 +53,7 @@ def check_feasible_sets(fleet: Fleet, cache: Cache | None = None) -> None:
 
 def check_whole_decision(fleet: Fleet, cache: Cache | None = None) -> None:
     """Apply a decision bind by bind: each node must take its pod then, and in the end none may take one that waits."""
-    decisions = place.decide(Snapshot(0, fleet), cache=cache)
+    decisions = place.decide(Snapshot(0, fleet), place.Settings(preemption=False), cache)
     assert {(d.target.namespace, d.target.name) for d in decisions} == {
         (s.namespace, s.name) for s in (fleet.pod(row).spec for row in fleet.pending)
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -158,7 +158,7 @@ class Changes:
         else:
             before = columns(self.fleet)
             try:
-                self.rng.choice(_CHANGES)(self)
+                self.rng.choice(self.changes())(self)
             except Conflict:
                 assert columns(self.fleet) == before
         self.check()
@@ -174,6 +174,10 @@ class Changes:
         except Interrupted:
             pass
         assert columns(self.fleet) == before
+
+    def changes(self) -> Sequence[Callable[[Any], None]]:
+        """The changes that are made."""
+        return _CHANGES
 
     def _name(self, prefix: str) -> str:
         return f"{prefix}{self.rng.randrange(12)}"
@@ -240,6 +244,11 @@ _CHANGES: tuple[Callable[[Changes], None], ...] = (
 )
 
 
+def _cards(fleet: Fleet) -> list[Any]:
+    cards = fleet.cards
+    return [cards.milli, cards.mib, cards.mask, cards.sharers, cards.cut]
+
+
 def columns(fleet: Fleet) -> dict[str, Any]:
     """Everything that a fleet holds, in a form to compare: what is undone must be equal again."""
     nodes = {
@@ -253,6 +262,8 @@ def columns(fleet: Fleet) -> dict[str, Any]:
             fleet.allocatable_of(row),
             {name: int(fleet.free[row, c]) for c, name in enumerate(fleet.resources) if fleet.free[row, c]},
             np.trim_zeros(fleet.devices[row] + 2, "b").tolist(),
+            [of[row].tobytes().rstrip(b"\0") for of in _cards(fleet)],
+            (int(fleet.cards.memory[row]), int(fleet.cards.unit[row]), bool(fleet.cards.special[row]), node.cuts),
             fleet.label_sets.rows[fleet.label_set[row]],
             fleet.taint_sets.rows[fleet.taint_set[row]],
         )
@@ -260,7 +271,7 @@ def columns(fleet: Fleet) -> dict[str, Any]:
         if node is not None
     }
     pods = {
-        pod.key: (row, pod.spec, pod.class_id, pod.node, pod.devices)
+        pod.key: (row, pod.spec, pod.class_id, pod.node, pod.devices, pod.pieces)
         for row, pod in enumerate(fleet.pods)
         if pod is not None
     }
@@ -273,7 +284,8 @@ def columns(fleet: Fleet) -> dict[str, Any]:
         "pending": set(fleet.pending),
         "bound": {class_id: dict(on_nodes) for class_id, on_nodes in fleet.bound.items() if on_nodes},
         "alive": np.flatnonzero(fleet.alive).tolist(),
-        "dead rows hold": [int(fleet.free[dead].sum()), int((fleet.devices[dead] + 2).sum())],
+        "dead rows hold": [int(fleet.free[dead].sum()), int((fleet.devices[dead] + 2).sum())]
+        + [int(of[dead].sum()) for of in _cards(fleet)],
         "next node rows": [*reversed(fleet._free_node_rows), *range(len(fleet.nodes), 40)][:30],
         "next pod rows": [*reversed(fleet._free_pod_rows), *range(len(fleet.pods), 40)][:30],
     }

@@ -32,7 +32,7 @@ def _play(made: run.SetUp, until_ns: int, transport: Transport | None) -> Machin
         assert steps.machines.errors == {}
         return machine
     machine = Machine(made.cluster, made.recorder(), False)
-    machine.start([*run._node_loops(made.configuration), *made.replica_loops()], made.scraper())
+    machine.start([*run._node_loops(made), *made.replica_loops()], made.scraper())
     made.break_things()
     machine.play(until_ns, None)
     return machine

@@ -103,6 +103,10 @@ def test_the_old_description_has_the_same_schemas() -> None:
     assert all(openapi.schema_name(resource.kind) in definitions for resource in ALL)
 
 
+OF_ONE_RELEASE = {("PodSpec", "workloadRef")}
+"""Fields that only an earlier release had: this one is of Kubernetes 1.35 and gone in 1.36."""
+
+
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
 def test_every_field_that_is_read_is_a_field_of_the_api(struct: type) -> None:
     todo: list[tuple[str, type]] = [(struct.__name__, struct)]
@@ -114,6 +118,8 @@ def test_every_field_that_is_read_is_a_field_of_the_api(struct: type) -> None:
         seen.add(name)
         fields = structs()[name]
         for field, inner in (read_members(kind) or {}).items():
+            if (name, field) in OF_ONE_RELEASE:
+                continue
             assert field in fields, f"{name}.{field}"
             if inner is not None and fields[field].of not in SCALARS:
                 todo.append((fields[field].of, inner))

@@ -12,8 +12,8 @@ from tonnage.cluster.server.managers.arithmetic import (
     new_replicas,
     old_sizes,
     proportional_sizes,
-    scaled,
 )
+from tonnage.objects.policy import scaled
 
 
 @pytest.mark.parametrize(

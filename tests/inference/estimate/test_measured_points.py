@@ -127,7 +127,7 @@ def test_a_file_of_other_columns_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no column backend"):
         estimator_rows.read(file)
     with pytest.raises(SystemExit, match=r"Error: .*no column"):
-        run(Options(quick=True, data=None, extra=(str(file),)))
+        run(Options(quick=True, data=None, own={"test": str(file)}))
 
 
 def test_a_file_to_test_is_scored_without_fitting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_a_file_to_test_is_scored_without_fitting(tmp_path: Path, monkeypatch: p
     lines += [{**CELLS, "model_path": "none/Such-Model"}, {**CELLS, "system": "z900"}] * 2
     text = "\n".join(",".join(values) for values in ([*CELLS], *(line.values() for line in lines)))
     file.write_text(text + "\nsilicon_concurrency=64,trtllm")
-    report = run(Options(quick=True, data=None, extra=(str(file),)))
+    report = run(Options(quick=True, data=None, own={"test": str(file)}))
     assert report.rows[-1]["split"] == "all rows"
     assert report.rows[-1]["rows"] == 3
     assert 0 < report.rows[-1]["tpot_median"] < 1
