@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Iterator
 
-
 DEEP_S = 600
 """With a budget of so many seconds a test, those that have a number to reach go on until they have reached it."""
 
