@@ -38,6 +38,11 @@ COMMANDS = {
     "cuda": ("tonnage.cli.cuda", "cuda", "Does an image's CUDA run on a driver and GPU; what does an upgrade break."),
     "mig": ("tonnage.cli.mig", "mig", "MIG layouts: what exists, what fits, how to get from one to another."),
     "why": ("tonnage.cli.why", "why", "Why a pod or a gang waits or stands where it does, and what would change that."),
+    "share": (
+        "tonnage.cli.share",
+        "share",
+        "Ways to share a GPU, side by side: MIG, time-slicing, MPS, a smaller one.",
+    ),
     "check": ("tonnage.cli.check", "check", "Read manifests and say what this configuration does and never does."),
     "schema": ("tonnage.cli.schema", "schema", "The JSON schema of what -o json prints."),
 }

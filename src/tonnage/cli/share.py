@@ -1,0 +1,109 @@
+"""`tonnage share`: for workloads that do not fill a GPU, every way to share one, side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from tonnage.cli import files, messages
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tonnage.partitioning.share import Question, Way
+
+_SCHEMA = "tonnage.dev/share/v1"
+
+
+@click.command()
+@click.argument("paths", metavar="[FILES...]", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--workload", "workloads", multiple=True, metavar="NAME:KEY=VALUE,...", help="As above; can be repeated.")
+@click.option("--gpu", required=True, metavar="NAME", help="The GPU they are on: a100-80, or h100:3g.40gb.")
+@click.option("--used", default="", metavar="KEY=VALUE,...", help="What a pod of FILES really uses of its GPU.")
+@click.option("--way", "only", multiple=True, metavar="WAY", help="Only this way; can be repeated.")
+@click.option("--keep", default="90%", show_default=True, metavar="PART", help="Throughput that must be kept.")
+@click.option("--isolated", is_flag=True, help="Nobody may take another's memory, or end it by a fault.")
+@click.option("--whole-instances", is_flag=True, help="Count instances whole: nobody else uses their other GPUs.")
+@click.option("--prices", type=click.Path(path_type=Path), metavar="FILE", help="Prices of your own (CSV or YAML).")
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="What to print."
+)
+def share(
+    paths: tuple[Path, ...],
+    workloads: tuple[str, ...],
+    gpu: str,
+    used: str,
+    only: tuple[str, ...],
+    keep: str,
+    isolated: bool,
+    whole_instances: bool,
+    prices: Path | None,
+    output: str,
+) -> None:
+    """MIG, time-slicing, leases, MPS or a smaller GPU for workloads that do not fill one: what each costs and isolates.
+
+    A workload is written like chat:memory=10GiB,util=25%,count=8. Keys: memory; util (part of the time that the GPU is
+    busy) or every (time between steps); step (GPU time of one, 10ms); latency (the longest it may take); count; sms
+    (part of the GPU's SMs that it fills, 100%); bound (compute or memory). Pods of FILES ask for what their resources
+    and annotations say, or with --used for what they really use.
+
+    Exit code 1 when no way does what is asked.
+    """
+    from tonnage.cli import share_input
+    from tonnage.facts import prices as price_lists
+    from tonnage.partitioning import share as sharing
+    from tonnage.partitioning.share_ways import WAYS
+
+    given = share_input.read([files.existing(path) for path in paths], workloads, gpu, used)
+    messages.warnings(given.problems)
+    names = _ways(only, WAYS, gpu)
+    asked = sharing.question(
+        given.workloads,
+        gpu,
+        price_lists.load(prices),
+        keep=share_input.part(keep, "--keep"),
+        isolated=isolated,
+        whole_instances=whole_instances,
+        places=given.places,
+    )
+    found = [WAYS[name](asked) for name in names]
+    best = sharing.recommended(asked, found)
+    if output == "json":
+        click.echo(msgspec.json.encode(_answer(asked, found, best)).decode())
+    else:
+        from tonnage.cli import share_tables
+
+        share_tables.show(asked, found, best)
+    if best is None:
+        raise click.exceptions.Exit(1)
+
+
+def _ways(only: Sequence[str], known: Any, gpu: str) -> list[str]:
+    """The ways asked for, in their order. Raises InputError for an unknown one, and for MPS on a MIG instance."""
+    from tonnage.errors import Where
+    from tonnage.facts import names
+    from tonnage.partitioning import mps
+
+    for name in only:
+        if name not in known:
+            raise names.unknown("way", name, known, where=Where(field="--way"), hint=f"ways are {', '.join(known)}")
+    if "mps" in only:
+        mps.refuse_mig(gpu, Where(field="--way"))
+    return [name for name in known if not only or name in only]
+
+
+def _answer(asked: Question, found: Sequence[Way], best: Way | None) -> dict[str, Any]:
+    from tonnage.partitioning.share import reasons
+
+    return {
+        "schema": _SCHEMA,
+        "gpu": asked.gpu.name,
+        "load": asked.load,
+        "workloads": msgspec.to_builtins(asked.workloads),
+        "ways": [{**msgspec.to_builtins(way), "works": not way.why} for way in found],
+        "recommended": None if best is None else best.name,
+        "reasons": [] if best is None else reasons(asked, found, best),
+    }

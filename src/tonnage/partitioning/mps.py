@@ -1,0 +1,104 @@
+"""CUDA MPS: processes that run on one GPU at the same time, each with its part of the SMs and a limit on memory.
+
+Limits are the defaults of the device plugin's MPS daemon: a client gets 1/replicas of the memory and of the threads.
+They hold for a process: a container that starts two has twice as much. How speed divides is a model, not measured.
+Source: NVIDIA/k8s-device-plugin cmd/mps-control-daemon/mps; NVIDIA, Multi-Process Service (error containment).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tonnage.errors import InputError, Problem, Where
+from tonnage.facts import cuda, mig
+
+MOST_CLIENTS = 48
+"""Clients of one server. Source: NVIDIA/k8s-device-plugin cmd/mps-control-daemon/mps."""
+
+MOST_CLIENTS_OLD = 16
+"""Clients of one server on GPUs older than :data:`SINCE`. Source: the same."""
+
+SINCE: cuda.Version = (7, 5)
+"""The compute capability from which :data:`MOST_CLIENTS` holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """What one process cannot do to another. ``memory``: take its memory; ``fault``: end it by a fault of its own;
+    ``speed``: slow it down. Each "yes", "part" or "no"."""
+
+    memory: str
+    fault: str
+    speed: str
+
+
+ISOLATION = Isolation(memory="part", fault="no", speed="part")
+"""Memory is limited, but per process, not per container; a fatal fault of one client ends all of the server's; SMs are
+apart, memory bandwidth and caches are shared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What each process may have: ``percent`` of the threads (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE) and ``memory_mib`` of
+    device memory (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT). ``clients``: the most that the server takes."""
+
+    replicas: int
+    percent: int
+    memory_mib: int
+    clients: int
+
+
+def limits(gpu: str, replicas: int, where: Where | None = None) -> Limits:
+    """The default limits on a GPU shared by ``replicas``.
+
+    Raises InputError, at ``where``, for a MIG instance (``h100:1g.10gb``), fewer than 2 replicas or more than there can
+    be clients, and an unknown GPU."""
+    at = where or Where()
+    refuse_mig(gpu, at)
+    card, _ = mig.resolve(gpu)
+    clients = most_clients(card.name)
+    if not 2 <= replicas <= clients:
+        message = f"{replicas} replicas on a {card.name}"
+        raise InputError(Problem(at, message, f"MPS takes 2 to {clients} clients there"))
+    return Limits(replicas, 100 // replicas, card.memory_mib // replicas, clients)
+
+
+def refuse_mig(gpu: str, where: Where) -> None:
+    """Raises InputError, at ``where``, for a MIG instance: the device plugin has no MPS there."""
+    if ":" in gpu:
+        raise InputError(Problem(where, f"MPS on the MIG instance {gpu}", "MPS is refused with MIG: use time-slicing"))
+
+
+def most_clients(gpu: str) -> int:
+    """How many clients a server on this GPU takes."""
+    return MOST_CLIENTS if cuda.at_least(cuda.gpu(gpu).arch, SINCE) else MOST_CLIENTS_OLD
+
+
+def container_mib(given: Limits, processes: int) -> int:
+    """MiB that a container can really hold with this many processes: the limit binds each of them apart."""
+    return processes * given.memory_mib
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A process while it runs on the GPU: the part of the SMs that its kernels fill, and of the memory bandwidth that
+    they use, when alone (0 to 1). ``percent``: its limit of threads."""
+
+    sms: float = 1.0
+    bandwidth: float = 1.0
+    percent: float = 100.0
+
+
+def divide(clients: Sequence[Client]) -> tuple[float, ...]:
+    """The speed of each, as a part of its speed alone, while all of them run.
+
+    A client has at most its percentage of the SMs. Where these are more than all, all have less by the same factor;
+    then the same for memory bandwidth, which nothing limits. Raises ValueError for parts outside (0, 1]."""
+    if any(not 0 < part <= 1 for one in clients for part in (one.sms, one.bandwidth, one.percent / 100)):
+        raise ValueError("parts of SMs, bandwidth and threads are above 0 and at most 1")
+    speeds = [min(1.0, one.percent / 100 / one.sms) for one in clients]
+    for used in ([one.sms for one in clients], [one.bandwidth for one in clients]):
+        total = sum(speed * part for speed, part in zip(speeds, used, strict=True))
+        speeds = [speed / max(1.0, total) for speed in speeds]
+    return tuple(speeds)

@@ -1,0 +1,62 @@
+"""CUDA MPS: default limits, how many clients, and how speed divides."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tonnage.errors import InputError, Where
+from tonnage.partitioning.mps import Client, container_mib, divide, limits
+
+parts = st.floats(0.01, 1.0)
+
+
+def test_clients_have_equal_parts_of_memory_and_threads_rounded_down() -> None:
+    given_ = limits("a100-80", 3)
+    assert (given_.percent, given_.memory_mib) == (33, 81920 // 3)
+
+
+@pytest.mark.parametrize(("gpu", "most"), [("v100", 16), ("t4", 48), ("a100-80", 48), ("h100", 48)])
+def test_a_server_takes_48_clients_and_16_before_compute_capability_7_5(gpu: str, most: int) -> None:
+    assert limits(gpu, most).clients == most
+    with pytest.raises(InputError, match=f"{most + 1} replicas on a {gpu} .MPS takes 2 to {most} clients"):
+        limits(gpu, most + 1)
+
+
+def test_mps_on_a_mig_instance_is_refused_with_its_place() -> None:
+    with pytest.raises(InputError, match=r"pool\.yaml:7:sharing.mps: MPS on the MIG instance h100:1g.10gb"):
+        limits("h100:1g.10gb", 2, Where("pool.yaml", 7, "sharing.mps"))
+
+
+def test_a_container_with_two_processes_holds_twice_the_limit() -> None:
+    assert container_mib(limits("a100-80", 4), 2) == 2 * 20480
+
+
+def test_processes_that_fill_the_gpu_divide_it_by_their_percentages() -> None:
+    assert divide([Client(percent=25)] * 4) == pytest.approx([0.25] * 4)
+    assert divide([Client(percent=75), Client(percent=25)]) == pytest.approx([0.75, 0.25])
+    assert divide([Client()] * 2) == pytest.approx([0.5, 0.5])
+
+
+def test_processes_that_leave_sms_free_run_beside_each_other_at_full_speed() -> None:
+    assert divide([Client(sms=0.25, bandwidth=0.25, percent=25)] * 4) == pytest.approx([1.0] * 4)
+
+
+def test_memory_bandwidth_is_shared_whatever_the_percentage() -> None:
+    assert divide([Client(sms=0.2, bandwidth=1.0, percent=25)] * 4) == pytest.approx([0.25] * 4)
+
+
+@given(st.lists(st.builds(Client, parts, parts, st.floats(1, 100)), min_size=1, max_size=12))
+def test_no_more_is_used_than_there_is_and_nobody_exceeds_its_percentage(clients: list[Client]) -> None:
+    speeds = divide(clients)
+    assert sum(one.sms * speed for one, speed in zip(clients, speeds, strict=True)) <= 1 + 1e-9
+    assert sum(one.bandwidth * speed for one, speed in zip(clients, speeds, strict=True)) <= 1 + 1e-9
+    for one, speed in zip(clients, speeds, strict=True):
+        assert 0 < speed <= min(1.0, one.percent / 100 / one.sms) + 1e-9
+
+
+@pytest.mark.parametrize("one", [Client(sms=0.0), Client(bandwidth=1.1), Client(percent=0)])
+def test_parts_outside_0_to_1_are_refused(one: Client) -> None:
+    with pytest.raises(ValueError, match="above 0 and at most 1"):
+        divide([one])
