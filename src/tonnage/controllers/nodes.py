@@ -69,8 +69,7 @@ class Provisioner:
                 continue
             if pod.class_id not in shapes:
                 shapes[pod.class_id] = pods.PodShape.of(s.spec, s.annotations)
-            ref = Ref("Pod", s.name, s.namespace, s.uid)
-            waiting.append(pods.PendingPod(ref, shapes[pod.class_id], s.created_ns))
+            waiting.append(pods.PendingPod(s.ref, shapes[pod.class_id], s.created_ns))
         if not waiting:
             self.nominated = frozenset()
             return ()

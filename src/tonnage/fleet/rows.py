@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tonnage.decisions import Ref
 from tonnage.fleet.devices import Cut, Piece
 from tonnage.objects import core
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """(namespace, name) of a key, namespace/name."""
+    namespace, _, name = key.partition("/")
+    return namespace, name
 
 
 class Conflict(Exception):
@@ -79,6 +86,11 @@ class PodSpec:
     annotations: Mapping[str, str] = field(default_factory=dict)
     gang: str = ""
     subgroup: str = ""
+
+    @property
+    def ref(self) -> Ref:
+        """Names the pod."""
+        return Ref("Pod", self.name, self.namespace, self.uid)
 
 
 @dataclass(slots=True)

@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from tonnage.scheduling.place import Cache
 
 
-def gang_name(key: str) -> tuple[str, str]:
-    """(namespace, name) of a gang's key."""
-    namespace, _, name = key.partition("/")
-    return namespace, name
-
-
 class Gangs:
     """``pods``: rows of the pending pods of this decision; those of gangs are picked out. Inside a what-if only."""
 
@@ -108,4 +102,4 @@ class Gangs:
 
     def _decision(self, place: Place, devices: tuple[int, ...], reason: Reason) -> Bind:
         pod, node = self._fleet.pod(place.pod).spec, self._fleet.node(place.node).spec
-        return Bind(Ref("Pod", pod.name, pod.namespace, pod.uid), Ref("Node", node.name, uid=node.uid), reason, devices)
+        return Bind(pod.ref, Ref("Node", node.name, uid=node.uid), reason, devices)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tonnage.decisions import Alternative, Bind, Decision, Reason, Ref, Scalar, Wait
 from tonnage.fleet.classes import PodClass
-from tonnage.fleet.rows import PodRow
+from tonnage.fleet.rows import split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.scheduling import device_choice
@@ -22,7 +22,7 @@ from tonnage.scheduling.beyond import beyond
 from tonnage.scheduling.defrag import DefragPlan, Limits, NoDefrag
 from tonnage.scheduling.defrag import plan as defrag_plan
 from tonnage.scheduling.explain import explain
-from tonnage.scheduling.gang_queue import Gangs, gang_name
+from tonnage.scheduling.gang_queue import Gangs
 from tonnage.scheduling.gangs import NoPlan, plan
 from tonnage.scheduling.levels import LevelTables
 from tonnage.scheduling.make_room import Places, Unit
@@ -118,7 +118,7 @@ def decide(snapshot: Snapshot, settings: Settings = DEFAULTS, cache: Cache | Non
         reasons = [(row, turns.reason(row)) for unit in waiting for row in unit.rows]
     nominated = turns.preemptor.nominated()
     waits = [
-        Wait(_pod_ref(fleet.pod(row)), why, nominated=nominated.get(row, "")) for row, why in (*reasons, *left.items())
+        Wait(fleet.pod(row).spec.ref, why, nominated=nominated.get(row, "")) for row, why in (*reasons, *left.items())
     ]
     return [*binds, *waits, *turns.preemptor.evictions]
 
@@ -149,7 +149,7 @@ def defragment(
 
     Changes nothing. Raises KeyError where neither waits."""
     fleet = snapshot.fleet
-    row = fleet.pod_by_key.get((key.partition("/")[0], key.partition("/")[2]))
+    row = fleet.pod_by_key.get(split_key(key))
     rows = [row] if row is not None else [row for row in fleet.gang_pods[key] if fleet.pod(row).node < 0]
     trial = _Trial(snapshot, Cache(fleet), policy)
     (unit,) = Preemptor(snapshot, trial, rows, {}, on=False, respect_budgets=True).bands()[0]
@@ -197,7 +197,7 @@ def _queue(snapshot: Snapshot, settings: Settings) -> list[int]:
         spec = fleet.pod(row).spec
         gang = snapshot.gangs.get(spec.gang)
         if gang is not None:
-            return (-priorities[gang.key], gang.created_ns, *gang_name(gang.key))
+            return (-priorities[gang.key], gang.created_ns, *split_key(gang.key))
         return (-spec.priority, spec.created_ns, spec.namespace, spec.name)
 
     return sorted(rows, key=order)
@@ -263,7 +263,7 @@ class _Turns:
     def _bind_of(self, row: int, reason: Reason) -> Bind:
         pod = self._fleet.pod(row)
         node = self._fleet.node(pod.node).spec
-        return Bind(_pod_ref(pod), Ref("Node", node.name, uid=node.uid), reason, pod.devices)
+        return Bind(pod.spec.ref, Ref("Node", node.name, uid=node.uid), reason, pod.devices)
 
 
 _MADE_FOR_IT = Reason("room was made for it on this node")
@@ -335,7 +335,3 @@ def _receipt(fleet: Fleet, key: Ints, best: int) -> Reason:
     score = points_of(int(key[second]))
     why = "lower score" if score < points_of(winner) else "same score, later name"
     return Reason("best node", evidence, (Alternative(fleet.node(second).spec.name, why, float(score)),))
-
-
-def _pod_ref(pod: PodRow) -> Ref:
-    return Ref("Pod", pod.spec.name, pod.spec.namespace, pod.spec.uid)

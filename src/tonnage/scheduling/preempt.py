@@ -18,6 +18,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from tonnage.decisions import Alternative, Evict, Reason, Ref
+from tonnage.fleet.rows import split_key
 from tonnage.fleet.snapshot import PodLife, Snapshot
 from tonnage.scheduling.defrag import Limits, NoDefrag, movable, plan
 from tonnage.scheduling.gang_tree import Tree
@@ -70,12 +71,12 @@ class Preemptor:
 
     def _rows(self, keys: Iterable[str]) -> list[int]:
         """The rows of the bound pods among these."""
-        found = (self._fleet.pod_by_key.get(_name(key)) for key in keys)
+        found = (self._fleet.pod_by_key.get(split_key(key)) for key in keys)
         return [row for row in found if row is not None and self._fleet.pod(row).node >= 0]
 
     def _read_nominations(self, waiting: set[int]) -> None:
         for key, name in sorted(self._snapshot.nominations.items()):
-            row, node = self._fleet.pod_by_key.get(_name(key)), self._fleet.node_by_name.get(name)
+            row, node = self._fleet.pod_by_key.get(split_key(key)), self._fleet.node_by_name.get(name)
             if row in waiting and node is not None:
                 self._claims[row] = node
 
@@ -92,11 +93,10 @@ class Preemptor:
         for row in rows:
             spec = self._fleet.pod(row).spec
             if not spec.gang:
-                about = Ref("Pod", spec.name, spec.namespace, spec.uid)
-                units.append(Unit((row,), about, spec.priority))
+                units.append(Unit((row,), spec.ref, spec.priority))
             elif spec.gang in gangs:
                 known = self._snapshot.gangs.get(spec.gang)
-                namespace, name = _name(spec.gang)
+                namespace, name = split_key(spec.gang)
                 region = known.rule.required if known else ""
                 members = tuple(gangs.pop(spec.gang))
                 priority = self._candidates.priority(row)
@@ -271,8 +271,7 @@ class Preemptor:
         return found.places
 
     def _evict(self, rows: Sequence[int], reason: Reason, unit: Unit) -> None:
-        pods = (self._fleet.pod(row).spec for row in rows)
-        self.evictions += [Evict(Ref("Pod", pod.name, pod.namespace, pod.uid), reason, unit.about) for pod in pods]
+        self.evictions += [Evict(self._fleet.pod(row).spec.ref, reason, unit.about) for row in rows]
         for candidates in filter(None, (self._candidates, self._movable)):
             candidates.take(rows)
         for key in (self._fleet.pod(row).key for row in rows):
@@ -295,9 +294,3 @@ class Preemptor:
             name, dearer = room.next_best
             others = (Alternative(name, f"{dearer.pods} victims, {dearer.lost_s:.0f} device-seconds of work lost"),)
         return Reason(f"preempted by {unit.about}", evidence, others)
-
-
-def _name(key: str) -> tuple[str, str]:
-    """(namespace, name)."""
-    namespace, _, name = key.partition("/")
-    return namespace, name

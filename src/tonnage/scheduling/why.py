@@ -15,7 +15,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tonnage.decisions import Reason, Scalar
-from tonnage.fleet.rows import PodRow
+from tonnage.fleet.rows import PodRow, split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.scheduling import place, why_gang, why_search
@@ -147,8 +147,7 @@ def why(snapshot: Snapshot, key: str, settings: Settings = place.DEFAULTS, cache
     """The receipt of a pod (namespace/name) or of a gang (its key). Changes nothing. Raises KeyError for neither."""
     fleet = snapshot.fleet
     cache = cache or place.Cache(fleet)
-    namespace, _, name = key.partition("/")
-    row = fleet.pod_by_key.get((namespace, name))
+    row = fleet.pod_by_key.get(split_key(key))
     if row is None and key not in snapshot.gangs:
         raise KeyError(key)
     with fleet.what_if():

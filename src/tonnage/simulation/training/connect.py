@@ -13,6 +13,7 @@ from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError, Problem
 from tonnage.fleet import asks
 from tonnage.fleet.gangs import Gang
+from tonnage.fleet.rows import split_key
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject
 from tonnage.objects.load import where
@@ -59,7 +60,7 @@ class _Manifests:
         member = self.member(_replica(pod))
         key = key_of(pod)
         if member.gang.count("/") == 1:
-            namespace, _, name = member.gang.partition("/")
+            namespace, name = split_key(member.gang)
             key = f"{namespace}/{POD_GROUP}/{name}"
         self.pods.setdefault(key, []).append(pod)
 
@@ -191,7 +192,7 @@ def _training(
     found: _Manifests,
     priorities: Priorities,
 ) -> Training:
-    namespace, _, name = origin.partition("/")
+    namespace, name = split_key(origin)
     specs = {id(one.spec): priorities.admitted(one.spec) for one in replicas}  # replicas of one role share theirs
     replicas = tuple(replaced(one, spec=specs[id(one.spec)]) for one in replicas)
     work = work_of(entry.work) if entry is not None and entry.work is not None else None
