@@ -52,3 +52,22 @@ class Gang:
     priority: int = 0
     created_ns: int = 0
     preemptible: bool = True
+
+    @property
+    def minima(self) -> dict[str, int]:
+        """How many pods the gang (``""``) and each subgroup must have."""
+        return {"": self.min_member} | {one.name: one.min_member for one in self.subgroups}
+
+    @property
+    def counted_in(self) -> dict[str, tuple[str, ...]]:
+        """By a pod's subgroup: where it counts, which is the gang, the subgroup, and all that this is part of. A pod of
+        none, or of one that the gang does not have, counts in the gang alone."""
+        parents = {one.name: one.parent for one in self.subgroups}
+        found: dict[str, tuple[str, ...]] = {"": ("",)}
+        for name in parents:
+            groups, group = [""], name
+            while group in parents and group not in groups:
+                groups.append(group)
+                group = parents[group]
+            found[name] = tuple(groups)
+        return found

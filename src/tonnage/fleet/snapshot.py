@@ -113,6 +113,16 @@ class Snapshot:
         """What is known of the pod (namespace/name)."""
         return self.lives.get(key, _NOTHING_KNOWN)
 
+    def started_ns(self, row: int) -> int:
+        """Since when the pod works; since it was created where nothing is known of that."""
+        pod = self.fleet.pod(row)
+        started = self.life(pod.key).started_ns
+        return pod.spec.created_ns if started is None else started
+
+    def unsaved_ns(self, row: int) -> int:
+        """For how long the pod has worked on what would be lost with it: since its start or its last checkpoint."""
+        return max(0, self.now_ns - max(self.started_ns(row), self.life(self.fleet.pod(row).key).saved_ns))
+
     def leaves(self, key: str) -> bool:
         """Whether the pod (namespace/name) is being deleted."""
         return self.life(key).leaving

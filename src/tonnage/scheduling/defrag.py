@@ -90,9 +90,7 @@ def movable(snapshot: Snapshot, limits: Limits) -> Candidates:
     pending = frozenset(fleet.pending)
 
     def may_move(row: int) -> bool:
-        pod = fleet.pod(row)
-        started = snapshot.life(pod.key).started_ns
-        age = snapshot.now_ns - (pod.spec.created_ns if started is None else started)
+        pod, age = fleet.pod(row), snapshot.now_ns - snapshot.started_ns(row)
         stays = pod.node >= 0 and fleet.node(pod.node).do_not_disrupt
         made_anew = bool(pod.spec.owner or pod.spec.gang)
         return row not in pending and made_anew and age >= limits.cooldown_ns and not stays
@@ -120,9 +118,7 @@ def _cost(snapshot: Snapshot, moves: Sequence[Move]) -> tuple[float, int]:
     fleet, lost_s, micro_usd = snapshot.fleet, 0.0, 0.0
     for move in moves:
         pod, node = fleet.pod(move.pod), fleet.node(move.origin)
-        life = snapshot.life(pod.key)
-        started = pod.spec.created_ns if life.started_ns is None else life.started_ns
-        seconds = max(0, snapshot.now_ns - max(started, life.saved_ns)) / NS_PER_S
+        seconds = snapshot.unsaved_ns(move.pod) / NS_PER_S
         held = max(1, len(pod.devices))
         devices = max(1, fleet.allocatable_of(move.origin).get(node.spec.device_resource, 0))
         lost_s += seconds * held

@@ -173,14 +173,9 @@ class Candidates:
         return [row for row in self._fleet.gang_pods.get(key, ()) if self._fleet.pod(row).node >= 0]
 
     def _victim(self, rows: tuple[int, ...], gang: str = "", *, rest_of: bool = False) -> Victim:
-        fleet, now = self._fleet, self.snapshot.now_ns
-        lost, first = 0, now
-        for row in rows:
-            pod = fleet.pod(row)
-            life = self.snapshot.life(pod.key)
-            started = pod.spec.created_ns if life.started_ns is None else life.started_ns
-            lost += max(0, now - max(started, life.saved_ns)) * max(1, len(pod.devices))
-            first = min(first, started)
+        fleet, snapshot = self._fleet, self.snapshot
+        lost = sum(snapshot.unsaved_ns(row) * max(1, len(fleet.pod(row).devices)) for row in rows)
+        first = min((snapshot.now_ns, *(snapshot.started_ns(row) for row in rows)))
         priority = max((self.priority(row) for row in rows), default=0)
         name = gang if rest_of else fleet.pod(rows[0]).key
         return Victim(rows, priority, lost, first, name, gang, rest_of)
@@ -267,18 +262,12 @@ def _above_minimum(
 ) -> list[Victim]:
     """The pods that may go alone, first to go first, so that the gang and each of its subgroups keep their minimum."""
     fleet = candidates.snapshot.fleet
-    minima = {group.name: group.min_member for group in gang.subgroups}
-    parents = {group.name: group.parent for group in gang.subgroups}
+    minima, counted_in = gang.minima, gang.counted_in
     count: Counter[str] = Counter()
 
-    def groups(row: int) -> list[str]:
-        found, group = [""], fleet.pod(row).spec.subgroup
-        while group and group in minima and group not in found:
-            found.append(group)
-            group = parents[group]
-        return found
+    def groups(row: int) -> tuple[str, ...]:
+        return counted_in.get(fleet.pod(row).spec.subgroup, ("",))
 
-    minima[""] = gang.min_member
     for row in members:
         count.update(groups(row))
     alone = []

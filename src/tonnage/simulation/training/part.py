@@ -73,16 +73,12 @@ def _gpus(pods: Iterable[Pod]) -> int | Fraction:
 def is_whole(gang: Gang, subgroups: Iterable[str]) -> bool:
     """Whether a gang with one pod in each of these subgroups (a name may stand often) reaches all of its minima. A
     subgroup counts the pods of those that name it as parent."""
-    counted = Counter(subgroups)
-    parents = {subgroup.name: subgroup.parent for subgroup in gang.subgroups}
+    counted_in = gang.counted_in
     members: Counter[str] = Counter()
-    for name, count in counted.items():
-        seen = set()
-        while name in parents and name not in seen:
-            seen.add(name)
-            members[name] += count
-            name = parents[name]
-    return counted.total() >= gang.min_member and all(members[s.name] >= s.min_member for s in gang.subgroups)
+    for name, count in Counter(subgroups).items():
+        for group in counted_in.get(name, ("",)):
+            members[group] += count
+    return all(members[group] >= minimum for group, minimum in gang.minima.items())
 
 
 @dataclass(slots=True, eq=False)
