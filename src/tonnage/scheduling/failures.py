@@ -28,11 +28,6 @@ class Cause(StrEnum):
     NODE = "node"
     EVICTION = "eviction"
 
-    @classmethod
-    def of_exit(cls, code: int) -> Cause:
-        """128 and more are signals, which may be passing; below they are the program's own."""
-        return cls.RETRYABLE if code >= 128 else cls.PERMANENT
-
     @property
     def is_exit(self) -> bool:
         """Whether a container exited; else the pod is gone."""

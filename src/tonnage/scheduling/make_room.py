@@ -144,16 +144,6 @@ def _released(fleet: Fleet, node: int, victims: Sequence[Victim], columns: Ints)
     return amounts
 
 
-def _least(fleet: Fleet, node: int, victims: Sequence[Victim], columns: Ints, amounts: Ints) -> tuple[int, int] | None:
-    """(the priority up to which victims must go, how many pods go then) by resources alone; None if all are too few."""
-    sums = np.cumsum(_released(fleet, node, victims, columns), axis=0) + fleet.free[node, columns]
-    enough = (sums >= amounts).all(axis=1)
-    if not enough[-1]:
-        return None
-    first = int(enough.argmax())
-    return victims[first].priority, sum(len(victim.rows) for victim in victims[: first + 1])
-
-
 @dataclass(frozen=True, slots=True)
 class OnNode:
     """One pod on one node."""

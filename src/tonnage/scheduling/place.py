@@ -248,7 +248,8 @@ class _Turns:
         masks = topology.masks(pod_class, view)
         key = keys_of(topology, pod_class, view, masks)
         rules = topology.rules(pod_class)
-        if rules.affinity or rules.spread:  # who is nominated is no company yet: the pod has to fit without them too
+        if self.preemptor.holds and (rules.affinity or rules.spread):
+            # Who is nominated is no company yet: the pod has to fit without them too.
             with self.preemptor.without_holds():
                 here = keys_of(topology, pod_class, view, topology.masks(pod_class, view))
             key = np.where(here == NEVER, NEVER, key)

@@ -145,6 +145,11 @@ class Preemptor:
         finally:
             self._unbind(others)
 
+    @property
+    def holds(self) -> bool:
+        """Whether somebody is held who is not there yet."""
+        return bool(self._held)
+
     @contextmanager
     def without_holds(self) -> Iterator[None]:
         """The fleet without those who are not there yet."""

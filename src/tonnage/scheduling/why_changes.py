@@ -24,13 +24,6 @@ from tonnage.scheduling import why_requests
 Cost: TypeAlias = tuple[int, int, int]
 """(edits, ranks, amounts); costs of edits add up."""
 
-NOTHING: Cost = (0, 0, 0)
-
-
-def plus(*costs: Cost) -> Cost:
-    """The sum."""
-    return sum(c[0] for c in costs), sum(c[1] for c in costs), sum(c[2] for c in costs)
-
 
 class Uncordon(msgspec.Struct, frozen=True, tag="uncordon"):
     """The node takes pods again: it is ready and not cordoned."""
