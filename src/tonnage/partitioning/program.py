@@ -154,17 +154,12 @@ def _run(
     """The best point within these bounds, and what no point within them exceeds."""
     import highspy
 
+    from tonnage.highs import Solver
+
     if not len(columns.gains):
         return np.zeros(0), 0.0
 
-    class Silent(highspy.Highs):
-        """Without callbacks, whose registration prints a banner before the output can be turned off."""
-
-        def enableCallbacks(self) -> None:
-            for option, value in _OPTIONS.items():
-                self.setOptionValue(option, value)
-
-    solver = Silent()  # type: ignore[no-untyped-call]
+    solver = Solver(**_OPTIONS)
     solver.passModel(_model(highspy, columns, least, most, whole))
     solver.run()
     status = solver.getModelStatus()
@@ -176,8 +171,6 @@ def _run(
 
 
 _OPTIONS: dict[str, Any] = {
-    "output_flag": False,
-    "threads": 1,
     "random_seed": 0,
     "mip_rel_gap": 0.0,
     "mip_abs_gap": 0.4,

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.fleet.asks import FULL
+from tonnage.highs import Solver
 from tonnage.scheduling.value.mix import Ask, Kind
 
 OVERLOAD = 1.3
@@ -30,18 +31,6 @@ MOST_ROUNDS = 60
 """Rounds of pattern generation at most; some tens are needed at the sizes seen. Fewer rounds only price worse."""
 _INF = highspy.kHighsInf
 _EPSILON = 1e-6
-
-
-class _Solver(highspy.Highs):
-    """HiGHS on one thread that prints nothing, from its first step on."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.setOptionValue("threads", 1)
-
-    def enableCallbacks(self) -> None:
-        self.setOptionValue("output_flag", False)
-        super().enableCallbacks()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +71,7 @@ class _Program:
         self._per_kind = 3 + len(self.sizes)
         self._first = 2 * len(asks)
         self._patterns: list[set[tuple[int, ...]]] = [set() for _ in kinds]
-        self._highs = _Solver()
+        self._highs = Solver()
         capacity = sum(k.nodes * k.devices * FULL for k in kinds)
         scale = capacity / sum(a.weight * a.count * a.milli for a in asks)
         per_core = capacity / max(1, sum(k.nodes * k.cpu for k in kinds))
