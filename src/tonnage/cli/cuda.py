@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from tonnage.cli import files, messages
+from tonnage.cli.options import OUTPUT
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from tonnage.cuda_fit.need import Need
 
 _PATH = click.Path(path_type=Path)
-_OUTPUT = click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="What to print."
-)
 _STRICT = click.option("--strict", is_flag=True, help="Exit code 1 also where too little is known to say.")
 
 
@@ -48,7 +46,7 @@ def cuda() -> None:
 @click.option("--image-cuda", default="", metavar="X.Y", help="The image's CUDA, where its name does not say.")
 @click.option("--image-archs", default="", metavar="LIST", help="What it is built for, like '8.0 9.0a 12.0+PTX'.")
 @_STRICT
-@_OUTPUT
+@OUTPUT
 def check(
     what: tuple[str, ...],
     driver: str,
@@ -89,7 +87,7 @@ def check(
 @click.argument("paths", metavar="FILES...", nargs=-1, required=True, type=_PATH)
 @click.option("--to", default="", metavar="VERSION", help="A driver to upgrade to: what breaks, and in what order.")
 @_STRICT
-@_OUTPUT
+@OUTPUT
 def fleet(paths: tuple[Path, ...], to: str, strict: bool, output: str) -> None:
     """The drivers of a cluster, from FILES with its nodes and pods as `kubectl get nodes,pods -A -o yaml` prints them.
 

@@ -22,6 +22,18 @@ def existing(path: Path) -> Path:
     return _short(folder / inside)
 
 
+def text(path: Path, expected: str) -> str:
+    """What the file says, as UTF-8 with or without a mark.
+
+    Raises InputError where it cannot be read, with what was ``expected``."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError.at("not UTF-8 text", file=str(path), hint=expected) from error
+    except OSError as error:
+        raise InputError.at(f"cannot be read: {error.strerror}", file=str(path), hint="check the path") from error
+
+
 def bundled_examples() -> Path | None:
     """The folder of the examples: in the installed package, or in the source tree; None where neither is there."""
     package = Path(__file__).resolve().parents[1]

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from tonnage.cli import mig_discover, mig_files, mig_plan
+from tonnage.cli.options import OUTPUT
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from tonnage.fleet.geometry import Geometry
     from tonnage.partitioning.layouts import Layout, Placement
 
-_OUTPUT = click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="What to print."
-)
 _GPU = click.option("--gpu", default="", metavar="NAME", help="The GPU, where the layout does not name it.")
 _ALL = click.option("--all-profiles", is_flag=True, help="Also profiles with media extensions and graphics.")
 
@@ -40,7 +38,7 @@ for _command in (mig_plan.plan, mig_discover.discover, mig_files.check, mig_file
 @click.argument("gpu", metavar="GPU")
 @click.option("--from", "running", default="", metavar="LAYOUT", help="Only those reachable beside what runs.")
 @_ALL
-@_OUTPUT
+@OUTPUT
 def layouts(gpu: str, running: str, all_profiles: bool, output: str) -> None:
     """Every layout of GPU to which nothing can be added."""
     from tonnage.partitioning import notation
@@ -62,7 +60,7 @@ def layouts(gpu: str, running: str, all_profiles: bool, output: str) -> None:
 @click.argument("layout", metavar="LAYOUT")
 @click.argument("profile", metavar="PROFILE")
 @_GPU
-@_OUTPUT
+@OUTPUT
 def fits(layout: str, profile: str, gpu: str, output: str) -> None:
     """Whether an instance of PROFILE can be made beside LAYOUT, and where. Exit code 1 when it cannot."""
     from tonnage.partitioning import notation
@@ -95,7 +93,7 @@ def fits(layout: str, profile: str, gpu: str, output: str) -> None:
 @click.argument("running", metavar="FROM")
 @click.argument("wanted", metavar="TO")
 @_GPU
-@_OUTPUT
+@OUTPUT
 def relayout(running: str, wanted: str, gpu: str, output: str) -> None:
     """The steps from one layout to another: fewest instances destroyed, none in use. Exit code 1 if stuck."""
     from tonnage.partitioning import notation
@@ -121,7 +119,7 @@ def relayout(running: str, wanted: str, gpu: str, output: str) -> None:
 @click.argument("layout", metavar="LAYOUT")
 @click.argument("profile", metavar="PROFILE")
 @_GPU
-@_OUTPUT
+@OUTPUT
 def defrag(layout: str, profile: str, gpu: str, output: str) -> None:
     """Moves that make room for PROFILE, with who must restart. Exit code 1 when there are none."""
     from tonnage.partitioning import notation

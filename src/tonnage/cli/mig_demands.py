@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from tonnage.cli import files
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import mig, names, prices
 from tonnage.objects import apps, core, load, quantity, tree
@@ -20,6 +21,7 @@ from tonnage.partitioning.documents import Document
 from tonnage.partitioning.fleet_plan import Card, Demand
 from tonnage.partitioning.inventory import cards, inventory
 from tonnage.partitioning.layouts import card
+from tonnage.units import MIB
 
 _DEMAND_HINT = "demands are like 1g.10gb=20,3g.40gb=4, or 18Gi=3 and 18Gi/2=3 (memory, and compute slices)"
 _GPUS_HINT = "GPUs are like h100=8,a30=4, or one layout h100:3g.40gb@4*,1g.10gb@0=2"
@@ -27,8 +29,8 @@ _NEED = re.compile(r"(?P<memory>\d+[KMGT]i?)(?:/(?P<compute>\d+))?")
 _MOST = 100_000
 _LIGHTEST, _HEAVIEST = 0.01, 100.0
 """Weights beyond these differ too much for one program: what is light would be lost in the solver's tolerance."""
-_MIB = 1 << 20
 _WHO = "a demand"
+_EXPECTED = "expected a CSV, YAML or JSON file"
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +110,7 @@ def _options(given: Given, gpus: Iterable[str], demands: Iterable[str]) -> None:
             if need is None:
                 demand = Demand(name, count, name)
             else:
-                mib = -(-quantity.bytes_(need["memory"]) // _MIB)
+                mib = -(-quantity.bytes_(need["memory"]) // MIB)
                 demand = Demand(name, count, memory_mib=mib, compute=int(need["compute"] or 0))
             given.add(demand, Where(field="--demand"))
 
@@ -124,7 +126,7 @@ def _counted(item: str, option: str, hint: str) -> tuple[str, int]:
 
 
 def _csv(given: Given, path: Path) -> None:
-    lines = csv.DictReader(io.StringIO(_text(path)))
+    lines = csv.DictReader(io.StringIO(files.text(path, _EXPECTED)))
     known = Row.__struct_fields__
     for key in lines.fieldnames or ():
         if key not in known:
@@ -142,7 +144,11 @@ def _csv(given: Given, path: Path) -> None:
 
 def _yaml(given: Given, path: Path) -> bool:
     """Whether the file is a list of demands, which is read then."""
-    trees = list(tree.parse(_text(path), str(path))) if path.suffix in (".yaml", ".yml") and path.exists() else []
+    trees = (
+        list(tree.parse(files.text(path, _EXPECTED), str(path)))
+        if path.suffix in (".yaml", ".yml") and path.exists()
+        else []
+    )
     if not trees or not all(isinstance(one.value, dict) and "demands" in one.value for one in trees):
         return False
     for document in map(Document, trees):
@@ -168,7 +174,7 @@ def _yaml(given: Given, path: Path) -> bool:
 def _row(given: Given, row: Row, at: Where, number: int) -> None:
     """A demand of a file. Raises InputError for one that asks for nothing, or both ways at once."""
     try:
-        mib = -(-quantity.bytes_(row.memory) // _MIB) if row.memory != "" else 0
+        mib = -(-quantity.bytes_(row.memory) // MIB) if row.memory != "" else 0
     except ValueError as error:
         raise InputError(Problem(at, str(error), "memory is like 18Gi")) from error
     if bool(row.profile) == bool(mib or row.compute):
@@ -206,12 +212,3 @@ def _check(given: Given) -> None:
         )
     if problems:
         raise InputError(*problems)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError.at("not UTF-8 text", file=str(path), hint="expected a CSV, YAML or JSON file") from error
-    except OSError as error:
-        raise InputError.at(f"cannot be read: {error.strerror}", file=str(path), hint="check the path") from error

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from tonnage.cli.options import OUTPUT
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -14,9 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="What to print."
-)
+@OUTPUT
 def discover(output: str) -> None:
     """Read this machine's cards through NVML: MIG mode, profiles, places, instances; and where the table is wrong.
 

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from tonnage.cli import files
+from tonnage.cli.options import OUTPUT
 from tonnage.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from tonnage.partitioning.mig_cards import Made, Outcome
 
 _PATH = click.Path(path_type=Path)
-_OUTPUT = click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="What to print."
-)
 _DEVICES_HINT = "indices behind # are like 0-3 or 0,2,5"
 _MOST_GPUS = 1024
 
@@ -28,7 +26,7 @@ _MOST_GPUS = 1024
 @click.command()
 @click.argument("paths", metavar="FILES...", nargs=-1, required=True, type=_PATH)
 @click.option("--gpu", default="", metavar="NAME", help="What the configurations make on this GPU alone.")
-@_OUTPUT
+@OUTPUT
 def check(paths: tuple[Path, ...], gpu: str, output: str) -> None:
     """What each configuration in FILES makes on which card, or why it cannot.
 
@@ -84,7 +82,7 @@ def render(layouts: tuple[str, ...], defaults: bool, config_map: str, namespace:
 @click.option("--sharing", type=_PATH, metavar="FILE", help="The device plugin's configuration, or its ConfigMap.")
 @click.option("--config", default="", metavar="KEY", help="The node's label nvidia.com/device-plugin.config.")
 @click.option("--driver", default="", metavar="VERSION", help="The driver, for the labels of versions.")
-@_OUTPUT
+@OUTPUT
 def node(
     gpu: str,
     count: int,
@@ -135,7 +133,7 @@ def _documents(paths: list[Path]) -> list[Document]:
     problems: list[Problem] = []
     for path in paths:
         try:
-            found += documents.read(_text(path), str(path))
+            found += documents.read(files.text(path, "expected a YAML file"), str(path))
         except InputError as error:
             problems += error.problems
     if problems:
@@ -155,15 +153,6 @@ def _reports(found: list[Document], gpu: str) -> list[dict[str, Any]]:
     if problems:
         raise InputError(*dict.fromkeys(problems))
     return reports
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError.at("not UTF-8 text", file=str(path), hint="expected a YAML file") from error
-    except OSError as error:
-        raise InputError.at(f"cannot be read: {error.strerror}", file=str(path), hint="check the path") from error
 
 
 def _report(document: Document, gpu: str) -> dict[str, Any]:

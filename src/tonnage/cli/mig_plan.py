@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from tonnage.cli import files, messages
+from tonnage.cli.options import OUTPUT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,9 +25,7 @@ _PATH = click.Path(path_type=Path)
 @click.argument("paths", metavar="[FILES]...", nargs=-1, type=_PATH)
 @click.option("--gpus", multiple=True, metavar="GPU=N", help="Cards: h100=8,a30=4 or h100:3g.40gb@4*,1g.10gb@0=2.")
 @click.option("--demand", "demands", multiple=True, metavar="PROFILE=N", help="1g.10gb=20,3g.40gb=4 or 18Gi/2=3.")
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="What to print."
-)
+@OUTPUT
 def plan(paths: tuple[Path, ...], gpus: tuple[str, ...], demands: tuple[str, ...], output: str) -> None:
     """Layouts for a fleet that serve most demand, with the fewest instances destroyed and none that is in use.
 

@@ -12,6 +12,11 @@ import click
 
 from tonnage.errors import InputError, Problem, Where
 
+OUTPUT = click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="What to print."
+)
+"""Where an answer is a table, or JSON for programs."""
+
 
 class Finite(click.FloatRange):
     """A number within a range that is neither infinite nor NaN, and no larger than a thousand million million."""

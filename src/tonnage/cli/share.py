@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from tonnage.cli import files, messages
+from tonnage.cli.options import OUTPUT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +29,7 @@ _SCHEMA = "tonnage.dev/share/v1"
 @click.option("--isolated", is_flag=True, help="Nobody may take another's memory, or end it by a fault.")
 @click.option("--whole-instances", is_flag=True, help="Count instances whole: nobody else uses their other GPUs.")
 @click.option("--prices", type=click.Path(path_type=Path), metavar="FILE", help="Prices of your own (CSV or YAML).")
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="What to print."
-)
+@OUTPUT
 def share(
     paths: tuple[Path, ...],
     workloads: tuple[str, ...],

@@ -13,7 +13,7 @@ from tonnage.facts import mig, names
 from tonnage.facts.gpus import Gpu
 from tonnage.fleet import asks
 from tonnage.fleet.asks import Ask, Kind
-from tonnage.objects import apps, core, load, quantity, selectors
+from tonnage.objects import apps, core, load, quantity
 from tonnage.objects.base import KubeObject, where
 from tonnage.partitioning.share import Workload
 from tonnage.units import MIB
@@ -144,16 +144,11 @@ def _manifests(found: Given, paths: Sequence[Path], gpu: Gpu, used: Mapping[str,
             template = one.spec.template
             _pod(found, one, template.spec, template.metadata.annotations, one.spec.replicas, gpu, used)
     for pod in manifest.of(core.Pod):
-        if pod.status.phase not in _OVER and not any(_owns(one, pod) for one in deployments):
+        if pod.status.phase not in _OVER and not any(one.selects(pod) for one in deployments):
             _pod(found, pod, pod.spec, pod.metadata.annotations, 1, gpu, used)
     if not found.workloads:
         hint = "expected Pods or Deployments that ask for nvidia.com/gpu, a fraction or a MIG instance"
         raise InputError.at("no pod asks for a GPU", file=", ".join(map(str, paths)), hint=hint)
-
-
-def _owns(deployment: apps.Deployment, pod: core.Pod) -> bool:
-    same = (deployment.namespace or "default") == (pod.namespace or "default")
-    return same and selectors.matches(deployment.spec.selector, pod.metadata.labels)
 
 
 def _pod(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tonnage.cli import files, messages
+from tonnage.cli.options import OUTPUT
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,9 +31,7 @@ NEAR = 5
 @click.option("--policy", metavar="NAME", help="Of a scenario: one of its policies. [default: as the scenario says]")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Of a scenario.")
 @click.option("--placement", metavar="NAME", help="Placement policy. [default: the scenario's, else tonnage]")
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="What to print."
-)
+@OUTPUT
 def why(
     pod: str,
     paths: tuple[Path, ...],

@@ -18,6 +18,7 @@ from tonnage.fleet.asks import relevant
 from tonnage.fleet.rows import NodeSpec, PodSpec
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core, quantity
+from tonnage.objects.karpenter import DO_NOT_DISRUPT
 from tonnage.scheduling.membership import Member
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
@@ -25,7 +26,6 @@ ZONE = "topology.kubernetes.io/zone"
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
 NODE_POOL = "karpenter.sh/nodepool"
 INITIALIZED = "karpenter.sh/initialized"
-DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 EKS_CAPACITY_TYPE = "eks.amazonaws.com/capacityType"
 """What the nodes of EKS's own node groups have in place of Karpenter's label: SPOT or ON_DEMAND."""
 NOT_READY_TAINTS = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})

@@ -11,6 +11,9 @@ from tonnage.objects.core import Taint
 
 Written = str | int | float
 
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+"""The annotation with which a pod or a node says that nobody may evict or return it of his own accord."""
+
 
 class NodeRequirement(Field, frozen=True, kw_only=True):
     """``operator``: In, NotIn, Exists, DoesNotExist, Gt, Lt, Gte, Lte."""

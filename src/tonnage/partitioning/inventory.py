@@ -17,7 +17,7 @@ from tonnage.facts import gpus, instances, mig
 from tonnage.fleet.asks import GPU
 from tonnage.fleet.geometry import MIG_PREFIX, Geometry, geometry
 from tonnage.fleet.outfit import MOST_DEVICES, PRODUCT_LABEL, laid_out
-from tonnage.objects import apps, core, selectors
+from tonnage.objects import apps, core
 from tonnage.objects.base import where
 from tonnage.partitioning.fleet_plan import Card, Demand
 from tonnage.partitioning.layouts import Layout, Placement
@@ -75,7 +75,7 @@ def inventory(
         else:
             _demand(found, f"{pod.namespace or 'default'}/{pod.name}", asks, 1)
     for deployment in deployments:
-        own = sum(_owns(deployment, pod) for pod in alive)
+        own = sum(deployment.selects(pod) for pod in alive)
         asks = {name: n for name, n in core.pod_requests(deployment.spec.template.spec).items() if n and _is_gpu(name)}
         _demand(found, f"{deployment.namespace or 'default'}/{deployment.name}", asks, deployment.spec.replicas - own)
     for node in sorted(nodes, key=lambda one: one.name):
@@ -89,11 +89,6 @@ def _some(names: Sequence[str]) -> str:
 
 def _is_gpu(resource: str) -> bool:
     return resource == GPU or resource.startswith(MIG_PREFIX)
-
-
-def _owns(deployment: apps.Deployment, pod: core.Pod) -> bool:
-    same = (deployment.namespace or "default") == (pod.namespace or "default")
-    return same and selectors.matches(deployment.spec.selector, pod.metadata.labels)
 
 
 def _demand(found: Inventory, name: str, asks: Mapping[str, int], pods: int) -> None:

@@ -16,12 +16,11 @@ import numpy as np
 
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.snapshot import Snapshot
+from tonnage.objects.karpenter import DO_NOT_DISRUPT
 from tonnage.scheduling.budgets import Budgets
 from tonnage.scheduling.view import Ints
 from tonnage.units import NS_PER_S
 
-DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
-"""The annotation with which a pod says that nobody may evict it of his own accord (karpenter.sh)."""
 PRIORITY_OFFSET = 1 << 31
 """Makes every priority positive, so that fewer victims of negative priority are never dearer than more of them.
 

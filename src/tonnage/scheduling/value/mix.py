@@ -17,12 +17,12 @@ from tonnage.fleet.classes import Shape
 from tonnage.fleet.devices import amounts
 from tonnage.fleet.state import CPU, MEMORY, Fleet
 from tonnage.scheduling.view import ByLabelSet, ByTaintSet
+from tonnage.units import MIB
 
 MOST_ASKS = 600
 """The most frequent asks that are looked at; the rest of a longer tail is left out."""
 MOST_KINDS = 48
 """Nodes that differ little in cores and memory are one kind where there would be more kinds than this."""
-MIB = 1 << 20
 _RULE = msgspec.json.Encoder(order="sorted").encode
 """Rules are told apart, and numbered, by what they say: not by which pod came first."""
 

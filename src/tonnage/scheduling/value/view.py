@@ -14,10 +14,11 @@ from tonnage.fleet.asks import FULL, Kind
 from tonnage.fleet.classes import Shape
 from tonnage.fleet.fits import fits
 from tonnage.fleet.state import CPU, MEMORY, Fleet
-from tonnage.scheduling.value.mix import MIB, share_of
+from tonnage.scheduling.value.mix import share_of
 from tonnage.scheduling.value.states import FEW, NOTHING, Demand
 from tonnage.scheduling.value.valuation import Valuation
 from tonnage.scheduling.view import NEVER, OPEN, TIE_BITS, Ints, NodeTable, ShapeView
+from tonnage.units import MIB
 
 Rows = NDArray[np.intp]
 Points = NDArray[np.float64]
