@@ -291,6 +291,16 @@ def test_who_lost_a_nomination_to_a_more_important_pod_looks_for_another_node() 
     assert made.gone == ["a", "b"]
 
 
+def test_claims_that_a_more_important_pod_has_overridden_do_not_stand_in_its_way() -> None:
+    made = cluster(
+        node("a", gpus=4),
+        bound={"a": [pod("x", gpus=4)]},
+        pods=[pod("more", gpus=4, priority=200), pod("one", gpus=3, priority=100), pod("two", gpus=1, priority=100)],
+        nominations={"default/one": "a", "default/two": "a"},
+    )
+    assert nominated(made.decide()) == {"more": "a"}
+
+
 def test_a_nomination_is_given_up_when_its_node_is_gone() -> None:
     made = full([pod("a", gpus=4)], [pod("b", gpus=4)], nominations={"default/wanting": "vanished"})
     assert nominated(made.decide()) == {"wanting": "a"}

@@ -207,7 +207,7 @@ class History:
 
 
 @pytest.mark.report(118)
-@pytest.mark.parametrize("seed", [*range(25), 2046, 2170])
+@pytest.mark.parametrize("seed", [*range(25), 2046, 2170, 3182])
 def test_over_a_long_history_nothing_breaks_and_evictions_end(seed: int) -> None:
     history = History(Random(seed))
     rng = history.rng

@@ -212,7 +212,8 @@ class Preemptor:
         self._unbind(sorted(evicted | self._moved.keys()))
         for row, node in self._moved.items():
             self._bound(((row, node),))
-        for row, node in self._claims.items():
+        # From the highest priority down: a claim that a more important one has overridden must not stand in its way.
+        for row, node in sorted(self._claims.items(), key=lambda claim: -self._candidates.priority(claim[0])):
             comes_first = row not in unit.rows and self._candidates.priority(row) >= unit.priority
             if comes_first and self._fleet.pod(row).node < 0:
                 self._bound(((row, node),))
