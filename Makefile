@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml scripts/venv.sh
 demo: $(STAMP) ## the traffic surge, live, with a summary and an HTML report
 	@$(BIN)/tonnage demo
 
-peers: $(STAMP) ## install what tests and benchmarks compare with (80 MB); tests beside it are skipped without
+peers: $(STAMP) ## install what tests and benchmarks compare with (300 MB); tests beside it are skipped without
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,peers]'
 
 test: $(STAMP) ## all tests

@@ -18,7 +18,8 @@ from tonnage.fleet.gangs import Gang, SubGroup, TopologyRule
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
 from tonnage.objects import core
-from tonnage.scheduling import gangs, place
+from tonnage.scheduling import place
+from tonnage.scheduling.gangs import plan as gangs
 from tonnage.units import GIB
 
 GPU = "nvidia.com/gpu"

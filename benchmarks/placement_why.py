@@ -14,7 +14,7 @@ from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
 from tonnage.objects import core
 from tonnage.scheduling import place
-from tonnage.scheduling import why as whys
+from tonnage.scheduling.why import receipt as whys
 from tonnage.units import GIB
 
 GPU = "nvidia.com/gpu"

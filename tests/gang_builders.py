@@ -11,7 +11,8 @@ from tonnage.decisions import Bind, Decision, Wait
 from tonnage.fleet.gangs import Gang, SubGroup, TopologyRule
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet, PodSpec
-from tonnage.scheduling import gangs, place
+from tonnage.scheduling import place
+from tonnage.scheduling.gangs import plan as gangs
 
 RACK = "example.com/rack"
 BLOCK = "example.com/block"

@@ -11,7 +11,7 @@ from random_clusters import columns
 from random_gangs import LEVELS, tiny
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.state import Fleet
-from tonnage.scheduling import gangs
+from tonnage.scheduling.gangs import plan as gangs
 
 ENOUGH = 1_000_000
 """A budget that no tiny case needs."""

@@ -14,8 +14,10 @@ from random_clusters import columns, random_node, random_pod
 from random_gangs import LEVELS, tiny
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.state import Conflict, Fleet
-from tonnage.scheduling import gangs, place, why_gang
-from tonnage.scheduling.why_search import Found, smallest
+from tonnage.scheduling import place
+from tonnage.scheduling.gangs import plan as gangs
+from tonnage.scheduling.why import gang as why_gang
+from tonnage.scheduling.why.search import Found, smallest
 from why_oracle import fits, smaller
 
 

@@ -11,9 +11,10 @@ from itertools import combinations, product
 
 from tonnage.fleet.state import Fleet, NodeRow
 from tonnage.objects import core, selectors
-from tonnage.scheduling import place, why_requests
+from tonnage.scheduling import place
 from tonnage.scheduling.view import CORDON
-from tonnage.scheduling.why_changes import (
+from tonnage.scheduling.why import requests as why_requests
+from tonnage.scheduling.why.changes import (
     AddNode,
     Change,
     Cost,

@@ -10,8 +10,8 @@ from builders import fleet, node
 from gang_builders import gang, members, placed
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.scheduling import place
-from tonnage.scheduling.gang_room import Sheet
-from tonnage.scheduling.gangs import Plan, plan
+from tonnage.scheduling.gangs.plan import Plan, plan
+from tonnage.scheduling.gangs.room import Sheet
 
 
 def test_pods_that_differ_in_a_number_of_their_own_are_planned_as_one_class(monkeypatch: pytest.MonkeyPatch) -> None:

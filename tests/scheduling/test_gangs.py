@@ -12,7 +12,7 @@ from gang_builders import BLOCK, RACK, bind_all, decide, gang, member, members, 
 from tonnage.decisions import Bind, Wait
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.state import Fleet, NodeSpec
-from tonnage.scheduling.gangs import NoPlan, Plan
+from tonnage.scheduling.gangs.plan import NoPlan, Plan
 
 HOST = "kubernetes.io/hostname"
 

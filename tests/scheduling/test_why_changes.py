@@ -11,9 +11,9 @@ from tonnage.fleet.devices import Cut, How
 from tonnage.fleet.outfit import offered
 from tonnage.fleet.state import Fleet, PodSpec
 from tonnage.scheduling import place
-from tonnage.scheduling.why_changes import Change
-from tonnage.scheduling.why_gang import LowerMinimum, MorePlaces, RelaxLevel
-from tonnage.scheduling.why_search import EVERY, smallest
+from tonnage.scheduling.why.changes import Change
+from tonnage.scheduling.why.gang import LowerMinimum, MorePlaces, RelaxLevel
+from tonnage.scheduling.why.search import EVERY, smallest
 from why_checks import check_change, check_gang, check_none_smaller, waiting
 from why_oracle import fits
 

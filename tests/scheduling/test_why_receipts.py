@@ -12,9 +12,9 @@ from gang_builders import RACK, gang, members, snapshot
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.scheduling import place
-from tonnage.scheduling.why import FITS, HELD, RUNS, WAITS, GangReceipt, PodReceipt, why
-from tonnage.scheduling.why_changes import Lower
-from tonnage.scheduling.why_gang import LowerMinimum, MorePlaces
+from tonnage.scheduling.why.changes import Lower
+from tonnage.scheduling.why.gang import LowerMinimum, MorePlaces
+from tonnage.scheduling.why.receipt import FITS, HELD, RUNS, WAITS, GangReceipt, PodReceipt, why
 from why_checks import everything, waiting
 
 

@@ -59,7 +59,7 @@ def why(
                 raise InputError.at("is of a scenario, and these are manifests", field=name, hint="leave it out")
         snapshot, settings = _of_files(found)
     settings = _placed_by(settings, placement)
-    from tonnage.scheduling import why as whys
+    from tonnage.scheduling.why import receipt as whys
 
     receipt = whys.why(snapshot, _key(pod, snapshot), settings)
     from tonnage.cli import why_tables

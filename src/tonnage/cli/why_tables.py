@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tonnage.cli.output import Look
-from tonnage.scheduling.why import FITS, HELD, RUNS, GangReceipt, LevelRoom, Out, PodReceipt, Receipt
-from tonnage.scheduling.why_changes import Edit, Leave
-from tonnage.scheduling.why_gang import GangEdit
+from tonnage.scheduling.why.changes import Edit, Leave
+from tonnage.scheduling.why.gang import GangEdit
+from tonnage.scheduling.why.receipt import FITS, HELD, RUNS, GangReceipt, LevelRoom, Out, PodReceipt, Receipt
 
 _WIDTH = 80
 _SHOWN = 8

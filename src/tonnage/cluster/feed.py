@@ -19,7 +19,7 @@ from tonnage.fleet.rows import NodeSpec, PodSpec
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core, quantity
 from tonnage.objects.karpenter import DO_NOT_DISRUPT
-from tonnage.scheduling.membership import Member
+from tonnage.workloads.membership import Member
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"

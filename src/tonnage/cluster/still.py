@@ -17,8 +17,8 @@ from tonnage.fleet.state import Fleet
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject, ObjectMeta
 from tonnage.objects.policy import PodDisruptionBudget
-from tonnage.scheduling.membership import Member, epoch, gangs_of, member_of, stamped, topologies_of
-from tonnage.scheduling.priority import Priorities
+from tonnage.workloads.membership import Member, epoch, gangs_of, member_of, stamped, topologies_of
+from tonnage.workloads.priority import Priorities
 
 DEFAULT = "default"
 _READY = core.NodeCondition(type="Ready", status="True")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tonnage.fleet.rows import PodSpec
-from tonnage.scheduling.membership import named
+from tonnage.workloads.membership import named
 
 
 def beyond(pod: PodSpec) -> str:

@@ -22,8 +22,8 @@ from tonnage.scheduling.beyond import beyond
 from tonnage.scheduling.defrag import DefragPlan, Limits, NoDefrag
 from tonnage.scheduling.defrag import plan as defrag_plan
 from tonnage.scheduling.explain import explain
-from tonnage.scheduling.gang_queue import Gangs
-from tonnage.scheduling.gangs import NoPlan, plan
+from tonnage.scheduling.gangs.plan import NoPlan, plan
+from tonnage.scheduling.gangs.queue import Gangs
 from tonnage.scheduling.levels import LevelTables
 from tonnage.scheduling.make_room import Places, Unit
 from tonnage.scheduling.policies import POLICIES, Views

@@ -21,7 +21,7 @@ from tonnage.decisions import Alternative, Evict, Reason, Ref
 from tonnage.fleet.rows import split_key
 from tonnage.fleet.snapshot import PodLife, Snapshot
 from tonnage.scheduling.defrag import Limits, NoDefrag, movable, plan
-from tonnage.scheduling.gang_tree import Tree
+from tonnage.scheduling.gangs.tree import Tree
 from tonnage.scheduling.make_room import Places, Room, Trial, Unit, make_room
 from tonnage.scheduling.victims import Candidates
 from tonnage.scheduling.view import NEVER

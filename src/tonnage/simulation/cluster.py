@@ -28,7 +28,6 @@ from tonnage.metrics.promql import Query, Result, evaluate, parse
 from tonnage.metrics.store import SeriesStore
 from tonnage.objects import core, selectors
 from tonnage.objects.policy import PodDisruptionBudget
-from tonnage.scheduling.failures import Cause
 from tonnage.scheduling.view import CORDON
 from tonnage.simulation import nodes, pods
 from tonnage.simulation.events import Queue
@@ -40,6 +39,7 @@ from tonnage.simulation.rng import Streams
 from tonnage.simulation.serving import Service
 from tonnage.simulation.training.workload import Training
 from tonnage.units import NS_PER_S, ns
+from tonnage.workloads.failures import Cause
 
 UNAVAILABLE_NS = 180 * NS_PER_S
 """For so long Karpenter does not ask again for an offering of which EC2 had none.

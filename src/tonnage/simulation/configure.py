@@ -21,7 +21,6 @@ from tonnage.provisioning import nodeclass
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling import admission, manifests, triggers
 from tonnage.scaling.keda import KedaSpec
-from tonnage.scheduling.priority import Priorities
 from tonnage.simulation import nodes
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.landing import landing_findings
@@ -29,6 +28,7 @@ from tonnage.simulation.objects import Claim, EngineSetup, Server, Workload
 from tonnage.simulation.physics import Physics, Pool
 from tonnage.simulation.rng import Streams
 from tonnage.simulation.scenario import NodeGroupSpec, Scenario
+from tonnage.workloads.priority import Priorities
 
 NO_PREFIX_CACHING = "--no-enable-prefix-caching"
 """vLLM keeps and shares prefixes unless told otherwise."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tonnage.scheduling.failures import Cause
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.events import Later
 from tonnage.simulation.life import GpuBack, GpuLost, NodeLost, SpotNotice
 from tonnage.simulation.objects import Offering
 from tonnage.simulation.scenario import OOM, FaultSpec, duration_ns
+from tonnage.workloads.failures import Cause
 
 
 @dataclass(slots=True)

@@ -10,10 +10,10 @@ from tonnage.fleet.state import Conflict, NodeSpec, PodSpec
 from tonnage.objects import selectors
 from tonnage.provisioning.catalogue import EFA, EPHEMERAL_STORAGE
 from tonnage.provisioning.nodeclass import NodeStorage
-from tonnage.scheduling.failures import Cause
 from tonnage.simulation.objects import Claim, Node
 from tonnage.simulation.pods import end_pod, lose, replace, stop_pod
 from tonnage.units import MIB
+from tonnage.workloads.failures import Cause
 
 if TYPE_CHECKING:
     from tonnage.simulation.cluster import SimulatedCluster

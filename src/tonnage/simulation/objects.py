@@ -13,10 +13,10 @@ from tonnage.inference.config import VllmArgs
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.timing import StepTiming
 from tonnage.objects import core
-from tonnage.scheduling.failures import Cause
 from tonnage.simulation.mirror import Mirror, Unseen
 from tonnage.simulation.serving import Replica, Service
 from tonnage.units import NS_PER_S
+from tonnage.workloads.failures import Cause
 
 if TYPE_CHECKING:
     from tonnage.simulation.cluster import SimulatedCluster

@@ -11,11 +11,11 @@ from tonnage.costs.ledger import Resources
 from tonnage.fleet.state import PodSpec
 from tonnage.objects import core
 from tonnage.scaling import removal
-from tonnage.scheduling.failures import Cause
 from tonnage.simulation.events import Later
 from tonnage.simulation.objects import Pod, Workload, drain_times
 from tonnage.simulation.serving import Replica
 from tonnage.units import NS_PER_S
+from tonnage.workloads.failures import Cause
 
 if TYPE_CHECKING:
     from tonnage.simulation.cluster import SimulatedCluster

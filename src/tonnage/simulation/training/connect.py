@@ -17,10 +17,6 @@ from tonnage.fleet.rows import split_key
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject
 from tonnage.objects.load import where
-from tonnage.scheduling.contradictions import problems_of
-from tonnage.scheduling.membership import Member, gangs_of, member_of, topologies_of
-from tonnage.scheduling.priority import Priorities
-from tonnage.scheduling.replicas import Replica, replicas_of, resolved
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.objects import Workload
 from tonnage.simulation.scenario import Scenario
@@ -35,6 +31,10 @@ from tonnage.simulation.training.entries import (
 from tonnage.simulation.training.part import Part
 from tonnage.simulation.training.workload import Training
 from tonnage.units import NS_PER_HOUR
+from tonnage.workloads.contradictions import problems_of
+from tonnage.workloads.membership import Member, gangs_of, member_of, topologies_of
+from tonnage.workloads.priority import Priorities
+from tonnage.workloads.replicas import Replica, replicas_of, resolved
 
 POD_GROUP = "podgroup"
 """The kind under which the bare pods of a PodGroup are one workload."""

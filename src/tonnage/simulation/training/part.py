@@ -14,9 +14,9 @@ from enum import StrEnum
 from fractions import Fraction
 
 from tonnage.fleet.gangs import Gang
-from tonnage.scheduling.replicas import Replica
 from tonnage.simulation.objects import Pod
 from tonnage.simulation.training.entries import Checkpoint
+from tonnage.workloads.replicas import Replica
 
 
 class State(StrEnum):

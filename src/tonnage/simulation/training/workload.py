@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject, ObjectMeta
 from tonnage.scheduling.communication import allreduce
-from tonnage.scheduling.failures import Cause
-from tonnage.scheduling.membership import Member
-from tonnage.scheduling.outcomes import Outcome, outcome
-from tonnage.scheduling.replicas import After, Replica
-from tonnage.scheduling.restarts import Counters, restart
 from tonnage.simulation import pods
 from tonnage.simulation.events import Later
 from tonnage.simulation.objects import Pod, Workload
 from tonnage.simulation.training.entries import Work
 from tonnage.simulation.training.part import AT_WORK, OVER, Part, State
 from tonnage.units import ns
+from tonnage.workloads.failures import Cause
+from tonnage.workloads.membership import Member
+from tonnage.workloads.outcomes import Outcome, outcome
+from tonnage.workloads.replicas import After, Replica
+from tonnage.workloads.restarts import Counters, restart
 
 if TYPE_CHECKING:
     from tonnage.fleet.gangs import Gang

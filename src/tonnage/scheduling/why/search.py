@@ -1,4 +1,4 @@
-"""The smallest change that makes a waiting pod fit, in the measure of :mod:`tonnage.scheduling.why_changes`.
+"""The smallest change that makes a waiting pod fit, in the measure of :mod:`tonnage.scheduling.why.changes`.
 
 For each node, the edits looked at are those that concern it: what of the node itself keeps the pod off (each of these
 has to go), giving up any of the pod's hard rules about other pods, asking for less of what is short there (never for
@@ -22,10 +22,10 @@ from tonnage.fleet.asks import Ask
 from tonnage.fleet.fits import gives
 from tonnage.fleet.rows import PodRow
 from tonnage.fleet.state import PODS, Fleet
-from tonnage.scheduling import why_requests
 from tonnage.scheduling.view import Mask
-from tonnage.scheduling.why_bounds import IMPOSSIBLE, Ints, Tables, code
-from tonnage.scheduling.why_changes import (
+from tonnage.scheduling.why import requests as why_requests
+from tonnage.scheduling.why.bounds import IMPOSSIBLE, Ints, Tables, code
+from tonnage.scheduling.why.changes import (
     ANTI_AFFINITY,
     SPREAD,
     AddNode,
@@ -40,7 +40,7 @@ from tonnage.scheduling.why_changes import (
     cost_of,
     edited,
 )
-from tonnage.scheduling.why_static import Kin, ways_of_new
+from tonnage.scheduling.why.static import Kin, ways_of_new
 
 if TYPE_CHECKING:
     from tonnage.scheduling.place import Cache

@@ -2,9 +2,9 @@
 
 Depth first over pods and nodes. The domain of a group is whatever its first pod chooses, so that all domains, all
 orders of subgroups and all ways to make up the minimum are looked at. In a
-:class:`~tonnage.scheduling.gang_room.Sheet`, where order does not matter, pods of one item go to nodes in one order
-only, and of nodes that cannot be told apart the first is tried. In a :class:`~tonnage.scheduling.gang_room.Trial` every
-order of pods is looked at, since one may have to be there before another, each arrangement once.
+:class:`~tonnage.scheduling.gangs.room.Sheet`, where order does not matter, pods of one item go to nodes in one order
+only, and of nodes that cannot be told apart the first is tried. In a :class:`~tonnage.scheduling.gangs.room.Trial`
+every order of pods is looked at, since one may have to be there before another, each arrangement once.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections import Counter
 
 import numpy as np
 
-from tonnage.scheduling.gang_room import Devices, Room, Sheet
-from tonnage.scheduling.gang_tree import Tree
+from tonnage.scheduling.gangs.room import Devices, Room, Sheet
+from tonnage.scheduling.gangs.tree import Tree
 from tonnage.scheduling.levels import Levels
 
 

@@ -3,7 +3,7 @@
 The rules are those that KAI and Kueue have in common: of the domains that hold all of it the one with the least room
 left (so that whole racks stay free), inside it the roomiest first and the last one as tight as it goes (Kueue's
 BestFit); least room first where a rule says ``unconstrained``. Quick, not complete:
-:mod:`tonnage.scheduling.gang_search` looks further when this finds nothing.
+:mod:`tonnage.scheduling.gangs.search` looks further when this finds nothing.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tonnage.scheduling.gang_room import Room, Rows, Trial
-from tonnage.scheduling.gang_tree import Group, Tree
+from tonnage.scheduling.gangs.room import Room, Rows, Trial
+from tonnage.scheduling.gangs.tree import Group, Tree
 from tonnage.scheduling.levels import Levels
 from tonnage.scheduling.view import Ints
 

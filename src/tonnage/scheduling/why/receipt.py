@@ -18,17 +18,19 @@ from tonnage.decisions import Reason, Scalar
 from tonnage.fleet.rows import PodRow, split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
-from tonnage.scheduling import place, why_gang, why_search
+from tonnage.scheduling import place
 from tonnage.scheduling.beyond import beyond
 from tonnage.scheduling.communication import evidence_of
 from tonnage.scheduling.explain import NO_NODES, refusals
-from tonnage.scheduling.gang_room import VIEW
+from tonnage.scheduling.gangs.room import VIEW
 from tonnage.scheduling.view import NEVER, PREFERENCE_WEIGHT, Ints
-from tonnage.scheduling.why_bounds import Tables
-from tonnage.scheduling.why_changes import Change
-from tonnage.scheduling.why_gang import GangChange
-from tonnage.scheduling.why_search import EVERY
-from tonnage.scheduling.why_turn import bind, decided
+from tonnage.scheduling.why import gang as why_gang
+from tonnage.scheduling.why import search as why_search
+from tonnage.scheduling.why.bounds import Tables
+from tonnage.scheduling.why.changes import Change
+from tonnage.scheduling.why.gang import GangChange
+from tonnage.scheduling.why.search import EVERY
+from tonnage.scheduling.why.turn import bind, decided
 
 if TYPE_CHECKING:
     from tonnage.scheduling.place import Cache, Settings

@@ -13,8 +13,8 @@ from enum import StrEnum
 
 from tonnage.objects import batch, leaderworker, ray, training, volcano
 from tonnage.objects.base import KubeObject
-from tonnage.scheduling.replicas import Replica
-from tonnage.scheduling.restarts import INDEX_FAILED
+from tonnage.workloads.replicas import Replica
+from tonnage.workloads.restarts import INDEX_FAILED
 
 
 class Outcome(StrEnum):

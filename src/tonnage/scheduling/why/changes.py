@@ -19,7 +19,7 @@ import msgspec
 from tonnage.fleet.rows import PodSpec
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core
-from tonnage.scheduling import why_requests
+from tonnage.scheduling.why import requests as why_requests
 
 Cost: TypeAlias = tuple[int, int, int]
 """(edits, ranks, amounts); costs of edits add up."""

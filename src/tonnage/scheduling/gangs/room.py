@@ -20,7 +20,7 @@ from tonnage.scheduling.topology import AFFINITY, SPREAD
 from tonnage.scheduling.view import NEVER, OPEN, Ints, Mask
 
 if TYPE_CHECKING:
-    from tonnage.scheduling.gang_tree import Item
+    from tonnage.scheduling.gangs.tree import Item
     from tonnage.scheduling.place import Cache
 
 VIEW = "binpack"

@@ -6,7 +6,7 @@ import pytest
 
 from tonnage.fleet.gangs import ANYWHERE, Gang, SubGroup, TopologyRule
 from tonnage.objects import core
-from tonnage.scheduling.membership import Member, gangs_of, member_of, stamped, topologies_of
+from tonnage.workloads.membership import Member, gangs_of, member_of, stamped, topologies_of
 from workload_manifests import (
     COSCHEDULING,
     KAI,

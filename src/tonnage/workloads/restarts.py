@@ -14,8 +14,8 @@ from tonnage.facts import restarts as table
 from tonnage.facts.restarts import Rule
 from tonnage.objects import batch, ray, training
 from tonnage.objects.base import KubeObject
-from tonnage.scheduling.failures import Case, Cause, case_of, job_set_case
-from tonnage.scheduling.replicas import Replica
+from tonnage.workloads.failures import Case, Cause, case_of, job_set_case
+from tonnage.workloads.replicas import Replica
 
 NS_PER_S = 1_000_000_000
 
@@ -63,7 +63,7 @@ def restart(
 ) -> Restart:
     """What restarts when the replicas named ``failed`` fail at one time for one cause.
 
-    ``workload``: as :func:`tonnage.scheduling.replicas.resolved` gives it, ``replicas``: all its pods. ``exit_code``
+    ``workload``: as :func:`tonnage.workloads.replicas.resolved` gives it, ``replicas``: all its pods. ``exit_code``
     counts when a container exited. ``pending``: replicas that do not run yet. Raises KeyError for a name that is no
     replica's, TypeError for an object that makes no pods.
     """

@@ -12,11 +12,11 @@ from tonnage.fleet.asks import FULL, Kind
 from tonnage.fleet.cards import NO_DEVICE
 from tonnage.fleet.fits import gives, needs_devices
 from tonnage.fleet.state import PODS, Fleet
-from tonnage.scheduling import why_requests
 from tonnage.scheduling.view import Mask
-from tonnage.scheduling.why_changes import Cost, Leave, Lower, rules_of
-from tonnage.scheduling.why_edited import EditedPods
-from tonnage.scheduling.why_static import Kin, kin
+from tonnage.scheduling.why import requests as why_requests
+from tonnage.scheduling.why.changes import Cost, Leave, Lower, rules_of
+from tonnage.scheduling.why.edited import EditedPods
+from tonnage.scheduling.why.static import Kin, kin
 
 if TYPE_CHECKING:
     from tonnage.scheduling.place import Cache

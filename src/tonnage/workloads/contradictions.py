@@ -11,10 +11,10 @@ from tonnage.errors import Problem
 from tonnage.fleet.gangs import Gang, TopologyRule
 from tonnage.objects import core, groups, training, volcano
 from tonnage.objects.base import KubeObject, where
-from tonnage.scheduling import marks
-from tonnage.scheduling.membership import gangs_of, member_of, named, stamped, task_groups, topologies_of
-from tonnage.scheduling.priority import Priorities
-from tonnage.scheduling.replicas import Replica, runtime_of
+from tonnage.workloads import marks
+from tonnage.workloads.membership import gangs_of, member_of, named, stamped, task_groups, topologies_of
+from tonnage.workloads.priority import Priorities
+from tonnage.workloads.replicas import Replica, runtime_of
 
 POD_GROUPS: dict[type[KubeObject], str] = {
     groups.KaiPodGroup: "spec.minMember",

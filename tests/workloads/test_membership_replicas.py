@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tonnage.objects.base import KubeObject
-from tonnage.scheduling.membership import stamped
+from tonnage.workloads.membership import stamped
 from workload_manifests import (
     job,
     job_set,

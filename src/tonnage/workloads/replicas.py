@@ -1,7 +1,7 @@
 """The pods that a workload's controller makes, so that they can be made without the controller.
 
 Names lack the random suffix that some controllers add. Labels and annotations are the template's and those by which the
-controller, and who groups pods, know them. Sources: the controllers named in :mod:`tonnage.scheduling.marks`.
+controller, and who groups pods, know them. Sources: the controllers named in :mod:`tonnage.workloads.marks`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from tonnage.objects import batch, core, leaderworker, ray, training, volcano
 from tonnage.objects.base import KubeObject
-from tonnage.scheduling import marks
+from tonnage.workloads import marks
 
 
 class After(NamedTuple):

@@ -20,13 +20,13 @@ from tonnage.fleet.gangs import Gang, TopologyRule
 from tonnage.fleet.rows import NodeSpec
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import HOSTNAME, Fleet
-from tonnage.scheduling import gangs
-from tonnage.scheduling.gang_limits import Limits
-from tonnage.scheduling.gang_room import Room, Sheet, Trial, depends
-from tonnage.scheduling.gang_tree import Tree
+from tonnage.scheduling.gangs import plan as gangs
+from tonnage.scheduling.gangs.limits import Limits
+from tonnage.scheduling.gangs.room import Room, Sheet, Trial, depends
+from tonnage.scheduling.gangs.tree import Tree
 from tonnage.scheduling.levels import Levels, UnknownLevel, order_of
 from tonnage.scheduling.view import OPEN
-from tonnage.scheduling.why_changes import Cost
+from tonnage.scheduling.why.changes import Cost
 
 if TYPE_CHECKING:
     from tonnage.scheduling.place import Cache

@@ -12,7 +12,7 @@ from tonnage.fleet.rows import NodeRow, PodSpec
 from tonnage.fleet.state import HOSTNAME, Fleet
 from tonnage.objects import core, selectors
 from tonnage.scheduling.view import CORDON, ShapeView
-from tonnage.scheduling.why_changes import DropNodeName, DropRequirement, DropSelector, Edit, Tolerate
+from tonnage.scheduling.why.changes import DropNodeName, DropRequirement, DropSelector, Edit, Tolerate
 
 Rows = NDArray[np.int64]
 

@@ -7,7 +7,7 @@ import pytest
 from builders import pod_spec
 from tonnage.objects import core
 from tonnage.objects.base import ObjectMeta
-from tonnage.scheduling.priority import Priorities
+from tonnage.workloads.priority import Priorities
 
 
 def priority_class(name: str, value: int, *, default: bool = False) -> core.PriorityClass:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import pytest
 
 from tonnage.objects.base import KubeObject
-from tonnage.scheduling.failures import Cause
-from tonnage.scheduling.outcomes import Outcome, outcome
-from tonnage.scheduling.replicas import replicas_of
-from tonnage.scheduling.restarts import Restart, restart
+from tonnage.workloads.failures import Cause
+from tonnage.workloads.outcomes import Outcome, outcome
+from tonnage.workloads.replicas import replicas_of
+from tonnage.workloads.restarts import Restart, restart
 from workload_manifests import job, job_set, leader_worker_set, one, part, ray_job, training_job, volcano_job
 
 

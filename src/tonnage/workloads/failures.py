@@ -8,8 +8,8 @@ from enum import StrEnum
 
 from tonnage.objects import batch, core, leaderworker, ray, training, volcano
 from tonnage.objects.base import KubeObject
-from tonnage.scheduling import marks
-from tonnage.scheduling.replicas import Replica, restart_policy, task_name
+from tonnage.workloads import marks
+from tonnage.workloads.replicas import Replica, restart_policy, task_name
 
 DEFAULT_BACKOFF_LIMIT = 6
 """Of a Job that names none (kubernetes/kubernetes pkg/apis/batch/v1/defaults.go)."""

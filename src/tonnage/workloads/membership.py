@@ -1,6 +1,6 @@
 """Which gang each pod is of: from pod groups that it names, or from the workload that made it.
 
-A pod group that a pod names wins over the gang that its workload implies (:mod:`tonnage.scheduling.implied`).
+A pod group that a pod names wins over the gang that its workload implies (:mod:`tonnage.workloads.implied`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from tonnage.fleet.gangs import ANYWHERE, Gang, SubGroup, TopologyRule
 from tonnage.objects import apps, core, groups
 from tonnage.objects.base import KubeObject
 from tonnage.objects.group_names import WorkloadReference
-from tonnage.scheduling import implied, marks
-from tonnage.scheduling.implied import whole
-from tonnage.scheduling.priority import Priorities
-from tonnage.scheduling.replicas import WORKLOADS, Replica, replicas_of, resolved
+from tonnage.workloads import implied, marks
+from tonnage.workloads.implied import whole
+from tonnage.workloads.priority import Priorities
+from tonnage.workloads.replicas import WORKLOADS, Replica, replicas_of, resolved
 
 KAI_PREEMPTIBLE_BELOW = 100
 """Priority under which KAI takes a pod group for preemptible when it does not say (podgroup_types.go)."""

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from tonnage.decisions import Bind, Reason, Ref, Scalar
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Conflict
-from tonnage.scheduling import device_choice, gangs
+from tonnage.scheduling import device_choice
 from tonnage.scheduling.communication import evidence_of
-from tonnage.scheduling.gangs import NoPlan, Place, Plan
+from tonnage.scheduling.gangs import plan as gangs
+from tonnage.scheduling.gangs.plan import NoPlan, Place, Plan
 
 if TYPE_CHECKING:
     from tonnage.scheduling.place import Cache

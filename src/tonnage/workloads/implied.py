@@ -15,8 +15,8 @@ from typing import Any
 from tonnage.fleet.gangs import ANYWHERE, SubGroup, TopologyRule
 from tonnage.objects import batch, core, leaderworker, ray, training, volcano
 from tonnage.objects.base import KubeObject
-from tonnage.scheduling import marks
-from tonnage.scheduling.replicas import at_once, cluster_name, count_of, lws_subgroup, ray_replicas, task_name
+from tonnage.workloads import marks
+from tonnage.workloads.replicas import at_once, cluster_name, count_of, lws_subgroup, ray_replicas, task_name
 
 WORDS: Mapping[type[KubeObject], str] = {
     batch.Job: "job",

@@ -1,8 +1,8 @@
 """Gangs: plan the whole gang before anything is held, then bind all of it or none.
 
 At each level that the gang's rule allows, the best first: is there room at all (a count by domain, which can only be
-too hopeful), then the quick filling (:mod:`tonnage.scheduling.gang_fill`), then a complete search within a budget
-(:mod:`tonnage.scheduling.gang_search`). Pods beyond the minimum follow one by one, or a slice at a time, inside the
+too hopeful), then the quick filling (:mod:`tonnage.scheduling.gangs.fill`), then a complete search within a budget
+(:mod:`tonnage.scheduling.gangs.search`). Pods beyond the minimum follow one by one, or a slice at a time, inside the
 domains that the gang has by then. A gang that finds no place holds nothing, and others pass it.
 """
 
@@ -18,12 +18,12 @@ import numpy as np
 from tonnage.decisions import Reason
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import FREE_DEVICE, Fleet
-from tonnage.scheduling.gang_fill import Filler
-from tonnage.scheduling.gang_growth import grow
-from tonnage.scheduling.gang_limits import Limits, refusal
-from tonnage.scheduling.gang_room import VIEW, Put, Room, Sheet, Trial, depends
-from tonnage.scheduling.gang_search import OutOfBudget, Search
-from tonnage.scheduling.gang_tree import Tree
+from tonnage.scheduling.gangs.fill import Filler
+from tonnage.scheduling.gangs.growth import grow
+from tonnage.scheduling.gangs.limits import Limits, refusal
+from tonnage.scheduling.gangs.room import VIEW, Put, Room, Sheet, Trial, depends
+from tonnage.scheduling.gangs.search import OutOfBudget, Search
+from tonnage.scheduling.gangs.tree import Tree
 from tonnage.scheduling.levels import Levels, UnknownLevel, order_of
 from tonnage.scheduling.view import Ints
 

@@ -12,7 +12,7 @@ from tonnage.fleet.rows import PodSpec
 from tonnage.fleet.state import Fleet
 from tonnage.scheduling.topology import Rules, Topology
 from tonnage.scheduling.view import NodeTable, ShapeView
-from tonnage.scheduling.why_changes import Edit, edited
+from tonnage.scheduling.why.changes import Edit, edited
 
 
 class EditedPods(Topology):

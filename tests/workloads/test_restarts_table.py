@@ -8,9 +8,9 @@ import pytest
 
 from tonnage.facts import restarts as table
 from tonnage.objects.base import KubeObject
-from tonnage.scheduling.failures import Cause
-from tonnage.scheduling.membership import stamped
-from tonnage.scheduling.restarts import Restart, restart
+from tonnage.workloads.failures import Cause
+from tonnage.workloads.membership import stamped
+from tonnage.workloads.restarts import Restart, restart
 from workload_manifests import (
     job,
     job_set,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.scheduling.contradictions import problems_of
+from tonnage.workloads.contradictions import problems_of
 from workload_manifests import (
     COSCHEDULING,
     KAI,

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tonnage.decisions import Reason, Scalar
-from tonnage.scheduling.gang_room import Room
-from tonnage.scheduling.gang_tree import Tree
+from tonnage.scheduling.gangs.room import Room
+from tonnage.scheduling.gangs.tree import Tree
 from tonnage.scheduling.levels import Levels
 from tonnage.scheduling.view import Ints
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tonnage.scheduling.gang_fill import Filler
-from tonnage.scheduling.gang_room import Room, Rows, Trial
-from tonnage.scheduling.gang_tree import Tree
+from tonnage.scheduling.gangs.fill import Filler
+from tonnage.scheduling.gangs.room import Room, Rows, Trial
+from tonnage.scheduling.gangs.tree import Tree
 from tonnage.scheduling.levels import Levels
 from tonnage.scheduling.view import Mask
 
