@@ -107,9 +107,9 @@ def test_karpenter_launches_exactly_what_was_planned_and_takes_it_back_when_it_i
 
 
 def test_without_that_limit_karpenter_would_buy_for_the_same_pods(plane: ControlPlane) -> None:
-    """What the first test shows is the limit's doing: with room of its own Karpenter buys."""
+    """What the first test shows is the limit's doing: with room of its own Karpenter buys, and ours has none here."""
     api = plane.api()
-    api.create(POOLS, node_pool(own={"nodes": "1"}))
+    api.create(POOLS, node_pool(limits={GPU: 0}, own={"nodes": "1"}))
     api.create(DEPLOYMENTS, deployment("karpenters", 1, spec(4)))
     names = {f"{POOL}-": "by the API server, not by a plan of ours"}
     until("Karpenter's own", lambda: [c for c in api.items(CLAIMS) if c["metadata"].get("generateName") in names], 60)

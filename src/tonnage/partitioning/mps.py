@@ -1,7 +1,7 @@
 """CUDA MPS: processes that run on one GPU at the same time, each with its part of the SMs and a limit on memory.
 
 Limits are the defaults of the device plugin's MPS daemon: a client gets 1/replicas of the memory and of the threads.
-They hold for a process: a container that starts two has twice as much. How speed divides is a model, not measured.
+They hold for a process: a container that starts two has twice as much.
 Source: NVIDIA/k8s-device-plugin cmd/mps-control-daemon/mps; NVIDIA, Multi-Process Service (error containment).
 """
 
@@ -23,6 +23,11 @@ SINCE: cuda.Version = (7, 5)
 """The compute capability from which :data:`MOST_CLIENTS` holds."""
 
 
+REACH = 0.9
+"""The part of the memory bandwidth that clients reach together: four that stream weights on an H100
+(benchmarks/data/gpu_mps_h100.csv)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Isolation:
     """What one process cannot do to another. ``memory``: take its memory; ``fault``: end it by a fault of its own;
@@ -34,8 +39,9 @@ class Isolation:
 
 
 ISOLATION = Isolation(memory="part", fault="no", speed="part")
-"""Memory is limited, but per process, not per container; a fatal fault of one client ends all of the server's; SMs are
-apart, memory bandwidth and caches are shared."""
+"""Memory is limited, but per process, not per container; SMs are apart, memory bandwidth and caches are shared. A fault of
+one client ends all of the server's: a write to an address that nobody has did on an H100 with driver 580, while a failed
+``assert`` in a kernel ended its own client only (benchmarks/gpu_mps.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +100,14 @@ def divide(clients: Sequence[Client]) -> tuple[float, ...]:
     """The speed of each, as a part of its speed alone, while all of them run.
 
     A client has at most its percentage of the SMs. Where these are more than all, all have less by the same factor;
-    then the same for memory bandwidth, which nothing limits. Raises ValueError for parts outside (0, 1]."""
+    then the same for memory bandwidth, which nothing limits. That holds where the percentages are at most 100 in all,
+    as the device plugin sets them: without limits, a client of long kernels starves one of short kernels (measured).
+    Raises ValueError for parts outside (0, 1]."""
     if any(not 0 < part <= 1 for one in clients for part in (one.sms, one.bandwidth, one.percent / 100)):
         raise ValueError("parts of SMs, bandwidth and threads are above 0 and at most 1")
     speeds = [min(1.0, one.percent / 100 / one.sms) for one in clients]
-    for used in ([one.sms for one in clients], [one.bandwidth for one in clients]):
+    bandwidths = [one.bandwidth for one in clients]
+    for used, limit in (([one.sms for one in clients], 1.0), (bandwidths, max(REACH, *bandwidths))):
         total = sum(speed * part for speed, part in zip(speeds, used, strict=True))
-        speeds = [speed / max(1.0, total) for speed in speeds]
+        speeds = [speed / max(1.0, total / limit) for speed in speeds]
     return tuple(speeds)
