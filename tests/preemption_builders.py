@@ -35,7 +35,9 @@ def web(name: str, **fields: Any) -> PodSpec:
 
 @dataclass
 class Cluster:
-    """What a snapshot is made of, and what decisions do to it. ``gone``: names of the pods evicted so far, in order."""
+    """What a snapshot is made of, and what decisions do to it. ``gone``: names of the pods evicted so far, in order.
+
+    ``prompt``: controllers make a new pod as soon as one starts to leave (a ReplicaSet), not when it is gone (a Job)."""
 
     fleet: Fleet
     gangs: dict[str, Gang] = field(default_factory=dict)
@@ -44,6 +46,7 @@ class Cluster:
     nominations: dict[str, str] = field(default_factory=dict)
     now_ns: int = 10**12
     gone: list[str] = field(default_factory=list)
+    prompt: bool = False
 
     @property
     def snapshot(self) -> Snapshot:
@@ -77,6 +80,10 @@ class Cluster:
                 assert not self.lives.get(key, PodLife()).leaving, f"{key} is evicted twice"
                 self.lives[key] = replace(self.lives.get(key, PodLife()), leaving=True)
                 self.gone.append(decision.pod.name)
+                if decision.to:
+                    self.nominations[key] = decision.to
+                if self.prompt:
+                    self._make_anew(self.fleet.pod(self.row(key)).spec)
 
     def step(self, **settings: Any) -> list[Decision]:
         """Decide and apply."""
@@ -92,8 +99,12 @@ class Cluster:
             spec = self.fleet.pod(row).spec
             self.fleet.remove_pod(row)
             del self.lives[key]
-            if again:
-                self.fleet.add_pod(replace(spec, name=f"{spec.name.partition('~')[0]}~{len(self.gone)}", uid=""))
+            self.nominations.pop(key, None)
+            if again and not self.prompt:
+                self._make_anew(spec)
+
+    def _make_anew(self, spec: PodSpec) -> None:
+        self.fleet.add_pod(replace(spec, name=f"{spec.name.partition('~')[0]}~{len(self.gone)}", uid=""))
 
     def row(self, key: str) -> int:
         """The pod's row."""

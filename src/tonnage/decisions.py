@@ -136,18 +136,22 @@ class Return(msgspec.Struct, frozen=True, tag="Return"):
 
 
 class Evict(msgspec.Struct, frozen=True, tag="Evict"):
-    """Take ``pod`` from its node through the Eviction API. ``by``: the pod or gang that gets the room, if one does."""
+    """Take ``pod`` from its node through the Eviction API. ``by``: the pod or gang that gets the room, if one does.
+
+    ``to``: the node for which the pod is nominated, where it is not evicted for good but moved."""
 
     pod: Ref
     reason: Reason
     by: Ref | None = None
+    to: str = ""
 
     @property
     def target(self) -> Ref:
         return self.pod
 
     def summary(self) -> str:
-        return f"evict {self.pod}" + (f" for {self.by}" if self.by else "")
+        what = f"move {self.pod} to {self.to}" if self.to else f"evict {self.pod}"
+        return what + (f" for {self.by}" if self.by else "")
 
 
 class Wait(msgspec.Struct, frozen=True, tag="Wait", gc=False):

@@ -123,3 +123,28 @@ def test_bad_input_is_one_line_and_exit_code_2(
     done = tonnage(capfd, "why", *arguments)
     assert done.code == 2
     assert said in done.err
+
+
+# ---- moves ----
+
+SCATTERED = CLUSTER.with_name("scattered-cluster.yaml")
+
+
+def test_the_moves_that_make_room_are_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    done = tonnage(capfd, "why", "finetune", SCATTERED)
+    assert done.code == 1
+    assert "Moves that make room for it on gpu-2\n  - research/eval-0 from gpu-2 to gpu-1\n" in done.out
+    assert "each is a restart; 3.0 hours of device time are done again" in done.out
+    assert max(map(len, done.out.splitlines())) <= 80
+
+
+def test_what_forbids_moves_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    done = tonnage(capfd, "why", "pretrain", SCATTERED)
+    assert "Moves that make room for it on gpu-3, were they allowed" in done.out
+    assert "but it has no controller that would make it anew" in done.out
+
+
+def test_moves_are_in_the_json(capfd: pytest.CaptureFixture[str]) -> None:
+    moves = json.loads(tonnage(capfd, "why", "finetune", SCATTERED, "-o", "json").out)["receipt"]["moves"]
+    assert moves["moves"] == [{"pod": "research/eval-0", "origin": "gpu-2", "target": "gpu-1", "forbidden": ""}]
+    assert (moves["allowed"], moves["work_lost_device_s"], moves["into"]) == (True, 10_800.0, ["gpu-2"])

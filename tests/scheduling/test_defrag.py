@@ -11,7 +11,8 @@ import pytest
 from builders import node, pod
 from gang_builders import RACK, gang, member, members
 from preemption_builders import Cluster, budget, cluster, nominated, victims, web
-from tonnage.decisions import Bind, Evict
+from tonnage.decisions import Bind, Decision, Evict
+from tonnage.fleet.invariants import violations
 from tonnage.fleet.snapshot import PodLife
 from tonnage.fleet.state import PodSpec
 from tonnage.scheduling.defrag import DefragPlan, Limits, NoDefrag
@@ -105,6 +106,12 @@ def test_who_may_not_be_moved_stays(held: str) -> None:
     if held == "young":
         made.lives["default/x"] = PodLife(started_ns=made.now_ns - 10**9)
     assert moves(made, limits=Limits()) is None
+
+
+def test_who_may_stand_on_one_node_alone_gets_room_there_by_moves_to_others() -> None:
+    wanting = pod("wanting", gpus=4, nodeName="a")
+    made = cluster(node("a", gpus=4), node("b", gpus=4), bound={"a": [owned("x")]}, pods=[wanting])
+    assert moves(made) == ["x: a > b"]
 
 
 def test_priorities_do_not_count_as_nobody_loses_his_place() -> None:
@@ -258,3 +265,107 @@ def test_moves_end_and_what_stands_only_grows(seed: int) -> None:
     else:
         raise AssertionError("pods are moved for ever")
     assert not made.nominations
+
+
+# ---- nobody loses his place ----
+
+
+@pytest.mark.parametrize("when", ["in the same decision", "before it is gone"])
+@pytest.mark.parametrize("important", [0, 10], ids=["moved for an equal", "moved for a more important pod"])
+def test_where_a_moved_pod_is_to_stand_is_held_for_it_as_long_as_it_leaves(when: str, important: int) -> None:
+    made = cluster(
+        node("a", gpus=4), node("b", gpus=4), bound={"a": [owned("x")], "b": [owned("y", 3)]},
+        pods=[pod("wanting", 0.1, 0.1, 4, priority=important)],
+    )  # fmt: skip
+    if when == "in the same decision":
+        made.fleet.add_pod(pod("later", 0.1, 0.1, 1, priority=-1))
+    (evict,) = made.step(defrag=NO_COOLDOWN)[-1:]
+    assert isinstance(evict, Evict) and (evict.pod.name, evict.to) == ("x", "b")
+    assert made.nominations == {"default/x": "b", "default/wanting": "a"}
+    if when == "before it is gone":
+        made.fleet.add_pod(pod("later", 0.1, 0.1, 1, created_ns=-1))
+    for _ in range(3):
+        assert not any(isinstance(one, (Bind, Evict)) for one in made.step(defrag=NO_COOLDOWN))
+    assert made.where() == {"y": "b"}
+
+
+def test_the_pod_made_in_the_stead_of_a_moved_one_takes_its_nomination_over() -> None:
+    made = cluster(
+        node("a", gpus=4), node("b", gpus=3), node("c", gpus=1),
+        bound={"a": [owned("x", 3)], "b": [owned("y", 1)], "c": [pod("z", gpus=1)]}, pods=[pod("wanting", gpus=4)],
+        lives={"default/x": PodLife(leaving=True), "default/y": PodLife(leaving=True)},
+        nominations={"default/x": "b", "default/wanting": "a"},
+    )  # fmt: skip
+    made.fleet.add_pod(pod("later", gpus=2, created_ns=-1))
+    made.fleet.add_pod(owned("x~1", 3))
+    made.step(defrag=NO_COOLDOWN)
+    assert made.nominations["default/x~1"] == "b"
+    for gone in ("default/y", "default/x"):
+        made.let_go(again=False, only=[gone])
+        made.step(defrag=NO_COOLDOWN)
+    assert made.where() == {"wanting": "a", "x~1": "b", "z": "c"} and not made.nominations
+
+
+def kept(rng: Random, name: str) -> PodSpec:
+    """A pod that its controller makes anew; some of a workload with a budget, some that are not to be disrupted."""
+    gpus, kind = rng.choice((1, 1, 2)), rng.choice(("free", "free", "web", "marked"))
+    if kind == "web":
+        return replace(web(name, gpus=gpus), owner="default/web")
+    return owned(name, gpus, annotations={"karpenter.sh/do-not-disrupt": "true"} if kind == "marked" else {})
+
+
+def moves_in_a_world(rng: Random) -> int:
+    """How many pods are moved in a random world, where others come and pods take their time to leave; all who stood
+    before stand in the end, and need evict nobody for it; moves end, and none is against a budget or a mark."""
+    there = [[kept(rng, f"p{n}{i}") for i in range(rng.choice((1, 1, 2)))] for n in range(4)]
+    made = scattered(*there, prompt=True, budgets=(budget(max_unavailable=1),))
+    stood, moved = set(made.where()), 0
+    webs = sum(one.labels == {"app": "web"} for pods in there for one in pods)
+    for step in range(20):
+        for i in range(rng.choice((0, 1, 2)) if step < 6 else 0):
+            gpus, priority = rng.choice((1, 2, 2, 3, 4)), rng.choice((-5, -1, -1, 0))
+            made.fleet.add_pod(owned(f"w{step}-{i}", gpus, priority=priority, created_ns=step))
+        decisions = made.step(defrag=NO_COOLDOWN)
+        moves = [made.fleet.pod(made.row(f"default/{one.pod.name}")).spec for one in decisions if is_move(one)]
+        assert not any(one.annotations for one in moves)
+        moved += len(moves)
+        there_still = [made.fleet.pod(made.row(f"default/{name}")).spec for name in made.where()]
+        assert sum(one.labels == {"app": "web"} for one in there_still) >= webs - 1
+        assert step < 14 or not moves, "by then all who come have come"
+        evicted = [one for one in decisions if isinstance(one, Evict) and not one.to]
+        assert not [one for one in evicted if one.pod.name[0] == "p" or (one.by and one.by.name[0] == "p")]
+        assert violations(made.fleet) == []
+        leaving = [key for key, life in made.lives.items() if life.leaving]
+        made.let_go(only=[key for key in leaving if step > 12 or rng.random() < 0.5])
+    assert {one.partition("~")[0] for one in made.where()} >= stood
+    return moved
+
+
+def is_move(decision: Decision) -> bool:
+    return isinstance(decision, Evict) and bool(decision.to)
+
+
+def test_in_a_world_with_moves_all_who_are_moved_stand_again_whoever_comes_later() -> None:
+    assert sum(moves_in_a_world(Random(seed)) for seed in range(30)) >= 10
+
+
+# ---- what is asked for that is not there ----
+
+
+@pytest.mark.parametrize("key", ["default/nobody", "default/x", "default/g"])
+def test_what_does_not_wait_cannot_be_given_room(key: str) -> None:
+    made = cluster(
+        node("a", gpus=4), bound={"a": [owned("x"), member("m0"), member("m1")]}, pods=[pod("wanting", gpus=4)],
+        gangs=[gang(2)],
+    )  # fmt: skip
+    with pytest.raises(KeyError, match=key):
+        defragment(made.snapshot, key)
+
+
+def test_a_pod_of_a_gang_stands_for_all_of_it() -> None:
+    made = cluster(
+        node("a", gpus=4), node("b", gpus=4), bound={"a": [owned("x", 2)], "b": [owned("y", 2)]},
+        pods=members(2, gpus=2, priority=0), gangs=[gang(2, required="kubernetes.io/hostname")],
+    )  # fmt: skip
+    first = made.fleet.pod(next(iter(made.fleet.pending))).key
+    assert moves(made, first) == moves(made, "default/g") and moves(made, first)

@@ -14,6 +14,7 @@ from rich.text import Text
 from tonnage.cli.output import Look
 from tonnage.scheduling.why.changes import Edit, Leave
 from tonnage.scheduling.why.gang import GangEdit
+from tonnage.scheduling.why.moves import Moves
 from tonnage.scheduling.why.receipt import FITS, HELD, RUNS, GangReceipt, LevelRoom, Out, PodReceipt, Receipt
 
 _WIDTH = 80
@@ -73,6 +74,7 @@ class _Printer:
         if receipt.fit and receipt.state not in (RUNS, FITS):
             self._line(f"{receipt.fit} nodes take it")
         self._pod_changes(receipt)
+        self._moves(receipt.moves)
 
     def _before(self, ahead: int, evicted: Sequence[str], nominated: Sequence[str]) -> None:
         if ahead:
@@ -136,6 +138,25 @@ class _Printer:
             self._line(f"- {text}", indent=2)
         self._line(then, "dim", 2)
 
+    def _moves(self, found: Moves | None) -> None:
+        if found is None:
+            return
+        if found.none:
+            self._title("Moves of other pods do not make it fit")
+            self._line(found.none, "dim", 2)
+            return
+        into = f"{', '.join(found.into[:_SHOWN])}{' and others' if len(found.into) > _SHOWN else ''}"
+        self._title(f"Moves that make room for it on {into}" + ("" if found.allowed else ", were they allowed"))
+        for one in found.moves:
+            self._line(f"- {one.pod} from {one.origin} to {one.target}", indent=2)
+            if one.forbidden:
+                self._line(f"but {one.forbidden}", "yellow", 4)
+        lost = ""
+        if found.work_lost_device_s:
+            cost = f", worth ${found.micro_usd / 1e6:.2f}" if found.micro_usd else ""
+            lost = f"; {found.work_lost_device_s / 3600:.1f} hours of device time are done again{cost}"
+        self._line(f"each is a restart{lost}", "dim", 2)
+
     # ---- gangs ----
 
     def _gang(self, receipt: GangReceipt) -> None:
@@ -163,6 +184,7 @@ class _Printer:
                 self._line("a smaller one may exist: the search was cut short", "dim", 2)
         if not receipt.changes:
             self._title("No change of level, minimum or places makes it fit")
+        self._moves(receipt.moves)
 
     def _stands(self, receipt: GangReceipt) -> None:
         if not receipt.on:

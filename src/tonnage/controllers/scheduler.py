@@ -30,5 +30,7 @@ class Scheduler:
         return place.decide(snapshot, self.settings, self._cache)
 
     def loop(self) -> Loop:
-        """Woken by every change to a pod or a node."""
-        return Loop(NAME, self.decide, wakes_on=frozenset({"pod", "node"}))
+        """Woken by every change to a pod or a node; and from time to time where pods may be moved, as they may be once
+        they have stood for a while."""
+        moves = self.settings.defrag
+        return Loop(NAME, self.decide, moves.cooldown_ns if moves else 0, frozenset({"pod", "node"}))

@@ -47,17 +47,15 @@ class Journal:
     KEPT = 1 << 17
 
     def __init__(self) -> None:
+        self.end = 0
+        """The position after the last entry."""
         self._entries: list[Entry] = []
         self._dropped = 0
-
-    @property
-    def end(self) -> int:
-        """The position after the last entry."""
-        return self._dropped + len(self._entries)
 
     def append(self, entry: Entry) -> None:
         """Add an entry at the end."""
         self._entries.append(entry)
+        self.end += 1
         if len(self._entries) >= 2 * self.KEPT:
             del self._entries[: self.KEPT]
             self._dropped += self.KEPT

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.fleet import search
+from tonnage.fleet.asks import Ask
 from tonnage.fleet.cards import FREE_DEVICE, NO_CHOICE, SHARED_DEVICE, Chosen
 from tonnage.fleet.classes import PodClass
 from tonnage.fleet.outfit import Outfit
@@ -42,7 +43,7 @@ def choose(
     ask = fleet.classes.shapes[pod_class.shape].ask
     cards = fleet.cards
     if ask.shares or cards.special[row]:
-        return _parts(fleet, pod_class, row, wanted, observed=observed)
+        return _parts(fleet, ask, pod_class, row, wanted, observed=observed)
     column = cards.unit[row]
     count = pod_class.requests.get(fleet.resources[column], 0) if column >= 0 else 0
     if not count and not wanted:
@@ -61,9 +62,11 @@ def choose(
     return chosen, ()
 
 
-def _parts(fleet: Tables, pod_class: PodClass, row: int, wanted: Sequence[int] | None, *, observed: bool) -> Chosen:
+def _parts(
+    fleet: Tables, ask: Ask, pod_class: PodClass, row: int, wanted: Sequence[int] | None, *, observed: bool
+) -> Chosen:
     """:func:`choose` where devices are shared."""
-    ask, resource = fleet.classes.shapes[pod_class.shape].ask, unit(fleet, row)
+    resource = unit(fleet, row)
     count = pod_class.requests.get(resource, 0) if resource else 0
     if ask.shares and (ask.refused or ask.resource != resource):
         chosen, missing = NO_CHOICE, ask.resource

@@ -54,21 +54,17 @@ def _open_parts(cards: Cards, row: int, ask: Ask, wanted: Sequence[int] | None) 
         return NO_CHOICE, ask.resource
     milli, mib = need
     alone = ask.separate and milli == FULL
-    columns = zip(
-        cards.holder[row].tolist(),
-        cards.milli[row].tolist(),
-        cards.mib[row].tolist(),
-        cards.sharers[row].tolist(),
-        strict=True,
-    )
+    holder, free, left = cards.holder[row].tolist(), cards.milli[row].tolist(), cards.mib[row].tolist()
+    among = range(len(holder)) if wanted is None else [one for one in set(wanted) if 0 <= one < len(holder)]
     room = sorted(
-        (free - milli, free - milli + left - mib, device)
-        for device, (holder, free, left, sharers) in enumerate(columns)
-        if holder in (FREE_DEVICE, SHARED_DEVICE)
-        and free >= max(milli, 1)
-        and left >= mib
-        and not (alone and sharers)
-        and (wanted is None or device in wanted)
+        [
+            (free[device] - milli, free[device] - milli + left[device] - mib, device)
+            for device in among
+            if holder[device] in (FREE_DEVICE, SHARED_DEVICE)
+            and free[device] >= max(milli, 1)
+            and left[device] >= mib
+            and not (alone and cards.sharers[row, device])
+        ]
     )
     devices = tuple(device for _, _, device in room[: ask.count])
     missing = ask.resource if len(devices) < ask.count else ""

@@ -103,7 +103,7 @@ class Snapshot:
     lives: Mapping[str, PodLife] = field(default_factory=dict)
     """By the pod's namespace/name; of a pod that is not there nothing is known."""
     nominations: Mapping[str, str] = field(default_factory=dict)
-    """Pending pod (namespace/name) → name of the node where room is being made for it."""
+    """Pod (namespace/name) → name of the node where room is kept for it: it is pending, or it leaves as it is moved."""
 
     @property
     def revision(self) -> int:
@@ -122,6 +122,10 @@ class Snapshot:
     def unsaved_ns(self, row: int) -> int:
         """For how long the pod has worked on what would be lost with it: since its start or its last checkpoint."""
         return max(0, self.now_ns - max(self.started_ns(row), self.life(self.fleet.pod(row).key).saved_ns))
+
+    def lost_ns(self, row: int) -> int:
+        """Work that would be lost with the pod, in ns of each device that it holds; of itself, where it holds none."""
+        return self.unsaved_ns(row) * max(1, len(self.fleet.pod(row).devices))
 
     def leaves(self, key: str) -> bool:
         """Whether the pod (namespace/name) is being deleted."""

@@ -65,7 +65,7 @@ class Fleet(Tables):
         labels = {HOSTNAME: spec.name, **spec.labels}
         self._put_node(row, NodeRow(spec, labels, spec.taints, set(), spec.created_ns), schedulable)
         self._put_allocatable(row, self._amounts(spec.allocatable))
-        self._log(self.remove_node, row)
+        self._log("remove_node", row)
         self._topology_changed()
         return row
 
@@ -74,7 +74,7 @@ class Fleet(Tables):
         node = self.node(row)
         if node.pods:
             raise Conflict(f"node {node.spec.name} still holds {len(node.pods)} pods")
-        self._log(self._restore_node, row, node, bool(self.schedulable[row]), self.allocatable_of(row))
+        self._log("_restore_node", row, node, bool(self.schedulable[row]), self.allocatable_of(row))
         self._put_allocatable(row, self._amounts({}))
         self.nodes[row] = None
         del self.node_by_name[node.spec.name]
@@ -101,7 +101,7 @@ class Fleet(Tables):
         """Replace the node's labels. Where they say that its devices are cut otherwise, its pods keep what there is."""
         node = self.node(row)
         before = row, node.labels, node.spec, self.allocatable[row].copy(), holding.held(self, row)
-        self._log(self._restore_outfit, *before)
+        self._log("_restore_outfit", *before)
         self._put_labels(row, labels)
         self._put_allocatable(row, self.allocatable[row].copy())
         self._topology_changed()
@@ -127,7 +127,7 @@ class Fleet(Tables):
             if not all(new.same(self.cards, row, device) for device in holding.in_use(self, row)):
                 raise Conflict(f"node {node.spec.name}: a device that a pod holds cannot be taken away")
             before = self.allocatable[row].copy(), holding.held(self, row)
-            self._log(self._restore_outfit, row, node.labels, node.spec, *before)
+            self._log("_restore_outfit", row, node.labels, node.spec, *before)
         self._put_allocatable(row, amounts)
         self._topology_changed()
 
@@ -153,7 +153,7 @@ class Fleet(Tables):
         for sign, of in ((-1, old), (1, new)):
             for name, n in offered(of, spec.device_resource).items():
                 more[name] = more.get(name, 0) + sign * n
-        self._log(self._restore_outfit, row, node.labels, spec, before, held)
+        self._log("_restore_outfit", row, node.labels, spec, before, held)
         self._restore_outfit(row, node.labels, after, self._amounts(more), held)
 
     def _restore_outfit(
@@ -169,13 +169,13 @@ class Fleet(Tables):
         if bool(self.schedulable[row]) == value:
             return
         self.schedulable[row] = value
-        self._log(self.set_schedulable, row, not value)
+        self._log("set_schedulable", row, not value)
         self._topology_changed()
 
     def set_taints(self, row: int, taints: tuple[core.Taint, ...]) -> None:
         """Replace the node's taints."""
         node = self.node(row)
-        self._log(self.set_taints, row, node.taints)
+        self._log("set_taints", row, node.taints)
         node.taints = taints
         self.taint_set[row] = self.taint_sets.intern(taints, taints)
         self._topology_changed()
@@ -206,7 +206,7 @@ class Fleet(Tables):
         if row == len(self.pods):
             self.pods.append(None)
         self._put_pod(row, PodRow(spec, self._class_of(spec)))
-        self._log(self.remove_pod, row)
+        self._log("remove_pod", row)
         return row
 
     def _class_of(self, spec: PodSpec) -> int:
@@ -226,7 +226,7 @@ class Fleet(Tables):
             if not members:
                 del self.gang_pods[pod.spec.gang]
         self._free_pod_rows.append(row)
-        self._log(self._restore_pod, row, pod)
+        self._log("_restore_pod", row, pod)
         self.revision += 1
 
     def _restore_pod(self, row: int, pod: PodRow) -> None:
@@ -256,7 +256,7 @@ class Fleet(Tables):
         pod_class = self.classes.rows[pod.class_id]
         requests = self.requests(pod_class.shape)
         if not observed:
-            free = self.free[node_row]
+            free = self.free[node_row].tolist()
             for column, amount in requests:
                 if free[column] < amount:
                     name = self.resources[column]
@@ -281,7 +281,7 @@ class Fleet(Tables):
         self.node(node_row).pods.add(pod_row)
         del self.pending[pod_row]
         self._count(pod, node_row, 1)
-        self._log(self.unbind, pod_row)
+        self._log("unbind", pod_row)
 
     def unbind(self, pod_row: int) -> None:
         """Take a bound pod from its node; it is pending again."""
@@ -299,18 +299,12 @@ class Fleet(Tables):
         pod.node, pod.devices, pod.pieces = -1, (), ()
         self.pending[pod_row] = None
         self._count(pod, node_row, -1)
-        self._log(self._attach, pod_row, node_row, chosen)
+        self._log("_attach", pod_row, node_row, chosen)
 
     def _count(self, pod: PodRow, node_row: int, sign: Literal[1, -1]) -> None:
         """One bound pod more (+1) or less (-1)."""
-        on_nodes = self.bound.setdefault(pod.class_id, {})
-        on_nodes[node_row] = on_nodes.get(node_row, 0) + sign
-        if not on_nodes[node_row]:
-            del on_nodes[node_row]
-        priority = pod.spec.priority
-        self.priorities[priority] += sign
-        if not self.priorities[priority]:
-            del self.priorities[priority]
+        _add(self.bound.setdefault(pod.class_id, {}), node_row, sign)
+        _add(self.priorities, pod.spec.priority, sign)
         self.journal.append((sign, pod.class_id, node_row))
         self.revision += 1
 
@@ -330,3 +324,12 @@ class Fleet(Tables):
                 on_nodes = self.bound.setdefault(pod.class_id, {})
                 on_nodes[pod.node] = on_nodes.get(pod.node, 0) + 1
         self._topology_changed()
+
+
+def _add(counts: dict[int, int], key: int, more: int) -> None:
+    """Count so many more; what is counted zero times is left out."""
+    count = counts.get(key, 0) + more
+    if count:
+        counts[key] = count
+    else:
+        del counts[key]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -68,7 +68,7 @@ class Tables:
         self._requests: dict[int, Requests] = {}
         self._free_node_rows: list[int] = []
         self._free_pod_rows: list[int] = []
-        self._undo: list[tuple[Callable[..., Any], tuple[Any, ...]]] | None = None
+        self._undo: list[tuple[Any, ...]] | None = None
 
     @property
     def devices(self) -> NDArray[np.int32]:
@@ -135,19 +135,20 @@ class Tables:
     def what_if(self) -> Iterator[Self]:
         """Changes inside the block are undone when it ends, in reverse order, whatever happens. Nests."""
         outer = self._undo
-        log: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        log: list[tuple[Any, ...]] = []
         self._undo = log
         try:
             yield self
         finally:
             self._undo = None
-            for inverse, arguments in reversed(log):
-                inverse(*arguments)
+            for inverse, *arguments in reversed(log):
+                getattr(self, inverse)(*arguments)
             self._undo = outer
 
-    def _log(self, inverse: Callable[..., Any], *arguments: Any) -> None:
+    def _log(self, inverse: str, *arguments: Any) -> None:
+        """Note the method that undoes a change. By its name: a tuple of plain values is no work for the collector."""
         if self._undo is not None:
-            self._undo.append((inverse, arguments))
+            self._undo.append((inverse, *arguments))
 
     def _topology_changed(self) -> None:
         self.revision += 1

@@ -53,9 +53,16 @@ class Budgets:
             )
         )
 
-    def evictable(self, row: int) -> bool:
-        """Whether the Eviction API would let the pod go now. It refuses a pod that several budgets select."""
-        return len(self.of(row)) < 2 and not self.violations((row,))
+    def forbids(self, row: int) -> str:
+        """Why the Eviction API would not let the pod go now; empty where it would. It refuses a pod that several
+        budgets select."""
+        found = self.of(row)
+        if not found:
+            return ""
+        names = ", ".join(self._snapshot.disruption_budgets[number].name for number in found)
+        if len(found) > 1:
+            return f"several PodDisruptionBudgets select it: {names}"
+        return f"PodDisruptionBudget {names} allows no more evictions now" if self.violations((row,)) else ""
 
     def left(self, number: int) -> int:
         """How many more evictions a budget allows."""

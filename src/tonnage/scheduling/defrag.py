@@ -5,28 +5,34 @@ for each pod that has to leave it, if need be by moving others. For a gang its p
 (:mod:`tonnage.scheduling.make_room`), then those pods are given new places. Either way the moves are put into an order
 in which every target is free before it is filled; where there is none, there is no plan.
 
-No loop: each plan lets a pod or gang stand that did not, and nobody loses his place for it, so what stands only grows;
-and a pod that started a short while ago is not moved.
+No loop: each plan lets a pod or gang stand that did not, and who is moved has a new place. That is held for him, and
+for the pod that his controller makes in his stead, as for any nominated pod. So what stands only grows; and a pod that
+started a short while ago is not moved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.scheduling.make_room import OnNode, Places, Trial, Unit, make_room, needs
+from tonnage.fleet.state import Fleet
+from tonnage.objects.karpenter import DO_NOT_DISRUPT
+from tonnage.scheduling.bound import BoundPods
+from tonnage.scheduling.gangs.tree import pods_needed
+from tonnage.scheduling.make_room import OnNode, make_room, needs
+from tonnage.scheduling.order import Places, Unit
+from tonnage.scheduling.seat import seat
+from tonnage.scheduling.trial import Trial
 from tonnage.scheduling.victims import Candidates, Victim
 from tonnage.scheduling.view import NEVER
 from tonnage.units import NS_PER_S
 
 ANY_PRIORITY = 1 << 40
 """Above every priority: who is moved loses nothing but time, so priorities do not count."""
-NODES_ENOUGH = 32
-"""So many nodes are thought of as a place for one pod, those first that need the fewest moves by resources alone."""
 TOGETHER = 4
 """Up to so many pods of a node are moved in every combination; more, only the cheapest set."""
 
@@ -34,11 +40,13 @@ TOGETHER = 4
 @dataclass(frozen=True, slots=True)
 class Limits:
     """``moves``: at most so many pods (KAI-Scheduler's consolidation has 16). ``cooldown_ns``: a pod that started less
-    than that ago stays. ``steps``: of the search for fewer moves, after which the best plan so far is taken."""
+    than that ago stays. ``steps``: of the search for fewer moves, after which the best plan so far is taken. ``nodes``:
+    so many are thought of as a place for one pod, those first that need the fewest moves by resources alone."""
 
     moves: int = 16
     cooldown_ns: int = 600 * NS_PER_S
     steps: int = 2_000
+    nodes: int = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,47 +91,66 @@ class NoDefrag:
     why: str
 
 
-def movable(snapshot: Snapshot, limits: Limits) -> Candidates:
-    """The pods that may be moved: they stand, are old enough and evictable within budgets, their node is not marked
-    do-not-disrupt, and a controller makes them anew. A gang moves whole."""
+def movable(
+    snapshot: Snapshot, bound: BoundPods, limits: Limits, absent: Set[int], *, anyway: bool = False
+) -> Candidates:
+    """The pods that may be moved: they are there, old enough and evictable within budgets, their node is not marked
+    do-not-disrupt, and a controller makes them anew. A gang moves whole. ``absent``, ``anyway``: see Candidates."""
     fleet = snapshot.fleet
-    pending = frozenset(fleet.pending)
 
-    def may_move(row: int) -> bool:
-        pod, age = fleet.pod(row), snapshot.now_ns - snapshot.started_ns(row)
-        stays = pod.node >= 0 and fleet.node(pod.node).do_not_disrupt
-        made_anew = bool(pod.spec.owner or pod.spec.gang)
-        return row not in pending and made_anew and age >= limits.cooldown_ns and not stays
+    def must_stay(row: int) -> str:
+        pod = fleet.pod(row)
+        if not (pod.spec.owner or pod.spec.gang):
+            return "it has no controller that would make it anew"
+        if pod.node >= 0 and fleet.node(pod.node).do_not_disrupt:
+            return f"its node is marked {DO_NOT_DISRUPT}"
+        if snapshot.now_ns - snapshot.started_ns(row) < limits.cooldown_ns:
+            return f"it started less than {limits.cooldown_ns // NS_PER_S} s ago"
+        return ""
 
-    found = Candidates(snapshot, respect_budgets=True, only=may_move, whole_gangs=True)
+    found = Candidates(
+        snapshot, bound, respect_budgets=not anyway, also=must_stay, whole_gangs=True, absent=absent, anyway=anyway
+    )
     found.budgets.count()
     return found
 
 
-def plan(
-    snapshot: Snapshot, unit: Unit, trial: Trial, limits: Limits, candidates: Candidates | None = None
-) -> DefragPlan | NoDefrag:
-    """The moves that let the unit stand. Changes nothing. To be called where the unit does not fit as it is."""
-    candidates = candidates or movable(snapshot, limits)
+def plan(snapshot: Snapshot, unit: Unit, trial: Trial, limits: Limits, candidates: Candidates) -> DefragPlan | NoDefrag:
+    """The moves of ``candidates`` (see :func:`movable`) that let the unit stand. Changes nothing. To be called where
+    the unit does not fit as it is."""
+    count = pods_needed(snapshot, unit.gang, unit.rows) if unit.gang else 1
+    if count is None:
+        return NoDefrag(f"{unit.about} waits for its pods")
+    if not _enough_in_all(snapshot.fleet, unit, count):
+        return NoDefrag(f"{unit.about} asks for more than is free in all")
     search = _Search(snapshot, unit, trial, limits, candidates)
     found = search.for_gang() if unit.gang else search.for_pod()
     if found is None:
-        return NoDefrag(f"no {limits.moves} moves or fewer make room for {unit.about}")
+        return NoDefrag(f"no {limits.moves} moves or fewer were found that make room for {unit.about}")
     moves, places = found
     return DefragPlan(unit, tuple(moves), places, *_cost(snapshot, moves))
 
 
+def _enough_in_all(fleet: Fleet, unit: Unit, count: int) -> bool:
+    """Whether so much is free in the fleet as ``count`` of the unit's pods ask for at least: moves make no room, they
+    only gather it."""
+    asked = np.zeros((len(unit.rows), fleet.free.shape[1]), np.int64)
+    for number, row in enumerate(unit.rows):
+        columns, amounts = needs(fleet, row)
+        asked[number, columns] = amounts
+    least = np.sort(asked, axis=0)[:count].sum(axis=0)
+    return bool((fleet.free.clip(0).sum(axis=0) >= least).all())
+
+
 def _cost(snapshot: Snapshot, moves: Sequence[Move]) -> tuple[float, int]:
     """(device-seconds of work lost, what they cost in micro-dollars)."""
-    fleet, lost_s, micro_usd = snapshot.fleet, 0.0, 0.0
+    fleet, micro_usd = snapshot.fleet, 0.0
     for move in moves:
-        pod, node = fleet.pod(move.pod), fleet.node(move.origin)
-        seconds = snapshot.unsaved_ns(move.pod) / NS_PER_S
-        held = max(1, len(pod.devices))
-        devices = max(1, fleet.allocatable_of(move.origin).get(node.spec.device_resource, 0))
-        lost_s += seconds * held
-        micro_usd += seconds * node.spec.price_micro_usd_per_hour / 3600 * min(1.0, held / devices)
-    return lost_s, round(micro_usd)
+        node = fleet.node(move.origin).spec
+        of_node = max(1, fleet.allocatable_of(move.origin).get(node.device_resource, 0))
+        share = min(1.0, max(1, len(fleet.pod(move.pod).devices)) / of_node)
+        micro_usd += snapshot.unsaved_ns(move.pod) / NS_PER_S / 3600 * node.price_micro_usd_per_hour * share
+    return sum(snapshot.lost_ns(move.pod) for move in moves) / NS_PER_S, round(micro_usd)
 
 
 class _OutOfSteps(Exception):
@@ -144,6 +171,7 @@ class _Search:
         self._candidates = candidates
         self._steps = limits.steps
         self._origin: dict[int, int] = {}
+        self._devices: dict[int, tuple[int, ...]] = {}
         self._put: list[tuple[int, int]] = []
         self._failed: set[tuple[frozenset[tuple[int, int]], tuple[int, ...], int]] = set()
 
@@ -151,10 +179,6 @@ class _Search:
 
     def for_pod(self) -> Found | None:
         """The fewest moves found: by emptying one node at one go, then by fewer moves that may depend on each other."""
-        (row,) = self._unit.rows
-        columns, amounts = needs(self._fleet, row)
-        if (self._fleet.free[self._trial.open(row)][:, columns].clip(0).sum(axis=0) < amounts).any():
-            return None  # moves make no room, they only gather it
         best = self._at_one_go()
         most = min(self._limits.moves, self._candidates.count) if best is None else len(best[0]) - 1
         try:
@@ -168,13 +192,15 @@ class _Search:
 
     def _at_one_go(self) -> Found | None:
         (row,) = self._unit.rows
-        found = []
+        found: list[tuple[int, int, Found]] = []
         for node in self._nodes(row, self._limits.moves):
             victims = self._on(node, self._limits.moves)
-            chosen = (
-                OnNode(self._fleet, row, node, self._candidates, self._trial).cheapest(victims) if victims else None
-            )
-            moved = self._emptied(row, node, chosen, (), 0) if chosen else None
+            on_node = OnNode(self._fleet, row, node, self._candidates, self._trial)
+            chosen = on_node.cheapest(victims) if victims else None
+            try:
+                moved = self._emptied(row, node, chosen, (), 0) if chosen else None
+            except _OutOfSteps:
+                break
             if moved is not None:
                 found.append((len(moved[0]), sum(victim.lost_ns for victim in chosen or ()), moved))
         return min(found, key=lambda one: one[:2])[2] if found else None
@@ -214,13 +240,11 @@ class _Search:
         """Put the pod on the node without the chosen, then put those and the rest."""
         going = [one for victim in chosen for one in victim.rows]
         with self._fleet.what_if():
-            for one in going:
-                self._origin[one] = self._fleet.pod(one).node
-                self._fleet.unbind(one)
+            self._lift(going)
             try:
                 if self._trial.keys(row)[node] == NEVER:
                     return None
-                self._fleet.bind(row, node)
+                self._trial.seat(row, node)
                 self._put.append((row, node))
                 try:
                     return self._solve((*going, *rest), max(0, moves - len(going)))
@@ -230,6 +254,13 @@ class _Search:
                 for one in going:
                     del self._origin[one]
 
+    def _lift(self, rows: Sequence[int]) -> None:
+        """Take these from where they are, and remember that."""
+        for row in rows:
+            pod = self._fleet.pod(row)
+            self._origin[row], self._devices[row] = pod.node, pod.devices
+            self._fleet.unbind(row)
+
     def _nodes(self, row: int, moves: int) -> list[int]:
         """Nodes that could take the pod after at most so many moves, fewest first."""
         open_ = self._trial.open(row)
@@ -237,7 +268,7 @@ class _Search:
         named = [
             (pods, self._fleet.node(node).spec.name, node) for _, pods, node in bounds if open_[node] and pods <= moves
         ]
-        return [node for *_, node in sorted(named)[:NODES_ENOUGH]]
+        return [node for *_, node in sorted(named)[: self._limits.nodes]]
 
     def _on(self, node: int, moves: int) -> list[Victim]:
         """Who may move away from the node, those first who lose least."""
@@ -262,11 +293,9 @@ class _Search:
         if room is None or len(room.rows) > self._limits.moves:
             return None
         with self._fleet.what_if():
-            for row in room.rows:
-                self._origin[row] = self._fleet.pod(row).node
-                self._fleet.unbind(row)
+            self._lift(room.rows)
             for row, node in room.places:
-                self._fleet.bind(row, node)
+                self._trial.seat(row, node)
                 self._put.append((row, node))
             largest = sorted(room.rows, key=lambda row: needs(self._fleet, row)[1].tolist()[::-1], reverse=True)
             try:
@@ -286,7 +315,7 @@ class _Search:
             for row, _ in self._put:
                 fleet.unbind(row)
             for move in moves:
-                fleet.bind(move.pod, move.origin)
+                seat(fleet, move.pod, move.origin, self._devices[move.pod])
             while moves:
                 possible = next((move for move in moves if self._moves(move)), None)
                 if possible is None:
@@ -296,12 +325,16 @@ class _Search:
             for row, node in places:
                 if self._trial.keys(row)[node] == NEVER:
                     return None
-                fleet.bind(row, node)
+                self._trial.seat(row, node)
         return done, places
 
     def _moves(self, move: Move) -> bool:
         """Make the move if it is possible now."""
-        self._fleet.unbind(move.pod)
+        fleet = self._fleet
+        fleet.unbind(move.pod)
         possible = bool(self._trial.keys(move.pod)[move.target] != NEVER)
-        self._fleet.bind(move.pod, move.target if possible else move.origin)
+        if possible:
+            self._trial.seat(move.pod, move.target)
+        else:
+            seat(fleet, move.pod, move.origin, self._devices[move.pod])
         return possible

@@ -9,15 +9,16 @@ planned anew with the first victims gone, twice as many each time, until it fits
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 
-from tonnage.decisions import Ref
 from tonnage.fleet.state import Conflict, Fleet
+from tonnage.scheduling.order import Places, Unit
+from tonnage.scheduling.seat import seat
+from tonnage.scheduling.trial import Trial
 from tonnage.scheduling.victims import PRIORITY_OFFSET, Candidates, Cost, Victim
-from tonnage.scheduling.view import NEVER, Ints, Mask
+from tonnage.scheduling.view import NEVER, Ints
 
 EXACT = 10
 """Up to so many candidates on a node, every subset of them is weighed."""
@@ -30,51 +31,9 @@ TRIMMED_BY_PLANNING = 64
 REGIONS_ENOUGH = 16
 """So many domains are compared for a gang that has to stand in one."""
 
-Places = tuple[tuple[int, int], ...]
-"""(pod row, node row) of each pod."""
-
 
 @dataclass(frozen=True, slots=True)
-class Unit:
-    """Pods that wait and are placed together: one pod, or a gang's. ``region_key``: the node label whose value they
-    must share, empty for none."""
-
-    rows: tuple[int, ...]
-    about: Ref
-    priority: int
-    gang: str = ""
-    region_key: str = ""
-
-    def pending(self, fleet: Fleet) -> Unit | None:
-        """What of it is not bound, None when all of it is."""
-        left = tuple(row for row in self.rows if fleet.pod(row).node < 0)
-        if len(left) == len(self.rows):
-            return self
-        return replace(self, rows=left) if left else None
-
-
-class Trial(Protocol):
-    """Asks whether pods fit in the fleet as it is, what-ifs included."""
-
-    def open(self, row: int) -> Mask:
-        """The nodes on which nothing but other pods can be in the pod's way."""
-        ...
-
-    def keys(self, row: int) -> Ints:
-        """The score of every node; NEVER where the pod does not fit."""
-        ...
-
-    def bind(self, row: int, node: int) -> None:
-        """Bind the pod there, on the devices that suit it best."""
-        ...
-
-    def place(self, unit: Unit) -> Places | None:
-        """Bind what the unit needs (of a gang what its minimum lacks) and say where, or bind nothing."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
+class PreemptionPlan:
     """The victims, where the unit goes when they are gone, what they cost, and the next best (its name, its cost)."""
 
     victims: tuple[Victim, ...]
@@ -91,7 +50,7 @@ class Room:
 Fits = Callable[[Sequence[Victim]], bool]
 
 
-def make_room(fleet: Fleet, unit: Unit, candidates: Candidates, trial: Trial) -> Room | None:
+def make_room(fleet: Fleet, unit: Unit, candidates: Candidates, trial: Trial) -> PreemptionPlan | None:
     """The room that costs least, None where no victims help. Changes nothing.
 
     To be called where the unit does not fit as it is."""
@@ -100,13 +59,14 @@ def make_room(fleet: Fleet, unit: Unit, candidates: Candidates, trial: Trial) ->
     if not found:
         return None
     best = found[0][1]
-    return Room(best.victims, best.places, best.cost, (found[1][0], found[1][1].cost) if len(found) > 1 else None)
+    next_best = (found[1][0], found[1][1].cost) if len(found) > 1 else None
+    return PreemptionPlan(best.victims, best.places, best.cost, next_best)
 
 
 # ---- one pod ----
 
 
-def _for_pod(fleet: Fleet, unit: Unit, candidates: Candidates, trial: Trial) -> Iterator[tuple[str, Room]]:
+def _for_pod(fleet: Fleet, unit: Unit, candidates: Candidates, trial: Trial) -> Iterator[tuple[str, PreemptionPlan]]:
     (row,) = unit.rows
     open_ = trial.open(row)
     bounds = candidates.bounds(unit.priority, *needs(fleet, row))
@@ -123,7 +83,7 @@ def _for_pod(fleet: Fleet, unit: Unit, candidates: Candidates, trial: Trial) -> 
         if chosen is not None:
             cost = candidates.cost(chosen)
             found, best = found + 1, cost if best is None else min(best, cost)
-            yield name, Room(tuple(chosen), ((row, node),), cost)
+            yield name, PreemptionPlan(tuple(chosen), ((row, node),), cost)
 
 
 def needs(fleet: Fleet, row: int) -> tuple[Ints, Ints]:
@@ -206,7 +166,7 @@ def _by_cost(candidates: Candidates, victims: Sequence[Victim], chosen: Ints) ->
 # ---- a gang ----
 
 
-def _for_gang(fleet: Fleet, unit: Unit, candidates: Candidates, trial: Trial) -> Iterator[tuple[str, Room]]:
+def _for_gang(fleet: Fleet, unit: Unit, candidates: Candidates, trial: Trial) -> Iterator[tuple[str, PreemptionPlan]]:
     for name, nodes in _regions(fleet, unit, trial)[:REGIONS_ENOUGH]:
         found = _in_region(fleet, unit, nodes, candidates, trial)
         if found is not None:
@@ -218,11 +178,11 @@ def _regions(fleet: Fleet, unit: Unit, trial: Trial) -> list[tuple[str, list[int
     usable = np.zeros(len(fleet.alive), np.bool_)
     for row in {fleet.pod(row).class_id: row for row in unit.rows}.values():
         usable |= trial.open(row)
+    domains = trial.domains(unit)
     regions: dict[str, list[int]] = {}
     for node in np.flatnonzero(usable).tolist():
-        domain = fleet.node(node).labels.get(unit.region_key) if unit.region_key else ""
-        if domain is not None:
-            regions.setdefault(domain, []).append(node)
+        if node in domains:
+            regions.setdefault(domains[node], []).append(node)
     columns = sorted({column for row in unit.rows for column in needs(fleet, row)[0].tolist()})
 
     def free(nodes: list[int]) -> tuple[int, ...]:
@@ -231,7 +191,9 @@ def _regions(fleet: Fleet, unit: Unit, trial: Trial) -> list[tuple[str, list[int
     return sorted(regions.items(), key=lambda named: (free(named[1]), named[0]))
 
 
-def _in_region(fleet: Fleet, unit: Unit, nodes: list[int], candidates: Candidates, trial: Trial) -> Room | None:
+def _in_region(
+    fleet: Fleet, unit: Unit, nodes: list[int], candidates: Candidates, trial: Trial
+) -> PreemptionPlan | None:
     victims = admitted(candidates, _near_first(fleet, unit, nodes, candidates))
 
     def places(chosen: Sequence[Victim]) -> Places | None:
@@ -253,7 +215,7 @@ def _in_region(fleet: Fleet, unit: Unit, nodes: list[int], candidates: Candidate
         chosen = trimmed(chosen, lambda some: places(some) is not None)
     settled = places(chosen)
     assert settled is not None
-    return Room(tuple(chosen), settled, candidates.cost(chosen))
+    return PreemptionPlan(tuple(chosen), settled, candidates.cost(chosen))
 
 
 def _under(fleet: Fleet, places: Places, victims: Sequence[Victim]) -> list[Victim]:
@@ -273,7 +235,7 @@ def _under(fleet: Fleet, places: Places, victims: Sequence[Victim]) -> list[Vict
                 remove(fleet, some)
                 try:
                     for row in rows:
-                        fleet.bind(row, node)
+                        seat(fleet, row, node)
                 except Conflict:
                     return False
             return True

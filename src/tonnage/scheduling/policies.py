@@ -9,9 +9,10 @@ from tonnage.fleet.asks import FULL
 from tonnage.fleet.cards import NO_DEVICE
 from tonnage.fleet.classes import PodClass
 from tonnage.fleet.state import CPU, Fleet
+from tonnage.scheduling.value.choices import FGD, TONNAGE, Weights
 from tonnage.scheduling.value.mix import Mix
 from tonnage.scheduling.value.valuation import Valuation
-from tonnage.scheduling.value.view import FGD, TONNAGE, ValueView, Weights
+from tonnage.scheduling.value.view import ValueView
 from tonnage.scheduling.view import Ints, NodeTable, ShapeView
 
 DRIFT = 0.25
@@ -64,7 +65,7 @@ class Views:
     def _make(self, pod_class: PodClass, policy: str, valuation: Valuation | None) -> ShapeView:
         shape = self._fleet.classes.shapes[pod_class.shape]
         if valuation is not None:
-            return ValueView(self._fleet, shape, self._nodes, valuation, VALUED[policy])
+            return ValueView(self._fleet, shape, self._nodes, valuation)
         if policy == "bestfit":
             return BestFitView(self._fleet, shape, self._nodes)
         return ShapeView(self._fleet, shape, self._nodes, PACK[policy])
@@ -75,7 +76,7 @@ class Views:
             return known
         keep = known is not None and not self._drifted(known.mix)
         mix = self._given or (known.mix if keep and known else Mix.of(self._fleet))
-        made = self._valuations[policy] = Valuation(self._fleet, mix, with_prices=VALUED[policy].worth > 0)
+        made = self._valuations[policy] = Valuation(self._fleet, mix, VALUED[policy])
         return made
 
     def _drifted(self, mix: Mix) -> bool:

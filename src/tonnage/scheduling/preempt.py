@@ -5,6 +5,9 @@ where evicting least makes room for it (:mod:`tonnage.scheduling.make_room`). Un
 priority leave that room alone. Room of pods that are leaving counts as free later, so nobody else is evicted for it.
 A gang is given room for all of its minimum, or nobody is evicted.
 
+A pod that is moved is nominated too: as long as it leaves, nobody else gets the room where it is to stand, and the pod
+that its controller makes meanwhile in its stead takes the nomination over.
+
 There is no loop of evictions: victims have strictly lower priority than who gets their room, so with each round the
 work that stands, compared from the highest priority down, only grows.
 Source: kubernetes/kubernetes v1.36 pkg/scheduler/framework/preemption and .../plugins/defaultpreemption.
@@ -12,17 +15,18 @@ Source: kubernetes/kubernetes v1.36 pkg/scheduler/framework/preemption and .../p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
 
 from tonnage.decisions import Alternative, Evict, Reason, Ref
-from tonnage.fleet.rows import split_key
 from tonnage.fleet.snapshot import PodLife, Snapshot
 from tonnage.scheduling.defrag import Limits, NoDefrag, movable, plan
-from tonnage.scheduling.gangs.tree import Tree
-from tonnage.scheduling.make_room import Places, Room, Trial, Unit, make_room
+from tonnage.scheduling.gangs.tree import pods_needed
+from tonnage.scheduling.make_room import PreemptionPlan, make_room
+from tonnage.scheduling.order import Places, Unit, nominations, units_of
+from tonnage.scheduling.trial import Trial
 from tonnage.scheduling.victims import Candidates
 from tonnage.scheduling.view import NEVER
 
@@ -31,9 +35,9 @@ class Preemptor:
     """Preemption within one decision over the pending pods ``rows``, which are in the order of their turns. ``lives``:
     the snapshot's, in which whoever is chosen to be evicted is marked as leaving.
 
-    Made before the decision's what-if begins; all else happens inside it. Idle, with one band and nothing held, where
-    it is not ``on``, or nobody waits who could preempt and nobody is nominated. ``respect_budgets``: see Candidates.
-    ``defrag``: before somebody is evicted for good, pods are moved within these limits."""
+    Made before the decision's what-if begins; all else happens inside it. ``preemption``: whether anybody is evicted
+    for good; ``respect_budgets``: see Candidates. ``defrag``: before that, pods are moved within these limits. Idle,
+    with one band and nothing held, where nobody may be moved and nobody waits who could preempt or is nominated."""
 
     def __init__(
         self,
@@ -42,84 +46,67 @@ class Preemptor:
         rows: Sequence[int],
         lives: dict[str, PodLife],
         *,
-        on: bool,
+        preemption: bool,
         respect_budgets: bool,
         defrag: Limits | None = None,
     ) -> None:
         self._snapshot = snapshot
         self._fleet = snapshot.fleet
         self._trial = trial
+        self._assumed = trial.assumed
         self._lives = lives
-        self._candidates = Candidates(snapshot, respect_budgets=respect_budgets)
-        self._units = self._units_of(rows)
+        self._units = units_of(snapshot, rows)
+        self._preemption = preemption
         self._lowest = min(self._fleet.priorities, default=None)
         self._held: list[int] = []
-        self._settled: set[int] = set()
+        self._settled: set[Ref] = set()
         self._leaving: list[int] = []
         self._claims: dict[int, int] = {}
         self.evictions: list[Evict] = []
         self._moved: dict[int, int] = {}
+        self._stand_ins: dict[int, int] = {}
         self._movable: Candidates | None = None
         self._limits = defrag
         may = defrag is not None or snapshot.nominations or any(self._may_preempt(unit) for unit in self._units)
-        self._active = on and bool(self._units and may)
+        self._active = bool(self._units and may) and (preemption or defrag is not None)
         if self._active:
+            bound, fleet = trial.cache.bound, self._fleet
+            self._candidates = Candidates(snapshot, bound, respect_budgets=respect_budgets)
             self._candidates.budgets.count()
-            self._movable = movable(snapshot, defrag) if defrag else None
-            self._leaving = [row for row in self._rows(snapshot.lives) if self._candidates.leaving(row)]
-            self._read_nominations(set(rows))
+            if defrag is not None:
+                self._movable = movable(snapshot, bound, defrag, frozenset(fleet.pending))
+            self._leaving = [row for row in self._candidates.leaving_rows if fleet.pod(row).node >= 0]
+            self._read_nominations(rows)
 
-    def _rows(self, keys: Iterable[str]) -> list[int]:
-        """The rows of the bound pods among these."""
-        found = (self._fleet.pod_by_key.get(split_key(key)) for key in keys)
-        return [row for row in found if row is not None and self._fleet.pod(row).node >= 0]
-
-    def _read_nominations(self, waiting: set[int]) -> None:
-        for key, name in sorted(self._snapshot.nominations.items()):
-            row, node = self._fleet.pod_by_key.get(split_key(key)), self._fleet.node_by_name.get(name)
-            if row in waiting and node is not None:
-                self._claims[row] = node
+    def _read_nominations(self, waiting: Sequence[int]) -> None:
+        """Where room is being made for those who wait, and where those are to stand who are being moved."""
+        gangs, leaving = self._snapshot.gangs, set(self._leaving)
+        known = {row for row in waiting if not (gang := self._fleet.pod(row).spec.gang) or gang in gangs}
+        named = nominations(self._snapshot)
+        self._claims = {row: node for row, node in named.items() if row in known}
+        self._moved = {row: node for row, node in named.items() if row in leaving}
 
     # ---- the order of turns ----
 
-    def _units_of(self, rows: Sequence[int]) -> list[Unit]:
-        """Single pods, and each gang's pods together."""
-        gangs: dict[str, list[int]] = {}
-        for row in rows:
-            gang = self._fleet.pod(row).spec.gang
-            if gang:
-                gangs.setdefault(gang, []).append(row)
-        units = []
-        for row in rows:
-            spec = self._fleet.pod(row).spec
-            if not spec.gang:
-                units.append(Unit((row,), spec.ref, spec.priority))
-            elif spec.gang in gangs:
-                known = self._snapshot.gangs.get(spec.gang)
-                namespace, name = split_key(spec.gang)
-                region = known.rule.required if known else ""
-                members = tuple(gangs.pop(spec.gang))
-                priority = self._candidates.priority(row)
-                units.append(Unit(members, Ref("Gang", name, namespace), priority, spec.gang, region))
-        return units
-
     def bands(self) -> list[list[Unit]]:
-        """The units in the order of their turns; those of one band are done before the next one's turns begin.
-
-        One band for each priority, the nominated first: equals must not take what was made for another."""
+        """The units in the order of their turns, one band for each priority: a band is done before the next begins."""
         if not self._active:
             return [self._units]
-        ordered = sorted(self._units, key=lambda unit: (-unit.priority, not self._is_nominated(unit)))
-        return [list(band) for _, band in groupby(ordered, key=lambda unit: unit.priority)]
+        return [list(band) for _, band in groupby(self._units, key=lambda unit: unit.priority)]
 
-    def _is_nominated(self, unit: Unit) -> bool:
+    def is_nominated(self, unit: Unit) -> bool:
+        """Whether room is being made for it."""
         return bool(self._claims) and any(row in self._claims for row in unit.rows)
+
+    def stands_elsewhere(self, unit: Unit) -> bool:
+        """Whether a pod of it is bound and has left room that was being made for it."""
+        return any(self._claims.get(row, node) != node for row in unit.rows if (node := self._fleet.pod(row).node) >= 0)
 
     # ---- now ----
 
     def seat(self, unit: Unit) -> Places | None:
         """Bind the unit where room was made for it, if all of that is free now; else bind nothing."""
-        if not self._is_nominated(unit):
+        if not self.is_nominated(unit):
             return None
         places = tuple((row, self._claims[row]) for row in unit.rows if row in self._claims)
         if not self._bound(places):
@@ -127,52 +114,46 @@ class Preemptor:
         rest = unit.pending(self._fleet)
         more = self._trial.place(rest) if rest is not None else ()
         if more is None:
-            self._unbind([row for row, _ in places])
+            self._assumed.take([row for row, _ in places])
             return None
         return (*places, *more)
 
     @contextmanager
-    def leaving_claims(self, unit: Unit) -> Iterator[None]:
+    def leaving_claims(self, unit: Unit) -> Iterator[bool]:
         """While a unit is looked at that has room coming, all room is held that is being made for others: it has no
-        need of that, and their victims would have gone in vain."""
+        need of that, and their victims would have gone in vain. Gives whether any is held."""
         others = []
-        if self._is_nominated(unit):
+        if self.is_nominated(unit):
             others = [row for row in self._claims if row not in unit.rows and self._fleet.pod(row).node < 0]
         for row in others:
-            self._fleet.bind(row, self._claims[row], observed=True)
+            self._assumed.put(row, self._claims[row])
         try:
-            yield
+            yield bool(others)
         finally:
-            self._unbind(others)
-
-    @property
-    def holds(self) -> bool:
-        """Whether somebody is held who is not there yet."""
-        return bool(self._held)
-
-    @contextmanager
-    def without_holds(self) -> Iterator[None]:
-        """The fleet without those who are not there yet."""
-        held = [(row, self._fleet.pod(row).node) for row in self._held]
-        self._unbind(self._held)
-        try:
-            yield
-        finally:
-            for row, node in held:
-                self._fleet.bind(row, node, observed=True)
+            self._assumed.take(others)
 
     def hold(self, unit: Unit) -> None:
         """Keep the room that is being made for it from units that come after, though it is not free yet."""
         for row in unit.rows:
             node = self._claims.get(row)
             if node is not None:
-                self._fleet.bind(row, node, observed=True)
+                self._assumed.put(row, node)
                 self._held.append(row)
 
     def lift(self) -> None:
-        """Take all holds back."""
-        self._unbind(self._held)
+        """Take all holds back, but those for pods that are being moved."""
+        self._assumed.take(self._held)
         self._held.clear()
+        self._hold_moved()
+
+    def _hold_moved(self) -> None:
+        """Another pod stands for each that is being moved where that will stand, as it cannot be at two places."""
+        for row, node in self._moved.items():
+            if row not in self._stand_ins:
+                spec = self._fleet.pod(row).spec
+                other = replace(spec, name=f"{spec.name}/moved", uid="", gang="", subgroup="")
+                self._stand_ins[row] = self._fleet.add_pod(other)
+                self._assumed.put(self._stand_ins[row], node)
 
     def nominated(self) -> dict[int, str]:
         """Pod row → the name of the node where room is being made for it."""
@@ -180,61 +161,57 @@ class Preemptor:
 
     # ---- later ----
 
-    def preempt(self, waiting: Sequence[Unit]) -> None:
+    def preempt(self, waiting: Sequence[Unit]) -> bool:
         """For each of these that has not been looked at: find out where it can go when all who leave are gone, and
-        whom to evict for it if need be. It holds that room from now on."""
-        if not self._active:
-            return
-        for unit in waiting:
-            if self._settled.isdisjoint(unit.rows):
-                self._settled.update(unit.rows)
-                self._preempt(unit)
+        whom to evict for it if need be. It holds that room from now on. Says whether any gave up room that it held."""
+        given_up = False
+        for unit in waiting if self._active else ():
+            if unit.about not in self._settled:
+                self._settled.add(unit.about)
+                given_up |= self._preempt(unit)
+        return given_up
 
-    def _preempt(self, unit: Unit) -> None:
+    def _preempt(self, unit: Unit) -> bool:
         mine = [row for row in self._held if row in unit.rows]
-        self._unbind(mine)
+        self._assumed.take(mine)
         self._held = [row for row in self._held if row not in mine]
-        with self._fleet.what_if():
+        with self._assumed.what_if():
             self._let_all_leave(unit)
             places = self.seat(unit)
             if places is None:
                 places = self._find(unit)
-        for row in unit.rows:
-            self._claims.pop(row, None)
+        before = {row: self._claims.pop(row) for row in unit.rows if row in self._claims}
         self._claims.update(places)
+        self._hold_moved()
         self.hold(unit)
+        return any(self._claims.get(row) != node for row, node in before.items())
 
     def _let_all_leave(self, unit: Unit) -> None:
         """As it will be: those who leave are gone, and who has a claim of no lower priority is there."""
-        self._unbind(self._held)
-        self._unbind(self._leaving)
         evicted = {self._fleet.pod_by_key[one.pod.namespace, one.pod.name] for one in self.evictions}
-        self._unbind(sorted(evicted | self._moved.keys()))
-        for row, node in self._moved.items():
-            self._bound(((row, node),))
+        gone = {*self._held, *self._stand_ins.values(), *self._leaving, *evicted, *self._moved}
+        self._assumed.take(sorted(gone))
         # From the highest priority down: a claim that a more important one has overridden must not stand in its way.
-        for row, node in sorted(self._claims.items(), key=lambda claim: -self._candidates.priority(claim[0])):
-            comes_first = row not in unit.rows and self._candidates.priority(row) >= unit.priority
-            if comes_first and self._fleet.pod(row).node < 0:
-                self._bound(((row, node),))
-
-    def _unbind(self, rows: Iterable[int]) -> None:
-        for row in rows:
-            self._fleet.unbind(row)
+        others = {row: self._candidates.priority(row) for row in self._claims if row not in unit.rows}
+        comes = [row for row in others if others[row] >= unit.priority and self._fleet.pod(row).node < 0]
+        comes.sort(key=lambda row: -others[row])
+        for row, node in (*self._moved.items(), *((row, self._claims[row]) for row in comes)):
+            if self._bound(((row, node),)):
+                self._assumed.count_in(row)
 
     def _bound(self, places: Places) -> bool:
         """Bind all of these if each fits where it should, else none."""
         done: list[int] = []
         for row, node in places:
             if self._trial.keys(row)[node] == NEVER:
-                self._unbind(done)
+                self._assumed.take(done)
                 return False
-            self._trial.bind(row, node)
+            self._trial.seat(row, node)
             done.append(row)
         return True
 
     def _may_preempt(self, unit: Unit) -> bool:
-        if self._lowest is None or unit.priority <= self._lowest:
+        if not self._preemption or self._lowest is None or unit.priority <= self._lowest:
             return False
         return all(self._fleet.pod(row).spec.spec.preemption_policy != "Never" for row in unit.rows)
 
@@ -243,10 +220,8 @@ class Preemptor:
         may_preempt = self._may_preempt(unit)
         if not (may_preempt or self._movable):
             return ()
-        if unit.gang:
-            gang = self._snapshot.gangs.get(unit.gang)
-            if gang is None or Tree(self._snapshot, gang, unit.rows).short() is not None:
-                return ()
+        if unit.gang and pods_needed(self._snapshot, unit.gang, unit.rows) is None:
+            return ()
         with self._fleet.what_if():
             found = self._trial.place(unit)
         if found is None and self._movable is not None:
@@ -273,17 +248,17 @@ class Preemptor:
                 ("work_lost_device_s", found.lost_s),
                 ("micro_usd", found.micro_usd),
             )
-            self._evict([move.pod], Reason(f"moved to make room for {unit.about}", evidence), unit)
+            self._evict([move.pod], Reason(f"moved to make room for {unit.about}", evidence), unit, name[move.pod])
         return found.places
 
-    def _evict(self, rows: Sequence[int], reason: Reason, unit: Unit) -> None:
-        self.evictions += [Evict(self._fleet.pod(row).spec.ref, reason, unit.about) for row in rows]
+    def _evict(self, rows: Sequence[int], reason: Reason, unit: Unit, to: str = "") -> None:
+        self.evictions += [Evict(self._fleet.pod(row).spec.ref, reason, unit.about, to) for row in rows]
         for candidates in filter(None, (self._candidates, self._movable)):
             candidates.take(rows)
         for key in (self._fleet.pod(row).key for row in rows):
             self._lives[key] = replace(self._snapshot.life(key), leaving=True)
 
-    def _why(self, unit: Unit, room: Room) -> Reason:
+    def _why(self, unit: Unit, room: PreemptionPlan) -> Reason:
         fleet = self._fleet
         cost = room.cost
         node = "" if unit.gang else fleet.node(room.places[0][1]).spec.name

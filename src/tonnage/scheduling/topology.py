@@ -98,6 +98,11 @@ class Topology:
                 self._carried[one.id, index] = term
         return self._rules[pod_class.id]
 
+    def asks_for_others(self, pod_class: PodClass) -> bool:
+        """Whether pods that come later can open nodes to the class: where company or even spread is asked for."""
+        rules = self.rules(pod_class)
+        return bool(rules.spread or rules.affinity)
+
     def masks(self, pod_class: PodClass, view: ShapeView) -> Masks:
         """(why not, nodes that it allows) for every hard rule, in kube-scheduler's order; empty without any."""
         rules = self.rules(pod_class)

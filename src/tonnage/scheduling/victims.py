@@ -8,16 +8,19 @@ going below takes the gang.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from tonnage.fleet.gangs import Gang
+from tonnage.fleet.rows import split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.objects.karpenter import DO_NOT_DISRUPT
+from tonnage.scheduling.bound import BoundPods
 from tonnage.scheduling.budgets import Budgets
+from tonnage.scheduling.order import Priorities
 from tonnage.scheduling.view import Ints
 from tonnage.units import NS_PER_S
 
@@ -74,24 +77,32 @@ class Candidates:
     """The pods that may be evicted, as of one snapshot. ``respect_budgets``: never beyond what budgets allow.
 
     Never those that are leaving, that belong to their node or are marked do-not-disrupt, nor of gangs that are not
-    preemptible. ``only``: which of the others; ``whole_gangs``: of a gang all pods or none."""
+    preemptible. ``also``: why others must stay, empty where they need not; ``whole_gangs``: of a gang all pods or none.
+    ``absent``: pods that are bound in a what-if alone, who are nobody's victims. ``anyway``: whoever is there, does not
+    leave and does not belong to its node, to see what the rules forbid."""
 
     def __init__(
         self,
         snapshot: Snapshot,
+        bound: BoundPods,
         *,
         respect_budgets: bool,
-        only: Callable[[int], bool] | None = None,
+        also: Callable[[int], str] | None = None,
         whole_gangs: bool = False,
+        absent: Set[int] = frozenset(),
+        anyway: bool = False,
     ) -> None:
         self.snapshot = snapshot
         self.budgets = Budgets(snapshot)
         self.respect_budgets = respect_budgets
         self._fleet = snapshot.fleet
-        self._gang_priority: dict[str, int] = {}
+        self._bound = bound
+        self._priorities = Priorities(snapshot)
         self._evictable: dict[int, bool] = {}
-        self._only = only
+        self._also = also
         self._whole_gangs = whole_gangs
+        self._absent = absent
+        self._anyway = anyway
 
     # ---- one pod ----
 
@@ -100,41 +111,46 @@ class Candidates:
         return self.snapshot.gangs.get(self._fleet.pod(row).spec.gang)
 
     def priority(self, row: int) -> int:
-        """The priority with which the pod preempts and is preempted: a gang has one, the highest of its own and its
-        pods'."""
-        spec = self._fleet.pod(row).spec
-        gang = self.gang_of(row)
-        if gang is None:
-            return spec.priority
-        known = self._gang_priority.get(gang.key)
-        if known is None:
-            known = self._gang_priority[gang.key] = self.snapshot.gang_priority(gang.key)
-        return known
+        """The priority with which the pod preempts and is preempted, its gang's where it has one."""
+        return self._priorities.of(row)
 
     def leaving(self, row: int) -> bool:
         """Whether the pod is being deleted, or was chosen to be."""
-        return self.snapshot.leaves(self._fleet.pod(row).key)
+        return row in self.leaving_rows
+
+    @cached_property
+    def leaving_rows(self) -> set[int]:
+        """The pods that are being deleted, or were chosen to be."""
+        leaving = (split_key(key) for key, life in self.snapshot.lives.items() if life.leaving)
+        return {row for key in leaving if (row := self._fleet.pod_by_key.get(key)) is not None}
 
     def evictable(self, row: int) -> bool:
         """Whether the pod may be evicted at all, priorities aside."""
         known = self._evictable.get(row)
         if known is None:
-            spec, gang = self._fleet.pod(row).spec, self.gang_of(row)
-            known = self._evictable[row] = (
-                not spec.daemon
-                and spec.annotations.get(DO_NOT_DISRUPT) != "true"
-                and (gang is None or gang.preemptible)
-                and not self.leaving(row)
-                and (not self.respect_budgets or self.budgets.evictable(row))
-                and (self._only is None or self._only(row))
-            )
+            stays = row in self._absent or self._fleet.pod(row).spec.daemon or self.leaving(row)
+            known = self._evictable[row] = not stays and (self._anyway or not self.forbidden(row))
         return known
+
+    def forbidden(self, row: int) -> str:
+        """What forbids to evict the pod; empty where nothing does."""
+        spec = self._fleet.pod(row).spec
+        if spec.annotations.get(DO_NOT_DISRUPT) == "true":
+            return f"it is marked {DO_NOT_DISRUPT}"
+        gang = self.snapshot.gangs.get(spec.gang) if spec.gang else None
+        if gang is not None and not gang.preemptible:
+            return f"its gang {gang.key} is not preemptible"
+        by_budget = self.budgets.forbids(row) if self.respect_budgets else ""
+        return by_budget or (self._also(row) if self._also is not None else "")
 
     def take(self, rows: Iterable[int]) -> None:
         """These pods are going to be evicted: they are nobody's victims any more, and their budgets are drawn on."""
         rows = tuple(rows)
+        self.leaving_rows.update(rows)
         self.budgets.spend(rows)
-        self._evictable.clear()
+        if self.snapshot.disruption_budgets:
+            self._evictable.clear()  # of those, too, whose budgets are used up now
+        self._evictable.update(dict.fromkeys(rows, False))
         self._table.priority[np.isin(self._table.row, rows)] = NOBODY
 
     # ---- units ----
@@ -173,7 +189,7 @@ class Candidates:
 
     def _victim(self, rows: tuple[int, ...], gang: str = "", *, rest_of: bool = False) -> Victim:
         fleet, snapshot = self._fleet, self.snapshot
-        lost = sum(snapshot.unsaved_ns(row) * max(1, len(fleet.pod(row).devices)) for row in rows)
+        lost = sum(map(snapshot.lost_ns, rows))
         first = min((snapshot.now_ns, *(snapshot.started_ns(row) for row in rows)))
         priority = max((self.priority(row) for row in rows), default=0)
         name = gang if rest_of else fleet.pod(rows[0]).key
@@ -232,17 +248,20 @@ class Candidates:
 
     @cached_property
     def _table(self) -> _Table:
-        fleet = self._fleet
-        bound = [row for row, pod in enumerate(fleet.pods) if pod is not None and pod.node >= 0]
-        rows = [row for row in bound if self.evictable(row)]
-        pods = [fleet.pod(row) for row in rows]
+        fleet, pods = self._fleet, self._bound.refresh()
+        may = (pods.node >= 0) & ~pods.daemon
+        may[[*self._absent, *self.leaving_rows]] = False
+        rows = np.flatnonzero(may)
+        if not self._anyway:
+            by_one = self._also is not None or (self.respect_budgets and bool(self.snapshot.disruption_budgets))
+            looked_at = rows if by_one else rows[pods.special[rows]]
+            may[[row for row in looked_at.tolist() if self.forbidden(row)]] = False
+            rows = np.flatnonzero(may)
         requests = np.zeros((len(fleet.classes.rows), fleet.free.shape[1]), np.int64)
-        for number in {pod.class_id for pod in pods}:
+        for number in np.unique(pods.class_id[rows]).tolist():
             for column, amount in fleet.requests(fleet.classes.rows[number].shape):
                 requests[number, column] = amount
-        columns = ([pod.node for pod in pods], [pod.class_id for pod in pods], [pod.spec.priority for pod in pods])
-        node, class_id, priority = (np.array(column, np.int64) for column in columns)
-        return _Table(np.array(rows, np.int64), node, class_id, priority, requests)
+        return _Table(rows, pods.node[rows], pods.class_id[rows], pods.priority[rows], requests)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,21 +57,20 @@ def points_of(key: int) -> int:
 class NodeTable:
     """What scores need of each node row beside the fleet's columns. ``tie``: the earlier the name, the higher.
 
-    ``device_column``: the column of the node's device resource, -1 for none. ``changed``: the journal's position after
-    the latest change of a binding there."""
+    ``device_column``: the column of the node's device resource, -1 for none."""
 
     fleet: Fleet
     tie: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     device_column: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    changed: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    _changed: Ints = field(
+        default_factory=lambda: np.zeros(0, np.int64)
+    )  # the journal's position after the last change
     _revision: int = -1
     _cursor: int = 0
 
     def refresh(self) -> None:
-        """Follow nodes that came or went, and pods that were bound or unbound."""
+        """Follow nodes that came or went."""
         fleet = self.fleet
-        if self._cursor != fleet.journal.end:
-            self._follow()
         if self._revision == fleet.topology_revision:
             return
         self._revision = fleet.topology_revision
@@ -84,28 +83,28 @@ class NodeTable:
             if resource:
                 self.device_column[row] = fleet.resource(resource)
 
-    def _follow(self) -> None:
+    def changed_since(self, position: int) -> NDArray[np.intp]:
+        """The nodes on which pods were bound or unbound since that position of the journal."""
         journal = self.fleet.journal
         entries = journal.since(self._cursor)
-        if len(self.changed) != len(self.fleet.alive):
-            self.changed = np.full(len(self.fleet.alive), journal.end, np.int64)
-        elif entries is None:
-            self.changed[:] = journal.end
+        if entries is None or len(self._changed) != len(self.fleet.alive):
+            self._changed = np.full(len(self.fleet.alive), journal.end, np.int64)
         else:
-            for position, (_, _, node) in enumerate(entries, self._cursor + 1):
-                self.changed[node] = position
+            for after, (_, _, node) in enumerate(entries, self._cursor + 1):
+                self._changed[node] = after
         self._cursor = journal.end
+        return np.flatnonzero(self._changed > position)
 
 
 class ShapeView:
     """Feasibility and score of every node row for one shape.
 
     ``key[n]`` is NEVER where the shape does not fit, else score × 2²⁰ + tie-break: one argmax chooses. ``why[n]`` is
-    the first filter that refuses the node before resources are looked at. ``selected`` and ``untainted`` say whether
-    node selector and affinity hold, and whether every hard taint is tolerated, cordon included. ``cuda`` says why the
-    nodes of a label set cannot run the shape's images, by number of the set; empty where they can or it is not known.
-    ``pack`` is +1 to fill nodes and -1 to spread over them. ``scale``: what one point of a preference is worth in the
-    view's own points.
+    the first filter that refuses the node before resources are looked at; where it is not ``able``, the shape never
+    fits. ``selected`` and ``untainted`` say whether node selector and affinity hold, and whether every hard taint is
+    tolerated, cordon included. ``cuda`` says why the nodes of a label set cannot run the shape's images, by number of
+    the set; empty where they can or it is not known. ``pack`` is +1 to fill nodes and -1 to spread over them.
+    ``scale``: what one point of a preference is worth in the view's own points.
     """
 
     scale = 1
@@ -119,6 +118,7 @@ class ShapeView:
         self.columns = np.array([column for column, _ in requests], np.int64)
         self.amounts = np.array([amount for _, amount in requests], np.int64)
         self.why: NDArray[np.int8] = np.zeros(0, np.int8)
+        self.able: Mask = np.zeros(0, np.bool_)
         self.selected: Mask = np.zeros(0, np.bool_)
         self.untainted: Mask = np.zeros(0, np.bool_)
         self.key: Ints = np.zeros(0, np.int64)
@@ -137,21 +137,21 @@ class ShapeView:
 
     def refresh(self) -> Ints:
         """The current keys."""
-        fleet = self.fleet
-        self.nodes.refresh()
+        fleet, journal = self.fleet, self.fleet.journal
         if self._topology_revision != fleet.topology_revision:
             self._topology_revision = fleet.topology_revision
+            self.nodes.refresh()
             self._judge()
-            self._score(np.flatnonzero(self.why == OPEN))
-        elif self._cursor != fleet.journal.end:
-            few = fleet.journal.end - self._cursor <= NEWS_ONE_BY_ONE
-            entries = fleet.journal.since(self._cursor) if few else None
+            self._score(np.flatnonzero(self.able))
+        elif self._cursor != journal.end:
+            few = journal.end - self._cursor <= NEWS_ONE_BY_ONE
+            entries = journal.since(self._cursor) if few else None
             if entries is None:
-                touched = np.flatnonzero(self.nodes.changed > self._cursor)
-                self._score(touched[self.why[touched] == OPEN])
+                touched = self.nodes.changed_since(self._cursor)
+                self._score(touched[self.able[touched]])
             else:
                 self._touch({node for _, _, node in entries})
-        self._cursor = fleet.journal.end
+        self._cursor = journal.end
         return self.key
 
     def _judge(self) -> None:
@@ -171,6 +171,7 @@ class ShapeView:
             why[~named] = OTHER_NAME
         why[cordoned | ~fleet.alive] = UNSCHEDULABLE
         self.why = why.astype(np.int8)
+        self.able = self.why == OPEN
         device_column = self.nodes.device_column
         stranding = (device_column >= 0) & ~np.isin(device_column, self.columns) & (self.shape.ask.kind <= Kind.WHOLE)
         self._static_score = (
@@ -189,7 +190,7 @@ class ShapeView:
 
     def _touch(self, nodes: set[int]) -> None:
         touched = np.array(sorted(nodes), np.int64)
-        self._score(touched[self.why[touched] == OPEN])
+        self._score(touched[self.able[touched]])
 
     def _score(self, rows: NDArray[np.intp]) -> None:
         if len(rows):

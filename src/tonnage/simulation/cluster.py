@@ -72,7 +72,7 @@ class SimulatedCluster:
         self.gangs: dict[str, Gang] = {}
         """Those of the workloads that there are now."""
         self.nominations: dict[str, str] = {}
-        """Pending pod → node on which the scheduler makes room for it."""
+        """Pod that is pending, or leaves as it is moved → node on which the scheduler keeps room for it."""
         self.topologies: dict[str, tuple[str, ...]] = {}
         self.disruption_budgets: tuple[PodDisruptionBudget, ...] = ()
         self.daemon_sets: list[tuple[str, str, core.PodTemplateSpec]] = []
@@ -256,6 +256,8 @@ class SimulatedCluster:
         pod = self.pods.get((decision.pod.namespace, decision.pod.name))
         if pod is None or pod.terminating or decision.pod.uid not in ("", pod.uid):
             return Stale(f"{decision.pod} is gone")
+        if decision.to:
+            self.nominations[pod.key] = decision.to
         pods.stop_pod(self, pod)
         pods.replace(self, pod, Cause.EVICTION)
         return Applied()

@@ -21,6 +21,7 @@ from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling import manifests, slo
 from tonnage.scheduling import place
+from tonnage.scheduling.defrag import Limits
 from tonnage.simulation.assemble import assemble, workload_of
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, sorted_findings
@@ -104,6 +105,7 @@ class SetUp:
                 settings,
                 policy=chosen.placement or settings.policy,
                 preemption=chosen.preemption,
+                defrag=Limits() if chosen.defragmentation else None,
                 scheduler_names=names,
             )
         )

@@ -111,7 +111,7 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
 
     ``balancing``, ``link`` and ``tiers`` replace those of all traffic; empty ``tiers`` are none. ``placement``: the
     placement policy, the scheduler's default unless given; ``preemption``: whether pods make room for others of higher
-    priority.
+    priority; ``defragmentation``: whether pods are moved to make room for others.
     """
 
     manifests: str
@@ -121,6 +121,7 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     tiers: dict[str, str] | None = None
     placement: str = ""
     preemption: bool = True
+    defragmentation: bool = False
 
 
 class ScenarioSpec(Strict, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tonnage.scheduling.gangs.room import Room, Rows, Trial
+from tonnage.scheduling.gangs.room import FleetRoom, Room, Rows
 from tonnage.scheduling.gangs.tree import Group, Tree
 from tonnage.scheduling.levels import Levels
 from tonnage.scheduling.view import Ints
@@ -183,7 +183,7 @@ class Filler:
         if not wanted:
             return True
         class_id = self._tree.items[item].class_id
-        if isinstance(self._room, Trial):
+        if isinstance(self._room, FleetRoom):
             return self._one_by_one(self._room, item, wanted, rows, level)
         count = self._room.count(class_id)
         if int(count[rows].sum()) < wanted:
@@ -191,7 +191,7 @@ class Filler:
         where, counts = self.spread(count, rows, level, wanted, unconstrained=unconstrained)
         return self._room.take(item, where, counts)
 
-    def _one_by_one(self, room: Trial, item: int, wanted: int, rows: Rows, level: int) -> bool:
+    def _one_by_one(self, room: FleetRoom, item: int, wanted: int, rows: Rows, level: int) -> bool:
         """As ``fill``, each pod where the filters allow it by then."""
         class_id = self._tree.items[item].class_id
         mark = len(room.put)

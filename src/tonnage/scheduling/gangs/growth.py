@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tonnage.scheduling.gangs.fill import Filler
-from tonnage.scheduling.gangs.room import Room, Rows, Trial
+from tonnage.scheduling.gangs.room import FleetRoom, Room, Rows
 from tonnage.scheduling.gangs.tree import Tree
 from tonnage.scheduling.levels import Levels
 from tonnage.scheduling.view import Mask
@@ -75,7 +75,7 @@ def _nearby(tree: Tree, levels: Levels, room: Room, filler: Filler, number: int,
 
 def _as_many(tree: Tree, room: Room, filler: Filler, number: int, left: int, rows: Rows, level: int) -> int:
     mark, put = len(room.put), 0
-    if isinstance(room, Trial):
+    if isinstance(room, FleetRoom):
         while put < left and filler.fill(number, 1, rows, level):
             put += 1
     elif left:

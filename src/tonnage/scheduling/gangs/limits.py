@@ -26,7 +26,7 @@ class Lack(NamedTuple):
     begun: bool = False
 
 
-class Limits:
+class Bounds:
     """The bounds for one gang in a room into which nothing of it has been put yet."""
 
     def __init__(self, tree: Tree, levels: Levels, room: Room) -> None:

@@ -11,24 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tonnage.decisions import Reason
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import FREE_DEVICE, Fleet
+from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.gangs.fill import Filler
 from tonnage.scheduling.gangs.growth import grow
-from tonnage.scheduling.gangs.limits import Limits, refusal
-from tonnage.scheduling.gangs.room import VIEW, Put, Room, Sheet, Trial, depends
+from tonnage.scheduling.gangs.limits import Bounds, refusal
+from tonnage.scheduling.gangs.room import VIEW, FleetRoom, Put, Room, Sheet, depends
 from tonnage.scheduling.gangs.search import OutOfBudget, Search
 from tonnage.scheduling.gangs.tree import Tree
 from tonnage.scheduling.levels import Levels, UnknownLevel, order_of
 from tonnage.scheduling.view import Ints
-
-if TYPE_CHECKING:
-    from tonnage.scheduling.place import Cache
 
 BUDGET = 2_000
 """Steps of the complete search for one gang: pods put on nodes. Some 50 microseconds each."""
@@ -110,14 +108,14 @@ class _Planning:
         if not any(depends(self._fleet, self._cache, class_id) for class_id in classes):
             return self._in(Sheet(self._fleet, self._cache, self._tree.items))
         with self._fleet.what_if():
-            return self._in(Trial(self._fleet, self._cache, self._tree.items))
+            return self._in(FleetRoom(self._fleet, self._cache, self._tree.items))
 
     def _in(self, room: Room) -> Plan | NoPlan:
         wanted = self._tree.chosen()
         filler = Filler(self._tree, self._levels, room, wanted, self._free_devices())
         if not any(wanted):
             return self._planned(room, filler)
-        limits = Limits(self._tree, self._levels, room)
+        limits = Bounds(self._tree, self._levels, room)
         lack = limits.part_that_fits_nowhere()
         for level, must_search in self._root_levels() if lack is None else ():
             lack = limits.lack(level)

@@ -3,87 +3,120 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from tonnage.decisions import Bind, Reason, Ref, Scalar
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Conflict
-from tonnage.scheduling import device_choice
+from tonnage.scheduling.assumed import Assumed
+from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.communication import evidence_of
 from tonnage.scheduling.gangs import plan as gangs
 from tonnage.scheduling.gangs.plan import NoPlan, Place, Plan
+from tonnage.scheduling.gangs.room import VIEW
+from tonnage.scheduling.refusals import Refusal
+from tonnage.scheduling.seat import seat
+from tonnage.scheduling.view import NEVER
 
-if TYPE_CHECKING:
-    from tonnage.scheduling.place import Cache
+MADE_FOR_IT = "room was made for it on this node"
 
 
 class Gangs:
-    """``pods``: rows of the pending pods of this decision; those of gangs are picked out. Inside a what-if only."""
+    """``pods``: rows of the pending pods of this decision; those of gangs are picked out. ``assumed``: those pods that
+    are not where the fleet holds them. Inside a what-if only."""
 
-    def __init__(self, snapshot: Snapshot, cache: Cache, pods: Sequence[int], *, receipts: bool) -> None:
+    def __init__(
+        self, snapshot: Snapshot, cache: Cache, pods: Sequence[int], assumed: Assumed, *, receipts: bool
+    ) -> None:
         self._snapshot = snapshot
         self._fleet = snapshot.fleet
         self._cache = cache
+        self._assumed = assumed
         self._receipts = receipts
         self._pods: dict[str, list[int]] = {}
         for row in pods:
             gang = self._fleet.pod(row).spec.gang
             if gang:
                 self._pods.setdefault(gang, []).append(row)
-        self._waits: dict[str, tuple[Reason, int | None]] = {}  # (why, as of which journal entry; None: for good)
+        self._waits: dict[str, Refusal] = {}
 
-    def place(self, key: str) -> list[Bind]:
-        """Bind what the gang's plan says (inside the what-if); nothing where there is none, or nothing more to bind."""
+    def place(self, key: str, placed: int, *, lasting: bool) -> list[Bind]:
+        """Bind what the gang's plan says (inside the what-if); nothing where there is none, or nothing more to bind.
+
+        ``placed``: how many pods have been bound so far. ``lasting``: where the gang has to wait, it need not be asked
+        again until room is given up or company comes."""
         known = self._waits.get(key)
-        if known is not None and known[1] in (None, self._fleet.journal.end):
+        if known is not None and known.stands(placed):
             return []
         pods = [row for row in self._pods[key] if self._fleet.pod(row).node < 0]
+        revocable = self._revocable(pods)
         found = gangs.plan(self._snapshot, key, pods, self._cache) if pods else NoPlan(Reason(""))
+        if isinstance(found, Plan) and self._assumed and revocable:
+            found = self._without_assumed(found)
         binds = self._bind(found) if isinstance(found, Plan) else []
         why = found.reason if isinstance(found, NoPlan) else self._no_more(key, len(pods) - len(binds))
-        self._waits[key] = (why, self._fleet.journal.end if self._revocable(pods) else None)
+        self._waits[key] = Refusal.of(why, placed + len(binds), revocable=revocable, lasting=lasting)
         return binds
+
+    @property
+    def refused_for_good(self) -> bool:
+        """Whether nothing that is bound later lets a gang that waits in."""
+        return all(refusal.for_good for refusal in self._waits.values())
+
+    def reopen(self) -> None:
+        """Room was given up, so that no gang is refused for good any more."""
+        self._waits = {key: refusal.reopened() for key, refusal in self._waits.items()}
+
+    def _without_assumed(self, plan: Plan) -> Plan | NoPlan:
+        """As much of the plan as holds without those who are not there yet."""
+        good = 0
+        with self._assumed.away():
+            for place in (*plan.minimum, *plan.extra):
+                pod_class = self._fleet.pod_class(place.pod)
+                view = self._cache.view(pod_class, VIEW)
+                masks = self._cache.topology.masks(pod_class, view)
+                if view.key[place.node] == NEVER or not all(mask[place.node] for _, mask in masks):
+                    break
+                self._seat(place)
+                good += 1
+        if good < len(plan.minimum):
+            return NoPlan(Reason(f"gang {plan.gang} waits for pods near which it has to stand", (("gang", plan.gang),)))
+        return replace(plan, extra=plan.extra[: good - len(plan.minimum)])
 
     def reason(self, pod_row: int) -> Reason | None:
         """Why the pod waits; None for a pod of no gang."""
         gang = self._fleet.pod(pod_row).spec.gang
-        return self._waits[gang][0] if gang else None
+        return self._waits[gang].reason if gang else None
 
     def _no_more(self, key: str, left: int) -> Reason:
         evidence = (("gang", key), ("minimum", self._snapshot.gangs[key].min_member), ("waiting", left))
         return Reason(f"gang {key} has its minimum; there is no room for more of it where it may stand", evidence)
 
     def _revocable(self, pods: Sequence[int]) -> bool:
-        """Whether pods placed later can make room: where company or even spread is asked for."""
+        """Whether pods placed later can make room for one of them."""
         classes = {self._fleet.pod(row).class_id for row in pods}
-        rules = [self._cache.topology.rules(self._fleet.classes.rows[class_id]) for class_id in classes]
-        return any(one.spread or one.affinity for one in rules)
+        return any(self._cache.topology.asks_for_others(self._fleet.classes.rows[one]) for one in classes)
 
     def _bind(self, plan: Plan) -> list[Bind]:
-        """All of the minimum or nothing; then what follows it as far as it goes."""
-        done: list[tuple[Place, tuple[int, ...]]] = []
-        try:
-            for place in plan.minimum:
-                done.append((place, self._bound(place)))
-        except Conflict:
-            for place, _ in reversed(done):
-                self._fleet.unbind(place.pod)
-            raise
+        """The minimum; then what follows it as far as it goes."""
+        done = [(place, self._seat(place)) for place in plan.minimum]
         for place in plan.extra:
-            done.append((place, self._bound(place)))
+            try:
+                done.append((place, self._seat(place)))
+            except Conflict:
+                break
         reason = self._receipt(plan)
         return [self._decision(place, devices, reason) for place, devices in done]
 
-    def _bound(self, place: Place) -> tuple[int, ...]:
-        devices = place.devices or device_choice.for_pod(self._fleet, place.pod, place.node)
-        return self._fleet.bind(place.pod, place.node, devices)
+    def _seat(self, place: Place) -> tuple[int, ...]:
+        return seat(self._fleet, place.pod, place.node, place.devices)
 
     def _receipt(self, plan: Plan) -> Reason:
         return self._placed("placed with its gang", plan.gang, ("level", plan.level), ("domain", plan.domain))
 
     def made_for(self, key: str) -> Reason:
         """The receipt of a gang that stands where room was made for it."""
-        return self._placed("room was made for it on this node", key)
+        return self._placed(MADE_FOR_IT, key)
 
     def _placed(self, verdict: str, key: str, *where: tuple[str, Scalar]) -> Reason:
         if not self._receipts:

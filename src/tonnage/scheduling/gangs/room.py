@@ -1,8 +1,8 @@
 """Where a gang is tried out: how many pods of a class each node still holds, while pods are put and taken back.
 
 Two rooms with one face. :class:`Sheet` works on copies of the free amounts: right for pods that ask for resources and
-whole devices and have no rules about other pods, which is most of them, and fast. :class:`Trial` binds in the fleet,
-inside a what-if, pod by pod: right for every pod.
+whole devices and have no rules about other pods, which is most of them, and fast. :class:`FleetRoom` binds in the
+fleet, inside a what-if, pod by pod: right for every pod.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from tonnage.fleet.fits import choices, needs_devices
 from tonnage.fleet.state import HOSTNAME, Conflict, Fleet
-from tonnage.scheduling import device_choice
+from tonnage.scheduling.cache import Cache
+from tonnage.scheduling.seat import seat
 from tonnage.scheduling.topology import AFFINITY, SPREAD
 from tonnage.scheduling.view import NEVER, OPEN, Ints, Mask
 
 if TYPE_CHECKING:
     from tonnage.scheduling.gangs.tree import Item
-    from tonnage.scheduling.place import Cache
 
 VIEW = "binpack"
 """Whose views are read: what fits is the same under every policy, and these are the cheapest to keep."""
@@ -47,7 +47,7 @@ class Room(Protocol):
     put: list[Put]
 
     def count(self, class_id: int) -> Ints:
-        """By node row, how many more pods of the class it holds at most: exact in a Sheet, a bound in a Trial."""
+        """By node row, how many more pods of the class it holds at most: exact in a Sheet, a bound in a FleetRoom."""
 
     def ways(self, number: int, row: int) -> list[Devices | None]:
         """The choices of devices for one of the item's pods on the node that lead to different outcomes."""
@@ -121,7 +121,7 @@ class Sheet:
             known[rows] = self._of(other, free) * self._open[other][rows]
 
 
-class Trial:
+class FleetRoom:
     """A room in the fleet itself; only inside ``fleet.what_if()``."""
 
     def __init__(self, fleet: Fleet, cache: Cache, items: Iterable[Item]) -> None:
@@ -176,7 +176,7 @@ class Trial:
         """Bind the item's next pod, whatever the rules say; False where a resource or a device is short."""
         pod = self._items[number].pods[self._next[number]]
         try:
-            held = self._fleet.bind(pod, row, devices or device_choice.for_pod(self._fleet, pod, row))
+            held = seat(self._fleet, pod, row, devices)
         except Conflict:
             return False
         self._next[number] += 1

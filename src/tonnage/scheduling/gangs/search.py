@@ -3,7 +3,7 @@
 Depth first over pods and nodes. The domain of a group is whatever its first pod chooses, so that all domains, all
 orders of subgroups and all ways to make up the minimum are looked at. In a
 :class:`~tonnage.scheduling.gangs.room.Sheet`, where order does not matter, pods of one item go to nodes in one order
-only, and of nodes that cannot be told apart the first is tried. In a :class:`~tonnage.scheduling.gangs.room.Trial`
+only, and of nodes that cannot be told apart the first is tried. In a :class:`~tonnage.scheduling.gangs.room.FleetRoom`
 every order of pods is looked at, since one may have to be there before another, each arrangement once.
 """
 

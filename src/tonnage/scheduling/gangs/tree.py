@@ -190,3 +190,11 @@ class Tree:
             return -1
         found = self.bound_domains(group, levels, level)
         return min(found, key=lambda domain: (-found[domain], domain), default=-1)
+
+
+def pods_needed(snapshot: Snapshot, key: str, rows: Sequence[int]) -> int | None:
+    """How many of the gang's pending pods (rows) have to be bound for all of its minima; None where it is not known, or
+    has too few."""
+    gang = snapshot.gangs.get(key)
+    tree = Tree(snapshot, gang, rows) if gang is not None else None
+    return tree.need(0) if tree is not None and tree.short() is None else None

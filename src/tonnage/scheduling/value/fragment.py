@@ -7,6 +7,7 @@ Source: Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads 
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 
@@ -19,8 +20,6 @@ from tonnage.scheduling.value.mix import Kind, Mix
 COVERED = 0.95
 """The typical pods are the most frequent asks, memory left aside, that make up so much of all pods."""
 BEST_POINTS = 100
-NEVER_ENOUGH = 1 << 30
-"""The devices that a pod without devices counts as asking for: it uses none."""
 
 Ints = NDArray[np.int64]
 
@@ -47,43 +46,67 @@ class Fragments:
         typical.sort(key=lambda one: one[0])
         cpu = np.array([what[0] for what, _ in typical], np.int64)
         self.cores = np.unique(cpu)
+        self.buckets = len(self.cores) + 1
         self._last = np.searchsorted(cpu, self.cores, side="right") - 1
-        self._count = np.array([what[1] or NEVER_ENOUGH for what, _ in typical], np.int64)
-        self._pods = np.array([pods for _, pods in typical], np.int64)
-        self._admits: NDArray[np.bool_] = np.array(
-            [[kind.admits[what[3]] for what, _ in typical] for kind in kinds], np.bool_
-        )
-        free, milli = np.arange(FULL + 1)[:, None], np.array([what[2] for what, _ in typical], np.int64)
-        self._by_free = np.stack([(free >= milli).astype(np.int64), np.where(free < milli, free, 0)], axis=1)
+        self._count = np.array([what[1] for what, _ in typical], np.int64)
+        self._milli = np.array([what[2] for what, _ in typical], np.int64)
+        admitted = [[many if kind.admits[what[3]] else 0 for what, many in typical] for kind in kinds]
+        self._pods = np.array(admitted, np.int64).reshape(len(kinds), len(typical))
         self.steps = _steps(self.weight)
-        rules: dict[tuple[bool, ...], int] = {}
-        self._rule_of_kind = [rules.setdefault(tuple(row), len(rules)) for row in self._admits.tolist()]
-        self._measured: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
+        self._all_pods = np.full(self.buckets, self.weight, np.int64)
+        alike: dict[tuple[int, ...], int] = {}
+        self._like = [alike.setdefault(tuple(row), kind) for kind, row in enumerate(admitted)]
+        self._several = [self._of_several(kind) for kind in range(len(kinds))]
+        self._useful: dict[tuple[int, int], Ints] = {}
+        self._measured: dict[tuple[int, tuple[int, ...]], array[int]] = {}
 
     def bucket(self, cpu: Ints) -> Ints:
         """The number of the range that so many free cores (milli) fall into."""
         return self.cores.searchsorted(cpu, side="right")
 
-    def measure(self, kind: int, free: tuple[int, ...]) -> tuple[int, ...]:
+    def measure(self, kind: int, free: tuple[int, ...]) -> array[int]:
         """By bucket: what the typical pods cannot use of devices with so many thousandths free.
 
         A pod that needs no device, or that the node cannot take, can use none of it; any other cannot use the devices
         that have less than it asks for of each."""
-        at = self._rule_of_kind[kind], free
+        at = self._like[kind], free
         known = self._measured.get(at)
         if known is None:
-            known = self._measured[at] = tuple(self._measure(kind, free).tolist())
+            known = self._measured[at] = array("q", self._measure(*at).tobytes())
         return known
 
     def _measure(self, kind: int, free: tuple[int, ...]) -> Ints:
-        total, idle = sum(free), list(free)
-        at_worst = np.full(len(self.cores) + 1, self.weight * total, np.int64)
-        if not total or not len(self.cores):
-            return at_worst
-        enough, small = np.add.reduce(self._by_free[idle])
-        saved = self._pods * (total - small) * ((enough >= self._count) & self._admits[kind])
-        at_worst[1:] -= saved.cumsum()[self._last]
-        return at_worst
+        useless = self._all_pods * sum(free)
+        for milli in free:
+            if milli:
+                useless -= self._useful_to_one(kind, milli)
+        for count, milli, pods in self._several[kind]:
+            room = [one for one in free if one >= milli]
+            if len(room) >= count:
+                useless -= sum(room) * pods
+        return useless
+
+    def _useful_to_one(self, kind: int, free: int) -> Ints:
+        """By bucket: what typical pods of one device use of a device with so many thousandths free."""
+        known = self._useful.get((kind, free))
+        if known is None:
+            known = self._useful[kind, free] = free * self._by_bucket(kind, (self._count == 1) & (self._milli <= free))
+        return known
+
+    def _of_several(self, kind: int) -> list[tuple[int, int, Ints]]:
+        """(devices, thousandths of each, how many typical pods by bucket) for what asks for several devices."""
+        asked = {(count, milli) for count, milli in zip(self._count.tolist(), self._milli.tolist(), strict=True)}
+        return [
+            (count, milli, self._by_bucket(kind, (self._count == count) & (self._milli == milli)))
+            for count, milli in sorted(asked)
+            if count > 1
+        ]
+
+    def _by_bucket(self, kind: int, which: NDArray[np.bool_]) -> Ints:
+        """How many of these typical pods the kind admits and the bucket has the cores for."""
+        pods = np.zeros(self.buckets, np.int64)
+        pods[1:] = (self._pods[kind] * which).cumsum()[self._last]
+        return pods
 
 
 def _steps(weight: int) -> list[int]:

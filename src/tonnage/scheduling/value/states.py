@@ -3,14 +3,17 @@ out once for each."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from bisect import bisect_right, insort
+from collections.abc import Sequence
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.fleet.asks import FULL
 from tonnage.fleet.cards import NO_DEVICE
-from tonnage.fleet.state import Fleet
+from tonnage.fleet.state import CPU, MEMORY, Fleet
 from tonnage.scheduling.value.fragment import Fragments
 from tonnage.scheduling.value.worth import Worth
 
@@ -35,7 +38,7 @@ class Demand(NamedTuple):
 NOTHING = Demand(0, 0)
 
 
-class State(NamedTuple):
+class State(msgspec.Struct, frozen=True, gc=False):
     """What is known of a state: the kind of node, thousandths free of each device in ascending order, their sum, their
     worth beyond that sum, the fragment by bucket of free cores (:class:`Fragments`), and ``blocks``: devices in whole
     sets of 2, 4, 8, …, each set counted by the share of demand that asks for so many."""
@@ -44,23 +47,18 @@ class State(NamedTuple):
     free: tuple[int, ...]
     idle: int
     excess: int
-    fragment: tuple[int, ...]
+    fragment: Sequence[int]
     blocks: float
-
-
-Following: TypeAlias = tuple[tuple[int, int], ...]
-"""What a state can become: (number of the state, thousandths free, before, of the tightest device taken)."""
 
 
 class States:
     """The states met, by number in ``rows``."""
 
     def __init__(self, fragments: Fragments, worth: Worth, blocks: tuple[tuple[int, float], ...]) -> None:
-        self._fragments = fragments
+        self.fragments = fragments
         self._worth = worth
         self._blocks = blocks
         self._numbers: dict[tuple[int, tuple[int, ...]], int] = {}
-        self._following: dict[Demand, dict[int, Following]] = {}
         self.rows: list[State] = []
 
     def intern(self, kind: int, free: tuple[int, ...]) -> int:
@@ -69,21 +67,17 @@ class States:
         if known is not None:
             return known
         number = self._numbers[kind, free] = len(self.rows)
-        fragment, idle = self._fragments.measure(kind, free), sum(free)
+        fragment, idle = self.fragments.measure(kind, free), sum(free)
         whole = free.count(FULL)
-        blocks = sum(share * count * (whole // count) for count, share in self._blocks)
+        blocks = sum([share * count * (whole // count) for count, share in self._blocks])
         self.rows.append(State(kind, free, idle, self._worth.of(kind, free) - idle, fragment, blocks))
         return number
 
-    def following(self, demand: Demand, state: int) -> Following:
-        """What the state can become when the demand is met, one for each distinct choice, tightest first."""
-        known = self._following.setdefault(demand, {})
-        found = known.get(state)
-        if found is None:
-            row = self.rows[state]
-            found = tuple((self.intern(row.kind, left), size) for left, size in _choices(row.free, demand))
-            known[state] = found
-        return found
+    def following(self, state: int, demand: Demand) -> list[tuple[int, int]]:
+        """What the state can become when the demand is met, one for each distinct choice, tightest first: (number of
+        the state, thousandths free, before, of the tightest device taken)."""
+        now = self.rows[state]
+        return [(self.intern(now.kind, left), size) for left, size in _choices(now.free, demand)]
 
 
 def _choices(free: tuple[int, ...], demand: Demand) -> list[tuple[tuple[int, ...], int]]:
@@ -107,36 +101,41 @@ def _choices(free: tuple[int, ...], demand: Demand) -> list[tuple[tuple[int, ...
 
 def _less(free: tuple[int, ...], size: int, milli: int) -> tuple[int, ...]:
     """``free`` with one device of ``size`` that has ``milli`` less."""
-    at = free.index(size)
-    return tuple(sorted((*free[:at], *free[at + 1 :], size - milli)))
+    left = list(free)
+    left.remove(size)
+    insort(left, size - milli)
+    return tuple(left)
 
 
 class NodeStates:
     """The state of every node row, kept current from the fleet's journal; nodes without devices have one too.
 
-    ``of_row`` and ``numbers`` are the same, an array and a list. ``kinds``: of the rows. ``idle``: thousandths;
-    ``devices``: how many. ``plain``: memory is never shorter than compute."""
+    ``numbers``: of the states; ``kinds``: of the rows; ``devices``: how many. ``plain``: memory is never shorter than
+    compute. As arrays, and as lists for those who look at few nodes: ``place`` (``places``), number × buckets + the
+    bucket of the free cores; ``idle`` (``idle_of``), thousandths; ``stranded`` (``stranded_of``), those of them for
+    which the node has no cores left at ``per_core`` thousandths a millicore. ``hosts``: cores and memory of the node,
+    and whether it has devices."""
 
-    def __init__(self, fleet: Fleet, states: States, kind_of: Ints) -> None:
+    def __init__(self, fleet: Fleet, states: States, kind_of: Ints, per_core: float) -> None:
         self.fleet = fleet
         self.states = states
-        self.kinds: list[int] = []
-        self.of_row: Ints = np.zeros(0, np.int64)
-        self.idle: Ints = np.zeros(0, np.int64)
-        self.devices: Ints = np.zeros(0, np.int64)
-        self.numbers: list[int] = []
-        self._cursor = 0
+        self.per_core = per_core
         self.plain = False
+        self._cursor = 0
+        self._buckets = states.fragments.buckets
+        self._cores: list[int] = states.fragments.cores.tolist()
         self.restart(kind_of)
 
     def restart(self, kind_of: Ints) -> None:
         """Read all nodes anew; ``kind_of``: the kind of each row."""
-        self.kinds = kind_of.tolist()
-        self.of_row = np.zeros(len(self.fleet.alive), np.int64)
-        self.idle, self.devices = np.zeros_like(self.of_row), np.zeros_like(self.of_row)
-        self.numbers = [0] * len(self.of_row)
-        self._put(np.flatnonzero(self.fleet.alive))
-        self._cursor = self.fleet.journal.end
+        rows = len(self.fleet.alive)
+        self.kinds: list[int] = kind_of.tolist()
+        self.numbers, self.places, self.idle_of, self.stranded_of = [0] * rows, [0] * rows, [0] * rows, [0.0] * rows
+        self.place, self.idle, self.devices = (np.zeros(rows, np.int64) for _ in range(3))
+        self.stranded = np.zeros(rows)
+        self._put_all()
+        whole = np.maximum(self.fleet.allocatable[:, [CPU, MEMORY]], 1)
+        self.hosts = list(zip(*whole.T.tolist(), (self.devices > 0).tolist(), strict=True))
 
     def refresh(self) -> None:
         """Follow pods that were bound or unbound."""
@@ -144,17 +143,16 @@ class NodeStates:
         if self._cursor == journal.end:
             return
         entries = journal.since(self._cursor)
-        self._cursor = journal.end
         if entries is None:
-            self._put(np.flatnonzero(self.fleet.alive))
+            self._put_all()
             return
+        self._cursor = journal.end
         rows = {node for _, _, node in entries}
         if len(rows) > FEW:
             self._put(np.array(sorted(rows)))
             return
         for row in rows:
-            number = self.of_row[row] = self.numbers[row] = self.states.intern(self.kinds[row], self._free(row))
-            self.idle[row] = self.states.rows[number].idle
+            self._put_one(row, self._free(row))
 
     def _free(self, row: int) -> tuple[int, ...]:
         """As :func:`free_shares` for one node, in ascending order, of the devices that are there."""
@@ -164,14 +162,28 @@ class NodeStates:
         free = cards.milli[row, :count].tolist()
         if memory and not self.plain:
             free = [min(f, mib * FULL // memory) for f, mib in zip(free, cards.mib[row, :count].tolist(), strict=True)]
-        return tuple(sorted([f if 0 <= f <= FULL else min(FULL, max(0, f)) for f in free]))
+        free.sort()
+        if free and (free[0] < 0 or free[-1] > FULL):
+            free = [min(FULL, max(0, f)) for f in free]
+        return tuple(free)
+
+    def _put_all(self) -> None:
+        self._put(np.flatnonzero(self.fleet.alive))
+        self._cursor = self.fleet.journal.end
 
     def _put(self, rows: NDArray[np.intp]) -> None:
         for row, free in zip(rows.tolist(), free_shares(self.fleet, rows).tolist(), strict=True):
-            number = self.states.intern(self.kinds[row], tuple(f for f in free if f >= 0))
-            self.of_row[row] = self.numbers[row] = number
-            state = self.states.rows[number]
-            self.idle[row], self.devices[row] = state.idle, len(state.free)
+            self._put_one(row, tuple([f for f in free if f >= 0]))
+
+    def _put_one(self, row: int, free: tuple[int, ...]) -> None:
+        """Note that the node's devices have so much free, and what its free cores say."""
+        cpu = int(self.fleet.free[row, CPU])
+        number = self.numbers[row] = self.states.intern(self.kinds[row], free)
+        idle = self.states.rows[number].idle
+        self.idle[row] = self.idle_of[row] = idle
+        self.devices[row] = len(free)
+        self.place[row] = self.places[row] = number * self._buckets + bisect_right(self._cores, cpu)
+        self.stranded[row] = self.stranded_of[row] = max(idle - cpu * self.per_core, 0.0)
 
 
 def free_shares(fleet: Fleet, rows: NDArray[np.intp]) -> Ints:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tonnage.fleet.asks import FULL, Kind
 from tonnage.fleet.state import Fleet
+from tonnage.scheduling.value.choices import PRECISION, Choices, Weights
 from tonnage.scheduling.value.fragment import Fragments
 from tonnage.scheduling.value.mix import Kind as NodeKind
 from tonnage.scheduling.value.mix import Mix, kinds_of
-from tonnage.scheduling.value.states import Demand, NodeStates, States
+from tonnage.scheduling.value.states import Demand, Ints, NodeStates, States
 from tonnage.scheduling.value.worth import block_shares, cores_per_device, linear, priced, scarcity
 
 STEEPNESS = 3
@@ -19,20 +18,19 @@ STEEPNESS = 3
 
 
 class Valuation:
-    """Typical pods, worth, prices and the states of the nodes, for one mix. ``with_prices``: by the duals of
-    the packing program, otherwise idle devices are worth what they are.
+    """Typical pods, worth, prices and the states of the nodes, for one mix. Where worth has a weight, it is by the
+    duals of the packing program, otherwise idle devices are worth what they are.
 
-    ``cores_per_device``: millicores that the mix wants beside each device. ``price``: by kind of node, from 0 to 1;
-    kinds that are worth the same are one here.
-    ``shares``: some pod of the mix shares a device.
-    ``bests``: for the views, choices made already. ``plain``: all devices are open and no pod takes memory apart from
-    compute, so that states say what fits."""
+    ``price``: by kind of node, from 0 to 1; kinds that are worth the same are one here. ``per_core``: thousandths of a
+    device for which the mix wants a millicore; 0 where that does not count. ``plain``: all devices are open and no pod
+    takes memory apart from compute, so that states say what fits."""
 
-    def __init__(self, fleet: Fleet, mix: Mix, *, with_prices: bool) -> None:
+    def __init__(self, fleet: Fleet, mix: Mix, weights: Weights) -> None:
         self.fleet = fleet
         self.mix = mix
+        self.weights = weights
         kind_of, kinds = kinds_of(fleet, mix.rules)
-        worth = priced(mix, kinds) if with_prices else linear(len(kinds))
+        worth = priced(mix, kinds) if weights.worth > 0 else linear(len(kinds))
         prices = scarcity(mix, kinds) ** STEEPNESS
         alike: dict[tuple[object, ...], int] = {}
         self._kinds: dict[object, int] = {}
@@ -42,21 +40,40 @@ class Valuation:
             self._kinds[_identity(kind)] = known
         kind_of = np.array([*self._kinds.values(), -1], np.int64)[kind_of]
         self.fragments = Fragments(mix, kinds)
-        self.cores_per_device = cores_per_device(mix, kinds)
+        per_device = cores_per_device(mix, kinds) if weights.stranded else 0.0
+        self.per_core = FULL / per_device if per_device else 0.0
         self.price = prices
         self.worth = worth
-        self.shares = any(ask.count and ask.milli < FULL for ask in mix.asks)
         self.states = States(self.fragments, worth, block_shares(mix))
-        self.nodes = NodeStates(fleet, self.states, kind_of)
-        self.buckets = len(self.fragments.cores) + 1
         self.cores: list[int] = self.fragments.cores.tolist()
-        self.steps: list[int] = self.fragments.steps
-        self.bests: dict[Demand, dict[int, Any]] = {}
+        self.buckets = self.fragments.buckets
+        self.nodes = NodeStates(fleet, self.states, kind_of, self.per_core)
+        shares = any(ask.count and ask.milli < FULL for ask in mix.asks)
+        self._packing = -PRECISION * (weights.packing if shares else weights.packing_whole)
+        self._choices: dict[tuple[Demand, bool], Choices] = {}
+        self._listed: dict[bytes, list[int]] = {}
         self.plain = False
         self._topology_revision = fleet.topology_revision
         self._shapes = 0
         self._separate = False
         self.refresh()
+
+    def choices(self, demand: Demand, *, complete: bool = False) -> Choices:
+        """The choices of devices for the demand, one table for all who ask."""
+        known = self._choices.get((demand, complete))
+        if known is None:
+            prices = self.price * (-PRECISION * self.weights.scarcity * (demand.devices > 0))
+            known = self._choices[demand, complete] = Choices(
+                demand, self.states, self.weights, self._packing, prices.tolist(), complete=complete
+            )
+        return known
+
+    def listed(self, amounts: Ints) -> list[int]:
+        """The amounts as a list, one for all views that have the same: most differ in nothing but the devices."""
+        known = self._listed.get(key := amounts.tobytes())
+        if known is None:
+            known = self._listed[key] = amounts.tolist()
+        return known
 
     def covers(self) -> bool:
         """Whether the fleet has only kinds of nodes that are known here; follows nodes that came and went."""
@@ -68,6 +85,7 @@ class Valuation:
         if None in known:
             return False
         self._topology_revision = fleet.topology_revision
+        self._listed.clear()
         self.nodes.restart(np.array([*known, -1], np.int64)[kind_of])
         self._shapes = 0
         return True

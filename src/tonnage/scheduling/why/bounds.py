@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +11,12 @@ from tonnage.fleet.asks import FULL, Kind
 from tonnage.fleet.cards import NO_DEVICE
 from tonnage.fleet.fits import gives, needs_devices
 from tonnage.fleet.state import PODS, Fleet
+from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.view import Mask
 from tonnage.scheduling.why import requests as why_requests
 from tonnage.scheduling.why.changes import Cost, Leave, Lower, rules_of
 from tonnage.scheduling.why.edited import EditedPods
 from tonnage.scheduling.why.static import Kin, kin
-
-if TYPE_CHECKING:
-    from tonnage.scheduling.place import Cache
 
 Ints = NDArray[np.int64]
 

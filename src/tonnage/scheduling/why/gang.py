@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import msgspec
 import numpy as np
@@ -20,16 +20,14 @@ from tonnage.fleet.gangs import Gang, TopologyRule
 from tonnage.fleet.rows import NodeSpec
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import HOSTNAME, Fleet
+from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.gangs import plan as gangs
-from tonnage.scheduling.gangs.limits import Limits
-from tonnage.scheduling.gangs.room import Room, Sheet, Trial, depends
+from tonnage.scheduling.gangs.limits import Bounds
+from tonnage.scheduling.gangs.room import FleetRoom, Room, Sheet, depends
 from tonnage.scheduling.gangs.tree import Tree
 from tonnage.scheduling.levels import Levels, UnknownLevel, order_of
 from tonnage.scheduling.view import OPEN
 from tonnage.scheduling.why.changes import Cost
-
-if TYPE_CHECKING:
-    from tonnage.scheduling.place import Cache
 
 PLANS = 400
 """Plans that are made before a search ends without proof."""
@@ -193,7 +191,7 @@ class Standing:
 
     tree: Tree
     levels: Levels
-    limits: Limits
+    limits: Bounds
 
 
 def standing(snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache) -> Standing | None:
@@ -206,8 +204,8 @@ def standing(snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache) ->
     tree.set_levels(levels)
     fleet = snapshot.fleet
     by_pod = any(depends(fleet, cache, item.class_id) for item in tree.items)
-    room: Room = Trial(fleet, cache, tree.items) if by_pod else Sheet(fleet, cache, tree.items)
-    return Standing(tree, levels, Limits(tree, levels, room))
+    room: Room = FleetRoom(fleet, cache, tree.items) if by_pod else Sheet(fleet, cache, tree.items)
+    return Standing(tree, levels, Bounds(tree, levels, room))
 
 
 EVERY = frozenset({"level", "minimum", "places"})

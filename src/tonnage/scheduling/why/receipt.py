@@ -8,7 +8,6 @@ the policy would say of its node today.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -23,17 +22,17 @@ from tonnage.scheduling.beyond import beyond
 from tonnage.scheduling.communication import evidence_of
 from tonnage.scheduling.explain import NO_NODES, refusals
 from tonnage.scheduling.gangs.room import VIEW
+from tonnage.scheduling.place import Cache, Settings
 from tonnage.scheduling.view import NEVER, PREFERENCE_WEIGHT, Ints
 from tonnage.scheduling.why import gang as why_gang
+from tonnage.scheduling.why import moves as why_moves
 from tonnage.scheduling.why import search as why_search
 from tonnage.scheduling.why.bounds import Tables
 from tonnage.scheduling.why.changes import Change
 from tonnage.scheduling.why.gang import GangChange
+from tonnage.scheduling.why.moves import Moves
 from tonnage.scheduling.why.search import EVERY
-from tonnage.scheduling.why.turn import bind, decided
-
-if TYPE_CHECKING:
-    from tonnage.scheduling.place import Cache, Settings
+from tonnage.scheduling.why.turn import Decided, bind, decided
 
 EXAMPLES = 3
 """Nodes that are named for each reason."""
@@ -81,7 +80,8 @@ class Option(msgspec.Struct, frozen=True):
 
 class PodReceipt(msgspec.Struct, frozen=True, tag="pod"):
     """``state``: runs, fits (it would be bound to ``node`` now), waits, or held (no scheduler takes it up: ``verdict``
-    says why). ``ahead``: pods that are placed before it in the same decision. ``evicted``: who goes for it."""
+    says why). ``ahead``: pods that are placed before it in the same decision. ``evicted``: who goes for it. ``moves``:
+    of other pods, with which nobody would have to go; None where room is being made already."""
 
     pod: str
     state: str
@@ -97,6 +97,7 @@ class PodReceipt(msgspec.Struct, frozen=True, tag="pod"):
     nominated: str = ""
     evicted: tuple[str, ...] = ()
     changes: tuple[Option, ...] = ()
+    moves: Moves | None = None
 
 
 class LevelRoom(msgspec.Struct, frozen=True):
@@ -140,6 +141,7 @@ class GangReceipt(msgspec.Struct, frozen=True, tag="gang"):
     nominated: tuple[str, ...] = ()
     evicted: tuple[str, ...] = ()
     changes: tuple[GangOption, ...] = ()
+    moves: Moves | None = None
 
 
 Receipt = PodReceipt | GangReceipt
@@ -165,6 +167,7 @@ class _Receipts:
     def __init__(self, snapshot: Snapshot, settings: Settings, cache: Cache) -> None:
         self.snapshot, self.settings, self.cache = snapshot, settings, cache
         self.fleet: Fleet = snapshot.fleet
+        self._pending = frozenset(snapshot.fleet.pending)
 
     # ---- pods ----
 
@@ -187,6 +190,7 @@ class _Receipts:
             nominated=said.wait.nominated if said.wait else "",
             evicted=said.evicted,
             changes=() if fit else self._changes(row),
+            moves=None if fit else self._moves([row], said),
         )
 
     def _running(self, row: int, pod: PodRow) -> PodReceipt:
@@ -265,6 +269,13 @@ class _Receipts:
                 found.append(Option(about, one.change, one.proved))
         return tuple(found)
 
+    def _moves(self, rows: Sequence[int], said: Decided) -> Moves | None:
+        if said.evicted or (said.wait and said.wait.nominated):
+            return None
+        limits = self.settings.defrag
+        policy = self.settings.policy if limits else VIEW
+        return why_moves.find(self.snapshot, rows, self.cache, policy, limits, self._pending)
+
     # ---- gangs ----
 
     def of_gang(self, key: str) -> GangReceipt:
@@ -295,6 +306,7 @@ class _Receipts:
             out=out,
             nominated=(said.wait.nominated,) if said.wait and said.wait.nominated else (),
             changes=self._gang_changes(key, ready),
+            moves=self._moves(ready, said),
         )
 
     def _gang_changes(self, key: str, ready: Sequence[int]) -> tuple[GangOption, ...]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from tonnage.fleet.asks import Ask
 from tonnage.fleet.fits import gives
 from tonnage.fleet.rows import PodRow
 from tonnage.fleet.state import PODS, Fleet
+from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.view import Mask
 from tonnage.scheduling.why import requests as why_requests
 from tonnage.scheduling.why.bounds import IMPOSSIBLE, Ints, Tables, code
@@ -41,9 +42,6 @@ from tonnage.scheduling.why.changes import (
     edited,
 )
 from tonnage.scheduling.why.static import Kin, ways_of_new
-
-if TYPE_CHECKING:
-    from tonnage.scheduling.place import Cache
 
 BUDGET = 4_000
 """Steps of one search, some 50 microseconds each: sets of pods that go are tried out."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tonnage.decisions import Bind, Decision, Evict, Reason, Ref, Wait
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.scheduling import place
-
-if TYPE_CHECKING:
-    from tonnage.scheduling.place import Cache, Settings
+from tonnage.scheduling.place import Cache, Settings
 
 
 @dataclass(frozen=True, slots=True)

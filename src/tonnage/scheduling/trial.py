@@ -1,0 +1,95 @@
+"""Whether and where units fit in the fleet as it is, what-ifs included, and binding them there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tonnage.decisions import Reason
+from tonnage.fleet.classes import PodClass
+from tonnage.fleet.snapshot import Snapshot
+from tonnage.scheduling.assumed import Assumed
+from tonnage.scheduling.cache import Cache, keys_of
+from tonnage.scheduling.explain import explain
+from tonnage.scheduling.gangs.plan import NoPlan, plan
+from tonnage.scheduling.levels import UnknownLevel, order_of
+from tonnage.scheduling.order import Places, Unit
+from tonnage.scheduling.seat import seat
+from tonnage.scheduling.view import NEVER, OPEN, Ints, Mask
+
+NOT_THERE_YET = Reason("the pods near which it has to stand, or among which it has to be spread, are not there yet")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """``assumed``: pods that are no company, as they are not there yet."""
+
+    snapshot: Snapshot
+    cache: Cache
+    policy: str
+    assumed: Assumed
+
+    def open(self, row: int) -> Mask:
+        """The nodes on which nothing but other pods can be in the pod's way."""
+        why: Mask = self.cache.view(self.snapshot.fleet.pod_class(row), self.policy).why == OPEN
+        return why
+
+    def keys(self, row: int) -> Ints:
+        """The score of every node; NEVER where the pod does not fit."""
+        pod_class = self.snapshot.fleet.pod_class(row)
+        key = self._keys(pod_class)
+        if self.assumed and self.cache.topology.asks_for_others(pod_class):
+            with self.assumed.away():
+                alone = self._keys(pod_class)
+            key = np.where(alone == NEVER, NEVER, key)
+        return key
+
+    def _keys(self, pod_class: PodClass) -> Ints:
+        view = self.cache.view(pod_class, self.policy)
+        return keys_of(self.cache.topology, pod_class, view, self.cache.topology.masks(pod_class, view))
+
+    def refusal(self, pod_class: PodClass) -> Reason:
+        """Why no node takes the class."""
+        view = self.cache.view(pod_class, self.policy)
+        masks = self.cache.topology.masks(pod_class, view)
+        if (keys_of(self.cache.topology, pod_class, view, masks) != NEVER).any():
+            return NOT_THERE_YET
+        return explain(self.snapshot.fleet, view, masks)
+
+    def domains(self, unit: Unit) -> dict[int, str]:
+        """Node row → its domain of the level that the unit's pods must share; of all nodes the same, if there is none.
+        Empty where the gang names a level or a topology that is not there."""
+        snapshot, levels = self.snapshot, self.cache.levels
+        if not unit.region_key:
+            return dict.fromkeys(snapshot.fleet.node_rows(), "")
+        gang = snapshot.gangs[unit.gang]
+        try:
+            known = levels.get(order_of((gang.rule, *(part.rule for part in gang.subgroups)), snapshot.topologies))
+        except UnknownLevel:
+            return {}
+        level = known.index(unit.region_key)
+        numbers = known.of_node[known.rows, level].tolist()
+        return {row: known.name(level, n) for row, n in zip(known.rows.tolist(), numbers, strict=True) if n >= 0}
+
+    def seat(self, row: int, node: int) -> None:
+        """Bind the pod there, on the devices that suit it best. Raises Conflict where it does not fit."""
+        fleet = self.snapshot.fleet
+        seat(fleet, row, node, self.cache.view(fleet.pod_class(row), self.policy).devices(node))
+
+    def place(self, unit: Unit) -> Places | None:
+        """Bind what the unit needs (of a gang what its minimum lacks) and say where, or bind nothing."""
+        if unit.gang:
+            found = plan(self.snapshot, unit.gang, unit.rows, self.cache)
+            if isinstance(found, NoPlan):
+                return None
+            for place in found.minimum:
+                seat(self.snapshot.fleet, place.pod, place.node, place.devices)
+            return tuple((place.pod, place.node) for place in found.minimum)
+        (row,) = unit.rows
+        key = self.keys(row)
+        best = int(key.argmax())
+        if key[best] == NEVER:
+            return None
+        self.seat(row, best)
+        return ((row, best),)
