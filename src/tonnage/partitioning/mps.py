@@ -39,9 +39,9 @@ class Isolation:
 
 
 ISOLATION = Isolation(memory="part", fault="no", speed="part")
-"""Memory is limited, but per process, not per container; SMs are apart, memory bandwidth and caches are shared. A fault of
-one client ends all of the server's: a write to an address that nobody has did on an H100 with driver 580, while a failed
-``assert`` in a kernel ended its own client only (benchmarks/gpu_mps.py)."""
+"""Memory is limited, but per process, not per container; SMs are apart, memory bandwidth and caches are shared. A fault
+of one client ends all of the server's: a write to an address that nobody has did on an H100 with driver 580, while a
+failed ``assert`` in a kernel ended its own client only (benchmarks/gpu_mps.py)."""
 
 
 @dataclass(frozen=True, slots=True)
