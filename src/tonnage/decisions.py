@@ -7,6 +7,7 @@ numbers; sentences are made when somebody asks.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TypeAlias
 
 import msgspec
@@ -173,7 +174,39 @@ class Wait(msgspec.Struct, frozen=True, tag="Wait", gc=False):
         return f"{self.pod} waits"
 
 
-Decision: TypeAlias = Bind | Scale | Launch | Return | Evict | Wait
+Instances: TypeAlias = tuple[tuple[str, int], ...] | None
+"""The MIG instances of one GPU, (profile, first memory slice) by slice; None: it is whole, its MIG mode is off."""
+
+
+class Relayout(msgspec.Struct, frozen=True, tag="Relayout"):
+    """Cut GPU ``device`` (index on the node) of ``node`` otherwise: from ``before`` to ``after``.
+
+    It holds while the GPU has just the instances of ``before`` and none that is to go is in use."""
+
+    node: Ref
+    device: int
+    before: Instances
+    after: Instances
+    reason: Reason
+
+    @property
+    def target(self) -> Ref:
+        return self.node
+
+    def summary(self) -> str:
+        before, after = layout_text(self.before), layout_text(self.after)
+        return f"cut GPU {self.device} of {self.node.name} from {before} to {after}"
+
+
+def layout_text(instances: Instances) -> str:
+    """As in ``2 x 1g.10gb + 3g.40gb``."""
+    if instances is None:
+        return "whole"
+    counts = Counter(profile for profile, _ in sorted(instances, key=lambda one: one[1]))
+    return " + ".join(f"{n} x {name}" if n > 1 else name for name, n in counts.items()) or "no instance"
+
+
+Decision: TypeAlias = Bind | Scale | Launch | Return | Evict | Wait | Relayout
 
 
 class Applied(msgspec.Struct, frozen=True, tag="Applied"):

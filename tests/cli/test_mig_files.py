@@ -187,6 +187,11 @@ def test_the_default_configurations_are_all_good(
         (("day=a100-80:2x1g.10gb,2g.20gb,4g.40gb",), "there is no place for"),
         (("day=h100:7x1g.10gb#3-1",), "'3-1' is no index"),
         (("day=h100:7x1g.10gb#0,0",), "has an index twice"),
+        (("day=h10:off",), "NAME=GPU:LAYOUT: unknown GPU 'h10' (did you mean h100"),
+        (("day=h100:8x1g.10gb",), "NAME=GPU:LAYOUT: h100 cannot hold 8x1g.10gb: at most 7 x 1g.10gb fit"),
+        (("day=h100:off", "--config-map", "Bad Name"), '--config-map: "Bad Name": expected at most 253 of'),
+        (("day=h100:off", "--config-map", "a", "--namespace", "A"), '--namespace: "A": expected at most 63 of'),
+        (("day=h100:off", "--namespace", "gpu"), "--namespace: no ConfigMap to put there"),
         (("all-enabled=h100:none", "--defaults"), "--defaults has all-enabled too"),
     ],
 )
@@ -196,6 +201,13 @@ def test_render_refuses_what_it_cannot_write(
     done = tonnage(capfd, "mig", "render", *arguments)
     assert (done.code, done.out) == (2, "")
     assert words in done.err
+
+
+def test_render_warns_of_entries_that_a_gpu_can_both_match(capfd: pytest.CaptureFixture[str]) -> None:
+    done = tonnage(capfd, "mig", "render", "day=h100:off#0", "day=h100:7x1g.10gb")
+    assert done.code == 0
+    assert done.err == "warning: day: a GPU can match entry 0 too (mig-parted applies both in turn: the later stays)\n"
+    assert not tonnage(capfd, "mig", "render", "day=h100:off#0", "day=h100:7x1g.10gb#1").err
 
 
 def test_node_predicts_resources_and_labels(capfd: pytest.CaptureFixture[str], sharing: Path) -> None:
@@ -245,6 +257,9 @@ def test_node_takes_the_strategy_of_the_file_and_the_configuration_of_its_label(
         (("--gpu", "h100", "--layout", "off", "--layout", "7g.80gb#0"), "GPU 0 has two layouts"),
         (("--gpu", "h100", "--layout", "h200:7g.141gb"), "is not for h100"),
         (("--gpu", "h100", "--sharing", "nowhere.yaml"), "cannot be read"),
+        (("--gpu", "h100", "--layout", "1g.11gb"), "--layout: unknown MIG profile '1g.11gb' (did you mean 1g.10gb"),
+        (("--gpu", "h100", "--layout", "1g.10gb#x"), "--layout: '1g.10gb#x': 'x' is no index"),
+        (("--gpu", "h100", "--config", "shared"), "--config: no file that has it"),
         (("--gpu", "h100", "--count", "0"), "--count"),
         (("--gpu", "h100", "--driver", "new"), "--driver"),
     ],
@@ -253,3 +268,56 @@ def test_node_refuses_what_cannot_be(capfd: pytest.CaptureFixture[str], argument
     done = tonnage(capfd, "mig", "node", *arguments)
     assert (done.code, done.out) == (2, "")
     assert words in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (CONFIGS, "f.yaml:2:mig-configs: this is a file of mig-parted"),
+        ("version: v1\nhooks: {}\n", "f.yaml:2:hooks: this is a file of mig-parted"),
+        ("flags: {}\n---\nsharing: {}\n", "f.yaml:3: a second configuration beside line 1"),
+        ("kind: ConfigMap\ndata:\n  a: |\n    flags: {}\n    ---\n    imex: {}\n", "f.yaml:6:data.a: a second"),
+    ],
+)
+def test_sharing_of_a_node_is_one_file_of_the_device_plugin(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("f.yaml").write_text(text)
+    done = tonnage(capfd, "mig", "node", "--gpu", "h100", "--sharing", "f.yaml", "--config", "a")
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
+
+
+def test_an_empty_text_in_a_config_map_is_a_configuration_without_settings(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "map.yaml"
+    path.write_text('kind: ConfigMap\ndata:\n  bare: ""\n  versioned: "version: v1"\n')
+    done = tonnage(capfd, "mig", "check", path, "-o", "json")
+    assert [(one["key"], one["kind"], one["sharing"]) for one in json.loads(done.out)["files"]] == [
+        ("bare", "device-plugin", "none"),
+        ("versioned", "device-plugin", "none"),
+    ]
+    assert tonnage(capfd, "mig", "node", "--gpu", "h100", "--sharing", path, "--config", "bare").code == 0
+
+
+def test_what_is_no_configuration_in_a_config_map_is_refused_with_its_key(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "map.yaml"
+    path.write_text("kind: ConfigMap\ndata:\n  readme: hello\n")
+    done = tonnage(capfd, "mig", "check", path)
+    assert done.code == 2
+    assert f"{path}:3:data.readme: no configuration that is known here" in done.err
+
+
+@pytest.mark.parametrize("options", [("--layout", "7x1g.10gb"), ("--strategy", "mixed")])
+def test_mps_on_mig_is_refused_with_the_line_of_the_file(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    path = tmp_path / "mps.yaml"
+    path.write_text(SHARING.replace("timeSlicing", "mps"))
+    done = tonnage(capfd, "mig", "node", "--gpu", "h100", "--sharing", path, *options)
+    assert (done.code, done.out) == (2, "")
+    assert f"error: {path}:3:sharing.mps: MPS" in done.err

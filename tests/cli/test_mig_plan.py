@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,9 @@ def test_demands_come_as_csv_and_as_yaml(
         (("--gpus", "l40s=2", "--demand", "1g.10gb=1"), "no MIG profiles of l40s"),
         (("--gpus", "h100=2", "--demand", "1g.11gb=1"), "did you mean 1g.10gb"),
         (("--gpus", "h100=2", "--demand", "1g.10gb=-1"), "expected NAME=COUNT"),
+        (("--gpus", "h100=2", "--demand", "0Gi=1"), "memory and compute slices are above 0"),
+        (("--gpus", "h100=2", "--demand", "18Gi/0=1"), "memory and compute slices are above 0"),
+        (("--gpus", "h10=2", "--demand", "18Gi=1"), "--gpus: unknown GPU 'h10'"),
         (("--gpus", "h100=2", "--demand", "200Gi=1"), "more than any card of the fleet has"),
         (("--gpus", "h100=2"), "nothing is asked for"),
         (("--demand", "1g.10gb=1"), "no GPU that can be cut"),
@@ -120,13 +124,24 @@ def test_bad_options_are_refused_with_the_reason(
     ("name", "text", "words"),
     [
         ("d.csv", "name,profil\nx,1g.10gb\n", "d.csv:1: unknown column 'profil' (did you mean profile?)"),
-        ("d.csv", "profile,count\n1g.10gb,many\n", "d.csv:2: "),
-        ("d.csv", "profile,count\n1g.10gb,0\n", "d.csv:2: count 0"),
-        ("d.csv", "profile,weight\n1g.10gb,-1\n", "d.csv:2: weight -1: expected 0.01 to 100"),
+        ("d.csv", "profile,count\n1g.10gb,many\n", "d.csv:2:count: 'many': it cannot be read"),
+        ("d.csv", "profile,count\n1g.10gb,0\n", "d.csv:2:count: 0: expected 1 to 100000"),
+        ("d.csv", "profile,weight\n1g.10gb,-1\n", "d.csv:2:weight: -1: expected 0.01 to 100"),
         ("d.csv", "profile,memory\n1g.10gb,18Gi\n", "d.csv:2: expected a profile, or memory and compute"),
-        ("d.csv", "memory\n18Q\n", "d.csv:2: '18Q' is not a quantity"),
+        ("d.csv", "memory\n18Q\n", "d.csv:2:memory: '18Q' is not a quantity"),
         ("d.yaml", "demands:\n  - profile: 1g.10gb\n    cuont: 3\n", "d.yaml:3:demands[0].cuont: "),
-        ("d.yaml", "demands:\n  - profile: 1g.10gb\n  - memory: 200Gi\n", "d.yaml:3:demands[1]: "),
+        (
+            "d.yaml",
+            "demands:\n  - profile: 1g.10gb\n  - memory: 200Gi\n",
+            "d.yaml:3:demands[1].memory: 204800 MiB is more than any card",
+        ),
+        ("d.csv", "profile,gpu\n1g.10gb,h10\n", "d.csv:2:gpu: unknown GPU 'h10' (did you mean h100"),
+        ("d.csv", "profile,count\n", "d.csv: no demand in it"),
+        ("d.csv", "", "d.csv: no demand in it"),
+        ("d.csv", "profile,profile\n1g.10gb,2g.20gb\n", "d.csv:1: two columns profile"),
+        ("d.csv", 'profile\n"1g.10gb\n', "d.csv: not valid CSV"),
+        ("d.csv", f"profile\n{'x' * 140_000}\n", "d.csv: not valid CSV"),
+        ("d.CSV", "profile\n1g.11gb\n", "d.CSV:2:profile: unknown MIG profile '1g.11gb'"),
         ("d.yaml", "demands: []\n", "d.yaml:1:demands: expected a list"),
     ],
 )
@@ -143,3 +158,46 @@ def test_bad_demand_files_are_refused_with_file_and_line(
     done = tonnage(capfd, "mig", "plan", name, "--gpus", "h100=2")
     assert done.code == 2
     assert words in done.err
+
+
+def test_every_wrong_demand_of_a_file_is_said_in_the_order_of_lines(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("d.csv").write_text("profile,count,gpu\n1g.11gb,1,\n,1,\n1g.10gb,many,\n1g.10gb,0,\n1g.10gb,1,h10\n")
+    done = tonnage(capfd, "mig", "plan", "d.csv", "--gpus", "h100=2")
+    assert done.code == 2
+    assert [line.split()[1] for line in done.errors] == [
+        "d.csv:2:profile:",
+        "d.csv:3:",
+        "d.csv:4:count:",
+        "d.csv:5:count:",
+        "d.csv:6:gpu:",
+    ]
+
+
+def test_memory_can_be_part_of_a_gib(capfd: pytest.CaptureFixture[str]) -> None:
+    done = tonnage(capfd, "mig", "plan", "--gpus", "h100=1", "--demand", "9.5Gi=1,10.5Gi=1", "-o", "json")
+    serves = json.loads(done.out)["cards"][0]["serves"]
+    assert {one["demand"]: one["profile"] for one in serves} == {"9.5Gi": "1g.10gb", "10.5Gi": "1g.20gb"}
+
+
+def test_a_demand_of_millions_is_answered_at_once(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text("profile,count\n" + "1g.10gb,100000\n" * 500)
+    begun = time.monotonic()
+    done = tonnage(capfd, "mig", "plan", str(path), "--gpus", "h100=2")
+    assert "served: 14 of 50000000" in done.out
+    assert time.monotonic() - begun < 2
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_progress_is_drawn_on_a_terminal_unless_quiet(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, quiet: bool
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    options = ("--gpus", "h100=2", "--demand", "1g.10gb=3", "-o", "json", *(["--quiet"] if quiet else []))
+    done = tonnage(capfd, "mig", "plan", *options)
+    assert done.code == 0
+    assert json.loads(done.out)["unserved"] == []
+    assert bool(done.err) != quiet

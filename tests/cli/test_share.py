@@ -132,9 +132,10 @@ def test_a_profile_that_the_gpu_has_not_is_refused_with_the_line_of_its_pod(
         (["--workload", "w:memory=1Gi,util=125%"], "--workload w:util: 1.25 is not in (0, 1]"),
         (["--workload", "w:memory=1Gi,util=0"], "--workload w:util: 0 is not in (0, 1]"),
         (["--workload", "w:memory=1Gi,util=nan"], "--workload w:util: 'nan' is not a number"),
-        (["--workload", "w:memory=100Gi,util=5%"], "--workload w:memory: 102400 MiB is more than a a100-80 has"),
+        (["--workload", "w:memory=100Gi,util=5%"], "--workload w:memory: 102400 MiB is more than a100-80 has"),
         (["--workload", "w:memory=1Gi,util=5%,count=0"], "--workload w:count: 0 processes"),
         (["--workload", "w:memory=1Gi,util=5%,count=-3"], "--workload w:count: -3 processes"),
+        (["--workload", "w:memory=1Gi,util=5%,count=1000000000"], "1000000000 processes (expected 1 to 100000)"),
         (["--workload", "w:memory=1Gi,util=5%,count=x"], "--workload w:count: 'x' is not a whole number"),
         (["--workload", "w:memory=1Gi,util=5%,lateny=3ms"], "did you mean latency?"),
         (["--workload", "w:memory=1Gi,util=5%,latency=3"], "--workload w:latency: '3' is not a time"),
@@ -156,6 +157,34 @@ def test_bad_input_is_refused_with_the_field(
     assert done.code == 2
     assert message in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("gpu", "message"),
+    [
+        ("h10", "--gpu: unknown GPU 'h10' (did you mean h100 or h100-96?)"),
+        ("h100:", "--gpu: unknown MIG profile ''"),
+        ("h100:3g.41gb", "--gpu: unknown MIG profile '3g.41gb' (did you mean 3g.40gb"),
+    ],
+)
+def test_an_unknown_gpu_or_instance_is_refused_with_near_names(
+    capfd: pytest.CaptureFixture[str], gpu: str, message: str
+) -> None:
+    done = tonnage(capfd, "share", "--workload", "w:memory=1Gi,util=5%", "--gpu", gpu)
+    assert done.code == 2
+    assert done.err.startswith(f"error: {message}")
+
+
+def test_memory_above_the_card_in_a_file_is_refused_once_with_its_line(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "pods.yaml"
+    path.write_text((PODS % "0.5").replace('gpu-fraction: "0.5"', 'gpu-memory: "99999"'))
+    done = tonnage(capfd, "share", str(path), "--gpu", "a100")
+    assert done.code == 2
+    assert done.errors == [
+        f"error: {path}:18:default/half:memory: 99999 MiB is more than a100-80 has (it has 81920 MiB)"
+    ]
 
 
 def test_mps_on_a_mig_instance_is_refused(capfd: pytest.CaptureFixture[str]) -> None:

@@ -113,6 +113,18 @@ def test_a_card_that_no_table_has_is_described_all_the_same() -> None:
     assert all(one.field == "profile" for one in found.differences)
 
 
+@pytest.mark.parametrize("name", ["h100", "h200"])
+def test_a_driver_that_names_no_profile_of_a_card_that_no_table_has_leaves_them_to_the_formula(name: str) -> None:
+    card = Recording(name)
+    own = [one.info.name for one in discover(card)[0].profiles if one.profile.plain]
+    card.card |= {"name": "NVIDIA X1000", "pci": [0x999910DE, 0]}
+    for fields in card.rows.values():
+        if isinstance(fields, dict):
+            fields.pop("name", None)
+    (found,) = discover(card)
+    assert [one.profile.name for one in found.profiles if one.info.id != 20] == own
+
+
 def test_the_table_for_people_has_at_most_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     card = Recording("h200")
     card.card["mode"] = [0, 1]

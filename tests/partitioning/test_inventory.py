@@ -52,6 +52,17 @@ def test_instances_of_a_mixed_node_lie_on_its_cards_and_pods_hold_the_first_of_t
     assert [card.name for card in found.cards] == ["a/0", "a/1", "a/2"]
 
 
+def test_instances_that_cannot_lie_evenly_are_on_no_more_cards_than_the_node_has() -> None:
+    one = node("a", {"nvidia.com/gpu.count": "2"}, {f"{MIG}1g.10gb": 9})
+    found = layouts(inventory([one], []))
+    assert [len(running) for running, _ in found] in ([7, 2], [6, 3], [5, 4], [4, 5], [3, 6], [2, 7])
+    # the first card that has room for the next large instance is not always one that leaves room for all
+    tight = node("b", {"nvidia.com/gpu.count": "2"}, {f"{MIG}3g.40gb": 2, f"{MIG}4g.40gb": 1, f"{MIG}1g.10gb": 4})
+    found = layouts(inventory([tight], []))
+    assert sorted(name for running, _ in found for name in running) == ["1g.10gb"] * 4 + ["3g.40gb"] * 2 + ["4g.40gb"]
+    assert len(found) == 2
+
+
 def test_labels_count_the_instances_where_the_node_has_no_status() -> None:
     one = node("a", {"nvidia.com/gpu.count": "2", f"{MIG}7g.80gb.count": "1"})
     assert layouts(inventory([one], [])) == [(["7g.80gb"], 0), ([], 0)]
@@ -128,6 +139,9 @@ def test_the_price_of_a_node_is_shared_by_its_cards() -> None:
             "pods hold 2 more of nvidia.com/mig-1g.10gb",
         ),
         ({"nvidia.com/gpu.count": "99999"}, {}, [], "more than 1024 devices"),
+        ({"nvidia.com/gpu.count": "two"}, {}, [], "metadata.labels.nvidia.com/gpu.count: 'two': expected a number"),
+        ({f"{MIG}1g.10gb.count": "-1"}, {}, [], "1g.10gb.count: '-1': expected a number"),
+        ({"nvidia.com/gpu.count": "1"}, {f"{MIG}1g.10gb": 8}, [], "gpu.count: 1 x h100 cannot hold 8 x 1g.10gb"),
     ],
 )
 def test_a_node_that_cannot_be_as_it_says_is_refused(

@@ -188,6 +188,13 @@ def test_mps_on_mig_is_refused(strategy: str) -> None:
         predict([Card("h100")], "mixed", mps())
 
 
+@pytest.mark.parametrize(("gpu", "most"), [("h100", 48), ("v100", 16)])
+def test_more_replicas_than_an_mps_server_takes_clients_are_noted(gpu: str, most: int) -> None:
+    assert predict([Card(gpu)], sharing=mps(most)).notes == predict([Card(gpu)], sharing=mps(2)).notes
+    more = predict([Card(gpu)], sharing=mps(most + 1)).notes
+    assert f"{most + 1} replicas of a GPU, and MPS takes {most} clients on {gpu}" in more
+
+
 def test_bad_input_is_refused() -> None:
     with pytest.raises(InputError, match="unknown GPU 'h10'"):
         predict([Card("h10")])

@@ -3,43 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import product
+from collections.abc import Iterable
+from itertools import permutations
 
 import pytest
+from mig_brute_force import all_layouts, kinds
 
 from tonnage.errors import InputError
 from tonnage.facts import mig
-from tonnage.partitioning.defrag import defrag
+from tonnage.partitioning.defrag import Move, defrag
 from tonnage.partitioning.fit import blockers, fits
-from tonnage.partitioning.layouts import Kind, Layout, Placement, card, feasible, kind_of, maximal, place, profile_names
-from tonnage.partitioning.relayout import Change, Stuck, relayout
+from tonnage.partitioning.layouts import (
+    Kind,
+    Layout,
+    Placement,
+    card,
+    feasible,
+    kind_of,
+    mask_of,
+    maximal,
+    place,
+    profile_names,
+)
+from tonnage.partitioning.relayout import Stuck, relayout
 from tonnage.partitioning.slotmap import draw
 
 PLAIN = ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"]
-
-
-def all_layouts(gpu: str, profiles: list[str]) -> list[Layout]:
-    """Every set of placements without overlap, by trying each memory slice in turn."""
-    by_name = {one.name: one for one in mig.profiles(gpu, plain=False)}
-    slices = next(iter(by_name.values())).of_memory_slices
-    found: list[Layout] = []
-
-    def walk(at: int, so_far: Layout, media: bool) -> None:
-        if at >= slices:
-            found.append(so_far)
-            return
-        walk(at + 1, so_far, media)
-        for name in profiles:
-            extends = "+me" in name
-            if at in by_name[name].starts and not (media and extends):
-                walk(at + by_name[name].memory_slices, (*so_far, Placement(at, name)), media or extends)
-
-    walk(0, (), False)
-    return found
-
-
-def kinds(gpu: str, layouts: list[Layout]) -> set[Kind]:
-    return {kind_of(card(gpu), (one.profile for one in layout)) for layout in layouts}
 
 
 def maximal_of(found: set[Kind]) -> set[Kind]:
@@ -85,30 +74,6 @@ def test_a_profile_fits_exactly_where_no_instance_is_in_the_way() -> None:
             assert {start for start, who in blockers(on, layout, name).items() if not who} == set(free)
 
 
-def test_relayout_agrees_with_brute_force_on_every_pair_of_kinds() -> None:
-    on = card("h100")
-    layouts = all_layouts("h100", PLAIN)
-    by_kind: dict[Kind, list[Layout]] = {}
-    for layout in layouts:
-        by_kind.setdefault(kind_of(on, (one.profile for one in layout)), []).append(layout)
-    for (_, starts), (goal, ends) in product(by_kind.items(), by_kind.items()):
-        running = starts[0]
-        wanted = [name for name, count in goal for _ in range(count)]
-        least = min(len(running) - len(set(running) & set(end)) for end in ends)
-        change = relayout(on, running, wanted)
-        assert isinstance(change, Change)
-        assert len(change.destroyed) == least
-        assert change.after in ends
-        assert set(change.kept) == set(running) & set(change.after) or len(change.kept) == len(running) - least
-        busy = running[-1:]
-        possible = [end for end in ends if set(busy) <= set(end)]
-        guarded = relayout(on, running, wanted, busy)
-        assert isinstance(guarded, Change) == bool(possible)
-        if isinstance(guarded, Change):
-            assert set(busy) <= set(guarded.kept)
-            assert len(guarded.destroyed) == min(len(running) - len(set(running) & set(end)) for end in possible)
-
-
 def test_defrag_restarts_as_few_as_brute_force() -> None:
     on = card("h100")
     layouts = all_layouts("h100", PLAIN)
@@ -128,6 +93,41 @@ def test_defrag_restarts_as_few_as_brute_force() -> None:
                 assert (sum(move.restarts for move in found.moves), len(found.moves)) == min(prices)
                 assert found.after in ends
                 assert found.placement in found.after
+
+
+def test_moves_of_a_defrag_can_be_made_in_their_order() -> None:
+    on = card("h100")
+    seen = Counter[bool]()
+    for running in all_layouts("h100", PLAIN):
+        for name in ("2g.20gb", "4g.40gb"):
+            found = defrag(on, running, name, running)
+            if found is None:
+                continue
+            first = len(found.moves) - found.at_once
+            there = list(running)
+            for move in found.moves[:first]:
+                there.remove(move.before)
+                there.append(move.after)
+                mask_of(on, there)  # raises where instances overlap
+            rest = found.moves[first:]
+            there = [one for one in there if one not in [move.before for move in rest]]
+            there += [move.after for move in rest]
+            assert tuple(sorted([*there, found.placement])) == found.after
+            if rest:
+                assert not any(can_be_made(running, order) for order in permutations(found.moves))
+            seen[bool(rest)] += 1
+    assert min(seen.values()) > 3
+
+
+def can_be_made(running: Layout, moves: Iterable[Move]) -> bool:
+    there = set(running)
+    for move in moves:
+        there = there - {move.before} | {move.after}
+        try:
+            mask_of(card("h100"), there)
+        except InputError:
+            return False
+    return True
 
 
 def test_two_1g_a_2g_and_a_3g_are_placed_with_the_3g_in_the_upper_half() -> None:

@@ -104,6 +104,7 @@ def test_a_broken_rule_is_refused_with_its_line_and_field(
         ("version: v1\n", "mig.yaml:1:mig-configs: the field is missing"),
         ("version: v1\nmig-configs: {}\n", "mig.yaml:2:mig-configs: no configuration in it"),
         ("version: v1\nmig-configs:\n  a: []\n", "mig.yaml:3:mig-configs.a: expected a list with at least one entry"),
+        ("version: v1\nmig-configs:\n  a:\n  b:\n  - {devices: all, mig-enabled: false}\n", "mig.yaml:3:mig-configs.a: expected a list with at least one entry"),
         ("version: v1\nmig-configs:\n  a: [1]\n", "mig.yaml:3:mig-configs.a[0]: 1 is no mapping"),
         ("- 1\n", "mig.yaml:1: [1] is no mapping"),
         ("version: v1\nmig-configs:\n  a:\n  - {devices: all, mig-enabled: false}\n  a:\n  - {devices: all, mig-enabled: false}\n", "mig.yaml:5:mig-configs.a: the key 'a' stands twice"),

@@ -24,7 +24,7 @@ def test_clients_have_equal_parts_of_memory_and_threads_rounded_down() -> None:
 @pytest.mark.parametrize(("gpu", "most"), [("v100", 16), ("t4", 48), ("a100-80", 48), ("h100", 48)])
 def test_a_server_takes_48_clients_and_16_before_compute_capability_7_5(gpu: str, most: int) -> None:
     assert limits(gpu, most).clients == most
-    with pytest.raises(InputError, match=f"{most + 1} replicas on a {gpu} .MPS takes 2 to {most} clients"):
+    with pytest.raises(InputError, match=f"{most + 1} replicas on {gpu} .MPS takes 2 to {most} clients"):
         limits(gpu, most + 1)
 
 

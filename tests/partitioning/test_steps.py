@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from tonnage.partitioning.fit import fits
 from tonnage.partitioning.layouts import Layout, Placement, card, feasible, mask_of, profile_names
 from tonnage.partitioning.relayout import Change, Step, relayout
 from tonnage.partitioning.steps import Journal, TurnBack, Waiting, begin, next_step
@@ -75,6 +76,30 @@ def test_whatever_happens_it_ends_in_the_wanted_or_the_old_layout() -> None:
         assert ended in (change.after, change.before)
         ends["after" if ended == change.after else "before"] += 1
     assert min(ends.values()) > 100
+
+
+def test_any_sequence_of_making_destroying_and_changing_keeps_what_is_in_use() -> None:
+    rng, changed = random.Random(2), 0
+    for _ in range(300):
+        one = Card((), rng)
+        for _ in range(15):
+            what, there = rng.choice(("create", "create", "destroy", "change")), tuple(sorted(one.there))
+            idle = [instance for instance in there if instance not in one.busy]
+            if what == "create":
+                place = fits(H100, there, rng.choice(profile_names(H100, plain=False)))
+                if place is not None:
+                    one.do(Step("create", place))
+            elif what == "destroy" and idle:
+                one.do(Step("destroy", rng.choice(idle)))
+            elif what == "change":
+                change = relayout(H100, there, [name for name, n in rng.choice(KINDS)[0] for _ in range(n)], one.busy)
+                if isinstance(change, Change):
+                    assert one.busy <= set(change.kept)
+                    assert run(one, begin("GPU-0", change)) in (change.after, change.before)
+                    changed += bool(change.steps)
+            one.use()
+            assert one.busy <= set(one.there)
+    assert changed > 100
 
 
 def test_a_step_that_was_done_but_not_noted_is_not_done_again() -> None:

@@ -58,13 +58,17 @@ class Steady:
 SETUP = EngineSetup(EngineConfig(2048, 8, 4096, 2048), Steady())
 
 
+def _engine(workload: Workload, gpu: str, utilization: float | None = None) -> EngineSetup | str:
+    return SETUP if gpu else "no GPU"
+
+
 def world(*, images_on_disk: bool = False, seed: int = 0, start_s: int = 1) -> SimulatedCluster:
     """An empty cluster, one second after its start, with one NodePool.
 
     At time 0 everything that is told to happen has happened already.
     """
     pool = Pool({}, (), DISK, images_on_disk)
-    physics = Physics(TYPICAL, {POOL: pool}, "us-east-1", lambda workload, gpu: SETUP if gpu else "no GPU")
+    physics = Physics(TYPICAL, {POOL: pool}, "us-east-1", _engine)
     cluster = SimulatedCluster(physics, Streams(seed))
     cluster.advance_to(start_s * NS_PER_S)
     return cluster

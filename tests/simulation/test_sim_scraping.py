@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from sharing_builders import TIME_SLICED, cut_node, serving
 from sim_builders import (
     EXAMPLE,
     MODEL,
@@ -237,6 +238,20 @@ def test_memory_of_a_gpu_is_what_the_engine_claims_and_the_rest() -> None:
     memory = cluster.nodes["node-1"].gpu_memory_mib
     assert used is not None and left is not None
     assert used == pytest.approx(0.92 * memory, abs=1) and used + left == memory
+
+
+def test_a_gpu_that_pods_share_shows_what_all_of_them_use_and_no_pod() -> None:
+    cluster = world(start_s=0)
+    _exporter(cluster)
+    shared = cut_node(cluster, TIME_SLICED)
+    for name in ("a", "b"):
+        serving(cluster, shared, name, 1001.0, output=300)  # three seconds of work each, side by side
+    run_until(cluster, SERVING_S)
+    _scraped(cluster, _scraper(_monitor("monitoring", "exporter", honorLabels=True)), 1020)
+    [busy] = cluster.measure("DCGM_FI_DEV_GPU_UTIL", cluster.now_ns).samples
+    assert busy.value == 42 and dict(busy.labels)["pod"] == "exporter-node-1"
+    used = _value(cluster, "DCGM_FI_DEV_FB_USED")
+    assert used == pytest.approx(0.4 * shared.gpu_memory_mib, abs=2)
 
 
 def test_the_gpus_of_a_node_that_is_gone_leave_no_data() -> None:

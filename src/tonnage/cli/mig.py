@@ -8,8 +8,7 @@ import click
 import msgspec
 
 from tonnage.cli import mig_discover, mig_files, mig_plan
-from tonnage.cli.options import OUTPUT
-from tonnage.errors import InputError
+from tonnage.cli.options import OUTPUT, at_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +20,21 @@ _GPU = click.option("--gpu", default="", metavar="NAME", help="The GPU, where th
 _ALL = click.option("--all-profiles", is_flag=True, help="Also profiles with media extensions and graphics.")
 
 
-@click.group()
+class _Drawn(click.Group):
+    """Draws, with the error, what can be of a layout that cannot."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from tonnage.partitioning.notation import Impossible
+
+        try:
+            return super().invoke(ctx)
+        except Impossible as error:
+            for line in error.map:
+                click.echo(line, err=True)
+            raise
+
+
+@click.group(cls=_Drawn)
 def mig() -> None:
     """MIG layouts: what exists, what fits, how to get there without touching what is in use.
 
@@ -44,9 +57,10 @@ def layouts(gpu: str, running: str, all_profiles: bool, output: str) -> None:
     from tonnage.partitioning import notation
     from tonnage.partitioning.layouts import card, feasible, maximal, profile_names
 
-    on = card(gpu)
+    with at_option("GPU"):
+        on = card(gpu)
     names = profile_names(on, plain=not all_profiles)
-    around = notation.layout(f"{on.gpu}:{running}", field="--from").layout if running else ()
+    around = notation.layout(running, on.gpu, "--from").layout
     found = maximal(feasible(on, names, around))
     if output == "json":
         _print({"gpu": on.gpu, "layouts": [_layout(on, layout) for layout in found.values()]})
@@ -68,7 +82,8 @@ def fits(layout: str, profile: str, gpu: str, output: str) -> None:
     from tonnage.partitioning.fit import fits as find
 
     typed = notation.layout(layout, gpu)
-    found = find(typed.on, typed.layout, profile)
+    with at_option("PROFILE"):
+        found = find(typed.on, typed.layout, profile)
     against = {} if found else blockers(typed.on, typed.layout, profile)
     if output == "json":
         answer = {
@@ -100,10 +115,10 @@ def relayout(running: str, wanted: str, gpu: str, output: str) -> None:
     from tonnage.partitioning.relayout import Stuck
     from tonnage.partitioning.relayout import relayout as change_to
 
-    before = notation.layout(running, gpu, "FROM")
-    after = notation.layout(wanted if ":" in wanted else f"{before.on.gpu}:{wanted}", field="TO")
-    _same_card(before.on, after.on)
-    change = change_to(before.on, before.layout, after.layout if after.placed else after.names, before.busy)
+    named, colon, _ = wanted.partition(":")
+    before = notation.layout(running, gpu or (named if colon and ":" not in running else ""), "FROM")
+    after = notation.layout(wanted, before.on.gpu, "TO")
+    change = change_to(before.on, before.layout, after.wanted, before.busy)
     stuck = isinstance(change, Stuck)
     if output == "json":
         _print({"gpu": before.on.gpu, **_change(before.on, change)})
@@ -126,7 +141,8 @@ def defrag(layout: str, profile: str, gpu: str, output: str) -> None:
     from tonnage.partitioning.defrag import defrag as make_room
 
     typed = notation.layout(layout, gpu)
-    found = make_room(typed.on, typed.layout, profile, typed.busy)
+    with at_option("PROFILE"):
+        found = make_room(typed.on, typed.layout, profile, typed.busy)
     if output == "json":
         on = typed.on
         moves = [] if found is None else found.moves
@@ -137,6 +153,7 @@ def defrag(layout: str, profile: str, gpu: str, output: str) -> None:
             "moves": [
                 {"from": _placement(on, m.before), "to": _placement(on, m.after), "restarts": m.restarts} for m in moves
             ],
+            "at_once": 0 if found is None else found.at_once,
             "after": None if found is None else _layout(on, found.after),
         }
         _print(answer)
@@ -146,11 +163,6 @@ def defrag(layout: str, profile: str, gpu: str, output: str) -> None:
         mig_tables.defrag(typed.on, typed.layout, typed.busy, profile, found)
     if found is None:
         raise click.exceptions.Exit(1)
-
-
-def _same_card(one: Geometry, other: Geometry) -> None:
-    if one.gpu != other.gpu:
-        raise InputError.at(f"FROM is a layout of {one.gpu}, TO of {other.gpu}", field="TO", hint="name one GPU")
 
 
 def _placement(on: Geometry, one: Placement) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tonnage.units import MIB
 
 _DEMAND_HINT = "demands are like 1g.10gb=20,3g.40gb=4, or 18Gi=3 and 18Gi/2=3 (memory, and compute slices)"
 _GPUS_HINT = "GPUs are like h100=8,a30=4, or one layout h100:3g.40gb@4*,1g.10gb@0=2"
-_NEED = re.compile(r"(?P<memory>\d+[KMGT]i?)(?:/(?P<compute>\d+))?")
+_NEED = re.compile(r"(?P<memory>\d+(?:\.\d+)?[KMGT]i?)(?:/(?P<compute>\d{1,9}))?")
 _MOST = 100_000
 _LIGHTEST, _HEAVIEST = 0.01, 100.0
 """Weights beyond these differ too much for one program: what is light would be lost in the solver's tolerance."""
@@ -45,17 +46,22 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     gpu: str = ""
 
 
+Place = Callable[[str], Where]
+"""Where a field of a demand stands."""
+
+
 @dataclass(slots=True)
 class Given:
-    """Cards and demands, and where each demand stands."""
+    """Cards and demands, and where each demand stands. ``wrong`` has to be mended first, ``problems`` are doubtful."""
 
     cards: list[Card] = field(default_factory=list)
     demands: list[Demand] = field(default_factory=list)
-    places: list[Where] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    wrong: list[Problem] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def add(self, demand: Demand, at: Where) -> None:
+    def add(self, demand: Demand, at: Place) -> None:
         self.demands.append(demand)
         self.places.append(at)
 
@@ -66,7 +72,7 @@ def read(paths: Sequence[Path], gpus: Iterable[str], demands: Iterable[str]) -> 
     given = Given()
     manifests: list[Path] = []
     for path in paths:
-        if path.suffix == ".csv":
+        if path.suffix.lower() == ".csv":
             _csv(given, path)
         elif path.is_dir() or not _yaml(given, path):
             manifests.append(path)
@@ -91,7 +97,12 @@ def _cluster(given: Given, paths: Sequence[Path]) -> None:
     given.cards += found.cards
     given.notes += found.notes
     for demand in found.demands:
-        given.add(demand, Where(field=demand.name))
+        given.add(demand, partial(_named, demand.name))
+
+
+def _named(name: str, _: str) -> Where:
+    """The place of a demand that has no fields."""
+    return Where(field=name)
 
 
 def _options(given: Given, gpus: Iterable[str], demands: Iterable[str]) -> None:
@@ -112,7 +123,10 @@ def _options(given: Given, gpus: Iterable[str], demands: Iterable[str]) -> None:
             else:
                 mib = -(-quantity.bytes_(need["memory"]) // MIB)
                 demand = Demand(name, count, memory_mib=mib, compute=int(need["compute"] or 0))
-            given.add(demand, Where(field="--demand"))
+                if not mib or need["compute"] == "0":
+                    message = f"{item.strip()!r}: memory and compute slices are above 0"
+                    raise InputError.at(message, field="--demand", hint=_DEMAND_HINT)
+            given.add(demand, partial(_named, "--demand"))
 
 
 def _counted(item: str, option: str, hint: str) -> tuple[str, int]:
@@ -126,20 +140,43 @@ def _counted(item: str, option: str, hint: str) -> tuple[str, int]:
 
 
 def _csv(given: Given, path: Path) -> None:
-    lines = csv.DictReader(io.StringIO(files.text(path, _EXPECTED)))
-    known = Row.__struct_fields__
-    for key in lines.fieldnames or ():
+    try:
+        number = 0
+        for number, (line, cells) in enumerate(_cells(path), 1):
+            _record(given, cells, partial(Where, str(path), line), number)
+    except csv.Error as error:
+        raise InputError.at(f"not valid CSV: {error}", file=str(path), hint="check the quotes") from error
+    if not number:
+        hint = f"expected a row for each demand below the columns {', '.join(Row.__struct_fields__)}"
+        given.wrong.append(Problem(Where(str(path)), "no demand in it", hint))
+
+
+def _cells(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """(line, cells that are not empty, by column) of each row.
+
+    Raises InputError for columns and rows that cannot be, csv.Error for what is no CSV."""
+    lines = csv.DictReader(io.StringIO(files.text(path, _EXPECTED)), strict=True)
+    known, columns = Row.__struct_fields__, lines.fieldnames or ()
+    for number, key in enumerate(columns):
+        at = Where(str(path), 1)
         if key not in known:
-            raise names.unknown("column", key, known, where=Where(str(path), 1), hint=f"columns are {', '.join(known)}")
+            raise names.unknown("column", key, known, where=at, hint=f"columns are {', '.join(known)}")
+        if key in columns[:number]:
+            raise InputError(Problem(at, f"two columns {key}", "keep one"))
     for cells in lines:
-        at = Where(str(path), lines.line_num)
         if None in cells:
-            raise InputError(Problem(at, "more cells than columns", f"columns are {', '.join(lines.fieldnames or ())}"))
-        try:
-            row = msgspec.convert({k: v.strip() for k, v in cells.items() if v and v.strip()}, Row, strict=False)
-        except msgspec.ValidationError as error:
-            raise InputError(Problem(at, str(error), "count and compute are whole numbers, weight a number")) from error
-        _row(given, row, at, len(given.demands) + 1)
+            at = Where(str(path), lines.line_num)
+            raise InputError(Problem(at, "more cells than columns", f"columns are {', '.join(columns)}"))
+        yield lines.line_num, {key: cell.strip() for key, cell in cells.items() if cell and cell.strip()}
+
+
+def _record(given: Given, cells: dict[str, str], at: Place, number: int) -> None:
+    try:
+        _row(given, msgspec.convert(cells, Row, strict=False), at, number)
+    except msgspec.ValidationError as error:
+        key = str(error).rpartition("$.")[2].rstrip("`")
+        hint = "count and compute are whole numbers, weight a number"
+        given.wrong.append(Problem(at(key), f"{cells[key]!r}: it cannot be read", hint))
 
 
 def _yaml(given: Given, path: Path) -> bool:
@@ -153,62 +190,75 @@ def _yaml(given: Given, path: Path) -> bool:
         return False
     for document in map(Document, trees):
         rows = document.value.get("demands")
-        wrong = [*document.tree.problems]
+        given.wrong += document.tree.problems
         if not isinstance(rows, list) or not rows:
             raise InputError(document.problem("demands", "expected a list with at least one demand"))
         for number, value in enumerate(rows):
             at = f"demands[{number}]"
             row: Any = documents.typed(document, value, Row, at, _WHO) if isinstance(value, dict) else None
             if row is None:
-                wrong.append(document.problem(at, "expected a mapping", "with profile or memory, and count"))
-            elif isinstance(row, list):
-                wrong += row
+                given.wrong.append(document.problem(at, "expected a mapping", "with profile or memory, and count"))
+                continue
+            given.wrong += documents.unknown_fields(document, value, Row, at, "a demand has no such field")
+            if isinstance(row, list):
+                given.wrong += row
             else:
-                wrong += documents.unknown_fields(document, value, Row, at, "a demand has no such field")
-                _row(given, row, document.where(at), number + 1)
-        if wrong:
-            raise InputError(*wrong)
+                _row(given, row, partial(_inside, document, at), number + 1)
     return True
 
 
-def _row(given: Given, row: Row, at: Where, number: int) -> None:
-    """A demand of a file. Raises InputError for one that asks for nothing, or both ways at once."""
+def _inside(document: Document, at: str, key: str) -> Where:
+    return document.where(f"{at}.{key}" if key else at)
+
+
+def _row(given: Given, row: Row, at: Place, number: int) -> None:
+    """A demand of a file; wrong is one that asks for nothing, or both ways at once."""
     try:
         mib = -(-quantity.bytes_(row.memory) // MIB) if row.memory != "" else 0
     except ValueError as error:
-        raise InputError(Problem(at, str(error), "memory is like 18Gi")) from error
+        given.wrong.append(Problem(at("memory"), str(error), "memory is like 18Gi"))
+        return
     if bool(row.profile) == bool(mib or row.compute):
-        raise InputError(Problem(at, "expected a profile, or memory and compute", "profile: 1g.10gb, or memory: 18Gi"))
+        message, hint = "expected a profile, or memory and compute", "profile: 1g.10gb, or memory: 18Gi"
+        given.wrong.append(Problem(at(""), message, hint))
+        return
+    try:
+        gpu = card(row.gpu).gpu if row.gpu else ""
+    except InputError as error:
+        given.wrong += [replace(problem, where=at("gpu")) for problem in error.problems]
+        return
     name = row.name or row.profile or f"demand {number}"
-    gpu = card(row.gpu).gpu if row.gpu else ""
     given.add(Demand(name, row.count, row.profile, mib, row.compute, gpu, row.weight), at)
 
 
 def _check(given: Given) -> None:
     """That every demand makes sense for some GPU, and its memory for one of the fleet."""
-    problems = []
+    problems = given.wrong
     known = {one.name for gpu in mig.with_profiles() for one in mig.profiles(gpu, plain=False)}
     resources = {one.resource for gpu in mig.with_profiles() for one in mig.profiles(gpu, plain=False)}
     largest = max((one.on for one in given.cards), key=lambda on: (on.memory_mib, on.gpu), default=None)
     for demand, at in zip(given.demands, given.places, strict=True):
         if not 0 < demand.count <= _MOST:
-            problems.append(Problem(at, f"count {demand.count}: expected 1 to {_MOST}"))
+            problems.append(Problem(at("count"), f"{demand.count}: expected 1 to {_MOST}"))
         if not _LIGHTEST <= demand.weight <= _HEAVIEST:
-            problems.append(Problem(at, f"weight {demand.weight:g}: expected {_LIGHTEST:g} to {_HEAVIEST:g}"))
-        if demand.memory_mib < 0 or demand.compute < 0:
-            problems.append(Problem(at, "memory and compute cannot be below 0"))
+            problems.append(Problem(at("weight"), f"{demand.weight:g}: expected {_LIGHTEST:g} to {_HEAVIEST:g}"))
+        for key, value in (("memory", demand.memory_mib), ("compute", demand.compute)):
+            if value < 0:
+                problems.append(Problem(at(key), f"{value}: expected 0 or more"))
         if demand.profile and demand.profile not in known | resources:
             hint = "profiles are like 1g.10gb; tonnage mig layouts GPU lists them"
             near = {slot.name for one in given.cards for slot in one.on.slots.values()} or known
-            problems += names.unknown("MIG profile", demand.profile, near, where=at, hint=hint).problems
+            problems += names.unknown("MIG profile", demand.profile, near, where=at("profile"), hint=hint).problems
         if largest and demand.memory_mib > largest.memory_mib:
             message = f"{demand.memory_mib} MiB is more than any card of the fleet has"
-            problems.append(Problem(at, message, f"the largest is {largest.gpu} with {largest.memory_mib} MiB"))
+            problems.append(
+                Problem(at("memory"), message, f"the largest is {largest.gpu} with {largest.memory_mib} MiB")
+            )
     if not given.cards:
         problems.append(Problem(Where(), "no GPU that can be cut", "give --gpus h100=8, or files with the nodes"))
-    if not given.demands:
+    if not given.demands and not given.wrong:
         problems.append(
             Problem(Where(), "nothing is asked for", "give --demand 1g.10gb=20, or files with demands or pods")
         )
     if problems:
-        raise InputError(*problems)
+        raise InputError(*sorted(problems, key=lambda one: (one.where.file, one.where.line)))

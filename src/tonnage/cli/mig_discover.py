@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from tonnage.cli.meter import meter
+from tonnage.cli.mig_plan import QUIET
 from tonnage.cli.options import OUTPUT
 
 if TYPE_CHECKING:
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @OUTPUT
-def discover(output: str) -> None:
+@QUIET
+def discover(output: str, quiet: bool) -> None:
     """Read this machine's cards through NVML: MIG mode, profiles, places, instances; and where the table is wrong.
 
     Nothing is changed. Driver 580 lists profiles with MIG off, 535 did not. Exit code 2 when there is no driver.
@@ -25,8 +28,9 @@ def discover(output: str) -> None:
     from tonnage.node import discover as found
     from tonnage.node import nvml
 
-    with nvml.Library() as library:
+    with meter(1, "read the cards", quiet=quiet) as done, nvml.Library() as library:
         driver, cards = library.driver(), found.discover(library)
+        done(1)
     show(driver, cards, output)
 
 

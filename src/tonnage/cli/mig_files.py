@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from tonnage.cli import files
-from tonnage.cli.options import OUTPUT
+from tonnage.cli import files, messages
+from tonnage.cli.options import OUTPUT, at_option, said_as
 from tonnage.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from tonnage.partitioning.device_plugin import Config
     from tonnage.partitioning.documents import Document
     from tonnage.partitioning.labels import Card
     from tonnage.partitioning.mig_cards import Made, Outcome
 
 _PATH = click.Path(path_type=Path)
+_NAMED = "NAME=GPU:LAYOUT"
+_NAMED_HINT = "e.g. day=h100:7x1g.10gb"
 _DEVICES_HINT = "indices behind # are like 0-3 or 0,2,5"
 _MOST_GPUS = 1024
 
@@ -58,8 +62,13 @@ def render(layouts: tuple[str, ...], defaults: bool, config_map: str, namespace:
     from tonnage.partitioning import documents, mig_cards, mig_parted
 
     if not layouts and not defaults:
-        raise InputError.at("nothing to write", field="NAME=GPU:LAYOUT", hint="e.g. day=h100:7x1g.10gb, or --defaults")
-    spec = mig_cards.spec_of(_named(text) for text in layouts)
+        raise InputError.at("nothing to write", field=_NAMED, hint=f"{_NAMED_HINT}, or --defaults")
+    if namespace and not config_map:
+        raise InputError.at("no ConfigMap to put there", field="--namespace", hint="give --config-map NAME")
+    named = [_named(text) for text in layouts]
+    with at_option(_NAMED):
+        spec = mig_cards.spec_of(named)
+    messages.warnings(note for one in mig_cards.outcomes(spec) for note in one.notes)
     if defaults:
         known = mig_cards.known_configs().configs
         taken = [name for name in spec.configs if name in known]
@@ -67,7 +76,9 @@ def render(layouts: tuple[str, ...], defaults: bool, config_map: str, namespace:
             raise InputError.at(f"--defaults has {taken[0]} too", field="NAME", hint="choose another name")
         spec = mig_parted.Spec({**known, **spec.configs})
     text = mig_parted.render(spec)
-    click.echo(documents.config_map(config_map, {"config.yaml": text}, namespace) if config_map else text, nl=False)
+    with said_as({"metadata.name": "--config-map", "metadata.namespace": "--namespace"}):
+        whole = documents.config_map(config_map, {"config.yaml": text}, namespace) if config_map else text
+    click.echo(whole, nl=False)
 
 
 @click.command()
@@ -97,13 +108,18 @@ def node(
 
     Exit code 1 when the device plugin refuses the node's layouts.
     """
-    from tonnage.partitioning import labels
-    from tonnage.partitioning.device_plugin import Config, settle
+    from tonnage.partitioning import device_plugin, labels
+    from tonnage.partitioning.device_plugin import Config
 
-    chosen = _chosen(sharing, config) if sharing is not None else Config()
-    settled = settle(chosen, arguments={} if strategy is None else {"mig-strategy": strategy})
+    if config and sharing is None:
+        raise InputError.at("no file that has it", field="--config", hint="give --sharing FILE")
+    document = None if sharing is None else _chosen(sharing, config)
+    chosen = Config() if document is None else device_plugin.parse(document)
+    settled = device_plugin.settle(chosen, arguments={} if strategy is None else {"mig-strategy": strategy})
     used = str(settled["migStrategy"].value)
-    made = labels.predict(_cards(gpu, count, layouts), used, chosen.sharing, driver)
+    cards = _cards(gpu, count, layouts)
+    with _fields_of(document):
+        made = labels.predict(cards, used, chosen.sharing, driver)
     notes = [*made.notes, *(f"{problem}" for problem in chosen.ignored)]
     answer = {
         "schema": "tonnage.dev/mig-node/v1",
@@ -196,6 +212,8 @@ def _kind(document: Document) -> str:
     for key, kind in kinds.items():
         if key in keys:
             return kind
+    if document.key and isinstance(document.value, dict) and set(keys) <= {"version"}:
+        return "device-plugin"  # which has a default for everything
     for key in keys:
         for near in names.near(key, kinds):
             raise InputError(document.problem(key, f"unknown field {key!r}", f"did you mean {near}?"))
@@ -238,12 +256,13 @@ def _named(text: str) -> tuple[str, str, tuple[str, ...] | None, str | list[int]
     """(configuration, GPU, profiles, devices) of ``day=h100:7x1g.10gb#0-3``."""
     name, equals, rest = text.partition("=")
     if not equals or not name:
-        raise InputError.at(f"{text!r} names no configuration", field="NAME=GPU:LAYOUT", hint="e.g. day=h100:7x1g.10gb")
-    layout, devices = _devices(rest)
+        raise InputError.at(f"{text!r} names no configuration", field=_NAMED, hint=_NAMED_HINT)
+    with at_option(_NAMED):
+        layout, devices = _devices(rest)
     gpu, colon, body = layout.partition(":")
     if not colon:
-        raise InputError.at(f"{text!r} names no GPU", field="NAME=GPU:LAYOUT", hint="e.g. day=h100:7x1g.10gb")
-    return name, gpu, _profiles(gpu, body), devices if devices else "all"
+        raise InputError.at(f"{text!r} names no GPU", field=_NAMED, hint=_NAMED_HINT)
+    return name, gpu, _profiles(gpu, body, _NAMED), devices if devices else "all"
 
 
 def _devices(text: str) -> tuple[str, list[int]]:
@@ -254,34 +273,37 @@ def _devices(text: str) -> tuple[str, list[int]]:
         first, dash, last = part.partition("-")
         ends = (first, last if dash else first)
         if not all(end.isascii() and end.isdigit() and len(end) < 5 for end in ends) or int(ends[0]) > int(ends[1]):
-            raise InputError.at(f"{part!r} is no index", field=text, hint=_DEVICES_HINT)
+            raise InputError.at(f"{text!r}: {part!r} is no index", hint=_DEVICES_HINT)
         found += range(int(ends[0]), int(ends[1]) + 1)
     if len(found) != len(set(found)):
-        raise InputError.at(f"{written} has an index twice", field=text, hint=_DEVICES_HINT)
+        raise InputError.at(f"{text!r} has an index twice", hint=_DEVICES_HINT)
     return layout, found
 
 
-def _profiles(gpu: str, body: str) -> tuple[str, ...] | None:
+def _profiles(gpu: str, body: str, field: str) -> tuple[str, ...] | None:
+    """The profiles of a layout; None for MIG that is off."""
     from tonnage.partitioning import notation
 
     if body.strip() == "off":
         return None
-    return notation.layout(f"{gpu}:{body}").names
+    return notation.layout(f"{gpu}:{body}", field=field).names
 
 
 def _cards(gpu: str, count: int, layouts: tuple[str, ...]) -> list[Card]:
     from tonnage.facts import gpus
     from tonnage.partitioning.labels import Card
 
-    model = gpus.get(gpu).name
+    with at_option("--gpu"):
+        model = gpus.get(gpu).name
     cut: list[tuple[str, ...] | None] = [None] * count
     given: set[int] = set()
     for text in layouts:
-        layout, indices = _devices(text)
-        body = layout.partition(":")[2] if ":" in layout else layout
-        if ":" in layout and gpus.get(layout.partition(":")[0]).name != model:
-            raise InputError.at(f"{layout!r} is not for {model}", field="--layout", hint="a node has one GPU model")
-        profiles = _profiles(model, body)
+        with at_option("--layout"):
+            layout, indices = _devices(text)
+            body = layout.partition(":")[2] if ":" in layout else layout
+            if ":" in layout and gpus.get(layout.partition(":")[0]).name != model:
+                raise InputError.at(f"{layout!r} is not for {model}", hint="a node has one GPU model")
+        profiles = _profiles(model, body, "--layout")
         for index in indices or range(count):
             if index >= count:
                 hint = f"with --count {count} there are 0 to {count - 1}"
@@ -293,12 +315,34 @@ def _cards(gpu: str, count: int, layouts: tuple[str, ...]) -> list[Card]:
     return [Card(model, profiles) for profiles in cut]
 
 
-def _chosen(path: Path, key: str) -> Config:
-    """The configuration of a node: the file's, or that of its ConfigMap which the node gets."""
+def _chosen(path: Path, label: str) -> Document | None:
+    """The configuration of a node: the file's, or that of its ConfigMap which the node gets; None: the empty one."""
     from tonnage.partitioning import device_plugin
 
-    found = {document.key: document for document in _documents([files.existing(path)])}
-    if not any(found):
-        return device_plugin.parse(found[""])
-    name = device_plugin.choose(list(found), key)
-    return device_plugin.parse(found[name]) if name else device_plugin.Config()
+    found: dict[str, Document] = {}
+    for document in _documents([files.existing(path)]):
+        if document.key in found:
+            first = found[document.key].where()
+            raise InputError(document.problem("", f"a second configuration beside line {first.line}", "keep one"))
+        found[document.key] = document
+    chosen = found.get("" if "" in found else device_plugin.choose(list(found), label))
+    for field in ("mig-configs", "hooks"):
+        if chosen is not None and isinstance(chosen.value, dict) and field in chosen.value:
+            hint = "expected the device plugin's; tonnage mig check says what this one makes"
+            raise InputError(chosen.problem(field, "this is a file of mig-parted", hint))
+    return chosen
+
+
+@contextmanager
+def _fields_of(document: Document | None) -> Iterator[None]:
+    """Errors about fields of the document say where they stand."""
+    try:
+        yield
+    except InputError as error:
+        if document is None:
+            raise
+        problems = (
+            replace(one, where=document.where(one.where.field)) if one.where.field in document.tree.lines else one
+            for one in error.problems
+        )
+        raise InputError(*problems) from None

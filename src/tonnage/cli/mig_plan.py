@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from tonnage.cli import files, messages
+from tonnage.cli.meter import meter
 from tonnage.cli.options import OUTPUT
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tonnage.partitioning.layouts import Layout
 
 _PATH = click.Path(path_type=Path)
+QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress.")
 
 
 @click.command()
@@ -26,7 +28,8 @@ _PATH = click.Path(path_type=Path)
 @click.option("--gpus", multiple=True, metavar="GPU=N", help="Cards: h100=8,a30=4 or h100:3g.40gb@4*,1g.10gb@0=2.")
 @click.option("--demand", "demands", multiple=True, metavar="PROFILE=N", help="1g.10gb=20,3g.40gb=4 or 18Gi/2=3.")
 @OUTPUT
-def plan(paths: tuple[Path, ...], gpus: tuple[str, ...], demands: tuple[str, ...], output: str) -> None:
+@QUIET
+def plan(paths: tuple[Path, ...], gpus: tuple[str, ...], demands: tuple[str, ...], output: str, quiet: bool) -> None:
     """Layouts for a fleet that serve most demand, with the fewest instances destroyed and none that is in use.
 
     FILES are manifests (nodes are the fleet, pods on them hold instances, other pods that ask for nvidia.com/mig-* are
@@ -37,7 +40,8 @@ def plan(paths: tuple[Path, ...], gpus: tuple[str, ...], demands: tuple[str, ...
 
     given = mig_demands.read([files.existing(path) for path in paths], gpus, demands)
     messages.warnings(given.problems)
-    found = fleet_plan.plan(given.cards, given.demands)
+    with meter(2 * len(given.cards), "plan", quiet=quiet) as done:
+        found = fleet_plan.plan(given.cards, given.demands, done=done)
     if output == "json":
         click.echo(msgspec.json.encode(_answer(found, given.demands, given.notes)).decode())
     else:

@@ -12,16 +12,21 @@ from tonnage.partitioning.layouts import Kind, Layout, Placement, kind_of
 from tonnage.partitioning.relayout import Change, Stuck, text
 from tonnage.partitioning.slotmap import draw
 
+_WIDTH = 80
+
 
 def layouts(on: Geometry, names: Sequence[str], found: Mapping[Kind, Layout], around: Layout) -> None:
     """One row a layout: how many of each profile."""
     beside = f" beside {text(on, (one.profile for one in around))}" if around else ""
     click.echo(f"{on.gpu}: {len(found)} layouts{beside} to which nothing can be added")
-    widths = [len(name) for name in names]
-    click.echo("  ".join(names))
     rows = sorted((tuple(dict(kind).get(name, 0) for name in names) for kind in found), reverse=True)
+    if len("  ".join(names)) > _WIDTH:
+        for row in rows:
+            click.echo(text(on, (name for name, count in zip(names, row, strict=True) for _ in range(count))))
+        return
+    click.echo("  ".join(names))
     for row in rows:
-        cells = (str(count or "·").rjust(width) for count, width in zip(row, widths, strict=True))
+        cells = (str(count or "·").rjust(len(name)) for name, count in zip(names, row, strict=True))
         click.echo("  ".join(cells))
 
 
@@ -67,7 +72,9 @@ def defrag(on: Geometry, running: Layout, busy: Collection[Placement], profile: 
         held = kind_of(on, (one.profile for one in running))
         click.echo(f"no: no layout of this card holds {profile} and {text(on, (n for n, c in held for _ in range(c)))}")
         return
-    for move in found.moves:
+    for left, move in zip(range(len(found.moves), 0, -1), found.moves, strict=True):
+        if left == found.at_once:
+            click.echo(f"  destroy the next {left}, then make them anew: each goes where another stands")
         user = "its user must restart" if move.restarts else "idle"
         click.echo(f"  move {move.before.profile} from memory slice {move.before.start} to {move.after.start} ({user})")
     if not found.moves:

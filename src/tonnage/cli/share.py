@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from tonnage.cli import files, messages
-from tonnage.cli.options import OUTPUT
+from tonnage.cli.options import OUTPUT, at_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,11 +52,14 @@ def share(
     Exit code 1 when no way does what is asked.
     """
     from tonnage.cli import share_input
+    from tonnage.facts import mig
     from tonnage.facts import prices as price_lists
     from tonnage.partitioning import share as sharing
     from tonnage.partitioning.share_ways import WAYS
 
-    given = share_input.read([files.existing(path) for path in paths], workloads, gpu, used)
+    with at_option("--gpu"):
+        card, _ = mig.resolve(gpu)
+    given = share_input.read([files.existing(path) for path in paths], workloads, card, used)
     messages.warnings(given.problems)
     names = _ways(only, WAYS, gpu)
     asked = sharing.question(

@@ -38,7 +38,7 @@ class Given:
     problems: list[Problem] = field(default_factory=list)
 
 
-def read(paths: Sequence[Path], options: Sequence[str], gpu: str, used: str) -> Given:
+def read(paths: Sequence[Path], options: Sequence[str], gpu: Gpu, used: str) -> Given:
     """Everything, in the order given: options first. Raises InputError for what cannot be read."""
     found = Given()
     for text in options:
@@ -57,7 +57,7 @@ def read(paths: Sequence[Path], options: Sequence[str], gpu: str, used: str) -> 
     if used and not paths:
         raise InputError(Problem(Where(field="--used"), "no FILES", "it says what their pods use"))
     if paths:
-        _manifests(found, paths, mig.resolve(gpu)[0], _pairs(used, Where(field="--used")) if used else {})
+        _manifests(found, paths, gpu, _pairs(used, Where(field="--used")) if used else {})
     return found
 
 
@@ -129,7 +129,7 @@ def _mib(text: str, at: Where) -> int:
 
 
 def _count(text: str, at: Where) -> int:
-    if re.fullmatch(r"-?[0-9]{1,9}", text) is None:
+    if re.fullmatch(r"-?[0-9]{1,18}", text) is None:
         raise InputError(Problem(at, f"{text!r} is not a whole number", "expected a count like 8"))
     return int(text)
 
@@ -190,7 +190,7 @@ def _asked(ask: Ask, gpu: Gpu, at: Where) -> dict[str, str]:
         memory, share = ask.milli * gpu.memory_mib // asks.FULL, ask.milli / asks.FULL
     elif ask.kind is Kind.MEMORY:
         memory = ask.mib or ask.percent * gpu.memory_mib // 100
-        share = ask.milli / asks.FULL or memory / gpu.memory_mib
+        share = ask.milli / asks.FULL or min(1.0, memory / gpu.memory_mib)
     return {"memory": f"{memory}Mi", "util": repr(share)}
 
 

@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -71,7 +71,7 @@ class OptedIn:
 def bought_here(pools: Pools) -> Pools:
     """The NodePools whose nodes the nodes controller buys, with the limits meant for it."""
     mine = tuple(_limited(pool) for pool in pools.node_pools if pool.metadata.annotations.get(BUYS) == "true")
-    return Pools(mine, pools.storage, pools.daemon_sets)
+    return replace(pools, node_pools=mine)
 
 
 def _limited(pool: karpenter.NodePool) -> karpenter.NodePool:

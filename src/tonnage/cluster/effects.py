@@ -21,6 +21,7 @@ from tonnage.decisions import Applied, Bind, Evict, Launch, Outcome, Ref, Refuse
 from tonnage.objects import karpenter
 from tonnage.objects.base import POD_DELETION_COST
 from tonnage.objects.quantity import format_bytes, format_cpu
+from tonnage.provisioning.devices import OFFERED
 
 REMOVE_FIRST = -100
 """The deletion cost of pods that a decision wants removed; others have 0."""
@@ -364,11 +365,13 @@ def _movable(pod: JsonObject) -> bool:
 def claim_body(decision: Launch, pool: karpenter.NodePool) -> JsonObject:
     """The NodeClaim of a decision to buy a node (karpenter.sh/v1)."""
     template = pool.spec.template
+    cut = {key: decision.labels[key] for key in OFFERED if key in decision.labels}
     requirements = {
         INSTANCE_TYPE: decision.instance_type,
         ZONE: decision.zone,
         CAPACITY_TYPE: decision.capacity_type,
         NODE_POOL: decision.node_pool,
+        **cut,
     }
     spec: JsonObject = {
         "nodeClassRef": msgspec.to_builtins(template.spec.node_class_ref),
@@ -385,7 +388,7 @@ def claim_body(decision: Launch, pool: karpenter.NodePool) -> JsonObject:
             spec[name] = [msgspec.to_builtins(taint) for taint in taints]
     metadata: JsonObject = {
         "name": decision.claim.name,
-        "labels": {**template.metadata.labels, NODE_POOL: decision.node_pool},
+        "labels": {**template.metadata.labels, **cut, NODE_POOL: decision.node_pool},
         "annotations": {**template.metadata.annotations, LAUNCH: _written(decision)},
     }
     if pool.metadata.uid:

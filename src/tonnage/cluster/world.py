@@ -26,6 +26,7 @@ from tonnage.decisions import (
     Outcome,
     Ref,
     Refused,
+    Relayout,
     Return,
     Scale,
     Stale,
@@ -51,7 +52,7 @@ FIRST_RETRY_NS, LONGEST_RETRY_NS = NS_PER_S, 10 * NS_PER_S
 Source: kubernetes/kubernetes pkg/scheduler/apis/config/v1/defaults.go (podInitialBackoffSeconds, podMaxBackoffSeconds).
 """
 
-
+NO_RELAYOUTS = Refused("nothing on this cluster changes the layout of a GPU; label the node nvidia.com/mig.config")
 WAITS = "scheduler/waits"
 """The kind of change that wakes whoever buys nodes."""
 
@@ -230,6 +231,8 @@ class ClusterWorld:
                 return self._return(decision)
             case Evict():
                 return self._evict(decision)
+            case Relayout():
+                return self._gone(decision.node) or NO_RELAYOUTS
             case Wait():
                 return self._wait(decision)
 
@@ -260,14 +263,20 @@ class ClusterWorld:
             for decision, call in zip(batch, assumed, strict=True)
         ]
 
+    def _gone(self, node: Ref) -> Stale | None:
+        """Whether the node is gone."""
+        row = self.fleet.node_by_name.get(node.name)
+        there = row is not None and self.fleet.node(row).spec.uid == node.uid
+        return None if there else Stale(f"node {node.name} is gone")
+
     def _assume(self, decision: Bind) -> Stale | None:
         """Let the pod stand on its node before the API knows; None when that worked."""
         row = self.fleet.pod_by_key.get((decision.pod.namespace, decision.pod.name))
         if row is None or self.fleet.pod(row).spec.uid != decision.pod.uid:
             return Stale(f"{decision.pod} is gone")
-        node = self.fleet.node_by_name.get(decision.node.name)
-        if node is None or self.fleet.node(node).spec.uid != decision.node.uid:
-            return Stale(f"node {decision.node.name} is gone")
+        if gone := self._gone(decision.node):
+            return gone
+        node = self.fleet.node_by_name[decision.node.name]
         tolerations = self.fleet.pod(row).spec.spec.tolerations
         cordoned = not self.fleet.schedulable[node] and not selectors.tolerates(tolerations, CORDON)
         if cordoned or self.fleet.node(node).leaving:
@@ -340,9 +349,9 @@ class ClusterWorld:
         )
 
     def _return(self, decision: Return) -> Outcome:
-        row = self.fleet.node_by_name.get(decision.node.name)
-        if row is None or self.fleet.node(row).spec.uid != decision.node.uid:
-            return Stale(f"node {decision.node.name} is gone")
+        if gone := self._gone(decision.node):
+            return gone
+        row = self.fleet.node_by_name[decision.node.name]
         if not self.fleet.node(row).initialized or self.fleet.workload_pods(row):
             if self.fleet.node(row).unfinished:
                 return self._effects.keep(decision.node)

@@ -10,10 +10,11 @@ from tonnage.decisions import Applied, Decision, Launch, Reason, Ref, Refused, R
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.loops import Loop, Taken
 from tonnage.objects import core, karpenter
+from tonnage.partitioning.node_cuts import OWN, Configurations
 from tonnage.provisioning import disruption, pods
 from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning.catalogue import Catalogue, OfferingKey
-from tonnage.provisioning.devices import Devices, coming, cut_by
+from tonnage.provisioning.devices import Devices, beyond_counting, coming, cut_by
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.provisioning.plans import PlanSettings
 from tonnage.units import NS_PER_S
@@ -37,11 +38,13 @@ _NUMBERED = re.compile(r"\d{5,9}")
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """The NodePools, the storage of their EC2NodeClasses by name, and the pods of DaemonSets."""
+    """The NodePools, the storage of their EC2NodeClasses by name, the pods of DaemonSets, and the configurations that
+    labels of nodes may name, as their GPUs are cut."""
 
     node_pools: tuple[karpenter.NodePool, ...] = ()
     storage: Mapping[str, NodeStorage] = field(default_factory=dict)
     daemon_sets: tuple[core.PodSpec, ...] = ()
+    configurations: Configurations = OWN
 
 
 @dataclass(slots=True)
@@ -79,9 +82,10 @@ class Provisioner:
             daemon_sets=tuple(pods.PodShape.of(spec) for spec in pools.daemon_sets),
             node_classes=pools.storage,
             first_claim=max(self.launched, snapshot.last_claim, _last_number(snapshot)) + 1,
+            configurations=pools.configurations,
         )
-        parts = any(shape.ask.shares or shape.ask.profiles for shape in shapes.values())
-        in_flight = [on_its_way(claim.launch, parts=parts) for claim in snapshot.claims]
+        parts = any(beyond_counting(shape.ask) for shape in shapes.values())
+        in_flight = [on_its_way(claim.launch, pools.configurations, parts=parts) for claim in snapshot.claims]
         nodes = [*self._existing(snapshot, parts=parts), *in_flight]
         plan = planner.plan(waiting, nodes, pools.node_pools, self.catalogue, settings)
         self.nominated = frozenset(n.node.name for n in plan.nominations)
@@ -127,13 +131,13 @@ class Provisioner:
         return Loop(PROVISIONER, self.decide, RETRY_NS, wakes_on, BATCH_NS, self.learn)
 
 
-def on_its_way(launch: Launch, *, parts: bool = False) -> pods.ExistingNode:
+def on_its_way(launch: Launch, configurations: Configurations = OWN, *, parts: bool = False) -> pods.ExistingNode:
     """A node that was bought and is not there yet, as the next plan sees it: its DaemonSets counted, its pods not.
 
     While they are pending its pods are planned again. ``parts``: some of them ask for parts of devices."""
     devices = None
-    if parts or cut_by(launch.labels):
-        devices = coming(launch.instance_type, launch.labels, launch.allocatable, launch.daemons)
+    if parts or cut_by(launch.labels, configurations):
+        devices = coming(launch.instance_type, launch.labels, launch.allocatable, launch.daemons, configurations)
     return pods.ExistingNode(
         ref=launch.claim,
         labels=launch.labels,

@@ -11,7 +11,8 @@ and GPU instead, as OpenCost's defaults do (opencost/opencost configs/default.js
 a p5.48xlarge's price on its GPUs, which is what people pay for. The node's cost is split in proportion to
 share × time into
 
-- *used*: with an engine step in flight. On a node without GPUs nothing is measured, and all that is held
+- *used*: with an engine step in flight, no more than is held: who has a share of a GPU may find it idle and take more
+  of its time. On a node without GPUs nothing is measured, and all that is held
   counts as used;
 - *idle in allocation*: held and not used;
 - *idle*: held by nobody (owner ``""``), with the unused rest of a minimum life.
@@ -76,7 +77,8 @@ class CostLine(msgspec.Struct, frozen=True):
 
 
 class GpuTime(msgspec.Struct, frozen=True):
-    """GPU-nanoseconds: on nodes that were billed, held by owners, and with an engine step in flight."""
+    """GPU-nanoseconds: on nodes that were billed, held by owners, and with an engine step in flight. Of shared GPUs the
+    last may be more than what is held of them, never more than the first."""
 
     paid_ns: int = 0
     allocated_ns: int = 0
@@ -117,6 +119,7 @@ class _Holding:
     share_ns: Fraction = Fraction(0)
     since: int = 0
     busy_ns: int = 0
+    parts: bool = False  # whether it ever held a part of a GPU
 
     def share_ns_at(self, clock: int) -> Fraction:
         return self.share_ns + self.share * (clock - self.since)
@@ -154,6 +157,7 @@ class _Node:
         holding.share_ns, holding.since = holding.share_ns_at(self.clock), self.clock
         self.shares -= holding.share
         holding.held, holding.share = held, self.share_of(held)
+        holding.parts = holding.parts or held.gpus != int(held.gpus)
         self.shares += holding.share
 
     def share_of(self, held: Resources) -> Fraction:
@@ -179,6 +183,11 @@ class _Node:
             used = min(held, Fraction(holding.busy_ns) / self.capacity.gpus) if self.capacity.gpus else held
             yield owner, held, used
 
+    def taken_ns(self, owner: str) -> int:
+        """GPU-ns for which an owner of parts of GPUs had them; 0 for one of whole GPUs."""
+        holding = self.holdings[owner]
+        return holding.busy_ns if holding.parts and self.capacity.gpus else 0
+
     def bill(self, t: int) -> NodeBill:
         parts = list(self.parts(t))
         held_by_all = sum((held for _, held, _ in parts), Fraction(0))
@@ -190,9 +199,10 @@ class _Node:
         lines = [CostLine(NOBODY, idle_micro_usd=idle)]
         for index, (owner, _, _) in enumerate(parts):
             lines.append(CostLine(owner, amounts[2 * index], amounts[2 * index + 1]))
-        used_by_all = sum((used for _, _, used in parts), Fraction(0))
         gpus = self.capacity.gpus
-        gpu_time = GpuTime(int(gpus * self.billed_ns(t)), int(gpus * held_by_all), int(gpus * used_by_all))
+        paid = Fraction(gpus) * self.billed_ns(t)
+        busy = sum((max(gpus * used, Fraction(self.taken_ns(owner))) for owner, _, used in parts), Fraction(0))
+        gpu_time = GpuTime(int(paid), int(gpus * held_by_all), int(min(paid, busy)))
         return NodeBill(self.name, cost, tuple(lines), gpu_time)
 
     def violations(self, t: int) -> Iterator[str]:
@@ -204,11 +214,14 @@ class _Node:
             return
         if total.gpus > self.capacity.gpus:
             yield f"node {self.name}: {total.gpus} GPUs allocated of {self.capacity.gpus}"
-        clock = self.clock_at(t)
+        clock, there = self.clock_at(t), self.capacity.gpus * (t - self.opened)
+        busy_ns = sum(holding.busy_ns for holding in self.holdings.values())
+        if busy_ns > there:
+            yield f"node {self.name}: its GPUs were busy for {busy_ns} GPU-ns of {there}"
         for owner in sorted(self.holdings):
             holding = self.holdings[owner]
             allocated = holding.share_ns_at(clock) * self.capacity.gpus
-            if holding.busy_ns > allocated:
+            if holding.busy_ns > allocated and not holding.parts:
                 busy = f"{holding.busy_ns} GPU-ns of {int(allocated)} allocated"
                 yield f"node {self.name}: {owner} was busy for {busy}"
 

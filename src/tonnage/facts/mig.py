@@ -133,9 +133,9 @@ def resolve(name: str) -> tuple[Gpu, MigProfile | None]:
 
     Raises :class:`~tonnage.errors.InputError` with near names for an unknown GPU or profile.
     """
-    whole, _, profile = name.partition(":")
+    whole, colon, profile = name.partition(":")
     gpu = gpus.get(whole)
-    if not profile:
+    if not colon:
         return gpu, None
     found = get(gpu.name, profile)
     return as_gpu(gpu, found), found

@@ -35,7 +35,8 @@ class Cut:
 
     ``replicas``: the most that can share it (REPLICAS, SPLIT). ``isolated``: no sharer can take the memory of another.
     ``one_each``: a pod may have one replica only. MIG: ``gpu`` names the geometry; ``instances`` are the (resource,
-    start) that were made, None: they are made where they are asked for."""
+    start) that were made, None: they are made where they are asked for. REPLICAS of a card with equal MIG instances
+    that are given as whole GPUs (strategy ``single``) have both too, and a replica or several for each instance."""
 
     how: How = How.OPEN
     resource: str = ""
@@ -150,7 +151,12 @@ def takes_part(cut: Cut, state: State, ask: Ask, milli: int, mib: int) -> bool:
 
 
 def replica(cut: Cut, device: int, memory: int) -> Piece:
-    """One of the device's replicas: an equal part of compute, and of memory where that is isolated."""
+    """One of the device's replicas: an equal part of compute, and of memory where that is isolated; of a card that
+    gives its equal MIG instances as replicas, an instance or an equal part of one."""
+    if cut.instances:
+        slot = cut.geometry.slots[cut.instances[0][0]]
+        parts = cut.replicas // len(cut.instances)
+        return Piece(device, slot.milli // parts, slot.mib if cut.isolated else 0, what=slot.resource)
     return Piece(device, FULL // cut.replicas, memory // cut.replicas if cut.isolated else 0)
 
 

@@ -76,7 +76,7 @@ def memory_of(labels: Mapping[str, str], cuts: tuple[Cut, ...], gpu: str) -> int
     """MiB of one of a node's devices: a MIG card's is in the facts (labels then are of an instance), else the label
     nvidia.com/gpu.memory, else that of the GPU called ``gpu``; 0 where not known."""
     for cut in cuts:
-        if cut.how is How.MIG:
+        if cut.gpu:
             return cut.geometry.memory_mib
     return _whole(labels.get(MEMORY_LABEL, "")) or _memories().get(gpu, 0)
 

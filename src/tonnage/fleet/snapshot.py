@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tonnage.decisions import Launch
+from tonnage.decisions import Instances, Launch
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.state import Fleet
 from tonnage.objects.policy import PodDisruptionBudget
@@ -104,6 +104,8 @@ class Snapshot:
     """By the pod's namespace/name; of a pod that is not there nothing is known."""
     nominations: Mapping[str, str] = field(default_factory=dict)
     """Pod (namespace/name) → name of the node where room is kept for it: it is pending, or it leaves as it is moved."""
+    relayouts: Mapping[tuple[str, int], Instances] = field(default_factory=dict)
+    """GPUs that are being cut otherwise, (name of the node, index) → what they will be."""
 
     @property
     def revision(self) -> int:

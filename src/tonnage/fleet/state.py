@@ -132,7 +132,8 @@ class Fleet(Tables):
         self._topology_changed()
 
     def set_cuts(self, row: int, cuts: Sequence[Cut]) -> None:
-        """Cut the node's devices anew; what they offer then replaces in its allocatable what they offered.
+        """Cut the devices that the node has now anew; what they offer then replaces in its allocatable what they
+        offered. Those that are missing are cut as before when they are back.
 
         Raises Conflict when a pod holds a device or an instance that would be gone, and ValueError when there is not
         one cut for each device."""
@@ -141,7 +142,7 @@ class Fleet(Tables):
         if len(new) != len(old):
             raise ValueError(f"node {node.spec.name} has {len(old)} devices, not {len(new)}")
         before, spec, held = self.allocatable[row].copy(), node.spec, holding.held(self, row)
-        after = replace(spec, cuts=new)
+        after = replace(spec, cuts=(*new, *node.cuts[len(new) :]))
         for device in holding.in_use(self, row):
             pieces = [piece for chosen in held.values() for piece in chosen[1] if piece.device == device]
             if not new[device].keeps(old[device], pieces):

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tonnage.cluster.client.informer import Informers, version_of
 from tonnage.cluster.client.reflector import Delays
@@ -236,7 +236,8 @@ def node_and_pod_loops(made: SetUp, world: ClusterWorld) -> list[Loop]:
     """Placing pods, buying and returning nodes."""
     loops = [made.scheduler().loop()]
     if made.configuration.pools:
-        loops += node_loops(made.configuration.catalogue, world.pools, EPOCH_NS)
+        cuts = made.configuration.cuts
+        loops += node_loops(made.configuration.catalogue, lambda: replace(world.pools(), configurations=cuts), EPOCH_NS)
     return loops
 
 

@@ -87,6 +87,8 @@ class Machines:
         self._dirty_pods[key] = None
 
     def pod_changed(self, pod: Pod) -> None:
+        if pod.started_ns is not None:
+            self._failing.pop((pod.namespace, pod.name), None)  # its container runs again
         self._dirty_pods[pod.namespace, pod.name] = None
 
     def pod_failing(self, pod: Pod, reason: str, message: str) -> None:

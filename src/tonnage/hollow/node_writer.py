@@ -13,6 +13,7 @@ from tonnage.facts import instances
 from tonnage.hollow import statuses
 from tonnage.objects import karpenter
 from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.simulation.nodes import cuts_of
 from tonnage.simulation.objects import Node
 from tonnage.units import MIB
 
@@ -73,11 +74,23 @@ class NodeWriter:
         if row is not None:
             status = statuses.node_status(node, self.cluster.fleet.allocatable_of(row), capacity, at)
             body = statuses.node_body(node, self.cluster.fleet.node(row), capacity)
-            steps.append(partial(self._put_node, name, body, status, _changes(node)))
+            steps.append(partial(self._put_node, name, body, status, self._changes(node)))
         if name in self._claims:
             claim = statuses.claim_status(name, node, row is not None, capacity, at)
             steps.append(partial(self._put_claim, name, claim, statuses.claim_labels(node)))
         return partial(_all, steps)
+
+    def _changes(self, node: Node) -> JsonObject:
+        """What of a Node's metadata and spec changes over its life."""
+        changes: JsonObject = {}
+        labels = dict(cuts_of(self.cluster, node).labels) if node.ready_ns is not None else {}
+        if node.ready_ns is not None and node.node_pool:
+            labels[INITIALIZED] = "true"
+        if labels:
+            changes["metadata"] = {"labels": labels}
+        if node.leaving:
+            changes["spec"] = {"unschedulable": True}
+        return changes
 
     def _put_node(self, name: str, body: JsonObject, status: JsonObject, changes: JsonObject) -> None:
         if name not in self._uids:
@@ -122,16 +135,6 @@ class NodeWriter:
                 _quiet(partial(self._client.patch, NODE_CLAIMS, claim["name"], patch))
             _quiet(partial(self._client.delete, NODE_CLAIMS, claim["name"], uid=claim["uid"]))
             self._claims.pop(name, None)
-
-
-def _changes(node: Node) -> JsonObject:
-    """What of a Node's metadata and spec changes over its life."""
-    changes: JsonObject = {}
-    if node.ready_ns is not None and node.node_pool:
-        changes["metadata"] = {"labels": {INITIALIZED: "true"}}
-    if node.leaving:
-        changes["spec"] = {"unschedulable": True}
-    return changes
 
 
 def _all(steps: list[Callable[[], object]]) -> None:

@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -44,6 +44,7 @@ from tonnage.hollow.statuses import ANNOTATION
 from tonnage.loops import Loop
 from tonnage.metrics.promql import Result
 from tonnage.scheduling import place
+from tonnage.simulation.configure import Configuration
 from tonnage.simulation.events import Event
 from tonnage.simulation.run import SetUp
 from tonnage.units import NS_PER_S
@@ -215,8 +216,7 @@ class Up:
         names = EVERYBODY if self.settings.client is None else (SCHEDULER_NAME,)
         scheduler = Scheduler(place.Settings(scheduler_names=names, strict=True, preemption=False))
         loops: dict[str, list[Loop]] = {"scheduler": [scheduler.loop()]}
-        laid_out = {pool.name for pool in made.configuration.pools}
-        pools = partial(_of_scenario, self.world, laid_out)
+        pools = partial(_of_scenario, self.world, made.configuration)
         loops["nodes"] = [*node_loops(made.configuration.catalogue, pools)]
         loops["replicas"] = made.replica_loops()
         controllers = [Controller(name, tuple(loops[name])) for name in self.settings.controllers]
@@ -321,10 +321,11 @@ class Up:
             return self.made.cluster.ledger.settle(self.made.cluster.now_ns)
 
 
-def _of_scenario(world: ClusterWorld, names: set[str]) -> Pools:
-    """The scenario's NodePools, and no other that the API server has."""
-    found = world.pools()
-    return Pools(tuple(p for p in found.node_pools if p.name in names), found.storage, found.daemon_sets)
+def _of_scenario(world: ClusterWorld, configuration: Configuration) -> Pools:
+    """The scenario's NodePools, and no other that the API server has; the scenario's configurations too."""
+    found, names = world.pools(), {pool.name for pool in configuration.pools}
+    mine = tuple(pool for pool in found.node_pools if pool.name in names)
+    return replace(found, node_pools=mine, configurations=configuration.cuts)
 
 
 def refuse_managed(client: Client) -> None:

@@ -7,11 +7,15 @@ result is the same to the picosecond; ``macro=False`` plays every step and serve
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from tonnage.inference.engine_config import EngineConfig, Tiers
 from tonnage.inference.prefix_cache import PrefixCache
 from tonnage.inference.prompts import Path
 from tonnage.inference.requests import Finished, Request, Unfinished
 from tonnage.inference.scheduler import Scheduler
+from tonnage.inference.step_times import StepTimes
+from tonnage.inference.stretched import stretched
 from tonnage.inference.timing import PS_PER_NS, BatchTiming, StepTiming
 
 __all__ = ["Engine", "EngineConfig", "Finished", "Tiers", "Unfinished"]
@@ -43,6 +47,8 @@ class Engine(Scheduler):
         self._orders = 0
         self._advanced_ns = now_ns
         self._last_arrival_ns = now_ns
+        self._stretch = Fraction(1)
+        self._stretched = {self._stretch: self._times}  # step times by factor
 
     # --- what is seen from outside -----
 
@@ -78,6 +84,16 @@ class Engine(Scheduler):
         if self._step_end is not None:
             flying = max(0, self._advanced_ns * PS_PER_NS - self._now)
         return (self._busy_ps + flying) // PS_PER_NS
+
+    @property
+    def now_ns(self) -> int:
+        """The time advanced to."""
+        return self._advanced_ns
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether it has something to compute, now or when there is room."""
+        return bool(self._requests)
 
     @property
     def cache(self) -> PrefixCache | None:
@@ -229,6 +245,20 @@ class Engine(Scheduler):
                 continue
             if not self._start_step(until):
                 return
+
+    def stretch(self, factor: Fraction) -> None:
+        """From the time advanced to on, steps take ``factor`` times as long as on a GPU alone, and so does what is left
+        of the step in flight. Raises ValueError for a timing without a closed form."""
+        if factor == self._stretch:
+            return
+        if self._step_end is not None:
+            now = self._advanced_ns * PS_PER_NS
+            ratio = factor / self._stretch
+            self._step_end = now - (now - self._step_end) * ratio.numerator // ratio.denominator
+        self._stretch = factor
+        if factor not in self._stretched:
+            self._stretched[factor] = StepTimes(stretched(self.timing, factor))
+        self._times = self._stretched[factor]
 
     def next_change_ns(self) -> int | None:
         """The earliest time at which a request can get its first token or finish if nothing else arrives.

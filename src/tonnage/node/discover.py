@@ -66,7 +66,8 @@ def _card(nvml: Nvml, index: int) -> Discovered:
     for info in infos:
         name = mig_devices.other_names(gpu).get(info.name, info.name)
         known = table.get(name) or next((one for one in table.values() if not info.name and one.gi_id == info.id), None)
-        one = _merged(info, known, nvml.placements(index, info.id), gpu)
+        called = info.name or f"{info.slices}g.{mig.gigabytes(info.memory_mib, nvml.memory_mib(index))}gb"
+        one = _merged(info, known, nvml.placements(index, info.id), gpu, called)
         found.append(one)
         differences += _differences(one.profile, known)
     met = {one.profile.name for one in found}
@@ -100,15 +101,16 @@ def _gpu(product: str, device_id: int) -> str:
 
 
 def _merged(
-    info: ProfileInfo, known: MigProfile | None, placements: Sequence[tuple[int, int]] | None, gpu: str
+    info: ProfileInfo, known: MigProfile | None, placements: Sequence[tuple[int, int]] | None, gpu: str, called: str
 ) -> Found:
-    """The profile with what the card says, and the table's values for what it does not say."""
+    """The profile with what the card says, and the table's values for what it does not say. ``called``: its name where
+    the table has none."""
     starts = tuple(sorted(start for start, _ in placements or ()))
     sizes = {size for _, size in placements or ()}
     if known is None:
         known = MigProfile(
             gpu,
-            info.name,
+            called,
             info.id,
             info.slices,
             0,

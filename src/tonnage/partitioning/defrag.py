@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tonnage.fleet.geometry import Geometry
-from tonnage.partitioning.layouts import Layout, Placement, place
+from tonnage.partitioning.layouts import Layout, Placement, mask_of, place, span
 from tonnage.partitioning.relayout import subsets
 
 
@@ -21,10 +21,14 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Defrag:
-    """``placement``: where the profile goes. ``after``: the layout with it."""
+    """``placement``: where the profile goes. ``after``: the layout with it.
+
+    Each of ``moves`` goes where nobody stands any more, but the last ``at_once``: each of them goes where another one
+    stands, so that all have to go before any is made."""
 
     placement: Placement
     moves: tuple[Move, ...]
+    at_once: int
     after: Layout
 
 
@@ -51,4 +55,19 @@ def defrag(on: Geometry, running: Layout, profile: str, busy: Collection[Placeme
         to = next(other for other in new if other.profile == one.profile)
         new.remove(to)
         moves.append(Move(one, to, one in busy))
-    return Defrag(new[0], tuple(moves), after)
+    ordered, at_once = _in_order(on, running, moves)
+    return Defrag(new[0], ordered, at_once, after)
+
+
+def _in_order(on: Geometry, running: Layout, moves: Sequence[Move]) -> tuple[tuple[Move, ...], int]:
+    """(moves, each after those that make room for it; how many of the last ones stand in each other's way)."""
+    there, left, ordered = set(running), list(moves), list[Move]()
+    while left:
+        free = (move for move in left if not span(on, move.after) & mask_of(on, there - {move.before}))
+        following = next(free, None)
+        if following is None:
+            break
+        there = there - {following.before} | {following.after}
+        left.remove(following)
+        ordered.append(following)
+    return (*ordered, *left), len(left)

@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 
 from tonnage.errors import InputError, Problem, Where
 from tonnage.objects import dump, tree
-from tonnage.objects.base import ObjectMeta, Origin, Unknown, place
+from tonnage.objects.base import ObjectMeta, Origin, Unknown, place, where
 from tonnage.objects.core import ConfigMap
 from tonnage.objects.decode import convert, without_nulls
 from tonnage.objects.tree import Tree
 from tonnage.objects.unknown import fields
+from tonnage.objects.validate import check
 
 T = TypeVar("T")
 
@@ -32,7 +33,9 @@ class Document:
         self.value = without_nulls(self.tree.value)
 
     def where(self, path: str = "") -> Where:
-        """The place of a field, or of the innermost part of its path that was written."""
+        """The place of a field, or of the innermost part of its path that was written; of the whole by its key."""
+        if not path and self.key:
+            return Where(self.tree.file, self.tree.line, f"data.{self.key}")
         return place(Origin(self.tree.file, self.tree.line), self.tree.lines, path)
 
     def problem(self, path: str, message: str, hint: str = "") -> Problem:
@@ -49,6 +52,26 @@ def read(text: str, file: str) -> list[Document]:
     if problems:
         raise InputError(*problems)
     return found
+
+
+def inside(one: ConfigMap) -> list[Document]:
+    """The configurations in a ConfigMap of the manifests, by key; an empty text is an empty configuration.
+
+    Raises InputError for broken YAML and a key that stands twice."""
+    found = []
+    for key, text in one.data.items():
+        at = place_of(one, key)
+        trees = list(_shifted(text, at.file, at.line, block="\n" in text)) or [Tree(at.file, at.line, {})]
+        found += [Document(made, key) for made in trees]
+    problems = [problem for document in found for problem in document.tree.problems]
+    if problems:
+        raise InputError(*problems)
+    return found
+
+
+def place_of(one: ConfigMap, key: str) -> Where:
+    """Where a key of a ConfigMap's data stands."""
+    return where(one, f"data.{key}")
 
 
 def typed(document: Document, value: Any, type_: type[T], path: str, who: str) -> T | list[Problem]:
@@ -94,9 +117,12 @@ def yaml_text(content: Mapping[str, Any]) -> str:
 
 
 def config_map(name: str, data: Mapping[str, str], namespace: str = "") -> str:
-    """A ConfigMap around configurations, as YAML."""
+    """A ConfigMap around configurations, as YAML. Raises InputError for a name or namespace that cannot be one."""
     made = ConfigMap(api_version="v1", kind="ConfigMap", metadata=ObjectMeta(name=name, namespace=namespace))
     made.data = dict(data)
+    problems = check(made, lambda field: Where(field=field))
+    if problems:
+        raise InputError(*problems)
     return dump.dump([made])
 
 
@@ -114,7 +140,9 @@ def _unwrapped(outer: Tree, text: str) -> Iterator[Document]:
     for key, inner in data.items():
         if not isinstance(inner, str):
             raise InputError(Problem(at(f"data.{key}"), "expected a text", f"write {key}: | and indent what follows"))
-        for one in _shifted(inner, outer.file, *_lines(inner, text, at(f"data.{key}").line)):
+        line = at(f"data.{key}").line
+        made = list(_shifted(inner, outer.file, *_lines(inner, text, line)))
+        for one in made or [Tree(outer.file, line, {})]:
             yield Document(one, key)
 
 

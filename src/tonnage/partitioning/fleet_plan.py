@@ -8,8 +8,9 @@ instances, cuts the fewest cards and puts the cheapest to use (:class:`~tonnage.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice, repeat
 
 from tonnage.facts import mig
 from tonnage.fleet.geometry import Geometry
@@ -88,9 +89,15 @@ class FleetPlan:
     gap: float
 
 
-def plan(cards: Sequence[Card], demands: Sequence[Demand], prices: Prices | None = None) -> FleetPlan:
+def plan(
+    cards: Sequence[Card],
+    demands: Sequence[Demand],
+    prices: Prices | None = None,
+    done: Callable[[int], None] = lambda cards: None,
+) -> FleetPlan:
     """Layouts for ``cards`` that serve most of ``demands``: as many memory slices as can be, and then as many demands,
-    each counted ``weight`` times.
+    each counted ``weight`` times. ``done`` is told of each card twice: when what it can be is known, and when what it
+    will be is.
 
     Deterministic. Raises InputError for profiles and layouts that a card cannot have."""
     prices = prices or Prices()
@@ -104,7 +111,9 @@ def plan(cards: Sequence[Card], demands: Sequence[Demand], prices: Prices | None
         offered = asked.profiles.get(gpu, ())
         ways = patterns(cards[members[0]].on, running, busy, offered, prices, price) if offered else []
         groups.append(Group(gpu, offered, len(members), ways))
+        done(len(members))
     solution = solve(groups, asked.classes)
+    done(len(cards))
     after = [card.running for card in cards]
     for members, group, counts in zip(alike.values(), groups, solution.cards, strict=True):
         chosen = (one.layout for one, count in zip(group.patterns, counts, strict=True) for _ in range(count))
@@ -211,9 +220,9 @@ def _takers(demands: Sequence[Demand], asked: _Asked, solution: Solution) -> dic
     """By (model, profile), the numbers of the demands that get its instances, each as often as it gets one."""
     found: dict[tuple[str, str], list[int]] = {}
     for members, one, counts in zip(asked.members, asked.classes, solution.served, strict=True):
-        waiting = iter([number for number in members for _ in range(demands[number].count)])
+        waiting = chain.from_iterable(repeat(number, demands[number].count) for number in members)
         for key, count in zip(one.takes, counts, strict=True):
-            found.setdefault(key, []).extend(number for _, number in zip(range(count), waiting, strict=False))
+            found.setdefault(key, []).extend(islice(waiting, count))
     return {key: iter(numbers) for key, numbers in found.items()}
 
 

@@ -9,7 +9,7 @@ again before each step, so a wrong guess makes it turn back, and destroys nothin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tonnage.errors import InputError, Problem
@@ -19,13 +19,14 @@ from tonnage.fleet.geometry import MIG_PREFIX, Geometry, geometry
 from tonnage.fleet.outfit import MOST_DEVICES, PRODUCT_LABEL, laid_out
 from tonnage.objects import apps, core
 from tonnage.objects.base import where
-from tonnage.partitioning.fleet_plan import Card, Demand
+from tonnage.partitioning import node_cuts
+from tonnage.partitioning.fleet_plan import Card, Demand, plan
 from tonnage.partitioning.layouts import Layout, Placement
-from tonnage.partitioning.mig_cards import known_configs, outcomes
+from tonnage.partitioning.mig_cards import known_configs
 from tonnage.partitioning.mig_parted import Spec
+from tonnage.partitioning.node_cuts import MIG_CONFIG
 
 COUNT_LABEL = "nvidia.com/gpu.count"
-CONFIG_LABEL = "nvidia.com/mig.config"
 _TYPE_LABEL = "node.kubernetes.io/instance-type"
 _MIG_PRODUCT = "-MIG-"
 _NAMED = 3
@@ -153,20 +154,26 @@ def _layouts(
     node: core.Node, on: Geometry, single: str, there: Mapping[str, int], configs: Sequence[Spec], by_type: int
 ) -> list[Layout]:
     """What runs on each card of a node, as its resources, else its labels, else its mig.config say."""
-    counted = 0 if single else _whole(node.metadata.labels.get(COUNT_LABEL, ""))
+    counted = 0 if single else _count(node, COUNT_LABEL)
     counts = _instances(node, single, there)
     if sum(counts.values()) > MOST_DEVICES or counted > MOST_DEVICES:
         raise InputError(Problem(where(node), f"more than {MOST_DEVICES} devices", "is that one node?"))
-    made = laid_out(on.gpu, tuple(sorted(counts.items()))) if counts else ()
-    if counts and not made:
-        wanted = ", ".join(f"{n} x {name.removeprefix(MIG_PREFIX)}" for name, n in sorted(counts.items()))
-        raise InputError(Problem(where(node), f"no cards of {on.gpu} hold {wanted}", f"tonnage mig layouts {on.gpu}"))
     cut: list[Layout] = [
-        tuple(sorted(Placement(start, on.slots[name].name) for name, start in instances_of)) for instances_of in made
+        tuple(sorted(Placement(start, on.slots[name].name) for name, start in instances_of))
+        for instances_of in (laid_out(on.gpu, tuple(sorted(counts.items()))) if counts else ())
     ]
+    wanted = ", ".join(f"{n} x {name.removeprefix(MIG_PREFIX)}" for name, n in sorted(counts.items()))
+    if counts and not cut:
+        raise InputError(Problem(where(node), f"no cards of {on.gpu} hold {wanted}", f"tonnage mig layouts {on.gpu}"))
+    if counted and len(cut) > counted:
+        cut = list(_packed(on.gpu, tuple(sorted(counts.items())), counted))
+        if not cut:
+            message = f"{counted} x {on.gpu} cannot hold {wanted}"
+            hint = f"tonnage mig layouts {on.gpu}"
+            raise InputError(Problem(where(node, f"metadata.labels.{COUNT_LABEL}"), message, hint))
     whole = 0 if single else there.get(GPU, 0)
     total = max(counted or by_type or len(cut) + whole, len(cut))
-    if not cut and CONFIG_LABEL in node.metadata.labels:
+    if not cut and MIG_CONFIG in node.metadata.labels:
         return _configured(node, on, total, configs)
     return [*cut, *[()] * (total - len(cut))]
 
@@ -175,11 +182,11 @@ def _instances(node: core.Node, single: str, there: Mapping[str, int]) -> dict[s
     """How many instances of each MIG resource the node has; ``single``: the profile of strategy single."""
     labels = node.metadata.labels
     if single:
-        counts = {f"{MIG_PREFIX}{single}": _whole(labels.get(COUNT_LABEL, "")) or there.get(GPU, 0)}
+        counts = {f"{MIG_PREFIX}{single}": _count(node, COUNT_LABEL) or there.get(GPU, 0)}
     else:
         counts = {name: n for name, n in there.items() if name.startswith(MIG_PREFIX) and n} or {
-            key.removesuffix(".count"): _whole(value)
-            for key, value in labels.items()
+            key.removesuffix(".count"): _count(node, key)
+            for key in labels
             if key.startswith(MIG_PREFIX) and key.endswith(".count")
         }
     return {name: n for name, n in counts.items() if n}
@@ -187,27 +194,29 @@ def _instances(node: core.Node, single: str, there: Mapping[str, int]) -> dict[s
 
 def _configured(node: core.Node, on: Geometry, total: int, configs: Sequence[Spec]) -> list[Layout]:
     """What the configuration that the node's label names makes on each card."""
-    name = node.metadata.labels[CONFIG_LABEL]
-    layouts: list[Layout] = [()] * total
+    name = node.metadata.labels[MIG_CONFIG]
     for spec in (*configs, known_configs()):
         if name in spec.configs:
-            outcome = next(one for one in outcomes(spec, on.gpu) if one.name == name)
-            if outcome.problems:
-                raise InputError(*outcome.problems)
-            for made in outcome.made:
-                devices = spec.configs[name][made.entry].devices
-                chosen: Iterable[int] = range(total) if isinstance(devices, str) else devices
-                for index in chosen:
-                    if index < total:
-                        layouts[index] = made.layout or ()
-            return layouts
+            return [one or () for one in node_cuts.layouts(spec, name, on.gpu, total)]
     message = f"{name!r} is no configuration of mig-parted that is known here"
     hint = "add the file or ConfigMap that has it"
-    raise InputError(Problem(where(node, f"metadata.labels.{CONFIG_LABEL}"), message, hint))
+    raise InputError(Problem(where(node, f"metadata.labels.{MIG_CONFIG}"), message, hint))
 
 
-def _whole(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+def _packed(gpu: str, counts: tuple[tuple[str, int], ...], number: int) -> tuple[Layout, ...]:
+    """The instances on so many cards, unevenly where it has to be; nothing where they do not fit."""
+    on = geometry(gpu)
+    assert on is not None
+    found = plan(cards(on, number), [Demand(name, count, name) for name, count in counts])
+    return () if found.unserved else tuple(one.change.after for one in found.cards if one.change.after)
+
+
+def _count(node: core.Node, label: str) -> int:
+    """The number in a label of the node; 0 where it has none. Raises InputError for anything else."""
+    text = node.metadata.labels.get(label, "0")
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise InputError(Problem(where(node, f"metadata.labels.{label}"), f"{text!r}: expected a number of devices"))
+    return int(text)
 
 
 def cards(on: Geometry, count: int, running: Layout = (), busy: Layout = (), first: int = 0) -> list[Card]:

@@ -15,6 +15,7 @@ from tonnage.errors import InputError
 from tonnage.facts import cuda, gpus, mig, mig_devices
 from tonnage.facts.mig import MigProfile
 from tonnage.fleet.asks import GPU
+from tonnage.partitioning import mps
 from tonnage.partitioning.device_plugin import Sharing
 
 STRATEGIES = ("none", "single", "mixed")
@@ -124,6 +125,11 @@ def _offer(node: Node, cards: Sequence[Card], strategy: str, sharing: Sharing) -
     node.notes += [f"{resource} is shared in the configuration, and the node has none" for resource in absent]
     if sharing.one_each and sharing.strategy != "none":
         node.notes.append("a container that asks for more than one replica is refused (UnexpectedAdmissionError)")
+    if sharing.strategy == "mps":
+        for gpu in dict.fromkeys(card.gpu for card in cards):
+            replicas, most = sharing.replicas(GPU), mps.most_clients(gpu)
+            if replicas > most:
+                node.notes.append(f"{replicas} replicas of a GPU, and MPS takes {most} clients on {gpu}")
     cut = sum(card.profiles is not None for card in cards)
     if strategy == "none" and cut:
         node.notes.append(f"strategy none: {cut} GPUs with MIG on are offered as whole GPUs")

@@ -5,18 +5,15 @@ pkg/mig/config), so a set of instances can be made if and only if places for all
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tonnage.errors import InputError, Problem
 from tonnage.facts import mig, mig_devices, names
 from tonnage.fleet.geometry import Geometry
-from tonnage.partitioning.fit import blockers
-from tonnage.partitioning.layouts import Layout, card, kind_of, place, resource
+from tonnage.partitioning.layouts import Layout, card, kind_of, place
 from tonnage.partitioning.mig_parted import DeviceId, Entry, Spec
-from tonnage.partitioning.relayout import text
-from tonnage.partitioning.slotmap import draw
+from tonnage.partitioning.refusals import why_not
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,41 +77,6 @@ def canonical(on: Geometry, profiles: Iterable[str]) -> tuple[list[str], list[st
     return known, unknown
 
 
-def why_not(on: Geometry, profiles: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Why these profiles, which the card has, do not fit on it together, and the slot map of the largest of them that
-    do: a sentence that names who is in the way."""
-    for name, count in Counter(profiles).items():
-        most = mig.get(on.gpu, name).max_instances
-        if count > most:
-            return f"at most {most} x {name} fit", tuple(draw(on, place(on, [name] * most) or ()))
-    order = list(on.slots)
-    largest = sorted(profiles, key=lambda name: order.index(resource(on, name)), reverse=True)
-    there: Layout = ()
-    for count in range(1, len(largest) + 1):
-        whole = place(on, largest[:count])
-        if whole is None:
-            last = largest[count - 1]
-            held = text(on, (one.profile for one in there))
-            why = f"{_slices(on, profiles)}beside {held} there is no place for {last}{_ways(on, there, last)}"
-            return why, tuple(draw(on, there))
-        there = whole
-    raise ValueError("the profiles fit")
-
-
-def _slices(on: Geometry, profiles: Sequence[str]) -> str:
-    """That more compute slices are wanted than the card has; empty where that is not so."""
-    wanted = [mig.get(on.gpu, name) for name in profiles]
-    need, there = sum(one.compute_slices for one in wanted), max(one.compute_slices for one in mig.profiles(on.gpu))
-    return f"they need {need} compute slices, it has {there}; " if need > there else ""
-
-
-def _ways(on: Geometry, layout: Layout, profile: str) -> str:
-    against = blockers(on, layout, profile)
-    in_way = sorted({f"{one.profile} at {one.start}" for who in against.values() for one in who})
-    starts = ", ".join(map(str, against))
-    return f" (it starts at {starts}; in the way: {', '.join(in_way)})" if in_way else " (the media engines are taken)"
-
-
 def _outcome(spec: Spec, name: str, entries: Sequence[Entry], gpu: str) -> Outcome:
     found = Outcome(name)
     for number, entry in enumerate(entries):
@@ -126,7 +88,8 @@ def _outcome(spec: Spec, name: str, entries: Sequence[Entry], gpu: str) -> Outco
             found.made.append(Made(number, gpu, () if entry.mig_enabled else None))
         for earlier, other in enumerate(entries[:number]):
             if entry.overlaps(other):
-                message = f"a GPU can match entry {earlier} too, at line {spec.where(name, earlier).line}"
+                line = spec.where(name, earlier).line
+                message = f"a GPU can match entry {earlier} too{f', at line {line}' if line else ''}"
                 hint = "mig-parted applies both in turn: the later stays"
                 found.notes.append(Problem(spec.where(name, number), message, hint))
     return found
@@ -173,20 +136,23 @@ def _for_all(spec: Spec, found: Outcome, number: int, entry: Entry, gpu: str) ->
 
 def _placed(found: Outcome, number: int, entry: Entry, model: str, cards: tuple[str, ...]) -> Refused | None:
     """Note what the entry makes on a model, or why it cannot."""
-    on = card(model)
-    known, unknown = canonical(on, entry.profiles)
+    made = try_on(card(model), number, entry.profiles)
+    if isinstance(made, Refused):
+        found.refused.append(made)
+        return made
+    found.made.append(Made(number, model, made, cards))
+    return None
+
+
+def try_on(on: Geometry, entry: int, profiles: Sequence[str]) -> Layout | Refused:
+    """The layout with these profiles on a card, or why entry number ``entry`` cannot have it there."""
+    known, unknown = canonical(on, profiles)
     if unknown:
-        near = names.near(unknown[0], [one.name for one in mig.profiles(model, plain=False)])
+        near = names.near(unknown[0], [one.name for one in mig.profiles(on.gpu, plain=False)])
         guess = f", did you mean {' or '.join(near)}?" if near else ""
-        refused = Refused(number, model, f"it has no profile {unknown[0]}{guess}")
-    else:
-        layout = place(on, known)
-        if layout is not None:
-            found.made.append(Made(number, model, layout, cards))
-            return None
-        refused = Refused(number, model, *why_not(on, known))
-    found.refused.append(refused)
-    return refused
+        return Refused(entry, on.gpu, f"it has no profile {unknown[0]}{guess}")
+    layout = place(on, known)
+    return Refused(entry, on.gpu, *why_not(on, known)) if layout is None else layout
 
 
 def _problem(spec: Spec, name: str, number: int, entry: Entry, refused: Refused) -> Problem:

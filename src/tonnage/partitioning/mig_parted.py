@@ -20,6 +20,7 @@ from tonnage.objects.decode import show
 from tonnage.partitioning.documents import Document, check_version, typed, unknown_fields, yaml_text
 
 WHO = "mig-parted"
+_FIELDS = ("version", "mig-configs")
 _MOST = 64
 """A count above is a mistake; one below may be too many for a card, which is said with its slot map."""
 _PROFILE = re.compile(r"(?:\d+c\.)?\d+g\.\d+gb(?:[+-][A-Za-z][A-Za-z0-9.,]*)?")
@@ -115,8 +116,8 @@ def parse(document: Document) -> Spec:
         raise InputError(document.problem("", f"{show(value)} is no mapping", "expected version and mig-configs"))
     problems = check_version(document, required=True)
     for key in value:
-        if key not in ("version", "mig-configs"):
-            near = names.near(key, ["version", "mig-configs"])
+        if key not in _FIELDS:
+            near = names.near(key, _FIELDS)
             hint = f"did you mean {near[0]}?" if near else "mig-parted refuses a file with it"
             problems.append(document.problem(key, f"unknown field {key!r}", hint))
     configs = value.get("mig-configs")
@@ -125,6 +126,8 @@ def parse(document: Document) -> Spec:
         message = "the field is missing" if configs is None else "no configuration in it"
         problems.append(document.problem("mig-configs", message, "expected names, each with a list of entries"))
         configs = {}
+    written = document.tree.value.get("mig-configs")
+    configs = dict.fromkeys(written if isinstance(written, dict) else ()) | configs  # with those that are null
     for name, entries in configs.items():
         if not isinstance(entries, list) or not entries:
             hint = "expected entries with devices, mig-enabled and mig-devices"

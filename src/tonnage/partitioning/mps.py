@@ -65,7 +65,7 @@ def limits(gpu: str, replicas: int, where: Where | None = None) -> Limits:
     card, _ = mig.resolve(gpu)
     clients = most_clients(card.name)
     if not 2 <= replicas <= clients:
-        message = f"{replicas} replicas on a {card.name}"
+        message = f"{replicas} replicas on {card.name}"
         raise InputError(Problem(at, message, f"MPS takes 2 to {clients} clients there"))
     return Limits(replicas, 100 // replicas, card.memory_mib // replicas, clients)
 

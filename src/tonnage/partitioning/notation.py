@@ -3,43 +3,76 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
-from tonnage.errors import InputError
+from tonnage.errors import InputError, Problem, Where
 from tonnage.fleet.geometry import Geometry
 from tonnage.partitioning.layouts import Layout, Placement, card, mask_of, place, resource
+from tonnage.partitioning.refusals import why_not
+
+T = TypeVar("T")
 
 HINT = "a layout is like 3g.40gb@4,1g.10gb@0* (start at a memory slice, * for in use) or 2x1g.10gb,3g.40gb"
-_ITEM = re.compile(r"(?:(?P<count>\d+)x)?(?P<profile>[^@*]+)(?:@(?P<start>\d+))?(?P<busy>\*)?")
+_ITEM = re.compile(r"(?:(?P<count>-?\d{1,9})x)?(?P<profile>[^@*]+)(?:@(?P<start>\d{1,9}))?(?P<busy>\*)?")
+
+
+class Impossible(InputError):
+    """A layout that cannot exist. ``map``: the largest part of it that can, drawn."""
+
+    def __init__(self, problem: Problem, drawn: tuple[str, ...]) -> None:
+        super().__init__(problem)
+        self.map = drawn
 
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """``layout``: everything placed. ``names``: the profiles in order. ``placed``: every place was typed."""
+    """``layout``: everything placed. ``wanted``: as typed: a placement where a place is, else the profile alone."""
 
     on: Geometry
     layout: Layout
     busy: Layout
-    names: tuple[str, ...]
-    placed: bool
+    wanted: tuple[Placement | str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The profiles, each as often as it is wanted."""
+        return tuple(one if isinstance(one, str) else one.profile for one in self.wanted)
 
 
-def split_gpu(text: str, gpu: str) -> tuple[str, str]:
-    """(GPU, rest) of ``GPU:rest``, else of ``gpu`` and ``text``. Raises InputError when neither names a GPU."""
+def _split_gpu(text: str, gpu: str, field: str = "LAYOUT") -> tuple[str, str]:
+    """(GPU, rest) of ``GPU:rest``, else of ``gpu`` and ``text``.
+
+    Raises InputError when neither names a GPU, an unknown one is named, or two."""
     named, colon, rest = text.partition(":")
-    if colon:
-        return named, rest
-    if not gpu:
+    if not (named if colon else gpu):
         raise InputError.at("which GPU?", field="--gpu", hint="give --gpu h100, or write h100: before the layout")
-    return gpu, text
+    on = _at(field if colon else "--gpu", card, named if colon else gpu).gpu
+    if colon and gpu and _at("--gpu", card, gpu).gpu != on:
+        raise InputError.at(f"{text!r} is not for {gpu}", field=field, hint="name one GPU")
+    return on, rest if colon else text
 
 
 def layout(text: str, gpu: str = "", field: str = "LAYOUT") -> Typed:
     """Read a layout; profiles without a place get one that leaves the most room. ``none`` and an empty text are empty.
 
-    Raises InputError for what is not a layout, or one that cannot exist."""
-    name, body = split_gpu(text, gpu)
-    on = card(name)
+    Raises InputError, at ``field``, for what is not a layout; :class:`Impossible` for one that cannot exist."""
+    name, body = _split_gpu(text, gpu, field)
+    return _at(field, _typed, card(name), body)
+
+
+def _at(field: str, read: Callable[..., T], *given: Any) -> T:
+    """What ``read`` makes of it; its errors that name no place name ``field``."""
+    try:
+        return read(*given)
+    except Impossible as error:
+        raise Impossible(replace(error.problems[0], where=Where(field=field)), error.map) from None
+    except InputError as error:
+        raise InputError(*(replace(one, where=Where(field=field)) for one in error.problems)) from None
+
+
+def _typed(on: Geometry, body: str) -> Typed:
     fixed: list[Placement] = []
     busy: list[Placement] = []
     loose: list[str] = []
@@ -47,39 +80,29 @@ def layout(text: str, gpu: str = "", field: str = "LAYOUT") -> Typed:
     for item in items:
         match = _ITEM.fullmatch(item)
         if match is None:
-            raise InputError.at(f"{item!r} is no instance", field=field, hint=HINT)
-        profile = on.slots[resource(on, match["profile"])].name
+            raise InputError.at(f"{item!r} is no instance", hint=HINT)
         count = int(match["count"] or 1)
         if not 0 < count <= 8:
-            raise InputError.at(f"{item!r}: a count is from 1 to 8", field=field, hint=HINT)
+            raise InputError.at(f"{item!r}: a count is from 1 to 8", hint=HINT)
+        profile = on.slots[resource(on, match["profile"])].name
         if match["start"] is None:
             if match["busy"]:
-                raise InputError.at(f"{item!r}: an instance in use needs its place", field=field, hint=HINT)
+                raise InputError.at(f"{item!r}: an instance in use needs its place", hint=HINT)
             loose += [profile] * count
         elif count > 1:
-            raise InputError.at(f"{item!r}: a place holds one instance", field=field, hint=HINT)
+            raise InputError.at(f"{item!r}: a place holds one instance", hint=HINT)
         else:
             fixed.append(Placement(int(match["start"]), profile))
             if match["busy"]:
                 busy.append(fixed[-1])
-    mask_of(on, tuple(sorted(fixed)))
-    whole = place(on, loose, tuple(sorted(fixed)))
+    there = tuple(sorted(fixed))
+    mask_of(on, there)
+    whole = place(on, loose, there)
     if whole is None:
+        why, drawn = why_not(on, loose, there)
         hint = f"what it can hold: tonnage mig layouts {on.gpu}"
-        raise InputError.at(f"a {on.gpu} cannot hold {body}: {_why(on, fixed, loose)}", field=field, hint=hint)
-    names = (*(one.profile for one in fixed), *loose)
-    return Typed(on, whole, tuple(sorted(busy)), names, not loose)
-
-
-def _why(on: Geometry, fixed: list[Placement], loose: list[str]) -> str:
-    """Which profile was the last that could not be placed, and who is in its way."""
-    there: Layout = tuple(sorted(fixed))
-    for count, profile in enumerate(loose, 1):
-        whole = place(on, loose[:count], there)
-        if whole is None:
-            rest = place(on, loose[: count - 1], there) or there
-            return f"beside {text(rest)} there is no place for {profile}"
-    raise AssertionError("the layout can be placed")
+        raise Impossible(Problem(Where(), f"{on.gpu} cannot hold {body}: {why}", hint), drawn)
+    return Typed(on, whole, tuple(sorted(busy)), (*fixed, *loose))
 
 
 def text(layout: Layout, busy: Layout = ()) -> str:

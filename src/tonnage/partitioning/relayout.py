@@ -57,29 +57,32 @@ class Stuck:
 
 
 def relayout(
-    on: Geometry, running: Layout, wanted: Sequence[str] | Layout, busy: Collection[Placement] = ()
+    on: Geometry, running: Layout, wanted: Sequence[str | Placement], busy: Collection[Placement] = ()
 ) -> Change | Stuck:
     """The change to ``wanted`` that destroys the fewest instances and none in use.
 
-    ``wanted``: profile names, placed as suits, or placements. ``busy`` are among ``running``. Raises InputError for
+    ``wanted``: profile names, placed as suits, and placements. ``busy`` are among ``running``. Raises InputError for
     profiles or places that the card has not."""
-    goal = tuple(wanted)
     mask_of(on, running)
-    fixed = tuple(sorted(one for one in goal if isinstance(one, Placement)))
-    if fixed:
+    fixed = tuple(sorted(one for one in wanted if isinstance(one, Placement)))
+    names = [on.slots[resource(on, one)].name for one in wanted if not isinstance(one, Placement)]
+    if fixed and not names:
         return _to_places(on, running, fixed, busy)
-    names = [on.slots[resource(on, one)].name for one in goal if isinstance(one, str)]
-    if place(on, names) is None:
-        return Stuck(f"no layout of this card holds {text(on, names)}")
-    over = Counter(one.profile for one in busy) - Counter(names)
+    held = [*(one.profile for one in fixed), *names]
+    if place(on, names, fixed) is None:
+        there = f" with {text(on, (one.profile for one in fixed))} where it is wanted" if fixed else ""
+        return Stuck(f"no layout of this card holds {text(on, held)}{there}")
+    over = Counter(one.profile for one in busy) - Counter(held)
     if over:
         return Stuck(f"{text(on, over.elements())} in use, not among what is wanted", _of(busy, over))
+    at_fixed = mask_of(on, fixed)
     for kept in subsets(running, busy):
+        loose = tuple(one for one in kept if one not in fixed)
         missing = Counter(names)
-        missing.subtract(one.profile for one in kept)
-        if min(missing.values(), default=0) < 0:
+        missing.subtract(one.profile for one in loose)
+        if min(missing.values(), default=0) < 0 or mask_of(on, loose) & at_fixed:
             continue
-        after = place(on, missing.elements(), kept)
+        after = place(on, missing.elements(), (*fixed, *loose))
         if after is not None:
             return Change(running, after, kept)
     return Stuck("what is in use stands where the rest would have to", tuple(sorted(busy)))

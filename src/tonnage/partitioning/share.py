@@ -206,7 +206,7 @@ def _wrong(one: Workload, card: Gpu) -> list[tuple[str, str, str]]:
     if one.memory_mib <= 0:
         found.append(("memory", f"{one.memory_mib} MiB", "expected an amount above 0, like 10GiB"))
     elif one.memory_mib > card.memory_mib:
-        message = f"{one.memory_mib} MiB is more than a {card.name} has"
+        message = f"{one.memory_mib} MiB is more than {card.name} has"
         found.append(("memory", message, f"it has {card.memory_mib} MiB"))
     if not 0 < one.count <= MOST_COUNT:
         found.append(("count", f"{one.count} processes", f"expected 1 to {MOST_COUNT}"))

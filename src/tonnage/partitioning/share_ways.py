@@ -179,7 +179,7 @@ def smaller(asked: Question) -> Way:
 def _on(asked: Question, one: Workload, gpu: Gpu) -> Got | str:
     """What a workload gets of another GPU, or why that is not enough."""
     if one.memory_mib > gpu.memory_mib:
-        return f"{one.name} needs more memory than a {gpu.name} has"
+        return f"{one.name} needs more memory than {gpu.name} has"
     slow = one.slowdown(
         gpu.bf16_flops / asked.gpu.bf16_flops, gpu.bandwidth_bytes_per_s / asked.gpu.bandwidth_bytes_per_s
     )

@@ -5,53 +5,79 @@ Nothing is worked out here: which device gives a piece, and what is left of it, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tonnage.errors import Problem
 from tonnage.facts import gpus, instances, mig_devices
 from tonnage.fleet import search
-from tonnage.fleet.asks import FULL, GPU, Ask, Kind
+from tonnage.fleet.asks import FULL, GPU, SHARED_GPU, Ask, Kind
 from tonnage.fleet.cards import NO_DEVICE, SHARED_DEVICE, Cards
-from tonnage.fleet.geometry import MIG_PREFIX, geometry
 from tonnage.fleet.holding import unit
-from tonnage.fleet.outfit import MEMORY_LABEL, REPLICAS_LABEL, Outfit, outfit
+from tonnage.fleet.outfit import MEMORY_LABEL, Outfit, outfit
 from tonnage.fleet.rows import NodeRow, NodeSpec
 from tonnage.fleet.state import Fleet
+from tonnage.partitioning.node_cuts import (
+    MIG_CONFIG,
+    MIG_STRATEGY,
+    OWN,
+    PLUGIN_CONFIG,
+    READ,
+    Configurations,
+    NodeCuts,
+    cut_node,
+)
+from tonnage.provisioning.requirements import Requirements
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp]
 Amounts = NDArray[np.int64]
 
-CONFIG_LABEL = "nvidia.com/mig.config"
-MIG_STRATEGY_LABEL = "nvidia.com/mig.strategy"
-ALL = "all-"
-"""Begins the name of a configuration of mig-parted that makes as many instances of one profile as a card holds."""
+OFFERED = (MIG_CONFIG, MIG_STRATEGY, PLUGIN_CONFIG)
+"""Labels of which a NodePool may offer several values: each combination cuts a node's GPUs in its own way."""
 _UNNUMBERED = -1
+_MOST_PARTS = np.iinfo(np.intp).max
+_NOTHING = Outfit((), 0, 0, "", {})
 _SOMEBODY = 0
 """In place of the pod that holds a device: which one it is does not matter here."""
 
 
-def cut_by(labels: Mapping[str, str]) -> bool:
-    """Whether nodes with these labels offer their devices in replicas or in MIG instances (strategy ``mixed``)."""
-    config = labels.get(CONFIG_LABEL, "")
-    mixed = labels.get(MIG_STRATEGY_LABEL) == "mixed"
-    return REPLICAS_LABEL in labels or (mixed and config.startswith(ALL) and config != f"{ALL}disabled")
+def beyond_counting(ask: Ask) -> bool:
+    """Whether the resources of an instance type do not tell if its nodes give this."""
+    return ask.shares or bool(ask.profiles) or ask.resource == SHARED_GPU
+
+
+def cut_by(labels: Mapping[str, str], configurations: Configurations = OWN) -> bool:
+    """Whether nodes with these labels may have GPUs that are cut."""
+    return bool(configurations.plugin) or any(key in labels for key in READ)
 
 
 def machine(
-    of: instances.InstanceType, labels: Mapping[str, str], allocatable: Mapping[str, int] | None = None
+    of: instances.InstanceType,
+    labels: Mapping[str, str],
+    allocatable: Mapping[str, int] | None = None,
+    configurations: Configurations = OWN,
 ) -> Outfit:
-    """The devices of a node of this type, with what they offer in its allocatable: as these labels say, else whole.
+    """The devices of a node of this type, with what they offer in its allocatable: cut as these labels say, else whole.
 
     ``allocatable``: what the node will have, where that is known already."""
-    offers = _offers(of, labels) if allocatable is None else allocatable
+    made = _cut(of, labels, configurations)
+    offers = made.offers if allocatable is None else allocatable
     stated = {MEMORY_LABEL: str(_memory(of)), **labels}
-    spec = NodeSpec(of.name, offers, stated, instance_type=of.name, gpu=of.gpu, device_resource=of.resource)
+    spec = NodeSpec(
+        of.name, offers, stated, instance_type=of.name, gpu=of.gpu, device_resource=of.resource, cuts=made.cuts
+    )
     return outfit(NodeRow(spec, stated, (), set()), offers)
+
+
+def _cut(of: instances.InstanceType, labels: Mapping[str, str], configurations: Configurations) -> NodeCuts:
+    if of.resource != GPU or not cut_by(labels, configurations):
+        return NodeCuts(offers={of.resource: of.resource_count} if of.resource else {})
+    return cut_node(configurations, labels, of.gpu, of.resource_count)
 
 
 def _memory(of: instances.InstanceType) -> int:
@@ -59,20 +85,6 @@ def _memory(of: instances.InstanceType) -> int:
     drivers = mig_devices.label_memory().get(of.gpu, of.gpu_memory_mib)
     own = gpus.get(of.gpu).memory_mib if of.gpu else of.gpu_memory_mib
     return min(of.gpu_memory_mib, drivers, own)
-
-
-def _offers(of: instances.InstanceType, labels: Mapping[str, str]) -> dict[str, int]:
-    if of.resource != GPU or not cut_by(labels):
-        return {of.resource: of.resource_count} if of.resource else {}
-    replicas = labels.get(REPLICAS_LABEL, "")
-    if replicas.isascii() and replicas.isdigit() and len(replicas) < 4:
-        return {GPU: of.resource_count * max(1, int(replicas))}
-    resource = MIG_PREFIX + labels.get(CONFIG_LABEL, "").removeprefix(ALL)
-    how = geometry(of.gpu)
-    each = how.capacity(0).get(resource, 0) if how else 0
-    if how is None:
-        return {GPU: of.resource_count}
-    return {resource: each * of.resource_count} if each else {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +132,7 @@ class Devices:
         """Give a pod that requests ``amounts`` the devices that the fleet would; False where it would give none. What
         of the amounts no device gives is not looked at."""
         of = self.outfits[row]
-        if ask.shares and ask.resource != of.unit:
+        if (ask.shares or ask.resource in (GPU, SHARED_GPU)) and ask.resource != of.unit:
             return False
         if any(n > of.allocatable.get(name, 0) for name, n in ask.profiles):
             return False
@@ -132,36 +144,56 @@ class Devices:
 
 
 def coming(
-    instance_type: str, labels: Mapping[str, str], allocatable: Mapping[str, int], held: Mapping[str, int]
+    instance_type: str,
+    labels: Mapping[str, str],
+    allocatable: Mapping[str, int],
+    held: Mapping[str, int],
+    configurations: Configurations = OWN,
 ) -> Devices | None:
     """The devices of a node on its way that will have ``allocatable``, of which ``held`` are taken whole; None where
     nothing is known of its type."""
     if not instances.known(instance_type):
         return None
-    made = Devices.untouched([machine(instances.get(instance_type), labels, allocatable)])
+    made = Devices.untouched([machine(instances.get(instance_type), labels, allocatable, configurations)])
     made.hold(0, held.get(made.outfits[0].unit, 0))
     return made
 
 
 class Machines:
-    """The devices that new nodes of one NodePool would have, by instance type; types with equal ones share a row.
+    """The devices that new nodes of one NodePool would have, by layout and instance type; those with equal ones share
+    a row.
 
-    ``labels``: those of the NodePool. ``cut``: whether they say that devices are cut."""
+    ``layouts``: the labels of nodes, one mapping for each way that the NodePool offers. ``cut``: whether any of them
+    may say that GPUs are cut. Of other types than ``wanted`` nothing is worked out: they have no devices here."""
 
-    def __init__(self, types: Sequence[instances.InstanceType], labels: Mapping[str, str]) -> None:
-        self._types, self._labels = types, labels
-        self.cut = cut_by(labels)
+    def __init__(
+        self,
+        types: Sequence[instances.InstanceType],
+        wanted: Mask,
+        layouts: Sequence[Mapping[str, str]],
+        configurations: Configurations = OWN,
+    ) -> None:
+        self._types, self._wanted, self._configurations = types, wanted.tolist(), configurations
+        self.layouts = tuple(layouts)
+        self.cut = any(cut_by(labels, configurations) for labels in layouts)
 
     @cached_property
-    def outfits(self) -> list[Outfit]:
-        """By index of the type."""
-        return [machine(one, self._labels) for one in self._types]
+    def outfits(self) -> list[list[Outfit]]:
+        """By layout, then index of the type."""
+        known = [
+            one if wanted and one.resource else None for one, wanted in zip(self._types, self._wanted, strict=True)
+        ]
+        return [
+            [machine(one, labels, None, self._configurations) if one else _NOTHING for one in known]
+            for labels in self.layouts
+        ]
 
     @cached_property
     def rows(self) -> Rows:
-        """The row of each type in :attr:`untouched`, -1 where it has no devices."""
+        """The row of each layout and type in :attr:`untouched`, -1 where it has no devices."""
         numbers = {key: row for row, key in enumerate(self._distinct)}
-        return np.array([numbers.get(_key(one), -1) for one in self.outfits], np.intp)
+        found = [[numbers.get(_key(one), -1) for one in of_types] for of_types in self.outfits]
+        return np.array(found, np.intp)
 
     @cached_property
     def untouched(self) -> Devices:
@@ -170,33 +202,74 @@ class Machines:
 
     @cached_property
     def _distinct(self) -> dict[tuple[object, ...], Outfit]:
-        return {_key(one): one for one in self.outfits if one.count}
+        return {_key(one): one for of_types in self.outfits for one in of_types if one.count}
 
-    def of(self, devices: Devices, index: int) -> Devices | None:
-        """Those of one type; None where it has none."""
-        row = int(self.rows[index])
+    @cached_property
+    def _parts(self) -> Rows:
+        """Into how many parts of one name a device is divided at most, by layout and type."""
+        found = [[parts_of(one) for one in of_types] for of_types in self.outfits]
+        return np.array(found, np.intp)
+
+    def allowed(self, requirements: Requirements) -> Mask:
+        """The layouts (rows) whose labels these requirements allow, with all types (columns)."""
+        wanted = [(key, requirements[key]) for key in OFFERED if key in requirements]
+        fit = [all(requirement.has(of.get(key)) for key, requirement in wanted) for of in self.layouts]
+        return np.repeat(np.array(fit, np.bool_)[:, np.newaxis], len(self._types), axis=1)
+
+    def most(self, resource: str) -> list[int]:
+        """Of each type, the most of a resource that its devices offer in any layout."""
+        return [max(one.allocatable.get(resource, 0) for one in of_type) for of_type in zip(*self.outfits, strict=True)]
+
+    def of(self, devices: Devices, layout: int, index: int) -> Devices | None:
+        """Those of one layout and type; None where it has none."""
+        row = int(self.rows[layout, index])
         return devices.only(row) if row >= 0 else None
 
-    def held(self, columns: Mapping[str, int], requests: Amounts, types: Mask) -> Devices:
-        """The devices of new nodes on which pods have so many whole ones, of these types at least."""
+    def held(self, columns: Mapping[str, int], requests: Amounts, choices: Mask) -> Devices:
+        """The devices of new nodes on which pods have so many whole ones, of these layouts and types at least."""
         made = self.untouched.copy()
-        for row in self.rows_of(types):
+        for row in self.rows_of(choices):
             column = columns.get(made.outfits[row].unit)
             made.hold(row, 0 if column is None else int(requests[column]))
         return made
 
-    def rows_of(self, types: Mask) -> list[int]:
-        """The rows that these types have."""
-        return sorted({row for row in self.rows[types].tolist() if row >= 0})
+    def rows_of(self, choices: Mask) -> list[int]:
+        """The rows that these layouts and types have."""
+        return [row for row in np.unique(self.rows[choices]).tolist() if row >= 0]
 
-    def joined(self, devices: Devices, ask: Ask, amounts: Mapping[str, int], types: Mask) -> tuple[Devices, Mask]:
-        """The devices once one more pod has what it asks of them, and those of the types that give it."""
+    def joined(self, devices: Devices, ask: Ask, amounts: Mapping[str, int], choices: Mask) -> tuple[Devices, Mask]:
+        """The devices once one more pod has what it asks of them, and those of the layouts and types that give it. What
+        the pod asks for by a name that means a larger part of a device in one layout than in another, such as
+        nvidia.com/gpu, is the largest."""
         after = devices.copy()
         given = np.zeros(len(after.outfits) + 1, np.bool_)  # the last is that of types without devices
-        given[-1] = not (ask.shares or ask.profiles)
-        for row in self.rows_of(types):
+        given[-1] = not beyond_counting(ask)
+        for row in self.rows_of(choices):
             given[row] = after.take(row, ask, amounts)
-        return after, types & given[self.rows]
+        choices = choices & given[self.rows]
+        if len(choices) > 1 and ask.resource:
+            choices &= self._parts == np.where(choices, self._parts, _MOST_PARTS).min(axis=0)
+        return after, choices
+
+    def best(self, choices: Sequence[int], index: int, asked: Iterable[str]) -> int:
+        """Of these layouts, that in which the type offers the most of what is asked; the first by name of equals."""
+        names = tuple(asked)
+        return max(choices, key=lambda at: (sum(self.outfits[at][index].allocatable.get(one, 0) for one in names), -at))
+
+    def problems(self, types: Mask) -> list[Problem]:
+        """Why layouts cannot be had on these types, each once."""
+        found = {
+            problem: None
+            for labels in self.layouts
+            for index in np.flatnonzero(types).tolist()
+            for problem in _cut(self._types[index], labels, self._configurations).problems
+        }
+        return list(found)
+
+
+def parts_of(of: Outfit) -> int:
+    """Into how many parts of the name that counts whole ones or replicas a device is divided at most."""
+    return max((cut.offers(of.unit).get(of.unit, 0) for cut in of.cuts), default=1)
 
 
 def _key(of: Outfit) -> tuple[object, ...]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from tonnage.fleet.asks import Ask, Kind
+from tonnage.fleet.asks import SHARED_GPU, Ask, Kind
 from tonnage.fleet.fits import describe
 from tonnage.objects import core, quantity, selectors
+from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STRATEGY, PLUGIN_CONFIG
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import EPHEMERAL_STORAGE, Catalogue, TypeMask
-from tonnage.provisioning.devices import ALL, CONFIG_LABEL, MIG_STRATEGY_LABEL
+from tonnage.provisioning.devices import OFFERED
 from tonnage.provisioning.launch import short_of_values
 from tonnage.provisioning.load import Market, Stage, lasting
 from tonnage.provisioning.requirements import Requirements
@@ -31,13 +32,18 @@ def refusal(market: Market, template: Template, stage: Stage, remaining: dict[st
     suited = template.types & catalogue.select(requirements)
     if not suited.any():
         return f"no instance type meets {_instance_part(requirements)}"
+    machines = template.machines
+    ways = machines.allowed(requirements) & suited
+    if not ways.any():
+        return f"its nodes have no label that meets {_only(requirements, frozenset(OFFERED))}"
     roomy = suited & (template.free >= stage.requests).all(axis=1)
     if not roomy.any():
         return f"no instance type fits: {_shortage(catalogue, template, stage, suited)}"
     if stage.ask.kind is not Kind.NONE and template.parts(stage.ask):
-        _, roomy = template.machines.joined(template.machines.untouched, stage.ask, stage.amounts, roomy)
-        if not roomy.any():
-            return f"no instance type fits: {describe(stage.ask)}{_hint(stage.ask)}"
+        _, choices = machines.joined(machines.untouched, stage.ask, stage.amounts, ways & roomy)
+        if not choices.any():
+            return f"no instance type fits: {describe(stage.ask)}{_hint(stage.ask, template, roomy)}"
+        roomy &= choices.any(axis=0)
     offered = roomy & market.offers.open_to(requirements)
     if not offered.any():
         wanted = _only(requirements, labels.of_offering())
@@ -50,10 +56,16 @@ def refusal(market: Market, template: Template, stage: Stage, remaining: dict[st
     return broken
 
 
-def _hint(ask: Ask) -> str:
-    if ask.kind is not Kind.MIG:
-        return ""
-    return f"; a NodePool offers MIG instances by its labels {CONFIG_LABEL}={ALL}PROFILE and {MIG_STRATEGY_LABEL}=mixed"
+def _hint(ask: Ask, template: Template, types: TypeMask) -> str:
+    """What keeps GPUs from being cut, or how a NodePool offers what only cut ones give."""
+    wrong = template.machines.problems(types) if template.machines.cut else []
+    if wrong:
+        return f"; {wrong[0].where.field}: {wrong[0].message}"
+    if ask.kind is Kind.MIG:
+        return f"; a NodePool offers MIG instances by its labels {MIG_CONFIG}=all-PROFILE and {MIG_STRATEGY}=mixed"
+    if ask.resource == SHARED_GPU:
+        return f"; a NodePool offers it by its label {PLUGIN_CONFIG}, where that configuration renames replicas"
+    return ""
 
 
 def taint_text(taint: core.Taint) -> str:

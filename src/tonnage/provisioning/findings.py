@@ -11,8 +11,10 @@ import numpy as np
 
 from tonnage.decisions import Finding, Ref, Scalar
 from tonnage.objects import karpenter, load
+from tonnage.partitioning.node_cuts import OWN, Configurations
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import Catalogue, TypeMask
+from tonnage.provisioning.cut_findings import cut_findings
 from tonnage.provisioning.explain import amount_text
 from tonnage.provisioning.requirements import Requirement, Requirements
 from tonnage.provisioning.template import Template, compile_pool
@@ -28,17 +30,19 @@ FLEXIBLE_TYPES = 5
 RESTRICTED_DOMAINS = ("karpenter.sh", "karpenter.k8s.aws")
 
 
-def analyse(node_pool: karpenter.NodePool, catalogue: Catalogue) -> list[Finding]:
+def analyse(node_pool: karpenter.NodePool, catalogue: Catalogue, configurations: Configurations = OWN) -> list[Finding]:
     """Everything that this NodePool can never do, each with file and line, in the order of the checks.
+    ``configurations``: those that labels of its nodes may name, as their GPUs are cut.
 
     Raises :class:`~tonnage.errors.InputError` for a requirement that cannot be read.
     """
-    template = compile_pool(node_pool, catalogue)
+    template = compile_pool(node_pool, catalogue, configurations=configurations)
     buyable = template.types & catalogue.available().open_to(template.requirements)
     checks = _Checks(node_pool, catalogue, template, buyable)
     found = [*checks.restricted_labels(), *checks.unknown_values(), *checks.fractions_dropped()]
     if not buyable.any():
         return [*found, checks.nothing_to_buy()]
+    found += cut_findings(node_pool, template, catalogue, buyable, configurations)
     return [*found, *checks.unreachable_limits(), *checks.few_spot_types()]
 
 

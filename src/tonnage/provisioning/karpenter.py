@@ -12,7 +12,9 @@ merely tolerates (NotIn or DoesNotExist) is not put on the NodeClaim, so pods ne
 and one pass over them is enough.
 
 Pods that ask for parts of devices (shares, memory, MIG instances, replicas) are given those that the fleet would give
-them (:mod:`tonnage.provisioning.devices`). Karpenter itself does not plan for such pods.
+them (:mod:`tonnage.provisioning.devices`), on nodes whose GPUs are cut as labels of the NodePool say, or in one of the
+ways that its requirements on those labels list: a planned NodeClaim keeps every way that still fits its pods, as it
+does instance types. Karpenter itself does not plan for such pods.
 
 Source: kubernetes-sigs/karpenter pkg/controllers/provisioning/scheduling (queue.go, scheduler.go,
 nodeclaim.go).
@@ -28,10 +30,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tonnage.decisions import Alternative, Launch, Reason, Ref, Scalar, Wait
-from tonnage.fleet.asks import Kind
+from tonnage.fleet.asks import SHARED_GPU, Kind
 from tonnage.objects import karpenter, selectors
 from tonnage.provisioning import explain
 from tonnage.provisioning.catalogue import NODES, Catalogue, TypeMask
+from tonnage.provisioning.devices import OFFERED
 from tonnage.provisioning.launch import Choice, choose
 from tonnage.provisioning.load import Load, Market, Stage
 from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim, PlanSettings
@@ -61,6 +64,7 @@ def plan(
             catalogue,
             settings.daemon_sets,
             settings.node_classes.get(pool.spec.template.spec.node_class_ref.name),
+            settings.configurations,
         )
         for pool in node_pools
         if pool.spec.replicas is None
@@ -290,8 +294,8 @@ class _Classes:
             return _PodClass([], Reason(shape.ask.refused))
         planner, catalogue = self._planner, self._planner.market.catalogue
         amounts = {"pods": 1, **shape.requests}
-        instances = dict(shape.ask.profiles)  # offered, if at all, by what the labels of a NodePool make of a device
-        counted = {name: amount for name, amount in amounts.items() if name not in instances}
+        cut = {SHARED_GPU, *dict(shape.ask.profiles)}  # offered, if at all, by what a NodePool makes of its devices
+        counted = {name: amount for name, amount in amounts.items() if name not in cut}
         requests, unknown = catalogue.amounts(counted), tuple(catalogue.unknown(counted))
         pod_class = _PodClass([])
         for step in relaxations(
@@ -315,15 +319,17 @@ def _planned(ref: Ref, claim: _Claim, choice: Choice) -> PlannedClaim:
     catalogue = load.market.catalogue
     index = catalogue.index(choice.offering.instance_type)
     instance = catalogue.types[index]
-    devices = load.devices and template.machines.of(load.devices, index)
+    layout = load.layout(index) if len(load.choices) > 1 else 0
+    cut = {key: value for key, value in template.machines.layouts[layout].items() if key in OFFERED}
+    devices = load.devices and template.machines.of(load.devices, layout, index)
     return PlannedClaim(
         ref=ref,
         node_pool=template.name,
         offering=choice.offering,
         instance_types=choice.instance_types,
-        requirements=load.requirements,
+        requirements=load.requirements.merged(Requirements.of_labels(cut)),
         labels={
-            **load.requirements.labels(),
+            **_own_labels(load, cut),
             **template.labels,
             **instance.labels(choice.offering.zone, choice.offering.capacity_type),
         },
@@ -331,11 +337,16 @@ def _planned(ref: Ref, claim: _Claim, choice: Choice) -> PlannedClaim:
         startup_taints=template.startup_taints,
         requests=catalogue.as_map(load.requests) | (devices.in_use(0) if devices else {}),
         daemons=catalogue.as_map(template.daemons[index]),
-        allocatable=template.allocatable(index, catalogue),
+        allocatable=template.allocatable(index, catalogue, layout),
         capacity=catalogue.as_map(template.capacity[index]),
         pods=tuple(claim.pods),
         devices=devices,
     )
+
+
+def _own_labels(load: Load, cut: dict[str, str]) -> dict[str, str]:
+    """Labels that follow from the requirements; of those that say how GPUs are cut just the ones chosen."""
+    return {key: value for key, value in load.requirements.labels().items() if key not in OFFERED} | cut
 
 
 def _launch(planned: PlannedClaim, load: Load, choice: Choice) -> Launch:

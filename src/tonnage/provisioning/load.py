@@ -12,7 +12,7 @@ from tonnage.fleet.asks import NOTHING, Ask, Kind
 from tonnage.objects import selectors
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import Amounts, Catalogue, Offers, TypeMask
-from tonnage.provisioning.devices import Devices
+from tonnage.provisioning.devices import Devices, Mask
 from tonnage.provisioning.launch import short_of_values
 from tonnage.provisioning.pods import Step
 from tonnage.provisioning.requirements import Requirements
@@ -53,23 +53,28 @@ class Stage:
 class Load:
     """The pods of a planned NodeClaim taken together: requirements, summed requests, types that still fit.
 
-    ``devices``: those of the types with what the pods have of them; None while it is whole ones that count."""
+    ``devices``: those of the types with what the pods have of them; None while it is whole ones that count.
+    ``choices``: the ways to cut GPUs (rows, :class:`Machines`) that still fit, of each type (columns). ``asked``: the
+    resources of devices that its pods ask for, where there are several ways."""
 
     market: Market
     template: Template
     requirements: Requirements
     types: TypeMask
     requests: Amounts
+    choices: Mask
     pods: int = 0
     devices: Devices | None = None
+    asked: frozenset[str] = frozenset()
     _joined: dict[int, Load | None] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, market: Market, template: Template, types: TypeMask) -> Load:
         """A NodeClaim of this NodePool without pods, with these types to choose from."""
         nothing = np.zeros(len(market.catalogue.resources), dtype=np.int64)
-        buyable = types & market.offers.open_to(template.requirements)
-        return cls(market, template, template.requirements, buyable, nothing)
+        choices = template.machines.allowed(template.requirements)
+        buyable = types & market.offers.open_to(template.requirements) & choices.any(axis=0)
+        return cls(market, template, template.requirements, buyable, nothing, choices)
 
     def join(self, stage: Stage) -> Load | None:
         """The load with one more pod, or ``None`` if the NodeClaim cannot take it."""
@@ -92,19 +97,36 @@ class Load:
         requests = self.requests + stage.requests
         catalogue = self.market.catalogue
         types = self.types & (template.free >= requests).all(axis=1)
+        choices, asked = self.choices, self.asked
         if requirements != self.requirements:
             types &= catalogue.select(requirements) & self.market.offers.open_to(requirements)
+            choices = choices & template.machines.allowed(requirements)
+            types &= choices.any(axis=0)
         if not types.any():
             return None
         devices = self.devices
         if stage.ask.kind is not Kind.NONE and (devices is not None or template.parts(stage.ask)):
-            before = devices or template.machines.held(catalogue.column, self.requests, types)
-            devices, types = template.machines.joined(before, stage.ask, stage.amounts, types)
+            before = devices or template.machines.held(catalogue.column, self.requests, choices & types)
+            devices, choices = template.machines.joined(before, stage.ask, stage.amounts, choices & types)
+            types &= choices.any(axis=0)
             if not types.any():
                 return None
+        if len(choices) > 1:
+            asked = asked | device_resources(stage.ask)
         if self.market.strict_min_values and short_of_values(catalogue, requirements, np.flatnonzero(types)):
             return None
-        return Load(self.market, template, requirements, types, requests, self.pods + 1, devices)
+        return Load(self.market, template, requirements, types, requests, choices, self.pods + 1, devices, asked)
+
+    def layout(self, index: int) -> int:
+        """In which of the ways that fit a node of the type with this index is cut: that which offers the most of what
+        the pods ask, so that it holds more of them."""
+        choices = [int(at) for at in np.flatnonzero(self.choices[:, index])]
+        return self.template.machines.best(choices, index, self.asked)
+
+
+def device_resources(ask: Ask) -> frozenset[str]:
+    """The resources of devices that a pod asks for."""
+    return frozenset(name for name in (ask.resource, *(name for name, _ in ask.profiles)) if name)
 
 
 def lasting(incoming: Requirements, own: Requirements) -> Requirements:

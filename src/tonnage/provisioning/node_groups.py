@@ -17,7 +17,7 @@ from tonnage.fleet.asks import Kind
 from tonnage.fleet.fits import describe
 from tonnage.objects import core, selectors
 from tonnage.provisioning import labels
-from tonnage.provisioning.devices import Devices, machine
+from tonnage.provisioning.devices import Devices, beyond_counting, machine
 from tonnage.provisioning.explain import amount_text, taint_text
 from tonnage.provisioning.pods import PodShape, strict_requirements
 from tonnage.provisioning.requirements import Requirements
@@ -166,7 +166,7 @@ def _unfit_labels(group: NodeGroup, launch: Launch) -> str:
 
 def _unfit_devices(group: NodeGroup, launch: Launch, pods: Mapping[Ref, PodShape]) -> str:
     """Parts of devices that are planned on the node must find room on those of every machine that may come."""
-    if not any(shape.ask.shares or shape.ask.profiles for shape in pods.values()):
+    if not any(beyond_counting(shape.ask) for shape in pods.values()):
         return ""
     for other in group.instance_types:
         if not instances.known(other):

@@ -8,6 +8,7 @@ import msgspec
 
 from tonnage.decisions import Launch, Ref, Wait
 from tonnage.objects import core
+from tonnage.partitioning.node_cuts import OWN, Configurations
 from tonnage.provisioning.catalogue import OfferingKey
 from tonnage.provisioning.devices import Devices, coming
 from tonnage.provisioning.nodeclass import NodeStorage
@@ -21,7 +22,7 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``unavailable``: offerings out of stock, skipped. ``daemon_sets``: their pods, which every fitting node
     must also hold. ``node_classes``: storage by EC2NodeClass name. ``preferences`` False is
     PREFERENCE_POLICY=Ignore; ``strict_min_values`` False is MIN_VALUES_POLICY=BestEffort. NodeClaims are
-    numbered from ``first_claim``.
+    numbered from ``first_claim``. ``configurations``: those that labels of nodes may name, as their GPUs are cut.
     """
 
     unavailable: frozenset[OfferingKey] = frozenset()
@@ -30,6 +31,7 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
     preferences: bool = True
     strict_min_values: bool = True
     first_claim: int = 1
+    configurations: Configurations = OWN
 
 
 class PlannedClaim(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +58,7 @@ class PlannedClaim(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[Ref, ...]
     devices: Devices | None = None
 
-    def in_flight(self, *, with_pods: bool = True) -> ExistingNode:
+    def in_flight(self, *, with_pods: bool = True, configurations: Configurations = OWN) -> ExistingNode:
         """The node on its way, as the next plan sees it: its DaemonSets already counted, and its pods too.
 
         Without ``with_pods`` their room is free: while they are pending, they are planned again.
@@ -64,7 +66,7 @@ class PlannedClaim(msgspec.Struct, frozen=True, kw_only=True):
         pods = self.requests if with_pods else {}
         devices = self.devices
         if devices is None or not with_pods:
-            devices = coming(self.offering.instance_type, self.labels, self.allocatable, pods)
+            devices = coming(self.offering.instance_type, self.labels, self.allocatable, pods, configurations)
         free = {
             name: amount - self.daemons.get(name, 0) - pods.get(name, 0) for name, amount in self.allocatable.items()
         }

@@ -4,6 +4,7 @@ DaemonSets run.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,9 +13,10 @@ import numpy as np
 from tonnage.errors import InputError, Problem
 from tonnage.fleet.asks import GPU, Ask
 from tonnage.objects import core, karpenter, load, quantity, selectors
+from tonnage.partitioning.node_cuts import OWN, Configurations
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import EPHEMERAL_STORAGE, Amounts, Catalogue, TypeMask
-from tonnage.provisioning.devices import Machines
+from tonnage.provisioning.devices import OFFERED, Machines, beyond_counting
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.provisioning.pods import PodShape, strict_requirements
 from tonnage.provisioning.requirements import Requirement, Requirements
@@ -47,12 +49,16 @@ class Template:
 
     def parts(self, ask: Ask) -> bool:
         """Whether it takes more than counting to see which new nodes give this."""
-        return ask.shares or bool(ask.profiles) or self.machines.cut
+        return beyond_counting(ask) or self.machines.cut
 
-    def allocatable(self, index: int, catalogue: Catalogue) -> dict[str, int]:
-        """What a new node of the type with this index has for pods and DaemonSets, parts of its devices included."""
-        offered = self.machines.outfits[index].allocatable if self.machines.cut else {}
-        return {**catalogue.as_map(self.free[index] + self.daemons[index]), **offered}
+    def allocatable(self, index: int, catalogue: Catalogue, layout: int = 0) -> dict[str, int]:
+        """What a new node of the type with this index, cut in this way, has for pods and DaemonSets, parts of its
+        devices included."""
+        found = catalogue.as_map(self.free[index] + self.daemons[index])
+        if not self.machines.cut:
+            return found
+        found.pop(GPU, None)
+        return {**found, **self.machines.outfits[layout][index].allocatable}
 
     def within(self, remaining: dict[str, int], catalogue: Catalogue) -> TypeMask:
         """Types whose whole capacity does not exceed what remains of the limits."""
@@ -70,18 +76,21 @@ def compile_pool(
     catalogue: Catalogue,
     daemon_sets: Sequence[PodShape] = (),
     storage: NodeStorage | None = None,
+    configurations: Configurations = OWN,
 ) -> Template:
     """The template of one NodePool. ``storage`` is that of its EC2NodeClass (EC2's default volume when not
-    known).
+    known), ``configurations`` are those that labels of its nodes may name.
     """
     spec = pool.spec.template.spec
     own_labels = {**pool.spec.template.metadata.labels, labels.NODE_POOL: pool.metadata.name}
     requirements = pool_requirements(pool)
     taints = tuple(spec.taints)
     capacity, allocatable = _with_storage(catalogue, storage or NodeStorage())
-    machines = Machines(catalogue.types, own_labels)
+    types = _types(catalogue, requirements)
+    ways = [{**own_labels, **one} for one in layouts_of(requirements)]
+    machines = Machines(catalogue.types, types, ways, configurations)
     if machines.cut and GPU in catalogue.column:
-        allocatable[:, catalogue.column[GPU]] = [one.allocatable.get(GPU, 0) for one in machines.outfits]
+        allocatable[:, catalogue.column[GPU]] = machines.most(GPU)
     daemons = np.zeros_like(allocatable)
     for shape in daemon_sets:
         runs_on = _daemon_types(shape, requirements, taints, catalogue)
@@ -94,12 +103,24 @@ def compile_pool(
         taints=taints,
         startup_taints=tuple(spec.startup_taints),
         limits=limits_of(pool),
-        types=_types(catalogue, requirements),
+        types=types,
         capacity=capacity,
         free=allocatable - daemons,
         daemons=daemons,
         machines=machines,
     )
+
+
+def layouts_of(requirements: Requirements) -> list[dict[str, str]]:
+    """The labels of each way to cut GPUs that a NodePool with these requirements offers, by name: every combination of
+    the values that it lists. Where it lists none, nodes do without the label."""
+    listed: list[list[tuple[tuple[str, str], ...]]] = []
+    for key in OFFERED:
+        one = requirements.get(key)
+        values = sorted(one.values) if one is not None and not one.complement else []
+        without = [()] if one is None or one.absent or not values else []
+        listed.append([*without, *(((key, value),) for value in values)])
+    return [dict(itertools.chain.from_iterable(chosen)) for chosen in itertools.product(*listed)]
 
 
 def _types(catalogue: Catalogue, requirements: Requirements) -> TypeMask:

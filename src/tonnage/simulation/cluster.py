@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 
 from tonnage.costs.ledger import Ledger, Resources
 from tonnage.decisions import (
@@ -15,12 +14,12 @@ from tonnage.decisions import (
     Outcome,
     Ref,
     Refused,
+    Relayout,
     Return,
     Scale,
     Stale,
     Wait,
 )
-from tonnage.fleet.asks import FULL
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.snapshot import PodLife, PodView, Snapshot, WorkloadView
 from tonnage.fleet.state import Conflict, Fleet
@@ -29,7 +28,7 @@ from tonnage.metrics.store import SeriesStore
 from tonnage.objects import core, selectors
 from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.scheduling.view import CORDON
-from tonnage.simulation import nodes, pods
+from tonnage.simulation import nodes, pods, relayouts
 from tonnage.simulation.events import Queue
 from tonnage.simulation.life import NodeRunning, PodBound
 from tonnage.simulation.mirror import Mirror, Unseen
@@ -37,6 +36,7 @@ from tonnage.simulation.objects import Claim, EventLog, Node, Offering, Pod, Wor
 from tonnage.simulation.physics import Physics
 from tonnage.simulation.rng import Streams
 from tonnage.simulation.serving import Service
+from tonnage.simulation.sharing import Sharing, held
 from tonnage.simulation.training.workload import Training
 from tonnage.units import NS_PER_S, ns
 from tonnage.workloads.failures import Cause
@@ -66,6 +66,7 @@ class SimulatedCluster:
         self.fleet = Fleet()
         self.store = SeriesStore()
         self.ledger = Ledger()
+        self.sharing = Sharing()
         self.events = EventLog()
         self.workloads: dict[str, Workload] = {}
         self.training: dict[str, Training] = {}
@@ -80,6 +81,8 @@ class SimulatedCluster:
         self.nodes: dict[str, Node] = {}
         self.pods: dict[tuple[str, str], Pod] = {}
         self.claims: dict[str, Claim] = {}
+        self.relayouts: dict[tuple[str, int], relayouts.Change] = {}
+        """GPUs that are being cut otherwise, by the node's name and the index."""
         self.out_of_stock: dict[Offering, int] = {}
         """Until when EC2 has none of an offering."""
         self.unavailable: dict[Offering, int] = {}
@@ -119,6 +122,7 @@ class SimulatedCluster:
             disruption_budgets=self.disruption_budgets,
             lives={pod.key: life for pod in self.pods.values() if (life := _life(pod)) != _KNOWN},
             nominations=self.nominations,
+            relayouts={key: change.goal for key, change in self.relayouts.items()},
         )
 
     def measure(self, query: str, at_ns: int) -> Result:
@@ -154,6 +158,8 @@ class SimulatedCluster:
                 return self._return(decision)
             case Evict():
                 return self._evict(decision)
+            case Relayout():
+                return relayouts.begin(self, decision)
             case Wait():
                 self._nominate(decision)
                 self.events.add(self.now_ns, str(decision.pod), "Warning", "FailedScheduling", decision.reason.verdict)
@@ -194,7 +200,7 @@ class SimulatedCluster:
         self.nominations.pop(pod.key, None)
         pod.bound_ns, pod.node = self.now_ns, node.name
         self.fleet.node(row).last_pod_event_ns = self.now_ns
-        pod.held = _held(self.fleet, pod.row, node)
+        pod.held = held(self.fleet, pod.row, gpus=bool(node.gpus))
         if pod.held != Resources():
             self.ledger.allocate(node.name, pod.workload.key, pod.held, self.now_ns)
         self.events.add(self.now_ns, f"Pod {pod.key}", "Normal", "Scheduled", f"assigned to {node.name}")
@@ -311,22 +317,3 @@ def _life(pod: Pod) -> PodLife:
         ready=pod.ready_ns is not None or pod.bound_ns is None,
         leaving=pod.terminating,
     )
-
-
-def _held(fleet: Fleet, row: int, node: Node) -> Resources:
-    """What the ledger charges for: GPUs on a node that has some, else CPU and memory.
-
-    A part of a GPU counts half by its share of the compute and half by its share of the memory, so that parts never add
-    up to more than the GPU; where its memory is not known, by the compute alone."""
-    if not node.gpus:
-        requests = fleet.pod_class(row).requests
-        return Resources(0, requests.get("cpu", 0), requests.get("memory", 0))
-    pod = fleet.pod(row)
-    whole = len(set(pod.devices) - {piece.device for piece in pod.pieces})
-    if not pod.pieces:
-        return Resources(whole)
-    milli, memory = sum(piece.milli for piece in pod.pieces), int(fleet.cards.memory[pod.node])
-    share = Fraction(milli, FULL)
-    if memory:
-        share = (share + Fraction(sum(piece.mib for piece in pod.pieces), memory)) / 2
-    return Resources(whole + share)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from tonnage.decisions import Finding, Launch, Reason, Ref
 from tonnage.errors import InputError, Problem, Where
-from tonnage.facts import durations, gpus, instances, models, prices
+from tonnage.facts import durations, instances, mig, models, prices
 from tonnage.inference.config import parse_vllm_args, replica, weight_bytes
 from tonnage.metrics import scrape
 from tonnage.metrics.promql import Query
 from tonnage.objects import apps, core, karpenter, keda, monitoring, selectors
 from tonnage.objects.load import Manifest, where
+from tonnage.partitioning import node_cuts
 from tonnage.provisioning import findings as pool_findings
 from tonnage.provisioning import nodeclass
 from tonnage.provisioning.catalogue import Catalogue
+from tonnage.provisioning.cut_findings import config_findings
 from tonnage.scaling import admission, manifests, triggers
 from tonnage.scaling.keda import KedaSpec
 from tonnage.simulation import nodes
@@ -47,6 +49,7 @@ class Configuration:
     catalogue: Catalogue
     monitors: tuple[tuple[monitoring.ServiceMonitor, tuple[scrape.Selected, ...]], ...]
     scaled: tuple[KedaSpec, ...]
+    cuts: node_cuts.Configurations
     findings: tuple[Finding, ...]
 
     def queries(self) -> list[Query]:
@@ -57,7 +60,8 @@ class Configuration:
 def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
     """Admit the objects in order and analyse what was admitted.
 
-    Raises InputError for what would not run at all: a ScaledObject or HPA whose target is missing."""
+    Raises InputError for what would not run at all: a ScaledObject or HPA whose target is missing, a configuration of
+    mig-parted or the device plugin that its program refuses."""
     admitted = admission.apply_in_order(manifest.objects)
     missing = [f for f in admitted.findings if f.rule.endswith("target-missing")]
     if missing:
@@ -75,15 +79,17 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
     for autoscaler in admitted.hpas:
         found += triggers.analyse_hpa(autoscaler, admitted.scaled_objects)
     classes = {c.name: c for c in manifest.of(karpenter.EC2NodeClass)}
+    cuts = node_cuts.read(manifest.of(core.ConfigMap))
+    found += config_findings(cuts)
     pools = []
     for pool in manifest.of(karpenter.NodePool):
-        found += pool_findings.analyse(pool, catalogue)
+        found += pool_findings.analyse(pool, catalogue, cuts)
         reference = pool.spec.template.spec.node_class_ref
         if reference.name in classes:
             pools.append(pool)
         else:
             found.append(_class_missing(pool, reference.name))
-    found += landing_findings(manifest, catalogue)
+    found += landing_findings(manifest, catalogue, cuts)
     found += _priority_findings(manifest)
     return Configuration(
         manifest,
@@ -93,6 +99,7 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
         catalogue,
         tuple(monitors),
         tuple(manifests.keda_spec(s) for s in admitted.scaled_objects),
+        cuts,
         sorted_findings(found),
     )
 
@@ -145,12 +152,12 @@ def _priority_findings(manifest: Manifest) -> list[Finding]:
 
 def build_cluster(scenario: Scenario, configuration: Configuration, streams: Streams) -> SimulatedCluster:
     """The cluster as it is before time begins: nodes serve, workloads exist, no pod is placed yet."""
-    engines: dict[tuple[int, str], EngineSetup | str] = {}
+    engines: dict[tuple[int, str, float | None], EngineSetup | str] = {}
 
-    def engine(workload: Workload, gpu: str) -> EngineSetup | str:
-        key = (id(workload), gpu)
+    def engine(workload: Workload, gpu: str, utilization: float | None = None) -> EngineSetup | str:
+        key = (id(workload), gpu, utilization)
         if key not in engines:
-            engines[key] = _engine(workload, gpu)
+            engines[key] = _engine(workload, gpu, utilization)
         return engines[key]
 
     classes = {c.name: c for c in configuration.manifest.of(karpenter.EC2NodeClass)}
@@ -165,7 +172,9 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
             configuration.storage[template.spec.node_class_ref.name],
             snapshot,
         )
-    cluster = SimulatedCluster(Physics(durations.get(), pools, scenario.spec.region, engine), streams)
+    cluster = SimulatedCluster(
+        Physics(durations.get(), pools, scenario.spec.region, engine, configuration.cuts), streams
+    )
     for daemon_set in configuration.manifest.of(apps.DaemonSet):
         cluster.daemon_sets.append((_namespace(daemon_set.namespace), daemon_set.name, daemon_set.spec.template))
     priorities = Priorities(configuration.manifest.of(core.PriorityClass))
@@ -208,8 +217,19 @@ def _start_fleet(scenario: Scenario, configuration: Configuration, cluster: Simu
             )
             claim = Claim(launch, 0)
             node = nodes.start_node(cluster, claim)
+            problems = nodes.cuts_of(cluster, node).problems
+            if problems:
+                raise InputError(*(_at_labels(scenario, field, problem) for problem in problems))
             nodes.register_node(cluster, node)
             nodes.initialize_node(cluster, node)
+
+
+def _at_labels(scenario: Scenario, field: str, problem: Problem) -> Problem:
+    """The problem with the line of the labels that cause it, unless it has a place of its own."""
+    if problem.where.file:
+        return problem
+    place = scenario.document.where(f"{field}.labels")
+    return replace(problem, where=Where(place.file, place.line, f"{field}.labels.{problem.where.field}"))
 
 
 def _price(scenario: Scenario, book: prices.PriceBook, group: NodeGroupSpec, field: str) -> int:
@@ -258,13 +278,16 @@ def server_of(spec: core.PodSpec, at: Where) -> Server | None:
     )
 
 
-def _engine(workload: Workload, gpu: str) -> EngineSetup | str:
-    """The engine, or why it does not start on this GPU."""
+def _engine(workload: Workload, gpu: str, utilization: float | None) -> EngineSetup | str:
+    """The engine, or why it does not start on this GPU (:class:`~tonnage.simulation.physics.Engines`)."""
     assert workload.server is not None
     if not gpu:
         return "the engine finds no GPU: its pod requests none"
+    args = workload.server.args
+    if utilization is not None:
+        args = msgspec.structs.replace(args, gpu_memory_utilization=utilization)
     try:
-        config, timing = replica(models.get(workload.server.model), gpus.get(gpu), workload.server.args)
+        config, timing = replica(models.get(workload.server.model), mig.resolve(gpu)[0], args)
     except InputError as error:
         return error.problems[0].message
     return EngineSetup(config, timing)

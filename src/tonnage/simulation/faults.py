@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.simulation.crashes import SIGNALLED, crash, taken_along
 from tonnage.simulation.events import Later
-from tonnage.simulation.life import GpuBack, GpuLost, NodeLost, SpotNotice
-from tonnage.simulation.objects import Offering
+from tonnage.simulation.life import GpuBack, GpuLost, NodeLost, PodStarted, SpotNotice
+from tonnage.simulation.objects import Offering, Pod
 from tonnage.simulation.scenario import OOM, FaultSpec, duration_ns
 from tonnage.workloads.failures import Cause
 
@@ -48,28 +49,45 @@ class Fault:
 OOM_KILLED = 137
 """Exit code of a container that was killed for its memory: 128 + SIGKILL."""
 
-SIGNALLED = 128
-"""Exit codes from here on tell that a signal ended the container, which frameworks take as worth another try."""
-
 
 @dataclass(slots=True)
 class PodFailure:
-    """The containers of some pods of a training workload end with an error."""
+    """The containers of some pods of a workload end with an error, and so do those of the pods on the same GPUs that
+    nothing keeps apart from them."""
 
     spec: FaultSpec
 
     def handle(self, cluster: SimulatedCluster) -> Later:
         spec = self.spec
-        training = cluster.training[spec.workload]
-        running = [pod for part in training.parts for pod in part.ready if spec.pod in ("", pod.name)]
+        running = [pod for pod in self._pods(cluster) if pod.started_ns is not None and not pod.terminating]
+        running = [pod for pod in running if spec.pod in ("", pod.name)]
         if not running:
             message = f"{spec.kind}: no such pod runs"
             cluster.events.add(cluster.now_ns, "Scenario", "Warning", "FaultHitNothing", message)
         cause, code = exit_of(spec.exit)
+        oom = cause is Cause.OOM
         for pod in sorted(running, key=lambda pod: pod.name)[: spec.count]:
-            if pod.ready_ns is not None and not pod.terminating:
-                training.exits(cluster, pod, cause, code)
-        return ()
+            if pod.started_ns is None or pod.terminating:
+                continue  # it ended with another
+            said = (
+                "CUDA out of memory" if oom and pod.sharer is not None else "OOMKilled" if oom else f"exit code {code}"
+            )
+            for neighbour in taken_along(pod, code, oom=oom):
+                yield from self._ends(cluster, neighbour, cause, code, f"{said} in Pod {pod.key} on the same GPU")
+            yield from self._ends(cluster, pod, cause, code, said)
+
+    def _pods(self, cluster: SimulatedCluster) -> list[Pod]:
+        training = cluster.training.get(self.spec.workload)
+        if training is not None:
+            return [pod for part in training.parts for pod in part.ready]
+        return cluster.workloads[self.spec.workload].active
+
+    def _ends(self, cluster: SimulatedCluster, pod: Pod, cause: Cause, code: int, said: str) -> Later:
+        if pod.workload.controller is not None:
+            pod.workload.controller.exits(cluster, pod, cause, code, said)
+        else:
+            cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", "Failed", said)
+            yield crash(cluster, pod, said), PodStarted(pod)
 
 
 def exit_of(written: int | str) -> tuple[Cause, int]:

@@ -7,14 +7,18 @@ from collections.abc import Iterator
 from tonnage.decisions import Finding, Ref
 from tonnage.objects import apps, core, karpenter
 from tonnage.objects.load import Manifest, where
+from tonnage.partitioning.node_cuts import OWN, Configurations
 from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning import pods
 from tonnage.provisioning.catalogue import Catalogue
+from tonnage.provisioning.plans import PlanSettings
 
 _SPEC = "spec.template.spec"
 
 
-def landing_findings(manifest: Manifest, catalogue: Catalogue) -> Iterator[Finding]:
+def landing_findings(
+    manifest: Manifest, catalogue: Catalogue, configurations: Configurations = OWN
+) -> Iterator[Finding]:
     """For every Deployment: NodePools that would never make a node for it, and engines that get no GPU."""
     node_pools = manifest.of(karpenter.NodePool)
     for deployment in manifest.of(apps.Deployment):
@@ -33,7 +37,7 @@ def landing_findings(manifest: Manifest, catalogue: Catalogue) -> Iterator[Findi
             )
         if not node_pools or not (accelerated or spec.tolerations):
             continue
-        refused = {pool.name: _refusal(shape, pool, catalogue) for pool in node_pools}
+        refused = {pool.name: _refusal(shape, pool, catalogue, configurations) for pool in node_pools}
         wanted = _meant_for(spec, node_pools) if spec.tolerations else list(refused)
         missed = [f"{name}: {refused[name]}" for name in wanted if refused[name]]
         if missed and len(missed) == len(wanted):
@@ -55,10 +59,12 @@ def _meant_for(spec: core.PodSpec, node_pools: tuple[karpenter.NodePool, ...]) -
     return closest or named or [p.name for p in node_pools]
 
 
-def _refusal(shape: pods.PodShape, pool: karpenter.NodePool, catalogue: Catalogue) -> str:
+def _refusal(
+    shape: pods.PodShape, pool: karpenter.NodePool, catalogue: Catalogue, configurations: Configurations
+) -> str:
     """Why this NodePool cannot take the pod; empty when it can."""
     pod = pods.PendingPod(Ref("Pod", "one", "default", "one"), shape)
-    plan = planner.plan([pod], [], [pool], catalogue)
+    plan = planner.plan([pod], [], [pool], catalogue, PlanSettings(configurations=configurations))
     if not plan.waits:
         return ""
     reason = plan.waits[0].reason

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tonnage.inference.engine import Engine
 from tonnage.simulation import loading, nodes, pods
+from tonnage.simulation.crashes import crash
 from tonnage.simulation.events import Later
 from tonnage.simulation.objects import Claim, Node, Pod, gated_by_probe, probe_period_s
 from tonnage.units import NS_PER_S, ns
@@ -54,8 +55,8 @@ class NodeReady:
         self.node.kubelet_ready = True
         cluster.mirror.node_changed(self.node)
         cluster.events.add(cluster.now_ns, f"Node {self.node.name}", "Normal", "NodeReady", "kubelet is Ready")
-        plugin = cluster.durations.device_plugin_s if self.node.gpus else 0
-        yield cluster.now_ns + cluster.vary("plugin", plugin), NodeInitialized(self.node)
+        plugin_s = nodes.gpus_up_s(cluster, self.node)
+        yield cluster.now_ns + cluster.vary("plugin", plugin_s), NodeInitialized(self.node)
 
 
 @dataclass(slots=True)
@@ -94,28 +95,36 @@ class PodStarted:
         if pods.gone(pod):
             return
         pod.started_ns = cluster.now_ns
+        pod.starts += 1
         cluster.mirror.pod_changed(pod)
         if pod.workload.server is None:
+            cluster.sharing.join(cluster, pod)
             pods.pod_ready(cluster, pod)
+            return
+        crowded = loading.claim_memory(cluster, pod)
+        if crowded:
+            yield crash(cluster, pod, crowded), self
             return
         if not gated_by_probe(pod.template.spec):
             pods.pod_ready(cluster, pod)  # nothing says otherwise: requests come before it can serve them
         loaded = loading.weights_loaded_ns(cluster, pod)
-        yield loaded + cluster.vary("engine", loading.engine_start_s(cluster, pod)), EngineUp(pod)
+        yield loaded + cluster.vary("engine", loading.engine_start_s(cluster, pod)), EngineUp(pod, pod.starts)
 
 
 @dataclass(slots=True)
 class EngineUp:
-    """The engine serves; the next probe will see it."""
+    """The engine serves, unless its container has ended since; the next probe will see it."""
 
     pod: Pod
+    start: int
 
     def handle(self, cluster: SimulatedCluster) -> Later:
         pod = self.pod
-        if pods.gone(pod):
+        if pods.gone(pod) or not pod.running_since(self.start):
             return
         setup = loading.engine_setup(cluster, pod)
         if isinstance(setup, str):
+            cluster.sharing.leave(cluster, pod)
             cluster.mirror.pod_failing(pod, "CrashLoopBackOff", setup)
             cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", "BackOff", setup)
             return
@@ -129,23 +138,26 @@ class EngineUp:
             gpu = cluster.nodes[pod.node].gpu
             tiers = service.tiers.of_engine(setup.config, setup.timing, gpu, server.args.tensor_parallel_size)
         pod.replica.engine = Engine(setup.config, setup.timing, cluster.now_ns, prefix_caching=caching, tiers=tiers)
+        pod.replica.takes(setup.part)
+        cluster.sharing.serves(cluster, pod)
         if pod.ready_ns is None:
             period = probe_period_s(pod.template.spec) * NS_PER_S
             assert pod.started_ns is not None
             since = cluster.now_ns - pod.started_ns
-            yield pod.started_ns + -(-since // period) * period, ProbeSucceeded(pod)
+            yield pod.started_ns + -(-since // period) * period, ProbeSucceeded(pod, pod.starts)
         else:
             pods.pod_serves(cluster, pod)
 
 
 @dataclass(slots=True)
 class ProbeSucceeded:
-    """The pod is Ready, and an endpoint of its Service."""
+    """The pod is Ready, and an endpoint of its Service, unless its container has ended since."""
 
     pod: Pod
+    start: int
 
     def handle(self, cluster: SimulatedCluster) -> Later:
-        if not pods.gone(self.pod):
+        if not pods.gone(self.pod) and self.pod.running_since(self.start):
             pods.pod_ready(cluster, self.pod)
             pods.pod_serves(cluster, self.pod)
         return ()

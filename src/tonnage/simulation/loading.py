@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from tonnage.facts import gpus
+from tonnage.fleet.geometry import MIG_PREFIX
+from tonnage.inference.memory import visible_bytes
 from tonnage.inference.tables import vllm_memory
 from tonnage.simulation.objects import EngineSetup, Pod
-from tonnage.units import ns
+from tonnage.simulation.sharing import part_of
+from tonnage.units import GIB, ns
 
 if TYPE_CHECKING:
     from tonnage.simulation.cluster import SimulatedCluster
@@ -54,14 +60,47 @@ def engine_start_s(cluster: SimulatedCluster, pod: Pod) -> float:
     return durations.engine_start_cached_s if kept and compiled else durations.engine_start_s
 
 
+def claim_memory(cluster: SimulatedCluster, pod: Pod) -> str:
+    """Let the pod's engine take its part of the memory of GPUs that it shares; empty, or why it does not start.
+
+    Text and rule: vllm-project/vllm vllm/v1/worker/utils.py, request_memory."""
+    wanted = Fraction(memory_utilization(pod)).limit_denominator(10_000)
+    free = cluster.sharing.join(cluster, pod, wanted)
+    if free is None:
+        return ""
+    total = visible_bytes(gpus.get(cluster.nodes[pod.node].gpu)) / GIB
+    return (
+        f"Free memory on device cuda:0 ({float(free) * total:.2f}/{total:.2f} GiB) on startup is less than desired GPU "
+        f"memory utilization ({float(wanted):g}, {float(wanted) * total:.2f} GiB). Decrease GPU memory utilization or "
+        "reduce GPU memory used by other processes."
+    )
+
+
 def engine_setup(cluster: SimulatedCluster, pod: Pod) -> EngineSetup | str:
-    """The engine of this pod on the GPU that it got, or why it cannot start there."""
+    """The engine of this pod on the GPU or the part of one that it got, or why it cannot start there."""
     server = pod.workload.server
     assert server is not None
-    devices = len(cluster.fleet.pod(pod.row).devices)
-    if devices < server.args.tensor_parallel_size:
-        return f"the engine needs {server.args.tensor_parallel_size} GPUs, the pod holds {devices}"
-    return cluster.physics.engine(pod.workload, cluster.nodes[pod.node].gpu)
+    row = cluster.fleet.pod(pod.row)
+    wanted = server.args.tensor_parallel_size
+    gpu = cluster.nodes[pod.node].gpu
+    instances = [piece for piece in row.pieces if piece.what]
+    if instances and wanted > 1:
+        return f"the engine needs {wanted} GPUs that reach each other, and MIG instances do not: use one that is larger"
+    if len(row.devices) < wanted:
+        return f"the engine needs {wanted} GPUs, the pod holds {len(row.devices)}"
+    if instances:
+        largest = max(instances, key=lambda piece: (piece.mib, piece.milli))
+        found = cluster.physics.engine(pod.workload, f"{gpu}:{profile_of(largest.what)}")
+        part = part_of(cluster.fleet, row.node, largest)
+        return found if isinstance(found, str) else replace(found, part=part)
+    if pod.sharer is None or pod.sharer.limit is None:
+        return cluster.physics.engine(pod.workload, gpu)
+    return cluster.physics.engine(pod.workload, gpu, float(pod.sharer.claimed))
+
+
+def profile_of(resource: str) -> str:
+    """The MIG profile that a resource stands for: nvidia.com/mig-1g.10gb.me is 1g.10gb+me."""
+    return resource.removeprefix(MIG_PREFIX).replace(".me", "+me")
 
 
 def memory_utilization(pod: Pod) -> float:
@@ -69,3 +108,12 @@ def memory_utilization(pod: Pod) -> float:
     server = pod.workload.server
     given = server.args.gpu_memory_utilization if server else None
     return given if given is not None else vllm_memory()["gpu_memory_utilization"]
+
+
+def memory_mib(cluster: SimulatedCluster, pod: Pod, device: int) -> float:
+    """MiB of a device that the pod's engine has taken: of all of it, of its MIG instances, or what it claimed."""
+    total = cluster.nodes[pod.node].gpu_memory_mib
+    if pod.sharer is not None:
+        return total * float(pod.sharer.claimed)
+    pieces = [piece.mib for piece in cluster.fleet.pod(pod.row).pieces if piece.device == device]
+    return (sum(pieces) if pieces else total) * memory_utilization(pod)

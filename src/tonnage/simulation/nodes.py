@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 from tonnage.costs.ledger import Resources
 from tonnage.facts import instances
-from tonnage.fleet.state import Conflict, NodeSpec, PodSpec
+from tonnage.fleet.asks import GPU
+from tonnage.fleet.devices import Cut
+from tonnage.fleet.state import NO_DEVICE, Conflict, NodeSpec, PodSpec
 from tonnage.objects import selectors
+from tonnage.partitioning.node_cuts import NodeCuts, cut_node
 from tonnage.provisioning.catalogue import EFA, EPHEMERAL_STORAGE
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.simulation.objects import Claim, Node
@@ -43,6 +46,10 @@ def start_node(cluster: SimulatedCluster, claim: Claim) -> Node:
         labels=launch.labels,
         allocatable=launch.allocatable or _allocatable(itype, pool.storage if pool else NodeStorage()),
     )
+    made = cuts_of(cluster, node)
+    if made.cuts or made.problems:
+        whole = {key: n for key, n in node.allocatable.items() if key != itype.resource}
+        node.allocatable = {**whole, **made.offers}
     cluster.nodes[name] = node
     claim.node = name
     cluster.ledger.open_node(
@@ -68,6 +75,28 @@ def _allocatable(itype: instances.InstanceType, storage: NodeStorage) -> dict[st
     return {name: amount for name, amount in found.items() if amount}
 
 
+def cuts_of(cluster: SimulatedCluster, node: Node) -> NodeCuts:
+    """What its labels make of the node's GPUs as it joins."""
+    itype = instances.get(node.instance_type)
+    if itype.resource != GPU:
+        return NodeCuts()
+    pool = cluster.physics.pools.get(node.node_pool)
+    labels = {**(pool.labels if pool is not None else {}), **node.labels}
+    return cut_node(cluster.physics.configurations, labels, itype.gpu, itype.resource_count)
+
+
+def gpus_up_s(cluster: SimulatedCluster, node: Node) -> float:
+    """Seconds from the node's readiness until it offers its GPUs. Where they are cut into MIG instances, mig-manager
+    stops the clients of the GPUs first, sets MIG mode, makes the instances, and starts the device plugin again."""
+    if not node.gpus:
+        return 0
+    durations, instances_made = cluster.durations, cuts_of(cluster, node).instances
+    if not instances_made:
+        return durations.device_plugin_s
+    cutting_s = durations.mig_mode_s + instances_made * durations.mig_instance_s
+    return durations.device_plugin_s + cutting_s + durations.mig_plugin_s
+
+
 def register_node(cluster: SimulatedCluster, node: Node) -> None:
     """The Node object appears with its labels and taints, not yet with its GPUs."""
     itype = instances.get(node.instance_type)
@@ -82,10 +111,12 @@ def register_node(cluster: SimulatedCluster, node: Node) -> None:
             "nvidia.com/gpu.count": str(node.gpus),
             "nvidia.com/gpu.product": node.gpu_product,
         }
+    made = cuts_of(cluster, node)
+    later = {itype.resource, *made.offers}
     cluster.fleet.add_node(
         NodeSpec(
             node.name,
-            {name: amount for name, amount in node.allocatable.items() if name != itype.resource},
+            {name: amount for name, amount in node.allocatable.items() if name not in later},
             labels,
             taints=pool.taints if pool else (),
             uid=node.uid,
@@ -97,6 +128,7 @@ def register_node(cluster: SimulatedCluster, node: Node) -> None:
             zone=node.zone,
             price_micro_usd_per_hour=node.price_micro_usd_per_hour,
             created_ns=cluster.now_ns,
+            cuts=made.cuts,
         ),
         schedulable=False,
     )
@@ -107,6 +139,9 @@ def initialize_node(cluster: SimulatedCluster, node: Node) -> None:
     """Karpenter's Initialized: Ready, and every resource allocatable."""
     fleet = cluster.fleet
     row = fleet.node_by_name[node.name]
+    made = cuts_of(cluster, node)
+    if made.labels:
+        fleet.set_labels(row, {**fleet.node(row).labels, **made.labels})
     fleet.set_allocatable(row, node.allocatable)
     fleet.set_schedulable(row, True)
     fleet.node(row).initialized = True
@@ -116,6 +151,8 @@ def initialize_node(cluster: SimulatedCluster, node: Node) -> None:
     cluster.claims.pop(node.name, None)
     message = "every resource is allocatable"
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "Initialized", message)
+    for problem in made.problems:
+        cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "GPUsNotOffered", problem.message)
     cluster.mirror.node_changed(node)
     _start_daemons(cluster, node, row)
     cluster.wake("node")
@@ -139,16 +176,17 @@ def lose_gpu(cluster: SimulatedCluster, node: Node) -> None:
     The Xid is that of a GPU that cannot be reached any more (NVIDIA's Xid catalogue: 79)."""
     fleet = cluster.fleet
     row = fleet.node_by_name[node.name]
-    left = fleet.allocatable_of(row)
-    resource = fleet.node(row).spec.device_resource
-    if not left.get(resource):
+    device = _devices(cluster, row) - 1
+    if device < 0:
         return
+    gone = _gives(cluster, row, device)
     message = "Xid 79: a GPU has fallen off the bus"
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "GPUUnhealthy", message)
-    for holder in fleet.holders(row, left[resource] - 1):
+    for holder in fleet.holders(row, device):
         spec = fleet.pod(holder).spec
         lose(cluster, cluster.pods[spec.namespace, spec.name], Cause.NODE)
-    fleet.set_allocatable(row, {**left, resource: left[resource] - 1})
+    left = fleet.allocatable_of(row)
+    fleet.set_allocatable(row, {**left, **{name: left.get(name, 0) - n for name, n in gone.items()}})
     cluster.mirror.node_changed(node)
     cluster.wake("node")
 
@@ -157,14 +195,26 @@ def mend_gpu(cluster: SimulatedCluster, node: Node) -> None:
     """One GPU more is healthy; never more than the machine has."""
     fleet = cluster.fleet
     row = fleet.node_by_name[node.name]
-    resource = fleet.node(row).spec.device_resource
-    there = fleet.allocatable_of(row)
-    if there.get(resource, 0) >= node.allocatable.get(resource, 0):
+    device = _devices(cluster, row)
+    if device >= node.gpus:
         return
-    fleet.set_allocatable(row, {**there, resource: there.get(resource, 0) + 1})
+    there, back = fleet.allocatable_of(row), _gives(cluster, row, device)
+    fleet.set_allocatable(row, {**there, **{name: there.get(name, 0) + n for name, n in back.items()}})
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "GPUHealthy", "the GPU was reset")
     cluster.mirror.node_changed(node)
     cluster.wake("node")
+
+
+def _devices(cluster: SimulatedCluster, row: int) -> int:
+    """How many GPUs of the node are there now: the first ones."""
+    return int((cluster.fleet.devices[row] != NO_DEVICE).sum())
+
+
+def _gives(cluster: SimulatedCluster, row: int, device: int) -> dict[str, int]:
+    """What one of the node's GPUs gives its allocatable."""
+    node = cluster.fleet.node(row)
+    cut = node.cuts[device] if device < len(node.cuts) else Cut()
+    return cut.offers(node.spec.device_resource)
 
 
 def lose_node(cluster: SimulatedCluster, node: Node, why: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from tonnage.costs.ledger import Resources
@@ -20,6 +21,7 @@ from tonnage.workloads.failures import Cause
 
 if TYPE_CHECKING:
     from tonnage.simulation.cluster import SimulatedCluster
+    from tonnage.simulation.sharing import Sharer
 
 Offering: TypeAlias = tuple[str, str, str]
 """(instance type, zone, capacity type)."""
@@ -49,6 +51,14 @@ class Controller(Protocol):
 
     def lost(self, cluster: SimulatedCluster, pod: Pod, cause: Cause) -> None:
         """The pod was told to stop, or is gone, through no doing of its own."""
+        ...
+
+    def paced(self, cluster: SimulatedCluster, pod: Pod) -> None:
+        """Others share a GPU with the pod now, or some no longer do."""
+        ...
+
+    def exits(self, cluster: SimulatedCluster, pod: Pod, cause: Cause, exit_code: int, said: str) -> None:
+        """The pod's container ends with an error, of which an event says ``said``."""
         ...
 
     def saved_ns(self, pod: Pod) -> int:
@@ -95,7 +105,10 @@ class Workload:
 
 @dataclass(slots=True, eq=False)
 class Pod:
-    """One pod's life. Times in ns; None until it happened. ``own``: its template, where its workload has several."""
+    """One pod's life. Times in ns; None until it happened. ``own``: its template, where its workload has several.
+
+    ``starts``: how often its container has started; ``crashes``: how often it has ended with an error in a row.
+    ``sharer``: its part of GPUs on which others can slow it down, while its container runs."""
 
     workload: Workload
     name: str
@@ -110,8 +123,11 @@ class Pod:
     deletion_cost: int = 0
     replica: Replica | None = None
     held: Resources = field(default_factory=Resources)  # as the ledger knows it
-    busy_ns: int = 0  # of its engine, as told to the ledger
+    busy_ns: int = 0  # time of each of its GPUs, as told to the ledger
     own: core.PodTemplateSpec | None = None
+    starts: int = 0
+    crashes: int = 0
+    sharer: Sharer | None = None
 
     @property
     def namespace(self) -> str:
@@ -120,6 +136,10 @@ class Pod:
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    def running_since(self, start: int) -> bool:
+        """Whether its container still runs as it did after that start."""
+        return self.started_ns is not None and self.starts == start
 
     @property
     def template(self) -> core.PodTemplateSpec:
@@ -202,10 +222,12 @@ class EventLog:
 
 @dataclass(frozen=True, slots=True)
 class EngineSetup:
-    """The engine of one workload on one kind of GPU."""
+    """The engine of one workload on one kind of GPU, and the part of a GPU's time that its steps take when alone: less
+    than all on a MIG instance."""
 
     config: EngineConfig
     timing: StepTiming
+    part: int | Fraction = 1
 
 
 _SLEEP = re.compile(r"\bsleep\s+(\d+)")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from tonnage.facts import gpus
 from tonnage.facts.durations import Durations
 from tonnage.facts.instances import InstanceType
 from tonnage.objects import core
+from tonnage.partitioning.node_cuts import OWN, Configurations
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.simulation.objects import EngineSetup, Workload
 
@@ -31,14 +33,24 @@ class Pool:
     images_on_disk: bool  # its volume comes from a snapshot that holds the images
 
 
+class Engines(Protocol):
+    """Gives a workload's engine on a GPU or a MIG instance (``h100:1g.10gb``), or why it cannot start there.
+
+    ``utilization``: the part of the memory that it may have, in place of its --gpu-memory-utilization."""
+
+    def __call__(self, workload: Workload, gpu: str, utilization: float | None = None) -> EngineSetup | str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Physics:
-    """``engine`` gives a workload's engine on a GPU, or why it cannot start there."""
+    """The machines and their engines. ``configurations``: those that the labels of a node may name, as its GPUs are
+    cut."""
 
     durations: Durations
     pools: Mapping[str, Pool]
     region: str
-    engine: Callable[[Workload, str], EngineSetup | str]
+    engine: Engines
+    configurations: Configurations = OWN
 
     def disk_bytes_per_s(self, pool: str, itype: InstanceType) -> float:
         """How fast a node of this pool fills its disk: its volume, or what local NVMe and the network allow."""

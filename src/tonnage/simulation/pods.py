@@ -106,8 +106,8 @@ def new_replica(cluster: SimulatedCluster, pod: Pod) -> Replica:
 
 
 def pod_serves(cluster: SimulatedCluster, pod: Pod) -> None:
-    """The engine answers: a cold start is over. Pods of time 0 were there before."""
-    if pod.created_ns > 0:
+    """The engine answers: a cold start is over. Pods of time 0 were there before, and others crashed meanwhile."""
+    if pod.created_ns > 0 and not pod.crashes:
         pod.workload.cold_starts_ns.append(cluster.now_ns - pod.created_ns)
 
 
@@ -155,7 +155,8 @@ def end_pod(cluster: SimulatedCluster, pod: Pod) -> None:
     _tell(cluster, pod)
     if pod.replica is not None and pod.workload.service is not None:
         pod.workload.service.kill(pod.replica, cluster.now_ns)
-        _account_busy(cluster, pod)
+        account(cluster, pod)
+    cluster.sharing.leave(cluster, pod)
     row = cluster.fleet.pod(pod.row)
     if row.node >= 0:
         if pod.held != Resources():
@@ -216,16 +217,17 @@ def count_ready(workload: Workload) -> None:
 def account_busy(cluster: SimulatedCluster) -> None:
     """Tell the ledger how long each pod's devices were busy; engines must be settled."""
     for pod in cluster.pods.values():
-        _account_busy(cluster, pod)
+        account(cluster, pod)
     for training in cluster.training.values():
         training.settle(cluster.now_ns)
 
 
-def _account_busy(cluster: SimulatedCluster, pod: Pod) -> None:
+def account(cluster: SimulatedCluster, pod: Pod) -> None:
+    """Tell the ledger what the pod's engine took of its devices' time; it must be settled."""
     if pod.replica is None or pod.replica.engine is None:
         return
-    busy = pod.replica.engine.busy_ns
+    taken = pod.replica.taken_ns
     server = pod.workload.server
     used = server.args.tensor_parallel_size if server is not None else 1  # the pod may hold more than its engine uses
-    cluster.ledger.add_busy(pod.node, pod.workload.key, (busy - pod.busy_ns) * used)
-    pod.busy_ns = busy
+    cluster.ledger.add_busy(pod.node, pod.workload.key, (taken - pod.busy_ns) * used)
+    pod.busy_ns = taken

@@ -37,7 +37,7 @@ class ServiceSample:
 class Recorder:
     """Samples in order of time; ``heat`` maps (node, device) to its (owner, busy %) by sample number.
 
-    Of a device with pods on parts of it the owner is the first of them, and the busiest counts."""
+    Of a device with pods on parts of it the owner is the first of them; what they take of its time is added up."""
 
     interval_ns: int
     times_ns: list[int] = field(default_factory=list)
@@ -123,19 +123,20 @@ class Recorder:
                     holders = [holder] if holder >= 0 else cluster.fleet.holders(row, device)
                     on_it = [cluster.fleet.pod(one).spec for one in holders]
                     owner = self._owner(on_it[0].owner)
-                    busy = max(busy_share.get(f"{pod.namespace}/{pod.name}", 0) for pod in on_it)
+                    busy = min(100, round(sum(busy_share.get(f"{pod.namespace}/{pod.name}", 0) for pod in on_it)))
                 self.heat.setdefault((node.name, device), []).append((index, owner, busy))
 
-    def _busy_since(self, cluster: SimulatedCluster) -> dict[str, int]:
+    def _busy_since(self, cluster: SimulatedCluster) -> dict[str, float]:
+        """Per cent of the time of each of its devices that a pod took since the last sample."""
         shares = {}
-        for replica, busy_ns in busy_times(cluster.services):
-            since = busy_ns - self._busy.get(replica, 0)
-            self._busy[replica] = busy_ns
-            shares[replica.pod] = min(100, round(100 * since / self.interval_ns))
+        for replica, taken_ns in taken_times(cluster.services):
+            since = taken_ns - self._busy.get(replica, 0)
+            self._busy[replica] = taken_ns
+            shares[replica.pod] = 100 * since / self.interval_ns
         for pod in (pod for training in cluster.training.values() for part in training.parts for pod in part.bound):
             since = pod.busy_ns - self._busy.get(pod, 0)
             self._busy[pod] = pod.busy_ns
-            shares[pod.key] = min(100, round(100 * since / self.interval_ns))
+            shares[pod.key] = 100 * since / self.interval_ns
         return shares
 
     def _owner(self, owner: str) -> int:
@@ -158,12 +159,12 @@ class SampleTick:
         yield cluster.now_ns + self.recorder.interval_ns, self
 
 
-def busy_times(services: Iterable[Service]) -> Iterable[tuple[Replica, int]]:
-    """(replica, nanoseconds with a step in flight so far) of every engine."""
+def taken_times(services: Iterable[Service]) -> Iterable[tuple[Replica, int]]:
+    """(replica, ns of each of its devices that it took so far) of every engine."""
     for service in services:
         for replica in (*service.endpoints, *service.draining):
             if replica.engine is not None:
-                yield replica, replica.engine.busy_ns
+                yield replica, replica.taken_ns
 
 
 def _outcome_text(outcome: Outcome) -> str:

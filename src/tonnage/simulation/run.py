@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tonnage.controllers.nodes import Pools, node_loops
+from tonnage.controllers.partitioner import Partitioner
 from tonnage.controllers.replicas import Autoscalers, Planned, SloPlanner
 from tonnage.controllers.scheduler import Scheduler
 from tonnage.errors import InputError
@@ -125,6 +126,10 @@ class SetUp:
         scaler = self.options.scaler or (_slo_loops if by_slo else _manifest_loops)
         return scaler(self.scenario, self.configuration, self.cluster, self.sources)
 
+    def partitioning_loops(self) -> list[Loop]:
+        """The loop that cuts GPUs otherwise, where the policy wants that."""
+        return [Partitioner().loop()] if self.scenario.policy(self.policy).partitioning == "relayout" else []
+
     def recorder(self) -> Recorder:
         """An empty record."""
         return Recorder(max(5 * NS_PER_S, self.scenario.duration_ns // SAMPLES))
@@ -176,7 +181,7 @@ def run(scenario: Scenario, policy: str, options: Options | None = None) -> Resu
 def play(made: SetUp) -> Machine:
     """Run to the end, or to where the observer raises."""
     machine = Machine(made.cluster, made.recorder(), made.options.check)
-    loops = [*_node_loops(made), *made.replica_loops()]
+    loops = [*_node_loops(made), *made.partitioning_loops(), *made.replica_loops()]
     made.start_training()
     machine.start(loops, made.scraper())
     made.break_things()
@@ -196,7 +201,7 @@ def _node_loops(made: SetUp) -> list[Loop]:
     if not configuration.pools:
         return [scheduler]
     daemon_sets = tuple(d.spec.template.spec for d in configuration.manifest.of(apps.DaemonSet))
-    pools = Pools(configuration.pools, configuration.storage, daemon_sets)
+    pools = Pools(configuration.pools, configuration.storage, daemon_sets, configuration.cuts)
     return [scheduler, *node_loops(configuration.catalogue, lambda: pools, EPOCH_NS)]
 
 

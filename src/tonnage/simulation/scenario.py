@@ -53,6 +53,7 @@ FAULTS = ("spot-interruption", "node-failure", "gpu-failure", "pod-failure", "ou
 OOM = "oom"
 """A pod's exit when its memory limit kills it; other exits are codes."""
 SCALING = ("manifests", "slo")
+PARTITIONING = ("static", "relayout")
 
 
 class SloSpec(Strict, frozen=True, kw_only=True):
@@ -91,8 +92,8 @@ class FaultSpec(Strict, frozen=True, kw_only=True):
 
     ``spot-interruption``, ``node-failure`` and ``gpu-failure`` hit ``count`` nodes, of a pool or an instance type, in
     order of name; a failed GPU is back after ``duration``; ``out-of-stock`` withholds an instance type for
-    ``duration``. ``pod-failure`` ends the containers of ``count`` pods of a training ``workload`` (of one, ``pod``),
-    those that run, in order of name, with an ``exit`` code or ``oom``.
+    ``duration``. ``pod-failure`` ends the containers of ``count`` pods of a training ``workload`` or a Deployment (of
+    one, ``pod``), those that run, in order of name, with an ``exit`` code or ``oom``.
     """
 
     kind: str
@@ -111,7 +112,8 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
 
     ``balancing``, ``link`` and ``tiers`` replace those of all traffic; empty ``tiers`` are none. ``placement``: the
     placement policy, the scheduler's default unless given; ``preemption``: whether pods make room for others of higher
-    priority; ``defragmentation``: whether pods are moved to make room for others.
+    priority; ``defragmentation``: whether pods are moved to make room for others; ``partitioning``: whether GPUs are
+    cut otherwise (``relayout``) when pods wait for what none gives.
     """
 
     manifests: str
@@ -122,6 +124,7 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     placement: str = ""
     preemption: bool = True
     defragmentation: bool = False
+    partitioning: str = "static"
 
 
 class ScenarioSpec(Strict, frozen=True, kw_only=True):
@@ -279,6 +282,7 @@ def _policy_problems(
         ("scaling", policy.scaling, SCALING),
         ("balancing", policy.balancing or LOAD_BALANCING[0], LOAD_BALANCING),
         ("placement", policy.placement or next(iter(PLACEMENT)), tuple(PLACEMENT)),
+        ("partitioning", policy.partitioning, PARTITIONING),
     ):
         if value not in known:
             found.append(document.problem(f"{field}.{name}", f'"{value}", expected one of {", ".join(known)}'))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tonnage.fleet.cards import SHARED_DEVICE
 from tonnage.inference.exposition import vllm_samples
 from tonnage.metrics.scrape import Selected, Target, sample_labels, targets
 from tonnage.objects import core
@@ -103,7 +104,8 @@ class Scraper:
     def _device(
         self, cluster: SimulatedCluster, node: Node, row: int, device: int
     ) -> tuple[dict[str, str], tuple[tuple[str, float], ...]]:
-        """The labels of one GPU as dcgm-exporter writes them, and its readings."""
+        """The labels of one GPU as dcgm-exporter writes them, and its readings: of a shared one those of the whole, and
+        no pod, as it cannot tell whose processes run."""
         labels = {
             "gpu": str(device),
             "UUID": f"GPU-{node.name}-{device}",
@@ -111,15 +113,19 @@ class Scraper:
             "modelName": node.gpu_product,
             "Hostname": node.name,
         }
-        utilisation, used = 0.0, 0.0
         holder = int(cluster.fleet.devices[row, device])
         if holder >= 0:
             held = cluster.fleet.pod(holder).spec
             labels |= {"namespace": held.namespace, "pod": held.name, "container": held.spec.containers[0].name}
-            pod = cluster.pods.get((held.namespace, held.name))
+        on_it = [holder] if holder >= 0 else cluster.fleet.holders(row, device) if holder == SHARED_DEVICE else []
+        utilisation, used = 0.0, 0
+        for one in on_it:
+            spec = cluster.fleet.pod(one).spec
+            pod = cluster.pods.get((spec.namespace, spec.name))
             if pod is not None and pod.replica is not None and pod.replica.engine is not None:
-                utilisation = self._utilisation(pod.key, pod.replica.engine.busy_ns, cluster.now_ns)
-                used = round(node.gpu_memory_mib * loading.memory_utilization(pod))
+                utilisation += self._utilisation(pod.key, pod.replica.taken_ns, cluster.now_ns)
+                used += round(loading.memory_mib(cluster, pod, device))
+        utilisation = min(100.0, utilisation)
         return labels, (
             ("DCGM_FI_DEV_GPU_UTIL", utilisation),
             ("DCGM_FI_DEV_FB_USED", used),
@@ -127,7 +133,7 @@ class Scraper:
         )
 
     def _utilisation(self, pod: str, busy_ns: int, now_ns: int) -> float:
-        """Percent of the time since the last scrape in which the pod's engine had a step in flight."""
+        """Percent of its GPU's time since the last scrape that the pod's engine took."""
         at_ns, before_ns, percent = self._busy.get(pod, (-1, 0, 0.0))
         if at_ns != now_ns:
             percent = min(100.0, round(100 * (busy_ns - before_ns) / SCRAPE_NS))

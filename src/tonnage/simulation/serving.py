@@ -1,7 +1,7 @@
 """Requests on their way: Services, load balancing over ready endpoints, and what became of each request.
 
 An engine is advanced only when something about it can have changed: before it is given a request, when a request on it
-may have finished, and when somebody samples it.
+may have finished, and when somebody samples it. Services whose engines share GPUs advance together (together.py).
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import heapq
 import random
 from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from tonnage.inference.engine import Engine
 from tonnage.inference.exposition import ServingStats
@@ -19,6 +21,10 @@ from tonnage.simulation.balancing import LOAD_BALANCING, balancer, of_zone
 from tonnage.simulation.lower_tiers import LowerTiers
 from tonnage.simulation.traffic.arrivals import Arrivals
 
+if TYPE_CHECKING:
+    from tonnage.simulation.sharing import Sharer
+    from tonnage.simulation.together import Together
+
 __all__ = ["LOAD_BALANCING", "Replica", "Requests", "Service"]
 
 PENDING, DONE, FAILED = 0, 1, 2
@@ -28,7 +34,8 @@ PENDING, DONE, FAILED = 0, 1, 2
 class Replica:
     """A pod (namespace/name) that serves: its engine, None until it has loaded, and how many requests it has.
 
-    ``zone``: where its node is; ``role``: "prefill" or "decode" where a Service has pools, else empty.
+    ``zone``: where its node is; ``role``: "prefill" or "decode" where a Service has pools, else empty. ``sharer``: its
+    part of GPUs on which others can slow it down.
     """
 
     pod: str
@@ -38,6 +45,27 @@ class Replica:
     stats: ServingStats = field(default_factory=ServingStats)
     zone: str = ""
     role: str = ""
+    sharer: Sharer | None = None
+    _part: int | Fraction = 1  # of a GPU's time that its steps take now
+    _taken_ns: int | Fraction = 0
+    _seen_ns: int = 0
+
+    @property
+    def taken_ns(self) -> int:
+        """Time of one of its GPUs that its steps took so far: they have it all, or a part."""
+        self._book()
+        return int(self._taken_ns)
+
+    def takes(self, part: int | Fraction) -> None:
+        """From the time that its engine was advanced to on, its steps take this part of a GPU's time."""
+        self._book()
+        self._part = part
+
+    def _book(self) -> None:
+        if self.engine is not None:
+            busy_ns = self.engine.busy_ns
+            self._taken_ns += (busy_ns - self._seen_ns) * self._part
+            self._seen_ns = busy_ns
 
 
 @dataclass(slots=True)
@@ -78,6 +106,7 @@ class Service:
         self.failed = 0
         self.histograms = False  # whether anybody reads them
         self.tiers: LowerTiers | None = None  # below the GPUs of its engines
+        self.together: Together | None = None  # with Services that share GPUs with it
         self._times: list[int] = arrivals.arrival_ns.tolist()
         self._prompts: list[int] = arrivals.prompt.tolist()
         self._outputs: list[int] = arrivals.output.tolist()
@@ -111,6 +140,8 @@ class Service:
                 group.remove(replica)
         if replica.engine is None:
             return 0
+        if self.together is not None:
+            self.together.play(now_ns)
         replica.engine.advance(now_ns)
         self._collect(replica)
         replica.version += 1
@@ -128,7 +159,7 @@ class Service:
         """
         if number >= self.received:
             raise ValueError(f"request {number} has not arrived")
-        self._settle(now_ns)
+        self.catch_up(now_ns)
         if self.requests.status[number] == PENDING:
             self._withdraw(number, now_ns)
 
@@ -143,38 +174,72 @@ class Service:
             except KeyError:
                 continue  # another engine has it
             self._collect(replica)
-            self._expect(replica)
+            self.expect(replica)
             return
 
     # ---- time ----
 
     def advance(self, until_ns: int) -> None:
         """Dispatch every request that arrives before ``until_ns``."""
+        if self.together is not None:
+            self.together.advance(until_ns)
+            return
         times = self._times
         i, count = self.received, len(times)
         while i < count and times[i] < until_ns:
             at = times[i]
-            self._settle(at)
+            self.happen(at)
             self._dispatch(i, at)
             i += 1
         self.received = i
 
     def settle(self, until_ns: int) -> None:
         """Bring every engine to ``until_ns``, so that it can be sampled."""
+        if self.together is not None:
+            self.together.play(until_ns)
         for replica in (*self.endpoints, *self.draining):
-            if replica.engine is not None:
-                replica.engine.advance(until_ns)
-                self._collect(replica)
-                self._expect(replica)
+            self.look(replica, until_ns)
 
-    def _settle(self, at: int) -> None:
+    def look(self, replica: Replica, at_ns: int) -> None:
+        """Bring one engine to ``at_ns``."""
+        if replica.engine is not None:
+            replica.engine.advance(at_ns)
+            self._collect(replica)
+            self.expect(replica)
+
+    def catch_up(self, now_ns: int) -> None:
+        """Let everything happen up to ``now_ns``, here and at Services that share GPUs with this one."""
+        if self.together is not None:
+            self.together.play(now_ns)
+        else:
+            self.happen(now_ns)
+
+    @property
+    def next_arrival_ns(self) -> int | None:
+        """When the next request arrives; None after the last."""
+        return self._times[self.received] if self.received < len(self._times) else None
+
+    def receive(self, at_ns: int) -> None:
+        """Dispatch every request that arrives at ``at_ns``, up to which everything has happened."""
+        while self.next_arrival_ns == at_ns:
+            self.received += 1
+            self._dispatch(self.received - 1, at_ns)
+
+    @property
+    def next_change_ns(self) -> int | None:
+        """When something may happen next at one of its engines; None if nothing will."""
+        changes = self._changes
+        while changes and changes[0][3] != changes[0][2].version:
+            heapq.heappop(changes)
+        return changes[0][0] if changes else None
+
+    def happen(self, at: int) -> None:
+        """Let happen what happens at its engines up to ``at``."""
         changes = self._changes
         while changes and changes[0][0] <= at:
             _, _, replica, version = heapq.heappop(changes)
-            if version == replica.version and replica.engine is not None:
-                replica.engine.advance(at)
-                self._collect(replica)
-                self._expect(replica)
+            if version == replica.version:
+                self.look(replica, at)
 
     def _dispatch(self, number: int, at: int) -> None:
         request = self._request(number, at)
@@ -209,7 +274,7 @@ class Service:
             replica.engine.submit(number, at, self._prompts[number], self._outputs[number], path=path)
         replica.in_flight += 1
         self._collect(replica)  # a request that can never fit is refused at once
-        self._expect(replica)
+        self.expect(replica)
 
     def _fail(self, number: int, at: int) -> None:
         self.requests.status[number] = FAILED
@@ -220,13 +285,16 @@ class Service:
         """A request has ended, well or not."""
         self._balancer.ended(number, at)
 
-    def _expect(self, replica: Replica) -> None:
+    def expect(self, replica: Replica) -> None:
+        """Note when something may happen next at the replica's engine, of which something has changed."""
         replica.version += 1
         assert replica.engine is not None
         change = replica.engine.next_change_ns()
         if change is not None:
             self._sequence += 1
             heapq.heappush(self._changes, (change, self._sequence, replica, replica.version))
+        if replica.sharer is not None:
+            replica.sharer.noticed()
 
     def _collect(self, replica: Replica) -> None:
         assert replica.engine is not None

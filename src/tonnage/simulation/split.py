@@ -59,10 +59,10 @@ class SplitService(Journeys):
     # ---- time ----
 
     def settle(self, until_ns: int) -> None:
-        self._settle(until_ns)
+        self.catch_up(until_ns)
         super().settle(until_ns)
 
-    def _settle(self, at: int) -> None:
+    def happen(self, at: int) -> None:
         """Everything that happens up to ``at``, in order: what a prefill ends with begins at a decode pod."""
         while True:
             change = self._changes[0][0] if self._changes else at + 1
@@ -75,8 +75,8 @@ class SplitService(Journeys):
             self._now = max(self._now, first)
             if first == change:
                 _, _, replica, version = heapq.heappop(self._changes)
-                if version == replica.version and replica.engine is not None:
-                    self._look(replica)
+                if version == replica.version:
+                    self.look(replica, self._now)
             elif first == landing:
                 self._land(self._wires.land())
             else:
@@ -84,11 +84,14 @@ class SplitService(Journeys):
                 self._beat(replica)
         self._now = max(self._now, at)
 
-    def _look(self, replica: Replica) -> None:
-        assert replica.engine is not None
-        replica.engine.advance(self._now)
-        self._collect(replica)
-        self._expect(replica)
+    def look(self, replica: Replica, at_ns: int) -> None:
+        self._now = max(self._now, at_ns)
+        super().look(replica, at_ns)
+
+    @property
+    def next_change_ns(self) -> int | None:
+        changes = [super().next_change_ns, self._wires.next_ns(), self._beats[0][0] if self._beats else None]
+        return min((at for at in changes if at is not None), default=None)
 
     # ---- a request's way ----
 
@@ -118,7 +121,7 @@ class SplitService(Journeys):
         assert prefill.engine is not None
         prefill.engine.advance(at)
         prefill.engine.submit(number, at, request.prompt_tokens, 1, path=request.path, hold=True)
-        self._expect(prefill)
+        self.expect(prefill)
 
     def _prefill_for(self, request: RouteRequest, decode: Replica) -> Replica | None:
         """The pod that computes the prompt; None if the decode pod does."""
@@ -197,7 +200,7 @@ class SplitService(Journeys):
                 break
             queue.popleft()
             self._do(DECODE, destination.reserve(number, number, -(-prompt // size), self._now))
-        self._expect(decode)
+        self.expect(decode)
 
     def _move(self, number: int) -> None:
         """The decode pod reads the blocks that it does not have."""
@@ -237,7 +240,7 @@ class SplitService(Journeys):
         assert reserved, "what was given back is free"
         path = () if self._content is None else self._content.paths[number]
         engine.submit(number, self._now, prompt, self._outputs[number], path=path, computed=prompt - 1)
-        self._expect(pair.decode)
+        self.expect(pair.decode)
 
     def _recompute(self, number: int) -> None:
         """The blocks will not come: the decode pod computes the prompt itself."""
@@ -285,7 +288,7 @@ class SplitService(Journeys):
         else:
             replica.engine.release(number)
             replica.in_flight -= 1
-        self._expect(replica)
+        self.expect(replica)
         self._forget(number)
 
     def _cancel(self, number: int) -> None:
@@ -294,7 +297,7 @@ class SplitService(Journeys):
         prefill.engine.advance(self._now)
         prefill.engine.abort(number)
         prefill.in_flight -= 1
-        self._look(prefill)
+        self.look(prefill, self._now)
         self._forget(number)
 
     # ---- clients that go away ----
@@ -345,7 +348,7 @@ class SplitService(Journeys):
     # ---- pods that die ----
 
     def kill(self, replica: Replica, now_ns: int) -> int:
-        self._settle(now_ns)
+        self.catch_up(now_ns)
         before = self.failed
         on_the_way = self._journeys(replica)
         super().kill(replica, now_ns)

@@ -9,7 +9,20 @@ import msgspec
 
 from cluster.contract.small import DEPLOYMENT, WHY, Small, returns
 from tonnage.cluster.resources import PDBS, PODS
-from tonnage.decisions import Applied, Decision, Evict, Launch, Outcome, Ref, Refused, Return, Scale, Stale, Wait
+from tonnage.decisions import (
+    Applied,
+    Decision,
+    Evict,
+    Launch,
+    Outcome,
+    Ref,
+    Refused,
+    Relayout,
+    Return,
+    Scale,
+    Stale,
+    Wait,
+)
 
 Decide = Callable[[Small], Decision]
 
@@ -109,6 +122,13 @@ STALE: dict[str, Case] = {
     "return a missing node": Case(lambda s: Return(Ref("Node", "nowhere"), WHY), "is gone"),
     "evict a missing pod": Case(lambda s: Evict(Ref("Pod", "nobody", "inference"), WHY), "is gone"),
     "evict a namesake": Case(lambda s: Evict(s.pod(0, uid="another"), WHY), "is gone"),
+    "cut a GPU of a missing node": Case(
+        lambda s: Relayout(Ref("Node", "nowhere"), 0, None, (), WHY), "node nowhere is gone"
+    ),
+    "cut a GPU of a namesake": Case(
+        lambda s: Relayout(s.node("base-02", uid="another"), 0, None, (), WHY), "node base-02 is gone"
+    ),
+    "cut a GPU that nobody can cut": Case(lambda s: Relayout(s.node("base-02"), 0, None, (), WHY), "", Refused),
 }
 """What does not hold when it is decided. The cluster is afterwards as it was before."""
 

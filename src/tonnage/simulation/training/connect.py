@@ -108,8 +108,9 @@ def connect_training(
         cluster.training[key] = _training(cluster, key, origin, one, replicas, entry, found, priorities)
     _refuse_spread(cluster)
     for i, fault in enumerate(scenario.spec.faults):
-        if fault.kind == "pod-failure" and fault.workload not in cluster.training:
-            raise InputError(_unknown(scenario, f"faults[{i}].workload", fault.workload, cluster.training))
+        known = (*cluster.training, *cluster.workloads)
+        if fault.kind == "pod-failure" and fault.workload not in known:
+            raise InputError(_unknown(scenario, f"faults[{i}].workload", fault.workload, known))
     return (*endless, *_problems(found.objects))
 
 

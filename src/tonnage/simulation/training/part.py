@@ -2,19 +2,21 @@
 
 Time is cut into spans in which nothing changes; :meth:`Part.settle` books what each bound pod held in the span that has
 ended. Work is counted in GPU-nanoseconds (in pod-nanoseconds where no pod has a GPU), so fewer GPUs than all take
-proportionally longer, and pods of a gang beyond its minimum make it faster.
+proportionally longer, and pods of a gang beyond its minimum make it faster. A pod on a GPU that it shares gets on as it
+has that GPU, never faster than with what it asked for.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 
 from tonnage.fleet.gangs import Gang
 from tonnage.simulation.objects import Pod
+from tonnage.simulation.sharing import Use
 from tonnage.simulation.training.entries import Checkpoint
 from tonnage.workloads.replicas import Replica
 
@@ -142,9 +144,19 @@ class Part:
 
     @property
     def rate(self) -> Fraction:
-        """GPU-ns of work done in a nanosecond."""
+        """GPU-ns of work done in a nanosecond, at most: less while engines on the same GPUs are active."""
         ready = self.ready
-        return (_gpus(ready) if self.gpus else len(ready)) / self.factor
+        if not self.gpus:
+            return len(ready) / self.factor
+        return sum(pod.held.gpus if pod.sharer is None else pod.sharer.best for pod in ready) / self.factor
+
+    def _done(self, span: int, shared: Mapping[Pod, Use]) -> Fraction:
+        """GPU-ns of work done in a span."""
+        ready = self.ready
+        if not self.gpus:
+            return len(ready) * span / self.factor
+        whole = _gpus(pod for pod in ready if pod not in shared) * span
+        return (whole + sum(shared[pod].done for pod in ready if pod in shared)) / self.factor
 
     @property
     def spent_so_far(self) -> GpuTime:
@@ -158,8 +170,9 @@ class Part:
         span, self.since_ns = now_ns - self.since_ns, now_ns
         if not span or self.state in OVER or self.state is State.ABSENT:
             return
+        shared = {pod: pod.sharer.use(now_ns) for pod in self.bound if pod.sharer is not None}
         if self.state is State.RUNNING:
-            self.done += self.rate * span
+            self.done += self._done(span, shared)
             self.ran_ns += span
         working: list[Pod] = []
         others: list[Pod] = []
@@ -174,14 +187,17 @@ class Part:
             self.spent.half += gpu_ns
         elif self.state is State.RUNNING:
             self.unsaved += gpu_ns
-            self._busy(working, span)
+            self._busy(working, span, shared)
         else:
             self.spent.checkpoints += gpu_ns
 
-    def _busy(self, working: Iterable[Pod], span: int) -> None:
+    def _busy(self, working: Iterable[Pod], span: int, shared: Mapping[Pod, Use]) -> None:
         for pod in working:
-            if pod.held.gpus:
-                pod.busy_ns += span
+            if pod in shared:
+                pod.busy_ns += shared[pod].taken_ns
+                self.busy(pod, shared[pod].taken_ns * shared[pod].cards)
+            elif pod.held.gpus:
+                pod.busy_ns += int(span * min(1, pod.held.gpus))
                 self.busy(pod, int(pod.held.gpus * span))
 
     def roll_back(self) -> Fraction:
@@ -257,7 +273,9 @@ class Part:
             self.run(now_ns)
         elif self.work is not None and self.done >= self.work:
             self.finish(now_ns, State.DONE)
-        elif self.checkpoint is not None and self.checkpoint.write_ns:
+        elif self.checkpoint is None or self.ran_ns < self.checkpoint.every_ns:
+            self.run(now_ns)  # others on its GPUs were active: it got less far
+        elif self.checkpoint.write_ns:
             self.state, self.due_ns = State.WRITING, now_ns + self.checkpoint.write_ns
         else:
             self.save(now_ns)

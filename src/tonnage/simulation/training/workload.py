@@ -174,13 +174,14 @@ class Training:
         self.evictions += cause is Cause.EVICTION
         self._add_failure(cluster, Failure(cause, 1), pod)
 
-    def exits(self, cluster: SimulatedCluster, pod: Pod, cause: Cause, exit_code: int) -> None:
-        """The pod's container ends with an error."""
-        self.before(cluster, pod)
-        pod.started_ns = pod.ready_ns = None
-        cluster.mirror.pod_changed(pod)
-        message = f"exit code {exit_code}" if cause is not Cause.OOM else "OOMKilled"
-        cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", "Failed", message)
+    def paced(self, cluster: SimulatedCluster, pod: Pod) -> None:
+        """Others share a GPU with the pod now, or some no longer do."""
+        self._review(cluster, self._part_of[pod.name])
+
+    def exits(self, cluster: SimulatedCluster, pod: Pod, cause: Cause, exit_code: int, said: str) -> None:
+        """The pod's container ends with an error, of which an event says ``said``."""
+        self._container_ends(cluster, pod)
+        cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", "Failed", said)
         self._add_failure(cluster, Failure(cause, exit_code), pod)
 
     def _add_failure(self, cluster: SimulatedCluster, failure: Failure, pod: Pod) -> None:
@@ -247,18 +248,23 @@ class Training:
         pod = self._part_of[name].pods.get(name)
         if pod is None or pod.terminating or pod.bound_ns is None:
             return
-        self.before(cluster, pod)
-        pod.started_ns = pod.ready_ns = None
-        cluster.mirror.pod_changed(pod)
+        self._container_ends(cluster, pod)
         takes = cluster.vary("container", cluster.durations.container_start_s)
         self._starts[name] = self._starts.get(name, 0) + 1
         started = partial(self.container_started, pod=pod, number=self._starts[name])
         cluster.queue.push(cluster.now_ns + delay_ns + takes, Then(started))
 
+    def _container_ends(self, cluster: SimulatedCluster, pod: Pod) -> None:
+        self.before(cluster, pod)
+        pod.started_ns = pod.ready_ns = None
+        cluster.sharing.leave(cluster, pod)
+        cluster.mirror.pod_changed(pod)
+
     def container_started(self, cluster: SimulatedCluster, *, pod: Pod, number: int) -> None:
         """Its container runs again, unless it was started once more since."""
         if not pods.gone(pod) and self._starts.get(pod.name) == number and pod.ready_ns is None:
             pod.started_ns = cluster.now_ns
+            cluster.sharing.join(cluster, pod)
             pods.pod_ready(cluster, pod)
 
     def _stop(self, cluster: SimulatedCluster, name: str) -> None:

@@ -1,0 +1,54 @@
+"""Containers that end with an error, which of the pods on the same GPUs end with them, and how the kubelet starts them
+again: later each time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tonnage.facts.restarts import backoffs
+from tonnage.simulation import pods
+from tonnage.simulation.objects import Pod
+from tonnage.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from tonnage.simulation.cluster import SimulatedCluster
+
+SIGNALLED = 128
+"""Exit codes from here on tell that a signal ended the container, which frameworks take as worth another try."""
+
+
+def crash(cluster: SimulatedCluster, pod: Pod, why: str) -> int:
+    """The container of a pod without a controller ends with an error. Returns when it starts again.
+
+    A container that ran for twice the longest back-off is not in a crash loop (kubernetes/kubernetes pkg/kubelet)."""
+    backoff = backoffs()["kubelet"]
+    now = cluster.now_ns
+    if pod.replica is not None and pod.workload.service is not None:
+        pod.workload.service.kill(pod.replica, now)
+        pods.account(cluster, pod)
+    cluster.sharing.leave(cluster, pod)
+    ran = now - pod.started_ns if pod.started_ns is not None else 0
+    pod.crashes = 1 if ran >= 2 * backoff.most_s * NS_PER_S else pod.crashes + 1
+    pod.replica, pod.busy_ns, pod.started_ns, pod.ready_ns = None, 0, None, None
+    pods.count_ready(pod.workload)
+    cluster.mirror.pod_failing(pod, "CrashLoopBackOff", why)
+    cluster.events.add(now, f"Pod {pod.key}", "Warning", "BackOff", why)
+    start = cluster.vary("container", cluster.durations.container_start_s)
+    return now + backoff.delay_s(pod.crashes) * NS_PER_S + start
+
+
+def taken_along(pod: Pod, exit_code: int, *, oom: bool) -> list[Pod]:
+    """The pods that end with this one, by name.
+
+    Where turns are taken the memory of a GPU belongs to all who are not limited, and who finds none ends. A client of
+    MPS that faults or is killed ends all others on its GPU (NVIDIA, Multi-Process Service)."""
+    one = pod.sharer
+    if one is None:
+        return []
+    hit: set[Pod] = set()
+    for card in one.cores:
+        for other in card.sharers:
+            crowded = oom and one.limit is None and other.limit is None
+            if other is not one and (oom or exit_code >= SIGNALLED if card.mps else crowded):
+                hit.add(other.pod)
+    return sorted(hit, key=lambda found: found.key)

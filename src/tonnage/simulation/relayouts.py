@@ -1,0 +1,213 @@
+"""GPUs that are being cut otherwise: instance by instance, in time, with a journal that can turn back.
+
+An instance that goes is withdrawn from the node's resources when its destruction begins. What is made is offered when
+all is made and the device plugin has registered anew (NVIDIA/k8s-device-plugin issue 992: it has to be restarted after
+a change); what stays is offered all the while. Durations are those of :mod:`tonnage.facts.durations`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tonnage.decisions import Applied, Instances, Outcome, Refused, Relayout, Stale, layout_text
+from tonnage.errors import InputError
+from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE
+from tonnage.fleet.geometry import MIG_PREFIX, Geometry, geometry
+from tonnage.partitioning.labels import Card, predict
+from tonnage.partitioning.layouts import Layout, mask_of
+from tonnage.partitioning.relayout import Step
+from tonnage.partitioning.steps import Journal, TurnBack, Waiting, next_step
+from tonnage.partitioning.trial import as_instances, as_layout, busy_in, has_layout, instances_of, lay, layout_of
+from tonnage.simulation.events import Event, Later
+from tonnage.simulation.objects import Node
+
+if TYPE_CHECKING:
+    from tonnage.simulation.cluster import SimulatedCluster
+
+
+@dataclass(slots=True)
+class Change:
+    """One GPU between two layouts. ``there``: the instances that exist; ``before`` and ``after`` as decided."""
+
+    node: Node
+    device: int
+    on: Geometry
+    before: Instances
+    after: Instances
+    journal: Journal
+    there: Layout
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """(name of the node, index of the GPU)."""
+        return self.node.name, self.device
+
+    @property
+    def goal(self) -> Instances:
+        """What the GPU will be, as things stand."""
+        return self.before if self.journal.back else self.after
+
+    def over(self, cluster: SimulatedCluster) -> bool:
+        """Whether there is nothing left to do, because the machine is gone; then it is forgotten."""
+        if self.node.ended_ns is None:
+            return False
+        cluster.relayouts.pop(self.key, None)
+        return True
+
+
+def begin(cluster: SimulatedCluster, decision: Relayout) -> Outcome:
+    """Check the decision again, and begin to do what it says."""
+    name, device = decision.node.name, decision.device
+    node, row = cluster.nodes.get(name), cluster.fleet.node_by_name.get(name)
+    if node is None or row is None or decision.node.uid not in ("", node.uid):
+        return Stale(f"node {name} is gone")
+    if node.ready_ns is None or node.leaving:
+        return Stale(f"node {name} is not initialised, or is leaving")
+    if (name, device) in cluster.relayouts:
+        return Stale(f"GPU {device} of {name} is being cut otherwise already")
+    on = geometry(node.gpu)
+    if on is None:
+        return Refused(f"no MIG profiles of the GPU of {name} are known")
+    before, after = as_layout(decision.before), as_layout(decision.after)
+    try:
+        mask_of(on, after)
+    except InputError as error:
+        return Refused(error.problems[0].message)
+    if (changed := _changed(cluster, (row, device), decision, after)) is not None:
+        return Stale(changed)
+    journal = Journal(f"{name}/{device}", before, after)
+    change = Change(node, device, on, _in_order(decision.before), _in_order(decision.after), journal, before)
+    cluster.relayouts[change.key] = change
+    _tell(cluster, change, "RelayoutStarted", decision.summary())
+    mode = 0
+    if decision.before is None:
+        _offer(cluster, change, ())
+        mode = cluster.vary("mig-mode", cluster.durations.mig_mode_s)
+    cluster.queue.push(cluster.now_ns + mode, Next(change))
+    return Applied()
+
+
+def _changed(cluster: SimulatedCluster, at: tuple[int, int], decision: Relayout, after: Layout) -> str | None:
+    """What no longer holds of the decision; None: it holds."""
+    fleet, about = cluster.fleet, f"GPU {decision.device} of {decision.node.name}"
+    if not 0 <= at[1] < fleet.devices.shape[1] or fleet.devices[at] == NO_DEVICE:
+        return f"{about} is not there"
+    try:
+        now = instances_of(fleet, at)
+    except ValueError as error:
+        return f"{about}: {error}"
+    if now != _in_order(decision.before):
+        return f"{about} is cut as {layout_text(now)}, not {layout_text(decision.before)}"
+    if now is None:
+        return None if fleet.devices[at] == FREE_DEVICE else f"{about} is in use"
+    held = [one for one in busy_in(fleet, at) if one not in after]
+    return f"{about}: {held[0].profile} at {held[0].start} is in use" if held else None
+
+
+def _in_order(instances: Instances) -> Instances:
+    """The same by first memory slice."""
+    return None if instances is None else as_instances(as_layout(instances))
+
+
+@dataclass(slots=True)
+class Next:
+    """The next step of a change is looked for, from what there is now."""
+
+    change: Change
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        change = self.change
+        if change.over(cluster):
+            return
+        now, seconds = cluster.now_ns, cluster.durations
+        row = cluster.fleet.node_by_name[change.node.name]
+        at = row, change.device
+        if cluster.fleet.devices[at] == NO_DEVICE:  # it has failed: what is to be done is done when it is back
+            yield now + cluster.vary("mig-plugin", seconds.mig_plugin_s), self
+            return
+        step = next_step(change.on, change.journal, change.there, busy_in(cluster.fleet, at))
+        if isinstance(step, TurnBack):
+            change.journal = change.journal.turned()
+            held = ", ".join(f"{one.profile} at {one.start}" for one in step.instances)
+            _tell(cluster, change, "RelayoutTurnedBack", f"{held} came into use", "Warning")
+            yield now, self
+        elif isinstance(step, Waiting):
+            yield now + cluster.vary("mig-plugin", seconds.mig_plugin_s), self
+        elif step is not None:
+            if step.action == "destroy":
+                shown = as_layout(instances_of(cluster.fleet, at))
+                _offer(cluster, change, as_instances(tuple(one for one in shown if one != step.placement)))
+            yield now + cluster.vary("mig-instance", seconds.mig_instance_s), Done(change, step)
+        else:
+            yield self._register(cluster, instances_of(cluster.fleet, at))
+
+    def _register(self, cluster: SimulatedCluster, shown: Instances) -> tuple[int, Event]:
+        """When all instances are as they should be, the device plugin has to see it, unless it shows them already."""
+        change, seconds = self.change, cluster.durations
+        later = 0
+        if change.goal != shown:
+            mode = seconds.mig_mode_s if change.goal is None else 0
+            later = cluster.vary("mig-mode", mode) + cluster.vary("mig-plugin", seconds.mig_plugin_s)
+        return cluster.now_ns + later, Registered(change)
+
+
+@dataclass(slots=True)
+class Done:
+    """An instance was made, or is no more."""
+
+    change: Change
+    step: Step
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        change, one = self.change, self.step.placement
+        if change.over(cluster):
+            return
+        made = self.step.action == "create"
+        left = tuple(other for other in change.there if other != one)
+        change.there = tuple(sorted((*left, one))) if made else left
+        _tell(cluster, change, "InstanceCreated" if made else "InstanceDestroyed", f"{one.profile} at {one.start}")
+        yield cluster.now_ns, Next(change)
+
+
+@dataclass(slots=True)
+class Registered:
+    """The device plugin offers what there is now: the change is over."""
+
+    change: Change
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        change = self.change
+        if change.over(cluster):
+            return
+        row = cluster.fleet.node_by_name[change.node.name]
+        if cluster.fleet.devices[row, change.device] == NO_DEVICE:
+            yield cluster.now_ns, Next(change)
+            return
+        _offer(cluster, change, change.goal)
+        _relabel(cluster, change, row)
+        del cluster.relayouts[change.key]
+        _tell(cluster, change, "RelayoutDone", layout_text(change.goal))
+        cluster.wake("node")
+
+
+def _relabel(cluster: SimulatedCluster, change: Change, row: int) -> None:
+    """GPU feature discovery labels the node anew with what it has of each profile."""
+    fleet = cluster.fleet
+    cuts = [fleet.cards.cut_of(row, device) for device in range(change.node.gpus)]
+    layouts = [layout_of(cut) if has_layout(cut) else None for cut in cuts]
+    cards = [Card(change.on.gpu, None if one is None else tuple(made.profile for made in one)) for one in layouts]
+    labels = {key: value for key, value in fleet.node(row).labels.items() if not key.startswith(MIG_PREFIX)}
+    predicted = predict(cards, "mixed").labels
+    fleet.set_labels(row, labels | {key: value for key, value in predicted.items() if key.startswith(MIG_PREFIX)})
+
+
+def _offer(cluster: SimulatedCluster, change: Change, instances: Instances) -> None:
+    """Let the device plugin offer these instances of the GPU."""
+    lay(cluster.fleet, (cluster.fleet.node_by_name[change.node.name], change.device), instances)
+    cluster.mirror.node_changed(change.node)
+
+
+def _tell(cluster: SimulatedCluster, change: Change, reason: str, message: str, type_: str = "Normal") -> None:
+    text = f"GPU {change.device}: {message}"
+    cluster.events.add(cluster.now_ns, f"Node {change.node.name}", type_, reason, text)

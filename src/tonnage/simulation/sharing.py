@@ -1,0 +1,343 @@
+"""GPUs that several pods are on: who is active, how fast each is, and what each takes of the card's time and memory.
+
+Only pods with a part of a card that others can slow down are sharers: replicas of the device plugin and fractions; a
+MIG instance is a card of its own. Sources: tonnage.partitioning.turns and mps; NVIDIA/k8s-device-plugin (time-slicing
+keeps apart neither memory nor faults); kai-scheduler docs/gpu-sharing (limits nothing); Project-HAMi/HAMi (limits
+memory and cores).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from tonnage.costs.ledger import Resources
+from tonnage.facts import tables
+from tonnage.fleet.asks import FULL
+from tonnage.fleet.devices import How, Piece
+from tonnage.fleet.state import Fleet, PodRow
+from tonnage.partitioning import mps
+from tonnage.partitioning.turns import INTERVALS_S, SWITCH_S
+from tonnage.simulation.serving import Replica, Service
+from tonnage.simulation.together import unite
+
+if TYPE_CHECKING:
+    from tonnage.simulation.cluster import SimulatedCluster
+    from tonnage.simulation.objects import Pod
+
+SWITCHING = Fraction(SWITCH_S / INTERVALS_S["default"]).limit_denominator(10_000)
+"""By how much steps are longer while processes take turns: a switch after every interval."""
+
+_EXACT = 10_000
+"""Speeds under MPS are rounded to fractions with no larger denominator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What a pod has of one card. ``cores``: the most of the card's compute that it gets; ``memory``: the most of its
+    memory, None where nothing stops it from taking more (both as parts of the card, 0 to 1). ``replica``: it asked for
+    the card, and shares it all the same. ``instances``: where they are shared, the MIG instances of the device; each is
+    a card."""
+
+    device: int
+    cores: Fraction = Fraction(1)
+    memory: Fraction | None = None
+    mps: bool = False
+    replica: bool = False
+    instances: int = 0
+
+
+def holds(fleet: Fleet, row: int) -> list[Hold]:
+    """What the pod has of cards that it shares with others, by device; none of MIG instances and whole cards."""
+    pod = fleet.pod(row)
+    found = []
+    for device in sorted({piece.device for piece in pod.pieces}):
+        hold = _hold(fleet, pod, device)
+        if hold is not None:
+            found.append(hold)
+    return found
+
+
+def _hold(fleet: Fleet, pod: PodRow, device: int) -> Hold | None:
+    cut, memory = fleet.cards.cut_of(pod.node, device), int(fleet.cards.memory[pod.node])
+    pieces = [piece for piece in pod.pieces if piece.device == device]
+    if cut.how is How.MIG or (cut.instances and cut.isolated):
+        return None
+    if cut.how is How.REPLICAS and cut.isolated:
+        cores, part = Fraction(len(pieces) * (100 // cut.replicas), 100), Fraction(len(pieces), cut.replicas)
+        return Hold(device, cores, part, mps=True, replica=True)
+    if cut.how is How.REPLICAS:
+        return Hold(device, replica=True, instances=len(cut.instances or ()))
+    if fleet.classes.shapes[fleet.classes.rows[pod.class_id].shape].ask.separate:
+        milli, mib = sum(piece.milli for piece in pieces), sum(piece.mib for piece in pieces)
+        return Hold(device, Fraction(milli or FULL, FULL), Fraction(mib, memory) if memory else None)
+    return Hold(device)
+
+
+def held(fleet: Fleet, row: int, *, gpus: bool) -> Resources:
+    """What the ledger charges a pod for: GPUs on a node that has some (``gpus``), else CPU and memory.
+
+    One of n replicas is 1/n of a GPU. Another part counts half by its share of the compute and half by its share of the
+    memory, so that parts never add up to more than the GPU; where its memory is not known, by the compute alone."""
+    if not gpus:
+        requests = fleet.pod_class(row).requests
+        return Resources(0, requests.get("cpu", 0), requests.get("memory", 0))
+    pod = fleet.pod(row)
+    whole = len(set(pod.devices) - {piece.device for piece in pod.pieces})
+    return Resources(sum((part_of(fleet, pod.node, piece) for piece in pod.pieces), Fraction(0)) + whole)
+
+
+def part_of(fleet: Fleet, node: int, piece: Piece) -> Fraction:
+    """The part of its GPU that a piece is, as :func:`held` counts it."""
+    cut, memory = fleet.cards.cut_of(node, piece.device), int(fleet.cards.memory[node])
+    if cut.how is How.REPLICAS and not (cut.instances and cut.isolated):
+        return Fraction(1, cut.replicas)
+    share = Fraction(piece.milli, FULL)
+    return (share + Fraction(piece.mib, memory)) / 2 if memory else share
+
+
+Given: TypeAlias = tuple[Fraction, Fraction]
+"""(part of a card's time, speed as a part of that alone)."""
+
+
+def in_turns(cores: Sequence[Fraction]) -> list[Given]:
+    """What each process has while all of them take turns; ``cores``: the most of the card that each may have.
+
+    Parts are equal, and what one may not have goes to the others. Each switch between them costs time. The parts never
+    add up to more than the card."""
+    slower = 1 + SWITCHING if len(cores) > 1 else Fraction(1)
+    shares = [Fraction(0)] * len(cores)
+    left = Fraction(1)
+    for turn, index in enumerate(sorted(range(len(cores)), key=lambda i: cores[i])):
+        shares[index] = min(cores[index], left / (len(cores) - turn))
+        left -= shares[index]
+    return [(share, share / slower) for share in shares]
+
+
+def side_by_side(clients: Sequence[mps.Client]) -> list[Given]:
+    """What each client of MPS has while all of them run (:func:`tonnage.partitioning.mps.divide`). Those that use other
+    parts of the card than their neighbours are faster together than in turns; their parts of its time never add up to
+    more than the card all the same."""
+    speeds = [Fraction(speed).limit_denominator(_EXACT) for speed in mps.divide(clients)]
+    total = max(Fraction(1), sum(speeds, Fraction(0)))
+    return [(speed / total, speed) for speed in speeds]
+
+
+@lru_cache(maxsize=2)
+def _use(name: str) -> tuple[float, float]:
+    """The SMs and the memory bandwidth that an ``engine`` or any ``other`` process uses when alone, 0 to 1."""
+    row = next(row for row in tables.rows("gpu_use.csv") if row["name"] == name)
+    return float(row["sms"]), float(row["bandwidth"])
+
+
+class Use(NamedTuple):
+    """``done``: GPU-ns that a pod could use, ``taken_ns``: ns of each of its ``cards``."""
+
+    done: Fraction
+    taken_ns: int
+    cards: int
+
+
+@dataclass(slots=True, eq=False)
+class Sharer:
+    """A running pod on one or several shared cards; ``cores`` by card. An engine is active while it has requests, any
+    other pod always is. ``claimed``: the part of each card's memory that it has taken; ``wants``: the GPUs that a pod
+    without an engine asked for, the most that it can use.
+
+    ``taken_ns`` is the time of one card that such a pod has had, ``done_ns`` what it could use of it."""
+
+    pod: Pod
+    cores: dict[Card, Fraction]
+    limit: Fraction | None
+    claimed: Fraction
+    replica: Replica | None = None
+    service: Service | None = None
+    active: bool = False
+    wants: Fraction = Fraction(1)
+    share: Fraction = Fraction(1)
+    speed: Fraction = Fraction(1)
+    since_ns: int = 0
+    taken_ns: Fraction = Fraction(0)
+    done_ns: Fraction = Fraction(0)
+    given: dict[Card, Given] = field(default_factory=dict)
+
+    def noticed(self) -> None:
+        """Its engine was given something, or got further."""
+        assert self.replica is not None and self.replica.engine is not None
+        engine = self.replica.engine
+        if engine.has_requests != self.active:
+            self.active = engine.has_requests
+            for card in self.cores:
+                card.divide(engine.now_ns)
+
+    def look(self, at_ns: int) -> None:
+        """Bring it to ``at_ns``."""
+        if self.replica is not None and self.service is not None:
+            self.service.look(self.replica, at_ns)
+        elif self.active:
+            span, self.since_ns = at_ns - self.since_ns, at_ns
+            self.taken_ns += span * self.share
+            self.done_ns += span * min(self.wants, self.share * len(self.cores))
+
+    def give(self, card: Card, share: Fraction, speed: Fraction) -> None:
+        """What it has of one of its cards from now on; the card that gives least sets the pace."""
+        self.given[card] = (share, speed)
+        share, speed = min(self.given.values(), key=lambda given: given[1])
+        if (share, speed) == (self.share, self.speed):
+            return
+        self.share, self.speed = share, speed
+        if self.replica is not None and self.replica.engine is not None and self.service is not None:
+            self.replica.takes(share)
+            self.replica.engine.stretch(1 / speed)
+            self.service.expect(self.replica)
+
+    def use(self, now_ns: int) -> Use:
+        """What a pod without an engine has had since this was asked last."""
+        self.catch_up(now_ns)
+        used = Use(self.done_ns, int(self.taken_ns), len(self.cores))
+        self.done_ns, self.taken_ns = Fraction(0), self.taken_ns - used.taken_ns
+        return used
+
+    def catch_up(self, now_ns: int) -> None:
+        """Let everything happen up to ``now_ns`` on its cards."""
+        for card in self.cores:
+            card.catch_up(now_ns)
+
+    @property
+    def best(self) -> Fraction:
+        """The most that a pod without an engine can use while those beside it that are no engines run as well."""
+        slowest = min(card.part / sum(s.active and s.service is None for s in card.sharers) for card in self.cores)
+        return min(self.wants, slowest * len(self.cores))
+
+
+@dataclass(slots=True, eq=False)
+class Card:
+    """A GPU with several pods on it, or a MIG instance, which is a ``part`` of one."""
+
+    mps: bool
+    part: Fraction = Fraction(1)
+    sharers: list[Sharer] = field(default_factory=list)
+    _dividing: bool = False
+    _again: bool = False
+
+    def divide(self, at_ns: int) -> None:
+        """Divide it anew among those that are active at ``at_ns``."""
+        self._again = True
+        if self._dividing:
+            return
+        self._dividing = True
+        while self._again:
+            for sharer in self.sharers:
+                sharer.look(at_ns)  # who has just ended is not active any more
+            self._again = False
+            active = [sharer for sharer in self.sharers if sharer.active]
+            cores = [sharer.cores[self] for sharer in active]
+            if self.mps:
+                uses = (_use("other" if sharer.service is None else "engine") for sharer in active)
+                parts = side_by_side(
+                    [mps.Client(*use, float(100 * most)) for use, most in zip(uses, cores, strict=True)]
+                )
+            else:
+                parts = in_turns(cores)
+            for sharer, (share, speed) in zip(active, parts, strict=True):
+                sharer.give(self, share * self.part, speed)
+        self._dividing = False
+
+    def catch_up(self, now_ns: int) -> None:
+        """Let everything happen up to ``now_ns``."""
+        for sharer in self.sharers:
+            if sharer.service is not None:
+                sharer.service.catch_up(now_ns)
+        for sharer in self.sharers:
+            sharer.look(now_ns)
+
+    def free(self) -> Fraction:
+        """The part of its memory that nobody has claimed."""
+        return 1 - sum((sharer.claimed for sharer in self.sharers), Fraction(0))
+
+
+class Sharing:
+    """The shared cards of a cluster, by node and device."""
+
+    def __init__(self) -> None:
+        self._cards: dict[tuple[str, int], list[Card]] = {}
+
+    def join(self, cluster: SimulatedCluster, pod: Pod, claim: Fraction | None = None) -> Fraction | None:
+        """The pod's container starts. An engine claims a part of each card's memory, ``claim``, no more than its limit.
+
+        Returns None if it has what it asked for, else how much is free: then it has not joined."""
+        on = holds(cluster.fleet, pod.row)
+        if not on:
+            return None
+        cards = {self._card(pod.node, one): one for one in on}
+        limits = [one.memory for one in on if one.memory is not None]
+        limit = min(limits, default=None)
+        taken = claim or Fraction(0)
+        if claim is None:
+            taken = _memory(cluster.fleet, pod.row)
+        elif limit is not None:  # HAMi shows a process its own part of the memory as if it were all, MPS stops it there
+            taken = min(taken, limit) if on[0].mps else taken * limit
+        elif (free := min(card.free() for card in cards)) < claim:
+            return free
+        cores = {card: one.cores for card, one in cards.items()}
+        wants = Fraction(len(on)) if all(one.replica for one in on) else Fraction(pod.held.gpus)
+        pod.sharer = Sharer(pod, cores, limit, taken, wants=wants, since_ns=cluster.now_ns)
+        for card in cards:
+            card.catch_up(cluster.now_ns)
+            card.sharers.append(pod.sharer)
+        if claim is None:
+            pod.sharer.active = True
+            self._changed(cluster, cards)
+        return None
+
+    def _card(self, node: str, hold: Hold) -> Card:
+        """The card of a device, or of its shared instances the one with the fewest pods."""
+        made = self._cards.setdefault((node, hold.device), [])
+        if not any(card.sharers for card in made):
+            made.clear()  # it may be cut otherwise since
+        while len(made) < max(1, hold.instances):
+            made.append(Card(hold.mps, part=Fraction(1, max(1, hold.instances))))
+        return min(made, key=lambda card: len(card.sharers))
+
+    def serves(self, cluster: SimulatedCluster, pod: Pod) -> None:
+        """The pod's engine is there: from now on it may be active, and advances with those beside it."""
+        sharer = pod.sharer
+        if sharer is None or pod.workload.service is None or pod.replica is None:
+            return
+        sharer.replica, sharer.service = pod.replica, pod.workload.service
+        pod.replica.sharer = sharer
+        beside = [other.service for card in sharer.cores for other in card.sharers if other.service is not None]
+        unite(beside, cluster.now_ns)
+        self._changed(cluster, sharer.cores)
+
+    def leave(self, cluster: SimulatedCluster, pod: Pod) -> None:
+        """The pod's container has ended; its requests are gone already."""
+        sharer, pod.sharer = pod.sharer, None
+        if sharer is None:
+            return
+        sharer.catch_up(cluster.now_ns)
+        for card in sharer.cores:
+            card.sharers.remove(sharer)
+        if sharer.replica is not None:
+            sharer.replica.sharer = None
+        self._changed(cluster, sharer.cores)
+
+    def _changed(self, cluster: SimulatedCluster, cards: Iterable[Card]) -> None:
+        """Others share these cards now: their pace changes."""
+        for card in cards:
+            card.catch_up(cluster.now_ns)
+            card.divide(cluster.now_ns)
+        beside = dict.fromkeys(sharer.pod for card in cards for sharer in card.sharers)
+        for pod in beside:
+            if pod.workload.controller is not None:
+                pod.workload.controller.paced(cluster, pod)
+
+
+def _memory(fleet: Fleet, row: int) -> Fraction:
+    """The part of a card's memory that a pod without an engine is taken to use: what it asks for."""
+    pod = fleet.pod(row)
+    memory = int(fleet.cards.memory[pod.node])
+    return max((Fraction(piece.mib, memory) for piece in pod.pieces), default=Fraction(0)) if memory else Fraction(0)

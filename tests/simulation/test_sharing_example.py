@@ -1,0 +1,93 @@
+"""The bundled example of shared GPUs, shortened: what its README says of the policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tonnage.simulation import run, scenario
+from tonnage.simulation.result import Result, ServiceResult
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "shared-gpus"
+SURGING, BROKEN = "models/autocomplete", "models/summaries"
+Runs = Callable[[str], Result]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """The result of a policy on half an hour of the example; each run is made once."""
+    written = yaml.safe_load((EXAMPLE / "scenario.yaml").read_text(encoding="utf-8"))
+    written["duration"] = "27m"
+    written["faults"][0]["at"] = "22m"
+    for traffic in written["traffic"]:
+        traffic["profile"] = str(EXAMPLE / traffic["profile"])
+        for surge in traffic.get("surges", ()):
+            surge |= {"start": "16m", "duration": "4m", "ramp": "30s", "factor": 15}
+    for policy in written["policies"].values():
+        policy["manifests"] = str(EXAMPLE / policy["manifests"])
+    path = tmp_path_factory.mktemp("shared") / "scenario.yaml"
+    path.write_text(yaml.safe_dump(written, sort_keys=False), encoding="utf-8")
+    loaded = scenario.load(path)
+
+    @cache
+    def result(policy: str) -> Result:
+        return run.run(loaded, policy, run.Options(check=policy == "time-sliced"))
+
+    return result
+
+
+def _met(result: Result, name: str) -> float:
+    return _service(result, name).overall.share or 0.0
+
+
+def _service(result: Result, name: str) -> ServiceResult:
+    return next(one for one in result.services if one.name == name)
+
+
+def _others(result: Result, *names: str) -> list[ServiceResult]:
+    return [one for one in result.services if one.name not in names]
+
+
+@pytest.mark.parametrize("policy", ["time-sliced", "mps", "mig"])
+def test_one_gpu_for_all_six_costs_a_sixth_of_a_gpu_each(ran: Runs, policy: str) -> None:
+    whole, shared = ran("whole"), ran(policy)
+    assert len(whole.nodes) == 6 and len(shared.nodes) == 1
+    assert shared.cost.total_micro_usd == pytest.approx(whole.cost.total_micro_usd / 6, rel=0.02)
+
+
+def test_every_invariant_holds_while_six_engines_take_turns(ran: Runs) -> None:
+    assert ran("time-sliced").check.violations == []
+
+
+def test_out_of_memory_ends_one_engine_on_mig_or_a_gpu_of_its_own_and_all_six_where_they_share_one(ran: Runs) -> None:
+    for policy in ("whole", "mig"):
+        assert {one.min_ready_replicas for one in _others(ran(policy), BROKEN)} == {1}
+        assert _service(ran(policy), BROKEN).min_ready_replicas == 0
+    for policy in ("time-sliced", "mps"):
+        assert {one.min_ready_replicas for one in ran(policy).services} == {0}
+        said = [event for event in ran(policy).events if event.message.endswith(" on the same GPU")]
+        assert len({event.object for event in said}) == 5
+
+
+def test_a_surge_is_felt_by_neighbours_in_turns_and_by_nobody_else_on_mig(ran: Runs) -> None:
+    mig = ran("mig")
+    assert all(_met(mig, one.name) == 1.0 for one in _others(mig, SURGING, BROKEN))
+    assert _met(mig, SURGING) < 0.9 < _met(ran("time-sliced"), SURGING)
+
+
+def test_answers_are_quickest_on_whole_gpus_and_quicker_side_by_side_than_in_turns(ran: Runs) -> None:
+    for one in ran("whole").services:
+        tpot = [_service(ran(policy), one.name).tpot_ms.p99 or 0.0 for policy in ("whole", "mps", "time-sliced")]
+        assert tpot == sorted(tpot)
+
+
+def test_what_is_held_of_the_gpu_is_charged_and_the_rest_is_nobodys(ran: Runs) -> None:
+    sliced, mig = ran("time-sliced"), ran("mig")
+    assert sliced.gpu_hours.allocated > 0.95 * sliced.gpu_hours.paid - 0.1
+    held = {line.owner: line.used_micro_usd + line.idle_in_allocation_micro_usd for line in mig.cost.lines}
+    assert held["models/chat"] > 1.4 * held["models/intent"]  # a quarter of the memory instead of an eighth
+    assert held[""] == 0 and sum(held.values()) < mig.cost.total_micro_usd
