@@ -9,23 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-import msgspec
-
 from tonnage.cluster.annotations import COST_WAS, DISRUPTED_TAINT, LAUNCH, RETURNING
+from tonnage.cluster.claims import claim_body, told
 from tonnage.cluster.client.transport import STRATEGIC_PATCH, ApiError, ClientError, LostReply
 from tonnage.cluster.client.verbs import Client, JsonObject
 from tonnage.cluster.clock import Clock, rfc3339
-from tonnage.cluster.feed import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE
 from tonnage.cluster.resources import DEPLOYMENTS, NODE_CLAIMS, NODES, PODS
 from tonnage.decisions import Applied, Bind, Evict, Launch, Outcome, Ref, Refused, Return, Scale, Stale, Wait
 from tonnage.objects import karpenter
 from tonnage.objects.base import POD_DELETION_COST
-from tonnage.objects.quantity import format_bytes, format_cpu
-from tonnage.provisioning.devices import OFFERED
 
 REMOVE_FIRST = -100
 """The deletion cost of pods that a decision wants removed; others have 0."""
-BYTES = ("memory", "ephemeral-storage")
 
 
 class Unsure(Stale, frozen=True, tag="Stale"):
@@ -218,7 +213,7 @@ class ApiEffects:
         found = self._read(NODE_CLAIMS, decision.claim)
         if found is None or "deletionTimestamp" in found["metadata"]:
             return False
-        return bool(found["metadata"].get("annotations", {}).get(LAUNCH) == _written(decision))
+        return bool(found["metadata"].get("annotations", {}).get(LAUNCH) == told(decision))
 
     def give_back(self, decision: Return) -> Outcome:
         """Taint the node, look again whether it is empty, delete its NodeClaim, or the Node where it has none."""
@@ -360,53 +355,3 @@ def _movable(pod: JsonObject) -> bool:
     owners = pod["metadata"].get("ownerReferences", [])
     own = any(o.get("kind") in ("DaemonSet", "Node") and o.get("controller") for o in owners)
     return not own and pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
-
-
-def claim_body(decision: Launch, pool: karpenter.NodePool) -> JsonObject:
-    """The NodeClaim of a decision to buy a node (karpenter.sh/v1)."""
-    template = pool.spec.template
-    cut = {key: decision.labels[key] for key in OFFERED if key in decision.labels}
-    requirements = {
-        INSTANCE_TYPE: decision.instance_type,
-        ZONE: decision.zone,
-        CAPACITY_TYPE: decision.capacity_type,
-        NODE_POOL: decision.node_pool,
-        **cut,
-    }
-    spec: JsonObject = {
-        "nodeClassRef": msgspec.to_builtins(template.spec.node_class_ref),
-        "requirements": [
-            {"key": key, "operator": "In", "values": [value]} for key, value in requirements.items() if value
-        ],
-        "resources": {"requests": quantities(decision.requests)},
-        "expireAfter": template.spec.expire_after,
-    }
-    if template.spec.termination_grace_period:
-        spec["terminationGracePeriod"] = template.spec.termination_grace_period
-    for name, taints in (("taints", decision.taints), ("startupTaints", decision.startup_taints)):
-        if taints:
-            spec[name] = [msgspec.to_builtins(taint) for taint in taints]
-    metadata: JsonObject = {
-        "name": decision.claim.name,
-        "labels": {**template.metadata.labels, **cut, NODE_POOL: decision.node_pool},
-        "annotations": {**template.metadata.annotations, LAUNCH: _written(decision)},
-    }
-    if pool.metadata.uid:
-        owner = {"apiVersion": pool.api_version, "kind": "NodePool", "name": pool.name, "uid": pool.metadata.uid}
-        metadata["ownerReferences"] = [{**owner, "blockOwnerDeletion": True}]
-    return {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": metadata, "spec": spec}
-
-
-def _written(decision: Launch) -> str:
-    return msgspec.json.encode(decision).decode()
-
-
-def quantities(amounts: dict[str, int]) -> dict[str, str]:
-    """Amounts as quantities: cpu from millicores, memory and storage from bytes."""
-    return {name: _quantity(name, amount) for name, amount in sorted(amounts.items())}
-
-
-def _quantity(name: str, amount: int) -> str:
-    if name == "cpu":
-        return format_cpu(amount)
-    return format_bytes(amount) if name in BYTES else str(amount)

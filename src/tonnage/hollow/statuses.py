@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from tonnage.cluster.effects import quantities
 from tonnage.cluster.feed import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from tonnage.fleet.rows import NodeRow
 from tonnage.objects import core
+from tonnage.objects.quantity import quantities
 from tonnage.simulation.objects import Node, Pod
 
 JsonObject = dict[str, Any]

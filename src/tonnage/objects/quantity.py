@@ -6,6 +6,7 @@ Source: kubernetes/kubernetes staging/src/k8s.io/apimachinery/pkg/api/resource/q
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
@@ -85,3 +86,18 @@ def format_bytes(number: int) -> str:
         if number and number % 1024 ** (i + 1) == 0:
             return f"{number // 1024 ** (i + 1)}{_BINARY[i]}"
     return str(number)
+
+
+BYTES = ("memory", "ephemeral-storage")
+"""Resources that are counted in bytes."""
+
+
+def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
+    """Amounts as quantities, by resource: cpu from millicores, memory and storage from bytes."""
+    return {name: _written(name, amount) for name, amount in sorted(amounts.items())}
+
+
+def _written(name: str, amount: int) -> str:
+    if name == "cpu":
+        return format_cpu(amount)
+    return format_bytes(amount) if name in BYTES else str(amount)
