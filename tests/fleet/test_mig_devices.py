@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import combinations_with_replacement
+from typing import Any
 
 import pytest
 
 from builders import GPU, fleet, node, pod
 from tonnage.facts import mig
-from tonnage.fleet.devices import Cut, How
+from tonnage.fleet.devices import OPEN, Cut, How
 from tonnage.fleet.fits import choices
 from tonnage.fleet.geometry import MEDIA, geometry
 from tonnage.fleet.invariants import violations
@@ -28,7 +29,7 @@ def instance(name: str, *profiles: str) -> PodSpec:
     return pod(name, cpu=0, resources={profile: str(n) for profile, n in counts.items()})
 
 
-def cards(*cuts: Cut, **more: str) -> NodeSpec:
+def cards(*cuts: Cut, **more: Any) -> NodeSpec:
     return node("a", resources=offered(cuts, GPU), cuts=cuts, device_resource=GPU, **more)
 
 
@@ -190,3 +191,15 @@ def test_choices_of_an_instance_are_its_starts_on_different_cards() -> None:
         ((1,), 0b1100),
         ((1,), 0b11),
     ]
+
+
+def test_a_node_whose_last_mig_card_leaves_mig_mode_has_the_memory_that_its_pods_hold_of_it() -> None:
+    label = {"nvidia.com/gpu.memory": "81559"}  # the driver's, less than the card's 81920 in the facts
+    halves = Cut(How.MIG, isolated=True, gpu="h100", instances=((resource("3g.40gb"), 0), (resource("3g.40gb"), 4)))
+    made = fleet(cards(OPEN, halves, labels=label, gpu="h100"))
+    row = made.add_pod(pod("whole", cpu=0, resources={GPU: "1"}))
+    made.bind(row, 0)
+    memory = made.cards.memory[0]
+    made.set_cuts(0, (OPEN, OPEN))
+    assert made.cards.memory[0] == memory == 81_920
+    assert violations(made) == []

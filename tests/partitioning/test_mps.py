@@ -92,3 +92,7 @@ def test_no_more_is_used_than_there_is_and_nobody_exceeds_its_percentage(clients
 def test_parts_outside_0_to_1_are_refused(one: Client) -> None:
     with pytest.raises(ValueError, match="above 0 and at most 1"):
         divide([one])
+
+
+def test_nobody_runs_and_nothing_is_divided() -> None:
+    assert divide([]) == ()

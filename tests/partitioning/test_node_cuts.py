@@ -12,7 +12,7 @@ from tonnage.facts import gpus, instances, mig
 from tonnage.fleet.asks import GPU, SHARED_GPU
 from tonnage.fleet.devices import OPEN, How, replica
 from tonnage.fleet.invariants import violations
-from tonnage.fleet.outfit import offered
+from tonnage.fleet.outfit import REPLICAS_LABEL, STRATEGY_LABEL, offered
 from tonnage.fleet.state import Conflict, NodeSpec
 from tonnage.objects import core, load
 from tonnage.partitioning.labels import Card, predict
@@ -246,6 +246,10 @@ def test_instances_given_as_gpus_hold_what_they_are_and_never_more_than_the_card
         ),
         ({MIG_CONFIG: "all-1g.10gb", PLUGIN_CONFIG: "mps", MIG_STRATEGY: "single"}, "MPS on a node with MIG"),
         ({PLUGIN_CONFIG: "mps", MIG_STRATEGY: "mixed"}, "MPS with MIG strategy mixed"),
+        (
+            {REPLICAS_LABEL: "60", STRATEGY_LABEL: "mps", MIG_STRATEGY: "single"},
+            f"{PLUGIN_CONFIG}: 60 replicas on h100",
+        ),
         ({MIG_CONFIG: "all-1g.10gb", PLUGIN_CONFIG: "small", **MIXED}, "replicas of nvidia.com/mig-1g.10gb are not"),
     ],
 )

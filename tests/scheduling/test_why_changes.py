@@ -126,7 +126,7 @@ def test_the_change_found_makes_the_pod_fit(block: int, shared: bool) -> None:
     each = 100 if shared else 250
     seeds = range(each * block, each * block + each)
     found = [check_change(*waiting(Random(seed), shared=shared)) for seed in seeds]
-    assert sum(one is not None and one.change is not None for one in found) > each // 10
+    assert sum(one is not None and one.change is not None for one in found) >= each // 10
 
 
 def test_no_smaller_change_makes_the_pod_fit() -> None:

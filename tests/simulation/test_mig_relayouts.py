@@ -318,3 +318,14 @@ def test_whatever_happens_no_pod_loses_its_instance_and_every_change_ends(seed: 
     assert violations(cluster.fleet) == []
     assert decided > 30
     assert events(cluster, "RelayoutDone")
+
+
+def test_a_gpu_that_offers_nothing_while_it_is_cut_does_not_fail() -> None:
+    cluster = world()
+    made = machine(cluster, "a", EMPTY)
+    nodes.lose_gpu(cluster, made)
+    nodes.mend_gpu(cluster, made)
+    assert len(events(cluster, "FaultHitNothing")) == 1
+    assert not events(cluster, "GPUUnhealthy")
+    assert cluster.fleet.devices[cluster.fleet.node_by_name["a"], 0] != NO_DEVICE
+    assert violations(cluster.fleet) == []

@@ -11,6 +11,7 @@ from tonnage.fleet import search
 from tonnage.fleet.asks import Ask
 from tonnage.fleet.cards import FREE_DEVICE, NO_CHOICE, SHARED_DEVICE, Chosen
 from tonnage.fleet.classes import PodClass
+from tonnage.fleet.devices import How, Piece
 from tonnage.fleet.outfit import Outfit
 from tonnage.fleet.rows import Conflict
 from tonnage.fleet.tables import Tables
@@ -60,6 +61,20 @@ def choose(
     if not len(chosen) == len(set(chosen)) == count and not observed:
         raise Conflict(f"node {fleet.node(row).spec.name}: {count} devices requested, not {chosen}")
     return chosen, ()
+
+
+def claim(fleet: Tables, pod_class: PodClass, row: int) -> Chosen:
+    """What keeps room on the node for a pod of this class that is to stand on devices which are not free yet: those
+    that are, and where some are missing, what is free of the shared ones, as it may wait for just these."""
+    chosen, cards = choose(fleet, pod_class, row, None, observed=True), fleet.cards
+    ask, resource = fleet.classes.shapes[pod_class.shape].ask, unit(fleet, row)
+    if len(set(chosen[0])) >= (ask.count if ask.shares else pod_class.requests.get(resource, 0)):
+        return chosen
+    devices, pieces = chosen
+    for device in np.flatnonzero((cards.holder[row] == SHARED_DEVICE) & (cards.milli[row] > 0)).tolist():
+        if device not in devices and cards.cut_of(row, device).how is How.OPEN:
+            pieces += (Piece(device, int(cards.milli[row, device]), int(cards.mib[row, device])),)
+    return (*devices, *(piece.device for piece in pieces if piece.device not in devices)), pieces
 
 
 def _parts(

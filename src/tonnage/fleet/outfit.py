@@ -73,11 +73,13 @@ def offered(cuts: Sequence[Cut], resource: str) -> dict[str, int]:
 
 
 def memory_of(labels: Mapping[str, str], cuts: tuple[Cut, ...], gpu: str) -> int:
-    """MiB of one of a node's devices: a MIG card's is in the facts (labels then are of an instance), else the label
-    nvidia.com/gpu.memory, else that of the GPU called ``gpu``; 0 where not known."""
-    for cut in cuts:
-        if cut.gpu:
-            return cut.geometry.memory_mib
+    """MiB of one of a node's devices: a MIG card's is in the facts (labels then are of an instance), and stays so while
+    all are whole for a time; else the label nvidia.com/gpu.memory, else that of the GPU called ``gpu``; 0 where not
+    known."""
+    whole = bool(cuts) and all(cut == OPEN for cut in cuts)
+    how = geometry(gpu if whole else next((cut.gpu for cut in cuts if cut.gpu), ""))
+    if how is not None:
+        return how.memory_mib
     return _whole(labels.get(MEMORY_LABEL, "")) or _memories().get(gpu, 0)
 
 

@@ -266,6 +266,16 @@ class Fleet(Tables):
         self._put_on(pod_row, pod, node_row, requests, chosen)
         return chosen[0]
 
+    def claim(self, pod_row: int, node_row: int) -> None:
+        """Bind a pending pod to the node where room is made for it, whether or not it is free yet: as :meth:`bind` what
+        is ``observed``, and where devices are missing, nobody gets more of the shared ones meanwhile. Raises Conflict
+        when the pod is bound or the node is gone."""
+        pod = self.pod(pod_row)
+        self.node(node_row)
+        if pod.node >= 0:
+            raise Conflict(f"pod {pod.key} is bound already")
+        self._attach(pod_row, node_row, holding.claim(self, self.classes.rows[pod.class_id], node_row))
+
     def _attach(self, pod_row: int, node_row: int, chosen: Chosen) -> None:
         pod = self.pod(pod_row)
         self._put_on(pod_row, pod, node_row, self.requests(self.classes.rows[pod.class_id].shape), chosen)

@@ -107,7 +107,7 @@ def divide(clients: Sequence[Client]) -> tuple[float, ...]:
         raise ValueError("parts of SMs, bandwidth and threads are above 0 and at most 1")
     speeds = [min(1.0, one.percent / 100 / one.sms) for one in clients]
     bandwidths = [one.bandwidth for one in clients]
-    for used, limit in (([one.sms for one in clients], 1.0), (bandwidths, max(REACH, *bandwidths))):
+    for used, limit in (([one.sms for one in clients], 1.0), (bandwidths, max([REACH, *bandwidths]))):
         total = sum(speed * part for speed, part in zip(speeds, used, strict=True))
         speeds = [speed / max(1.0, total / limit) for speed in speeds]
     return tuple(speeds)

@@ -19,7 +19,7 @@ from tonnage.fleet.devices import OPEN, Cut, How
 from tonnage.fleet.geometry import MIG_PREFIX, geometry
 from tonnage.fleet.outfit import MPS, REPLICAS_LABEL, STRATEGY_LABEL
 from tonnage.objects.core import ConfigMap
-from tonnage.partitioning import device_plugin, documents, mig_parted
+from tonnage.partitioning import device_plugin, documents, mig_parted, mps
 from tonnage.partitioning.device_plugin import Config, Replicas, Replicated, Sharing
 from tonnage.partitioning.labels import STRATEGIES, Card, predict
 from tonnage.partitioning.layouts import Layout, card, resource
@@ -239,6 +239,8 @@ def _made(
     except InputError as error:
         what = error.problems[0]
         raise InputError(Problem(_label(PLUGIN_CONFIG), what.message, what.hint)) from error
+    if sharing.strategy == MPS and (replicas := sharing.replicas(GPU)) > 1:
+        mps.limits(gpu, replicas, _label(PLUGIN_CONFIG))
     if node.problems:
         hint = f"label the nodes {MIG_STRATEGY}: mixed, or cut all GPUs into equal instances"
         raise InputError(Problem(_label(MIG_CONFIG), node.problems[0], hint))
@@ -263,8 +265,8 @@ def _cut(gpu: str, layout: Layout | None, strategy: str, sharing: Sharing) -> Cu
     if layout is None or strategy == "none":
         if replicas == 1:
             return OPEN
-        mps = sharing.strategy == MPS
-        return Cut(How.REPLICAS, sharing.advertised(GPU), replicas, isolated=mps, one_each=sharing.one_each)
+        apart = sharing.strategy == MPS
+        return Cut(How.REPLICAS, sharing.advertised(GPU), replicas, isolated=apart, one_each=sharing.one_each)
     on = card(gpu)
     made = tuple(sorted((resource(on, one.profile), one.start) for one in layout))
     if strategy == "mixed":

@@ -22,7 +22,7 @@ class Assumed:
 
     def put(self, row: int, node: int) -> None:
         """The pod is taken to be there, whether or not it fits yet."""
-        self._fleet.bind(row, node, observed=True)
+        self._fleet.claim(row, node)
         self._rows.add(row)
 
     def count_in(self, row: int) -> None:

@@ -6,14 +6,16 @@ for each pod that has to leave it, if need be by moving others. For a gang its p
 in which every target is free before it is filled; where there is none, there is no plan.
 
 No loop: each plan lets a pod or gang stand that did not, and who is moved has a new place. That is held for him, and
-for the pod that his controller makes in his stead, as for any nominated pod. So what stands only grows; and a pod that
-started a short while ago is not moved.
+for the pod that his controller makes in his stead, as for any nominated pod. Of higher priority than who gets the room,
+he is moved only where he would go by himself, as his controller may make him anew when he is gone, and then nothing is
+held. So what stands only grows; and a pod that started a short while ago is not moved.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
+from heapq import nsmallest
 from itertools import combinations
 
 import numpy as np
@@ -28,7 +30,7 @@ from tonnage.scheduling.order import Places, Unit
 from tonnage.scheduling.seat import seat
 from tonnage.scheduling.trial import Trial
 from tonnage.scheduling.victims import Candidates, Victim
-from tonnage.scheduling.view import NEVER
+from tonnage.scheduling.view import NEVER, OPEN
 from tonnage.units import NS_PER_S
 
 ANY_PRIORITY = 1 << 40
@@ -263,12 +265,11 @@ class _Search:
 
     def _nodes(self, row: int, moves: int) -> list[int]:
         """Nodes that could take the pod after at most so many moves, fewest first."""
-        open_ = self._trial.open(row)
+        view = self._trial.view(row)
+        open_, tie = (view.why == OPEN).tolist(), view.nodes.tie.tolist()
         bounds = self._candidates.bounds(ANY_PRIORITY, *needs(self._fleet, row))
-        named = [
-            (pods, self._fleet.node(node).spec.name, node) for _, pods, node in bounds if open_[node] and pods <= moves
-        ]
-        return [node for *_, node in sorted(named)[: self._limits.nodes]]
+        possible = [(pods, -tie[node], node) for _, pods, node in bounds if open_[node] and pods <= moves]
+        return [node for *_, node in nsmallest(self._limits.nodes, possible)]
 
     def _on(self, node: int, moves: int) -> list[Victim]:
         """Who may move away from the node, those first who lose least."""
@@ -332,7 +333,10 @@ class _Search:
         """Make the move if it is possible now."""
         fleet = self._fleet
         fleet.unbind(move.pod)
-        possible = bool(self._trial.keys(move.pod)[move.target] != NEVER)
+        key = self._trial.keys(move.pod)
+        possible = bool(key[move.target] != NEVER)
+        if self._candidates.priority(move.pod) > self._unit.priority:  # it has its turn first when it comes anew
+            possible = possible and int(key.argmax()) == move.target
         if possible:
             self._trial.seat(move.pod, move.target)
         else:

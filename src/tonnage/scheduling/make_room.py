@@ -17,7 +17,7 @@ from tonnage.fleet.state import Conflict, Fleet
 from tonnage.scheduling.order import Places, Unit
 from tonnage.scheduling.seat import seat
 from tonnage.scheduling.trial import Trial
-from tonnage.scheduling.victims import PRIORITY_OFFSET, Candidates, Cost, Victim
+from tonnage.scheduling.victims import PRIORITY_OFFSET, Candidates, Cost, Victim, released
 from tonnage.scheduling.view import NEVER, Ints
 
 EXACT = 10
@@ -92,13 +92,13 @@ def needs(fleet: Fleet, row: int) -> tuple[Ints, Ints]:
 
 
 def _released(fleet: Fleet, node: int, victims: Sequence[Victim], columns: Ints) -> Ints:
-    """What each victim's pods on this node request, by victim and column."""
+    """What each victim's pods on this node release at most, by victim and column."""
     where = {column: i for i, column in enumerate(columns.tolist())}
     amounts = np.zeros((len(victims), len(columns)), np.int64)
     for number, victim in enumerate(victims):
         for row in victim.rows:
             if fleet.pod(row).node == node:
-                for column, amount in fleet.requests(fleet.pod_class(row).shape):
+                for column, amount in released(fleet, fleet.pod_class(row).shape):
                     if column in where:
                         amounts[number, where[column]] += amount
     return amounts

@@ -57,10 +57,13 @@ class Priorities:
 
 Turn = tuple[int, bool, int, str, str]
 """Compares as who comes first."""
+WithinGang = tuple[int, str, str] | tuple[()]
+"""The same, of the pods of one gang; empty for a pod on its own."""
 
 
 def in_turn(snapshot: Snapshot, rows: Iterable[int]) -> list[int]:
-    """These pending pods in the order of their turns; the pods of a known gang come one after the other."""
+    """These pending pods in the order of their turns; the pods of a known gang come one after the other, the oldest
+    first, then by name."""
     rows = list(rows)
     if len(rows) < 2:
         return rows
@@ -68,16 +71,16 @@ def in_turn(snapshot: Snapshot, rows: Iterable[int]) -> list[int]:
     nominated = {row for row in nominations(snapshot) if fleet.pod(row).node < 0}
     gangs: dict[str, Turn] = {}
 
-    def turn(row: int) -> Turn:
+    def turn(row: int) -> tuple[Turn, WithinGang]:
         spec = fleet.pod(row).spec
         gang = snapshot.gangs.get(spec.gang)
         if gang is None:
-            return (-spec.priority, row not in nominated, spec.created_ns, spec.namespace, spec.name)
+            return (-spec.priority, row not in nominated, spec.created_ns, spec.namespace, spec.name), ()
         known = gangs.get(gang.key)
         if known is None:
             waits = nominated.isdisjoint(fleet.gang_pods.get(gang.key, ()))
             known = gangs[gang.key] = (-priorities.of(row), waits, gang.created_ns, *split_key(gang.key))
-        return known
+        return known, (spec.created_ns, spec.namespace, spec.name)
 
     return sorted(rows, key=turn)
 

@@ -235,13 +235,17 @@ class Preemptor:
         return room.places
 
     def _move(self, unit: Unit, candidates: Candidates) -> Places | None:
-        """Where it can go when others have moved; those leave now whose new place is free."""
+        """Where it can go when others have moved; those leave now whose new place is free, and all of their gangs."""
         found = plan(self._snapshot, unit, self._trial, self._limits or Limits(), candidates)
         if isinstance(found, NoDefrag):
             return None
         self._moved |= {move.pod: move.target for move in found.moves}
         name = {move.pod: self._fleet.node(move.target).spec.name for move in found.moves}
-        for move in found.first:
+        gangs = {gang.key for move in found.first if (gang := candidates.gang_of(move.pod))}
+        for move in found.moves:
+            gang = candidates.gang_of(move.pod)
+            if move not in found.first and not (gang and gang.key in gangs):
+                continue
             evidence = (
                 ("to", name[move.pod]),
                 ("moves", len(found.moves)),

@@ -16,7 +16,7 @@ from tonnage.scheduling.gangs.plan import NoPlan, plan
 from tonnage.scheduling.levels import UnknownLevel, order_of
 from tonnage.scheduling.order import Places, Unit
 from tonnage.scheduling.seat import seat
-from tonnage.scheduling.view import NEVER, OPEN, Ints, Mask
+from tonnage.scheduling.view import NEVER, OPEN, Ints, Mask, ShapeView
 
 NOT_THERE_YET = Reason("the pods near which it has to stand, or among which it has to be spread, are not there yet")
 
@@ -30,9 +30,13 @@ class Trial:
     policy: str
     assumed: Assumed
 
+    def view(self, row: int) -> ShapeView:
+        """What the policy says of every node for the pod."""
+        return self.cache.view(self.snapshot.fleet.pod_class(row), self.policy)
+
     def open(self, row: int) -> Mask:
         """The nodes on which nothing but other pods can be in the pod's way."""
-        why: Mask = self.cache.view(self.snapshot.fleet.pod_class(row), self.policy).why == OPEN
+        why: Mask = self.view(row).why == OPEN
         return why
 
     def keys(self, row: int) -> Ints:
@@ -75,7 +79,7 @@ class Trial:
     def seat(self, row: int, node: int) -> None:
         """Bind the pod there, on the devices that suit it best. Raises Conflict where it does not fit."""
         fleet = self.snapshot.fleet
-        seat(fleet, row, node, self.cache.view(fleet.pod_class(row), self.policy).devices(node))
+        seat(fleet, row, node, self.view(row).devices(node))
 
     def place(self, unit: Unit) -> Places | None:
         """Bind what the unit needs (of a gang what its minimum lacks) and say where, or bind nothing."""

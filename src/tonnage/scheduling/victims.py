@@ -17,6 +17,8 @@ import numpy as np
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.rows import split_key
 from tonnage.fleet.snapshot import Snapshot
+from tonnage.fleet.state import Fleet
+from tonnage.fleet.tables import Requests
 from tonnage.objects.karpenter import DO_NOT_DISRUPT
 from tonnage.scheduling.bound import BoundPods
 from tonnage.scheduling.budgets import Budgets
@@ -224,7 +226,9 @@ class Candidates:
         fleet, table = self._fleet, self._table
         eligible = table.priority < below
         node, priority = table.node[eligible], table.priority[eligible]
-        offered = table.requests[table.class_id[eligible]][:, columns]
+        known = columns < table.requests.shape[1]  # nobody stands who asks for a resource that is newer than the table
+        offered = np.zeros((len(node), len(columns)), np.int64)
+        offered[:, known] = table.requests[table.class_id[eligible]][:, columns[known]]
         size = len(fleet.alive)
         largest = np.zeros((size, len(columns)), np.int64)
         np.maximum.at(largest, node, offered)
@@ -257,22 +261,35 @@ class Candidates:
             looked_at = rows if by_one else rows[pods.special[rows]]
             may[[row for row in looked_at.tolist() if self.forbidden(row)]] = False
             rows = np.flatnonzero(may)
+        numbers = np.unique(pods.class_id[rows]).tolist()
+        amounts = [(number, released(fleet, fleet.classes.rows[number].shape)) for number in numbers]
         requests = np.zeros((len(fleet.classes.rows), fleet.free.shape[1]), np.int64)
-        for number in np.unique(pods.class_id[rows]).tolist():
-            for column, amount in fleet.requests(fleet.classes.rows[number].shape):
+        for number, found in amounts:
+            for column, amount in found:
                 requests[number, column] = amount
         return _Table(rows, pods.node[rows], pods.class_id[rows], pods.priority[rows], requests)
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The pods that may be evicted, as columns; and what each class requests, by class and resource."""
+    """The pods that may be evicted, as columns; and what each class releases, by class and resource."""
 
     row: Ints
     node: Ints
     class_id: Ints
     priority: Ints
     requests: Ints
+
+
+def released(fleet: Fleet, shape: int) -> Requests:
+    """(column, at most so much) of each resource that comes free when a pod of this shape goes: what it requests; and
+    the devices that it has a part of, which count as taken while any part is."""
+    ask = fleet.classes.shapes[shape].ask
+    found = dict(fleet.requests(shape))
+    if ask.shares and not ask.refused:
+        column = fleet.resource(ask.resource)
+        found[column] = found.get(column, 0) + ask.count
+    return tuple(sorted(found.items()))
 
 
 def _above_minimum(

@@ -79,9 +79,9 @@ class NodeTable:
         rows = fleet.node_rows()
         self.tie[rows] = np.arange(len(rows), 0, -1)
         for row in rows:
-            resource = fleet.node(row).spec.device_resource
-            if resource:
-                self.device_column[row] = fleet.resource(resource)
+            node = fleet.nodes[row]
+            if node is not None and node.spec.device_resource:
+                self.device_column[row] = fleet.resource(node.spec.device_resource)
 
     def changed_since(self, position: int) -> NDArray[np.intp]:
         """The nodes on which pods were bound or unbound since that position of the journal."""

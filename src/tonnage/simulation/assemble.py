@@ -267,11 +267,12 @@ def _heatmap(recorder: Recorder) -> Heatmap:
     count = len(recorder.times_ns)
     rows = []
     for (node, device), cells in recorder.heat.items():
-        owner, busy = [ABSENT] * count, [0] * count
-        for index, holder, percent in cells:
-            owner[index], busy[index] = holder, percent
-        rows.append(HeatRow(node, device, owner, busy))
-    return Heatmap([_s(t) for t in recorder.times_ns], recorder.owners, rows)
+        owner, busy, parts = [ABSENT] * count, [0] * count, [0] * count
+        for index, holder, percent, way in cells:
+            owner[index], busy[index], parts[index] = holder, percent, way
+        rows.append(HeatRow(node, device, owner, busy, parts if any(parts) else []))
+    ways = [list(way) for way in recorder.parts]
+    return Heatmap([_s(t) for t in recorder.times_ns], recorder.owners, rows, ways if len(ways) > 1 else [])
 
 
 def _quantiles(values: NDArray[np.float64]) -> Quantiles:

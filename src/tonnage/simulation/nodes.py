@@ -180,6 +180,10 @@ def lose_gpu(cluster: SimulatedCluster, node: Node) -> None:
     if device < 0:
         return
     gone = _gives(cluster, row, device)
+    if not gone:
+        message = f"gpu-failure: GPU {device} of {node.name} offers nothing while it is cut otherwise"
+        cluster.events.add(cluster.now_ns, "Scenario", "Warning", "FaultHitNothing", message)
+        return
     message = "Xid 79: a GPU has fallen off the bus"
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "GPUUnhealthy", message)
     for holder in fleet.holders(row, device):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from tonnage.decisions import Applied, Decision, Outcome, Refused, Stale, Wait
@@ -13,6 +14,7 @@ from tonnage.simulation.events import Later
 from tonnage.simulation.objects import Pod
 from tonnage.simulation.result import DecisionRecord
 from tonnage.simulation.serving import Replica, Service
+from tonnage.simulation.sharing import part_of
 
 if TYPE_CHECKING:
     from tonnage.simulation.cluster import SimulatedCluster
@@ -35,9 +37,10 @@ class ServiceSample:
 
 @dataclass(slots=True)
 class Recorder:
-    """Samples in order of time; ``heat`` maps (node, device) to its (owner, busy %) by sample number.
+    """Samples in order of time; ``heat`` maps (node, device) to its (owner, busy %, parts) by sample number.
 
-    Of a device with pods on parts of it the owner is the first of them; what they take of its time is added up."""
+    Of a device with pods on parts of it the owner is the first of them, what they take of its time is added up, and
+    ``parts`` has what each owner holds of it."""
 
     interval_ns: int
     times_ns: list[int] = field(default_factory=list)
@@ -48,7 +51,8 @@ class Recorder:
     gpus_allocated: list[int] = field(default_factory=list)
     spend_micro_usd: list[int] = field(default_factory=list)
     owners: list[str] = field(default_factory=lambda: ["free"])
-    heat: dict[tuple[str, int], list[tuple[int, int, int]]] = field(default_factory=dict)
+    parts: dict[tuple[tuple[int, float], ...], int] = field(default_factory=lambda: {(): 0})
+    heat: dict[tuple[str, int], list[tuple[int, int, int, int]]] = field(default_factory=dict)
     decisions: list[DecisionRecord] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     _busy: dict[Replica | Pod, int] = field(default_factory=dict)
@@ -117,14 +121,25 @@ class Recorder:
                 continue
             row = cluster.fleet.node_by_name.get(node.name)
             for device in range(node.gpus):
-                owner, busy = FREE, 0
+                owner, busy, parts = FREE, 0, 0
                 holder = int(cluster.fleet.devices[row, device]) if row is not None else NO_DEVICE
                 if row is not None and holder not in (FREE_DEVICE, NO_DEVICE):
                     holders = [holder] if holder >= 0 else cluster.fleet.holders(row, device)
                     on_it = [cluster.fleet.pod(one).spec for one in holders]
                     owner = self._owner(on_it[0].owner)
                     busy = min(100, round(sum(busy_share.get(f"{pod.namespace}/{pod.name}", 0) for pod in on_it)))
-                self.heat.setdefault((node.name, device), []).append((index, owner, busy))
+                    parts = 0 if holder >= 0 else self._parts(cluster, row, device, holders)
+                self.heat.setdefault((node.name, device), []).append((index, owner, busy, parts))
+
+    def _parts(self, cluster: SimulatedCluster, node: int, device: int, holders: Sequence[int]) -> int:
+        """What each owner holds of a device that is held in parts, as the ledger counts it."""
+        held: dict[int, Fraction] = {}
+        for pod in (cluster.fleet.pod(one) for one in holders):
+            pieces = (part_of(cluster.fleet, node, piece) for piece in pod.pieces if piece.device == device)
+            owner = self._owner(pod.spec.owner)
+            held[owner] = held.get(owner, Fraction(0)) + sum(pieces, Fraction(0))
+        found = tuple((owner, round(float(100 * part), 1)) for owner, part in held.items())
+        return self.parts.setdefault(found, len(self.parts))
 
     def _busy_since(self, cluster: SimulatedCluster) -> dict[str, float]:
         """Per cent of the time of each of its devices that a pod took since the last sample."""

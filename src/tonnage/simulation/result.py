@@ -186,21 +186,26 @@ class Series(msgspec.Struct):
     spend_micro_usd: list[int]  # cumulative
 
 
-class HeatRow(msgspec.Struct):
-    """One GPU. ``owner`` holds an index into ``Heatmap.owners`` (-1: node absent, 0: free); ``busy`` is 0..100."""
+class HeatRow(msgspec.Struct, omit_defaults=True):
+    """One GPU. ``owner`` holds an index into ``Heatmap.owners`` (-1: node absent, 0: free), of several owners that of
+    the first; ``busy`` is 0..100. ``parts``: where pods hold parts of it, an index into ``Heatmap.parts``, else 0;
+    empty where that is never so."""
 
     node: str
     gpu: int
     owner: list[int]
     busy: list[int]
+    parts: list[int] = []
 
 
-class Heatmap(msgspec.Struct):
-    """Fleet over time: rows are node × GPU in the order in which nodes appeared."""
+class Heatmap(msgspec.Struct, omit_defaults=True):
+    """Fleet over time: rows are node × GPU in the order in which nodes appeared. ``parts``: ways in which a GPU is held
+    in parts, each the (index of the owner, per cent of the GPU) of who holds some of it; the first is empty."""
 
     t_s: list[float]
     owners: list[str]  # owners[0] == "free"
     rows: list[HeatRow]
+    parts: list[list[tuple[int, float]]] = []
 
 
 class DecisionRecord(msgspec.Struct):

@@ -172,8 +172,32 @@ class NodeStates:
         self._cursor = self.fleet.journal.end
 
     def _put(self, rows: NDArray[np.intp]) -> None:
-        for row, free in zip(rows.tolist(), free_shares(self.fleet, rows).tolist(), strict=True):
-            self._put_one(row, tuple([f for f in free if f >= 0]))
+        """What :meth:`_put_one` notes, for many nodes."""
+        cpu, found = self.fleet.free[rows, CPU], self._numbers_of(rows)
+        idle = np.array([self.states.rows[number].idle for number in found], np.int64)
+        free = self.states.fragments.bucket(cpu)
+        self.idle[rows] = idle
+        self.devices[rows] = [len(self.states.rows[number].free) for number in found]
+        self.place[rows] = np.array(found, np.int64) * self._buckets + free
+        self.stranded[rows] = np.maximum(idle - cpu * self.per_core, 0.0)
+        self.places, self.idle_of, self.stranded_of = self.place.tolist(), self.idle.tolist(), self.stranded.tolist()
+        for row, number in zip(rows.tolist(), found, strict=True):
+            self.numbers[row] = number
+
+    def _numbers_of(self, rows: NDArray[np.intp]) -> list[int]:
+        """The states of these nodes: interned once for each that is met, as many nodes have the same."""
+        shares = free_shares(self.fleet, rows)
+        kinds = np.array(self.kinds, np.int64)[rows]
+        packed, width = np.column_stack([kinds, shares]).tobytes(), 8 * (shares.shape[1] + 1)
+        known: dict[bytes, int] = {}
+        found: list[int] = []
+        for at, row in enumerate(rows.tolist()):
+            number = known.get(state := packed[at * width : (at + 1) * width])
+            if number is None:
+                free = tuple([one for one in shares[at].tolist() if one >= 0])
+                number = known[state] = self.states.intern(self.kinds[row], free)
+            found.append(number)
+        return found
 
     def _put_one(self, row: int, free: tuple[int, ...]) -> None:
         """Note that the node's devices have so much free, and what its free cores say."""

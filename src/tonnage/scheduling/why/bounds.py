@@ -62,6 +62,17 @@ class Tables:
         return [group for group in kin(self.fleet, self.pod, self.view, self.rows) if group.ways]
 
     @cached_property
+    def unlike(self) -> list[int]:
+        """Nodes that can run the pod's images, of those that differ in nothing but name and what stands there one."""
+        fleet, cuda = self.fleet, self.view.cuda
+        sets, taints = fleet.label_set.tolist(), fleet.taint_set.tolist()
+        found: dict[tuple[object, ...], int] = {}
+        for row in self.rows.tolist():
+            what = sets[row], taints[row], fleet.allocatable[row].tobytes(), fleet.node(row).cuts
+            found.setdefault(what, row)
+        return [row for row in found.values() if not (cuda and cuda[sets[row]])]
+
+    @cached_property
     def lacks_devices(self) -> Mask:
         """By node row: the resources are there, but devices do not give what is asked."""
         fleet = self.fleet

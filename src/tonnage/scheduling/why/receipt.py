@@ -7,7 +7,8 @@ the policy would say of its node today.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from heapq import nsmallest
 
 import msgspec
 import numpy as np
@@ -232,10 +233,15 @@ class _Receipts:
         for text, rows in refusals(fleet, view, masks):
             if len(rows):
                 merged.setdefault(text, []).extend(rows.tolist())
-        return fit, tuple(Out(text, len(rows), self._examples(rows)) for text, rows in merged.items())
-
-    def _examples(self, rows: Iterable[int]) -> tuple[str, ...]:
-        return tuple(sorted(self.fleet.node(row).spec.name for row in rows)[:EXAMPLES])
+        tie = view.nodes.tie.tolist()
+        return fit, tuple(
+            Out(
+                text,
+                len(rows),
+                tuple(fleet.node(row).spec.name for row in nsmallest(EXAMPLES, rows, lambda r: -tie[r])),
+            )
+            for text, rows in merged.items()
+        )
 
     def _scores(self, row: int, node: int) -> tuple[Scored | None, Scored | None]:
         """The parts of this node's score, and of the best of the others."""

@@ -309,16 +309,13 @@ class _Search:
 
     def new(self) -> None:
         """A node like each that is there, one of each kind, the most hopeful first."""
-        fleet, tables = self.fleet, self.tables
-        cases: dict[tuple[object, ...], tuple[int, bool, int]] = {}
-        for row in tables.rows.tolist():
-            label_set = int(fleet.label_set[row])
-            at = (label_set, int(fleet.taint_set[row]), fleet.allocatable[row].tobytes(), fleet.node(row).cuts)
-            if at not in cases and not (tables.view.cuda and tables.view.cuda[label_set]):
-                ways = self._ways_of_new(row)
-                bound = code(cost_of((AddNode(""), *ways[0]))) if ways else IMPOSSIBLE
-                cases[at] = bound, not tables.allowed[row], row
-        for bound, _, row in sorted(cases.values(), key=lambda case: case[:2]):
+        tables = self.tables
+        cases: list[tuple[int, bool, int]] = []
+        for row in tables.unlike:
+            ways = self._ways_of_new(row)
+            bound = code(cost_of((AddNode(""), *ways[0]))) if ways else IMPOSSIBLE
+            cases.append((bound, not tables.allowed[row], row))
+        for bound, _, row in sorted(cases, key=lambda case: case[:2]):
             if bound >= self.limit:
                 return
             if not self._can_hold(row):

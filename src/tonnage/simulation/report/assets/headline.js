@@ -4,8 +4,9 @@ function intro(run, head) {
   byId("crumb").textContent = `${run.scenario}, ${head.label}`;
   const parts = [];
   const bold = (text) => el("b", {}, text);
-  if (head.share !== null) parts.push(bold(fmt.percent(head.share)), " of requests outside the grace window met the SLO; ");
-  if (head.grace_share !== null) parts.push(bold(fmt.percent(head.grace_share)), " inside it. ");
+  if (head.share !== null) parts.push(bold(fmt.percent(head.share)), " of requests outside the grace window met the SLO");
+  if (head.grace_share !== null) parts.push(head.share !== null ? "; " : "", bold(fmt.percent(head.grace_share)), " inside it");
+  if (parts.length) parts.push(". ");
   if (head.training) parts.push(bold(`${head.training.done} of ${head.training.workloads}`), " training workloads were done. ");
   parts.push("The fleet cost ", bold(fmt.usd(run.cost.total_micro_usd)), " for ", bold(`${fmt.hours(run.gpu_hours.paid)} GPU-hours`),
     " and grew to ", bold(plural(head.max_nodes, "node")), ".");

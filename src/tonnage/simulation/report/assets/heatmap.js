@@ -6,7 +6,8 @@ const TOP = 4;
 const AXIS = 24;
 
 function heatLayout(rows) {
-  const height = rows.length <= 48 ? 14 : rows.length <= 160 ? 9 : 5;
+  const inParts = rows.length <= 24 && rows.some((row) => row.parts?.length);
+  const height = inParts ? 28 : rows.length <= 48 ? 14 : rows.length <= 160 ? 9 : 5;
   const tops = [];
   const nodes = [];
   let y = TOP;
@@ -29,6 +30,21 @@ const heatOwner = (run, index) => (index < 0 ? "no node" : index === 0 ? "free" 
 
 function cellColor(owner, busy) {
   return owner === 0 ? theme.color("--free") : theme.mix(ownerColor(owner - 1), intensity(busy));
+}
+
+/** [owner, per cent] of those who hold parts of a row's GPU in column `i`; empty where it is held as a whole or not at all. */
+const partsOf = (run, row, i) => run.heatmap.parts?.[row.parts?.[i] ?? 0] ?? [];
+
+/** What is drawn of a cell: [colour, top, bottom], the edges as parts of its height. Parts are as strong as all that is held is busy. */
+function bands(run, row, i) {
+  if (row.owner[i] < 0) return [];
+  const parts = partsOf(run, row, i);
+  if (!parts.length) return [[cellColor(row.owner[i], row.busy[i]), 0, 1]];
+  const held = parts.reduce((sum, [, part]) => sum + part, 0);
+  const busy = Math.min(100, (100 * row.busy[i]) / held);
+  let end = 0;
+  const drawn = parts.map(([owner, part]) => [cellColor(owner, busy), end, (end = Math.min(1, end + part / 100))]);
+  return end < 0.995 ? [...drawn, [cellColor(0, 0), end, 1]] : drawn;
 }
 
 function heatLegend(run) {
@@ -132,19 +148,20 @@ class HeatMap {
     const spans = columns.map((i) => this.span(i).map((x) => Math.min(this.width - 8, Math.max(this.gutter, x))));
     this.rows.forEach((row, r) => {
       if (tops[r] + height < top || tops[r] > top + this.shown) return;
-      let [from, color] = [0, null]; // of a stretch of one colour, drawn when it ends
+      let [from, look, drawn] = [0, "", []]; // of a stretch that looks the same, drawn when it ends
       const close = (x) => {
-        if (color === null || x <= from) return;
-        ctx.fillStyle = color;
-        ctx.fillRect(from, tops[r], x - from, height);
+        for (const [color, top, bottom] of x > from ? drawn : []) {
+          ctx.fillStyle = color;
+          ctx.fillRect(from, tops[r] + height * top, x - from, height * (bottom - top));
+        }
       };
       columns.forEach((i, at) => {
         const [x0, x1] = spans[at];
         if (x1 <= x0) return;
-        const next = row.owner[i] < 0 ? null : cellColor(row.owner[i], row.busy[i]);
-        if (next === color) return;
+        const next = `${row.owner[i]} ${row.busy[i]} ${row.parts?.[i] ?? 0}`;
+        if (next === look) return;
         close(x0);
-        [from, color] = [x0, next];
+        [from, look, drawn] = [x0, next, bands(this.run, row, i)];
       });
       close(spans.length ? spans[spans.length - 1][1] : 0);
     });
@@ -205,8 +222,10 @@ class HeatMap {
 
   text({ row, column }) {
     const { node, gpu, owner, busy } = this.rows[row];
+    const parts = partsOf(this.run, this.rows[row], column).map(([index, part]) => `${heatOwner(this.run, index)} (${part}% of it)`);
+    const who = parts.join(", ") || heatOwner(this.run, owner[column]);
     const held = owner[column] > 0 ? `, ${busy[column]}% busy` : "";
-    return { where: `${node}, GPU ${gpu}`, what: `${heatOwner(this.run, owner[column])}${held}`, when: fmt.clock(this.times[column]) };
+    return { where: `${node}, GPU ${gpu}`, what: `${who}${held}`, when: fmt.clock(this.times[column]) };
   }
 
   point(cell) {
