@@ -12,8 +12,8 @@ from tonnage.fleet.outfit import offered
 from tonnage.fleet.rows import NodeSpec, PodSpec
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
+from tonnage.partitioning.fleet_layouts import ALLOWED, cut_as, lay
 from tonnage.partitioning.node_cuts import MIG_STRATEGY
-from tonnage.partitioning.trial import ALLOWED, cut_as, lay
 
 MAY_CHANGE = {ALLOWED: "true", MIG_STRATEGY: "mixed"}
 GPU_MODEL = "h100"

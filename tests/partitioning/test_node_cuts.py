@@ -15,6 +15,7 @@ from tonnage.fleet.invariants import violations
 from tonnage.fleet.outfit import REPLICAS_LABEL, STRATEGY_LABEL, offered
 from tonnage.fleet.state import Conflict, NodeSpec
 from tonnage.objects import core, load
+from tonnage.partitioning.configurations import read
 from tonnage.partitioning.labels import Card, predict
 from tonnage.partitioning.mig_cards import known_configs
 from tonnage.partitioning.node_cuts import (
@@ -26,7 +27,6 @@ from tonnage.partitioning.node_cuts import (
     Configurations,
     NodeCuts,
     cut_node,
-    read,
 )
 
 MIXED = {MIG_STRATEGY: "mixed"}
@@ -285,10 +285,15 @@ def test_a_configuration_that_its_program_refuses_has_file_and_line(tmp_path: Pa
     assert "1: expected 2 or more" in problem.message
 
 
-def test_a_name_that_stands_in_two_config_maps_is_refused(tmp_path: Path) -> None:
+def test_a_name_in_two_config_maps_is_refused_where_a_label_names_it_and_they_differ(tmp_path: Path) -> None:
     again = MAPS.split("---")[0].replace("custom-mig-config", "another")
-    with pytest.raises(InputError, match="a configuration called 'two-cut' stands in another ConfigMap too"):
-        read(config_maps(tmp_path, f"{MAPS}---\n{again}"))
+    twins = read(config_maps(tmp_path, f"{MAPS}---\n{again}"))
+    assert cut_node(twins, {MIG_CONFIG: "two-cut"}, "h100", 2).offers == {"nvidia.com/mig-3g.40gb": 4}
+    other = read(config_maps(tmp_path, f"{MAPS}---\n{again.replace('3g.40gb: 2', '3g.40gb: 1')}"))
+    assert cut_node(other, {}, "h100", 2).offers == {GPU: 2}
+    problem = why(cut_node(other, {MIG_CONFIG: "two-cut"}, "h100", 2))
+    assert problem.startswith(f"{MIG_CONFIG}: configuration 'two-cut' is one thing in a ConfigMap and another")
+    assert "maps.yaml:8 and" in problem
 
 
 CARDS = sorted({one.gpu for one in instances.all() if one.resource == GPU})

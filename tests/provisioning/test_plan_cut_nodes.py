@@ -17,8 +17,9 @@ from tonnage.fleet.asks import GPU, SHARED_GPU
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.state import NodeSpec, PodSpec
 from tonnage.objects import core, karpenter, load
+from tonnage.partitioning.configurations import read
 from tonnage.partitioning.mig_cards import known_configs
-from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STRATEGY, OWN, PLUGIN_CONFIG, Configurations, cut_node, read
+from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STRATEGY, OWN, PLUGIN_CONFIG, Configurations, cut_node
 from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning.cut_findings import config_findings
 from tonnage.provisioning.devices import machine
@@ -362,3 +363,32 @@ def test_a_gpu_that_is_one_thing_or_another_is_found(maps: Configurations) -> No
     assert (one.rule, one.severity) == ("nodepool-gpu-ambiguous", "warning")
     assert f"a card has 1 {GPU} with {MIG_CONFIG}=all-disabled and 7 with all-1g.10gb" in one.message
     assert found(offering("all-disabled", "all-1g.10gb"), maps) == []
+
+
+def test_a_problem_of_several_layouts_is_found_once_with_all_of_them(maps: Configurations) -> None:
+    wanted = ["default", "shared"]
+    pool = node_pool(
+        "cut",
+        (TYPE, "In", [ONE_CARD]),
+        (CAPACITY, "In", ["on-demand"]),
+        (MIG_CONFIG, "In", ["all-1g.10gb", "all-3g.40gb", "eighths"]),
+        (PLUGIN_CONFIG, "In", [*wanted, "mps"]),
+        labels={MIG_STRATEGY: "single"},
+    )
+    messages = [one.message for one in found(pool, maps) if one.rule == "nodepool-gpus-not-offered"]
+    assert len(messages) == len(set(messages)) == 2
+    assert sum("eighths leaves no GPU to offer" in one for one in messages) == 1
+    assert sum(one.startswith(f"{PLUGIN_CONFIG}=mps leaves no GPU to offer: MPS on a node") for one in messages) == 1
+
+
+def test_a_node_pool_has_one_strategy() -> None:
+    wanted = [(TYPE, "In", [ONE_CARD]), (CAPACITY, "In", ["on-demand"])]
+    labels = {MIG_CONFIG: "all-1g.10gb"}
+    one = node_pool("cut", *wanted, (MIG_STRATEGY, "In", ["mixed"]), labels=labels)
+    (launch,) = plan([instance_of("p", "1g.10gb")], one).launches
+    assert launch.labels[MIG_STRATEGY] == "mixed"
+    two = node_pool("cut", *wanted, (MIG_STRATEGY, "In", ["mixed", "single"]), labels=labels)
+    assert not plan([instance_of("p", "1g.10gb", nodeSelector={MIG_STRATEGY: "mixed"})], two).launches
+    (finding,) = found(two, OWN)
+    assert (finding.rule, finding.severity) == ("nodepool-layouts-not-listed", "error")
+    assert "a NodePool has one strategy" in finding.message

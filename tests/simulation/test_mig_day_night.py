@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tonnage.fleet.invariants import violations
-from tonnage.partitioning.trial import as_layout, busy_in, instances_of
+from tonnage.partitioning.fleet_layouts import as_layout, busy_in, instances_of
 from tonnage.simulation import run, scenario
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.report.headline import training_headline

@@ -22,8 +22,8 @@ from tonnage.fleet.geometry import MIG_PREFIX
 from tonnage.fleet.invariants import violations
 from tonnage.loops import tick
 from tonnage.objects import core
+from tonnage.partitioning.fleet_layouts import as_layout, busy_in, instances_of, lay
 from tonnage.partitioning.layouts import mask_of
-from tonnage.partitioning.trial import as_layout, busy_in, instances_of, lay
 from tonnage.simulation import nodes, pods
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.objects import Node, Pod, Workload

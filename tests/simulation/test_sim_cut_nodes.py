@@ -160,6 +160,21 @@ def test_a_node_of_the_scenario_is_cut_as_its_labels_say(
     assert ("nvidia.com/mig.config.state" in node.labels) == (MIG_CONFIG in labels)
 
 
+def test_the_cluster_policy_says_what_unlabelled_nodes_share(tmp_path: Path) -> None:
+    policy = """\
+apiVersion: nvidia.com/v1
+kind: ClusterPolicy
+metadata: {name: cluster-policy}
+spec: {mig: {strategy: mixed}, devicePlugin: {config: {name: device-plugin-config, default: DEFAULT}}}
+"""
+    unlabelled = labelled("p5.48xlarge", {})
+    for name, default, offers in (("shared", "shared", {SHARED_GPU: 32}), ("none", '""', {GPU: 8})):
+        (tmp_path / name).mkdir()
+        manifests = (MAPS, policy.replace("DEFAULT", default), app("small", ONE_G, 0), SERVICE)
+        made = set_up(tmp_path / name, *manifests, fleet=unlabelled)
+        assert gpus_of(made.cluster, "base-01") == offers
+
+
 def test_labels_of_feature_discovery_count_what_the_node_has(tmp_path: Path) -> None:
     labels = {MIG_CONFIG: "all-balanced", **MIXED}
     made = set_up(tmp_path, MAPS, app("small", ONE_G, 0), SERVICE, fleet=labelled("p5.48xlarge", labels))

@@ -30,7 +30,6 @@ from tonnage.fleet.gangs import Gang, SubGroup
 from tonnage.simulation import run
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.report.comparison import compare
-from tonnage.simulation.training.part import is_whole
 
 pytestmark = pytest.mark.usefixtures("exact")
 __all__ = ["exact"]
@@ -270,7 +269,7 @@ TREE = Gang("g", 4, (SubGroup("a", 3), SubGroup("a1", 1, parent="a"), SubGroup("
     ],
 )
 def test_a_gang_is_whole_when_all_of_its_minimums_are_reached(members: list[str], whole: bool) -> None:
-    assert is_whole(TREE, members) is whole
+    assert TREE.is_whole(members) is whole
 
 
 def test_half_a_gang_is_found_by_the_check(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ from tonnage.cluster.feed import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE
 from tonnage.decisions import Launch
 from tonnage.objects import karpenter
 from tonnage.objects.quantity import quantities
-from tonnage.provisioning.devices import OFFERED
+from tonnage.partitioning.node_cuts import STATED
 
 
 def claim_body(decision: Launch, pool: karpenter.NodePool) -> JsonObject:
     """The NodeClaim of a decision to buy a node (karpenter.sh/v1)."""
     template = pool.spec.template
-    cut = {key: decision.labels[key] for key in OFFERED if key in decision.labels}
+    cut = {key: decision.labels[key] for key in STATED if key in decision.labels}
     requirements = {
         INSTANCE_TYPE: decision.instance_type,
         ZONE: decision.zone,

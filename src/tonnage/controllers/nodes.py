@@ -10,6 +10,7 @@ from tonnage.decisions import Applied, Decision, Launch, Reason, Ref, Refused, R
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.loops import Loop, Taken
 from tonnage.objects import core, karpenter
+from tonnage.partitioning import adapt
 from tonnage.partitioning.node_cuts import OWN, Configurations
 from tonnage.provisioning import disruption, pods
 from tonnage.provisioning import karpenter as planner
@@ -49,7 +50,8 @@ class Pools:
 
 @dataclass(slots=True)
 class Provisioner:
-    """Plans nodes for pods that no node takes, over the nodes that are there and on their way.
+    """Plans nodes for pods that no node takes, over the nodes that are there and on their way, and passes over those
+    that a GPU which is being cut otherwise will take.
 
     What it has bought is read from the world's NodeClaims: nothing is lost when it starts anew. ``launched`` only keeps
     names from being used twice.
@@ -65,16 +67,17 @@ class Provisioner:
         snapshot = world.snapshot()
         fleet = snapshot.fleet
         waiting, shapes = [], dict[int, pods.PodShape]()
+        seated = adapt.seated(snapshot)
+        self.nominated = frozenset(seated.values())
         for row in fleet.pending:
             pod = fleet.pod(row)
             s = pod.spec
-            if s.spec.scheduling_gates or s.daemon:
+            if s.spec.scheduling_gates or s.daemon or row in seated:
                 continue
             if pod.class_id not in shapes:
                 shapes[pod.class_id] = pods.PodShape.of(s.spec, s.annotations)
             waiting.append(pods.PendingPod(s.ref, shapes[pod.class_id], s.created_ns))
         if not waiting:
-            self.nominated = frozenset()
             return ()
         pools = self.pools()
         settings = PlanSettings(
@@ -88,7 +91,7 @@ class Provisioner:
         in_flight = [on_its_way(claim.launch, pools.configurations, parts=parts) for claim in snapshot.claims]
         nodes = [*self._existing(snapshot, parts=parts), *in_flight]
         plan = planner.plan(waiting, nodes, pools.node_pools, self.catalogue, settings)
-        self.nominated = frozenset(n.node.name for n in plan.nominations)
+        self.nominated |= {n.node.name for n in plan.nominations}
         return (*plan.launches, *plan.waits)
 
     def learn(self, taken: Taken) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -71,3 +73,13 @@ class Gang:
                 group = parents[group]
             found[name] = tuple(groups)
         return found
+
+    def is_whole(self, subgroups: Iterable[str]) -> bool:
+        """Whether one pod in each of these subgroups (a name may stand often) reaches all minima. A subgroup counts the
+        pods of those that name it as parent."""
+        counted_in = self.counted_in
+        members: Counter[str] = Counter()
+        for name, count in Counter(subgroups).items():
+            for group in counted_in.get(name, ("",)):
+                members[group] += count
+        return all(members[group] >= least for group, least in self.minima.items())

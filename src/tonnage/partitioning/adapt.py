@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,26 +17,18 @@ from tonnage.decisions import Alternative, Instances, Reason, Ref, Relayout, Sca
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Conflict, Fleet
+from tonnage.partitioning.fleet_layouts import as_instances, as_layout, asks, instances_of, lay
 from tonnage.partitioning.layouts import Layout, card, place
-from tonnage.partitioning.patterns import Prices
 from tonnage.partitioning.relayout import subsets, text
-from tonnage.partitioning.trial import Site, Trial, all_of, as_instances, as_layout, instances_of, lay
+from tonnage.partitioning.trial import Others, Site, Trial, all_of, no_rules
 
 OTHERS = 3
 """So many other GPUs are named in a reason."""
 NEVER = math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """``whole``: GPUs may be taken out of MIG mode, and whole ones cut, when nothing is on them. ``prices``: what a
-    change costs, beside letting a pod run."""
-
-    whole: bool = True
-    prices: Prices | None = None
-
-
-DEFAULTS = Settings()
+Alike = dict[str, dict[tuple[Layout, Layout], list[str]]]
+"""Names of GPUs by model, and by what runs on them and is in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +40,15 @@ class Unit:
     gang: Gang | None = None
 
 
-def decide(snapshot: Snapshot, settings: Settings = DEFAULTS) -> list[Relayout]:
-    """A Relayout for each GPU to cut otherwise now, by node and index.
+def decide(snapshot: Snapshot, schedulers: Collection[str] | None = None, others: Others = no_rules) -> list[Relayout]:
+    """A Relayout for each GPU to cut otherwise now, by node and index. ``schedulers``: the schedulerName of the pods
+    that count, None for all. ``others``: what rules about other pods leave, asked while the fleet is changed for a
+    trial.
 
     Pods that can be bound as things stand, for whom a node is on its way, or room is being made, do not count, and
     neither do those that can run once the changes under way are done."""
     fleet = snapshot.fleet
-    units = _waiting(snapshot)
+    units = _waiting(snapshot, schedulers)
     if not units:
         return []
     with fleet.what_if():
@@ -63,7 +57,7 @@ def decide(snapshot: Snapshot, settings: Settings = DEFAULTS) -> list[Relayout]:
         )
         for (node, device), goal in sorted(snapshot.relayouts.items()):
             _finish(fleet, node, device, goal)
-        trial = Trial(fleet, settings.whole, settings.prices, changing)
+        trial = Trial(fleet, others, changing)
         short = _bind_all(trial, units)
         if not short:
             return []
@@ -72,6 +66,22 @@ def decide(snapshot: Snapshot, settings: Settings = DEFAULTS) -> list[Relayout]:
         for priority in sorted({unit.priority for unit in short}, reverse=True):
             _serve(trial, [unit for unit in short if unit.priority == priority])
         return _decisions(trial, sites, short)
+
+
+def seated(snapshot: Snapshot) -> dict[int, str]:
+    """The pending pods, by row, that can be bound once the changes under way are done and not before; the node of each.
+    Rules about other pods are not looked at."""
+    if not snapshot.relayouts:
+        return {}
+    fleet = snapshot.fleet
+    with fleet.what_if():
+        trial = Trial(fleet, no_rules)
+        short = _bind_all(trial, _waiting(snapshot, None))
+        trial.done.clear()
+        for (node, device), goal in sorted(snapshot.relayouts.items()):
+            _finish(fleet, node, device, goal)
+        _bind_all(trial, short)
+        return {row: fleet.node(fleet.pod(row).node).spec.name for row in trial.done if isinstance(row, int)}
 
 
 def _finish(fleet: Fleet, node: str, device: int, goal: Instances) -> None:
@@ -87,7 +97,7 @@ def _finish(fleet: Fleet, node: str, device: int, goal: Instances) -> None:
 # ---- who waits ----
 
 
-def _waiting(snapshot: Snapshot) -> list[Unit]:
+def _waiting(snapshot: Snapshot, schedulers: Collection[str] | None) -> list[Unit]:
     """Who waits and asks for GPUs, in the order of priority, age and name."""
     fleet = snapshot.fleet
     expected = {(ref.namespace, ref.name) for claim in snapshot.claims for ref in claim.launch.pods}
@@ -97,6 +107,8 @@ def _waiting(snapshot: Snapshot) -> list[Unit]:
         pod = fleet.pod(row)
         spec = pod.spec
         if spec.spec.scheduling_gates or spec.daemon or pod.key in snapshot.nominations or snapshot.leaves(pod.key):
+            continue
+        if schedulers is not None and spec.spec.scheduler_name not in schedulers:
             continue
         if (spec.namespace, spec.name) in expected:
             continue
@@ -108,8 +120,7 @@ def _waiting(snapshot: Snapshot) -> list[Unit]:
     for key, rows in gangs.items():
         rows.sort(key=lambda row: fleet.pod(row).key)
         units.append(Unit(tuple(rows), snapshot.gang_priority(key), snapshot.gangs[key]))
-    trial = Trial(fleet, whole=False)
-    units = [unit for unit in units if any(trial.asks(row) for row in unit.pods)]
+    units = [unit for unit in units if any(asks(fleet, row) for row in unit.pods)]
     return sorted(units, key=lambda unit: (-unit.priority, *_age(fleet, unit)))
 
 
@@ -119,13 +130,8 @@ def _age(fleet: Fleet, unit: Unit) -> tuple[int, str]:
 
 def _complete(fleet: Fleet, gang: Gang) -> bool:
     """Whether so many pods of the gang are bound as it needs, in each of its parts."""
-    found: Counter[str] = Counter()
-    counted = gang.counted_in
-    for row in fleet.gang_pods.get(gang.key, ()):
-        pod = fleet.pod(row)
-        if pod.node >= 0:
-            found.update(counted.get(pod.spec.subgroup, ("",)))
-    return all(found[name] >= least for name, least in gang.minima.items())
+    bound = (pod for row in fleet.gang_pods.get(gang.key, ()) if (pod := fleet.pod(row)).node >= 0)
+    return gang.is_whole(pod.spec.subgroup for pod in bound)
 
 
 # ---- trying ----
@@ -158,35 +164,39 @@ def _bind(trial: Trial, unit: Unit) -> bool:
 
 
 def _serve(trial: Trial, units: Sequence[Unit]) -> None:
-    """Make room for units of one priority: first for those that need several devices in one place or none, then for all
-    others together, those that may stand on the fewest nodes first."""
-    alone = [unit for unit in units if unit.gang is not None or len(trial.asks(unit.pods[0])) > 1]
-    for unit in alone:
-        with trial.attempt() as attempt:
-            for row in unit.pods:
-                if not trial.bind(row):
-                    _make_room_for(trial, row)
-            attempt.keep = _complete(trial.fleet, unit.gang) if unit.gang else trial.fleet.pod(unit.pods[0]).node >= 0
+    """Make room for units of one priority: first one by one for those that need several devices in one place or none,
+    or that rules about other pods bind, then for all others together, those that may stand on the fewest nodes first.
+    """
     groups: dict[tuple[int, ...], list[Unit]] = {}
-    for unit in (unit for unit in units if unit not in alone):
-        groups.setdefault(trial.admitting(unit.pods[0]), []).append(unit)
+    refused = set[int]()
+    for unit in units:
+        if not _alone(trial, unit):
+            groups.setdefault(trial.admitting(unit.pods[0]), []).append(unit)
+            continue
+        number = trial.fleet.pod(unit.pods[0]).class_id
+        if unit.gang is None and number in refused:
+            continue
+        with trial.attempt() as attempt:
+            placed = [trial.bind(row) or _make_room_for(trial, row) for row in unit.pods]
+            attempt.keep = _complete(trial.fleet, unit.gang) if unit.gang else all(placed)
+        if unit.gang is None and not attempt.keep:
+            refused.add(number)
     for rows, group in sorted(groups.items(), key=lambda one: (len(one[0]), one[0])):
         left = _bind_all(trial, group)
-        trial.make_room([unit.pods[0] for unit in left], rows)
+        trial.make(trial.plan([unit.pods[0] for unit in left], rows))
         _bind_all(trial, left)
 
 
-def _make_room_for(trial: Trial, pod: int) -> None:
-    """Bind the pod after GPUs of one node are cut otherwise, of the node where the fewest instances have to go."""
-    best: tuple[int, int] | None = None
-    for row in trial.admitting(pod):
-        with trial.attempt():  # not kept: to see what it costs
-            destroyed = trial.make_room([pod], (row,))
-            if trial.bind(pod) and (best is None or destroyed < best[0]):
-                best = destroyed, row
-    if best is not None:
-        trial.make_room([pod], (best[1],))
-        trial.bind(pod)
+def _alone(trial: Trial, unit: Unit) -> bool:
+    pod = unit.pods[0]
+    return unit.gang is not None or len(asks(trial.fleet, pod)) > 1 or trial.rules(pod) is not None
+
+
+def _make_room_for(trial: Trial, pod: int) -> bool:
+    """Bind the pod after GPUs of one node are cut otherwise, of the node where the fewest instances have to go. All
+    nodes are planned first, which changes nothing, and tried from the cheapest on."""
+    planned = [(one.destroyed, row) for row in trial.open(pod) if (one := trial.planned(pod, row)).changes]
+    return any(trial.bind_after_change(pod, row) for _, row in sorted(planned, key=lambda one: one[0]))
 
 
 # ---- saying it ----
@@ -197,13 +207,19 @@ def _decisions(trial: Trial, sites: Sequence[Site], short: Sequence[Unit]) -> li
     fleet, found = trial.fleet, []
     waiting = sum(len(unit.pods) for unit in short)
     cut, gained = trial.cut(), trial.gained()
+    alike: Alike = {}
+    for site in sites:
+        layouts = alike.setdefault(site.card.on.gpu, {})
+        layouts.setdefault((site.card.running, site.card.busy), []).append(site.card.name)
+    for names in (names for layouts in alike.values() for names in layouts.values()):
+        names.sort()
     for site in sites:
         pods = gained.get(site.device, [])
         if site.device not in cut or not pods:
             continue
         before, after = cut[site.device], _filled(trial, site, pods)
         node = fleet.node(site.device[0]).spec
-        reason = _reason(trial, sites, site, after, pods, waiting)
+        reason = _reason(trial, alike, site, after, pods, waiting)
         found.append(Relayout(Ref("Node", node.name, uid=node.uid), site.device[1], before, after, reason))
     return found
 
@@ -215,17 +231,15 @@ def _filled(trial: Trial, site: Site, pods: Sequence[int]) -> Instances:
     if after is None:
         return None
     layout, slots = as_layout(after), site.card.on.slots
-    served = Counter(slots[piece].name for pod in pods for piece in trial.asks(pod) if piece in slots)
+    served = Counter(slots[piece].name for pod in pods for piece in asks(trial.fleet, pod) if piece in slots)
     for profile, _ in served.most_common():
         while (more := place(site.card.on, [profile], layout)) is not None:
             layout = more
     return as_instances(layout)
 
 
-def _reason(
-    trial: Trial, sites: Sequence[Site], site: Site, after: Instances, pods: Sequence[int], waiting: int
-) -> Reason:
-    asked = Counter(piece for pod in pods for piece in trial.asks(pod))
+def _reason(trial: Trial, alike: Alike, site: Site, after: Instances, pods: Sequence[int], waiting: int) -> Reason:
+    asked = Counter(piece for pod in pods for piece in asks(trial.fleet, pod))
     names = ", ".join(f"{n} x {name}" if n > 1 else name for name, n in sorted(asked.items()))
     running = () if site.whole else site.card.running
     kept = [one for one in as_layout(after) if one in running]
@@ -240,19 +254,18 @@ def _reason(
     others = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
     verdict = f"no GPU gives {names} for {first}{others}"
     stay = Alternative(f"stay {layout_text(None if site.whole else as_instances(running))}", "none of them can run")
-    return Reason(verdict, evidence, (*_others(sites, site, after), stay))
+    return Reason(verdict, evidence, (*_others(alike, site, after), stay))
 
 
-def _others(sites: Sequence[Site], chosen: Site, after: Instances) -> Iterator[Alternative]:
+def _others(alike: Alike, chosen: Site, after: Instances) -> Iterator[Alternative]:
     """What the same would have cost on other GPUs, the cheapest first. ``score``: instances destroyed."""
     new = [one.profile for one in as_layout(after) if chosen.whole or one not in chosen.card.running]
     if after is None:
         new = [all_of(chosen.card.on).profile]
     found: list[tuple[float, str]] = []
-    for other in sites:
-        if other is not chosen and other.card.on.gpu == chosen.card.on.gpu:
-            goes = _goes(other.card.on.gpu, other.card.running, other.card.busy, tuple(new))
-            found.append((NEVER if goes is None else goes, other.card.name))
+    for (running, busy), names in alike.get(chosen.card.on.gpu, {}).items():
+        goes = _goes(chosen.card.on.gpu, running, busy, tuple(new))
+        found += [(NEVER if goes is None else goes, name) for name in names[: OTHERS + 1] if name != chosen.card.name]
     for score, name in sorted(found)[:OTHERS]:
         if score == NEVER:
             yield Alternative(f"GPU {name}", f"no room for {text(chosen.card.on, new)} beside what is in use")

@@ -1,13 +1,17 @@
 """How the GPUs of a node are cut, by its labels and the configurations of the cluster: before the node exists.
 
 Two programs of NVIDIA's GPU operator cut the GPUs of a node as its labels say. ``nvidia.com/mig.config`` names a
-configuration of mig-parted, ``nvidia.com/device-plugin.config`` one of the device plugin; both stand in ConfigMaps.
-Source: NVIDIA/mig-parted deployments/container (mig-manager), NVIDIA/k8s-device-plugin cmd/config-manager,
-NVIDIA/gpu-operator (``mig.strategy`` is ``single`` by default)."""
+configuration of mig-parted, ``nvidia.com/device-plugin.config`` one of the device plugin; both stand in ConfigMaps
+(:mod:`tonnage.partitioning.configurations` reads them). A node without the second label has the default of the
+ClusterPolicy, if that names one. Source: NVIDIA/mig-parted deployments/container (mig-manager),
+NVIDIA/k8s-device-plugin cmd/config-manager, NVIDIA/gpu-operator controllers/object_controls.go (FALLBACK_STRATEGIES
+is ``empty``, DEFAULT_CONFIG and MIG_STRATEGY come from the ClusterPolicy).
+
+``nvidia.com/mig.strategy`` is no input of the operator: GPU feature discovery writes it. Here it may be set on a node
+that does not exist yet, to say which strategy its device plugin will have."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -18,8 +22,8 @@ from tonnage.fleet.asks import GPU
 from tonnage.fleet.devices import OPEN, Cut, How
 from tonnage.fleet.geometry import MIG_PREFIX, geometry
 from tonnage.fleet.outfit import MPS, REPLICAS_LABEL, STRATEGY_LABEL
-from tonnage.objects.core import ConfigMap
-from tonnage.partitioning import device_plugin, documents, mig_parted, mps
+from tonnage.objects.gpu_operator import OWN_MIG_CONFIG_MAP, ClusterPolicy
+from tonnage.partitioning import device_plugin, mps
 from tonnage.partitioning.device_plugin import Config, Replicas, Replicated, Sharing
 from tonnage.partitioning.labels import STRATEGIES, Card, predict
 from tonnage.partitioning.layouts import Layout, card, resource
@@ -31,65 +35,48 @@ MIG_STRATEGY = "nvidia.com/mig.strategy"
 PLUGIN_CONFIG = device_plugin.CONFIG_LABEL
 MIG_STATE = "nvidia.com/mig.config.state"
 DEFAULT_STRATEGY = "single"
-"""Of the GPU operator (NVIDIA/gpu-operator api/nvidia/v1, ``mig.strategy``)."""
+"""Of the GPU operator's Helm chart (NVIDIA/gpu-operator deployments/gpu-operator/values.yaml, ``mig.strategy``)."""
 CHOICES = (MIG_CONFIG, PLUGIN_CONFIG)
-"""Labels that name a configuration; a NodePool may offer several of each."""
-READ = (*CHOICES, MIG_STRATEGY, REPLICAS_LABEL, STRATEGY_LABEL)
-"""Every label that says how a node's GPUs are cut."""
-_PLUGIN = re.compile(r"^(flags|sharing|resources|imex):", re.MULTILINE)
-_VERSION = re.compile(r"^version:", re.MULTILINE)
-_MIG = re.compile(r"^mig-configs:", re.MULTILINE)
+"""Labels that name a configuration: a NodePool may offer several values of each, the operator follows the label."""
+STATED = (*CHOICES, MIG_STRATEGY)
+"""Labels that the requirements of NodePools and pods may speak of; the strategy has one value in a NodePool."""
+READ = (*STATED, REPLICAS_LABEL, STRATEGY_LABEL)
+"""Every label that says how a node's GPUs are cut; the last two where no ConfigMap is at hand."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Configurations:
     """The named configurations of a cluster: of mig-parted, with the file that has each, and of the device plugin.
 
-    ``complete``: there are no others but mig-parted's own, so another name is a mistake; else it says nothing."""
+    ``complete``: there are no others, so another name is a mistake; else it says nothing. ``policy``: what the
+    operator was told. ``clashes``: what is wrong with a name, by label and name, that means two different things.
+    ``made``: what :func:`cut_node` has worked out."""
 
     mig: Mapping[str, Spec] = field(default_factory=dict)
     plugin: Mapping[str, Config] = field(default_factory=dict)
     complete: bool = False
+    policy: ClusterPolicy | None = None
+    clashes: Mapping[tuple[str, str], Problem] = field(default_factory=dict)
+    made: dict[tuple[tuple[tuple[str, str], ...], str, int], NodeCuts] = field(default_factory=dict, repr=False)
+
+    @property
+    def default(self) -> str:
+        """The configuration of the device plugin on nodes without a label; empty: none.
+
+        The ClusterPolicy names it; where there is no ClusterPolicy, it is the one called ``default``."""
+        if self.policy is not None:
+            return self.policy.spec.device_plugin.config.default
+        return "default" if "default" in self.plugin and (PLUGIN_CONFIG, "default") not in self.clashes else ""
+
+    @property
+    def own(self) -> Mapping[str, object]:
+        """mig-parted's own configurations; none where the ClusterPolicy puts another ConfigMap in their place."""
+        replaced = self.policy is not None and self.policy.mig_config_map != OWN_MIG_CONFIG_MAP
+        return {} if replaced else _own().configs
 
 
 OWN = Configurations()
 """Where the ConfigMaps of the cluster are not at hand: mig-parted's own configurations."""
-
-
-def read(config_maps: Iterable[ConfigMap]) -> Configurations:
-    """The configurations in these ConfigMaps; those of other programs are passed over.
-
-    Raises InputError, with file and line, for one that its program would refuse, and for a name that stands twice."""
-    mig: dict[str, Spec] = {}
-    plugin: dict[str, Config] = {}
-    problems: list[Problem] = []
-    for one in config_maps:
-        try:
-            if any(_MIG.search(text) for text in one.data.values()):
-                for spec in _mig_specs(one):
-                    problems += [_twice(spec.where(name), name) for name in spec.configs if name in mig]
-                    mig |= dict.fromkeys(spec.configs, spec)
-            elif any(_VERSION.search(text) and _PLUGIN.search(text) for text in one.data.values()):
-                for key, config in _plugin_configs(one):
-                    problems += [_twice(documents.place_of(one, key), key)] if key in plugin else []
-                    plugin[key] = config
-        except InputError as error:
-            problems += error.problems
-    if problems:
-        raise InputError(*problems)
-    return Configurations(mig, plugin, complete=True)
-
-
-def _mig_specs(one: ConfigMap) -> list[Spec]:
-    return [mig_parted.parse(document) for document in documents.inside(one) if "mig-configs" in document.value]
-
-
-def _plugin_configs(one: ConfigMap) -> list[tuple[str, Config]]:
-    return [(document.key, device_plugin.parse(document)) for document in documents.inside(one)]
-
-
-def _twice(at: Where, name: str) -> Problem:
-    return Problem(at, f"a configuration called {name!r} stands in another ConfigMap too", "keep one of them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +96,23 @@ def known_names(configurations: Configurations, key: str) -> frozenset[str]:
     """The configurations that a label may name."""
     if key == PLUGIN_CONFIG:
         return frozenset(configurations.plugin)
-    return frozenset({*configurations.mig, *_own().configs})
+    return frozenset({*configurations.mig, *configurations.own})
 
 
 def unknown_name(configurations: Configurations, key: str, name: str) -> Problem:
     """That no ConfigMap has the configuration which a label names, with near names."""
     what, whose = ("MIG", "mig-parted") if key == MIG_CONFIG else ("device-plugin", "the device plugin")
     hint = f"no ConfigMap of the manifests has it for {whose}"
+    if configurations.policy is not None:
+        hint = f"for {whose} the ClusterPolicy says {_named(configurations.policy, key)}, and it is not in there"
     known = known_names(configurations, key)
     return names.unknown(f"{what} configuration", name, known, where=_label(key), hint=hint).problems[0]
+
+
+def _named(policy: ClusterPolicy, key: str) -> str:
+    if key == MIG_CONFIG:
+        return f"migManager.config.name: {policy.mig_config_map}"
+    return f"devicePlugin.config.name: {policy.spec.device_plugin.config.name or 'none'}"
 
 
 def _label(key: str) -> Where:
@@ -128,38 +123,52 @@ def cut_node(configurations: Configurations, labels: Mapping[str, str], gpu: str
     """What these labels make of a node with ``count`` GPUs called ``gpu`` as in :mod:`tonnage.facts.gpus`.
 
     Raises nothing: what cannot be is among the problems, which name the label where they have no file and line."""
-    return _cut_node(configurations, tuple((key, labels[key]) for key in READ if key in labels), gpu, count)
+    key = (tuple((label, labels[label]) for label in READ if label in labels), gpu, count)
+    if key not in configurations.made:
+        configurations.made[key] = _cut_node(configurations, dict(key[0]), gpu, count)
+    return configurations.made[key]
 
 
-@lru_cache(maxsize=1 << 14)
-def _cut_node(configurations: Configurations, labels: tuple[tuple[str, str], ...], gpu: str, count: int) -> NodeCuts:
-    own = dict(labels)
+def _cut_node(configurations: Configurations, labels: Mapping[str, str], gpu: str, count: int) -> NodeCuts:
     try:
-        config = _plugin(configurations, own)
-        strategy = _strategy(own, config)
-        sharing = _sharing(own, config)
-        layouts = _layouts(configurations, own.get(MIG_CONFIG, ""), gpu, count)
+        config = _plugin(configurations, labels)
+        strategy = _strategy(configurations, labels, config)
+        sharing = _sharing(labels, config)
+        layouts = _layouts(configurations, labels.get(MIG_CONFIG, ""), gpu, count)
         if sharing.strategy == "none" and all(layout is None for layout in layouts):
             return NodeCuts(offers={GPU: count})
-        return _made(own, gpu, layouts, strategy, sharing)
+        made = _made(labels, gpu, layouts, strategy, sharing)
+        if sharing.strategy == MPS and sharing.replicas(GPU) > 1:
+            mps.limits(
+                gpu, sharing.replicas(GPU), _label(PLUGIN_CONFIG if config.sharing == sharing else REPLICAS_LABEL)
+            )
+        return made
     except InputError as error:
         return NodeCuts(problems=error.problems)
 
 
 def _plugin(configurations: Configurations, labels: Mapping[str, str]) -> Config:
     """The configuration that the device plugin of the node takes."""
-    known, wanted = configurations.plugin, labels.get(PLUGIN_CONFIG, "")
-    if wanted and wanted not in known:
-        if configurations.complete:
-            raise InputError(unknown_name(configurations, PLUGIN_CONFIG, wanted))
+    name = labels.get(PLUGIN_CONFIG) or configurations.default
+    if not name:
         return Config()
-    key = device_plugin.choose(known, wanted)
-    return known[key] if key else Config()
+    _refuse_clash(configurations, PLUGIN_CONFIG, name)
+    if name not in configurations.plugin and configurations.complete:
+        raise InputError(unknown_name(configurations, PLUGIN_CONFIG, name))
+    return configurations.plugin.get(name, Config())
 
 
-def _strategy(labels: Mapping[str, str], config: Config) -> str:
-    """The operator sets the strategy for the device plugin, which goes before that of its file."""
-    strategy = labels.get(MIG_STRATEGY) or str(config.flags.get("migStrategy", DEFAULT_STRATEGY))
+def _refuse_clash(configurations: Configurations, key: str, name: str) -> None:
+    if (key, name) in configurations.clashes:
+        raise InputError(configurations.clashes[key, name])
+
+
+def _strategy(configurations: Configurations, labels: Mapping[str, str], config: Config) -> str:
+    """That of our label, else what the operator sets in the environment, which goes before the device plugin's file."""
+    policy = configurations.policy
+    set_by_operator = policy.spec.mig.strategy if policy is not None else ""
+    written = config.flags.get("migStrategy", DEFAULT_STRATEGY)
+    strategy = labels.get(MIG_STRATEGY) or set_by_operator or str(written)
     if strategy not in STRATEGIES:
         raise names.unknown("MIG strategy", strategy, STRATEGIES, where=_label(MIG_STRATEGY))
     return strategy
@@ -179,13 +188,12 @@ def _layouts(configurations: Configurations, name: str, gpu: str, count: int) ->
     """The layout of each GPU; None: MIG is off."""
     if not name or geometry(gpu) is None:
         return [None] * count
-    spec = configurations.mig.get(name)
+    _refuse_clash(configurations, MIG_CONFIG, name)
+    spec = configurations.mig.get(name) or (_own() if name in configurations.own else None)
     if spec is None:
-        spec = _own()
-        if name not in spec.configs:
-            if configurations.complete:
-                raise InputError(unknown_name(configurations, MIG_CONFIG, name))
-            return [None] * count
+        if configurations.complete:
+            raise InputError(unknown_name(configurations, MIG_CONFIG, name))
+        return [None] * count
     return layouts(spec, name, gpu, count)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -11,10 +11,18 @@ from tonnage.errors import Problem
 from tonnage.fleet.asks import GPU
 from tonnage.objects import karpenter, load
 from tonnage.partitioning.mig_cards import outcomes
-from tonnage.partitioning.node_cuts import CHOICES, MIG_CONFIG, Configurations, cut_node, known_names, unknown_name
+from tonnage.partitioning.node_cuts import (
+    CHOICES,
+    MIG_CONFIG,
+    STATED,
+    Configurations,
+    cut_node,
+    known_names,
+    unknown_name,
+)
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import Catalogue, TypeMask
-from tonnage.provisioning.devices import OFFERED, parts_of
+from tonnage.provisioning.devices import parts_of
 from tonnage.provisioning.template import Template
 
 _SHOWN = 3
@@ -77,9 +85,8 @@ class _Checks:
                 problem = unknown_name(self.configurations, key, value)
                 message = f"{problem.message} ({problem.hint}): the nodes offer no GPUs"
                 yield self.finding("nodepool-unknown-configuration", "error", key, message)
-        for layout in self.machines.layouts:
-            if not any((key, layout.get(key)) in unknown for key in CHOICES):
-                yield from self.not_offered(layout)
+        known = [one for one in self.machines.layouts if not any((key, one.get(key)) in unknown for key in CHOICES)]
+        yield from self.not_offered(known)
         yield from self.ambiguous()
 
     def finding(self, rule: str, severity: str, key: str, message: str) -> Finding:
@@ -92,27 +99,33 @@ class _Checks:
         return Finding(rule, severity, Ref("NodePool", self.pool.name), load.where(self.pool, field), message)
 
     def not_listed(self) -> Iterator[Finding]:
-        """Requirements on the labels that list no values: no node gets one."""
-        for key in OFFERED:
+        """Requirements on the labels that list no values, or several strategies: no node gets one."""
+        for key in STATED:
             one = self.template.requirements.get(key)
             if one is not None and one.complement and not one.absent:
                 message = f"{one} lists no value: list those that nodes may have, with operator In"
                 yield self.finding("nodepool-layouts-not-listed", "error", key, message)
+            elif one is not None and key not in CHOICES and len(one.values) > 1:
+                message = f"{one}: the operator follows no such label, so a NodePool has one strategy"
+                yield self.finding("nodepool-layouts-not-listed", "error", key, message)
 
-    def not_offered(self, layout: Mapping[str, str]) -> Iterator[Finding]:
-        """Types whose GPUs cannot be cut like this."""
-        wrong: dict[Problem, list[str]] = {}
-        for index in self.types:
-            one = self.catalogue.types[index]
-            for problem in cut_node(self.configurations, layout, one.gpu, one.resource_count).problems:
-                wrong.setdefault(problem, []).append(one.name)
-        for problem, names in wrong.items():
-            everywhere = len(names) == len(self.types)
-            key = MIG_CONFIG if problem.where.file else problem.where.field
+    def not_offered(self, layouts: Sequence[Mapping[str, str]]) -> Iterator[Finding]:
+        """Types whose GPUs cannot be cut as these layouts say, each problem once with all layouts that have it."""
+        wrong: dict[Problem, tuple[dict[str, None], dict[str, None]]] = {}
+        for layout in layouts:
+            for index in self.types:
+                one = self.catalogue.types[index]
+                for problem in cut_node(self.configurations, layout, one.gpu, one.resource_count).problems:
+                    values, types = wrong.setdefault(problem, ({}, {}))
+                    values[layout.get(_blamed(problem), "")] = None
+                    types[one.name] = None
+        for problem, (values, types) in wrong.items():
+            everywhere, key = len(types) == len(self.types), _blamed(problem)
             at = f"{problem.where.file}:{problem.where.line}: " if problem.where.file else ""
-            value = f"{key}={layout[key]}" if key in layout else key
-            on = "" if everywhere else f" on {_some(names)}"
-            message = f"{value} leaves no GPU to offer{on}: {at}{problem.message} ({problem.hint})"
+            written = [value for value in values if value]
+            what = f"{key}={_some(written)}" if written else key
+            on = "" if everywhere else f" on {_some(list(types))}"
+            message = f"{what} leaves no GPU to offer{on}: {at}{problem.message} ({problem.hint})"
             yield self.finding("nodepool-gpus-not-offered", "error" if everywhere else "warning", key, message)
 
     def ambiguous(self) -> Iterator[Finding]:
@@ -128,7 +141,7 @@ class _Checks:
                 continue
             unit, by_parts = several
             (few, large), *_, (many, small) = sorted(by_parts.items(), key=lambda item: item[0])
-            key = next(key for key in OFFERED if large.get(key) != small.get(key))
+            key = next(key for key in STATED if large.get(key) != small.get(key))
             message = (
                 f"on {self.catalogue.names[index]} a card has {few} {unit} with {key}={large.get(key, '')} and {many} "
                 f"with {small.get(key, '')}: nodes are bought with the larger part for pods that ask for it, unless "
@@ -136,6 +149,11 @@ class _Checks:
             )
             yield self.finding("nodepool-gpu-ambiguous", "warning", key, message)
             return
+
+
+def _blamed(problem: Problem) -> str:
+    """The label that asks for it: one with a place in a file is about a configuration of mig-parted."""
+    return MIG_CONFIG if problem.where.file else problem.where.field
 
 
 def _some(names: list[str]) -> str:

@@ -21,24 +21,13 @@ from tonnage.fleet.holding import unit
 from tonnage.fleet.outfit import MEMORY_LABEL, Outfit, outfit
 from tonnage.fleet.rows import NodeRow, NodeSpec
 from tonnage.fleet.state import Fleet
-from tonnage.partitioning.node_cuts import (
-    MIG_CONFIG,
-    MIG_STRATEGY,
-    OWN,
-    PLUGIN_CONFIG,
-    READ,
-    Configurations,
-    NodeCuts,
-    cut_node,
-)
+from tonnage.partitioning.node_cuts import OWN, READ, STATED, Configurations, NodeCuts, cut_node
 from tonnage.provisioning.requirements import Requirements
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp]
 Amounts = NDArray[np.int64]
 
-OFFERED = (MIG_CONFIG, MIG_STRATEGY, PLUGIN_CONFIG)
-"""Labels of which a NodePool may offer several values: each combination cuts a node's GPUs in its own way."""
 _UNNUMBERED = -1
 _MOST_PARTS = np.iinfo(np.intp).max
 _NOTHING = Outfit((), 0, 0, "", {})
@@ -53,7 +42,7 @@ def beyond_counting(ask: Ask) -> bool:
 
 def cut_by(labels: Mapping[str, str], configurations: Configurations = OWN) -> bool:
     """Whether nodes with these labels may have GPUs that are cut."""
-    return bool(configurations.plugin) or any(key in labels for key in READ)
+    return bool(configurations.default) or any(key in labels for key in READ)
 
 
 def machine(
@@ -212,7 +201,7 @@ class Machines:
 
     def allowed(self, requirements: Requirements) -> Mask:
         """The layouts (rows) whose labels these requirements allow, with all types (columns)."""
-        wanted = [(key, requirements[key]) for key in OFFERED if key in requirements]
+        wanted = [(key, requirements[key]) for key in STATED if key in requirements]
         fit = [all(requirement.has(of.get(key)) for key, requirement in wanted) for of in self.layouts]
         return np.repeat(np.array(fit, np.bool_)[:, np.newaxis], len(self._types), axis=1)
 

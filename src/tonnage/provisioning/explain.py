@@ -7,10 +7,9 @@ import numpy as np
 from tonnage.fleet.asks import SHARED_GPU, Ask, Kind
 from tonnage.fleet.fits import describe
 from tonnage.objects import core, quantity, selectors
-from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STRATEGY, PLUGIN_CONFIG
+from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STRATEGY, PLUGIN_CONFIG, STATED
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import EPHEMERAL_STORAGE, Catalogue, TypeMask
-from tonnage.provisioning.devices import OFFERED
 from tonnage.provisioning.launch import short_of_values
 from tonnage.provisioning.load import Market, Stage, lasting
 from tonnage.provisioning.requirements import Requirements
@@ -35,7 +34,7 @@ def refusal(market: Market, template: Template, stage: Stage, remaining: dict[st
     machines = template.machines
     ways = machines.allowed(requirements) & suited
     if not ways.any():
-        return f"its nodes have no label that meets {_only(requirements, frozenset(OFFERED))}"
+        return f"its nodes have no label that meets {_only(requirements, frozenset(STATED))}"
     roomy = suited & (template.free >= stage.requests).all(axis=1)
     if not roomy.any():
         return f"no instance type fits: {_shortage(catalogue, template, stage, suited)}"

@@ -32,9 +32,9 @@ import msgspec
 from tonnage.decisions import Alternative, Launch, Reason, Ref, Scalar, Wait
 from tonnage.fleet.asks import SHARED_GPU, Kind
 from tonnage.objects import karpenter, selectors
+from tonnage.partitioning.node_cuts import STATED
 from tonnage.provisioning import explain
 from tonnage.provisioning.catalogue import NODES, Catalogue, TypeMask
-from tonnage.provisioning.devices import OFFERED
 from tonnage.provisioning.launch import Choice, choose
 from tonnage.provisioning.load import Load, Market, Stage
 from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim, PlanSettings
@@ -320,7 +320,7 @@ def _planned(ref: Ref, claim: _Claim, choice: Choice) -> PlannedClaim:
     index = catalogue.index(choice.offering.instance_type)
     instance = catalogue.types[index]
     layout = load.layout(index) if len(load.choices) > 1 else 0
-    cut = {key: value for key, value in template.machines.layouts[layout].items() if key in OFFERED}
+    cut = {key: value for key, value in template.machines.layouts[layout].items() if key in STATED}
     devices = load.devices and template.machines.of(load.devices, layout, index)
     return PlannedClaim(
         ref=ref,
@@ -346,7 +346,7 @@ def _planned(ref: Ref, claim: _Claim, choice: Choice) -> PlannedClaim:
 
 def _own_labels(load: Load, cut: dict[str, str]) -> dict[str, str]:
     """Labels that follow from the requirements; of those that say how GPUs are cut just the ones chosen."""
-    return {key: value for key, value in load.requirements.labels().items() if key not in OFFERED} | cut
+    return {key: value for key, value in load.requirements.labels().items() if key not in STATED} | cut
 
 
 def _launch(planned: PlannedClaim, load: Load, choice: Choice) -> Launch:

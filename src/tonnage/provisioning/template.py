@@ -13,10 +13,10 @@ import numpy as np
 from tonnage.errors import InputError, Problem
 from tonnage.fleet.asks import GPU, Ask
 from tonnage.objects import core, karpenter, load, quantity, selectors
-from tonnage.partitioning.node_cuts import OWN, Configurations
+from tonnage.partitioning.node_cuts import CHOICES, OWN, STATED, Configurations
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import EPHEMERAL_STORAGE, Amounts, Catalogue, TypeMask
-from tonnage.provisioning.devices import OFFERED, Machines, beyond_counting
+from tonnage.provisioning.devices import Machines, beyond_counting
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.provisioning.pods import PodShape, strict_requirements
 from tonnage.provisioning.requirements import Requirement, Requirements
@@ -113,11 +113,12 @@ def compile_pool(
 
 def layouts_of(requirements: Requirements) -> list[dict[str, str]]:
     """The labels of each way to cut GPUs that a NodePool with these requirements offers, by name: every combination of
-    the values that it lists. Where it lists none, nodes do without the label."""
+    the values that it lists. Where it lists none, or several of the strategy, nodes do without the label."""
     listed: list[list[tuple[tuple[str, str], ...]]] = []
-    for key in OFFERED:
+    for key in STATED:
         one = requirements.get(key)
         values = sorted(one.values) if one is not None and not one.complement else []
+        values = values if key in CHOICES or len(values) == 1 else []
         without = [()] if one is None or one.absent or not values else []
         listed.append([*without, *(((key, value),) for value in values)])
     return [dict(itertools.chain.from_iterable(chosen)) for chosen in itertools.product(*listed)]

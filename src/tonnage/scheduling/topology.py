@@ -103,12 +103,16 @@ class Topology:
         rules = self.rules(pod_class)
         return bool(rules.spread or rules.affinity)
 
+    def has_rules(self, pod_class: PodClass) -> bool:
+        """Whether hard rules about other pods, its own or theirs, can forbid the class a node."""
+        rules = self.rules(pod_class)
+        return bool(rules.spread or rules.affinity or rules.anti_affinity or self._terms_against(pod_class))
+
     def masks(self, pod_class: PodClass, view: ShapeView) -> Masks:
         """(why not, nodes that it allows) for every hard rule, in kube-scheduler's order; empty without any."""
-        rules = self.rules(pod_class)
-        against = self._terms_against(pod_class)
-        if not (rules.spread or rules.affinity or rules.anti_affinity or against):
+        if not self.has_rules(pod_class):
             return []
+        rules, against = self.rules(pod_class), self._terms_against(pod_class)
         self._tallies.refresh()
         found = self._spread(pod_class, rules.spread, view)
         if rules.affinity:

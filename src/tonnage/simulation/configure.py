@@ -14,9 +14,10 @@ from tonnage.facts import durations, instances, mig, models, prices
 from tonnage.inference.config import parse_vllm_args, replica, weight_bytes
 from tonnage.metrics import scrape
 from tonnage.metrics.promql import Query
-from tonnage.objects import apps, core, karpenter, keda, monitoring, selectors
+from tonnage.objects import apps, core, gpu_operator, karpenter, keda, monitoring, selectors
 from tonnage.objects.load import Manifest, where
 from tonnage.partitioning import node_cuts
+from tonnage.partitioning.configurations import read as read_cuts
 from tonnage.provisioning import findings as pool_findings
 from tonnage.provisioning import nodeclass
 from tonnage.provisioning.catalogue import Catalogue
@@ -79,7 +80,7 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
     for autoscaler in admitted.hpas:
         found += triggers.analyse_hpa(autoscaler, admitted.scaled_objects)
     classes = {c.name: c for c in manifest.of(karpenter.EC2NodeClass)}
-    cuts = node_cuts.read(manifest.of(core.ConfigMap))
+    cuts = read_cuts(manifest.of(core.ConfigMap), manifest.of(gpu_operator.ClusterPolicy))
     found += config_findings(cuts)
     pools = []
     for pool in manifest.of(karpenter.NodePool):

@@ -14,11 +14,19 @@ from tonnage.decisions import Applied, Instances, Outcome, Refused, Relayout, St
 from tonnage.errors import InputError
 from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE
 from tonnage.fleet.geometry import MIG_PREFIX, Geometry, geometry
+from tonnage.partitioning.fleet_layouts import (
+    as_instances,
+    as_layout,
+    busy_in,
+    has_layout,
+    instances_of,
+    lay,
+    layout_of,
+)
 from tonnage.partitioning.labels import Card, predict
 from tonnage.partitioning.layouts import Layout, mask_of
 from tonnage.partitioning.relayout import Step
 from tonnage.partitioning.steps import Journal, TurnBack, Waiting, next_step
-from tonnage.partitioning.trial import as_instances, as_layout, busy_in, has_layout, instances_of, lay, layout_of
 from tonnage.simulation.events import Event, Later
 from tonnage.simulation.objects import Node
 

@@ -31,6 +31,7 @@ from tonnage.simulation.faults import schedule_faults
 from tonnage.simulation.machine import Machine, Observer
 from tonnage.simulation.objects import EngineSetup, Offering, Workload
 from tonnage.simulation.recorder import Recorder
+from tonnage.simulation.relayout_findings import layouts_that_stay
 from tonnage.simulation.result import Check, Result
 from tonnage.simulation.rng import Streams
 from tonnage.simulation.scenario import Scenario
@@ -128,7 +129,11 @@ class SetUp:
 
     def partitioning_loops(self) -> list[Loop]:
         """The loop that cuts GPUs otherwise, where the policy wants that."""
-        return [Partitioner().loop()] if self.scenario.policy(self.policy).partitioning == "relayout" else []
+        return (
+            [Partitioner(self.scheduler().settings).loop()]
+            if self.scenario.policy(self.policy).partitioning == "relayout"
+            else []
+        )
 
     def recorder(self) -> Recorder:
         """An empty record."""
@@ -167,7 +172,10 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     for key, (least, _) in bounds(configuration, list(cluster.workloads.values())).items():
         cluster.workloads[key].minimum = least
     cluster.disruption_budgets = manifest.of(PodDisruptionBudget)
-    doubts = connect_training(scenario, manifest.objects, cluster)
+    doubts = [
+        *connect_training(scenario, manifest.objects, cluster),
+        *layouts_that_stay(scenario, policy, cluster.fleet, manifest),
+    ]
     configuration = replace(configuration, findings=sorted_findings((*configuration.findings, *doubts)))
     return SetUp(scenario, policy, options, configuration, cluster, sources)
 

@@ -8,7 +8,6 @@ has that GPU, never faster than with what it asked for.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -72,17 +71,6 @@ def _gpus(pods: Iterable[Pod]) -> int | Fraction:
     return sum(pod.held.gpus for pod in pods)
 
 
-def is_whole(gang: Gang, subgroups: Iterable[str]) -> bool:
-    """Whether a gang with one pod in each of these subgroups (a name may stand often) reaches all of its minima. A
-    subgroup counts the pods of those that name it as parent."""
-    counted_in = gang.counted_in
-    members: Counter[str] = Counter()
-    for name, count in Counter(subgroups).items():
-        for group in counted_in.get(name, ("",)):
-            members[group] += count
-    return all(members[group] >= minimum for group, minimum in gang.minima.items())
-
-
 @dataclass(slots=True, eq=False)
 class Part:
     """``replicas``, ``subgroups``: what it is made of, by pod. ``gang``: what it takes to run, None for a pod alone.
@@ -140,7 +128,7 @@ class Part:
         """Whether these pods are what it takes to run."""
         if self.gang is None:
             return set(self.replicas) <= set(names)
-        return is_whole(self.gang, (self.subgroups[name] for name in names))
+        return self.gang.is_whole(self.subgroups[name] for name in names)
 
     @property
     def rate(self) -> Fraction:
