@@ -6,7 +6,7 @@ Three runs say what a workload takes of the GPU: alone; beside itself, half of t
 the SMs that it fills; and beside a stream of weights, which shows the memory bandwidth that it uses. That stream's own
 bandwidth is the bytes that it reads. From these the model predicts every other case, and only then the case is run. The
 daemon is started with folders of its own and stopped at the end; the GPU's compute mode stays as it is. Last, a client
-ends by a fault of its own while another runs: what becomes of that one is printed.
+ends in several ways while another runs: what becomes of that one is printed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import csv
 import datetime
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -50,6 +51,7 @@ PROBE = 25
 """Percentage of the threads with which the stream is run alone to see how many SMs it fills."""
 SECONDS = 2.0
 THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+MEMORY = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 FIELDS = (
     "card",
     "date",
@@ -131,8 +133,13 @@ def run(case: tuple[Load, ...]) -> list[tuple[float, int]]:
 WRONG = 'extern "C" __global__ void wrong(int* at) { at[0] = 1; }'
 
 
+LIMIT, BEYOND = "0=4G", 6 << 30
+ENDS = ("assert", "address", "memory", "kill")
+
+
 def fault(kind: str, barrier: Any, out: Any) -> None:
-    """Fail on the GPU: an ``assert`` in a kernel, or a write to an ``address`` that nobody has."""
+    """Fail on the GPU: by an ``assert`` in a kernel, a write to an ``address`` that nobody has, more ``memory`` than
+    the limit, or a ``kill`` with kernels running."""
     import cupy
     import torch
 
@@ -144,6 +151,16 @@ def fault(kind: str, barrier: Any, out: Any) -> None:
     try:
         if kind == "assert":
             values[index].sum().item()
+        elif kind == "memory":
+            torch.empty(BEYOND, dtype=torch.uint8, device="cuda")
+        elif kind == "kill":
+            out.put("killed")
+            out.close()
+            out.join_thread()
+            step, _ = step_of(torch, "matmul")
+            for _ in range(200):
+                step()
+            os.kill(os.getpid(), signal.SIGKILL)
         else:
             wrong((1,), (1,), (16,))
             cupy.cuda.runtime.deviceSynchronize()
@@ -179,8 +196,11 @@ def errors(kind: str) -> tuple[str, str]:
         context.Process(target=fault, args=(kind, barrier, queues[0])),
         context.Process(target=beside, args=(barrier, queues[1])),
     ]
+    if kind == "memory":
+        os.environ[MEMORY] = LIMIT
     for one in workers:
         one.start()
+        os.environ.pop(MEMORY, None)
     first, second = (queue.get(timeout=60) for queue in queues)
     for one in workers:
         one.join()
@@ -232,7 +252,7 @@ def measure(path: str) -> None:
                 row += [round(rate / full, 4), round(1e3 / rate, 4)]
                 writer.writerow(row)
                 print(row[3:], round(speeds[i] / (rate / full) - 1, 3), flush=True)
-    for kind in ("assert", "address"):
+    for kind in ENDS:
         print(kind, errors(kind), flush=True)
 
 

@@ -107,8 +107,10 @@ def test_containers_that_ended_start_again_in_the_same_pods_and_serve() -> None:
     assert len(latencies(cluster, "a")) == len(latencies(cluster, "b")) == 1
 
 
-@pytest.mark.parametrize(("exit_", "hit"), [("oom", 1), (139, 1), (1, 0)])
-def test_a_client_of_mps_that_faults_ends_the_others(exit_: int | str, hit: int) -> None:
+@pytest.mark.parametrize(("exit_", "hit"), [("oom", 0), (137, 1), (139, 1), (1, 0)])
+def test_a_client_of_mps_that_is_killed_ends_the_others_and_one_out_of_its_memory_does_not(
+    exit_: int | str, hit: int
+) -> None:
     cluster = world(start_s=0)
     shared = cut_node(cluster, MPS)
     a, b = (serving(cluster, shared, name) for name in "ab")

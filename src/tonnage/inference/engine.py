@@ -47,8 +47,8 @@ class Engine(Scheduler):
         self._orders = 0
         self._advanced_ns = now_ns
         self._last_arrival_ns = now_ns
-        self._stretch = Fraction(1)
-        self._stretched = {self._stretch: self._times}  # step times by factor
+        self._stretch = self._stretch_of_prompts = Fraction(1)
+        self._stretched = {(self._stretch, self._stretch): self._times}  # step times by factors
 
     # --- what is seen from outside -----
 
@@ -246,19 +246,21 @@ class Engine(Scheduler):
             if not self._start_step(until):
                 return
 
-    def stretch(self, factor: Fraction) -> None:
+    def stretch(self, factor: Fraction, prompts: Fraction | None = None) -> None:
         """From the time advanced to on, steps take ``factor`` times as long as on a GPU alone, and so does what is left
-        of the step in flight. Raises ValueError for a timing without a closed form."""
-        if factor == self._stretch:
+        of the step in flight; those that compute prompts ``prompts`` times, which is no less, where that is given.
+        Raises ValueError for a timing without a closed form."""
+        prompts = factor if prompts is None else prompts
+        if (factor, prompts) == (self._stretch, self._stretch_of_prompts):
             return
         if self._step_end is not None:
             now = self._advanced_ns * PS_PER_NS
-            ratio = factor / self._stretch
+            ratio = prompts / self._stretch_of_prompts if self._chunks else factor / self._stretch
             self._step_end = now - (now - self._step_end) * ratio.numerator // ratio.denominator
-        self._stretch = factor
-        if factor not in self._stretched:
-            self._stretched[factor] = StepTimes(stretched(self.timing, factor))
-        self._times = self._stretched[factor]
+        self._stretch, self._stretch_of_prompts = factor, prompts
+        if (factor, prompts) not in self._stretched:
+            self._stretched[factor, prompts] = StepTimes(stretched(self.timing, factor, prompts))
+        self._times = self._stretched[factor, prompts]
 
     def next_change_ns(self) -> int | None:
         """The earliest time at which a request can get its first token or finish if nothing else arrives.

@@ -40,8 +40,9 @@ class Isolation:
 
 ISOLATION = Isolation(memory="part", fault="no", speed="part")
 """Memory is limited, but per process, not per container; SMs are apart, memory bandwidth and caches are shared. A fault
-of one client ends all of the server's: a write to an address that nobody has did on an H100 with driver 580, while a
-failed ``assert`` in a kernel ended its own client only (benchmarks/gpu_mps.py)."""
+of one client ends all of the server's. On an H100 with driver 580 a write to an address that nobody has did, and a kill
+with kernels running; a failed ``assert`` in a kernel, or more memory than the limit, ended its own client only
+(benchmarks/gpu_mps.py)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,8 @@ def taken_along(pod: Pod, exit_code: int, *, oom: bool) -> list[Pod]:
     """The pods that end with this one, by name.
 
     Where turns are taken the memory of a GPU belongs to all who are not limited, and who finds none ends. A client of
-    MPS that faults or is killed ends all others on its GPU (NVIDIA, Multi-Process Service)."""
+    MPS that is killed ends all others on its GPU, one that asks for more memory than it may have ends alone: both as
+    seen on an H100 with driver 580; NVIDIA, Multi-Process Service, error containment."""
     one = pod.sharer
     if one is None:
         return []
@@ -49,6 +50,6 @@ def taken_along(pod: Pod, exit_code: int, *, oom: bool) -> list[Pod]:
     for card in one.cores:
         for other in card.sharers:
             crowded = oom and one.limit is None and other.limit is None
-            if other is not one and (oom or exit_code >= SIGNALLED if card.mps else crowded):
+            if other is not one and (not oom and exit_code >= SIGNALLED if card.mps else crowded):
                 hit.add(other.pod)
     return sorted(hit, key=lambda found: found.key)

@@ -7,12 +7,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from tonnage.facts import gpus
-from tonnage.fleet.geometry import MIG_PREFIX
 from tonnage.inference.memory import visible_bytes
 from tonnage.inference.tables import vllm_memory
 from tonnage.simulation.objects import EngineSetup, Pod
 from tonnage.simulation.sharing import part_of
-from tonnage.units import GIB, ns
+from tonnage.units import GIB, MIB, ns
 
 if TYPE_CHECKING:
     from tonnage.simulation.cluster import SimulatedCluster
@@ -68,7 +67,11 @@ def claim_memory(cluster: SimulatedCluster, pod: Pod) -> str:
     free = cluster.sharing.join(cluster, pod, wanted)
     if free is None:
         return ""
-    total = visible_bytes(gpus.get(cluster.nodes[pod.node].gpu)) / GIB
+    row = cluster.fleet.pod(pod.row)
+    if any(piece.what for piece in row.pieces):
+        total = card_mib(cluster, pod, row.devices[0]) * MIB / GIB
+    else:
+        total = visible_bytes(gpus.get(cluster.nodes[pod.node].gpu)) / GIB
     return (
         f"Free memory on device cuda:0 ({float(free) * total:.2f}/{total:.2f} GiB) on startup is less than desired GPU "
         f"memory utilization ({float(wanted):g}, {float(wanted) * total:.2f} GiB). Decrease GPU memory utilization or "
@@ -90,7 +93,8 @@ def engine_setup(cluster: SimulatedCluster, pod: Pod) -> EngineSetup | str:
         return f"the engine needs {wanted} GPUs, the pod holds {len(row.devices)}"
     if instances:
         largest = max(instances, key=lambda piece: (piece.mib, piece.milli))
-        found = cluster.physics.engine(pod.workload, f"{gpu}:{profile_of(largest.what)}")
+        geometry = cluster.fleet.cards.cut_of(row.node, largest.device).geometry
+        found = cluster.physics.engine(pod.workload, f"{gpu}:{geometry.slots[largest.what].name}")
         part = part_of(cluster.fleet, row.node, largest)
         return found if isinstance(found, str) else replace(found, part=part)
     if pod.sharer is None or pod.sharer.limit is None:
@@ -98,9 +102,13 @@ def engine_setup(cluster: SimulatedCluster, pod: Pod) -> EngineSetup | str:
     return cluster.physics.engine(pod.workload, gpu, float(pod.sharer.claimed))
 
 
-def profile_of(resource: str) -> str:
-    """The MIG profile that a resource stands for: nvidia.com/mig-1g.10gb.me is 1g.10gb+me."""
-    return resource.removeprefix(MIG_PREFIX).replace(".me", "+me")
+def card_mib(cluster: SimulatedCluster, pod: Pod, device: int) -> int:
+    """MiB of the device, or of the MIG instance of it that the pod has or shares."""
+    row = cluster.fleet.pod(pod.row)
+    what = next((piece.what for piece in row.pieces if piece.device == device and piece.what), "")
+    if what:
+        return cluster.fleet.cards.cut_of(row.node, device).geometry.slots[what].mib
+    return cluster.nodes[pod.node].gpu_memory_mib
 
 
 def memory_utilization(pod: Pod) -> float:
@@ -112,7 +120,7 @@ def memory_utilization(pod: Pod) -> float:
 
 def memory_mib(cluster: SimulatedCluster, pod: Pod, device: int) -> float:
     """MiB of a device that the pod's engine has taken: of all of it, of its MIG instances, or what it claimed."""
-    total = cluster.nodes[pod.node].gpu_memory_mib
+    total = card_mib(cluster, pod, device)
     if pod.sharer is not None:
         return total * float(pod.sharer.claimed)
     pieces = [piece.mib for piece in cluster.fleet.pod(pod.row).pieces if piece.device == device]

@@ -105,7 +105,7 @@ class Scraper:
         self, cluster: SimulatedCluster, node: Node, row: int, device: int
     ) -> tuple[dict[str, str], tuple[tuple[str, float], ...]]:
         """The labels of one GPU as dcgm-exporter writes them, and its readings: of a shared one those of the whole, and
-        no pod, as it cannot tell whose processes run."""
+        no pod, as it cannot tell whose processes run. In MIG mode there is no utilisation (NVIDIA's DCGM guide)."""
         labels = {
             "gpu": str(device),
             "UUID": f"GPU-{node.name}-{device}",
@@ -126,11 +126,10 @@ class Scraper:
                 utilisation += self._utilisation(pod.key, pod.replica.taken_ns, cluster.now_ns)
                 used += round(loading.memory_mib(cluster, pod, device))
         utilisation = min(100.0, utilisation)
-        return labels, (
-            ("DCGM_FI_DEV_GPU_UTIL", utilisation),
-            ("DCGM_FI_DEV_FB_USED", used),
-            ("DCGM_FI_DEV_FB_FREE", node.gpu_memory_mib - used),
-        )
+        memory = ("DCGM_FI_DEV_FB_USED", used), ("DCGM_FI_DEV_FB_FREE", node.gpu_memory_mib - used)
+        if cluster.fleet.cards.cut_of(row, device).gpu:
+            return labels, memory
+        return labels, (("DCGM_FI_DEV_GPU_UTIL", utilisation), *memory)
 
     def _utilisation(self, pod: str, busy_ns: int, now_ns: int) -> float:
         """Percent of its GPU's time since the last scrape that the pod's engine took."""

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tonnage.costs.ledger import Resources
-from tonnage.facts import tables
+from tonnage.facts import gpu_use
 from tonnage.fleet.asks import FULL
 from tonnage.fleet.devices import How, Piece
 from tonnage.fleet.state import Fleet, PodRow
@@ -126,13 +125,6 @@ def side_by_side(clients: Sequence[mps.Client]) -> list[Given]:
     return [(speed / total, speed) for speed in speeds]
 
 
-@lru_cache(maxsize=2)
-def _use(name: str) -> tuple[float, float]:
-    """The SMs and the memory bandwidth that an ``engine`` or any ``other`` process uses when alone, 0 to 1."""
-    row = next(row for row in tables.rows("gpu_use.csv") if row["name"] == name)
-    return float(row["sms"]), float(row["bandwidth"])
-
-
 class Use(NamedTuple):
     """``done``: GPU-ns that a pod could use, ``taken_ns``: ns of each of its ``cards``."""
 
@@ -191,7 +183,8 @@ class Sharer:
         self.share, self.speed = share, speed
         if self.replica is not None and self.replica.engine is not None and self.service is not None:
             self.replica.takes(share)
-            self.replica.engine.stretch(1 / speed)
+            most = min(self.cores.values())  # a step that computes prompts fills the SMs that it may have
+            self.replica.engine.stretch(1 / speed, 1 / min(speed, most))
             self.service.expect(self.replica)
 
     def use(self, now_ns: int) -> Use:
@@ -236,7 +229,7 @@ class Card:
             active = [sharer for sharer in self.sharers if sharer.active]
             cores = [sharer.cores[self] for sharer in active]
             if self.mps:
-                uses = (_use("other" if sharer.service is None else "engine") for sharer in active)
+                uses = (gpu_use.get("other" if sharer.service is None else "engine") for sharer in active)
                 parts = side_by_side(
                     [mps.Client(*use, float(100 * most)) for use, most in zip(uses, cores, strict=True)]
                 )
