@@ -16,17 +16,17 @@ from tonnage.inference.timing import PS_PER_NS, LinearTiming, PolynomialTiming
 CONFIG = EngineConfig(512, 8, 4096, 512)
 TIMING = LinearTiming(3_000_017, 20_011, 997, 13)
 FACTORS = st.fractions(min_value=1, max_value=6, max_denominator=50)
-Plan = list[tuple[int, int, int, Fraction, Fraction]]
-"""(ns since the last, prompt tokens, output tokens, the factor from then on, how much more it is with prompts)."""
+Plan = list[tuple[int, int, int, Fraction]]
+"""(ns since the last, prompt tokens, output tokens, the factor from then on)."""
 
 
 def finishes(plan: Plan, *, macro: bool) -> tuple[list[int], int]:
     engine = Engine(CONFIG, TIMING, macro=macro)
     now = 0
-    for number, (gap, prompt, output, factor, prompts) in enumerate(plan):
+    for number, (gap, prompt, output, factor) in enumerate(plan):
         now += gap
         engine.advance(now)
-        engine.stretch(factor, factor * prompts)
+        engine.stretch(factor)
         engine.submit(number, now, prompt, output)
     while (change := engine.next_change_ns()) is not None:
         engine.advance(max(change, now))
@@ -36,9 +36,7 @@ def finishes(plan: Plan, *, macro: bool) -> tuple[list[int], int]:
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.integers(0, 400_000), st.integers(1, 900), st.integers(1, 60), FACTORS, FACTORS),
-        min_size=1,
-        max_size=12,
+        st.tuples(st.integers(0, 400_000), st.integers(1, 900), st.integers(1, 60), FACTORS), min_size=1, max_size=12
     )
 )
 def test_runs_of_steps_in_closed_form_are_the_steps_one_by_one(plan: Plan) -> None:
@@ -47,8 +45,8 @@ def test_runs_of_steps_in_closed_form_are_the_steps_one_by_one(plan: Plan) -> No
 
 @pytest.mark.parametrize("factor", [Fraction(2), Fraction(53, 25), Fraction(100, 97)])
 def test_every_step_takes_so_many_times_as_long(factor: Fraction) -> None:
-    [alone], busy = finishes([(0, 100, 50, Fraction(1), Fraction(1))], macro=True)
-    [longer], longer_busy = finishes([(0, 100, 50, factor, Fraction(1))], macro=True)
+    [alone], busy = finishes([(0, 100, 50, Fraction(1))], macro=True)
+    [longer], longer_busy = finishes([(0, 100, 50, factor)], macro=True)
     assert longer == pytest.approx(float(alone * factor), rel=1e-4)
     assert longer_busy == pytest.approx(float(busy * factor), rel=1e-4)
 
@@ -67,7 +65,7 @@ def test_the_step_in_flight_has_what_is_left_of_it_stretched_and_shrunk_again() 
 
 
 def test_a_stretched_step_costs_the_same_more_for_each_cached_token() -> None:
-    timing = Stretched(TIMING, Fraction(53, 25), Fraction(53, 25))
+    timing = Stretched(TIMING, Fraction(53, 25))
     costs = [timing.step_ps(4, cached, cached + 4) for cached in range(100, 110)]
     assert {later - earlier for earlier, later in pairwise(costs)} == {timing.decode_token_ps}
 
@@ -79,20 +77,25 @@ def test_an_engine_by_batch_timing_cannot_be_stretched() -> None:
         engine.stretch(Fraction(2))
 
 
-def test_steps_that_compute_prompts_have_a_factor_of_their_own() -> None:
-    timing = Stretched(TIMING, Fraction(2), Fraction(4))
-    decodes, mixed = TIMING.step_ps(3, 300, 303), TIMING.step_ps(13, 300, 358)
-    assert timing.step_ps(3, 300, 303) == pytest.approx(2 * decodes, rel=1e-6)
-    assert timing.step_ps(13, 0, 58) == pytest.approx(4 * TIMING.step_ps(13, 0, 58), rel=1e-6)
-    assert 2 * mixed < timing.step_ps(13, 300, 358) < 4 * mixed
+def test_steps_with_prompt_tokens_are_stretched_by_a_factor_of_their_own() -> None:
+    timing = Stretched(TIMING, Fraction(2), Fraction(5))
+    alone = TIMING.step_ps(100, 0, 5050)
+    assert timing.step_ps(100, 0, 5050) == 5 * alone
+    assert timing.step_ps(3, 30, 33) == 2 * TIMING.step_ps(3, 30, 33)
+    assert timing.step_ps(103, 30, 5083) == 5 * TIMING.step_ps(103, 0, 5053) + 30 * timing.decode_token_ps
 
 
-def test_a_prompt_in_flight_goes_on_with_the_factor_of_prompts() -> None:
-    step = TIMING.step_ps(100, 0, 5050) / PS_PER_NS
+def test_the_prompt_in_flight_is_stretched_as_prompts_are() -> None:
+    step = TIMING.step_ps(10, 0, 55) / PS_PER_NS
     engine = Engine(CONFIG, TIMING)
-    engine.submit(1, 0, 100, 1)
-    engine.advance(round(step / 2))
+    engine.submit(1, 0, 10, 1)
+    engine.advance(round(step / 4))
     engine.stretch(Fraction(2), Fraction(5))
-    engine.advance(10**12)
+    engine.advance(10**9)
     [done] = engine.take_finished()
-    assert done.finish_ns == pytest.approx(step / 2 + 5 * step / 2, rel=1e-3)
+    assert done.finish_ns == pytest.approx(step / 4 + 5 * 3 * step / 4, abs=2)
+
+
+def test_steps_with_prompt_tokens_cannot_be_stretched_less_than_others() -> None:
+    with pytest.raises(ValueError, match="not stretched less"):
+        Engine(CONFIG, TIMING).stretch(Fraction(3), Fraction(2))

@@ -47,6 +47,10 @@ def test_processes_that_leave_sms_free_run_beside_each_other_at_full_speed() -> 
     assert divide([Client(sms=0.25, bandwidth=0.2, percent=25)] * 4) == pytest.approx([1.0] * 4)
 
 
+def test_nobody_gets_nothing() -> None:
+    assert divide([]) == ()
+
+
 def test_memory_bandwidth_is_shared_whatever_the_percentage() -> None:
     assert divide([Client(sms=0.2, bandwidth=1.0, percent=25)] * 4) == pytest.approx([0.25] * 4)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -9,10 +10,12 @@ from sharing_builders import MIG, MPS, SLICE, TIME_SLICED, cut_node, latencies, 
 from sim_builders import GPU, arrivals, events, node, run_until, service, start, workload, world
 
 from tonnage.costs.ledger import Resources
+from tonnage.facts import mig
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.faults import PodFailure
 from tonnage.simulation.life import NodeLost
-from tonnage.simulation.objects import Pod
+from tonnage.simulation.loading import memory_mib
+from tonnage.simulation.objects import EngineSetup, Pod, Workload
 from tonnage.simulation.pods import account_busy, end_pod, reconcile
 from tonnage.simulation.scenario import FaultSpec
 from tonnage.simulation.training.workload import Then
@@ -108,7 +111,7 @@ def test_containers_that_ended_start_again_in_the_same_pods_and_serve() -> None:
 
 
 @pytest.mark.parametrize(("exit_", "hit"), [("oom", 0), (137, 1), (139, 1), (1, 0)])
-def test_a_client_of_mps_that_is_killed_ends_the_others_and_one_out_of_its_memory_does_not(
+def test_a_client_of_mps_that_a_signal_ends_takes_the_others_and_one_without_memory_does_not(
     exit_: int | str, hit: int
 ) -> None:
     cluster = world(start_s=0)
@@ -126,7 +129,7 @@ def test_out_of_memory_on_a_mig_instance_takes_nobody() -> None:
     fail(cluster, 7, "a")
     run_until(cluster, 7)
     assert crashes(a, b) == [1, 0]
-    assert events(cluster, "Failed") == ["OOMKilled"]
+    assert events(cluster, "Failed") == ["CUDA out of memory"]
 
 
 def test_fractions_without_a_limit_end_together_and_those_with_one_do_not() -> None:
@@ -230,3 +233,33 @@ def test_what_nobody_holds_of_a_gpu_is_idle_cost_and_what_is_not_computed_on_is_
     assert a.used_micro_usd == pytest.approx(whole * 40 / 60 / 4, rel=1e-3)  # 10 GPU-s: all that it holds in 40 s
     assert bill.gpu_time.busy_ns == pytest.approx(10 * NS_PER_S, rel=1e-3)
     assert cluster.ledger.check(cluster.now_ns) == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "resource", "gpu"),
+    [
+        (MIG, "p5.4xlarge", SLICE, "h100:1g.10gb"),
+        (
+            MIG | {"nvidia.com/mig.config": "all-1g.24gb.gfx"},
+            "g7e.2xlarge",
+            "nvidia.com/mig-1g.24gb.gfx",
+            "rtx-pro-6000:1g.24gb+gfx",
+        ),
+    ],
+)
+def test_the_memory_of_an_engine_on_an_instance_is_that_of_the_instance(
+    labels: dict[str, str], kind: str, resource: str, gpu: str
+) -> None:
+    cluster = world(start_s=0)
+    asked: list[str] = []
+    engine = cluster.physics.engine
+
+    def listening(made: Workload, on: str, utilization: float | None = None) -> EngineSetup | str:
+        asked.append(on)
+        return engine(made, on, utilization)
+
+    cluster.physics = replace(cluster.physics, engine=listening)
+    pod = serving(cluster, cut_node(cluster, labels, kind), "a", utilization=0.5, asks={resource: "1"})
+    run_until(cluster, 1)
+    assert asked == [gpu]
+    assert memory_mib(cluster, pod) == mig.resolve(gpu)[0].memory_mib / 2

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from sharing_builders import TIME_SLICED, cut_node, serving
+from sharing_builders import MIG, SLICE, TIME_SLICED, cut_node, serving
 from sim_builders import (
     EXAMPLE,
     MODEL,
@@ -290,3 +290,13 @@ def test_a_machine_runs_and_checks_the_small_world_too() -> None:
     machine.play(101 * NS_PER_S, None)
     assert made.service is not None and set(made.service.requests.status) == {1}
     assert machine.steps > 0 and machine.violations == []
+
+
+def test_a_gpu_in_mig_mode_has_no_utilisation_and_the_whole_one_beside_it_has() -> None:
+    for labels, asks, found in ((MIG, {SLICE: "1"}, None), ({}, None, 100.0)):
+        cluster = world(start_s=0)
+        _exporter(cluster)
+        serving(cluster, cut_node(cluster, labels, "p5.4xlarge"), "a", 1.0, output=3900, asks=asks)
+        _scraped(cluster, _scraper(_monitor("monitoring", "exporter")), 40)
+        assert _value(cluster, "DCGM_FI_DEV_GPU_UTIL") == found
+        assert (_value(cluster, "DCGM_FI_DEV_FB_USED") is None) == (found is None)

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from sharing_builders import MIG, MPS, SLICE, TIME_SLICED, cut_node, latencies, serving
 from sim_builders import GPU, run_until, world
 
-from tonnage.partitioning.mps import Client
-from tonnage.partitioning.turns import INTERVALS_S, SWITCH_S, Process, take_turns
+from tonnage.partitioning.mps import REACH, Client, side_by_side
+from tonnage.partitioning.turns import INTERVALS_S, SWITCH_S, SWITCHING, Process, in_turns, take_turns
 from tonnage.simulation.objects import Pod
 from tonnage.simulation.pods import account_busy
-from tonnage.simulation.sharing import SWITCHING, in_turns, side_by_side
 from tonnage.units import NS_PER_S
 
-ALONE_S, STEP_S = 10.0, 0.01
+ALONE_S = 10.0
 """1,000 tokens at 10 ms each."""
 
 
@@ -103,8 +102,21 @@ def test_a_client_of_mps_has_no_more_than_its_percentage_of_the_sms_even_alone()
     node = cut_node(cluster, MPS)
     serving(cluster, node, "model-a", 5.0)
     run_until(cluster, 60)
-    # Decoding fills 26 % of them, the first step, of the prompt, all.
-    assert latencies(cluster, "model-a") == [pytest.approx((ALONE_S - STEP_S) * 0.26 / 0.25 + STEP_S * 4)]
+    prompt, decode = 0.01 / 0.25, (ALONE_S - 0.01) * 0.26 / 0.25  # a prompt fills all of them, decoding 26 %
+    assert latencies(cluster, "model-a") == [pytest.approx(prompt + decode, rel=1e-4)]
+
+
+@pytest.mark.parametrize(("labels", "beside", "slower"), [(MPS, 0, 4.0), (MPS, 1, 4.0), (TIME_SLICED, 0, 1.0)])
+def test_a_prompt_under_mps_takes_as_long_as_the_percentage_of_the_sms_says(
+    labels: dict[str, str], beside: int, slower: float
+) -> None:
+    cluster = world(start_s=0)
+    node = cut_node(cluster, labels)
+    serving(cluster, node, "model-a", 8.0, output=1)
+    for number in range(beside):
+        serving(cluster, node, f"busy-{number}", 5.0)
+    run_until(cluster, 9)
+    assert latencies(cluster, "model-a") == [pytest.approx(0.01 * slower, rel=1e-3)]
 
 
 def test_clients_of_mps_share_the_memory_bandwidth_and_are_faster_together_than_in_turns() -> None:
@@ -117,9 +129,7 @@ def test_clients_of_mps_share_the_memory_bandwidth_and_are_faster_together_than_
         assert [taken(pod) for pod in pods] == [pytest.approx(2.5)] * 4
         run_until(cluster, 60)
         [ends[labels["nvidia.com/gpu.sharing-strategy"]]] = {tuple(latencies(cluster, name)) for name in "abcd"}
-    assert ends["mps"] == (
-        pytest.approx(4 * ALONE_S * 0.7 / 0.9, rel=1e-3),
-    )  # one takes 70 % of the bandwidth, all 90 %
+    assert ends["mps"] == (pytest.approx(4 * ALONE_S * 0.7 / REACH, rel=3e-3),)  # one alone takes 70 % of it
     assert ends["time-slicing"] == (pytest.approx(4 * ALONE_S * 1.06, rel=1e-3),)
 
 

@@ -1,4 +1,4 @@
-"""How much of a GPU a process uses when it has it alone. Sources: data/gpu_use.csv."""
+"""What a process uses of a GPU when it has it alone. Table: ``data/gpu_use.csv``."""
 
 from __future__ import annotations
 
@@ -8,19 +8,28 @@ from typing import NamedTuple
 from tonnage.facts import tables
 
 
-class Use(NamedTuple):
-    """The SMs and the memory bandwidth, as parts of the GPU's (0 to 1)."""
+class GpuUse(NamedTuple):
+    """Parts, above 0 and at most 1, of the SMs that its kernels fill and of the memory bandwidth that they use."""
 
     sms: float
     bandwidth: float
 
 
+def decode() -> GpuUse:
+    """A step of an engine that only decodes."""
+    return _table()["decode"]
+
+
+def prefill() -> GpuUse:
+    """A step of an engine with prompt tokens in it."""
+    return _table()["prefill"]
+
+
+def other() -> GpuUse:
+    """Any process that is no engine."""
+    return _table()["other"]
+
+
 @lru_cache(maxsize=1)
-def all_uses() -> dict[str, Use]:
-    """By name: an ``engine`` while it decodes, any ``other`` process."""
-    return {row["name"]: Use(float(row["sms"]), float(row["bandwidth"])) for row in tables.rows("gpu_use.csv")}
-
-
-def get(name: str) -> Use:
-    """That of an ``engine`` or any ``other`` process. Raises KeyError for another name."""
-    return all_uses()[name]
+def _table() -> dict[str, GpuUse]:
+    return {row["name"]: GpuUse(float(row["sms"]), float(row["bandwidth"])) for row in tables.rows("gpu_use.csv")}

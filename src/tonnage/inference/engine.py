@@ -47,8 +47,8 @@ class Engine(Scheduler):
         self._orders = 0
         self._advanced_ns = now_ns
         self._last_arrival_ns = now_ns
-        self._stretch = self._stretch_of_prompts = Fraction(1)
-        self._stretched = {(self._stretch, self._stretch): self._times}  # step times by factors
+        self._stretch = Fraction(1), Fraction(1)  # of decode steps, of steps with prompt tokens
+        self._stretched = {self._stretch: self._times}  # step times by factors
 
     # --- what is seen from outside -----
 
@@ -247,20 +247,21 @@ class Engine(Scheduler):
                 return
 
     def stretch(self, factor: Fraction, prompts: Fraction | None = None) -> None:
-        """From the time advanced to on, steps take ``factor`` times as long as on a GPU alone, and so does what is left
-        of the step in flight; those that compute prompts ``prompts`` times, which is no less, where that is given.
-        Raises ValueError for a timing without a closed form."""
-        prompts = factor if prompts is None else prompts
-        if (factor, prompts) == (self._stretch, self._stretch_of_prompts):
+        """From the time advanced to on, steps take ``factor`` times as long as on a GPU alone, steps with prompt tokens
+        ``prompts`` times (None: as the others), and so does what is left of the step in flight. Raises ValueError for a
+        timing without a closed form, and for ``prompts`` below ``factor``."""
+        stretch = factor, factor if prompts is None else prompts
+        if stretch == self._stretch:
             return
+        if stretch not in self._stretched:
+            self._stretched[stretch] = StepTimes(stretched(self.timing, *stretch))
         if self._step_end is not None:
             now = self._advanced_ns * PS_PER_NS
-            ratio = prompts / self._stretch_of_prompts if self._chunks else factor / self._stretch
+            kind = 1 if self._chunks else 0
+            ratio = stretch[kind] / self._stretch[kind]
             self._step_end = now - (now - self._step_end) * ratio.numerator // ratio.denominator
-        self._stretch, self._stretch_of_prompts = factor, prompts
-        if (factor, prompts) not in self._stretched:
-            self._stretched[factor, prompts] = StepTimes(stretched(self.timing, factor, prompts))
-        self._times = self._stretched[factor, prompts]
+        self._stretch = stretch
+        self._times = self._stretched[stretch]
 
     def next_change_ns(self) -> int | None:
         """The earliest time at which a request can get its first token or finish if nothing else arrives.

@@ -8,26 +8,29 @@ from tonnage.inference.timing import BatchTiming, StepTiming
 
 
 class Stretched:
-    """A timing of which every step takes ``factor`` times as long, and ``prompts`` times as long where it computes
-    more than one token of a prompt. Linear in the cached tokens, as the engine asks of a
+    """A timing of which every step takes ``factor`` times as long; a step with prompt tokens takes ``prompts`` times as
+    long, but for what it reads from the KV cache. Linear in the cached tokens, as the engine asks of a
     :class:`~tonnage.inference.timing.StepTiming`: the cost of one is rounded down to a picosecond, then counted."""
 
     __slots__ = ("_alone", "_factor", "_prompts", "decode_token_ps")
 
-    def __init__(self, alone: StepTiming, factor: Fraction, prompts: Fraction) -> None:
-        self._alone, self._factor, self._prompts = alone, factor, prompts
+    def __init__(self, alone: StepTiming, factor: Fraction, prompts: Fraction | None = None) -> None:
+        self._alone = alone
+        self._factor, self._prompts = factor, factor if prompts is None else prompts
         self.decode_token_ps = alone.decode_token_ps * factor.numerator // factor.denominator
 
     def step_ps(self, tokens: int, cached: int, pairs: int) -> int:
-        own = pairs - cached  # one for each token that is decoded, more for those of a prompt
-        factor = self._prompts if own > tokens else self._factor
-        first = self._alone.step_ps(tokens, 0, own)
-        return first * factor.numerator // factor.denominator + self.decode_token_ps * cached
+        by = self._factor if pairs - cached <= tokens else self._prompts  # a decoding token is a pair more than cached
+        first = self._alone.step_ps(tokens, 0, pairs - cached)
+        return first * by.numerator // by.denominator + self.decode_token_ps * cached
 
 
 def stretched(timing: StepTiming | BatchTiming, factor: Fraction, prompts: Fraction) -> StepTiming:
-    """``timing`` with steps ``factor`` times as long, or ``prompts`` times where they compute prompts. Raises
-    ValueError for a BatchTiming."""
+    """``timing`` with steps ``factor``, and those with prompt tokens ``prompts`` times as long.
+
+    Raises ValueError for a BatchTiming, and for ``prompts`` below ``factor``."""
     if not isinstance(timing, StepTiming):
         raise ValueError("only a timing by step can be stretched")
+    if prompts < factor:
+        raise ValueError("steps with prompt tokens are not stretched less than others")
     return Stretched(timing, factor, prompts)

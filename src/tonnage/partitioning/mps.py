@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import cuda, mig
+from tonnage.partitioning.turns import Given
 
 MOST_CLIENTS = 48
 """Clients of one server. Source: NVIDIA/k8s-device-plugin cmd/mps-control-daemon/mps."""
@@ -22,6 +24,8 @@ MOST_CLIENTS_OLD = 16
 SINCE: cuda.Version = (7, 5)
 """The compute capability from which :data:`MOST_CLIENTS` holds."""
 
+_EXACT = 10_000
+"""Speeds in :func:`side_by_side` are rounded to fractions with no larger denominator."""
 
 REACH = 0.9
 """The part of the memory bandwidth that clients reach together: four that stream weights on an H100
@@ -39,10 +43,10 @@ class Isolation:
 
 
 ISOLATION = Isolation(memory="part", fault="no", speed="part")
-"""Memory is limited, but per process, not per container; SMs are apart, memory bandwidth and caches are shared. A fault
-of one client ends all of the server's. On an H100 with driver 580 a write to an address that nobody has did, and a kill
-with kernels running; a failed ``assert`` in a kernel, or more memory than the limit, ended its own client only
-(benchmarks/gpu_mps.py)."""
+"""Memory is limited, but per process, not per container; SMs are apart, memory bandwidth and caches are shared. A
+client that writes to an address that nobody has, and often one that is killed while its kernels run, ended all others
+on an H100 with driver 580; a failed ``assert`` in a kernel, or an allocation beyond the client's limit of memory, ended
+that client only (benchmarks/gpu_mps.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +116,12 @@ def divide(clients: Sequence[Client]) -> tuple[float, ...]:
         total = sum(speed * part for speed, part in zip(speeds, used, strict=True))
         speeds = [speed / max(1.0, total / limit) for speed in speeds]
     return tuple(speeds)
+
+
+def side_by_side(clients: Sequence[Client]) -> list[Given]:
+    """The part of the GPU's time and the speed of each client while all of them run (:func:`divide`). Those that use
+    other parts of the GPU than their neighbours are faster together than in turns; their parts of its time never add up
+    to more than the GPU all the same. Raises ValueError as :func:`divide` does."""
+    speeds = [Fraction(speed).limit_denominator(_EXACT) for speed in divide(clients)]
+    total = max(Fraction(1), sum(speeds, Fraction(0)))
+    return [Given(speed / total, speed) for speed in speeds]

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
 
 INTERVALS_S = {"default": 0.002, "short": 0.001, "medium": 0.002, "long": 0.004}
 """Turns by the name of the device's compute policy. NVIDIA publishes the names only; 2 ms is the default that step
@@ -81,3 +83,29 @@ def take_turns(
             left[i] = processes[i].gpu_s
             wakes[i] = now + processes[i].host_s
     return tuple(Turn(done[i] / ended[i], ended[i] / done[i], busy[i] / now) for i in range(count))
+
+
+SWITCHING = Fraction(SWITCH_S / INTERVALS_S["default"]).limit_denominator(10_000)
+"""By how much steps are longer while processes take turns of the default interval: a switch after each."""
+
+
+class Given(NamedTuple):
+    """What a process has of a GPU: the part of its time, and its speed as a part of that alone (0 to 1)."""
+
+    share: Fraction
+    speed: Fraction
+
+
+def in_turns(cores: Sequence[Fraction]) -> list[Given]:
+    """What each process has while all of them always want the GPU: :func:`take_turns` in closed form, for turns of the
+    default interval. ``cores``: the most of the card that each may have.
+
+    Parts are equal, and what one may not have goes to the others. Each switch between them costs time. The parts never
+    add up to more than the card."""
+    slower = 1 + SWITCHING if len(cores) > 1 else Fraction(1)
+    shares = [Fraction(0)] * len(cores)
+    left = Fraction(1)
+    for turn, index in enumerate(sorted(range(len(cores)), key=lambda i: cores[i])):
+        shares[index] = min(cores[index], left / (len(cores) - turn))
+        left -= shares[index]
+    return [Given(share, share / slower) for share in shares]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tonnage.costs.held import held
 from tonnage.costs.ledger import Ledger, Resources
 from tonnage.decisions import (
     Applied,
@@ -36,7 +37,7 @@ from tonnage.simulation.objects import Claim, EventLog, Node, Offering, Pod, Wor
 from tonnage.simulation.physics import Physics
 from tonnage.simulation.rng import Streams
 from tonnage.simulation.serving import Service
-from tonnage.simulation.sharing import Sharing, held
+from tonnage.simulation.sharing import Sharing
 from tonnage.simulation.training.workload import Training
 from tonnage.units import NS_PER_S, ns
 from tonnage.workloads.failures import Cause

@@ -38,18 +38,21 @@ def crash(cluster: SimulatedCluster, pod: Pod, why: str) -> int:
 
 
 def taken_along(pod: Pod, exit_code: int, *, oom: bool) -> list[Pod]:
-    """The pods that end with this one, by name.
+    """The pods that end with this one, by name. ``oom``: its engine finds no memory on the GPU.
 
     Where turns are taken the memory of a GPU belongs to all who are not limited, and who finds none ends. A client of
-    MPS that is killed ends all others on its GPU, one that asks for more memory than it may have ends alone: both as
-    seen on an H100 with driver 580; NVIDIA, Multi-Process Service, error containment."""
+    MPS that a signal ends takes all others on its GPU along, one that finds no memory within its limit ends alone
+    (measured: :data:`tonnage.partitioning.mps.ISOLATION`)."""
     one = pod.sharer
     if one is None:
         return []
     hit: set[Pod] = set()
     for card in one.cores:
         for other in card.sharers:
-            crowded = oom and one.limit is None and other.limit is None
-            if other is not one and (not oom and exit_code >= SIGNALLED if card.mps else crowded):
+            if card.mps:
+                felt = exit_code >= SIGNALLED and not oom
+            else:
+                felt = oom and one.limit is None and other.limit is None
+            if felt and other is not one:
                 hit.add(other.pod)
     return sorted(hit, key=lambda found: found.key)

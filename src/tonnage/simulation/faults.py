@@ -69,9 +69,7 @@ class PodFailure:
         for pod in sorted(running, key=lambda pod: pod.name)[: spec.count]:
             if pod.started_ns is None or pod.terminating:
                 continue  # it ended with another
-            said = (
-                "CUDA out of memory" if oom and pod.sharer is not None else "OOMKilled" if oom else f"exit code {code}"
-            )
+            said = _reason(cluster, pod, code, oom=oom)
             for neighbour in taken_along(pod, code, oom=oom):
                 yield from self._ends(cluster, neighbour, cause, code, f"{said} in Pod {pod.key} on the same GPU")
             yield from self._ends(cluster, pod, cause, code, said)
@@ -88,6 +86,13 @@ class PodFailure:
         else:
             cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", "Failed", said)
             yield crash(cluster, pod, said), PodStarted(pod)
+
+
+def _reason(cluster: SimulatedCluster, pod: Pod, code: int, *, oom: bool) -> str:
+    """What is said of the end: a pod with a part of a GPU is out of the GPU's memory, any other out of its node's."""
+    if not oom:
+        return f"exit code {code}"
+    return "CUDA out of memory" if cluster.fleet.pod(pod.row).pieces else "OOMKilled"
 
 
 def exit_of(written: int | str) -> tuple[Cause, int]:

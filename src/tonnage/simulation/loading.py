@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from tonnage.facts import gpus
+from tonnage.costs.held import part_of
+from tonnage.facts import gpus, mig
+from tonnage.fleet.devices import Piece
+from tonnage.fleet.geometry import geometry
 from tonnage.inference.memory import visible_bytes
 from tonnage.inference.tables import vllm_memory
 from tonnage.simulation.objects import EngineSetup, Pod
-from tonnage.simulation.sharing import part_of
-from tonnage.units import GIB, MIB, ns
+from tonnage.units import GIB, ns
 
 if TYPE_CHECKING:
     from tonnage.simulation.cluster import SimulatedCluster
@@ -67,11 +70,7 @@ def claim_memory(cluster: SimulatedCluster, pod: Pod) -> str:
     free = cluster.sharing.join(cluster, pod, wanted)
     if free is None:
         return ""
-    row = cluster.fleet.pod(pod.row)
-    if any(piece.what for piece in row.pieces):
-        total = card_mib(cluster, pod, row.devices[0]) * MIB / GIB
-    else:
-        total = visible_bytes(gpus.get(cluster.nodes[pod.node].gpu)) / GIB
+    total = visible_bytes(_card(cluster, pod)) / GIB
     return (
         f"Free memory on device cuda:0 ({float(free) * total:.2f}/{total:.2f} GiB) on startup is less than desired GPU "
         f"memory utilization ({float(wanted):g}, {float(wanted) * total:.2f} GiB). Decrease GPU memory utilization or "
@@ -92,9 +91,8 @@ def engine_setup(cluster: SimulatedCluster, pod: Pod) -> EngineSetup | str:
     if len(row.devices) < wanted:
         return f"the engine needs {wanted} GPUs, the pod holds {len(row.devices)}"
     if instances:
-        largest = max(instances, key=lambda piece: (piece.mib, piece.milli))
-        geometry = cluster.fleet.cards.cut_of(row.node, largest.device).geometry
-        found = cluster.physics.engine(pod.workload, f"{gpu}:{geometry.slots[largest.what].name}")
+        largest = _largest(instances)
+        found = cluster.physics.engine(pod.workload, _instance(gpu, largest))
         part = part_of(cluster.fleet, row.node, largest)
         return found if isinstance(found, str) else replace(found, part=part)
     if pod.sharer is None or pod.sharer.limit is None:
@@ -102,13 +100,23 @@ def engine_setup(cluster: SimulatedCluster, pod: Pod) -> EngineSetup | str:
     return cluster.physics.engine(pod.workload, gpu, float(pod.sharer.claimed))
 
 
-def card_mib(cluster: SimulatedCluster, pod: Pod, device: int) -> int:
-    """MiB of the device, or of the MIG instance of it that the pod has or shares."""
-    row = cluster.fleet.pod(pod.row)
-    what = next((piece.what for piece in row.pieces if piece.device == device and piece.what), "")
-    if what:
-        return cluster.fleet.cards.cut_of(row.node, device).geometry.slots[what].mib
-    return cluster.nodes[pod.node].gpu_memory_mib
+def _largest(instances: Sequence[Piece]) -> Piece:
+    """Of the MIG instances of a pod the one that its engine uses."""
+    return max(instances, key=lambda piece: (piece.mib, piece.milli))
+
+
+def _instance(gpu: str, piece: Piece) -> str:
+    """The name among the facts of the MIG instance that the piece is, or is a part of (``h100:1g.10gb``)."""
+    found = geometry(gpu)
+    assert found is not None  # it has been cut
+    return f"{gpu}:{found.slots[piece.what].name}"
+
+
+def _card(cluster: SimulatedCluster, pod: Pod) -> gpus.Gpu:
+    """The GPU that the pod's engine is on, or the MIG instance, which is to it what a GPU is."""
+    gpu = cluster.nodes[pod.node].gpu
+    instances = [piece for piece in cluster.fleet.pod(pod.row).pieces if piece.what]
+    return mig.resolve(_instance(gpu, _largest(instances)) if instances else gpu)[0]
 
 
 def memory_utilization(pod: Pod) -> float:
@@ -118,10 +126,7 @@ def memory_utilization(pod: Pod) -> float:
     return given if given is not None else vllm_memory()["gpu_memory_utilization"]
 
 
-def memory_mib(cluster: SimulatedCluster, pod: Pod, device: int) -> float:
-    """MiB of a device that the pod's engine has taken: of all of it, of its MIG instances, or what it claimed."""
-    total = card_mib(cluster, pod, device)
-    if pod.sharer is not None:
-        return total * float(pod.sharer.claimed)
-    pieces = [piece.mib for piece in cluster.fleet.pod(pod.row).pieces if piece.device == device]
-    return (sum(pieces) if pieces else total) * memory_utilization(pod)
+def memory_mib(cluster: SimulatedCluster, pod: Pod) -> float:
+    """MiB of each of its GPUs, or of its MIG instance, that the pod's engine has taken."""
+    taken = float(pod.sharer.claimed) if pod.sharer is not None else memory_utilization(pod)
+    return _card(cluster, pod).memory_mib * taken

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from tonnage.costs.held import part_of
 from tonnage.decisions import Applied, Decision, Outcome, Refused, Stale, Wait
 from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE, SHARED_DEVICE
 from tonnage.simulation import pods
@@ -14,7 +15,6 @@ from tonnage.simulation.events import Later
 from tonnage.simulation.objects import Pod
 from tonnage.simulation.result import DecisionRecord
 from tonnage.simulation.serving import Replica, Service
-from tonnage.simulation.sharing import part_of
 
 if TYPE_CHECKING:
     from tonnage.simulation.cluster import SimulatedCluster

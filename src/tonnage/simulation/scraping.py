@@ -95,6 +95,8 @@ class Scraper:
             if not found:
                 continue
             for device in range(node.gpus):
+                if cluster.fleet.cards.cut_of(row, device).gpu:
+                    continue  # DCGM has no utilisation of a GPU in MIG mode, and its memory is in series of instances
                 exposed, values = self._device(cluster, node, row, device)
                 for target in found:
                     labels = sample_labels(exposed, target.labels, honor_labels=target.honor_labels)
@@ -105,7 +107,7 @@ class Scraper:
         self, cluster: SimulatedCluster, node: Node, row: int, device: int
     ) -> tuple[dict[str, str], tuple[tuple[str, float], ...]]:
         """The labels of one GPU as dcgm-exporter writes them, and its readings: of a shared one those of the whole, and
-        no pod, as it cannot tell whose processes run. In MIG mode there is no utilisation (NVIDIA's DCGM guide)."""
+        no pod, as it cannot tell whose processes run."""
         labels = {
             "gpu": str(device),
             "UUID": f"GPU-{node.name}-{device}",
@@ -124,12 +126,13 @@ class Scraper:
             pod = cluster.pods.get((spec.namespace, spec.name))
             if pod is not None and pod.replica is not None and pod.replica.engine is not None:
                 utilisation += self._utilisation(pod.key, pod.replica.taken_ns, cluster.now_ns)
-                used += round(loading.memory_mib(cluster, pod, device))
+                used += round(loading.memory_mib(cluster, pod))
         utilisation = min(100.0, utilisation)
-        memory = ("DCGM_FI_DEV_FB_USED", used), ("DCGM_FI_DEV_FB_FREE", node.gpu_memory_mib - used)
-        if cluster.fleet.cards.cut_of(row, device).gpu:
-            return labels, memory
-        return labels, (("DCGM_FI_DEV_GPU_UTIL", utilisation), *memory)
+        return labels, (
+            ("DCGM_FI_DEV_GPU_UTIL", utilisation),
+            ("DCGM_FI_DEV_FB_USED", used),
+            ("DCGM_FI_DEV_FB_FREE", node.gpu_memory_mib - used),
+        )
 
     def _utilisation(self, pod: str, busy_ns: int, now_ns: int) -> float:
         """Percent of its GPU's time since the last scrape that the pod's engine took."""

@@ -8,30 +8,24 @@ memory and cores).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
-from tonnage.costs.ledger import Resources
 from tonnage.facts import gpu_use
 from tonnage.fleet.asks import FULL
-from tonnage.fleet.devices import How, Piece
+from tonnage.fleet.devices import How
 from tonnage.fleet.state import Fleet, PodRow
-from tonnage.partitioning import mps
-from tonnage.partitioning.turns import INTERVALS_S, SWITCH_S
+from tonnage.partitioning.mps import Client, side_by_side
+from tonnage.partitioning.turns import in_turns
 from tonnage.simulation.serving import Replica, Service
 from tonnage.simulation.together import unite
 
 if TYPE_CHECKING:
     from tonnage.simulation.cluster import SimulatedCluster
     from tonnage.simulation.objects import Pod
-
-SWITCHING = Fraction(SWITCH_S / INTERVALS_S["default"]).limit_denominator(10_000)
-"""By how much steps are longer while processes take turns: a switch after every interval."""
-
-_EXACT = 10_000
-"""Speeds under MPS are rounded to fractions with no larger denominator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,53 +70,34 @@ def _hold(fleet: Fleet, pod: PodRow, device: int) -> Hold | None:
     return Hold(device)
 
 
-def held(fleet: Fleet, row: int, *, gpus: bool) -> Resources:
-    """What the ledger charges a pod for: GPUs on a node that has some (``gpus``), else CPU and memory.
+class Pace(NamedTuple):
+    """What a sharer has of a card: the part of its time, and its speed as a part of that alone; ``prompts``: the speed
+    of an engine's steps with prompt tokens."""
 
-    One of n replicas is 1/n of a GPU. Another part counts half by its share of the compute and half by its share of the
-    memory, so that parts never add up to more than the GPU; where its memory is not known, by the compute alone."""
-    if not gpus:
-        requests = fleet.pod_class(row).requests
-        return Resources(0, requests.get("cpu", 0), requests.get("memory", 0))
-    pod = fleet.pod(row)
-    whole = len(set(pod.devices) - {piece.device for piece in pod.pieces})
-    return Resources(sum((part_of(fleet, pod.node, piece) for piece in pod.pieces), Fraction(0)) + whole)
+    share: Fraction
+    speed: Fraction
+    prompts: Fraction
 
 
-def part_of(fleet: Fleet, node: int, piece: Piece) -> Fraction:
-    """The part of its GPU that a piece is, as :func:`held` counts it."""
-    cut, memory = fleet.cards.cut_of(node, piece.device), int(fleet.cards.memory[node])
-    if cut.how is How.REPLICAS and not (cut.instances and cut.isolated):
-        return Fraction(1, cut.replicas)
-    share = Fraction(piece.milli, FULL)
-    return (share + Fraction(piece.mib, memory)) / 2 if memory else share
+FULL_PACE = Pace(Fraction(1), Fraction(1), Fraction(1))
 
 
-Given: TypeAlias = tuple[Fraction, Fraction]
-"""(part of a card's time, speed as a part of that alone)."""
+@lru_cache(maxsize=4096)
+def _paces(clients: tuple[tuple[bool, Fraction], ...], *, mps: bool) -> tuple[Pace, ...]:
+    """What each has while all of them run; each (whether it is an engine, the most of the card that it may have).
 
-
-def in_turns(cores: Sequence[Fraction]) -> list[Given]:
-    """What each process has while all of them take turns; ``cores``: the most of the card that each may have.
-
-    Parts are equal, and what one may not have goes to the others. Each switch between them costs time. The parts never
-    add up to more than the card."""
-    slower = 1 + SWITCHING if len(cores) > 1 else Fraction(1)
-    shares = [Fraction(0)] * len(cores)
-    left = Fraction(1)
-    for turn, index in enumerate(sorted(range(len(cores)), key=lambda i: cores[i])):
-        shares[index] = min(cores[index], left / (len(cores) - turn))
-        left -= shares[index]
-    return [(share, share / slower) for share in shares]
-
-
-def side_by_side(clients: Sequence[mps.Client]) -> list[Given]:
-    """What each client of MPS has while all of them run (:func:`tonnage.partitioning.mps.divide`). Those that use other
-    parts of the card than their neighbours are faster together than in turns; their parts of its time never add up to
-    more than the card all the same."""
-    speeds = [Fraction(speed).limit_denominator(_EXACT) for speed in mps.divide(clients)]
-    total = max(Fraction(1), sum(speeds, Fraction(0)))
-    return [(speed / total, speed) for speed in speeds]
+    Under MPS a step with prompt tokens fills the SMs, so that the percentage binds it more; its neighbours are taken to
+    decode meanwhile."""
+    if not mps:
+        return tuple(Pace(*given, prompts=given.speed) for given in in_turns([most for _, most in clients]))
+    made = [Client(*(gpu_use.decode() if engine else gpu_use.other()), float(100 * most)) for engine, most in clients]
+    paces = [Pace(*given, prompts=given.speed) for given in side_by_side(made)]
+    for at, (engine, most) in enumerate(clients):
+        if engine:
+            prefill = Client(*gpu_use.prefill(), float(100 * most))
+            prompts = side_by_side([*made[:at], prefill, *made[at + 1 :]])[at].speed
+            paces[at] = paces[at]._replace(prompts=min(prompts, paces[at].speed))
+    return tuple(paces)
 
 
 class Use(NamedTuple):
@@ -149,12 +124,11 @@ class Sharer:
     service: Service | None = None
     active: bool = False
     wants: Fraction = Fraction(1)
-    share: Fraction = Fraction(1)
-    speed: Fraction = Fraction(1)
+    pace: Pace = FULL_PACE
     since_ns: int = 0
     taken_ns: Fraction = Fraction(0)
     done_ns: Fraction = Fraction(0)
-    given: dict[Card, Given] = field(default_factory=dict)
+    given: dict[Card, Pace] = field(default_factory=dict)
 
     def noticed(self) -> None:
         """Its engine was given something, or got further."""
@@ -171,20 +145,19 @@ class Sharer:
             self.service.look(self.replica, at_ns)
         elif self.active:
             span, self.since_ns = at_ns - self.since_ns, at_ns
-            self.taken_ns += span * self.share
-            self.done_ns += span * min(self.wants, self.share * len(self.cores))
+            self.taken_ns += span * self.pace.share
+            self.done_ns += span * min(self.wants, self.pace.share * len(self.cores))
 
-    def give(self, card: Card, share: Fraction, speed: Fraction) -> None:
+    def give(self, card: Card, pace: Pace) -> None:
         """What it has of one of its cards from now on; the card that gives least sets the pace."""
-        self.given[card] = (share, speed)
-        share, speed = min(self.given.values(), key=lambda given: given[1])
-        if (share, speed) == (self.share, self.speed):
+        self.given[card] = pace
+        pace = min(self.given.values(), key=lambda given: given.speed)
+        if pace == self.pace:
             return
-        self.share, self.speed = share, speed
+        self.pace = pace
         if self.replica is not None and self.replica.engine is not None and self.service is not None:
-            self.replica.takes(share)
-            most = min(self.cores.values())  # a step that computes prompts fills the SMs that it may have
-            self.replica.engine.stretch(1 / speed, 1 / min(speed, most))
+            self.replica.takes(pace.share)
+            self.replica.engine.stretch(1 / pace.speed, 1 / pace.prompts)
             self.service.expect(self.replica)
 
     def use(self, now_ns: int) -> Use:
@@ -227,16 +200,9 @@ class Card:
                 sharer.look(at_ns)  # who has just ended is not active any more
             self._again = False
             active = [sharer for sharer in self.sharers if sharer.active]
-            cores = [sharer.cores[self] for sharer in active]
-            if self.mps:
-                uses = (gpu_use.get("other" if sharer.service is None else "engine") for sharer in active)
-                parts = side_by_side(
-                    [mps.Client(*use, float(100 * most)) for use, most in zip(uses, cores, strict=True)]
-                )
-            else:
-                parts = in_turns(cores)
-            for sharer, (share, speed) in zip(active, parts, strict=True):
-                sharer.give(self, share * self.part, speed)
+            clients = tuple((sharer.service is not None, sharer.cores[self]) for sharer in active)
+            for sharer, pace in zip(active, _paces(clients, mps=self.mps), strict=True):
+                sharer.give(self, pace._replace(share=pace.share * self.part))
         self._dividing = False
 
     def catch_up(self, now_ns: int) -> None:
