@@ -248,7 +248,7 @@ def test_instances_given_as_gpus_hold_what_they_are_and_never_more_than_the_card
         ({PLUGIN_CONFIG: "mps", MIG_STRATEGY: "mixed"}, "MPS with MIG strategy mixed"),
         (
             {REPLICAS_LABEL: "60", STRATEGY_LABEL: "mps", MIG_STRATEGY: "single"},
-            f"{PLUGIN_CONFIG}: 60 replicas on h100",
+            f"{REPLICAS_LABEL}: 60 replicas on h100",
         ),
         ({MIG_CONFIG: "all-1g.10gb", PLUGIN_CONFIG: "small", **MIXED}, "replicas of nvidia.com/mig-1g.10gb are not"),
     ],

@@ -138,10 +138,8 @@ def _cut_node(configurations: Configurations, labels: Mapping[str, str], gpu: st
         if sharing.strategy == "none" and all(layout is None for layout in layouts):
             return NodeCuts(offers={GPU: count})
         made = _made(labels, gpu, layouts, strategy, sharing)
-        if sharing.strategy == MPS and sharing.replicas(GPU) > 1:
-            mps.limits(
-                gpu, sharing.replicas(GPU), _label(PLUGIN_CONFIG if config.sharing == sharing else REPLICAS_LABEL)
-            )
+        if sharing.strategy == MPS and (replicas := sharing.replicas(GPU)) > 1:
+            mps.limits(gpu, replicas, _label(PLUGIN_CONFIG if config.sharing == sharing else REPLICAS_LABEL))
         return made
     except InputError as error:
         return NodeCuts(problems=error.problems)
@@ -247,8 +245,6 @@ def _made(
     except InputError as error:
         what = error.problems[0]
         raise InputError(Problem(_label(PLUGIN_CONFIG), what.message, what.hint)) from error
-    if sharing.strategy == MPS and (replicas := sharing.replicas(GPU)) > 1:
-        mps.limits(gpu, replicas, _label(PLUGIN_CONFIG))
     if node.problems:
         hint = f"label the nodes {MIG_STRATEGY}: mixed, or cut all GPUs into equal instances"
         raise InputError(Problem(_label(MIG_CONFIG), node.problems[0], hint))
