@@ -12,6 +12,7 @@ from tonnage.fleet.classes import PodClass
 from tonnage.loops import Loop
 from tonnage.partitioning import adapt
 from tonnage.scheduling import place
+from tonnage.scheduling.cache import kept
 from tonnage.scheduling.view import Mask
 from tonnage.units import NS_PER_S
 from tonnage.world import World
@@ -33,8 +34,7 @@ class Partitioner:
         snapshot = world.snapshot()
         if not snapshot.fleet.pending:
             return ()
-        if self._cache is None or not self._cache.fits(snapshot.fleet):
-            self._cache = place.Cache(snapshot.fleet)
+        self._cache = kept(self._cache, snapshot.fleet)
         return adapt.decide(snapshot, self.settings.scheduler_names, self._others)
 
     def _others(self, pod_class: PodClass) -> Mask | None:

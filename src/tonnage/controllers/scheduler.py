@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tonnage.decisions import Decision
 from tonnage.loops import Loop
 from tonnage.scheduling import place
+from tonnage.scheduling.cache import kept
 from tonnage.world import World
 
 NAME = "scheduler"
@@ -25,8 +26,7 @@ class Scheduler:
         snapshot = world.snapshot()
         if not snapshot.fleet.pending:
             return ()
-        if self._cache is None or not self._cache.fits(snapshot.fleet):
-            self._cache = place.Cache(snapshot.fleet)
+        self._cache = kept(self._cache, snapshot.fleet)
         return place.decide(snapshot, self.settings, self._cache)
 
     def loop(self) -> Loop:

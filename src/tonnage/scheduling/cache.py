@@ -46,3 +46,8 @@ def keys_of(topology: Topology, pod_class: PodClass, view: ShapeView, masks: Mas
     if wishes is not None:
         key = np.where(key != NEVER, key + (view.scale * PREFERENCE_WEIGHT * wishes << TIE_BITS), NEVER)
     return key
+
+
+def kept(cache: Cache | None, fleet: Fleet) -> Cache:
+    """The cache of an earlier decision where it is still that of the fleet, else a new one."""
+    return cache if cache is not None and cache.fits(fleet) else Cache(fleet)
