@@ -1,0 +1,78 @@
+"""The API resources from which gangs are read: pod groups, the workloads that imply them, and what both refer to.
+
+A cluster has those that somebody installed: an informer of a kind that is not served waits for it to appear. Of groups
+that come in several versions a server may serve several: they then show the same objects.
+Sources: the projects named in :mod:`tonnage.workloads.marks`.
+"""
+
+from __future__ import annotations
+
+from tonnage.cluster.resources import PRIORITY_CLASSES, Resource
+from tonnage.objects import batch, core, groups, leaderworker, ray, training, volcano
+from tonnage.objects.base import KubeObject
+
+JOBS = Resource("batch", "v1", "Job", "jobs", "job", True, (), ("all",), ("status",))
+
+
+def _custom(group: str, version: str, kind: str, plural: str, *, namespaced: bool = True) -> Resource:
+    return Resource(group, version, kind, plural, kind.lower(), namespaced, (), (), ("status",), True)
+
+
+JOB_SETS = _custom("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
+PYTORCH_JOBS = _custom("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
+TF_JOBS = _custom("kubeflow.org", "v1", "TFJob", "tfjobs")
+XGBOOST_JOBS = _custom("kubeflow.org", "v1", "XGBoostJob", "xgboostjobs")
+JAX_JOBS = _custom("kubeflow.org", "v1", "JAXJob", "jaxjobs")
+MPI_JOBS = _custom("kubeflow.org", "v2beta1", "MPIJob", "mpijobs")
+MPI_JOBS_V1 = _custom("kubeflow.org", "v1", "MPIJob", "mpijobs")
+TRAIN_JOBS = _custom("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs")
+TRAINING_RUNTIMES = _custom("trainer.kubeflow.org", "v1alpha1", "TrainingRuntime", "trainingruntimes")
+CLUSTER_TRAINING_RUNTIMES = _custom(
+    "trainer.kubeflow.org", "v1alpha1", "ClusterTrainingRuntime", "clustertrainingruntimes", namespaced=False
+)
+LEADER_WORKER_SETS = _custom("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets")
+RAY_CLUSTERS = _custom("ray.io", "v1", "RayCluster", "rayclusters")
+RAY_JOBS = _custom("ray.io", "v1", "RayJob", "rayjobs")
+VOLCANO_JOBS = _custom("batch.volcano.sh", "v1alpha1", "Job", "jobs")
+
+WORKLOADS: tuple[tuple[Resource, type[KubeObject]], ...] = (
+    (JOBS, batch.Job),
+    (JOB_SETS, batch.JobSet),
+    (PYTORCH_JOBS, training.PyTorchJob),
+    (TF_JOBS, training.TFJob),
+    (XGBOOST_JOBS, training.XGBoostJob),
+    (JAX_JOBS, training.JAXJob),
+    (MPI_JOBS, training.MPIJob),
+    (MPI_JOBS_V1, training.MPIJob),
+    (TRAIN_JOBS, training.TrainJob),
+    (LEADER_WORKER_SETS, leaderworker.LeaderWorkerSet),
+    (RAY_CLUSTERS, ray.RayCluster),
+    (RAY_JOBS, ray.RayJob),
+    (VOLCANO_JOBS, volcano.VolcanoJob),
+)
+"""Whose controllers make pods."""
+
+GROUPS: tuple[tuple[Resource, type[KubeObject]], ...] = (
+    (_custom("scheduling.run.ai", "v2alpha2", "PodGroup", "podgroups"), groups.KaiPodGroup),
+    (_custom("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups"), groups.VolcanoPodGroup),
+    (_custom("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups"), groups.CoschedulingPodGroup),
+    *(
+        (_custom("scheduling.k8s.io", version, "PodGroup", "podgroups"), groups.KubePodGroup)
+        for version in ("v1alpha2", "v1alpha3", "v1beta1")
+    ),
+    *(
+        (_custom("scheduling.k8s.io", version, "Workload", "workloads"), groups.KubeWorkload)
+        for version in ("v1alpha1", "v1alpha2", "v1alpha3", "v1beta1")
+    ),
+)
+"""What pods name as their group."""
+
+REFERRED: tuple[tuple[Resource, type[KubeObject]], ...] = (
+    (PRIORITY_CLASSES, core.PriorityClass),
+    (TRAINING_RUNTIMES, training.TrainingRuntime),
+    (CLUSTER_TRAINING_RUNTIMES, training.TrainingRuntime),
+    (_custom("kai.scheduler", "v1alpha1", "Topology", "topologies", namespaced=False), groups.Topology),
+    (_custom("kueue.x-k8s.io", "v1beta1", "Topology", "topologies", namespaced=False), groups.Topology),
+    (_custom("kueue.x-k8s.io", "v1beta2", "Topology", "topologies", namespaced=False), groups.Topology),
+)
+"""What groups and workloads refer to."""
