@@ -6,18 +6,19 @@ controller acts only while it leads, and is asked again before each tick.
 
 from __future__ import annotations
 
+import heapq
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tonnage.cluster.client.informer import Informer, Informers
 from tonnage.cluster.client.leases import Elector
 from tonnage.cluster.world import ClusterWorld
 from tonnage.decisions import Applied, Decision, Outcome, Refused, Wait
-from tonnage.loops import Loop, lets_wait, tick
+from tonnage.loops import Appointment, Loop, Timetable, tick
 from tonnage.units import NS_PER_S
 
 LONGEST_WAIT_S = 0.5
@@ -65,24 +66,10 @@ class Observer(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Due:
-    loop: Loop
-    controller: Controller
-    periodic_ns: int | None
-    woken_ns: int | None = None
-
-    def clamp(self, now_ns: int) -> None:
-        """A clock that was set back must not stop the loop for as long."""
-        longest = now_ns + max(self.loop.period_ns, self.loop.settle_ns, LONGEST_PAUSE_NS)
-        if self.periodic_ns is not None and self.loop.period_ns:
-            self.periodic_ns = min(self.periodic_ns, now_ns + self.loop.period_ns)
-        if self.woken_ns is not None:
-            self.woken_ns = min(self.woken_ns, longest)
-
-    def at(self) -> int | None:
-        times = [t for t in (self.periodic_ns, self.woken_ns) if t is not None]
-        return min(times) if times else None
+def _in_bounds(one: Appointment, now_ns: int) -> Appointment:
+    """A clock that was set back must not stop a loop for as long."""
+    longest = one.loop.period_ns if one.regular else max(one.loop.period_ns, one.loop.settle_ns, LONGEST_PAUSE_NS)
+    return replace(one, at_ns=now_ns + longest) if one.at_ns > now_ns + longest else one
 
 
 @dataclass(slots=True)
@@ -98,8 +85,12 @@ class Manager:
     speed: float = 1.0
     ready: threading.Event = field(default_factory=threading.Event)
     failures: dict[str, str] = field(default_factory=dict)
-    _due: list[_Due] = field(default_factory=list)
-    _woken: set[str] = field(default_factory=set)
+    _timetable: Timetable = field(default_factory=lambda: Timetable(()))
+    _agenda: list[tuple[int, int, Appointment]] = field(default_factory=list)
+    """A heap by time, and of one time by the order of making."""
+    _made: int = 0
+    _owners: dict[str, Controller] = field(default_factory=dict)
+    """Loop → who runs it."""
     _said: OrderedDict[tuple[str, str], str] = field(default_factory=OrderedDict)
     _led: dict[str, bool] = field(default_factory=dict)
     _stepped_at: float = field(default_factory=time.monotonic)
@@ -138,10 +129,14 @@ class Manager:
 
     def start(self) -> None:
         """Schedule every loop."""
-        now = self.world.now()
-        for controller in self.controllers:
-            for loop in controller.loops:
-                self._due.append(_Due(loop, controller, now + loop.period_ns if loop.period_ns else None))
+        self._owners = {loop.name: controller for controller in self.controllers for loop in controller.loops}
+        self._timetable = Timetable([loop for controller in self.controllers for loop in controller.loops])
+        self._make(self._timetable.begin(self.world.now()))
+
+    def _make(self, appointments: Sequence[Appointment]) -> None:
+        for one in appointments:
+            heapq.heappush(self._agenda, (one.at_ns, self._made, one))
+            self._made += 1
 
     def informed(self, controller: Controller) -> bool:
         """Whether all that it looks at has arrived."""
@@ -150,85 +145,87 @@ class Manager:
         named, absent = self.informers.named(), self.informers.absent()
         return all(named[name].synced for name in named if _needs(controller, name, absent))
 
-    def step(self) -> int:
-        """Run the loops that are due; how many ran."""
+    def step(self, most: int | None = None) -> int:
+        """Run the loops that are due, ``most`` of them if given; how many were."""
         if not self.ready.is_set() and all(map(self.informed, self.controllers)):
             self.ready.set()
         self._stepped_at = time.monotonic()
-        self._lead()
-        self._wake()
-        now, ran = self.world.now(), 0
-        for due in self._due:
-            due.clamp(now)
-            at = due.at()
-            if at is None or at > now:
-                continue
-            due.woken_ns = None
-            if due.periodic_ns is not None and due.periodic_ns <= now:
-                missed = (now - due.periodic_ns) // due.loop.period_ns
-                due.periodic_ns += (missed + 1) * due.loop.period_ns
-            if self._acts(due.controller):
-                self._tick(due)
-                ran += 1
-        return ran
+        now = self.world.now()
+        self._lead(now)
+        self._wake(now)
+        due = 0
+        for one in self._due(now, most):
+            due += 1
+            after = self._timetable.keep(one, now)
+            self._make([after] if after is not None else [])
+            if self._acts(self._owners[one.loop.name]):
+                self._tick(one.loop)
+        return due
+
+    def _due(self, now_ns: int, most: int | None) -> list[Appointment]:
+        """Those whose time has come, in order, taken from the agenda."""
+        if self._agenda and _in_bounds(self._agenda[0][2], now_ns) is not self._agenda[0][2]:
+            kept = [(number, _in_bounds(one, now_ns)) for _, number, one in self._agenda]
+            self._agenda = sorted((one.at_ns, number, one) for number, one in kept)
+        found: list[Appointment] = []
+        while self._agenda and self._agenda[0][0] <= now_ns and (most is None or len(found) < most):
+            found.append(heapq.heappop(self._agenda)[2])
+        return found
 
     def run_all(self) -> None:
         """Run every loop once, whether it is due or not."""
-        for due in self._due:
-            if self._acts(due.controller):
-                self._tick(due)
+        for loop in self._timetable.loops:
+            if self._acts(self._owners[loop.name]):
+                self._tick(loop)
+
+    @property
+    def next_ns(self) -> int | None:
+        """When a loop is due, on the world's clock; None: when something changes."""
+        return self._agenda[0][0] if self._agenda else None
 
     def wait_s(self) -> float:
         """Real seconds until a loop is due."""
-        times = [at for due in self._due if (at := due.at()) is not None]
-        if self._woken:
+        if self._timetable.calls:
             return 0.0
-        left = (min(times) - self.world.now()) / NS_PER_S / self.speed if times else LONGEST_WAIT_S
+        next_ns = self.next_ns
+        left = (next_ns - self.world.now()) / NS_PER_S / self.speed if next_ns is not None else LONGEST_WAIT_S
         return min(LONGEST_WAIT_S, max(0.0, left))
 
     def _acts(self, controller: Controller) -> bool:
         return controller.leads() and (self.ready.is_set() or self.informed(controller))
 
-    def _lead(self) -> None:
+    def _lead(self, now_ns: int) -> None:
         """A controller that has just come to act looks at everything."""
         for controller in self.controllers:
             leads = self._acts(controller)
             if leads and not self._led.get(controller.name, False):
-                now = self.world.now()
-                for due in self._due:
-                    if due.controller is controller and due.loop.wakes_on:
-                        due.woken_ns = now
+                for loop in controller.loops:
+                    if loop.wakes_on:
+                        self._make(self._timetable.call_at(loop, now_ns + loop.settle_ns))
             self._led[controller.name] = leads
 
-    def _wake(self) -> None:
+    def _wake(self, now_ns: int) -> None:
+        woken: Set[str] = frozenset()
         try:
-            woken: Set[str] = self._woken | self.world.woken()
+            woken = self.world.woken()
         except Exception as error:  # looking after what is in doubt; the next step looks again
             self.observer.failed("world", error)
-            woken = self._woken
-        self._woken = set()
-        if not woken:
-            return
-        now = self.world.now()
-        for due in self._due:
-            if due.woken_ns is None and not due.loop.wakes_on.isdisjoint(woken):
-                due.woken_ns = now + due.loop.settle_ns
+        self._make(self._timetable.call(woken, now_ns))
 
-    def _tick(self, due: _Due) -> None:
-        loop, begun = due.loop, time.perf_counter()
+    def _tick(self, loop: Loop) -> None:
+        begun = time.perf_counter()
         try:
             taken = tick(loop, self.world)
         except Exception as error:  # a fault in one loop must not end the others
             self.failures[loop.name] = f"{type(error).__name__}: {error}"
             self.observer.failed(loop.name, error)
-            due.woken_ns = self.world.now() + round(RETRY_S * self.speed) * NS_PER_S
+            self._make(self._timetable.call_at(loop, self.world.now() + round(RETRY_S * self.speed) * NS_PER_S))
             return
         self.failures.pop(loop.name, None)
-        if lets_wait(taken):
-            self._woken.add(loop.waits)
+        self._timetable.ticked(loop, taken)
         self.observer.ticked(loop.name, time.perf_counter() - begun, len(taken))
         for decision, outcome in taken:
-            self._say(due.controller.name, loop.name, decision, outcome)
+            self._say(self._owners[loop.name].name, loop.name, decision, outcome)
 
     def _say(self, controller: str, loop: str, decision: Decision, outcome: Outcome) -> None:
         """Tell what is new: a pod that still waits for the same kinds of reason is no news, nor is a decision that is

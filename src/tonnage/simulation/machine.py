@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tonnage.fleet.invariants import violations
-from tonnage.loops import Loop, lets_wait, tick
+from tonnage.loops import Appointment, Loop, Timetable, tick
 from tonnage.simulation import pods
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.events import Later
@@ -33,9 +33,7 @@ class Machine:
     settle: Callable[[], None] = lambda: None
     steps: int = 0
     violations: list[str] = field(default_factory=list)
-    _waiting: list[Loop] = field(default_factory=list)
-    _pending: set[str] = field(default_factory=set)
-    _woken: set[str] = field(default_factory=set)
+    timetable: Timetable = field(default_factory=lambda: Timetable(()))
 
     def start(self, loops: Sequence[Loop], scraper: Scraper) -> None:
         """Create the pods, then let everything happen that happens at time 0."""
@@ -43,14 +41,14 @@ class Machine:
         for workload in cluster.workloads.values():
             pods.reconcile(cluster, workload)
         self.settle()
-        for loop in loops:
-            if loop.wakes_on:
-                self._waiting.append(loop)
-            if loop.period_ns:
-                cluster.queue.push(loop.period_ns, Periodic(self, loop))
+        self._begin(loops)
         self.wake()
         cluster.queue.push(0, scraper)
         cluster.queue.push(0, SampleTick(self.recorder))
+
+    def _begin(self, loops: Sequence[Loop]) -> None:
+        self.timetable = Timetable(loops)
+        self._make(self.timetable.begin(self.cluster.now_ns))
 
     def play(self, until_ns: int, observer: Observer | None) -> None:
         """Run to the end, or to where ``observer`` raises."""
@@ -71,23 +69,17 @@ class Machine:
 
     def wake(self) -> None:
         """Give loops that wait for what has changed a tick, once they have let it settle."""
-        woken, self._woken = self._woken | (self.world or self.cluster).woken(), set()
-        for loop in self._waiting:
-            if not loop.wakes_on.isdisjoint(woken) and loop.name not in self._pending:
-                self._pending.add(loop.name)
-                self.cluster.queue.push(self.cluster.now_ns + loop.settle_ns, Woken(self, loop))
+        self._make(self.timetable.call((self.world or self.cluster).woken(), self.cluster.now_ns))
 
-    def ticked(self, loop: Loop) -> None:
-        """The tick that a change has asked for."""
-        self._pending.discard(loop.name)
-        self.run_loop(loop)
+    def _make(self, appointments: Sequence[Appointment]) -> None:
+        for one in appointments:
+            self.cluster.queue.push(one.at_ns, Tick(self, one))
 
     def run_loop(self, loop: Loop) -> None:
         """One tick, recorded."""
         taken = tick(loop, self.world or self.cluster)
         self.settle()
-        if lets_wait(taken):
-            self._woken.add(loop.waits)
+        self.timetable.ticked(loop, taken)
         for decision, outcome in taken:
             self.recorder.decided(self.cluster.now_ns, loop.name, decision, outcome)
 
@@ -104,24 +96,14 @@ class Machine:
 
 
 @dataclass(slots=True)
-class Periodic:
-    """A loop's regular tick."""
+class Tick:
+    """A loop's turn."""
 
     machine: Machine
-    loop: Loop
+    appointment: Appointment
 
     def handle(self, cluster: SimulatedCluster) -> Later:
-        self.machine.run_loop(self.loop)
-        yield cluster.now_ns + self.loop.period_ns, self
-
-
-@dataclass(slots=True)
-class Woken:
-    """A tick because something changed."""
-
-    machine: Machine
-    loop: Loop
-
-    def handle(self, cluster: SimulatedCluster) -> Later:
-        self.machine.ticked(self.loop)
-        return ()
+        after = self.machine.timetable.keep(self.appointment, cluster.now_ns)
+        self.machine.run_loop(self.appointment.loop)
+        if after is not None:
+            yield after.at_ns, Tick(self.machine, after)

@@ -19,6 +19,11 @@ def test_spot_interruptions_lost_nodes_and_daemon_sets(kind: str, tmp_path: Path
         check_same(simulated, broken(tmp_path, transport))
 
 
+def test_the_manager_of_a_cluster_runs_the_loops_when_the_simulator_does(tmp_path: Path) -> None:
+    with opened("embedded") as transport:
+        check_same(broken(tmp_path, None), broken(tmp_path, transport, by_manager=True))
+
+
 def test_an_instance_type_that_is_out_of_stock(tmp_path: Path) -> None:
     simulated = sold_out(tmp_path, None)
     assert any("InsufficientInstanceCapacity" in one.outcome for one in simulated.recorder.decisions)
