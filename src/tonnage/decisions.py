@@ -219,10 +219,22 @@ class Stale(msgspec.Struct, frozen=True, tag="Stale"):
     changed: str
 
 
-class Refused(msgspec.Struct, frozen=True, tag="Refused"):
-    """The world would not do it: an admission rule, a quota, no capacity."""
+SOLD_OUT = "InsufficientInstanceCapacity"
+"""A cloud has none of an offering now (AWS EC2's error code)."""
+OBSERVING = "Observing"
+"""This world only looks, or only reports what it would do."""
+UNABLE = "Unable"
+"""Nothing here does what the decision says."""
+
+
+class Refused(msgspec.Struct, frozen=True, tag="Refused", omit_defaults=True):
+    """The world would not do it: an admission rule, a quota, no capacity.
+
+    ``code``: the kind of refusal, for programs: one of those above, or an API server's own reason (``Forbidden``,
+    ``Invalid``, ``TooManyRequests``, …); empty where there is none."""
 
     why: str
+    code: str = ""
 
 
 Outcome: TypeAlias = Applied | Stale | Refused

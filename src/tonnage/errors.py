@@ -59,3 +59,8 @@ class InputError(TonnageError):
     def at(cls, message: str, *, file: str = "", line: int = 0, field: str = "", hint: str = "") -> InputError:
         """An error with a single problem."""
         return cls(Problem(Where(file, line, field), message, hint))
+
+
+class NotAnswered(InputError):
+    """Whoever was asked (Prometheus, say) does not answer now. The same question may be answered later, with nothing
+    changed; asked again at once, it would only be waited for again."""

@@ -8,16 +8,12 @@ import pytest
 
 from tonnage.controllers.replicas import Planned, SloPlanner
 from tonnage.decisions import Ref, Scale
-from tonnage.errors import InputError
+from tonnage.errors import InputError, NotAnswered
 from tonnage.fleet.snapshot import Snapshot, WorkloadView
 from tonnage.fleet.state import Fleet
 from tonnage.metrics.promql import Result, Sample, Vector
 from tonnage.scaling import slo
 from tonnage.units import NS_PER_S
-
-
-class _Passing(InputError):
-    passing = True
 
 
 class _World:
@@ -64,6 +60,6 @@ def test_the_others_are_scaled(odd: float | Exception) -> None:
 
 
 def test_a_server_that_does_not_answer_is_asked_once_a_tick() -> None:
-    world = _World(_Passing.at("nobody answers"))
+    world = _World(NotAnswered.at("nobody answers"))
     _planner().decide(world)  # type: ignore[arg-type]
     assert world.asked == 1

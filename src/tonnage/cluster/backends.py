@@ -18,7 +18,7 @@ from tonnage.cluster.feed import karpenter_pool
 from tonnage.cluster.resources import NODE_CLAIMS, NODE_POOLS, Resource
 from tonnage.cluster.world import ClusterWorld, Measure, Recorder
 from tonnage.controllers.nodes import Pools
-from tonnage.decisions import Launch, Outcome, Ref, Refused, Return
+from tonnage.decisions import OBSERVING, Launch, Outcome, Ref, Refused, Return
 from tonnage.errors import InputError
 from tonnage.objects import karpenter
 from tonnage.provisioning.catalogue import Catalogue
@@ -31,7 +31,7 @@ PARALLEL = 16
 class Reporting(ApiEffects):
     """Places and scales, but buys and returns nothing: that is only said."""
 
-    WHY = Refused("nodes are only reported")
+    WHY = Refused("nodes are only reported", OBSERVING)
 
     def launch(self, decision: Launch, pool: karpenter.NodePool | None) -> Outcome:
         return self.WHY

@@ -15,7 +15,7 @@ from tonnage.cluster.client.transport import STRATEGIC_PATCH, ApiError, ClientEr
 from tonnage.cluster.client.verbs import Client, JsonObject
 from tonnage.cluster.clock import Clock, rfc3339
 from tonnage.cluster.resources import DEPLOYMENTS, NODE_CLAIMS, NODES, PODS
-from tonnage.decisions import Applied, Bind, Evict, Launch, Outcome, Ref, Refused, Return, Scale, Stale, Wait
+from tonnage.decisions import OBSERVING, Applied, Bind, Evict, Launch, Outcome, Ref, Refused, Return, Scale, Stale, Wait
 from tonnage.objects import karpenter
 from tonnage.objects.base import POD_DELETION_COST
 
@@ -49,7 +49,7 @@ class Effects(Protocol):
 class Observing:
     """Does nothing at all: what would have been done is known from the decisions."""
 
-    WHY = Refused("observe mode writes nothing")
+    WHY = Refused("observe mode writes nothing", OBSERVING)
     makes_claims = False
 
     def bind(self, decision: Bind) -> Outcome:
@@ -325,7 +325,7 @@ class ApiEffects:
             return Applied() if worked else Stale(f"{what}: the answer was lost, and it was not done")
         except ClientError as error:
             if gone_is_refused and isinstance(error, ApiError) and error.code == 404:
-                return Refused(f"{what}: {error.message}")
+                return Refused(f"{what}: {error.message}", error.reason)
             return _no(error, what)
         return Applied()
 
@@ -347,7 +347,7 @@ def _no(error: ClientError, what: str) -> Outcome:
             return Stale(f"{what} is gone")
         if error.code == 409:
             return Stale(f"{what}: {error.message}")
-        return Refused(f"{what}: {error.message}")
+        return Refused(f"{what}: {error.message}", error.reason)
     return Stale(f"{what}: {error}")
 
 

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlencode, urlsplit
 
 import msgspec
 
-from tonnage.errors import InputError, Problem, Where
+from tonnage.errors import InputError, NotAnswered, Problem, Where
 from tonnage.metrics.promql import Result, Sample, Scalar, Vector
 from tonnage.units import NS_PER_MS, NS_PER_S
 
@@ -51,10 +51,9 @@ class PrometheusError(InputError):
         self.fault = fault
         super().__init__(problem)
 
-    @property
-    def passing(self) -> bool:
-        """Whether the same query may be answered later, with nothing changed."""
-        return self.fault in (Fault.UNREACHABLE, Fault.UNAVAILABLE)
+
+class PrometheusSilent(PrometheusError, NotAnswered):
+    """The same query may be answered later, with nothing changed: the server cannot be reached, or is not able to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +301,8 @@ class Prometheus:
 
     def _error(self, fault: Fault, what: str, hint: str) -> PrometheusError:
         one_line = " ".join(f"Prometheus at {self._address.shown} {what}".split())
-        return PrometheusError(fault, Problem(Where(), one_line, hint))
+        silent = fault in (Fault.UNREACHABLE, Fault.UNAVAILABLE)
+        return (PrometheusSilent if silent else PrometheusError)(fault, Problem(Where(), one_line, hint))
 
 
 class _Unreadable(Exception):

@@ -16,8 +16,10 @@ from tonnage.cluster.doubts import LATE_NS, Doubts
 from tonnage.cluster.effects import Effects, Unsure
 from tonnage.cluster.feed import Changes, FleetFeed, Price, karpenter_pool
 from tonnage.cluster.views import ClaimViews, WorkloadViews
-from tonnage.controllers.nodes import SOLD_OUT, Pools
+from tonnage.controllers.nodes import Pools
 from tonnage.decisions import (
+    SOLD_OUT,
+    UNABLE,
     Applied,
     Bind,
     Decision,
@@ -52,7 +54,9 @@ FIRST_RETRY_NS, LONGEST_RETRY_NS = NS_PER_S, 10 * NS_PER_S
 Source: kubernetes/kubernetes pkg/scheduler/apis/config/v1/defaults.go (podInitialBackoffSeconds, podMaxBackoffSeconds).
 """
 
-NO_RELAYOUTS = Refused("nothing on this cluster changes the layout of a GPU; label the node nvidia.com/mig.config")
+NO_RELAYOUTS = Refused(
+    "nothing on this cluster changes the layout of a GPU; label the node nvidia.com/mig.config", UNABLE
+)
 WAITS = "scheduler/waits"
 """The kind of change that wakes whoever buys nodes."""
 
@@ -333,7 +337,7 @@ class ClusterWorld:
             self._assume_claim(decision, sure=isinstance(outcome, Applied))
         if isinstance(outcome, Unsure):
             return Stale(outcome.changed)
-        if isinstance(outcome, Refused) and SOLD_OUT in outcome.why:
+        if isinstance(outcome, Refused) and outcome.code == SOLD_OUT:
             self.claims.refused(decision)
         return outcome
 

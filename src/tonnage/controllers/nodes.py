@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tonnage.decisions import Applied, Decision, Launch, Reason, Ref, Refused, Return
+from tonnage.decisions import SOLD_OUT, Applied, Decision, Launch, Reason, Ref, Refused, Return
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.loops import Loop, Taken
 from tonnage.objects import core, karpenter
@@ -30,9 +30,6 @@ DISRUPTION_NS = 10 * NS_PER_S
 """Karpenter's disruption loop."""
 
 UNFINISHED = Reason("its return was begun and not finished")
-
-SOLD_OUT = "InsufficientInstanceCapacity"
-"""How a cloud says that it has none of an offering now."""
 
 _NUMBERED = re.compile(r"\d{5,9}")
 
@@ -98,7 +95,7 @@ class Provisioner:
         """A number is used up once its node was asked for. Where nobody knows whether it was, it is not: the same name
         comes again, and buys nothing if it was there already."""
         for decision, outcome in taken:
-            asked = isinstance(outcome, Applied) or (isinstance(outcome, Refused) and SOLD_OUT in outcome.why)
+            asked = isinstance(outcome, Applied) or (isinstance(outcome, Refused) and outcome.code == SOLD_OUT)
             if isinstance(decision, Launch) and asked:
                 self.launched = max(self.launched, number_in(decision.claim.name, decision.node_pool))
 

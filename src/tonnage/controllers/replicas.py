@@ -8,7 +8,7 @@ from functools import partial
 from math import isfinite
 
 from tonnage.decisions import Decision, Ref, Scale
-from tonnage.errors import InputError
+from tonnage.errors import InputError, NotAnswered
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.loops import Loop
 from tonnage.metrics.promql import Vector
@@ -176,7 +176,7 @@ class _Asker:
             value = answer.value() if isinstance(answer, Vector) else answer.value
             return value if value is not None and isfinite(value) else None
         except InputError as error:
-            self.silent = bool(getattr(error, "passing", False))
+            self.silent = isinstance(error, NotAnswered)
             return None
         except ValueError:
             return None

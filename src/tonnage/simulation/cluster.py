@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tonnage.costs.held import held
 from tonnage.costs.ledger import Ledger, Resources
 from tonnage.decisions import (
+    SOLD_OUT,
     Applied,
     Bind,
     Decision,
@@ -237,9 +238,9 @@ class SimulatedCluster:
         if self.out_of_stock.get(offering, 0) > self.now_ns:
             why = f"no {decision.instance_type} ({decision.capacity_type}) in {decision.zone}"
             self.unavailable[offering] = self.now_ns + UNAVAILABLE_NS
-            self.events.add(self.now_ns, f"NodeClaim {name}", "Warning", "InsufficientInstanceCapacity", why)
+            self.events.add(self.now_ns, f"NodeClaim {name}", "Warning", SOLD_OUT, why)
             self.wake("offering")
-            return Refused(f"InsufficientInstanceCapacity: {why}")
+            return Refused(f"{SOLD_OUT}: {why}", SOLD_OUT)
         claim = Claim(decision, self.now_ns)
         self.claims[name] = claim
         self.events.add(self.now_ns, f"NodeClaim {name}", "Normal", "Launched", decision.summary())

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tonnage.decisions import Applied, Instances, Outcome, Refused, Relayout, Stale, layout_text
+from tonnage.decisions import UNABLE, Applied, Instances, Outcome, Refused, Relayout, Stale, layout_text
 from tonnage.errors import InputError
 from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE
 from tonnage.fleet.geometry import MIG_PREFIX, Geometry, geometry
@@ -76,7 +76,7 @@ def begin(cluster: SimulatedCluster, decision: Relayout) -> Outcome:
         return Stale(f"GPU {device} of {name} is being cut otherwise already")
     on = geometry(node.gpu)
     if on is None:
-        return Refused(f"no MIG profiles of the GPU of {name} are known")
+        return Refused(f"no MIG profiles of the GPU of {name} are known", UNABLE)
     before, after = as_layout(decision.before), as_layout(decision.after)
     try:
         mask_of(on, after)

@@ -16,7 +16,7 @@ from group_cluster import GPU, GroupCluster
 
 from tonnage.cluster.annotations import DISRUPTED_TAINT
 from tonnage.cluster.resources import NODES, PODS
-from tonnage.decisions import Applied, Launch, Outcome, Refused, Return, Stale, Wait
+from tonnage.decisions import OBSERVING, Applied, Launch, Outcome, Refused, Return, Stale, Wait
 
 pytestmark = pytest.mark.peer
 
@@ -360,7 +360,9 @@ def test_without_apply_it_is_said_which_group_would_be_sized(aws: Aws, make: Mak
     assert "would remove aws:///us-east-1" in outcome.why
     assert "from gpu and lower its size from 1 to 0" in outcome.why
     cluster.pods("a", "b")
-    assert outcomes(cluster.buy(), Launch) == [Refused("only reported: would set the size of gpu from 1 to 2")]
+    assert outcomes(cluster.buy(), Launch) == [
+        Refused("only reported: would set the size of gpu from 1 to 2", OBSERVING)
+    ]
     assert (aws.size()[0], len(cluster.nodes())) == (1, 1)
     assert "taints': [{'key': 'nvidia.com/gpu'" in str(cluster.client.list(NODES))
     assert DISRUPTED_TAINT not in str(cluster.client.list(NODES))

@@ -6,7 +6,7 @@ import pytest
 
 from tonnage.cluster.clouds.port import NodeGroups
 from tonnage.cluster.clouds.report import KEPT, Report, Wish
-from tonnage.decisions import Outcome, Refused, Stale
+from tonnage.decisions import OBSERVING, Outcome, Refused, Stale
 from tonnage.provisioning.node_groups import NodeGroup
 
 NODE = "aws:///us-east-1a/i-01"
@@ -38,7 +38,7 @@ def test_a_size_is_recorded_once_and_refused() -> None:
     assert isinstance(groups, Report)
     for _ in range(2):
         outcome = groups.set_size("gpu", 3, expect=2)
-        assert outcome == Refused("only reported: would set the size of gpu from 2 to 3")
+        assert outcome == Refused("only reported: would set the size of gpu from 2 to 3", OBSERVING)
     assert groups.wishes == (Wish("set_size", "gpu", 2, 3),)
     assert groups.list()[0].desired == 2
 
@@ -46,7 +46,7 @@ def test_a_size_is_recorded_once_and_refused() -> None:
 def test_a_removal_is_recorded_with_its_machine() -> None:
     groups = report()
     outcome = groups.remove(NODE, "gpu", expect=2)
-    assert outcome == Refused(f"only reported: would remove {NODE} from gpu and lower its size from 2 to 1")
+    assert outcome == Refused(f"only reported: would remove {NODE} from gpu and lower its size from 2 to 1", OBSERVING)
     assert groups.wishes == (Wish("remove", "gpu", 2, 1, NODE),)
 
 
@@ -74,7 +74,7 @@ def test_a_group_at_its_minimum_keeps_its_machines() -> None:
 
 def test_a_held_group_may_still_be_lowered_to_the_machines_it_has() -> None:
     groups = report(desired=4, held="is being deleted")
-    assert groups.set_size("gpu", 3, 4) == Refused("only reported: would set the size of gpu from 4 to 3")
+    assert groups.set_size("gpu", 3, 4) == Refused("only reported: would set the size of gpu from 4 to 3", OBSERVING)
     assert report(held="is being deleted").set_size("gpu", 3, 2) == Refused("gpu is being deleted")
 
 

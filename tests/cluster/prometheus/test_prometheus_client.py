@@ -11,7 +11,7 @@ import pytest
 from scripted_server import Reply, data, error, page, serving, vector
 
 from tonnage.cluster.prometheus import Fault, Prometheus, PrometheusError
-from tonnage.errors import InputError
+from tonnage.errors import InputError, NotAnswered
 from tonnage.metrics.promql import Sample, Scalar, Vector
 
 AT = 1_700_000_000_123_999_999  # ns
@@ -174,7 +174,7 @@ def test_an_answer_that_is_none_is_one_line_with_what_to_do(reply: Reply, fault:
     assert says in message
     assert message.endswith(")") and "\n" not in message
     assert caught.value.fault is fault
-    assert caught.value.passing == (fault in (Fault.UNREACHABLE, Fault.UNAVAILABLE))
+    assert isinstance(caught.value, NotAnswered) == (fault in (Fault.UNREACHABLE, Fault.UNAVAILABLE))
     assert caught.value.exit_code == 2
 
 

@@ -17,7 +17,7 @@ from tonnage.cluster.clouds import aws_groups
 from tonnage.cluster.clouds.aws_groups import Declared, Template
 from tonnage.cluster.clouds.port import moved, refusal
 from tonnage.decisions import Applied, Outcome, Refused, Stale
-from tonnage.errors import InputError, Problem, Where
+from tonnage.errors import InputError, NotAnswered, Problem, Where
 from tonnage.provisioning.node_groups import NodeGroup
 
 DENIED: Final = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
@@ -247,15 +247,18 @@ class AwsNodeGroups:
 
 
 class AwsError(InputError):
-    """A request that AWS did not take. ``passing``: it may take it later, or may even have done it."""
-
-    def __init__(self, problem: Problem, *, passing: bool = False) -> None:
-        self.passing = passing
-        super().__init__(problem)
+    """A request that AWS did not take."""
 
     def outcome(self) -> Outcome:
         """What it means to a decision."""
-        return Stale(str(self)) if self.passing else Refused(str(self))
+        return Refused(str(self))
+
+
+class AwsSilent(AwsError, NotAnswered):
+    """AWS may take the request later, or may even have done it."""
+
+    def outcome(self) -> Outcome:
+        return Stale(str(self))
 
 
 def explain(error: Exception, action: str) -> AwsError:
@@ -286,7 +289,7 @@ def _of_code(said: Mapping[str, Any], action: str) -> AwsError:
 
 
 def _error(what: str, hint: str, *, passing: bool = False) -> AwsError:
-    return AwsError(Problem(Where(), " ".join(what.split()), hint), passing=passing)
+    return (AwsSilent if passing else AwsError)(Problem(Where(), " ".join(what.split()), hint))
 
 
 def _session(region: str, profile: str) -> Any:

@@ -10,7 +10,7 @@ from tonnage.cluster.clouds.port import NodeGroups
 from tonnage.cluster.clouds.watched import WatchedGroups
 from tonnage.cluster.effects import ApiEffects, Observing
 from tonnage.cluster.resources import NODES
-from tonnage.decisions import Applied, Launch, Outcome, Ref, Refused, Return, Stale
+from tonnage.decisions import OBSERVING, Applied, Launch, Outcome, Ref, Refused, Return, Stale
 from tonnage.errors import InputError
 from tonnage.objects import karpenter
 from tonnage.provisioning.node_groups import NoGroup, sizes
@@ -104,7 +104,7 @@ class GroupReporting(ApiEffects):
     """Places and scales; of nodes it only says which group would get which size."""
 
     makes_claims = False
-    WHY = Refused("nodes are only reported")
+    WHY = Refused("nodes are only reported", OBSERVING)
 
     def __init__(self, client: Client, clock: Clock, groups: NodeGroups, nodes: GroupNodes) -> None:
         super().__init__(client, clock)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tonnage.cluster.clouds.port import NodeGroups, moved, refusal
-from tonnage.decisions import Outcome, Refused, Stale
+from tonnage.decisions import OBSERVING, Outcome, Refused, Stale
 from tonnage.provisioning.node_groups import NodeGroup
 
 KEPT = 1_000
@@ -80,4 +80,4 @@ class Report:
         self._wishes[wish] = None
         if len(self._wishes) > KEPT:
             del self._wishes[next(iter(self._wishes))]
-        return Refused(f"only reported: {wish}")
+        return Refused(f"only reported: {wish}", OBSERVING)
