@@ -55,6 +55,10 @@ class Settings:
     prices: Path | None
     quiet: bool
     speed: float
+    placement: str
+    preemption: bool
+    defragmentation: bool
+    partitioning: str
 
     @property
     def applies(self) -> bool:
@@ -76,6 +80,23 @@ class Settings:
     help="observe decides and writes nothing; apply carries it out.",
 )
 @click.option("--once", is_flag=True, help="Decide once on what is there now, print it, and end.")
+@click.option("--placement", metavar="NAME", default="", help="The placement policy. [default: tonnage]")
+@click.option(
+    "--preemption/--no-preemption",
+    default=True,
+    show_default=True,
+    help="Pods take the room of lower priority.",
+)
+@click.option(
+    "--defragmentation/--no-defragmentation", default=False, show_default=True, help="Pods are moved to make room."
+)
+@click.option(
+    "--partitioning",
+    type=click.Choice(["static", "relayout"]),
+    default="static",
+    show_default=True,
+    help="relayout: GPUs are cut otherwise when pods wait for what none gives.",
+)
 @click.option("--prometheus", metavar="URL", default="", help="Where the replicas controller reads metrics.")
 @click.option("--prometheus-token-file", metavar="FILE", default="", help="A bearer token for it, read anew each time.")
 @click.option(
@@ -127,6 +148,11 @@ def _check(settings: Settings) -> None:
         raise InputError.at("--speed needs --prometheus", hint="the address of a `tonnage up`, which tells the time")
     if settings.prometheus_token_file and not settings.prometheus:
         raise InputError.at("--prometheus-token-file needs --prometheus", hint="give the URL that the token is for")
+    if settings.placement:
+        from tonnage.scheduling.policies import POLICIES
+
+        if settings.placement not in POLICIES:
+            raise InputError.at(f"--placement {settings.placement}", hint=f"expected one of {', '.join(POLICIES)}")
     if settings.once and settings.applies:
         raise InputError.at("--once only looks", hint="leave out --mode apply")
 
@@ -157,6 +183,7 @@ class _Run:
         from tonnage.cluster.fencing import Fenced
         from tonnage.cluster.manager import Manager
         from tonnage.cluster.watching import watch_world
+        from tonnage.controllers.policy import Policy
         from tonnage.provisioning.catalogue import Catalogue
 
         settings = self.settings
@@ -171,7 +198,13 @@ class _Run:
         required = watch_world(informers, world)
         names = settings.only or CONTROLLERS
         controllers = assembly.controllers(
-            names, world, catalogue, self._elector(stack), pools=backend.pools, not_needed=backend.not_needed
+            names,
+            world,
+            catalogue,
+            self._elector(stack),
+            policy=Policy(settings.placement, settings.preemption, settings.defragmentation, settings.partitioning),
+            pools=backend.pools,
+            not_needed=backend.not_needed,
         )
         printed = Printed(settings.form, self.metrics)
         manager = Manager(world, informers, required, controllers, printed, speed=settings.speed)
@@ -317,6 +350,8 @@ class Printed:
         why = outcome.why if isinstance(outcome, Refused) else outcome.changed if isinstance(outcome, Stale) else ""
         if self.form == "json":
             became = {"type": kind, "why": why}
+            if isinstance(outcome, Refused) and outcome.code:
+                became["code"] = outcome.code
             line = {
                 "time": time.time(),
                 "controller": controller,

@@ -123,7 +123,7 @@ def _of_scenario(path: Path, at: str | None, policy: str | None, seed: int) -> t
         run.play(made)
     except _ReachedError:
         made.cluster.advance_to(until)
-    return made.cluster.snapshot(), made.scheduler().settings
+    return made.cluster.snapshot(), made.placing()
 
 
 def _time(written: str | None, end_ns: int) -> int:

@@ -20,6 +20,7 @@ from tonnage.cluster.manager import Controller
 from tonnage.cluster.world import ClusterWorld
 from tonnage.controllers.nodes import Pools, node_loops
 from tonnage.controllers.opt_in import Refusal, opted_in
+from tonnage.controllers.policy import DEFAULT, Policy
 from tonnage.controllers.replicas import Planned, SloPlanner
 from tonnage.controllers.scheduler import Scheduler
 from tonnage.decisions import Ref
@@ -27,7 +28,6 @@ from tonnage.fleet.snapshot import Snapshot
 from tonnage.loops import Loop
 from tonnage.objects import karpenter
 from tonnage.provisioning.catalogue import Catalogue
-from tonnage.scheduling import place
 
 SCHEDULER, REPLICAS, NODES = "scheduler", "replicas", "nodes"
 CONTROLLERS = (SCHEDULER, REPLICAS, NODES)
@@ -95,12 +95,14 @@ def loops_of(
     world: ClusterWorld,
     catalogue: Catalogue,
     *,
+    policy: Policy = DEFAULT,
     pools: Callable[[Pools], Pools] = bought_here,
     epoch_ns: int = 0,
 ) -> tuple[Loop, ...]:
     """The loops of one controller."""
     if name == SCHEDULER:
-        return (Scheduler(place.Settings(scheduler_names=(SCHEDULER_NAME,), strict=True, preemption=False)).loop(),)
+        settings = policy.settings((SCHEDULER_NAME,), strict=True)
+        return (Scheduler(settings).loop(), *policy.partitioning_loops(settings))
     if name == REPLICAS:
         return (SloPlanner(OptedIn(world, {})).loop(),)
     return node_loops(catalogue, lambda: pools(world.pools()), epoch_ns)
@@ -112,6 +114,7 @@ def controllers(
     catalogue: Catalogue,
     elector: Callable[[str], Elector | None],
     *,
+    policy: Policy = DEFAULT,
     pools: Callable[[Pools], Pools] = bought_here,
     epoch_ns: int = 0,
     not_needed: Sequence[resources.Resource] = (),
@@ -120,7 +123,7 @@ def controllers(
     return [
         Controller(
             name,
-            loops_of(name, world, catalogue, pools=pools, epoch_ns=epoch_ns),
+            loops_of(name, world, catalogue, policy=policy, pools=pools, epoch_ns=epoch_ns),
             elector(name),
             frozenset(name_of(kind) for kind in _NEEDS[name] if kind not in not_needed),
             frozenset(map(name_of, _ASKS.get(name, ()))),

@@ -23,7 +23,6 @@ from tonnage.cluster.recording import Silent
 from tonnage.cluster.resources import ALL, DEPLOYMENTS, NODE_CLAIMS, NODES, PODS, Resource
 from tonnage.cluster.watching import watch, watch_world
 from tonnage.cluster.world import ClusterWorld, Recorder
-from tonnage.controllers.nodes import node_loops
 from tonnage.hollow.machines import Machines, Options
 from tonnage.hollow.setting import lay_out
 from tonnage.loops import Loop
@@ -232,20 +231,17 @@ def _sync(informers: Informers, limit_s: float = 30.0) -> None:
         raise TimeoutError(f"the watches did not come up: {informers.problems()}")
 
 
-def node_and_pod_loops(made: SetUp, world: ClusterWorld) -> list[Loop]:
-    """Placing pods, buying and returning nodes."""
-    loops = [made.scheduler().loop()]
-    if made.configuration.pools:
-        cuts = made.configuration.cuts
-        loops += node_loops(made.configuration.catalogue, lambda: replace(world.pools(), configurations=cuts), EPOCH_NS)
-    return loops
+def loops_of(made: SetUp, world: ClusterWorld) -> list[Loop]:
+    """All control loops, with the NodePools that the API has."""
+    cuts = made.configuration.cuts
+    return made.loops(lambda: replace(world.pools(), configurations=cuts))
 
 
 def play(made: SetUp, transport: Transport, until_ns: int | None = None) -> tuple[Machine, Lockstep]:
     """Run a scenario on an API, to its end or to ``until_ns``. Close what is returned."""
     steps = Lockstep(made, transport)
     machine = Machine(made.cluster, made.recorder(), made.options.check, world=steps.world, settle=steps.settle)
-    machine.start([*node_and_pod_loops(made, steps.world), *made.replica_loops()], made.scraper())
+    machine.start(loops_of(made, steps.world), made.scraper())
     made.break_things()
     machine.play(until_ns if until_ns is not None else made.scenario.duration_ns, made.options.observer)
     return machine, steps

@@ -43,7 +43,6 @@ from tonnage.hollow.setting import lay_out
 from tonnage.hollow.statuses import ANNOTATION
 from tonnage.loops import Loop
 from tonnage.metrics.promql import Result
-from tonnage.scheduling import place
 from tonnage.simulation.configure import Configuration
 from tonnage.simulation.events import Event
 from tonnage.simulation.run import SetUp
@@ -214,8 +213,10 @@ class Up:
         informers = self._informers(client)
         required = watch_world(informers, self.world)
         names = EVERYBODY if self.settings.client is None else (SCHEDULER_NAME,)
-        scheduler = Scheduler(place.Settings(scheduler_names=names, strict=True, preemption=False))
-        loops: dict[str, list[Loop]] = {"scheduler": [scheduler.loop()]}
+        placing = made.controls.settings(names, strict=True)
+        loops: dict[str, list[Loop]] = {
+            "scheduler": [Scheduler(placing).loop(), *made.controls.partitioning_loops(placing)]
+        }
         pools = partial(_of_scenario, self.world, made.configuration)
         loops["nodes"] = [*node_loops(made.configuration.catalogue, pools)]
         loops["replicas"] = made.replica_loops()

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tonnage.controllers.nodes import Pools, node_loops
-from tonnage.controllers.partitioner import Partitioner
+from tonnage.controllers.policy import Policy
 from tonnage.controllers.replicas import Autoscalers, Planned, SloPlanner
 from tonnage.controllers.scheduler import Scheduler
 from tonnage.errors import InputError
@@ -22,7 +22,6 @@ from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling import manifests, slo
 from tonnage.scheduling import place
-from tonnage.scheduling.defrag import Limits
 from tonnage.simulation.assemble import assemble, workload_of
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, sorted_findings
@@ -98,19 +97,28 @@ class SetUp:
         """What Prometheus scrapes."""
         return Scraper(self.configuration.monitors, any(s.histograms for s in self.cluster.services))
 
-    def scheduler(self) -> Scheduler:
-        """The scheduler, as the policy says."""
-        chosen, settings = self.scenario.policy(self.policy), place.DEFAULTS
-        names = tuple(dict.fromkeys((*settings.scheduler_names, *scheduler_names(self.cluster))))
-        return Scheduler(
-            replace(
-                settings,
-                policy=chosen.placement or settings.policy,
-                preemption=chosen.preemption,
-                defrag=Limits() if chosen.defragmentation else None,
-                scheduler_names=names,
-            )
-        )
+    @property
+    def controls(self) -> Policy:
+        """How the policy has pods placed and GPUs cut."""
+        return self.scenario.policy(self.policy).controls
+
+    def placing(self) -> place.Settings:
+        """The scheduler's settings, as the policy says: there is no other scheduler, it places every pod."""
+        names = (*place.DEFAULTS.scheduler_names, *scheduler_names(self.cluster))
+        return self.controls.settings(names, strict=False)
+
+    def loops(self, pools: Callable[[], Pools] | None = None) -> list[Loop]:
+        """All control loops, as the policy says. ``pools``: where they are not those of the manifests."""
+        settings = self.placing()
+        loops = [Scheduler(settings).loop()]
+        if self.configuration.pools:
+            loops += node_loops(self.configuration.catalogue, pools or self._pools, EPOCH_NS)
+        return [*loops, *self.controls.partitioning_loops(settings), *self.replica_loops()]
+
+    def _pools(self) -> Pools:
+        made = self.configuration
+        daemon_sets = tuple(one.spec.template.spec for one in made.manifest.of(apps.DaemonSet))
+        return Pools(made.pools, made.storage, daemon_sets, made.cuts)
 
     def start_training(self) -> None:
         """Let the training workloads of the manifests arrive when they are due."""
@@ -126,14 +134,6 @@ class SetUp:
         by_slo = self.scenario.policy(self.policy).scaling == "slo"
         scaler = self.options.scaler or (_slo_loops if by_slo else _manifest_loops)
         return scaler(self.scenario, self.configuration, self.cluster, self.sources)
-
-    def partitioning_loops(self) -> list[Loop]:
-        """The loop that cuts GPUs otherwise, where the policy wants that."""
-        return (
-            [Partitioner(self.scheduler().settings).loop()]
-            if self.scenario.policy(self.policy).partitioning == "relayout"
-            else []
-        )
 
     def recorder(self) -> Recorder:
         """An empty record."""
@@ -189,9 +189,8 @@ def run(scenario: Scenario, policy: str, options: Options | None = None) -> Resu
 def play(made: SetUp) -> Machine:
     """Run to the end, or to where the observer raises."""
     machine = Machine(made.cluster, made.recorder(), made.options.check)
-    loops = [*_node_loops(made), *made.partitioning_loops(), *made.replica_loops()]
     made.start_training()
-    machine.start(loops, made.scraper())
+    machine.start(made.loops(), made.scraper())
     made.break_things()
     machine.play(made.scenario.duration_ns, made.options.observer)
     return machine
@@ -201,16 +200,6 @@ def _offerings(catalogue: Catalogue) -> list[Offering]:
     """All that EC2 sells."""
     book = catalogue.book
     return [(name, o.zone, o.capacity_type) for name in catalogue.names for o in book.offerings(name)]
-
-
-def _node_loops(made: SetUp) -> list[Loop]:
-    """Placing pods, buying and returning nodes."""
-    configuration, scheduler = made.configuration, made.scheduler().loop()
-    if not configuration.pools:
-        return [scheduler]
-    daemon_sets = tuple(d.spec.template.spec for d in configuration.manifest.of(apps.DaemonSet))
-    pools = Pools(configuration.pools, configuration.storage, daemon_sets, configuration.cuts)
-    return [scheduler, *node_loops(configuration.catalogue, lambda: pools, EPOCH_NS)]
 
 
 def _manifest_loops(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tonnage.controllers.policy import PARTITIONING, Policy
 from tonnage.errors import InputError, Problem
 from tonnage.facts import instances
 from tonnage.scheduling.place import POLICIES as PLACEMENT
@@ -53,7 +54,6 @@ FAULTS = ("spot-interruption", "node-failure", "gpu-failure", "pod-failure", "ou
 OOM = "oom"
 """A pod's exit when its memory limit kills it; other exits are codes."""
 SCALING = ("manifests", "slo")
-PARTITIONING = ("static", "relayout")
 
 
 class SloSpec(Strict, frozen=True, kw_only=True):
@@ -125,6 +125,11 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     preemption: bool = True
     defragmentation: bool = False
     partitioning: str = "static"
+
+    @property
+    def controls(self) -> Policy:
+        """How pods are placed and GPUs cut."""
+        return Policy(self.placement, self.preemption, self.defragmentation, self.partitioning)
 
 
 class ScenarioSpec(Strict, frozen=True, kw_only=True):

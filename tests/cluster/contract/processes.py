@@ -20,7 +20,7 @@ from tonnage.cluster.client.transport import Transport
 from tonnage.decisions import Decision, Outcome, Reason, Ref, Scale, Stale
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.hollow.lockstep import Lockstep, node_and_pod_loops
+from tonnage.hollow.lockstep import Lockstep, loops_of
 from tonnage.loops import Loop
 from tonnage.metrics.promql import Result
 from tonnage.simulation import run, scenario
@@ -161,8 +161,7 @@ class Process:
 
     def _begin(self) -> None:
         self.started += 1
-        loops = [*node_and_pod_loops(self.made, self.steps.world), *self.made.replica_loops()]
-        self._loops = {loop.name: loop for loop in loops}
+        self._loops = {loop.name: loop for loop in loops_of(self.made, self.steps.world)}
 
     def loops(self) -> list[Loop]:
         """As the machine runs them, whichever process is there."""
@@ -228,7 +227,7 @@ class Run:
 def simulate(made: run.SetUp) -> Machine:
     """The same in the simulated world."""
     machine = Machine(made.cluster, made.recorder(), False)
-    machine.start([*run._node_loops(made.configuration), *made.replica_loops()], made.scraper())
+    machine.start(made.loops(), made.scraper())
     made.break_things()
     machine.play(END_S * NS_PER_S, None)
     return machine

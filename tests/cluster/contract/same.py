@@ -8,6 +8,7 @@ from typing import Any
 
 from sim_builders import EXAMPLE
 
+from cluster.contract import managed
 from cluster.contract.processes import END_S, set_up
 from tonnage.cluster.client.transport import Transport
 from tonnage.hollow import lockstep
@@ -25,23 +26,25 @@ NONE_LEFT: tuple[dict[str, Any], ...] = (
 )
 
 
-def _play(made: run.SetUp, until_ns: int, transport: Transport | None) -> Machine:
+def _play(made: run.SetUp, until_ns: int, transport: Transport | None, *, by_manager: bool = False) -> Machine:
+    """``by_manager``: the loops are run by who runs them on a cluster."""
     if transport is not None:
-        machine, steps = lockstep.play(made, transport, until_ns)
+        play = managed.play if by_manager else lockstep.play
+        machine, steps = play(made, transport, until_ns)
         steps.close()
         assert steps.machines.errors == {}
         return machine
     machine = Machine(made.cluster, made.recorder(), False)
-    machine.start([*run._node_loops(made), *made.replica_loops()], made.scraper())
+    machine.start(made.loops(), made.scraper())
     made.break_things()
     machine.play(until_ns, None)
     return machine
 
 
-def broken(folder: Path, transport: Transport | None) -> Machine:
+def broken(folder: Path, transport: Transport | None, *, by_manager: bool = False) -> Machine:
     """A small cluster with DaemonSets, of which a spot node is taken back and another node fails."""
     made = set_up(folder, 1, faults=BREAKS, nodes=[SPOT])
-    return _play(made, END_S * NS_PER_S, transport)
+    return _play(made, END_S * NS_PER_S, transport, by_manager=by_manager)
 
 
 def sold_out(folder: Path, transport: Transport | None) -> Machine:

@@ -1,0 +1,48 @@
+"""From a policy, as a scenario or flags state it, to the controllers that follow it: the one way in every world."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tonnage.controllers.partitioner import Partitioner
+from tonnage.loops import Loop
+from tonnage.scheduling import place
+from tonnage.scheduling.defrag import Limits
+
+PARTITIONING = ("static", "relayout")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How pods are placed and GPUs cut.
+
+    ``placement``: the placement policy, the scheduler's default unless given; ``preemption``: whether pods make room
+    for others of higher priority; ``defragmentation``: whether pods are moved to make room for others;
+    ``partitioning``: whether GPUs are cut otherwise (``relayout``) when pods wait for what none gives.
+    """
+
+    placement: str = ""
+    preemption: bool = True
+    defragmentation: bool = False
+    partitioning: str = PARTITIONING[0]
+
+    def settings(self, scheduler_names: Sequence[str], *, strict: bool) -> place.Settings:
+        """Those of the scheduler that places the pods with these schedulerNames. ``strict``: as in
+        :class:`tonnage.scheduling.place.Settings`."""
+        return replace(
+            place.DEFAULTS,
+            policy=self.placement or place.DEFAULTS.policy,
+            preemption=self.preemption,
+            defrag=Limits() if self.defragmentation else None,
+            scheduler_names=tuple(dict.fromkeys(scheduler_names)),
+            strict=strict,
+        )
+
+    def partitioning_loops(self, settings: place.Settings) -> list[Loop]:
+        """The loop that cuts GPUs otherwise for pods that the scheduler with these settings places, where the policy
+        wants that."""
+        return [Partitioner(settings).loop()] if self.partitioning == "relayout" else []
+
+
+DEFAULT = Policy()
