@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from tonnage.decisions import Ref
 from tonnage.fleet.devices import Cut, Piece
@@ -64,6 +65,17 @@ class NodeRow:
     unfinished: bool = False
     do_not_disrupt: bool = False
     cuts: tuple[Cut, ...] = ()
+
+
+class NodeFacts(TypedDict, total=False):
+    """What of a NodeRow says what the node is going through."""
+
+    last_pod_event_ns: int
+    initialized: bool
+    leaving: bool
+    returning: bool
+    unfinished: bool
+    do_not_disrupt: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from tonnage.fleet.classes import ClassTable
 from tonnage.fleet.columns import Journal
 from tonnage.fleet.devices import Cut
 from tonnage.fleet.outfit import Outfit, offered, outfit
-from tonnage.fleet.rows import Conflict, NodeRow, NodeSpec, PodRow, PodSpec
+from tonnage.fleet.rows import Conflict, NodeFacts, NodeRow, NodeSpec, PodRow, PodSpec
 from tonnage.fleet.tables import BASE_RESOURCES, CPU, HOSTNAME, MEMORY, PODS, Requests, Tables
 from tonnage.objects import core
 
@@ -180,6 +180,28 @@ class Fleet(Tables):
         node.taints = taints
         self.taint_set[row] = self.taint_sets.intern(taints, taints)
         self._topology_changed()
+
+    def note(self, row: int, **facts: Unpack[NodeFacts]) -> None:
+        """Write down what the node is going through; placement sees none of it."""
+        node = self.node(row)
+        if self._undo is not None:
+            self._log("_noted", row, {name: getattr(node, name) for name in facts})
+        self._noted(row, facts)
+
+    def _noted(self, row: int, facts: NodeFacts) -> None:
+        node = self.node(row)
+        for name, value in facts.items():
+            setattr(node, name, value)
+
+    def describe(self, row: int, **changes: str) -> None:
+        """Replace parts of the node's spec that are known later than the node: ``node_pool``, ``provider_id``,
+        ``device_resource``."""
+        node = self.node(row)
+        self._log("_described", row, node.spec)
+        node.spec = replace(node.spec, **changes)  # type: ignore[arg-type]
+
+    def _described(self, row: int, spec: NodeSpec) -> None:
+        self.node(row).spec = spec
 
     def _amounts(self, by_name: Mapping[str, int]) -> NDArray[np.int64]:
         columns = {self.resource(name): amount for name, amount in by_name.items()}

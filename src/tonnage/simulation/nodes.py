@@ -144,8 +144,7 @@ def initialize_node(cluster: SimulatedCluster, node: Node) -> None:
         fleet.set_labels(row, {**fleet.node(row).labels, **made.labels})
     fleet.set_allocatable(row, node.allocatable)
     fleet.set_schedulable(row, True)
-    fleet.node(row).initialized = True
-    fleet.node(row).last_pod_event_ns = cluster.now_ns
+    fleet.note(row, initialized=True, last_pod_event_ns=cluster.now_ns)
     node.ready_ns = cluster.now_ns
     node.kubelet_ready = True
     cluster.claims.pop(node.name, None)
@@ -161,7 +160,9 @@ def initialize_node(cluster: SimulatedCluster, node: Node) -> None:
 def drain_node(cluster: SimulatedCluster, node: Node, reason: str, message: str) -> None:
     """Cordon the node and delete its pods gracefully; their workloads make new ones at once."""
     node.leaving = True
-    cluster.fleet.set_schedulable(cluster.fleet.node_by_name[node.name], False)
+    row = cluster.fleet.node_by_name[node.name]
+    cluster.fleet.set_schedulable(row, False)
+    cluster.fleet.note(row, leaving=True)
     cluster.mirror.node_changed(node)
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", reason, message)
     for pod in [p for p in cluster.pods.values() if p.node == node.name]:

@@ -161,8 +161,8 @@ def end_pod(cluster: SimulatedCluster, pod: Pod) -> None:
     if row.node >= 0:
         if pod.held != Resources():
             cluster.ledger.release(pod.node, pod.workload.key, pod.held, cluster.now_ns)
-        cluster.fleet.node(row.node).last_pod_event_ns = cluster.now_ns
-    cluster.nominations.pop(pod.key, None)
+        cluster.fleet.note(row.node, last_pod_event_ns=cluster.now_ns)
+    cluster.state.settled(pod.key)
     cluster.fleet.remove_pod(pod.row)
     del pod.workload.pods[pod.name]
     del cluster.pods[pod.namespace, pod.name]

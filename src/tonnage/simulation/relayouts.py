@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tonnage.decisions import UNABLE, Applied, Instances, Outcome, Refused, Relayout, Stale, layout_text
-from tonnage.errors import InputError
-from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE
+from tonnage.decisions import Applied, Instances, Outcome, Relayout, layout_text
+from tonnage.fleet.cards import NO_DEVICE
 from tonnage.fleet.geometry import MIG_PREFIX, Geometry, geometry
+from tonnage.gate import in_order
 from tonnage.partitioning.fleet_layouts import (
     as_instances,
     as_layout,
@@ -24,7 +24,7 @@ from tonnage.partitioning.fleet_layouts import (
     layout_of,
 )
 from tonnage.partitioning.labels import Card, predict
-from tonnage.partitioning.layouts import Layout, mask_of
+from tonnage.partitioning.layouts import Layout
 from tonnage.partitioning.relayout import Step
 from tonnage.partitioning.steps import Journal, TurnBack, Waiting, next_step
 from tonnage.simulation.events import Event, Later
@@ -65,27 +65,14 @@ class Change:
 
 
 def begin(cluster: SimulatedCluster, decision: Relayout) -> Outcome:
-    """Check the decision again, and begin to do what it says."""
-    name, device = decision.node.name, decision.device
-    node, row = cluster.nodes.get(name), cluster.fleet.node_by_name.get(name)
-    if node is None or row is None or decision.node.uid not in ("", node.uid):
-        return Stale(f"node {name} is gone")
-    if node.ready_ns is None or node.leaving:
-        return Stale(f"node {name} is not initialised, or is leaving")
-    if (name, device) in cluster.relayouts:
-        return Stale(f"GPU {device} of {name} is being cut otherwise already")
+    """Begin to do what a decision says that has passed the gate."""
+    node = cluster.nodes[decision.node.name]
     on = geometry(node.gpu)
-    if on is None:
-        return Refused(f"no MIG profiles of the GPU of {name} are known", UNABLE)
+    assert on is not None
     before, after = as_layout(decision.before), as_layout(decision.after)
-    try:
-        mask_of(on, after)
-    except InputError as error:
-        return Refused(error.problems[0].message)
-    if (changed := _changed(cluster, (row, device), decision, after)) is not None:
-        return Stale(changed)
-    journal = Journal(f"{name}/{device}", before, after)
-    change = Change(node, device, on, _in_order(decision.before), _in_order(decision.after), journal, before)
+    journal = Journal(f"{node.name}/{decision.device}", before, after)
+    shown = in_order(decision.before), in_order(decision.after)
+    change = Change(node, decision.device, on, *shown, journal, before)
     cluster.relayouts[change.key] = change
     _tell(cluster, change, "RelayoutStarted", decision.summary())
     mode = 0
@@ -94,28 +81,6 @@ def begin(cluster: SimulatedCluster, decision: Relayout) -> Outcome:
         mode = cluster.vary("mig-mode", cluster.durations.mig_mode_s)
     cluster.queue.push(cluster.now_ns + mode, Next(change))
     return Applied()
-
-
-def _changed(cluster: SimulatedCluster, at: tuple[int, int], decision: Relayout, after: Layout) -> str | None:
-    """What no longer holds of the decision; None: it holds."""
-    fleet, about = cluster.fleet, f"GPU {decision.device} of {decision.node.name}"
-    if not 0 <= at[1] < fleet.devices.shape[1] or fleet.devices[at] == NO_DEVICE:
-        return f"{about} is not there"
-    try:
-        now = instances_of(fleet, at)
-    except ValueError as error:
-        return f"{about}: {error}"
-    if now != _in_order(decision.before):
-        return f"{about} is cut as {layout_text(now)}, not {layout_text(decision.before)}"
-    if now is None:
-        return None if fleet.devices[at] == FREE_DEVICE else f"{about} is in use"
-    held = [one for one in busy_in(fleet, at) if one not in after]
-    return f"{about}: {held[0].profile} at {held[0].start} is in use" if held else None
-
-
-def _in_order(instances: Instances) -> Instances:
-    """The same by first memory slice."""
-    return None if instances is None else as_instances(as_layout(instances))
 
 
 @dataclass(slots=True)

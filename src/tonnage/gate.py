@@ -1,0 +1,151 @@
+"""The one gate: whether a decision still holds at the moment of effect. Every world asks here first.
+
+What the world itself knows better is left to it: whether a pod still fits its node (the fleet refuses to bind it
+otherwise), admission, resource versions, stock.
+"""
+
+from __future__ import annotations
+
+from tonnage.decisions import (
+    UNABLE,
+    Bind,
+    Decision,
+    Evict,
+    Instances,
+    Launch,
+    Ref,
+    Refused,
+    Relayout,
+    Return,
+    Scale,
+    Stale,
+    Wait,
+    layout_text,
+)
+from tonnage.errors import InputError
+from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE
+from tonnage.fleet.cluster_state import State
+from tonnage.fleet.geometry import geometry
+from tonnage.fleet.state import Fleet
+from tonnage.objects import selectors
+from tonnage.partitioning.fleet_layouts import as_instances, as_layout, busy_in, instances_of
+from tonnage.partitioning.layouts import Layout, mask_of
+from tonnage.scheduling.view import CORDON
+
+
+def check(state: State, decision: Decision) -> Stale | Refused | None:
+    """What no longer holds of the decision, or why it never can; None: it may take effect."""
+    match decision:
+        case Bind():
+            return _bind(state, decision)
+        case Scale():
+            return _scale(state, decision)
+        case Launch():
+            name = decision.claim.name
+            known = name in state.fleet.node_by_name or any(claim.name == name for claim in state.claims())
+            return Stale(f"NodeClaim {name} exists") if known else None
+        case Return():
+            return _return(state.fleet, decision)
+        case Evict():
+            return _pod(state, decision.pod) or _evict(state.fleet, decision.pod)
+        case Relayout():
+            return _relayout(state, decision)
+        case Wait():
+            return None
+
+
+def _pod(state: State, pod: Ref) -> Stale | None:
+    """Whether the pod is gone, or about to be."""
+    row = state.fleet.pod_by_key.get((pod.namespace, pod.name))
+    there = row is not None and pod.uid in ("", state.fleet.pod(row).spec.uid)
+    if not there or state.life(f"{pod.namespace}/{pod.name}").leaving:
+        return Stale(f"{pod} is gone")
+    return None
+
+
+def _evict(fleet: Fleet, pod: Ref) -> Refused | None:
+    spec = fleet.pod(fleet.pod_by_key[pod.namespace, pod.name]).spec
+    return Refused(f"{pod} belongs to its node: it would come back", UNABLE) if spec.daemon else None
+
+
+def _node(fleet: Fleet, node: Ref) -> Stale | None:
+    """Whether the node is gone."""
+    row = fleet.node_by_name.get(node.name)
+    there = row is not None and node.uid in ("", fleet.node(row).spec.uid)
+    return None if there else Stale(f"node {node.name} is gone")
+
+
+def _bind(state: State, decision: Bind) -> Stale | None:
+    fleet = state.fleet
+    if gone := _pod(state, decision.pod) or _node(fleet, decision.node):
+        return gone
+    node = fleet.node_by_name[decision.node.name]
+    pod = fleet.pod(fleet.pod_by_key[decision.pod.namespace, decision.pod.name])
+    if pod.node >= 0:
+        return Stale(f"pod {pod.key} is bound already")
+    cordoned = not fleet.schedulable[node] and not selectors.tolerates(pod.spec.spec.tolerations, CORDON)
+    if cordoned or fleet.node(node).leaving:
+        return Stale(f"node {decision.node.name} takes no pods any more")
+    return None
+
+
+def _scale(state: State, decision: Scale) -> Stale | None:
+    target = decision.target
+    view = state.workloads().get(f"{target.namespace}/{target.name}")
+    if view is None or target.uid not in ("", view.uid):
+        return Stale(f"{target} is gone")
+    if view.replicas != decision.current:
+        return Stale(f"{target} has {view.replicas} replicas, not {decision.current}")
+    return None
+
+
+def _return(fleet: Fleet, decision: Return) -> Stale | None:
+    if gone := _node(fleet, decision.node):
+        return gone
+    row = fleet.node_by_name[decision.node.name]
+    if not fleet.node(row).initialized or fleet.workload_pods(row):
+        return Stale(f"node {decision.node.name} is not empty and initialised")
+    return None
+
+
+def _relayout(state: State, decision: Relayout) -> Stale | Refused | None:
+    fleet, name, device = state.fleet, decision.node.name, decision.device
+    if gone := _node(fleet, decision.node):
+        return gone
+    row = fleet.node_by_name[name]
+    if not fleet.node(row).initialized or fleet.node(row).leaving:
+        return Stale(f"node {name} is not initialised, or is leaving")
+    if (name, device) in state.relayouts():
+        return Stale(f"GPU {device} of {name} is being cut otherwise already")
+    on = geometry(fleet.node(row).spec.gpu)
+    if on is None:
+        return Refused(f"no MIG profiles of the GPU of {name} are known", UNABLE)
+    after = as_layout(decision.after)
+    try:
+        mask_of(on, after)
+    except InputError as error:
+        return Refused(error.problems[0].message, "Invalid")
+    changed = _changed(fleet, (row, device), decision, after)
+    return Stale(changed) if changed is not None else None
+
+
+def _changed(fleet: Fleet, at: tuple[int, int], decision: Relayout, after: Layout) -> str | None:
+    """What no longer holds of the GPU; None: it is cut as it was, and nothing that is to go is in use."""
+    about = f"GPU {decision.device} of {decision.node.name}"
+    if not 0 <= at[1] < fleet.devices.shape[1] or fleet.devices[at] == NO_DEVICE:
+        return f"{about} is not there"
+    try:
+        now = instances_of(fleet, at)
+    except ValueError as error:
+        return f"{about}: {error}"
+    if now != in_order(decision.before):
+        return f"{about} is cut as {layout_text(now)}, not {layout_text(decision.before)}"
+    if now is None:
+        return None if fleet.devices[at] == FREE_DEVICE else f"{about} is in use"
+    held = [one for one in busy_in(fleet, at) if one not in after]
+    return f"{about}: {held[0].profile} at {held[0].start} is in use" if held else None
+
+
+def in_order(instances: Instances) -> Instances:
+    """The same by first memory slice."""
+    return None if instances is None else as_instances(as_layout(instances))
