@@ -225,7 +225,7 @@ def _same_as_peer(ask: Ask, trace: str, workers: int, lag: int, quick: bool) -> 
         if lag:
             return True
         limit = CLOSE + (chance if quick else 0.0)
-        report.bar(f"dynamo-policy-reuse-apart-{workers}-workers", apart, "<=", limit, "points")
+        report.bar(f"dynamo-policy-reuse-apart-{workers}-workers", apart, "<=", limit, "points", "result")
         return report.bars[-1].holds
 
     return finish
@@ -249,9 +249,9 @@ def _against_dynamo(
         if counts:
             at = f"{workers}-workers-lag-{lag}"
             gain = GAIN if workers == min(WORKERS) else 0.0
-            report.bar(f"tonnage-reuse-over-dynamo-{at}", ours.reuse - peers.reuse, ">=", gain, "points")
-            report.bar(f"tonnage-ttft-mean-over-dynamo-{at}", ours.mean / peers.mean, "<=", 1.0, "ratio")
-            report.bar(f"tonnage-ttft-p99-over-dynamo-{at}", ours.p99 / peers.p99, "<=", 1.0, "ratio")
+            report.bar(f"tonnage-reuse-over-dynamo-{at}", ours.reuse - peers.reuse, ">=", gain, "points", "result")
+            report.bar(f"tonnage-ttft-mean-over-dynamo-{at}", ours.mean / peers.mean, "<=", 1.0, "ratio", "result")
+            report.bar(f"tonnage-ttft-p99-over-dynamo-{at}", ours.p99 / peers.p99, "<=", 1.0, "ratio", "result")
 
     return finish
 
@@ -293,7 +293,7 @@ def _conversation(ask: Ask, file: Path, seeds: Sequence[int]) -> Callable[[Repor
                 detail=f"peer: the unbounded shared cache; TTFT {one.mean:.1f} ms, p99 {one.p99:.0f} ms",
             )
         reuse = Means.of(asked["tonnage"]()).reuse
-        report.bar(f"tonnage-reuse-conversation-{workers}-workers", reuse, ">=", 33.0, "%")
+        report.bar(f"tonnage-reuse-conversation-{workers}-workers", reuse, ">=", 33.0, "%", "result")
 
     return finish
 
@@ -317,7 +317,7 @@ def _uniform(
             ratio = _compare(report, "uniform load, tonnage : least-loaded", name, amount, ours, least, more)
             if name != "tpot":
                 at = f"{workers}-workers-load-{round(100 * load)}"
-                report.bar(f"uniform-ttft-{name}-over-least-loaded-{at}", ratio, "<=", 1.02, "ratio")
+                report.bar(f"uniform-ttft-{name}-over-least-loaded-{at}", ratio, "<=", 1.02, "ratio", "result")
 
     return finish
 

@@ -74,10 +74,12 @@ def _bars(report: Report, all_seeds: bool) -> None:
     rows = {row["policy"]: row for row in report.rows}
     ours, fgd = rows["tonnage"], rows["fgd"]
     if all_seeds:
-        report.bar("openb-allocated", ours["allocated"], ">=", 95.8, "% of GPUs")
-        report.bar("openb-fgd-as-published", abs(fgd["allocated"] - float(fgd["published"])), "<=", 0.15, "points")
-    report.bar("openb-decisions", ours["decisions_per_s"], ">=", 10_000, "decisions a second")
-    report.bar("openb-prices", ours["prices_s"], "<=", 5.0, "s")
+        report.bar("openb-allocated", ours["allocated"], ">=", 95.8, "% of GPUs", "result")
+        report.bar(
+            "openb-fgd-as-published", abs(fgd["allocated"] - float(fgd["published"])), "<=", 0.15, "points", "result"
+        )
+    report.bar("openb-decisions", ours["decisions_per_s"], ">=", 10_000, "decisions a second", "cost")
+    report.bar("openb-prices", ours["prices_s"], "<=", 5.0, "s", "cost")
 
 
 @dataclass(frozen=True)

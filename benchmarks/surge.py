@@ -190,12 +190,17 @@ def run(options: Options) -> Report:
     report.notes.append(
         "missed inside the grace window by slo, per seed: " + ", ".join(str(o.grace_missed) for o in slo)
     )
-    report.bar("slo-attainment-a-worst-seed", min(o.a for o in slo), ">=", SHARE, "share of requests")
-    report.bar("slo-attainment-b-worst-seed", min(o.b for o in slo), ">=", SHARE, "share of requests")
-    report.bar("slo-b-never-below-minimum", sum(o.b_floor_kept for o in slo), "==", len(slo), "seeds")
-    report.bar("keda-best-holds-on-all-seeds", sum(o.holds for o in keda), "==", len(keda), "seeds")
+    report.bar("slo-attainment-a-worst-seed", min(o.a for o in slo), ">=", SHARE, "share of requests", "result")
+    report.bar("slo-attainment-b-worst-seed", min(o.b for o in slo), ">=", SHARE, "share of requests", "result")
+    report.bar("slo-b-never-below-minimum", sum(o.b_floor_kept for o in slo), "==", len(slo), "seeds", "result")
+    report.bar("keda-best-holds-on-all-seeds", sum(o.holds for o in keda), "==", len(keda), "seeds", "result")
     report.bar(
-        "slo-gpu-hours-over-best-keda", _mean([o.paid for o in slo]) / _mean([o.paid for o in keda]), "<=", 1.0, "ratio"
+        "slo-gpu-hours-over-best-keda",
+        _mean([o.paid for o in slo]) / _mean([o.paid for o in keda]),
+        "<=",
+        1.0,
+        "ratio",
+        "result",
     )
     report.notes.append(
         f"GPU-hours, slo over oracle: {_mean([o.paid for o in slo]) / _mean([o.paid for o in oracle]):.3f}"
