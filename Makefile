@@ -9,10 +9,10 @@ NAME ?= all
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo peers test check format bench fuzz e2e e2e-build clean
+.PHONY: help demo peers test check format bench bench-quick digests fuzz e2e e2e-build clean
 
 help: ## say what there is
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 $(STAMP): pyproject.toml scripts/venv.sh
 	@VENV="$(VENV)" PYTHON="$(PYTHON)" scripts/venv.sh '.[dev]'
@@ -40,6 +40,12 @@ format: $(STAMP) ## format and fix what can be fixed
 
 bench: $(STAMP) ## benchmarks; NAME=main for one
 	@$(BIN)/python -m benchmarks $(NAME) $(ARGS)
+
+bench-quick: $(STAMP) ## every benchmark on less input; fails on a crash or a wrong result, never on a time
+	@$(BIN)/python -m benchmarks all --quick
+
+digests: $(STAMP) ## results of all examples, and of random placements, beside what is recorded; ARGS="--only traffic-surge"
+	@$(BIN)/python scripts/digests.py $(ARGS)
 
 fuzz: $(STAMP) ## random steps against the invariants for FUZZ_SECONDS
 	@TONNAGE_FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m pytest -m fuzz -n 2 $(ARGS)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -28,6 +28,11 @@ class Options:
     own: Mapping[str, str] = field(default_factory=dict)
 
 
+Kind = Literal["result", "cost"]
+"""*result*: what comes out is right, on any machine. *cost*: seconds, rates, memory and ratios of them, which a busy
+machine changes."""
+
+
 @dataclass(frozen=True)
 class Bar:
     """A claim: ``value op limit``, in ``unit``."""
@@ -37,6 +42,7 @@ class Bar:
     op: str
     limit: float
     unit: str
+    kind: Kind
 
     @property
     def holds(self) -> bool:
@@ -57,11 +63,17 @@ class Report:
     def row(self, **cells: Any) -> None:
         self.rows.append(cells)
 
-    def bar(self, id: str, value: float, op: str, limit: float, unit: str) -> None:
-        self.bars.append(Bar(id, value, op, limit, unit))
+    def bar(self, id: str, value: float, op: str, limit: float, unit: str, kind: Kind) -> None:
+        self.bars.append(Bar(id, value, op, limit, unit, kind))
 
-    def print(self, as_json: bool) -> None:
-        """The table and the bars; with ``as_json`` the last line is one JSON object."""
+    def missed(self, quick: bool) -> list[Bar]:
+        """The bars that decide and do not hold: all kinds, but a ``quick`` look judges no costs."""
+        return [bar for bar in self.bars if not bar.holds and not (quick and bar.kind == "cost")]
+
+    def print(self, as_json: bool, quick: bool) -> None:
+        """The table and the bars; with ``as_json`` the last line is one JSON object. A bar that does not hold FAILS, or
+        is slow where that decides nothing."""
+        missed = self.missed(quick)
         shown = [[_cell(row.get(c, "")) for c in self.columns] for row in self.rows]
         widths = [max(len(c), *(len(r[i]) for r in shown)) if shown else len(c) for i, c in enumerate(self.columns)]
         print(self.name)
@@ -71,10 +83,8 @@ class Report:
         for note in self.notes:
             print(f"  note: {note}")
         for bar in self.bars:
-            print(
-                f"  {'holds' if bar.holds else 'FAILS'}  {bar.id}: "
-                f"{_cell(bar.value)} {bar.unit} ({bar.op} {_cell(bar.limit)})"
-            )
+            verdict = "holds" if bar.holds else "FAILS" if bar in missed else "slow "
+            print(f"  {verdict}  {bar.kind}  {bar.id}: {_cell(bar.value)} {bar.unit} ({bar.op} {_cell(bar.limit)})")
         if as_json:
             bars = [{**bar.__dict__, "holds": bar.holds} for bar in self.bars]
             print(json.dumps({"name": self.name, "machine": machine(), "rows": self.rows, "bars": bars}))

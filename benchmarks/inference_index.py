@@ -76,7 +76,7 @@ def _lookups(quick: bool, rows: list[dict[str, Any]], bars: list[Bar], notes: li
         rows.append(_compared(f"find only, {name}", bare, bare_theirs, "groups of workers; object before .scores"))
         limit = 1.0 if depths == 64 else 1 / 3
         bars.append(
-            Bar(f"index-lookup-ratio-{depths}{'-holes' if holes else ''}", ours[0] / theirs[0], "<=", limit, "")
+            Bar(f"index-lookup-ratio-{depths}{'-holes' if holes else ''}", ours[0] / theirs[0], "<=", limit, "", "cost")
         )
         if depths == 16 and not holes:
             whole, whole_theirs = _alternating(setup.index_tokens, setup.peer_tokens, PROMPTS, count // 4)
@@ -249,7 +249,7 @@ def _ingests(quick: bool, rows: list[dict[str, Any]], bars: list[Bar]) -> None:
             {"what": what, "amount": f"{made:,} blocks, M blocks/s", "ours": rate, "detail": "decoding included"}
         )
         if limit is not None:
-            bars.append(Bar(f"index-{bar}", rate, ">=", limit, "M blocks/s"))
+            bars.append(Bar(f"index-{bar}", rate, ">=", limit, "M blocks/s", "cost"))
 
 
 def _ingest(keys: Any, sent: list[tuple[str, bytes]], made: int) -> float:

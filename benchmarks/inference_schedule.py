@@ -113,7 +113,7 @@ def measure(report: Report, trace: Path, beginning: Path | None = None) -> None:
         share, reused = agreement(in_turn(log, workers), workers, kept.requests)
         detail = f"{len(log)} requests: admission, first token, end within 1 µs; reuse equal for {reused:.2%}"
         report.row(what="schedule equal", amount=_many(workers), ours=share, detail=detail)
-        report.bar(f"schedule-equal-{workers}-workers", share, ">=", 0.99, "share of requests")
+        report.bar(f"schedule-equal-{workers}-workers", share, ">=", 0.99, "share of requests", "result")
     for workers in WORKERS[1:2] if beginning else WORKERS:
         _speed(report, trace, workers, 1 if beginning else 7)
 
@@ -148,7 +148,9 @@ def _speed(report: Report, trace: Path, workers: int, repeat: int) -> None:
             ratio=mine / peer,
             detail=detail,
         )
-    report.bar(f"replay-speed-{workers}-workers", own_cpu / alone, ">=", 3.0, "times dynamo replay's requests/s")
+    report.bar(
+        f"replay-speed-{workers}-workers", own_cpu / alone, ">=", 3.0, "times dynamo replay's requests/s", "cost"
+    )
 
 
 def _many(workers: int) -> str:

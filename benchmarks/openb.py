@@ -66,18 +66,20 @@ def run(options: Options) -> Report:
             "decisions_per_s: by CPU time of the process in a scheduler's first call, the prices apart, receipts on, "
             f"median of the seeds; {rate} when asked again"
         )
-        _bars(report, tuple(seeds) == SEEDS)
+        _bars(report, tuple(seeds) in (SEEDS, QUICK_SEEDS))
     return report
 
 
-def _bars(report: Report, all_seeds: bool) -> None:
+def _bars(report: Report, usual_seeds: bool) -> None:
     rows = {row["policy"]: row for row in report.rows}
     ours, fgd = rows["tonnage"], rows["fgd"]
-    if all_seeds:
-        report.bar("openb-allocated", ours["allocated"], ">=", 95.8, "% of GPUs")
-        report.bar("openb-fgd-as-published", abs(fgd["allocated"] - float(fgd["published"])), "<=", 0.15, "points")
-    report.bar("openb-decisions", ours["decisions_per_s"], ">=", 10_000, "decisions a second")
-    report.bar("openb-prices", ours["prices_s"], "<=", 5.0, "s")
+    if usual_seeds:
+        report.bar("openb-allocated", ours["allocated"], ">=", 95.8, "% of GPUs", "result")
+        report.bar(
+            "openb-fgd-as-published", abs(fgd["allocated"] - float(fgd["published"])), "<=", 0.15, "points", "result"
+        )
+    report.bar("openb-decisions", ours["decisions_per_s"], ">=", 10_000, "decisions a second", "cost")
+    report.bar("openb-prices", ours["prices_s"], "<=", 5.0, "s", "cost")
 
 
 @dataclass(frozen=True)

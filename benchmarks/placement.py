@@ -73,7 +73,7 @@ def _plans(report: Report, nodes: int, pods: int, parts: int, *, bar: bool) -> N
         measurement=f"{name}: decide, warm", value=whole, unit="ms", remark="with binding, receipts and undoing it all"
     )
     if bar:
-        report.bar(f"gang-{pods}-of-{parts}-subgroups", warm, "<=", 10.0, "ms")
+        report.bar(f"gang-{pods}-of-{parts}-subgroups", warm, "<=", 10.0, "ms", "cost")
 
 
 def _median(work: Callable[[], Any], rounds: int) -> tuple[float, Any]:
@@ -157,7 +157,7 @@ def _deadlocks(report: Report, cases: int) -> None:
     )
     report.row(measurement="two gangs, planned whole", value=ours_none, unit=f"of {cases}", remark="neither is whole")
     report.row(measurement="two gangs, planned whole", value=ours_half, unit=f"of {cases}", remark="one is half placed")
-    report.bar("gangs-half-placed-or-deadlocked", ours_half + ours_none, "==", 0, "cases")
+    report.bar("gangs-half-placed-or-deadlocked", ours_half + ours_none, "==", 0, "cases", "result")
 
 
 def _pod_by_pod(free: int, sizes: list[int], arrivals: list[int]) -> bool:

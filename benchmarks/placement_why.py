@@ -54,7 +54,7 @@ def _measure(report: Report, name: str, snapshot: Snapshot, key: str, *, bar: bo
     report.row(measurement=name, value=value, unit="ms", remark="tables of the decision there")
     report.row(measurement=f"{name}, cold", value=statistics.median(made), unit="ms", remark="tables made from nothing")
     if bar:
-        report.bar(name, value, "<=", BAR_MS, "ms")
+        report.bar(name, value, "<=", BAR_MS, "ms", "cost")
 
 
 def _ms(snapshot: Snapshot, key: str, cache: place.Cache) -> float:
