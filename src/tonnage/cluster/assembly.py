@@ -13,9 +13,10 @@ import msgspec
 
 from tonnage.cluster import resources
 from tonnage.cluster.annotations import PREFIX
-from tonnage.cluster.client.informer import name_of
+from tonnage.cluster.client.informer import name_of, names_of
 from tonnage.cluster.client.leases import Elector
 from tonnage.cluster.client.verbs import Client
+from tonnage.cluster.groups import KINDS
 from tonnage.cluster.manager import Controller
 from tonnage.cluster.world import ClusterWorld
 from tonnage.controllers.nodes import Pools, node_loops
@@ -38,8 +39,13 @@ _NEEDS = {
     REPLICAS: (resources.NODES, resources.PODS, resources.DEPLOYMENTS, resources.HPAS),
     NODES: (resources.NODES, resources.PODS, resources.DAEMON_SETS, resources.NODE_POOLS, resources.NODE_CLAIMS),
 }
-_ASKS = {REPLICAS: (resources.SCALED_OBJECTS,), NODES: (resources.EC2_NODE_CLASSES,)}
-"""Kinds that a cluster may do without: the nodes controller cannot buy without NodePools, but with another's class."""
+_ASKS = {
+    SCHEDULER: (resources.PDBS, *(resource for resource, _ in KINDS)),
+    REPLICAS: (resources.SCALED_OBJECTS,),
+    NODES: (resources.EC2_NODE_CLASSES,),
+}
+"""Kinds that a cluster may do without: the nodes controller cannot buy without NodePools, but with another's class.
+Without a kind of which gangs are read, the scheduler places as if nobody used it."""
 
 BUYS = f"{PREFIX}/buys"
 """On a NodePool: ``true`` lets the nodes controller buy and return its nodes."""
@@ -123,7 +129,7 @@ def controllers(
             loops_of(name, world, catalogue, pools=pools, epoch_ns=epoch_ns),
             elector(name),
             frozenset(name_of(kind) for kind in _NEEDS[name] if kind not in not_needed),
-            frozenset(map(name_of, _ASKS.get(name, ()))),
+            frozenset(names_of(_ASKS.get(name, ()))),
         )
         for name in names
     ]

@@ -185,6 +185,10 @@ class FleetFeed:
 
     # ---- pods ----
 
+    def renew(self, pod: core.Pod) -> None:
+        """The pod is of another gang now."""
+        self.pod(pod, pod)
+
     def pod(self, old: core.Pod | None, new: core.Pod | None) -> None:
         """A pod was added, changed or deleted."""
         meta = (new or old).metadata  # type: ignore[union-attr]
@@ -225,6 +229,8 @@ class FleetFeed:
         """Whether the fleet's row is still this pod, as placement sees it."""
         known = self.fleet.pod(row).spec
         if known.uid != new.metadata.uid or known.labels != new.metadata.labels:
+            return False
+        if (known.gang, known.subgroup) != self._member_of(new):
             return False
         if relevant(known.annotations) != relevant(new.metadata.annotations):
             return False

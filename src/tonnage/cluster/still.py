@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tonnage.cluster.feed import Changes, FleetFeed, workload_of
-from tonnage.fleet.snapshot import PodLife, Snapshot
+from tonnage.cluster.lives import Lives
+from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject, ObjectMeta
@@ -53,19 +54,18 @@ def snapshot_of(objects: Iterable[KubeObject]) -> Snapshot:
     for one in given:
         if isinstance(one, core.Node):
             feed.node(None, _usable(one))
-    pods = [*(one for one in given if isinstance(one, core.Pod)), *_missing(given)]
-    for pod in pods:
+    lives = Lives(clock)
+    for pod in [*(one for one in given if isinstance(one, core.Pod)), *_missing(given)]:
         feed.pod(None, _admitted(pod, priorities))
+        lives.pod(None, pod)
     return Snapshot(
         clock.now_ns(),
         fleet,
         gangs=gangs,
         topologies=topologies_of(given),
         disruption_budgets=tuple(one for one in given if isinstance(one, PodDisruptionBudget)),
-        lives={f"{p.namespace}/{p.name}": PodLife(leaving=True) for p in pods if p.metadata.deletion_timestamp},
-        nominations={
-            f"{p.namespace}/{p.name}": p.status.nominated_node_name for p in pods if p.status.nominated_node_name
-        },
+        lives=lives.lives,
+        nominations=lives.nominations,
     )
 
 

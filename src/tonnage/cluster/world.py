@@ -15,6 +15,8 @@ from tonnage.cluster.clock import Clock
 from tonnage.cluster.doubts import LATE_NS, Doubts
 from tonnage.cluster.effects import Effects, Unsure
 from tonnage.cluster.feed import Changes, FleetFeed, Price, karpenter_pool
+from tonnage.cluster.groups import Groups
+from tonnage.cluster.lives import Lives
 from tonnage.cluster.views import ClaimViews, WorkloadViews
 from tonnage.controllers.nodes import SOLD_OUT, Pools
 from tonnage.decisions import (
@@ -38,6 +40,7 @@ from tonnage.fleet.state import Conflict, Fleet
 from tonnage.metrics.promql import Result
 from tonnage.objects import apps, core, karpenter, selectors
 from tonnage.objects.base import KubeObject
+from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.provisioning import nodeclass
 from tonnage.scheduling.view import CORDON
 from tonnage.units import NS_PER_S
@@ -94,7 +97,10 @@ class ClusterWorld:
     ) -> None:
         self.fleet = Fleet()
         self.changes = Changes(set())
-        self.feed = FleetFeed(self.fleet, clock, price, self.changes, pool_of)
+        self.groups = Groups(clock, self.changes)
+        self.feed = FleetFeed(self.fleet, clock, price, self.changes, pool_of, self.groups.member_of)
+        self.groups.renew = self.feed.renew
+        self.lives = Lives(clock)
         self.workloads = WorkloadViews(self.fleet, clock)
         self.claims = ClaimViews(clock, self.changes, self._is_up)
         self._clock = clock
@@ -106,6 +112,7 @@ class ClusterWorld:
         self._node_pools: dict[str, karpenter.NodePool] = {}
         self._node_classes: dict[str, karpenter.EC2NodeClass] = {}
         self._daemon_sets: dict[str, apps.DaemonSet] = {}
+        self._budgets: dict[str, PodDisruptionBudget] = {}
         self._said: dict[str, dict[str, str]] = {}  # uid of a waiting pod → by whom → why, as last written
         self._doubts = Doubts(clock)
         self._tries: dict[str, int] = {}  # uid of a pod → how often it could not be bound
@@ -115,6 +122,8 @@ class ClusterWorld:
 
     def see_pod(self, old: core.Pod | None, new: core.Pod | None) -> None:
         """A pod was added, changed or deleted."""
+        self.groups.pod(old, new)
+        self.lives.pod(old, new)
         self.feed.pod(old, new)
         self.workloads.pod(old, new)
         if new is None or new.spec.node_name:
@@ -171,6 +180,10 @@ class ClusterWorld:
         """A DaemonSet was added, changed or deleted."""
         _keep(self._daemon_sets, old, new)
 
+    def see_budget(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
+        """A PodDisruptionBudget was added, changed or deleted."""
+        _keep(self._budgets, old, new)
+
     def pools(self) -> Pools:
         """NodePools by name, those without their class left out, and what else planning needs of the cluster."""
         return Pools(
@@ -198,9 +211,21 @@ class ClusterWorld:
         """The cluster as informers have reported it."""
         if len(self.fleet.classes.rows) > CLASSES_KEPT + 4 * len(self.fleet.pod_by_key):
             self.fleet.forget_classes()
-        now, claims = self._clock.now_ns(), (*self.claims.open(), *self._in_flight())
-        unavailable, last = self.claims.unavailable(), self.claims.last_number
-        return Snapshot(now, self.fleet, self.workloads.all(), claims, unavailable, last)
+        self.groups.settle()
+        return Snapshot(
+            self._clock.now_ns(),
+            self.fleet,
+            self.workloads.all(),
+            (*self.claims.open(), *self._in_flight()),
+            self.claims.unavailable(),
+            self.claims.last_number,
+            gangs=self.groups.gangs,
+            done=self.groups.done,
+            topologies=self.groups.topologies,
+            disruption_budgets=tuple(one for _, one in sorted(self._budgets.items())),
+            lives=self.lives.lives,
+            nominations=self.lives.nominations,
+        )
 
     def measure(self, query: str, at_ns: int) -> Result:
         """A PromQL instant query. Raises InputError without an answer."""
@@ -213,6 +238,7 @@ class ClusterWorld:
     def woken(self) -> frozenset[str]:
         """What has changed since the last call, and what is to be tried again."""
         self._doubts.look()
+        self.groups.settle()
         if self._retries and min(self._retries) <= self.now():
             self._retries = {at for at in self._retries if at > self.now()}
             self.changes.kinds.add("pod")

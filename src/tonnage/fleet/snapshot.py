@@ -71,13 +71,15 @@ class PodLife:
     """What a world knows of a pod's life. Times in nanoseconds.
 
     ``started_ns``: since when it works; None: since it was created. ``saved_ns``: what it did before then is safe (its
-    last checkpoint). ``leaving``: it is being deleted, and its room is free when it is gone.
+    last checkpoint). ``leaving``: it is being deleted, and its room is free when it is gone. ``bound_ns``: since when
+    it has its node; None: it has none, or that is not known.
     """
 
     started_ns: int | None = None
     saved_ns: int = 0
     ready: bool = True
     leaving: bool = False
+    bound_ns: int | None = None
 
 
 _NOTHING_KNOWN = PodLife()
@@ -97,6 +99,8 @@ class Snapshot:
     """The highest number in the name of a NodeClaim that there is or was, where the world knows."""
     gangs: Mapping[str, Gang] = field(default_factory=dict)
     """By key; a pod names its gang (``PodSpec.gang`` of :mod:`tonnage.fleet.rows`)."""
+    done: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Pods that have succeeded and are not in the fleet any more, by gang and subgroup: they count as its members."""
     topologies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Topology objects by name: the label keys of their levels, outermost first."""
     disruption_budgets: tuple[PodDisruptionBudget, ...] = ()
