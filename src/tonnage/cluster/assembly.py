@@ -29,6 +29,7 @@ from tonnage.loops import Loop
 from tonnage.objects import karpenter
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scheduling import place
+from tonnage.scheduling.gangs.release import Patience
 
 SCHEDULER, REPLICAS, NODES = "scheduler", "replicas", "nodes"
 CONTROLLERS = (SCHEDULER, REPLICAS, NODES)
@@ -106,7 +107,8 @@ def loops_of(
 ) -> tuple[Loop, ...]:
     """The loops of one controller."""
     if name == SCHEDULER:
-        return (Scheduler(place.Settings(scheduler_names=(SCHEDULER_NAME,), strict=True, preemption=False)).loop(),)
+        settings = place.Settings(scheduler_names=(SCHEDULER_NAME,), strict=True, preemption=False)
+        return (Scheduler(settings, Patience()).loop(),)
     if name == REPLICAS:
         return (SloPlanner(OptedIn(world, {})).loop(),)
     return node_loops(catalogue, lambda: pools(world.pools()), epoch_ns)

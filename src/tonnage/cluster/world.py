@@ -1,22 +1,25 @@
 """World 2: a Kubernetes API. Snapshots come from informers, decisions become API calls guarded by uid and version.
 
 An :class:`Effects` turns one decision into calls; :class:`ClusterWorld` is the port on top: it keeps the fleet and the
-views current, assumes pods bound while the call is under way, and takes the assumption back when the call failed.
-Everything here runs on the thread of its owner, but for the binding calls of one batch, which overlap.
+views current, and checks every decision again. Everything here runs on the thread of its owner, but for the binding
+calls of one batch (:mod:`tonnage.cluster.binding`), which overlap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from itertools import groupby
+from typing import TypeVar
 
+from tonnage.cluster.binding import FIRST_RETRY_NS, Binder
 from tonnage.cluster.clock import Clock
 from tonnage.cluster.doubts import LATE_NS, Doubts
 from tonnage.cluster.effects import Effects, Unsure
 from tonnage.cluster.feed import Changes, FleetFeed, Price, karpenter_pool
 from tonnage.cluster.groups import Groups
 from tonnage.cluster.lives import Lives
+from tonnage.cluster.recording import Recorder
 from tonnage.cluster.views import ClaimViews, WorkloadViews
 from tonnage.controllers.nodes import SOLD_OUT, Pools
 from tonnage.decisions import (
@@ -36,36 +39,20 @@ from tonnage.decisions import (
 )
 from tonnage.errors import InputError
 from tonnage.fleet.snapshot import ClaimView, Snapshot
-from tonnage.fleet.state import Conflict, Fleet
+from tonnage.fleet.state import Fleet
 from tonnage.metrics.promql import Result
-from tonnage.objects import apps, core, karpenter, selectors
+from tonnage.objects import apps, core, karpenter
 from tonnage.objects.base import KubeObject
 from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.provisioning import nodeclass
-from tonnage.scheduling.view import CORDON
-from tonnage.units import NS_PER_S
 
 CLASSES_KEPT = 10_000
 """Every Job's pods are a class of their own, by their labels: those that are gone are forgotten now and then."""
 
 Kind = TypeVar("Kind", bound=KubeObject)
-FIRST_RETRY_NS, LONGEST_RETRY_NS = NS_PER_S, 10 * NS_PER_S
-"""A pod that could not be bound is tried again after the first, then after twice as long, at most after the second.
-
-Source: kubernetes/kubernetes pkg/scheduler/apis/config/v1/defaults.go (podInitialBackoffSeconds, podMaxBackoffSeconds).
-"""
-
 NO_RELAYOUTS = Refused("nothing on this cluster changes the layout of a GPU; label the node nvidia.com/mig.config")
 WAITS = "scheduler/waits"
 """The kind of change that wakes whoever buys nodes."""
-
-
-class Recorder(Protocol):
-    """Writes cluster events."""
-
-    def event(self, about: Ref, type_: str, reason: str, message: str) -> None:
-        """``type_``: Normal or Warning."""
-        ...
 
 
 Measure = Callable[[str, int], Result]
@@ -109,14 +96,13 @@ class ClusterWorld:
         self._measure = measure
         self._in_flight = in_flight
         self._pool = ThreadPoolExecutor(parallel, "bind") if parallel > 1 else None
+        self._doubts = Doubts(clock)
+        self.binder = Binder(self.feed, effects, clock, recorder, self._doubts, self._pool, self.snapshot)
         self._node_pools: dict[str, karpenter.NodePool] = {}
         self._node_classes: dict[str, karpenter.EC2NodeClass] = {}
         self._daemon_sets: dict[str, apps.DaemonSet] = {}
         self._budgets: dict[str, PodDisruptionBudget] = {}
         self._said: dict[str, dict[str, str]] = {}  # uid of a waiting pod → by whom → why, as last written
-        self._doubts = Doubts(clock)
-        self._tries: dict[str, int] = {}  # uid of a pod → how often it could not be bound
-        self._retries: set[int] = set()  # when such pods are tried again
 
     # ---- what informers report ----
 
@@ -165,7 +151,7 @@ class ClusterWorld:
 
     def _forget_pod(self, uid: str) -> None:
         self._said.pop(uid, None)
-        self._tries.pop(uid, None)
+        self.binder.tries.pop(uid, None)
         self._doubts.settle(("pod", uid))
 
     def see_node_pool(self, old: karpenter.NodePool | None, new: karpenter.NodePool | None) -> None:
@@ -239,8 +225,7 @@ class ClusterWorld:
         """What has changed since the last call, and what is to be tried again."""
         self._doubts.look()
         self.groups.settle()
-        if self._retries and min(self._retries) <= self.now():
-            self._retries = {at for at in self._retries if at > self.now()}
+        if self.binder.due():
             self.changes.kinds.add("pod")
         return self.changes.take()
 
@@ -248,7 +233,7 @@ class ClusterWorld:
         """Check again what can be checked here, then call the API, which checks the rest."""
         match decision:
             case Bind():
-                return self._assume(decision) or self._finish(decision, self._effects.bind(decision))
+                return self.binder.bind([decision])[0]
             case Scale():
                 return self._scale(decision)
             case Launch():
@@ -258,87 +243,24 @@ class ClusterWorld:
             case Evict():
                 return self._evict(decision)
             case Relayout():
-                return self._gone(decision.node) or NO_RELAYOUTS
+                return self.binder.gone(decision.node) or NO_RELAYOUTS
             case Wait():
                 return self._wait(decision)
 
     def apply_all(self, decisions: Sequence[Decision]) -> list[Outcome]:
-        """In order; the calls of Binds that follow each other overlap."""
+        """In order; Binds that follow each other are applied together, so that of each gang all are or none."""
         outcomes: list[Outcome] = []
-        batch: list[Bind] = []
-        for decision in decisions:
-            if isinstance(decision, Bind) and self._pool is not None:
-                batch.append(decision)
-                continue
-            outcomes += self._bind_all(batch)
-            batch = []
-            outcomes.append(self.apply(decision))
-        return outcomes + self._bind_all(batch)
+        for binds, group in groupby(decisions, lambda decision: isinstance(decision, Bind)):
+            if binds:
+                outcomes += self.binder.bind([one for one in group if isinstance(one, Bind)])
+            else:
+                outcomes += [self.apply(one) for one in group]
+        return outcomes
 
     def close(self) -> None:
         """Wait for the calls that are under way."""
         if self._pool is not None:
             self._pool.shutdown()
-
-    def _bind_all(self, batch: Sequence[Bind]) -> list[Outcome]:
-        if not batch or self._pool is None:
-            return []
-        assumed = [self._assume(decision) or self._pool.submit(self._effects.bind, decision) for decision in batch]
-        return [
-            call if isinstance(call, Stale) else self._finish(decision, call.result())
-            for decision, call in zip(batch, assumed, strict=True)
-        ]
-
-    def _gone(self, node: Ref) -> Stale | None:
-        """Whether the node is gone."""
-        row = self.fleet.node_by_name.get(node.name)
-        there = row is not None and self.fleet.node(row).spec.uid == node.uid
-        return None if there else Stale(f"node {node.name} is gone")
-
-    def _assume(self, decision: Bind) -> Stale | None:
-        """Let the pod stand on its node before the API knows; None when that worked."""
-        row = self.fleet.pod_by_key.get((decision.pod.namespace, decision.pod.name))
-        if row is None or self.fleet.pod(row).spec.uid != decision.pod.uid:
-            return Stale(f"{decision.pod} is gone")
-        if gone := self._gone(decision.node):
-            return gone
-        node = self.fleet.node_by_name[decision.node.name]
-        tolerations = self.fleet.pod(row).spec.spec.tolerations
-        cordoned = not self.fleet.schedulable[node] and not selectors.tolerates(tolerations, CORDON)
-        if cordoned or self.fleet.node(node).leaving:
-            return Stale(f"node {decision.node.name} takes no pods any more")
-        try:
-            self.fleet.bind(row, node, decision.devices)
-        except Conflict as conflict:
-            return Stale(str(conflict))
-        self.fleet.node(node).last_pod_event_ns = self.now()
-        self.feed.assumed.add((decision.pod.namespace, decision.pod.name))
-        return None
-
-    def _finish(self, decision: Bind, outcome: Outcome) -> Outcome:
-        """Write the event of a binding, or take the assumption back; it stands for as long as nobody knows."""
-        if isinstance(outcome, Applied):
-            message = f"Successfully assigned {decision.pod.namespace}/{decision.pod.name} to {decision.node.name}"
-            receipt = decision.reason.text()
-            self._recorder.event(decision.pod, "Normal", "Scheduled", f"{message}: {receipt}")
-            return outcome
-        if isinstance(outcome, Unsure):
-            about = ("pod", decision.pod.uid)
-            self._doubts.add(about, lambda: self._effects.bound(decision), lambda: self._not_bound(decision))
-            return Stale(outcome.changed)
-        self._not_bound(decision)
-        return outcome
-
-    def _not_bound(self, decision: Bind) -> None:
-        """The pod is pending after all, and tried again a while later."""
-        key, uid = (decision.pod.namespace, decision.pod.name), decision.pod.uid
-        row = self.fleet.pod_by_key.get(key)
-        if row is None or self.fleet.pod(row).spec.uid != uid or key not in self.feed.assumed:
-            return
-        self.feed.assumed.discard(key)
-        self.fleet.unbind(row)
-        tries = self._tries[uid] = self._tries.get(uid, 0) + 1
-        self._retries.add(self.now() + min(FIRST_RETRY_NS << min(tries - 1, 10), LONGEST_RETRY_NS))
 
     def _scale(self, decision: Scale) -> Outcome:
         outcome = self._effects.scale(decision)
@@ -375,7 +297,7 @@ class ClusterWorld:
         )
 
     def _return(self, decision: Return) -> Outcome:
-        if gone := self._gone(decision.node):
+        if gone := self.binder.gone(decision.node):
             return gone
         row = self.fleet.node_by_name[decision.node.name]
         if not self.fleet.node(row).initialized or self.fleet.workload_pods(row):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tonnage.decisions import Instances, Launch
@@ -136,6 +136,12 @@ class Snapshot:
     def leaves(self, key: str) -> bool:
         """Whether the pod (namespace/name) is being deleted."""
         return self.life(key).leaving
+
+    def is_whole(self, key: str, rows: Iterable[int]) -> bool:
+        """Whether these members of a gang (rows), with those that have succeeded, reach all of its minima."""
+        done = self.done.get(key, {})
+        finished = (subgroup for subgroup, count in done.items() for _ in range(count))
+        return self.gangs[key].is_whole([*(self.fleet.pod(row).spec.subgroup for row in rows), *finished])
 
     def gang_priority(self, key: str) -> int:
         """The priority with which a gang takes its turn, preempts and is preempted: the highest of its own and its

@@ -210,7 +210,7 @@ def test_nothing_is_remembered_of_what_is_gone(world: ClusterWorld) -> None:
         world.feed._homes,
         world.feed.assumed,
         world._said,
-        world._tries,
+        world.binder.tries,
     )
     assert [len(one) for one in left] == [0] * len(left)  # type: ignore[arg-type]
     assert (len(world.fleet.pods), len(world.fleet.nodes)) == (1, 1), "rows are used again"

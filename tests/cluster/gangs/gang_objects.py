@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from random import Random
 
@@ -52,11 +53,9 @@ spec: {{runtimeRef: {{kind: {kind}, name: {runtime}}}}}
 """
 
 
-def _named(text: str, old: str, new: str) -> KubeObject:
-    """The object of a text with another name."""
-    found = one(text)
-    assert found.name == old
-    return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, name=new))
+def _named(text: str, name: str) -> KubeObject:
+    """The object of a text under another name."""
+    return one(re.sub(r"(metadata: \{name: )\w+", rf"\g<1>{name}", text, count=1))
 
 
 def job_of(count: int, name: str) -> KubeObject:
@@ -68,24 +67,24 @@ def job_of(count: int, name: str) -> KubeObject:
 
 def lws_of(count: int, name: str) -> KubeObject:
     text = leader_worker_set().replace("size: 5", f"size: {count}").replace("replicas: 2", "replicas: 1")
-    return _named(text, "lws", name)
+    return _named(text, name)
 
 
 def volcano_of(count: int, name: str) -> KubeObject:
-    return _named(volcano_job().replace("replicas: 3", f"replicas: {count - 1}"), "v", name)
+    return _named(volcano_job().replace("replicas: 3", f"replicas: {count - 1}"), name)
 
 
 WORKLOADS: dict[str, Callable[[int, str], KubeObject]] = {
     "Job": job_of,
-    "JobSet": lambda count, name: _named(job_set(parts=(part("w", 1, count),)), "js", name),
-    "PyTorchJob": lambda count, name: _named(training_job("PyTorchJob", workers=count - 1), "t", name),
-    "TFJob": lambda count, name: _named(training_job("TFJob", workers=count - 1), "t", name),
-    "XGBoostJob": lambda count, name: _named(training_job("XGBoostJob", workers=count - 1), "t", name),
-    "JAXJob": lambda count, name: _named(training_job("JAXJob", workers=count), "t", name),
-    "MPIJob": lambda count, name: _named(training_job("MPIJob", workers=count - 1), "t", name),
+    "JobSet": lambda count, name: _named(job_set(parts=(part("w", 1, count),)), name),
+    "PyTorchJob": lambda count, name: _named(training_job("PyTorchJob", workers=count - 1), name),
+    "TFJob": lambda count, name: _named(training_job("TFJob", workers=count - 1), name),
+    "XGBoostJob": lambda count, name: _named(training_job("XGBoostJob", workers=count - 1), name),
+    "JAXJob": lambda count, name: _named(training_job("JAXJob", workers=count), name),
+    "MPIJob": lambda count, name: _named(training_job("MPIJob", workers=count - 1), name),
     "LeaderWorkerSet": lws_of,
-    "RayCluster": lambda count, name: _named(ray_cluster(workers=f"replicas: {count - 1}"), "rc", name),
-    "RayJob": lambda count, name: _named(ray_job().replace("replicas: 3", f"replicas: {count - 1}"), "rj", name),
+    "RayCluster": lambda count, name: _named(ray_cluster(workers=f"replicas: {count - 1}"), name),
+    "RayJob": lambda count, name: _named(ray_job().replace("replicas: 3", f"replicas: {count - 1}"), name),
     "VolcanoJob": volcano_of,
 }
 """A workload that is one gang of so many pods, by kind."""
@@ -224,7 +223,7 @@ def anything(rng: Random, number: int) -> Iterator[KubeObject]:
     if kind == "TrainJob":
         runtime = rng.choice(("TrainingRuntime", "ClusterTrainingRuntime"))
         yield one(TRAIN_JOB.format(name=name, kind=runtime, runtime=f"rt-{rng.randrange(2)}"))
-        made = _named(job_set(parts=(part("node", 1, count),)), "js", name)
+        made = _named(job_set(parts=(part("node", 1, count),)), name)
         yield made
         yield from pods_of(made)
     elif kind in WORKLOADS:

@@ -6,8 +6,8 @@ from random import Random
 
 import msgspec
 import pytest
-from gang_objects import GROUPS, PODS, WORKLOADS, anything, bare_pods, place_of, pods_of, referred
 
+from cluster.gangs.gang_objects import GROUPS, PODS, WORKLOADS, anything, bare_pods, place_of, pods_of, referred
 from tonnage.cluster.feed import Changes
 from tonnage.cluster.groups import UNSEEN_NS, Groups
 from tonnage.objects import core
