@@ -60,7 +60,7 @@ def schedule(kubeconfig: str, ready: Event, go: Event, stop: Event) -> None:
     )
     informers = Informers(client, time.time, random.Random(0))
     required = [
-        watch(informers, NODES, core.Node, world.see_node),
+        watch(informers, NODES, core.Node, world.state.see_node),
         watch(informers, PODS, core.Pod, world.see_pod),
     ]
     loop = Scheduler(place.Settings(scheduler_names=("tonnage",))).loop()

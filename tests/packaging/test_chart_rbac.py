@@ -6,6 +6,7 @@ import pytest
 
 from chart_builders import CASES, MATRIX, PROMETHEUS, Helm, container, expected, grants, of_kind, only
 from tonnage.cluster import resources
+from tonnage.cluster.groups import KINDS
 
 READ = {"get", "list", "watch"}
 
@@ -71,7 +72,9 @@ def test_a_role_is_bound_to_its_own_account_alone(helm: Helm, case: str) -> None
 
 
 def test_what_the_matrix_names_are_resources_that_tonnage_knows() -> None:
-    known = {(one.group, one.plural): one for one in resources.ALL}
+    watched = [resource for resource, _ in KINDS]
+    known = {(one.group, one.plural): one for one in (*resources.ALL, *watched)}
+    assert {(one.group, one.plural) for one in watched} <= {(row["group"], row["resource"]) for row in MATRIX}
     for row in MATRIX:
         plural, _, subresource = row["resource"].partition("/")
         resource = known[row["group"], plural]

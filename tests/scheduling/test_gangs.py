@@ -64,7 +64,7 @@ def test_a_pod_behind_a_gate_is_not_there_yet() -> None:
 
 def test_a_pod_of_a_gang_that_does_not_exist_waits() -> None:
     made = fleet(node("a", gpus=8), pods=members(1))
-    assert why(made) == "gang default/g does not exist"
+    assert why(made) == "gang default/g does not exist, or has not been seen yet"
 
 
 def test_gangs_and_pods_take_their_turns_by_priority_then_age_then_name() -> None:

@@ -13,9 +13,10 @@ import msgspec
 
 from tonnage.cluster import resources
 from tonnage.cluster.annotations import PREFIX
-from tonnage.cluster.client.informer import name_of
+from tonnage.cluster.client.informer import name_of, names_of
 from tonnage.cluster.client.leases import Elector
 from tonnage.cluster.client.verbs import Client
+from tonnage.cluster.groups import KINDS
 from tonnage.cluster.manager import Controller
 from tonnage.cluster.world import ClusterWorld
 from tonnage.controllers.nodes import Pools, node_loops
@@ -28,6 +29,7 @@ from tonnage.fleet.snapshot import Snapshot
 from tonnage.loops import Loop
 from tonnage.objects import karpenter
 from tonnage.provisioning.catalogue import Catalogue
+from tonnage.scheduling.gangs.release import Patience
 
 SCHEDULER, REPLICAS, NODES = "scheduler", "replicas", "nodes"
 CONTROLLERS = (SCHEDULER, REPLICAS, NODES)
@@ -38,8 +40,13 @@ _NEEDS = {
     REPLICAS: (resources.NODES, resources.PODS, resources.DEPLOYMENTS, resources.HPAS),
     NODES: (resources.NODES, resources.PODS, resources.DAEMON_SETS, resources.NODE_POOLS, resources.NODE_CLAIMS),
 }
-_ASKS = {REPLICAS: (resources.SCALED_OBJECTS,), NODES: (resources.EC2_NODE_CLASSES,)}
-"""Kinds that a cluster may do without: the nodes controller cannot buy without NodePools, but with another's class."""
+_ASKS = {
+    SCHEDULER: (resources.PDBS, *(resource for resource, _ in KINDS)),
+    REPLICAS: (resources.SCALED_OBJECTS,),
+    NODES: (resources.EC2_NODE_CLASSES,),
+}
+"""Kinds that a cluster may do without: the nodes controller cannot buy without NodePools, but with another's class.
+Without a kind of which gangs are read, the scheduler places as if nobody used it."""
 
 BUYS = f"{PREFIX}/buys"
 """On a NodePool: ``true`` lets the nodes controller buy and return its nodes."""
@@ -102,7 +109,7 @@ def loops_of(
     """The loops of one controller."""
     if name == SCHEDULER:
         settings = policy.settings((SCHEDULER_NAME,), strict=True)
-        return (Scheduler(settings).loop(), *policy.partitioning_loops(settings))
+        return (Scheduler(settings, Patience()).loop(), *policy.partitioning_loops(settings))
     if name == REPLICAS:
         return (SloPlanner(OptedIn(world, {})).loop(),)
     return node_loops(catalogue, lambda: pools(world.pools()), epoch_ns)
@@ -126,7 +133,7 @@ def controllers(
             loops_of(name, world, catalogue, policy=policy, pools=pools, epoch_ns=epoch_ns),
             elector(name),
             frozenset(name_of(kind) for kind in _NEEDS[name] if kind not in not_needed),
-            frozenset(map(name_of, _ASKS.get(name, ()))),
+            frozenset(names_of(_ASKS.get(name, ()))),
         )
         for name in names
     ]

@@ -15,8 +15,9 @@ from tonnage.cluster.clouds.report import Report
 from tonnage.cluster.clouds.watched import WatchedGroups
 from tonnage.cluster.effects import ApiEffects, Effects, Observing
 from tonnage.cluster.feed import karpenter_pool
+from tonnage.cluster.recording import Recorder
 from tonnage.cluster.resources import NODE_CLAIMS, NODE_POOLS, Resource
-from tonnage.cluster.world import ClusterWorld, Measure, Recorder
+from tonnage.cluster.world import ClusterWorld, Measure
 from tonnage.controllers.nodes import Pools
 from tonnage.decisions import OBSERVING, Launch, Outcome, Ref, Refused, Return
 from tonnage.errors import InputError

@@ -7,7 +7,7 @@ node that are being deleted are not in the fleet.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -127,7 +127,7 @@ class FleetFeed:
         )
         row = self.fleet.add_node(spec, schedulable=_schedulable(node, spec.node_pool))
         self._note(row, node)
-        self.fleet.node(row).last_pod_event_ns = self._clock.now_ns()
+        self._pod_event(row)
         if self.fleet.schedulable[row]:
             self._changes.kinds.add("node")
         for key, pod in self._homeless.pop(node.metadata.name, {}).items():
@@ -144,29 +144,31 @@ class FleetFeed:
         if taints != known.taints:
             fleet.set_taints(row, taints)
         if not known.spec.device_resource and (device := _device_resource(node)):
-            known.spec = replace(known.spec, device_resource=device)
+            fleet.describe(row, device_resource=device)
         if not known.spec.node_pool or known.spec.provider_id != node.spec.provider_id:
-            known.spec = replace(known.spec, node_pool=self._pool_of(node), provider_id=node.spec.provider_id)
+            fleet.describe(row, node_pool=self._pool_of(node), provider_id=node.spec.provider_id)
         amounts = {name: amount for name, amount in _amounts(node.status.allocatable).items() if amount}
         if amounts != fleet.allocatable_of(row):
             fleet.set_allocatable(row, amounts, observed=True)
         if not known.initialized and _initialized(node, known.spec.node_pool):
-            known.last_pod_event_ns = self._clock.now_ns()
+            self._pod_event(row)
         fleet.set_schedulable(row, _schedulable(node, known.spec.node_pool))
         self._note(row, node)
         if fleet.topology_revision != before and fleet.schedulable[row]:  # else no pod can profit from it
             self._changes.kinds.add("node")
 
     def _note(self, row: int, node: core.Node) -> None:
-        known = self.fleet.node(row)
-        known.initialized = _initialized(node, known.spec.node_pool)
-        known.do_not_disrupt = node.metadata.annotations.get(DO_NOT_DISRUPT) == "true"
-        known.returning = RETURNING in node.metadata.annotations and not node.metadata.deletion_timestamp
-        known.leaving = bool(
-            node.metadata.deletion_timestamp
-            or RETURNING in node.metadata.annotations
-            or any(t.key == DISRUPTED_TAINT for t in node.spec.taints)
+        returning, deleted = RETURNING in node.metadata.annotations, bool(node.metadata.deletion_timestamp)
+        self.fleet.note(
+            row,
+            initialized=_initialized(node, self.fleet.node(row).spec.node_pool),
+            do_not_disrupt=node.metadata.annotations.get(DO_NOT_DISRUPT) == "true",
+            returning=returning and not deleted,
+            leaving=deleted or returning or any(t.key == DISRUPTED_TAINT for t in node.spec.taints),
         )
+
+    def _pod_event(self, row: int) -> None:
+        self.fleet.note(row, last_pod_event_ns=self._clock.now_ns())
 
     def _remove_node(self, row: int) -> None:
         node = self.fleet.node(row)
@@ -184,6 +186,10 @@ class FleetFeed:
         self._changes.kinds.add("node")
 
     # ---- pods ----
+
+    def renew(self, pod: core.Pod) -> None:
+        """The pod is of another gang now."""
+        self.pod(pod, pod)
 
     def pod(self, old: core.Pod | None, new: core.Pod | None) -> None:
         """A pod was added, changed or deleted."""
@@ -226,6 +232,8 @@ class FleetFeed:
         known = self.fleet.pod(row).spec
         if known.uid != new.metadata.uid or known.labels != new.metadata.labels:
             return False
+        if (known.gang, known.subgroup) != self._member_of(new):
+            return False
         if relevant(known.annotations) != relevant(new.metadata.annotations):
             return False
         if old is not None and old.spec == new.spec:
@@ -260,13 +268,13 @@ class FleetFeed:
         if known.node >= 0:
             self.fleet.unbind(row)
         self.fleet.bind(row, wanted, observed=True)
-        self.fleet.node(wanted).last_pod_event_ns = self._clock.now_ns()
+        self._pod_event(wanted)
 
     def _remove_pod(self, row: int) -> None:
         known = self.fleet.pod(row)
         self.assumed.discard((known.spec.namespace, known.spec.name))
         if known.node >= 0:
-            self.fleet.node(known.node).last_pod_event_ns = self._clock.now_ns()
+            self._pod_event(known.node)
             self._changes.kinds.add("node")
         self.fleet.remove_pod(row)
         self._changes.kinds.add("pod")

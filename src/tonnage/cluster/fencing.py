@@ -42,7 +42,7 @@ class Fenced:
         return self.inner.keep(node) if self._leads("nodes") else LOST
 
     def evict(self, decision: Evict) -> Outcome:
-        return self.inner.evict(decision) if self._leads("nodes") else LOST
+        return self.inner.evict(decision) if self._leads("scheduler") else LOST
 
     def bound(self, decision: Bind) -> bool | None:
         return self.inner.bound(decision)

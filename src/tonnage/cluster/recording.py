@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from tonnage.cluster.client.events import About, EventRecorder
 from tonnage.cluster.resources import ALL
@@ -11,9 +12,17 @@ from tonnage.decisions import Ref
 _API_VERSION = {resource.kind: resource.api_version for resource in ALL}
 
 
+class Recorder(Protocol):
+    """Writes cluster events."""
+
+    def event(self, about: Ref, type_: str, reason: str, message: str) -> None:
+        """``type_``: Normal or Warning."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Implements :class:`tonnage.cluster.world.Recorder` over an event recorder."""
+    """Implements :class:`Recorder` over an event recorder."""
 
     recorder: EventRecorder
 
@@ -29,7 +38,7 @@ class Events:
 
 
 class Silent:
-    """Implements :class:`tonnage.cluster.world.Recorder`: observe mode writes no events either."""
+    """Implements :class:`Recorder`: observe mode writes no events either."""
 
     def event(self, about: Ref, type_: str, reason: str, message: str) -> None:
         """Nothing."""

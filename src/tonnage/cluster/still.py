@@ -11,16 +11,18 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tonnage.cluster.feed import Changes, FleetFeed, workload_of
-from tonnage.fleet.snapshot import PodLife, Snapshot
-from tonnage.fleet.state import Fleet
-from tonnage.objects import core
+from tonnage.cluster.feed import Changes, workload_of
+from tonnage.cluster.observed import Observed
+from tonnage.fleet.gangs import Gang
+from tonnage.fleet.snapshot import Snapshot
+from tonnage.objects import apps, autoscaling, core, karpenter, keda
 from tonnage.objects.base import KubeObject, ObjectMeta
 from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.workloads.membership import Member, epoch, gangs_of, member_of, stamped, topologies_of
 from tonnage.workloads.priority import Priorities
 
 DEFAULT = "default"
+CLUSTER_SCOPED = (core.Node, karpenter.NodeClaim)
 _READY = core.NodeCondition(type="Ready", status="True")
 
 
@@ -37,36 +39,46 @@ class _Then:
         return epoch(timestamp) if timestamp else self.latest_ns
 
 
+@dataclass(slots=True)
+class _Written:
+    """The gangs of all objects, which are there from the start."""
+
+    gangs: dict[str, Gang]
+    topologies: dict[str, tuple[str, ...]]
+    done: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def pod(self, old: core.Pod | None, new: core.Pod | None) -> None:
+        """Count the pod where it has done its work."""
+        if new is not None and new.status.phase == "Succeeded" and (member := self.member_of(new)).gang:
+            counts = self.done.setdefault(member.gang, {})
+            counts[member.subgroup] = counts.get(member.subgroup, 0) + 1
+
+    def member_of(self, pod: core.Pod) -> Member:
+        return member_of(self.gangs, pod.namespace, pod.metadata.labels, pod.metadata.annotations, pod.spec)
+
+
 def snapshot_of(objects: Iterable[KubeObject]) -> Snapshot:
     """The cluster of these objects. Nodes without conditions, as written by hand, are ready; pods without a priority
     get that of their class."""
-    given = tuple(one if one.namespace or isinstance(one, core.Node) else _in_default(one) for one in objects)
+    given = tuple(one if one.namespace or isinstance(one, CLUSTER_SCOPED) else _in_default(one) for one in objects)
     priorities = Priorities(one for one in given if isinstance(one, core.PriorityClass))
-    gangs = gangs_of(given, priorities)
     clock = _Then(max((epoch(one.metadata.creation_timestamp) for one in given), default=0))
-
-    def of(pod: core.Pod) -> Member:
-        return member_of(gangs, pod.namespace, pod.metadata.labels, pod.metadata.annotations, pod.spec)
-
-    fleet = Fleet()
-    feed = FleetFeed(fleet, clock, lambda *_: 0, Changes(set()), member_of=of)
+    groups = _Written(gangs_of(given, priorities), topologies_of(given))
+    state = Observed(clock, groups, price=lambda *_: 0, changes=Changes(set()))
     for one in given:
         if isinstance(one, core.Node):
-            feed.node(None, _usable(one))
-    pods = [*(one for one in given if isinstance(one, core.Pod)), *_missing(given)]
-    for pod in pods:
-        feed.pod(None, _admitted(pod, priorities))
-    return Snapshot(
-        clock.now_ns(),
-        fleet,
-        gangs=gangs,
-        topologies=topologies_of(given),
-        disruption_budgets=tuple(one for one in given if isinstance(one, PodDisruptionBudget)),
-        lives={f"{p.namespace}/{p.name}": PodLife(leaving=True) for p in pods if p.metadata.deletion_timestamp},
-        nominations={
-            f"{p.namespace}/{p.name}": p.status.nominated_node_name for p in pods if p.status.nominated_node_name
-        },
-    )
+            state.see_node(None, _usable(one))
+        elif isinstance(one, PodDisruptionBudget):
+            state.see_budget(None, one)
+        elif isinstance(one, karpenter.NodeClaim):
+            state.see_claim(None, one)
+        elif isinstance(one, apps.Deployment):
+            state.deployments.deployment(None, one)
+        elif isinstance(one, autoscaling.HorizontalPodAutoscaler | keda.ScaledObject):
+            state.deployments.autoscaler(None, one)
+    for pod in [*(one for one in given if isinstance(one, core.Pod)), *_missing(given)]:
+        state.see_pod(None, _admitted(pod, priorities))
+    return state.snapshot(clock.now_ns())
 
 
 def _in_default(one: KubeObject) -> KubeObject:

@@ -14,19 +14,12 @@ from tonnage.cluster.clock import Clock
 from tonnage.cluster.feed import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE, Changes, workload_of
 from tonnage.controllers.nodes import number_in
 from tonnage.decisions import Launch, Reason, Ref
+from tonnage.fleet.cluster_state import Offering, offering_of
 from tonnage.fleet.snapshot import ClaimView, PodView, WorkloadView
 from tonnage.fleet.state import Fleet
 from tonnage.objects import apps, autoscaling, core, karpenter, keda, quantity
-from tonnage.units import NS_PER_S
 
-UNAVAILABLE_NS = 180 * NS_PER_S
-"""For so long an offering that a cloud did not have is not asked for again.
-
-Source: aws/karpenter-provider-aws pkg/cache/cache.go, UnavailableOfferingsTTL.
-"""
 COLD_STARTS_KEPT = 16
-
-Offering = tuple[str, str, str]
 
 
 @dataclass(slots=True)
@@ -181,21 +174,27 @@ def _is_true(pod: core.Pod, type_: str) -> bool:
 
 
 class ClaimViews:
-    """NodeClaims that are not initialised, and the offerings that the cloud has just refused.
+    """NodeClaims that are not initialised.
 
+    ``sold_out`` is told of an offering that the cloud has refused.
     ``is_up`` says whether a node of that name has been seen initialised. A NodeClaim says so in a watch of its own:
     until the node is seen to be, it is still on its way, or it would be neither and bought again.
     """
 
-    def __init__(self, clock: Clock, changes: Changes, is_up: Callable[[str], bool]) -> None:
-        self._is_up = is_up
+    def __init__(
+        self,
+        clock: Clock,
+        changes: Changes,
+        is_up: Callable[[str], bool],
+        sold_out: Callable[[Offering, int], None],
+    ) -> None:
+        self._is_up, self._sold_out = is_up, sold_out
         self._initialized: set[str] = set()  # open NodeClaims that say that they are, whose node has not been seen so
         self._clock = clock
         self._changes = changes
         self.last_number = 0
         """The highest number in the name of a NodeClaim seen so far: the initialised keep theirs."""
         self._open: dict[str, ClaimView] = {}
-        self._unavailable: dict[Offering, int] = {}
         self._assumed: dict[str, ClaimView] = {}  # created here, not seen there yet
         self._leaving: dict[str, str] = {}  # NodeClaims that are being deleted → their nodes
 
@@ -255,19 +254,12 @@ class ClaimViews:
 
     def refused(self, launch: Launch) -> None:
         """The cloud had none of this."""
-        offering = (launch.instance_type, launch.zone, launch.capacity_type)
-        self._unavailable[offering] = self._clock.now_ns() + UNAVAILABLE_NS
+        self._sold_out(offering_of(launch), self._clock.now_ns())
         self._changes.kinds.add("offering")
 
     def open(self) -> tuple[ClaimView, ...]:
         """By name."""
         return tuple(view for _, view in sorted({**self._assumed, **self._open}.items()))
-
-    def unavailable(self) -> frozenset[Offering]:
-        """Offerings not to be asked for now."""
-        now = self._clock.now_ns()
-        self._unavailable = {offering: until for offering, until in self._unavailable.items() if until > now}
-        return frozenset(self._unavailable)
 
     def _close(self, name: str) -> None:
         self._initialized.discard(name)

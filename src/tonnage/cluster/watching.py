@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tonnage.cluster.client.informer import Informer, Informers
+from tonnage.cluster.client.informer import Informer, Informers, names_of
+from tonnage.cluster.groups import KINDS
 from tonnage.cluster.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -14,21 +15,25 @@ from tonnage.cluster.resources import (
     NODE_CLAIMS,
     NODE_POOLS,
     NODES,
+    PDBS,
     PODS,
     SCALED_OBJECTS,
     Resource,
 )
 from tonnage.cluster.world import ClusterWorld
-from tonnage.objects import apps, autoscaling, core, karpenter, keda
+from tonnage.objects import apps, autoscaling, core, karpenter, keda, policy
 from tonnage.objects.base import KubeObject
+from tonnage.workloads.implied import WORDS
 
 T = TypeVar("T", bound=KubeObject)
 See = Callable[[T | None, T | None], None]
 
 
-def watch(informers: Informers, resource: Resource, type_: type[T], see: See[T]) -> Informer[T]:
-    """Tell ``see`` (old, new) of every change of a resource."""
-    informer = informers.add(resource, type_)
+def watch(
+    informers: Informers, resource: Resource, type_: type[T], see: See[T], *, optional: bool = False
+) -> Informer[T]:
+    """Tell ``see`` (old, new) of every change of a resource. ``optional``: a cluster may do without it."""
+    informer = informers.add(resource, type_, optional=optional)
     informer.on_change(lambda change, old, new: see(old, new))
     return informer
 
@@ -38,13 +43,29 @@ def watch_world(informers: Informers, world: ClusterWorld) -> list[Informer[Any]
 
     Kinds that a CRD defines may be missing from a cluster, and appear later.
     """
-    nodes = watch(informers, NODES, core.Node, world.see_node)
+    nodes = watch(informers, NODES, core.Node, world.state.see_node)
     pods = watch(informers, PODS, core.Pod, world.see_pod)
     deployments = watch(informers, DEPLOYMENTS, apps.Deployment, world.workloads.deployment)
-    daemon_sets = watch(informers, DAEMON_SETS, apps.DaemonSet, world.see_daemon_set)
+    daemon_sets = watch(informers, DAEMON_SETS, apps.DaemonSet, world.state.see_daemon_set)
     hpas = watch(informers, HPAS, autoscaling.HorizontalPodAutoscaler, world.workloads.autoscaler)
     watch(informers, SCALED_OBJECTS, keda.ScaledObject, world.workloads.autoscaler)
-    watch(informers, NODE_POOLS, karpenter.NodePool, world.see_node_pool)
-    watch(informers, EC2_NODE_CLASSES, karpenter.EC2NodeClass, world.see_node_class)
+    watch(informers, NODE_POOLS, karpenter.NodePool, world.state.see_node_pool)
+    watch(informers, EC2_NODE_CLASSES, karpenter.EC2NodeClass, world.state.see_node_class)
     watch(informers, NODE_CLAIMS, karpenter.NodeClaim, world.see_claim)
+    watch(informers, PDBS, policy.PodDisruptionBudget, world.state.see_budget)
+    watch_groups(informers, world)
     return [nodes, pods, deployments, daemon_sets, hpas]
+
+
+def watch_groups(informers: Informers, world: ClusterWorld) -> None:
+    """Watch all of which gangs are read. Few clusters have more than some of it."""
+    served: dict[str, list[str]] = {}
+    for place, ((resource, type_), name) in enumerate(zip(KINDS, names_of(r for r, _ in KINDS), strict=True)):
+        watch(informers, resource, type_, world.groups.seer(place), optional=True)
+        served.setdefault(WORDS.get(type_, ""), []).append(name)
+
+    def is_served(word: str) -> bool:
+        absent = informers.absent()
+        return any(name not in absent for name in served.get(word, ()))
+
+    world.groups.is_served = is_served

@@ -1,21 +1,26 @@
 """World 2: a Kubernetes API. Snapshots come from informers, decisions become API calls guarded by uid and version.
 
 An :class:`Effects` turns one decision into calls; :class:`ClusterWorld` is the port on top: it keeps the fleet and the
-views current, assumes pods bound while the call is under way, and takes the assumption back when the call failed.
-Everything here runs on the thread of its owner, but for the binding calls of one batch, which overlap.
+views current, and checks every decision again. Everything here runs on the thread of its owner, but for the binding
+calls of one batch (:mod:`tonnage.cluster.binding`), which overlap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from itertools import groupby
+from typing import TypeVar
 
+from tonnage import gate
+from tonnage.cluster.binding import FIRST_RETRY_NS, Binder
 from tonnage.cluster.clock import Clock
 from tonnage.cluster.doubts import LATE_NS, Doubts
 from tonnage.cluster.effects import Effects, Unsure
-from tonnage.cluster.feed import Changes, FleetFeed, Price, karpenter_pool
-from tonnage.cluster.views import ClaimViews, WorkloadViews
+from tonnage.cluster.feed import Changes, Price, karpenter_pool
+from tonnage.cluster.groups import Groups
+from tonnage.cluster.observed import Observed
+from tonnage.cluster.recording import Recorder
 from tonnage.controllers.nodes import Pools
 from tonnage.decisions import (
     SOLD_OUT,
@@ -36,37 +41,19 @@ from tonnage.decisions import (
 )
 from tonnage.errors import InputError
 from tonnage.fleet.snapshot import ClaimView, Snapshot
-from tonnage.fleet.state import Conflict, Fleet
 from tonnage.metrics.promql import Result
-from tonnage.objects import apps, core, karpenter, selectors
+from tonnage.objects import core, karpenter
 from tonnage.objects.base import KubeObject
-from tonnage.provisioning import nodeclass
-from tonnage.scheduling.view import CORDON
-from tonnage.units import NS_PER_S
 
 CLASSES_KEPT = 10_000
 """Every Job's pods are a class of their own, by their labels: those that are gone are forgotten now and then."""
 
 Kind = TypeVar("Kind", bound=KubeObject)
-FIRST_RETRY_NS, LONGEST_RETRY_NS = NS_PER_S, 10 * NS_PER_S
-"""A pod that could not be bound is tried again after the first, then after twice as long, at most after the second.
-
-Source: kubernetes/kubernetes pkg/scheduler/apis/config/v1/defaults.go (podInitialBackoffSeconds, podMaxBackoffSeconds).
-"""
-
 NO_RELAYOUTS = Refused(
     "nothing on this cluster changes the layout of a GPU; label the node nvidia.com/mig.config", UNABLE
 )
 WAITS = "scheduler/waits"
 """The kind of change that wakes whoever buys nodes."""
-
-
-class Recorder(Protocol):
-    """Writes cluster events."""
-
-    def event(self, about: Ref, type_: str, reason: str, message: str) -> None:
-        """``type_``: Normal or Warning."""
-        ...
 
 
 Measure = Callable[[str, int], Result]
@@ -96,31 +83,28 @@ class ClusterWorld:
         in_flight: Callable[[], tuple[ClaimView, ...]] = tuple,
         pool_of: Callable[[core.Node], str] = karpenter_pool,
     ) -> None:
-        self.fleet = Fleet()
         self.changes = Changes(set())
-        self.feed = FleetFeed(self.fleet, clock, price, self.changes, pool_of)
-        self.workloads = WorkloadViews(self.fleet, clock)
-        self.claims = ClaimViews(clock, self.changes, self._is_up)
+        self.groups = Groups(clock, self.changes)
+        self.state = Observed(
+            clock, self.groups, price=price, changes=self.changes, in_flight=in_flight, pool_of=pool_of
+        )
+        self.fleet, self.feed, self.claims = self.state.fleet, self.state.feed, self.state.node_claims
+        self.workloads = self.state.deployments
+        self.groups.renew = self.feed.renew
         self._clock = clock
         self._effects = effects
         self._recorder = recorder
         self._measure = measure
-        self._in_flight = in_flight
         self._pool = ThreadPoolExecutor(parallel, "bind") if parallel > 1 else None
-        self._node_pools: dict[str, karpenter.NodePool] = {}
-        self._node_classes: dict[str, karpenter.EC2NodeClass] = {}
-        self._daemon_sets: dict[str, apps.DaemonSet] = {}
-        self._said: dict[str, dict[str, str]] = {}  # uid of a waiting pod → by whom → why, as last written
         self._doubts = Doubts(clock)
-        self._tries: dict[str, int] = {}  # uid of a pod → how often it could not be bound
-        self._retries: set[int] = set()  # when such pods are tried again
+        self.binder = Binder(self.state, self.feed, effects, clock, recorder, self._doubts, self._pool)
+        self._said: dict[str, dict[str, str]] = {}  # uid of a waiting pod → by whom → why, as last written
 
     # ---- what informers report ----
 
     def see_pod(self, old: core.Pod | None, new: core.Pod | None) -> None:
         """A pod was added, changed or deleted."""
-        self.feed.pod(old, new)
-        self.workloads.pod(old, new)
+        self.state.see_pod(old, new)
         if new is None or new.spec.node_name:
             self._forget_pod((new or old).metadata.uid)  # type: ignore[union-attr]
         if old is not None and new is not None and old.metadata.uid != new.metadata.uid:
@@ -128,69 +112,19 @@ class ClusterWorld:
         if new is not None and _waits(new) and (old is None or not _waits(old)):
             self.changes.kinds.add(WAITS)  # whichever process has the scheduler
 
-    def see_node(self, old: core.Node | None, new: core.Node | None) -> None:
-        """A node was added, changed or deleted."""
-        self.feed.node(old, new)
-        if old is None or new is None or old.metadata.uid != new.metadata.uid:
-            self.workloads.forget_rows()
-        name = (new or old).metadata.name  # type: ignore[union-attr]
-        if self._is_up(name):
-            self.claims.node_is_up(name)
-        self._note_return(name)
-
     def see_claim(self, old: karpenter.NodeClaim | None, new: karpenter.NodeClaim | None) -> None:
         """A NodeClaim was added, changed or deleted."""
-        self.claims.claim(old, new)
-        one = new or old
-        assert one is not None
-        self._doubts.settle(("claim", one.name))
-        for name in {one.name, one.status.node_name}:
-            self._note_return(name)
-
-    def _is_up(self, name: str) -> bool:
-        row = self.fleet.node_by_name.get(name)
-        return row is not None and self.fleet.node(row).initialized
-
-    def _note_return(self, name: str) -> None:
-        """A return is over, as far as it is ours, when the node's NodeClaim is being deleted."""
-        row = self.fleet.node_by_name.get(name)
-        if row is not None:
-            node = self.fleet.node(row)
-            node.unfinished = node.returning and not self.claims.leaves(name)
+        self.state.see_claim(old, new)
+        self._doubts.settle(("claim", (new or old).name))  # type: ignore[union-attr]
 
     def _forget_pod(self, uid: str) -> None:
         self._said.pop(uid, None)
-        self._tries.pop(uid, None)
+        self.binder.tries.pop(uid, None)
         self._doubts.settle(("pod", uid))
 
-    def see_node_pool(self, old: karpenter.NodePool | None, new: karpenter.NodePool | None) -> None:
-        """A NodePool was added, changed or deleted."""
-        _keep(self._node_pools, old, new)
-
-    def see_node_class(self, old: karpenter.EC2NodeClass | None, new: karpenter.EC2NodeClass | None) -> None:
-        """An EC2NodeClass was added, changed or deleted."""
-        _keep(self._node_classes, old, new)
-
-    def see_daemon_set(self, old: apps.DaemonSet | None, new: apps.DaemonSet | None) -> None:
-        """A DaemonSet was added, changed or deleted."""
-        _keep(self._daemon_sets, old, new)
-
     def pools(self) -> Pools:
-        """NodePools by name, those without their class left out, and what else planning needs of the cluster."""
-        return Pools(
-            tuple(
-                pool
-                for _, pool in sorted(self._node_pools.items())
-                if pool.spec.template.spec.node_class_ref.kind != "EC2NodeClass"
-                or pool.spec.template.spec.node_class_ref.name in self._node_classes
-            ),
-            {name: nodeclass.read(one) for name, one in self._node_classes.items()},
-            tuple(one.spec.template.spec for _, one in sorted(self._daemon_sets.items())),
-        )
-
-    def node_pool(self, name: str) -> karpenter.NodePool | None:
-        """The NodePool of this name."""
-        return self._node_pools.get(name)
+        """NodePools, and what else planning needs of the cluster."""
+        return self.state.pools()
 
     # ---- World ----
 
@@ -202,9 +136,8 @@ class ClusterWorld:
         """The cluster as informers have reported it."""
         if len(self.fleet.classes.rows) > CLASSES_KEPT + 4 * len(self.fleet.pod_by_key):
             self.fleet.forget_classes()
-        now, claims = self._clock.now_ns(), (*self.claims.open(), *self._in_flight())
-        unavailable, last = self.claims.unavailable(), self.claims.last_number
-        return Snapshot(now, self.fleet, self.workloads.all(), claims, unavailable, last)
+        self.groups.settle()
+        return self.state.snapshot(self._clock.now_ns())
 
     def measure(self, query: str, at_ns: int) -> Result:
         """A PromQL instant query. Raises InputError without an answer."""
@@ -217,16 +150,19 @@ class ClusterWorld:
     def woken(self) -> frozenset[str]:
         """What has changed since the last call, and what is to be tried again."""
         self._doubts.look()
-        if self._retries and min(self._retries) <= self.now():
-            self._retries = {at for at in self._retries if at > self.now()}
+        self.groups.settle()
+        if self.binder.due():
             self.changes.kinds.add("pod")
         return self.changes.take()
 
     def apply(self, decision: Decision) -> Outcome:
         """Check again what can be checked here, then call the API, which checks the rest."""
+        if isinstance(decision, Bind):
+            return self.binder.bind([decision])[0]
+        overtaken = gate.check(self.state, decision)
+        if overtaken is not None:
+            return self._overtaken(decision, overtaken)
         match decision:
-            case Bind():
-                return self._assume(decision) or self._finish(decision, self._effects.bind(decision))
             case Scale():
                 return self._scale(decision)
             case Launch():
@@ -236,87 +172,24 @@ class ClusterWorld:
             case Evict():
                 return self._evict(decision)
             case Relayout():
-                return self._gone(decision.node) or NO_RELAYOUTS
+                return NO_RELAYOUTS
             case Wait():
                 return self._wait(decision)
 
     def apply_all(self, decisions: Sequence[Decision]) -> list[Outcome]:
-        """In order; the calls of Binds that follow each other overlap."""
+        """In order; Binds that follow each other are applied together, so that of each gang all are or none."""
         outcomes: list[Outcome] = []
-        batch: list[Bind] = []
-        for decision in decisions:
-            if isinstance(decision, Bind) and self._pool is not None:
-                batch.append(decision)
-                continue
-            outcomes += self._bind_all(batch)
-            batch = []
-            outcomes.append(self.apply(decision))
-        return outcomes + self._bind_all(batch)
+        for binds, group in groupby(decisions, lambda decision: isinstance(decision, Bind)):
+            if binds:
+                outcomes += self.binder.bind([one for one in group if isinstance(one, Bind)])
+            else:
+                outcomes += [self.apply(one) for one in group]
+        return outcomes
 
     def close(self) -> None:
         """Wait for the calls that are under way."""
         if self._pool is not None:
             self._pool.shutdown()
-
-    def _bind_all(self, batch: Sequence[Bind]) -> list[Outcome]:
-        if not batch or self._pool is None:
-            return []
-        assumed = [self._assume(decision) or self._pool.submit(self._effects.bind, decision) for decision in batch]
-        return [
-            call if isinstance(call, Stale) else self._finish(decision, call.result())
-            for decision, call in zip(batch, assumed, strict=True)
-        ]
-
-    def _gone(self, node: Ref) -> Stale | None:
-        """Whether the node is gone."""
-        row = self.fleet.node_by_name.get(node.name)
-        there = row is not None and self.fleet.node(row).spec.uid == node.uid
-        return None if there else Stale(f"node {node.name} is gone")
-
-    def _assume(self, decision: Bind) -> Stale | None:
-        """Let the pod stand on its node before the API knows; None when that worked."""
-        row = self.fleet.pod_by_key.get((decision.pod.namespace, decision.pod.name))
-        if row is None or self.fleet.pod(row).spec.uid != decision.pod.uid:
-            return Stale(f"{decision.pod} is gone")
-        if gone := self._gone(decision.node):
-            return gone
-        node = self.fleet.node_by_name[decision.node.name]
-        tolerations = self.fleet.pod(row).spec.spec.tolerations
-        cordoned = not self.fleet.schedulable[node] and not selectors.tolerates(tolerations, CORDON)
-        if cordoned or self.fleet.node(node).leaving:
-            return Stale(f"node {decision.node.name} takes no pods any more")
-        try:
-            self.fleet.bind(row, node, decision.devices)
-        except Conflict as conflict:
-            return Stale(str(conflict))
-        self.fleet.node(node).last_pod_event_ns = self.now()
-        self.feed.assumed.add((decision.pod.namespace, decision.pod.name))
-        return None
-
-    def _finish(self, decision: Bind, outcome: Outcome) -> Outcome:
-        """Write the event of a binding, or take the assumption back; it stands for as long as nobody knows."""
-        if isinstance(outcome, Applied):
-            message = f"Successfully assigned {decision.pod.namespace}/{decision.pod.name} to {decision.node.name}"
-            receipt = decision.reason.text()
-            self._recorder.event(decision.pod, "Normal", "Scheduled", f"{message}: {receipt}")
-            return outcome
-        if isinstance(outcome, Unsure):
-            about = ("pod", decision.pod.uid)
-            self._doubts.add(about, lambda: self._effects.bound(decision), lambda: self._not_bound(decision))
-            return Stale(outcome.changed)
-        self._not_bound(decision)
-        return outcome
-
-    def _not_bound(self, decision: Bind) -> None:
-        """The pod is pending after all, and tried again a while later."""
-        key, uid = (decision.pod.namespace, decision.pod.name), decision.pod.uid
-        row = self.fleet.pod_by_key.get(key)
-        if row is None or self.fleet.pod(row).spec.uid != uid or key not in self.feed.assumed:
-            return
-        self.feed.assumed.discard(key)
-        self.fleet.unbind(row)
-        tries = self._tries[uid] = self._tries.get(uid, 0) + 1
-        self._retries.add(self.now() + min(FIRST_RETRY_NS << min(tries - 1, 10), LONGEST_RETRY_NS))
 
     def _scale(self, decision: Scale) -> Outcome:
         outcome = self._effects.scale(decision)
@@ -329,10 +202,7 @@ class ClusterWorld:
         return Stale(outcome.changed) if isinstance(outcome, Unsure) else outcome
 
     def _launch(self, decision: Launch) -> Outcome:
-        pool = self.node_pool(decision.node_pool)
-        if decision.claim.name in self.fleet.node_by_name or self.claims.knows(decision.claim.name):
-            return Stale(f"NodeClaim {decision.claim.name} exists")
-        outcome = self._effects.launch(decision, pool)
+        outcome = self._effects.launch(decision, self.state.node_pool(decision.node_pool))
         if isinstance(outcome, Applied | Unsure) and self._effects.makes_claims:
             self._assume_claim(decision, sure=isinstance(outcome, Applied))
         if isinstance(outcome, Unsure):
@@ -353,23 +223,23 @@ class ClusterWorld:
         )
 
     def _return(self, decision: Return) -> Outcome:
-        if gone := self._gone(decision.node):
-            return gone
-        row = self.fleet.node_by_name[decision.node.name]
-        if not self.fleet.node(row).initialized or self.fleet.workload_pods(row):
-            if self.fleet.node(row).unfinished:
-                return self._effects.keep(decision.node)
-            return Stale(f"node {decision.node.name} is not empty and initialised")
         outcome = self._effects.give_back(decision)
         if isinstance(outcome, Applied):
             self._recorder.event(decision.node, "Normal", "DisruptionTerminating", decision.reason.verdict)
         return outcome
 
+    def _overtaken(self, decision: Decision, why: Stale | Refused) -> Outcome:
+        """A return that was begun and no longer holds is taken back."""
+        row = self.fleet.node_by_name.get(decision.target.name) if isinstance(decision, Return) else None
+        if row is not None and self.fleet.node(row).unfinished:
+            return self._effects.keep(decision.target)
+        return why
+
     def _evict(self, decision: Evict) -> Outcome:
-        row = self.fleet.pod_by_key.get((decision.pod.namespace, decision.pod.name))
-        if row is not None and decision.pod.uid not in ("", self.fleet.pod(row).spec.uid):
-            return Stale(f"{decision.pod} is gone")
-        return self._effects.evict(decision)
+        outcome = self._effects.evict(decision)
+        if isinstance(outcome, Applied | Unsure):
+            self.state.leaves(decision)
+        return Stale(outcome.changed) if isinstance(outcome, Unsure) else outcome
 
     def _wait(self, decision: Wait) -> Outcome:
         """Say it once, not at every tick."""
@@ -385,16 +255,6 @@ class ClusterWorld:
             self._said[decision.pod.uid] = {**said, decision.by: decision.reason.verdict}
         self._recorder.event(decision.pod, "Warning", "FailedScheduling", decision.reason.verdict)
         return Applied()
-
-
-def _keep(store: dict[str, Kind], old: Kind | None, new: Kind | None) -> None:
-    one = new or old
-    assert one is not None
-    key = f"{one.namespace}/{one.name}" if one.namespace else one.name
-    if new is None:
-        store.pop(key, None)
-    else:
-        store[key] = new
 
 
 def _waits(pod: core.Pod) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tonnage.decisions import Decision
 from tonnage.loops import Loop
 from tonnage.scheduling import place
 from tonnage.scheduling.cache import kept
+from tonnage.scheduling.gangs.release import Patience, release
 from tonnage.world import World
 
 NAME = "scheduler"
@@ -16,21 +17,32 @@ NAME = "scheduler"
 
 @dataclass(slots=True)
 class Scheduler:
-    """Places pending pods whenever a pod or a node changed."""
+    """Places pending pods whenever a pod or a node changed.
+
+    ``patience``: how long a gang may be held in part; None: for ever, where bindings never fail."""
 
     settings: place.Settings = place.DEFAULTS
+    patience: Patience | None = None
     _cache: place.Cache | None = None
+    _held: dict[str, int] = field(default_factory=dict)
 
     def decide(self, world: World) -> Sequence[Decision]:
-        """A Bind or a Wait for every pending pod of ours."""
+        """A Bind or a Wait for every pending pod of ours; then whom to evict."""
         snapshot = world.snapshot()
         if not snapshot.fleet.pending:
+            self._held = {}
             return ()
         self._cache = kept(self._cache, snapshot.fleet)
-        return place.decide(snapshot, self.settings, self._cache)
+        decisions = place.decide(snapshot, self.settings, self._cache)
+        if self.patience is None:
+            return decisions
+        names = self.settings.scheduler_names
+        released, self._held = release(snapshot, decisions, self._held, self.patience, names)
+        return [*decisions, *released]
 
     def loop(self) -> Loop:
         """Woken by every change to a pod or a node; and from time to time where pods may be moved, as they may be once
-        they have stood for a while."""
-        moves = self.settings.defrag
-        return Loop(NAME, self.decide, moves.cooldown_ns if moves else 0, frozenset({"pod", "node"}))
+        they have stood for a while, or where gangs are let go of that have been held in part for too long."""
+        moves, patience = self.settings.defrag, self.patience
+        periods = (*((moves.cooldown_ns,) if moves else ()), *((patience.check_ns,) if patience else ()))
+        return Loop(NAME, self.decide, min(periods, default=0), frozenset({"pod", "node"}))

@@ -58,6 +58,10 @@ class State(ABC):
         """By key."""
 
     @abstractmethod
+    def done(self) -> Mapping[str, Mapping[str, int]]:
+        """Pods that have succeeded and are not in the fleet any more, by gang and subgroup."""
+
+    @abstractmethod
     def topologies(self) -> Mapping[str, tuple[str, ...]]:
         """The label keys of each Topology's levels, outermost first."""
 
@@ -86,12 +90,13 @@ class State(ABC):
             self.claims(),
             self.unavailable(now_ns),
             self.last_claim(),
-            self.gangs(),
-            self.topologies(),
-            self.disruption_budgets(),
-            self.lives(),
-            self.nominations,
-            self.relayouts(),
+            gangs=self.gangs(),
+            done=self.done(),
+            topologies=self.topologies(),
+            disruption_budgets=self.disruption_budgets(),
+            lives=self.lives(),
+            nominations=self.nominations,
+            relayouts=self.relayouts(),
         )
 
     # ---- what is kept for all worlds ----

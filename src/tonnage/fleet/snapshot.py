@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tonnage.decisions import Instances, Launch
@@ -71,13 +71,15 @@ class PodLife:
     """What a world knows of a pod's life. Times in nanoseconds.
 
     ``started_ns``: since when it works; None: since it was created. ``saved_ns``: what it did before then is safe (its
-    last checkpoint). ``leaving``: it is being deleted, and its room is free when it is gone.
+    last checkpoint). ``leaving``: it is being deleted, and its room is free when it is gone. ``bound_ns``: since when
+    it has its node; None: it has none, or that is not known.
     """
 
     started_ns: int | None = None
     saved_ns: int = 0
     ready: bool = True
     leaving: bool = False
+    bound_ns: int | None = None
 
 
 _NOTHING_KNOWN = PodLife()
@@ -97,6 +99,8 @@ class Snapshot:
     """The highest number in the name of a NodeClaim that there is or was, where the world knows."""
     gangs: Mapping[str, Gang] = field(default_factory=dict)
     """By key; a pod names its gang (``PodSpec.gang`` of :mod:`tonnage.fleet.rows`)."""
+    done: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Pods that have succeeded and are not in the fleet any more, by gang and subgroup: they count as its members."""
     topologies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Topology objects by name: the label keys of their levels, outermost first."""
     disruption_budgets: tuple[PodDisruptionBudget, ...] = ()
@@ -132,6 +136,12 @@ class Snapshot:
     def leaves(self, key: str) -> bool:
         """Whether the pod (namespace/name) is being deleted."""
         return self.life(key).leaving
+
+    def is_whole(self, key: str, rows: Iterable[int]) -> bool:
+        """Whether these members of a gang (rows), with those that have succeeded, reach all of its minima."""
+        done = self.done.get(key, {})
+        finished = (subgroup for subgroup, count in done.items() for _ in range(count))
+        return self.gangs[key].is_whole([*(self.fleet.pod(row).spec.subgroup for row in rows), *finished])
 
     def gang_priority(self, key: str) -> int:
         """The priority with which a gang takes its turn, preempts and is preempted: the highest of its own and its

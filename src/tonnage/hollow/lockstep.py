@@ -19,10 +19,10 @@ from tonnage.cluster.client.reflector import Delays
 from tonnage.cluster.client.transport import JSON, Reply, Transport
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.effects import ApiEffects
-from tonnage.cluster.recording import Silent
+from tonnage.cluster.recording import Recorder, Silent
 from tonnage.cluster.resources import ALL, DEPLOYMENTS, NODE_CLAIMS, NODES, PODS, Resource
 from tonnage.cluster.watching import watch, watch_world
-from tonnage.cluster.world import ClusterWorld, Recorder
+from tonnage.cluster.world import ClusterWorld
 from tonnage.hollow.machines import Machines, Options
 from tonnage.hollow.setting import lay_out
 from tonnage.loops import Loop

@@ -43,6 +43,7 @@ from tonnage.hollow.setting import lay_out
 from tonnage.hollow.statuses import ANNOTATION
 from tonnage.loops import Loop
 from tonnage.metrics.promql import Result
+from tonnage.scheduling.gangs.release import Patience
 from tonnage.simulation.configure import Configuration
 from tonnage.simulation.events import Event
 from tonnage.simulation.run import SetUp
@@ -215,7 +216,7 @@ class Up:
         names = EVERYBODY if self.settings.client is None else (SCHEDULER_NAME,)
         placing = made.controls.settings(names, strict=True)
         loops: dict[str, list[Loop]] = {
-            "scheduler": [Scheduler(placing).loop(), *made.controls.partitioning_loops(placing)]
+            "scheduler": [Scheduler(placing, Patience()).loop(), *made.controls.partitioning_loops(placing)]
         }
         pools = partial(_of_scenario, self.world, made.configuration)
         loops["nodes"] = [*node_loops(made.configuration.catalogue, pools)]

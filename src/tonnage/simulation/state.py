@@ -48,6 +48,9 @@ class SimulatedState(State):
     def gangs(self) -> Mapping[str, Gang]:
         return self._cluster.gangs
 
+    def done(self) -> Mapping[str, Mapping[str, int]]:
+        return {}  # a part of a workload ends as a whole
+
     def topologies(self) -> Mapping[str, tuple[str, ...]]:
         return self._cluster.topologies
 

@@ -12,13 +12,13 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from tonnage.fleet.gangs import ANYWHERE, Gang, SubGroup, TopologyRule
-from tonnage.objects import apps, core, groups
+from tonnage.objects import apps, batch, core, groups, ray, training
 from tonnage.objects.base import KubeObject
 from tonnage.objects.group_names import WorkloadReference
 from tonnage.workloads import implied, marks
 from tonnage.workloads.implied import whole
 from tonnage.workloads.priority import Priorities
-from tonnage.workloads.replicas import WORKLOADS, Replica, replicas_of, resolved
+from tonnage.workloads.replicas import WORKLOADS, Replica, cluster_name, replicas_of, resolved
 
 KAI_PREEMPTIBLE_BELOW = 100
 """Priority under which KAI takes a pod group for preemptible when it does not say (podgroup_types.go)."""
@@ -59,7 +59,7 @@ def gangs_of(
     """
     given = tuple(objects)
     ranks = priorities or Priorities(obj for obj in given if isinstance(obj, core.PriorityClass))
-    maker = _Maker(ranks, topologies_of(given), clock)
+    maker = Maker(ranks, topologies_of(given), clock)
     found: dict[str, Gang] = {}
     for obj in given:
         for gang in maker.of_object(obj, given):
@@ -87,12 +87,44 @@ def member_of(
     spec: core.PodSpec,
 ) -> Member:
     """The gang of a pod among these, by what the pod itself says; its labels are those that its controller adds."""
-    for key, names in (*named(namespace, labels, annotations, spec), *_implied(namespace, labels)):
-        gang = gangs.get(key)
+    return first_of(gangs, asked(namespace, labels, annotations, spec))
+
+
+class Asked(NamedTuple):
+    """A gang that a pod may be of. ``names``: of the pod's subgroup, the best first. ``workload``: the key of the
+    workload that implies it (:func:`maker_key`), empty where the pod names a group itself."""
+
+    key: str
+    names: tuple[str, ...]
+    workload: str = ""
+
+
+def asked(
+    namespace: str, labels: Mapping[str, str], annotations: Mapping[str, str], spec: core.PodSpec
+) -> tuple[Asked, ...]:
+    """Every gang that the pod may be of by what it says: the first that exists is its own."""
+    own = (Asked(key, names) for key, names in named(namespace, labels, annotations, spec))
+    return (*own, *_implied(namespace, labels))
+
+
+def first_of(gangs: Mapping[str, Gang], candidates: Iterable[Asked]) -> Member:
+    """The first of these that exists, and the pod's part of it."""
+    for one in candidates:
+        gang = gangs.get(one.key)
         if gang is not None:
             own = {subgroup.name for subgroup in gang.subgroups}
-            return Member(key, next((name for name in names if name in own), ""))
+            return Member(one.key, next((name for name in one.names if name in own), ""))
     return Member()
+
+
+def maker_key(obj: KubeObject) -> str:
+    """How the labels of its pods know a workload: namespace, kind and name, those of the JobSet that a TrainJob makes
+    and of the RayCluster that a RayJob makes. Empty for an object that makes no pods."""
+    if isinstance(obj, training.TrainJob):
+        return f"{obj.namespace}/{implied.WORDS[batch.JobSet]}/{obj.name}"
+    if type(obj) not in implied.WORDS:
+        return ""
+    return implied.key(obj, cluster_name(obj) if isinstance(obj, ray.RayJob) else obj.name)
 
 
 def named(
@@ -135,28 +167,43 @@ def task_groups(annotations: Mapping[str, str]) -> tuple[TaskGroup, ...]:
         return ()
 
 
-def _implied(namespace: str, labels: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """(key, names of the pod's subgroup) of every gang that the pod's workload may imply, the outermost first."""
+def says_a_group(pod: core.Pod) -> bool:
+    """Whether there may be a group because this pod says so: a label group, or a replica of a Workload's group."""
+    labels, annotations = pod.metadata.labels, pod.metadata.annotations
+    said = marks.OLD_MIN in labels or marks.KUEUE_TOTAL in annotations or marks.YUNIKORN_GROUPS in annotations
+    return said or pod.spec.workload_ref is not None
+
+
+def _implied(namespace: str, labels: Mapping[str, str]) -> Iterator[Asked]:
+    """Every gang that the pod's workload may imply, the outermost first."""
     if marks.JOB_SET in labels:
         part, number = labels.get(marks.JOB_SET_PART, ""), labels.get(marks.JOB_SET_INDEX, "")
         names = (f"{part}-replica-{number}", part)
-        yield f"{namespace}/jobset/{labels[marks.JOB_SET]}/{part}", names
-        yield f"{namespace}/jobset/{labels[marks.JOB_SET]}", names
+        made = f"{namespace}/jobset/{labels[marks.JOB_SET]}"
+        yield Asked(f"{made}/{part}", names, made)
+        yield Asked(made, names, made)
     if marks.LWS in labels:
         leads = labels.get(marks.LWS_WORKER) == "0"
-        name = f"{namespace}/leaderworkerset/{labels[marks.LWS]}-{labels.get(marks.LWS_GROUP, '')}"
-        yield name, (f"subgroup-{labels.get(marks.LWS_SUBGROUP, '')}", "leader" if leads else "workers")
+        made = f"{namespace}/leaderworkerset/{labels[marks.LWS]}"
+        names = (f"subgroup-{labels.get(marks.LWS_SUBGROUP, '')}", "leader" if leads else "workers")
+        yield Asked(f"{made}-{labels.get(marks.LWS_GROUP, '')}", names, made)
     if marks.TRAINING_JOB in labels:
         operator = labels.get(marks.TRAINING_OPERATOR, "")
         kind = "mpijob" if operator == "mpi-operator" else operator.removesuffix("-controller")
         role = labels.get(marks.TRAINING_ROLE, labels.get(marks.TRAINING_JOB_ROLE, ""))
-        yield f"{namespace}/{kind}/{labels[marks.TRAINING_JOB]}", (role,)
+        yield _whole_of(f"{namespace}/{kind}/{labels[marks.TRAINING_JOB]}", role)
     if marks.RAY_CLUSTER in labels:
-        yield f"{namespace}/raycluster/{labels[marks.RAY_CLUSTER]}", (labels.get(marks.RAY_GROUP, ""),)
+        yield _whole_of(f"{namespace}/raycluster/{labels[marks.RAY_CLUSTER]}", labels.get(marks.RAY_GROUP, ""))
     if marks.VOLCANO_JOB in labels:
-        yield f"{namespace}/vcjob/{labels[marks.VOLCANO_JOB]}", (labels.get(marks.VOLCANO_TASK, ""),)
+        yield _whole_of(f"{namespace}/vcjob/{labels[marks.VOLCANO_JOB]}", labels.get(marks.VOLCANO_TASK, ""))
     if marks.JOB in labels:
-        yield f"{namespace}/job/{labels[marks.JOB]}", ()
+        made = f"{namespace}/job/{labels[marks.JOB]}"
+        yield Asked(made, (), made)
+
+
+def _whole_of(workload: str, name: str) -> Asked:
+    """The one gang of a workload, named as that is."""
+    return Asked(workload, (name,), workload)
 
 
 def stamped(obj: KubeObject, objects: Iterable[KubeObject]) -> tuple[Replica, ...]:
@@ -180,13 +227,14 @@ def _named(objects: tuple[KubeObject, ...]) -> Iterator[Replica]:
         yield from {replica.role: replica for replica in stamped(obj, objects)}.values()
 
 
-class _Maker:
+class Maker:
     """Makes gangs, all with one view of priorities, topologies and time."""
 
     def __init__(self, priorities: Priorities, topologies: Mapping[str, tuple[str, ...]], clock: Clock) -> None:
         self._priorities, self._topologies, self._clock = priorities, topologies, clock
 
-    def of_object(self, obj: KubeObject, objects: tuple[KubeObject, ...]) -> Iterator[Gang]:
+    def of_object(self, obj: KubeObject, objects: Iterable[KubeObject]) -> Iterator[Gang]:
+        """The gangs that a pod group or a workload stands for; ``objects``: among which a TrainJob's runtime is."""
         if isinstance(obj, groups.KaiPodGroup):
             yield self._kai(obj)
         elif isinstance(obj, groups.VolcanoPodGroup):

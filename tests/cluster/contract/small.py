@@ -28,7 +28,7 @@ from tonnage.units import NS_PER_S
 from tonnage.world import World
 
 WHY = Reason("because of a test")
-QUICK = Delays(first=0.002, most=0.02, absent=(0.02, 0.05), watch=(60.0, 90.0), short=0.0)
+QUICK = Delays(first=0.002, most=0.02, absent=(5.0, 10.0), watch=(60.0, 90.0), short=0.0)
 POOL = "gpu-inference-pool"
 WORKLOAD = "inference/model-a-serving"
 DEPLOYMENT = Ref("Deployment", "model-a-serving", "inference")

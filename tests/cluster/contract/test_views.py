@@ -97,7 +97,7 @@ def test_a_probe_that_fails_for_a_while_is_no_cold_start(world: ClusterWorld) ->
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_has_finished_holds_nothing(world: ClusterWorld, phase: str) -> None:
     world.workloads.deployment(None, deployment())
-    world.see_node(None, node())
+    world.state.see_node(None, node())
     world.see_pod(None, pod(node="n"))
     world.see_pod(pod(node="n"), pod(node="n", phase=phase))
     assert world.fleet.pod_by_key == {}
@@ -107,10 +107,10 @@ def test_a_pod_that_has_finished_holds_nothing(world: ClusterWorld, phase: str) 
 
 
 def test_a_node_that_comes_back_under_its_name_has_its_pods_as_they_were(world: ClusterWorld) -> None:
-    world.see_node(None, node())
+    world.state.see_node(None, node())
     world.see_pod(None, pod(node="n"))
     before = world.fleet.pod(world.fleet.pod_by_key["default", "p"]).spec
-    world.see_node(node(), node(uid="another"))
+    world.state.see_node(node(), node(uid="another"))
     row = world.fleet.node_by_name["n"]
     known = world.fleet.pod(world.fleet.pod_by_key["default", "p"])
     assert world.fleet.node(row).spec.uid == "another"
@@ -119,7 +119,7 @@ def test_a_node_that_comes_back_under_its_name_has_its_pods_as_they_were(world: 
 
 
 def test_a_pod_whose_labels_change_keeps_its_node_and_its_devices(world: ClusterWorld) -> None:
-    world.see_node(None, node())
+    world.state.see_node(None, node())
     for name in ("a", "b"):
         world.see_pod(None, pod(name, node="n"))
     world.see_pod(pod("b", node="n"), pod("b", node="n", labels={"more": "true"}))
@@ -129,7 +129,7 @@ def test_a_pod_whose_labels_change_keeps_its_node_and_its_devices(world: Cluster
 
 def test_an_assumed_pod_whose_labels_change_stays_assumed(world: ClusterWorld) -> None:
     """Its binding is on its way, and the watch brings an older change first."""
-    world.see_node(None, node())
+    world.state.see_node(None, node())
     world.see_pod(None, pod())
     fleet, key = world.fleet, ("default", "p")
     fleet.bind(fleet.pod_by_key[key], fleet.node_by_name["n"], (2,))
@@ -142,12 +142,12 @@ def test_an_assumed_pod_whose_labels_change_stays_assumed(world: ClusterWorld) -
 
 
 def test_an_assumed_pod_is_pending_when_its_node_goes(world: ClusterWorld) -> None:
-    world.see_node(None, node())
+    world.state.see_node(None, node())
     world.see_pod(None, pod())
     fleet, key = world.fleet, ("default", "p")
     fleet.bind(fleet.pod_by_key[key], fleet.node_by_name["n"], (2,))
     world.feed.assumed.add(key)
-    world.see_node(node(), None)
+    world.state.see_node(node(), None)
     assert list(fleet.pending) == [fleet.pod_by_key[key]]
 
 
@@ -168,16 +168,16 @@ def test_a_node_is_on_its_way_until_it_is_seen_there(world: ClusterWorld) -> Non
     world.see_claim(None, _claim(False))
     world.see_claim(_claim(False), _claim(True))
     assert len(world.snapshot().claims) == 1
-    world.see_node(None, node())
+    world.state.see_node(None, node())
     assert world.snapshot().claims == ()
 
 
 def test_a_node_that_was_there_first_is_no_longer_on_its_way_once_its_claim_says_so(world: ClusterWorld) -> None:
     world.see_claim(None, _claim(False))
-    world.see_node(None, node())
+    world.state.see_node(None, node())
     world.see_claim(_claim(False), _claim(True))
     assert world.snapshot().claims == ()
-    world.see_node(node(), None)
+    world.state.see_node(node(), None)
     assert world.snapshot().claims == ()
 
 
@@ -195,11 +195,11 @@ def test_nothing_is_remembered_of_what_is_gone(world: ClusterWorld) -> None:
         name = f"p{number}"
         world.workloads.deployment(None, deployment())
         world.workloads.autoscaler(None, hpa)
-        world.see_node(None, node(uid=name))
+        world.state.see_node(None, node(uid=name))
         world.see_pod(None, pod(name))
         world.snapshot()
         world.see_pod(pod(name), pod(name, node="n"))
-        world.see_node(node(uid=name), None)
+        world.state.see_node(node(uid=name), None)
         world.see_pod(pod(name, node="n"), None)
         world.workloads.deployment(deployment(), None)
         world.workloads.autoscaler(hpa, None)
@@ -210,7 +210,7 @@ def test_nothing_is_remembered_of_what_is_gone(world: ClusterWorld) -> None:
         world.feed._homes,
         world.feed.assumed,
         world._said,
-        world._tries,
+        world.binder.tries,
     )
     assert [len(one) for one in left] == [0] * len(left)  # type: ignore[arg-type]
     assert (len(world.fleet.pods), len(world.fleet.nodes)) == (1, 1), "rows are used again"

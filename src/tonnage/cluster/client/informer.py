@@ -12,7 +12,8 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, ValuesView
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, ValuesView
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from tonnage.cluster.client.reflector import Change, Delays, Entry, Key, Mark, Reflector, Relisted
@@ -32,8 +33,10 @@ _QUEUE = 20_000  # entries; a reflector waits when it is full, and the server en
 class Informer(Generic[T]):
     """The objects of one resource (and selector) as of :attr:`resource_version`. Read it in the owner's thread."""
 
-    def __init__(self, resource: Resource, namespace: str, field_selector: str, label_selector: str) -> None:
-        self.resource = resource
+    def __init__(
+        self, resource: Resource, namespace: str, field_selector: str, label_selector: str, *, optional: bool = False
+    ) -> None:
+        self.resource, self.optional = resource, optional
         self.namespace = namespace
         self.field_selector, self.label_selector = field_selector, label_selector
         self.synced = False
@@ -135,6 +138,20 @@ def name_of(resource: Resource) -> str:
     return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
 
 
+def names_of(resources: Iterable[Resource]) -> list[str]:
+    """The names of the informers of these resources, added in this order: versions of one kind are numbered."""
+    seen: Counter[str] = Counter()
+    names = []
+    for name in map(name_of, resources):
+        seen[name] += 1
+        names.append(_numbered(name, seen[name]))
+    return names
+
+
+def _numbered(name: str, number: int) -> str:
+    return f"{name} #{number}" if number > 1 else name
+
+
 def version_of(item: KubeObject) -> int:
     """An object's resourceVersion as a number; they compare as numbers within a resource (KEP-5504)."""
     return int(item.metadata.resource_version or 0)
@@ -163,11 +180,12 @@ class Informers:
         field_selector: str = "",
         label_selector: str = "",
         namespace: str = "",
+        optional: bool = False,
     ) -> Informer[T]:
         """Start to list and watch a resource. Its objects must fit ``type_``; those that don't become a problem.
 
-        Another selection of the same resource is another informer."""
-        informer: Informer[T] = Informer(resource, namespace, field_selector, label_selector)
+        Another selection of the same resource is another informer. ``optional``: all is well without the resource."""
+        informer: Informer[T] = Informer(resource, namespace, field_selector, label_selector, optional=optional)
 
         def put(entry: Entry) -> None:
             item = informer, entry, time.monotonic()
@@ -223,8 +241,13 @@ class Informers:
         return self._queue.qsize()
 
     def wait_synced(self, timeout_s: float) -> bool:
-        """Pump until every informer has applied a list. False after ``timeout_s``: see :meth:`problems`."""
-        return self._pump_until(lambda: all(i.synced for i in self), timeout_s)
+        """Pump until every informer has applied a list, or knows that the server does not have its optional resource.
+        False after ``timeout_s``: see :meth:`problems`."""
+
+        def done() -> bool:
+            return all(i.synced or (i.optional and r.absent) for i, r in self._reflectors.values())
+
+        return self._pump_until(done, timeout_s)
 
     def wait_for(self, resource: Resource, resource_version: str | int, timeout_s: float) -> bool:
         """Pump until the informers of a resource have seen this version or a later one. False after ``timeout_s``.
@@ -238,7 +261,11 @@ class Informers:
 
     def problems(self) -> dict[str, str]:
         """What keeps informers from being up to date, by resource: a reason for a person. Empty when all is well."""
-        return {name: reflector.problem for name, (_, reflector) in self._reflectors.items() if reflector.problem}
+        return {
+            name: problem
+            for name, (informer, reflector) in self._reflectors.items()
+            if (problem := reflector.problem) and not (informer.optional and reflector.absent)
+        }
 
     def absent(self) -> frozenset[str]:
         """The resources that the server does not know."""
@@ -289,5 +316,5 @@ class Informers:
             name += f" ({', '.join(part for part in parts if part)})"
         base, number = name, 2
         while name in self._reflectors:
-            name, number = f"{base} #{number}", number + 1
+            name, number = _numbered(base, number), number + 1
         return name

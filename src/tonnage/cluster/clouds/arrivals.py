@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -166,9 +166,9 @@ class GroupNodes:
         for machine, row in self._rows().items():
             node = self._fleet.node(row)
             if machine in owner and node.spec.node_pool != owner[machine]:
-                node.spec = replace(node.spec, node_pool=owner[machine])
+                self._fleet.describe(row, node_pool=owner[machine])
                 if node.initialized and not self._whole(row, node):
-                    node.initialized = False
+                    self._fleet.note(row, initialized=False)
                     self._fleet.set_schedulable(row, False)
         self._arrived &= owner.keys()
         self._waited.machines = {one: since for one, since in self._waited.machines.items() if one in owner}

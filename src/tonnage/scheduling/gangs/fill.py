@@ -83,7 +83,7 @@ class Filler:
         if required in (-1, level):
             return [rows]
         of_node = self._levels.of_node[rows, required]
-        if of_node[0] >= 0 and (of_node == of_node[0]).all() and not self._tree.groups[number].members:
+        if of_node[0] >= 0 and (of_node == of_node[0]).all() and not self._tree.groups[number].bound:
             return [rows]
         return [rows[of_node == domain] for domain in self.fitting(number, rows, required, wanted)[:DOMAINS_TRIED]]
 
@@ -105,7 +105,7 @@ class Filler:
         """By domain of the level, how many pods of the class it holds; whole slices only, where the group has them."""
         group = self._tree.groups[number]
         count = self._room.count(class_id)[rows]
-        if group.slice_level > level and not group.members:
+        if group.slice_level > level and not group.bound:
             count = _whole_slices(count, self._levels.of_node[rows, group.slice_level], group.rule.slice_size)
         return self._levels.sums(level, count, rows)
 

@@ -65,7 +65,7 @@ def plan(snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache, budget
     """Plan for the gang's pending ``pods`` (rows); members that are bound count. The fleet is unchanged afterwards."""
     gang = snapshot.gangs.get(key)
     if gang is None:
-        return NoPlan(Reason(f"gang {key} does not exist", (("gang", key),)))
+        return NoPlan(Reason(f"gang {key} does not exist, or has not been seen yet", (("gang", key),)))
     tree = Tree(snapshot, gang, pods, _alike(snapshot.fleet, cache, pods))
     short = tree.short()
     if short is not None:

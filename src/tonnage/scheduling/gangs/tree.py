@@ -28,13 +28,15 @@ class Item:
 @dataclass(slots=True)
 class Group:
     """The gang (group 0) or one of its subgroups. ``bound``: how many of its pods, those of its parts included, each
-    node row holds. ``required``, ``preferred``, ``slice_level``: levels by number, -1 for none."""
+    node row holds; ``done``: how many have succeeded and hold nothing any more. ``required``, ``preferred``,
+    ``slice_level``: levels by number, -1 for none."""
 
     name: str
     parent: int
     rule: TopologyRule
     minimum: int
     bound: Counter[int] = field(default_factory=Counter)
+    done: int = 0
     items: list[int] = field(default_factory=list)
     children: list[int] = field(default_factory=list)
     required: int = -1
@@ -43,8 +45,8 @@ class Group:
 
     @property
     def members(self) -> int:
-        """Pods that are bound."""
-        return self.bound.total()
+        """Pods that are bound, or have done their work."""
+        return self.bound.total() + self.done
 
 
 class Tree:
@@ -68,6 +70,9 @@ class Tree:
             if pod is not None and pod.node >= 0 and not snapshot.leaves(pod.key):
                 for group in self.path(self._group_of(pod.spec.subgroup)):
                     self.groups[group].bound[pod.node] += 1
+        for subgroup, count in snapshot.done.get(gang.key, {}).items():
+            for group in self.path(self._group_of(subgroup)):
+                self.groups[group].done += count
         self._add_pods([(row, fleet.pod(row)) for row in pods], alike)
         for number in range(len(self.groups)):
             self.need(number)
@@ -168,7 +173,7 @@ class Tree:
 
     def stands_in(self, levels: Levels) -> tuple[str, str]:
         """(level, domain) of the innermost domain that holds all bound members of the gang; empty where none does."""
-        members = self.groups[0].members
+        members = self.groups[0].bound.total()
         for level in range(len(levels.keys) - 1, -1, -1):
             domain = self.home(0, levels, level)
             if domain >= 0 and self.bound_domains(0, levels, level)[domain] == members:

@@ -1,0 +1,187 @@
+"""What is known of a cluster behind a Kubernetes API: fed by informers, or once by the objects of a dump."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
+
+from tonnage.cluster.clock import Clock
+from tonnage.cluster.feed import Changes, FleetFeed, Price, karpenter_pool
+from tonnage.cluster.lives import Lives
+from tonnage.cluster.views import ClaimViews, WorkloadViews
+from tonnage.controllers.nodes import Pools
+from tonnage.decisions import Instances
+from tonnage.fleet.cluster_state import State
+from tonnage.fleet.gangs import Gang
+from tonnage.fleet.snapshot import ClaimView, PodLife, WorkloadView
+from tonnage.fleet.state import Fleet
+from tonnage.objects import apps, core, karpenter
+from tonnage.objects.base import KubeObject
+from tonnage.objects.policy import PodDisruptionBudget
+from tonnage.provisioning import nodeclass
+from tonnage.workloads.membership import Member
+
+Kind = TypeVar("Kind", bound=KubeObject)
+
+
+class KnownGangs(Protocol):
+    """Who knows the gangs, and of which each pod is."""
+
+    gangs: dict[str, Gang]
+    topologies: dict[str, tuple[str, ...]]
+
+    @property
+    def done(self) -> Mapping[str, Mapping[str, int]]:
+        """Pods that have succeeded, by gang and subgroup."""
+        ...
+
+    def pod(self, old: core.Pod | None, new: core.Pod | None) -> None:
+        """A pod was added, changed or deleted. Told before its gang is asked for."""
+        ...
+
+    def member_of(self, pod: core.Pod) -> Member:
+        """The gang of a pod, and its part of it."""
+        ...
+
+
+class Observed(State):
+    """Implements :class:`tonnage.fleet.cluster_state.State` over what an API reports.
+
+    ``in_flight``: nodes on their way that no NodeClaim stands for; ``pool_of``: where a node comes from."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        groups: KnownGangs,
+        *,
+        price: Price,
+        changes: Changes,
+        in_flight: Callable[[], tuple[ClaimView, ...]] = tuple,
+        pool_of: Callable[[core.Node], str] = karpenter_pool,
+    ) -> None:
+        super().__init__(Fleet())
+        self.feed = FleetFeed(self.fleet, clock, price, changes, pool_of, groups.member_of)
+        self.groups = groups
+        self.pod_lives = Lives(clock, self.nominations)
+        self.deployments = WorkloadViews(self.fleet, clock)
+        self.node_claims = ClaimViews(clock, changes, self.is_up, self.refused)
+        self._in_flight = in_flight
+        self._node_pools: dict[str, karpenter.NodePool] = {}
+        self._node_classes: dict[str, karpenter.EC2NodeClass] = {}
+        self._daemon_sets: dict[str, apps.DaemonSet] = {}
+        self._budgets: dict[str, PodDisruptionBudget] = {}
+
+    # ---- what is reported ----
+
+    def see_pod(self, old: core.Pod | None, new: core.Pod | None) -> None:
+        """A pod was added, changed or deleted."""
+        self.groups.pod(old, new)
+        self.pod_lives.pod(old, new)
+        self.feed.pod(old, new)
+        self.deployments.pod(old, new)
+
+    def see_node(self, old: core.Node | None, new: core.Node | None) -> None:
+        """A node was added, changed or deleted."""
+        self.feed.node(old, new)
+        if old is None or new is None or old.metadata.uid != new.metadata.uid:
+            self.deployments.forget_rows()
+        name = (new or old).metadata.name  # type: ignore[union-attr]
+        if self.is_up(name):
+            self.node_claims.node_is_up(name)
+        self._note_return(name)
+
+    def see_claim(self, old: karpenter.NodeClaim | None, new: karpenter.NodeClaim | None) -> None:
+        """A NodeClaim was added, changed or deleted."""
+        self.node_claims.claim(old, new)
+        one = new or old
+        assert one is not None
+        for name in {one.name, one.status.node_name}:
+            self._note_return(name)
+
+    def is_up(self, name: str) -> bool:
+        """Whether a node of that name has been seen initialised."""
+        row = self.fleet.node_by_name.get(name)
+        return row is not None and self.fleet.node(row).initialized
+
+    def _note_return(self, name: str) -> None:
+        """A return is over, as far as it is ours, when the node's NodeClaim is being deleted."""
+        row = self.fleet.node_by_name.get(name)
+        if row is not None:
+            self.fleet.note(row, unfinished=self.fleet.node(row).returning and not self.node_claims.leaves(name))
+
+    def see_node_pool(self, old: karpenter.NodePool | None, new: karpenter.NodePool | None) -> None:
+        """A NodePool was added, changed or deleted."""
+        _keep(self._node_pools, old, new)
+
+    def see_node_class(self, old: karpenter.EC2NodeClass | None, new: karpenter.EC2NodeClass | None) -> None:
+        """An EC2NodeClass was added, changed or deleted."""
+        _keep(self._node_classes, old, new)
+
+    def see_daemon_set(self, old: apps.DaemonSet | None, new: apps.DaemonSet | None) -> None:
+        """A DaemonSet was added, changed or deleted."""
+        _keep(self._daemon_sets, old, new)
+
+    def see_budget(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
+        """A PodDisruptionBudget was added, changed or deleted."""
+        _keep(self._budgets, old, new)
+
+    # ---- what is asked ----
+
+    def pools(self) -> Pools:
+        """NodePools by name, those without their class left out, and what else planning needs of the cluster."""
+        return Pools(
+            tuple(
+                pool
+                for _, pool in sorted(self._node_pools.items())
+                if pool.spec.template.spec.node_class_ref.kind != "EC2NodeClass"
+                or pool.spec.template.spec.node_class_ref.name in self._node_classes
+            ),
+            {name: nodeclass.read(one) for name, one in self._node_classes.items()},
+            tuple(one.spec.template.spec for _, one in sorted(self._daemon_sets.items())),
+        )
+
+    def node_pool(self, name: str) -> karpenter.NodePool | None:
+        """The NodePool of this name."""
+        return self._node_pools.get(name)
+
+    # ---- State ----
+
+    def workloads(self) -> Mapping[str, WorkloadView]:
+        return self.deployments.all()
+
+    def claims(self) -> tuple[ClaimView, ...]:
+        return (*self.node_claims.open(), *self._in_flight())
+
+    def last_claim(self) -> int:
+        return self.node_claims.last_number
+
+    def gangs(self) -> Mapping[str, Gang]:
+        return self.groups.gangs
+
+    def done(self) -> Mapping[str, Mapping[str, int]]:
+        return self.groups.done
+
+    def topologies(self) -> Mapping[str, tuple[str, ...]]:
+        return self.groups.topologies
+
+    def disruption_budgets(self) -> tuple[PodDisruptionBudget, ...]:
+        return tuple(one for _, one in sorted(self._budgets.items()))
+
+    def life(self, pod: str) -> PodLife:
+        return self.pod_lives.lives.get(pod, PodLife())
+
+    def lives(self) -> Mapping[str, PodLife]:
+        return self.pod_lives.lives
+
+    def relayouts(self) -> Mapping[tuple[str, int], Instances]:
+        return {}
+
+
+def _keep(store: dict[str, Kind], old: Kind | None, new: Kind | None) -> None:
+    one = new or old
+    assert one is not None
+    key = f"{one.namespace}/{one.name}" if one.namespace else one.name
+    if new is None:
+        store.pop(key, None)
+    else:
+        store[key] = new

@@ -1,0 +1,123 @@
+"""Letting go of gangs that are held in part: fewer members stand than the gang needs, and the others find no room.
+
+Such members hold devices, and none of them can work. They come about when a binding fails after others of its gang
+have worked, or when the process dies between the two; and when a gang that was whole loses pods. The two are told
+apart by what the API says. Pods are planned together only when they are all there. So a member that waits and is older
+than the newest binding was to be bound with that, and was not: that gang has never been whole, and is let go of soon. A
+gang whose waiting members are all younger was whole before; its framework knows better what to do, and has long.
+
+The members are evicted, all of them, and their controllers make them anew: the gang waits as a whole, and others pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from tonnage.decisions import Bind, Decision, Evict, Reason, Ref, Scalar, Wait
+from tonnage.fleet.gangs import Gang
+from tonnage.fleet.rows import split_key
+from tonnage.fleet.snapshot import Snapshot
+from tonnage.units import NS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a gang may be held in part: ``never_whole_ns``, and ``was_whole_ns`` where it has been whole.
+
+    Sources: 60 s is the grace of KAI's stale gangs (kai-scheduler/KAI-Scheduler
+    pkg/scheduler/actions/stalegangeviction); after 30 min the processes that are left over have given up by themselves
+    (PyTorch's default_pg_timeout, torch/distributed/constants.py).
+    ``check_ns``: how often it is looked at where nothing else happens."""
+
+    never_whole_ns: int = 60 * NS_PER_S
+    was_whole_ns: int = 1_800 * NS_PER_S
+    check_ns: int = 10 * NS_PER_S
+
+
+HeldSince = Mapping[str, int]
+"""Gang → since when it has been seen to be held in part."""
+
+
+def release(
+    snapshot: Snapshot,
+    decisions: Sequence[Decision],
+    since: HeldSince,
+    patience: Patience,
+    scheduler_names: Sequence[str],
+) -> tuple[list[Evict], dict[str, int]]:
+    """(whom to evict, what is held in part now), when the scheduler has taken these decisions.
+
+    ``since``: what this gave the last time. A gang is left alone while room is being made for it, and when another
+    scheduler has a part in it; pods that have succeeded count as members."""
+    bound = {decision.pod for decision in decisions if isinstance(decision, Bind)}
+    nominated = {decision.pod for decision in decisions if isinstance(decision, Wait) and decision.nominated}
+    waiting = {decision.pod for decision in decisions if isinstance(decision, Wait)}
+    evicted = {decision.pod for decision in decisions if isinstance(decision, Evict)}
+    evictions: list[Evict] = []
+    held: dict[str, int] = {}
+    for key in sorted({_gang_of(snapshot, pod) for pod in waiting - nominated} & snapshot.gangs.keys()):
+        members = _members(snapshot, key, bound, scheduler_names)
+        if members is None or not members.standing or snapshot.is_whole(key, members.standing):
+            continue
+        if any(spec.ref in nominated for spec in (snapshot.fleet.pod(row).spec for row in members.pending)):
+            continue
+        held[key] = since.get(key, snapshot.now_ns)
+        never = members.never_whole(snapshot, waiting)
+        if snapshot.now_ns - held[key] >= (patience.never_whole_ns if never else patience.was_whole_ns):
+            evictions += members.evictions(snapshot, evicted, never=never)
+    return evictions, held
+
+
+def _gang_of(snapshot: Snapshot, pod: Ref) -> str:
+    row = snapshot.fleet.pod_by_key.get((pod.namespace, pod.name))
+    return snapshot.fleet.pod(row).spec.gang if row is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Members:
+    """Rows of a gang's pods: those that stand (or will, by a decision), and those that wait."""
+
+    gang: Gang
+    standing: tuple[int, ...]
+    pending: tuple[int, ...]
+
+    def never_whole(self, snapshot: Snapshot, waiting: Set[Ref]) -> bool:
+        """Whether a member that waits is older than the newest binding that is known of."""
+        fleet = snapshot.fleet
+        times = [snapshot.life(fleet.pod(row).key).bound_ns for row in self.standing]
+        newest = max((at for at in times if at is not None), default=-1)
+        return any(
+            spec.created_ns <= newest and spec.ref in waiting for spec in (fleet.pod(row).spec for row in self.pending)
+        )
+
+    def evictions(self, snapshot: Snapshot, already: Set[Ref], *, never: bool) -> list[Evict]:
+        pods = [snapshot.fleet.pod(row) for row in self.standing]
+        evidence: tuple[tuple[str, Scalar], ...] = (
+            ("gang", self.gang.key),
+            ("minimum", self.gang.min_member),
+            ("bound", len(pods)),
+            ("waiting", len(self.pending)),
+            ("was_whole", not never),
+        )
+        reason = Reason(f"gang {self.gang.key} is held in part, and there is no room for the rest", evidence)
+        namespace, name = split_key(self.gang.key)
+        gang = Ref("Gang", name, namespace)
+        refs = sorted((pod.spec.ref for pod in pods), key=lambda ref: (ref.namespace, ref.name))
+        return [Evict(ref, reason, gang) for ref in refs if ref not in already]
+
+
+def _members(snapshot: Snapshot, key: str, bound: Set[Ref], scheduler_names: Sequence[str]) -> _Members | None:
+    """The gang's members, those that leave left out; None where one is another scheduler's."""
+    fleet = snapshot.fleet
+    standing: list[int] = []
+    pending: list[int] = []
+    for row in fleet.gang_pods.get(key, ()):
+        pod = fleet.pod(row)
+        if pod.spec.spec.scheduler_name not in scheduler_names:
+            return None
+        if snapshot.leaves(pod.key):
+            continue
+        stands = pod.node >= 0 or pod.spec.ref in bound
+        (standing if stands else pending).append(row)
+    return _Members(snapshot.gangs[key], tuple(standing), tuple(pending))

@@ -1,0 +1,21 @@
+"""Whatever fails between two bindings of a gang, in the end it stands whole or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.gangs.gang_cluster import KINDS_OF_GANGS
+from cluster.gangs.gang_storm import Storm, storm
+
+
+@pytest.mark.slow
+def test_after_a_storm_no_gang_is_held_in_part() -> None:
+    met = Storm()
+    for seed in range(6):
+        met.add(storm(seed, 50))
+    assert met.gangs == 300
+    assert met.in_part > 50 and met.evicted > 10, "hardly a gang was held in part: nothing was tested"
+    assert met.restarts > 50
+    assert met.whole > 100
+    assert met.kinds.keys() == set(KINDS_OF_GANGS)
+    assert {"conflict", "lost-done", "crash-before", "crash-after"} <= met.faults.keys()
