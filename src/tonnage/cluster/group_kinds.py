@@ -7,11 +7,9 @@ Sources: the projects named in :mod:`tonnage.workloads.marks`.
 
 from __future__ import annotations
 
-from tonnage.cluster.resources import PRIORITY_CLASSES, Resource
+from tonnage.cluster.resources import JOBS, PRIORITY_CLASSES, Resource
 from tonnage.objects import batch, core, groups, leaderworker, ray, training, volcano
 from tonnage.objects.base import KubeObject
-
-JOBS = Resource("batch", "v1", "Job", "jobs", "job", True, (), ("all",), ("status",))
 
 
 def _custom(group: str, version: str, kind: str, plural: str, *, namespaced: bool = True) -> Resource:

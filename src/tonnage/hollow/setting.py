@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 
 from tonnage.cluster.client.transport import ApiError
 from tonnage.cluster.client.verbs import Client, JsonObject
-from tonnage.cluster.resources import ALL, DAEMON_SETS, DEPLOYMENTS, NAMESPACES, Resource, by_kind
+from tonnage.cluster.resources import ALL, CRDS, DAEMON_SETS, DEPLOYMENTS, NAMESPACES, Column, Resource, by_kind
 from tonnage.hollow.machines import Machines
 from tonnage.objects.base import KubeObject
 from tonnage.simulation.run import SetUp
 
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _FIRST = ("PriorityClass", "EC2NodeClass", "NodePool")
 
 
@@ -64,7 +64,7 @@ def define_missing_kinds(client: Client, wanted: Iterable[Resource] = ALL) -> li
     for resource in wanted:
         if not resource.custom or _served(client, resource):
             continue
-        client.call("POST", CRDS, crd(resource))
+        client.create(CRDS, crd(resource))
         made.append(f"{resource.plural}.{resource.group}")
     for resource in wanted:
         if f"{resource.plural}.{resource.group}" in made:
@@ -106,6 +106,8 @@ def crd(resource: Resource) -> JsonObject:
         "storage": True,
         "schema": {"openAPIV3Schema": schema},
     }
+    if resource.columns:
+        version["additionalPrinterColumns"] = [_printed(column) for column in resource.columns]
     if "status" in resource.subresources:
         version["subresources"] = {"status": {}}
     names = {
@@ -127,3 +129,9 @@ def crd(resource: Resource) -> JsonObject:
             "versions": [version],
         },
     }
+
+
+def _printed(column: Column) -> JsonObject:
+    path = column.path.replace("[last]", "[-1:]")
+    path = re.sub(r"\[(\w+)\]", r'[?(@.type=="\1")]', path) if "[-1:]" not in path else path
+    return {"name": column.name, "type": column.type, "priority": column.priority, "jsonPath": f".{path}"}
