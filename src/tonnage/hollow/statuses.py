@@ -139,6 +139,19 @@ def pod_status(pod: Pod, spec: core.PodSpec, at: Mapping[str, str], failing: tup
     return status
 
 
+def pod_succeeded(pod: Pod, spec: core.PodSpec, at: Mapping[str, str], ended: str) -> JsonObject:
+    """The status of a pod whose containers have ended without an error. ``at``: as for :func:`pod_status`."""
+    status = pod_status(pod, spec, at, None)
+    for condition in status["conditions"]:
+        if condition["type"] in ("Ready", "ContainersReady"):
+            condition |= {"status": "False", "reason": "PodCompleted", "lastTransitionTime": ended}
+            condition.pop("message", None)
+    for container in status["containerStatuses"]:
+        terminated = {"exitCode": 0, "reason": "Completed", "startedAt": at["started"], "finishedAt": ended}
+        container |= {"ready": False, "started": False, "state": {"terminated": terminated}}
+    return {**status, "phase": "Succeeded"}
+
+
 def _container(
     pod: Pod,
     container: core.Container,

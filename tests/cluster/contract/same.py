@@ -25,13 +25,15 @@ NONE_LEFT: tuple[dict[str, Any], ...] = (
 )
 
 
-def _play(made: run.SetUp, until_ns: int, transport: Transport | None) -> Machine:
+def played(made: run.SetUp, until_ns: int, transport: Transport | None) -> Machine:
+    """Run it in the simulated world, or on the API behind ``transport``."""
     if transport is not None:
         machine, steps = lockstep.play(made, transport, until_ns)
         steps.close()
         assert steps.machines.errors == {}
         return machine
     machine = Machine(made.cluster, made.recorder(), False)
+    made.start_training()
     machine.start([*run._node_loops(made), *made.replica_loops()], made.scraper())
     made.break_things()
     machine.play(until_ns, None)
@@ -41,12 +43,12 @@ def _play(made: run.SetUp, until_ns: int, transport: Transport | None) -> Machin
 def broken(folder: Path, transport: Transport | None) -> Machine:
     """A small cluster with DaemonSets, of which a spot node is taken back and another node fails."""
     made = set_up(folder, 1, faults=BREAKS, nodes=[SPOT])
-    return _play(made, END_S * NS_PER_S, transport)
+    return played(made, END_S * NS_PER_S, transport)
 
 
 def sold_out(folder: Path, transport: Transport | None) -> Machine:
     """Of the cheapest instance type there is none for a while."""
-    return _play(set_up(folder, 1, faults=NONE_LEFT), 600 * NS_PER_S, transport)
+    return played(set_up(folder, 1, faults=NONE_LEFT), 600 * NS_PER_S, transport)
 
 
 def surge(policy: str, minutes: int, transport: Transport | None) -> Machine:
@@ -54,13 +56,13 @@ def surge(policy: str, minutes: int, transport: Transport | None) -> Machine:
     if transport is None:
         return _simulated_surge(policy, minutes)
     made = run.set_up(scenario.load(EXAMPLE), policy, run.Options(seed=3))
-    return _play(made, minutes * 60 * NS_PER_S, transport)
+    return played(made, minutes * 60 * NS_PER_S, transport)
 
 
 @cache
 def _simulated_surge(policy: str, minutes: int) -> Machine:
     made = run.set_up(scenario.load(EXAMPLE), policy, run.Options(seed=3))
-    return _play(made, minutes * 60 * NS_PER_S, None)
+    return played(made, minutes * 60 * NS_PER_S, None)
 
 
 def check_same(simulated: Machine, played: Machine, *, outcomes: bool = True) -> None:

@@ -17,7 +17,7 @@ from tonnage.cluster.server import kubeconfig
 from tonnage.cluster.server.api import Api
 from tonnage.cluster.server.http import Server
 from tonnage.cluster.server.managers.loop import Managers
-from tonnage.hollow.setting import crd
+from tonnage.hollow.definitions import crd
 
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 QUEUES = Resource(
