@@ -24,7 +24,7 @@ def define_missing_kinds(client: Client, wanted: Iterable[Resource] = ALL) -> li
     One has all versions that are wanted of its kind. Whoever installs Karpenter, KEDA or an operator brings the real
     ones first."""
     kinds: dict[Kind, list[Resource]] = {}
-    for resource in wanted:
+    for resource in dict.fromkeys(wanted):
         if resource.custom:
             kinds.setdefault((resource.group, resource.plural), []).append(resource)
     made = {kind: versions for kind, versions in kinds.items() if served_as(client, versions[0]) is None}
@@ -37,7 +37,7 @@ def define_missing_kinds(client: Client, wanted: Iterable[Resource] = ALL) -> li
 
 def served_as(client: Client, resource: Resource) -> Resource | None:
     """The resource in a version that the server has, its own before others; None where the kind is not served."""
-    if _served(client, resource):
+    if is_served(client, resource):
         return resource
     try:
         group = msgspec.json.decode(client.call("GET", f"/apis/{resource.group}").body)
@@ -46,7 +46,7 @@ def served_as(client: Client, resource: Resource) -> Resource | None:
             raise
         return None
     versions = [replace(resource, version=one["version"]) for one in group["versions"]]
-    return next((one for one in versions if _served(client, one)), None)
+    return next((one for one in versions if is_served(client, one)), None)
 
 
 def run_here(client: Client) -> set[Kind]:
@@ -58,7 +58,8 @@ def run_here(client: Client) -> set[Kind]:
     }
 
 
-def _served(client: Client, resource: Resource) -> bool:
+def is_served(client: Client, resource: Resource) -> bool:
+    """Whether the server has this kind in this version."""
     try:
         listed = client.call("GET", resource.root).body
     except ApiError as error:

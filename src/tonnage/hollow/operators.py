@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from tonnage.cluster.client.transport import ApiError, ClientError
 from tonnage.cluster.client.verbs import Client
+from tonnage.cluster.group_kinds import GROUPS, REFERRED
+from tonnage.cluster.group_kinds import WORKLOADS as KINDS
 from tonnage.cluster.resources import Resource
+from tonnage.hollow.definitions import define_missing_kinds, is_served, run_here
 from tonnage.hollow.machines import Machines
 from tonnage.objects.base import KubeObject
 from tonnage.simulation.training.connect import adopted, key_of
@@ -94,3 +97,18 @@ class Operators:
             why = f"{WORK}: {error}; it never ends"
             self._machines.event(f"{one.kind} {one.namespace}/{one.name}", "Warning", "InvalidAnnotation", why)
             return adopted(self._cluster, one, self._objects.values())
+
+
+def operated(client: Client, *, embedded: bool) -> list[tuple[Resource, type[KubeObject]]]:
+    """The kinds whose workloads are taken up here, and those to which they refer.
+
+    On the embedded API all of them, which it serves from then on. On another server those that were defined from here:
+    whoever else has defined a kind runs it."""
+    referred = (*GROUPS, *REFERRED)
+    if embedded:
+        define_missing_kinds(client, [resource for resource, _ in (*KINDS, *reversed(referred))])
+        mine = list(KINDS)
+    else:
+        here = run_here(client)
+        mine = [(one, type_) for one, type_ in KINDS if (one.group, one.plural) in here]
+    return [(resource, type_) for resource, type_ in (*mine, *referred) if is_served(client, resource)]
