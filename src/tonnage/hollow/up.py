@@ -170,6 +170,7 @@ class Up:
         self.room.turn()  # nodes first: pods find them there
         lay_out(self.made, client, machines, SCHEDULER_NAME, managed=settings.client is not None)
         self.room.operate(Operators(machines, client), operated(client, embedded=settings.client is None))
+        self.made.start_training()
         self._controllers(client, Events(recorder))
         if settings.prometheus_port is not None:
             self._serve_metrics(settings.prometheus_port)
@@ -239,7 +240,6 @@ class Up:
 
     def _events(self) -> Iterator[Event]:
         yield self.made.scraper()
-        self.made.start_training()
         self.made.break_things()
 
     def _warm_up(self) -> None:
