@@ -45,7 +45,7 @@ def set_up(folder: Path, manifests: list[Json], **spec: Any) -> run.SetUp:
         "name": "training",
         "duration": "3h",
         "fleet": {"nodes": [{"instanceType": "g6e.12xlarge", "count": 2}]},
-        "policies": {"plain": {"manifests": "manifests", "preemption": False}},
+        "policies": {"plain": {"manifests": "manifests", "placement": "binpack", "preemption": False}},
         **spec,
     }
     path = folder / "scenario.yaml"
