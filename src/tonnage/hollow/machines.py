@@ -14,29 +14,27 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
-from zlib import crc32
 
 import msgspec
 
 from tonnage.cluster.client.transport import ApiError, ClientError
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.clock import rfc3339
-from tonnage.cluster.feed import belongs_to_node, workload_of
+from tonnage.cluster.feed import workload_of
 from tonnage.cluster.views import launch_of
 from tonnage.decisions import Ref, Refused
-from tonnage.errors import InputError, Where
 from tonnage.facts import instances
 from tonnage.fleet.rows import PodSpec
 from tonnage.fleet.state import Conflict
 from tonnage.hollow.node_writer import NodeWriter
 from tonnage.hollow.pod_writer import REJECTED, Key, PodWriter
+from tonnage.hollow.strangers import take_up
 from tonnage.hollow.workload_writer import WorkloadWriter
 from tonnage.objects import apps, core, karpenter
 from tonnage.simulation import nodes, pods
 from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.configure import server_of
 from tonnage.simulation.life import Terminating
-from tonnage.simulation.objects import Claim, Node, Pod, Workload
+from tonnage.simulation.objects import Claim, Node, Pod
 from tonnage.simulation.training.workload import Training
 from tonnage.workloads.failures import Cause
 
@@ -179,7 +177,7 @@ class Machines:
                 return  # one of ours that has ended since
             if new.metadata.deletion_timestamp and not new.spec.node_name:
                 return
-            pod = self._adopt(new)
+            pod = take_up(cluster, new, self.event)
         self.pods.stands_for(key, pod)
         pod.deletion_cost = new.metadata.deletion_cost
         node = cluster.nodes.get(new.spec.node_name)
@@ -240,47 +238,6 @@ class Machines:
         self._lose(pod)
         if pod.workload.controller is None:
             pods.reconcile(self.cluster, pod.workload)
-
-    def _adopt(self, new: core.Pod) -> Pod:
-        """A pod that somebody else made."""
-        cluster = self.cluster
-        workload = self._workload(new)
-        spec = PodSpec(
-            new.namespace,
-            new.name,
-            new.metadata.uid,
-            new.metadata.labels,
-            msgspec.structs.replace(new.spec, node_name=""),
-            owner=workload.key,
-            priority=new.spec.priority or 0,
-            created_ns=cluster.now_ns,
-            daemon=belongs_to_node(new),
-        )
-        pod = Pod(workload, new.name, new.metadata.uid, cluster.fleet.add_pod(spec), cluster.now_ns)
-        workload.pods[new.name] = pod
-        cluster.pods[new.namespace, new.name] = pod
-        return pod
-
-    def _workload(self, pod: core.Pod) -> Workload:
-        """The workload of the pod; another one for each command line, as a rolling update makes them."""
-        key = workload_of(pod) or f"{pod.namespace}/{pod.name}"
-        first = pod.spec.containers[0]
-        variant = (first.image, *first.command, *first.args)
-        known = self.cluster.workloads.get(key)
-        if known is not None and _command(known) == variant:
-            return known
-        name = key if known is None else f"{key}#{crc32(chr(0).join(variant).encode()):x}"
-        if name not in self.cluster.workloads:
-            try:
-                server = server_of(pod.spec, Where(field=f"pod {pod.namespace}/{pod.name}"))
-            except InputError as error:
-                self.event(f"Pod {pod.namespace}/{pod.name}", "Warning", "Failed", error.problems[0].message)
-                server = None
-            template = core.PodTemplateSpec(spec=pod.spec, metadata=pod.metadata)
-            made = Workload(pod.namespace, key.partition("/")[2], template, 0, server)
-            made.service = known.service if known is not None else None
-            self.cluster.workloads[name] = made
-        return self.cluster.workloads[name]
 
     def see_deployment(self, old: apps.Deployment | None, new: apps.Deployment | None) -> None:
         """A Deployment was changed; its pods are made here."""
@@ -399,6 +356,8 @@ class Machines:
             node.ended_ns, node.end_reason = self.cluster.now_ns, "the end"
         for key in list(self.workloads.created):
             self._write(key, partial(self.workloads.take_away, key))
+        for pod in list(self.pods.bare()):
+            self._write(f"pod {'/'.join(pod)}", partial(self.pods.take_away, pod))
         for name in dict.fromkeys([*(node.name for node in live), *self._nodes.machines()]):
             self._write(f"node {name}", partial(self._nodes.clear_away, name))
 
@@ -406,8 +365,3 @@ class Machines:
         """Wait for the writes that are under way."""
         if self._pool is not None:
             self._pool.shutdown()
-
-
-def _command(workload: Workload) -> tuple[str, ...]:
-    first = workload.template.spec.containers[0]
-    return (first.image, *first.command, *first.args)

@@ -104,7 +104,15 @@ class PodWriter:
             status = statuses.pod_succeeded(pod, pod.template.spec, at, self._stamp(self.cluster.now_ns))
             self._done[pod.namespace, pod.name] = status
 
+    def bare(self) -> Iterator[Key]:
+        """Those in the API that nobody owns, and so nobody would delete."""
+        return (key for key in self._bare if key in self._uids)
+
     # ---- writing ----
+
+    def take_away(self, key: Key) -> None:
+        """Delete it at once."""
+        self._client.delete(PODS, key[1], key[0], uid=self._uids[key], grace_s=0)
 
     def job(self, key: Key) -> Callable[[], None]:
         """What to call so that the API has the pod as it is now; what it says is fixed here."""

@@ -9,7 +9,7 @@ from functools import partial
 from tonnage.cluster.client.transport import ApiError
 from tonnage.cluster.client.verbs import Client, JsonObject
 from tonnage.cluster.group_kinds import by_kind
-from tonnage.cluster.resources import ALL, DAEMON_SETS, DEPLOYMENTS, NAMESPACES, PODS, Resource
+from tonnage.cluster.resources import ALL, DAEMON_SETS, DEPLOYMENTS, JOBS, NAMESPACES, PODS, Resource
 from tonnage.errors import InputError
 from tonnage.hollow.definitions import Kind, define_missing_kinds, run_here, served_as
 from tonnage.hollow.machines import Machines
@@ -93,6 +93,8 @@ def _give_training(
         resource = _served(client, resource)
         body = _body(one, resource)
         body["metadata"]["name"] = training.key.rpartition("/")[2]
+        if resource == JOBS:
+            body["spec"]["template"]["spec"].setdefault("schedulerName", machines.pods.scheduler_name)
         machines.workloads.give(training.key, resource, body)
         later.add(id(one))
     return later
