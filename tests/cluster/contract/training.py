@@ -14,6 +14,7 @@ from tonnage.simulation.machine import Machine
 from tonnage.units import NS_PER_S
 
 Json = dict[str, Any]
+END_S = 3 * 3600
 
 
 def pod(gpus: int = 1, **spec: Any) -> Json:
@@ -53,10 +54,35 @@ def set_up(folder: Path, manifests: list[Json], **spec: Any) -> run.SetUp:
     return run.set_up(scenario.load(path), "plain", run.Options(seed=5))
 
 
-def jobs(folder: Path, transport: Transport | None) -> Machine:
+def whole_gangs(folder: Path) -> run.SetUp:
+    """Gangs of several kinds that all fit at once, so that nobody has to know that they are gangs."""
+    part = {"replicas": 2, "template": pod(restartPolicy="Always")}
+    mpi = {"Launcher": {"replicas": 1, "template": pod(0)}, "Worker": {"replicas": 1, "template": pod()}}
+    template = {"spec": {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "template": pod()}}
+    manifests = [
+        workers("torch", 2),
+        _object("jobset.x-k8s.io/v1alpha2", "JobSet", "set", replicatedJobs=[{"name": "a", "template": template}]),
+        _object("kubeflow.org/v2beta1", "MPIJob", "mpi", mpiReplicaSpecs=mpi),
+        _object("batch.volcano.sh/v1alpha1", "Job", "volcano", tasks=[{"name": "t", **part}], minAvailable=2),
+    ]
+    names = ("pytorchjob/torch", "jobset/set", "mpijob/mpi", "job/volcano")
+    training = [
+        {"workload": f"research/{name}", "arrival": f"{minutes}m", "work": {"duration": "30m"}}
+        for minutes, name in enumerate(names)
+    ]
+    faults = [{"kind": "pod-failure", "at": "15m", "workload": "research/jobset/set", "exit": 1}]
+    return set_up(folder, manifests, training=training, faults=faults)
+
+
+def _object(version: str, kind: str, name: str, **spec: Any) -> Json:
+    meta = {"name": name, "namespace": "research"}
+    return {"apiVersion": version, "kind": kind, "metadata": meta, "spec": spec}
+
+
+def crowded_jobs(folder: Path) -> run.SetUp:
     """More Jobs of single pods than there are GPUs at times; a node fails, and pods do."""
     manifests = [job("small"), job("large", 4), job("many", 1, parallelism=2, completions=5), workers("lone", 1, 2)]
-    made = set_up(
+    return set_up(
         folder,
         manifests,
         training=[
@@ -77,4 +103,13 @@ def jobs(folder: Path, transport: Transport | None) -> Machine:
             {"kind": "pod-failure", "at": "30m", "workload": "research/job/many", "exit": 1},
         ],
     )
-    return played(made, 3 * 3600 * NS_PER_S, transport)
+
+
+def jobs(folder: Path, transport: Transport | None) -> Machine:
+    """:func:`crowded_jobs` in one world."""
+    return played(crowded_jobs(folder), END_S * NS_PER_S, transport)
+
+
+def ends(machine: Machine) -> dict[str, tuple[bool, int | None, int]]:
+    """Of each workload: whether it has failed, when it ended, how often it was restarted."""
+    return {key: (one.failed, one.ended_ns, one.restarts) for key, one in machine.cluster.training.items()}

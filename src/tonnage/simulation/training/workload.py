@@ -183,6 +183,7 @@ class Training:
     def exits(self, cluster: SimulatedCluster, pod: Pod, cause: Cause, exit_code: int, said: str) -> None:
         """The pod's container ends with an error, of which an event says ``said``."""
         self._container_ends(cluster, pod)
+        cluster.mirror.pod_failing(pod, "CrashLoopBackOff", said)
         cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", "Failed", said)
         self._add_failure(cluster, Failure(cause, exit_code), pod)
 
