@@ -15,11 +15,12 @@ from cluster.contract.training import job, pod, set_up, workers
 from tonnage.cluster.client.informer import Informers
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.group_kinds import JOB_SETS, JOBS, LEADER_WORKER_SETS, PYTORCH_JOBS, VOLCANO_JOBS
-from tonnage.cluster.resources import PODS, PRIORITY_CLASSES, Resource
+from tonnage.cluster.resources import CRDS, PODS, PRIORITY_CLASSES, Resource
 from tonnage.cluster.server.api import Api
 from tonnage.cluster.server.inprocess import InProcess
 from tonnage.cluster.server.managers.loop import Managers, Options
 from tonnage.fleet.invariants import violations
+from tonnage.hollow.definitions import crd
 from tonnage.hollow.machines import Machines
 from tonnage.hollow.operators import Operators, operated
 from tonnage.hollow.running import MachineRoom, RunningClock
@@ -34,7 +35,7 @@ WORK = "tonnage.dev/simulated-work"
 class Running:
     """Machines, operators and managers on an embedded API. Time goes by only where a test says so."""
 
-    def __init__(self, made: run.SetUp) -> None:
+    def __init__(self, made: run.SetUp, *, theirs: tuple[Resource, ...] = (), managed: bool = False) -> None:
         made.cluster.runs_workloads = False
         self.cluster = made.cluster
         self.now_s = 0.0
@@ -42,6 +43,10 @@ class Running:
         clock.go()
         api = Api(clock=clock.seconds, random=random.Random(1))
         self.client = Client(InProcess(api))
+        for resource in theirs:
+            body = crd(resource)
+            del body["metadata"]["annotations"]
+            self.client.create(CRDS, body)
         self.managers = Managers(
             self.client, lambda notify: api.store.subscribe(notify=notify), clock.seconds, 1, Options(node_grace_s=0)
         )
@@ -50,9 +55,9 @@ class Running:
         self.room = MachineRoom(self.machines, self.informers, clock, nullcontext())
         self.room.begin([])
         self.room.turn()
-        lay_out(made, self.client, self.machines)
+        lay_out(made, self.client, self.machines, managed=managed)
         made.start_training()
-        self.room.operate(Operators(self.machines, self.client), operated(self.client, embedded=True))
+        self.room.operate(Operators(self.machines, self.client), operated(self.client, embedded=not managed))
         assert self.informers.wait_synced(10)
         self.settle()
 
@@ -263,3 +268,54 @@ def test_the_scenarios_workload_is_created_when_it_arrives(running: Running) -> 
     running.later(7_300)
     assert [one["metadata"]["name"] for one in running.client.list(JOBS)] == ["first"]
     assert running.pods() == {"first-0": "Pending"}
+
+
+def test_where_others_make_pods_their_workloads_are_only_created(tmp_path: Path) -> None:
+    """A Job is the Job controller's, a kind that was defined before its operator's."""
+    manifests = [job("theirs"), _volcano("theirs-too"), workers("ours", 1)]
+    entries = [{"workload": f"research/{name}", "arrival": "1m"} for name in ("job/theirs", "pytorchjob/ours")]
+    running = Running(set_up(tmp_path, manifests, training=entries), theirs=(VOLCANO_JOBS,), managed=True)
+    try:
+        running.later(90)
+        assert [one["metadata"]["name"] for one in running.client.list(JOBS)] == ["theirs"]
+        assert [one["metadata"]["name"] for one in running.client.list(VOLCANO_JOBS)] == ["theirs-too"]
+        template = running.client.get(JOBS, "theirs", "research")["spec"]["template"]
+        assert template["spec"]["schedulerName"] == "tonnage"
+        assert running.pods() == {"ours-worker-0": "Pending"}
+        running.create(VOLCANO_JOBS, _volcano("another"))
+        running.create(PYTORCH_JOBS, workers("mine", 1))
+        assert running.pods() == {"ours-worker-0": "Pending", "mine-worker-0": "Pending"}
+        running.machines.take_away()
+        running.managers.step()
+        assert running.client.list(PYTORCH_JOBS)[0]["metadata"]["name"] == "mine"
+        assert (len(running.client.list(PYTORCH_JOBS)), running.client.list(JOBS)) == (1, [])
+        assert "ours-worker-0" not in running.pods()
+    finally:
+        running.close()
+
+
+def test_bare_pods_of_a_group_are_created_as_they_are_written_and_taken_away(tmp_path: Path) -> None:
+    group = {"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "spec": {"minMember": 2}}
+    group["metadata"] = {"name": "pair", "namespace": "research"}
+    members = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"pair-{i}", "namespace": "research", "annotations": {"pod-group-name": "pair"}},
+            "spec": {**pod()["spec"], "hostname": f"host-{i}"},
+        }
+        for i in range(2)
+    ]
+    entries = [{"workload": "research/podgroup/pair", "work": {"duration": "10m"}}]
+    running = Running(set_up(tmp_path, [group, *members], training=entries))
+    try:
+        made = {one["metadata"]["name"]: one for one in running.client.list(PODS)}
+        assert {name: one["spec"]["hostname"] for name, one in made.items()} == {"pair-0": "host-0", "pair-1": "host-1"}
+        assert all("ownerReferences" not in one["metadata"] for one in made.values())
+        running.place()
+        running.later(30)
+        assert running.pods() == {"pair-0": "Running", "pair-1": "Running"}
+        running.machines.take_away()
+        assert running.pods() == {}
+    finally:
+        running.close()
