@@ -19,7 +19,7 @@ from e2e.processes import LOCAL, free_ports
 from tonnage.cluster.assembly import BUYS, LIMITS
 from tonnage.cluster.client.http import open_cluster
 from tonnage.controllers.opt_in import as_annotations
-from tonnage.hollow.setting import define_missing_kinds
+from tonnage.hollow.definitions import define_missing_kinds
 from tonnage.simulation import run, scenario
 from tonnage.simulation.scenario import Scenario
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.contract import rest
+from cluster.contract import rest, training
 from cluster.contract.cases import APPLIED, MOVED_ON, STALE, Case, Decide, check_applied, check_moved_on, check_stale
 from cluster.contract.processes import DRIZZLE, play, set_up
 from cluster.contract.same import broken, check_same, surge
@@ -16,6 +16,7 @@ from e2e.control_plane import UNTOUCHED
 from tonnage.cluster.client.http import open_cluster
 from tonnage.cluster.client.transport import ApiError, Transport
 from tonnage.cluster.client.verbs import Client
+from tonnage.cluster.group_kinds import EVERY_KIND
 from tonnage.cluster.resources import ALL
 from tonnage.fleet.invariants import violations
 
@@ -36,7 +37,7 @@ def transport(start_plane: StartPlane) -> Iterator[Transport]:
 def empty(transport: Transport) -> Transport:
     """The same with nothing in it: what earlier tests have left is deleted."""
     client = Client(transport)
-    for resource in ALL:
+    for resource in (*ALL, *EVERY_KIND):
         if resource.plural in ("namespaces", "events", "leases", "priorityclasses", "services", "serviceaccounts"):
             continue
         for one in _there(client, resource):
@@ -97,6 +98,10 @@ def test_a_decision_that_holds_takes_effect(small: Small, decide: Decide, check:
 
 def test_spot_interruptions_lost_nodes_and_daemon_sets(empty: Transport, tmp_path: Path) -> None:
     check_same(broken(tmp_path, None), broken(tmp_path, empty))
+
+
+def test_jobs_of_single_pods_that_fail_and_start_again(empty: Transport, tmp_path: Path) -> None:
+    check_same(training.jobs(tmp_path, None), training.jobs(tmp_path, empty))
 
 
 @pytest.mark.parametrize("policy", ["slo", "corrected"])

@@ -15,7 +15,7 @@ from e2e_karpenter import IN_POOL, node_pool
 from e2e.control_plane import UNTOUCHED, ControlPlane
 from e2e.processes import until
 from tonnage.cluster.client.http import open_cluster
-from tonnage.hollow.setting import define_missing_kinds
+from tonnage.hollow.definitions import define_missing_kinds
 
 PODS = "/api/v1/namespaces/default/pods"
 USER = "tonnage-scheduler"

@@ -21,7 +21,7 @@ from e2e.api import MERGE, Api, Json
 from e2e.control_plane import ADMIN, API_SERVER, UNTOUCHED, ControlPlane
 from e2e.processes import until
 from tonnage.cluster.client.http import open_cluster
-from tonnage.hollow.setting import define_missing_kinds
+from tonnage.hollow.definitions import define_missing_kinds
 
 PODS = "/api/v1/namespaces/default/pods"
 NODES = "/api/v1/nodes"

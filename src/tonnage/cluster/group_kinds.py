@@ -7,33 +7,89 @@ Sources: the projects named in :mod:`tonnage.workloads.marks`.
 
 from __future__ import annotations
 
-from tonnage.cluster.resources import PRIORITY_CLASSES, Resource
+from tonnage.cluster import resources
+from tonnage.cluster.resources import AGE, JOBS, PRIORITY_CLASSES, Column, Resource
 from tonnage.objects import batch, core, groups, leaderworker, ray, training, volcano
 from tonnage.objects.base import KubeObject
 
-JOBS = Resource("batch", "v1", "Job", "jobs", "job", True, (), ("all",), ("status",))
+
+def _custom(
+    group: str, version: str, kind: str, plural: str, *, namespaced: bool = True, columns: tuple[Column, ...] = ()
+) -> Resource:
+    names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    printed = (*columns, AGE) if columns else ()
+    return Resource(group, version, kind, plural, kind.lower(), namespaced, *names, ("status",), True, columns=printed)
 
 
-def _custom(group: str, version: str, kind: str, plural: str, *, namespaced: bool = True) -> Resource:
-    return Resource(group, version, kind, plural, kind.lower(), namespaced, (), (), ("status",), True)
+_STATE = (Column("State", "string", "status.conditions[last].type"),)
 
 
-JOB_SETS = _custom("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
-PYTORCH_JOBS = _custom("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
-TF_JOBS = _custom("kubeflow.org", "v1", "TFJob", "tfjobs")
-XGBOOST_JOBS = _custom("kubeflow.org", "v1", "XGBoostJob", "xgboostjobs")
-JAX_JOBS = _custom("kubeflow.org", "v1", "JAXJob", "jaxjobs")
-MPI_JOBS = _custom("kubeflow.org", "v2beta1", "MPIJob", "mpijobs")
-MPI_JOBS_V1 = _custom("kubeflow.org", "v1", "MPIJob", "mpijobs")
-TRAIN_JOBS = _custom("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs")
+JOB_SETS = _custom(
+    "jobset.x-k8s.io",
+    "v1alpha2",
+    "JobSet",
+    "jobsets",
+    columns=(
+        Column("TerminalState", "string", "status.terminalState"),
+        Column("Restarts", "string", "status.restarts"),
+        Column("Completed", "string", "status.conditions[Completed].status"),
+        Column("Suspended", "string", "spec.suspend"),
+    ),
+)
+PYTORCH_JOBS = _custom("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", columns=_STATE)
+TF_JOBS = _custom("kubeflow.org", "v1", "TFJob", "tfjobs", columns=_STATE)
+XGBOOST_JOBS = _custom("kubeflow.org", "v1", "XGBoostJob", "xgboostjobs", columns=_STATE)
+JAX_JOBS = _custom("kubeflow.org", "v1", "JAXJob", "jaxjobs", columns=_STATE)
+MPI_JOBS = _custom("kubeflow.org", "v2beta1", "MPIJob", "mpijobs", columns=_STATE)
+MPI_JOBS_V1 = _custom("kubeflow.org", "v1", "MPIJob", "mpijobs", columns=_STATE)
+TRAIN_JOBS = _custom("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs", columns=_STATE)
 TRAINING_RUNTIMES = _custom("trainer.kubeflow.org", "v1alpha1", "TrainingRuntime", "trainingruntimes")
 CLUSTER_TRAINING_RUNTIMES = _custom(
     "trainer.kubeflow.org", "v1alpha1", "ClusterTrainingRuntime", "clustertrainingruntimes", namespaced=False
 )
-LEADER_WORKER_SETS = _custom("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets")
-RAY_CLUSTERS = _custom("ray.io", "v1", "RayCluster", "rayclusters")
-RAY_JOBS = _custom("ray.io", "v1", "RayJob", "rayjobs")
-VOLCANO_JOBS = _custom("batch.volcano.sh", "v1alpha1", "Job", "jobs")
+LEADER_WORKER_SETS = _custom(
+    "leaderworkerset.x-k8s.io",
+    "v1",
+    "LeaderWorkerSet",
+    "leaderworkersets",
+    columns=(
+        Column("Ready", "integer", "status.readyReplicas"),
+        Column("Desired", "integer", "spec.replicas"),
+        Column("Up-to-date", "integer", "status.updatedReplicas"),
+    ),
+)
+RAY_CLUSTERS = _custom(
+    "ray.io",
+    "v1",
+    "RayCluster",
+    "rayclusters",
+    columns=(
+        Column("desired workers", "integer", "status.desiredWorkerReplicas"),
+        Column("available workers", "integer", "status.availableWorkerReplicas"),
+        Column("status", "string", "status.state"),
+    ),
+)
+RAY_JOBS = _custom(
+    "ray.io",
+    "v1",
+    "RayJob",
+    "rayjobs",
+    columns=(
+        Column("job status", "string", "status.jobStatus"),
+        Column("deployment status", "string", "status.jobDeploymentStatus"),
+    ),
+)
+VOLCANO_JOBS = _custom(
+    "batch.volcano.sh",
+    "v1alpha1",
+    "Job",
+    "jobs",
+    columns=(
+        Column("STATUS", "string", "status.state.phase"),
+        Column("minAvailable", "integer", "spec.minAvailable"),
+        Column("RUNNINGS", "integer", "status.running"),
+    ),
+)
 
 WORKLOADS: tuple[tuple[Resource, type[KubeObject]], ...] = (
     (JOBS, batch.Job),
@@ -76,3 +132,13 @@ REFERRED: tuple[tuple[Resource, type[KubeObject]], ...] = (
     (_custom("kueue.x-k8s.io", "v1beta2", "Topology", "topologies", namespaced=False), groups.Topology),
 )
 """What groups and workloads refer to."""
+
+EVERY_KIND = tuple(resource for resource, _ in (*WORKLOADS, *GROUPS, *REFERRED))
+
+
+def by_kind(api_version: str, kind: str) -> Resource | None:
+    """The resource of an object, by its apiVersion and kind: one of these, or of those that Tonnage knows anyway."""
+    known = resources.by_kind(api_version, kind)
+    if known is not None:
+        return known
+    return next((r for r in EVERY_KIND if (r.api_version, r.kind) == (api_version, kind)), None)

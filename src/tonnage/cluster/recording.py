@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tonnage.cluster.client.events import About, EventRecorder
+from tonnage.cluster.group_kinds import EVERY_KIND
 from tonnage.cluster.resources import ALL
 from tonnage.decisions import Ref
 
-_API_VERSION = {resource.kind: resource.api_version for resource in ALL}
+_API_VERSION = {resource.kind: resource.api_version for resource in (*reversed(EVERY_KIND), *ALL)}
 
 
 class Recorder(Protocol):

@@ -6,7 +6,21 @@ v1, aws/karpenter-provider-aws v1, kedacore/keda v2 and prometheus-operator for 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Column(NamedTuple):
+    """A column of `kubectl get`. ``path``: where its value stands, ``status.conditions[Ready].status``; ``[last]`` is
+    the last item of a list. ``priority`` 1: for ``-o wide`` only."""
+
+    name: str
+    type: str
+    path: str
+    priority: int = 0
+
+
+AGE = Column("Age", "date", "metadata.creationTimestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,15 +33,24 @@ class Resource:
     plural: str
     singular: str
     namespaced: bool
-    short_names: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
+    short_names: tuple[str, ...] = field(default=(), compare=False)
+    categories: tuple[str, ...] = field(default=(), compare=False)
     subresources: tuple[str, ...] = ()
     custom: bool = False  # defined by a CRD on a real cluster
+    open: bool = False  # may have any field
+    columns: tuple[Column, ...] = field(
+        default=(), compare=False
+    )  # of an open kind, beside its name: what `kubectl get` prints
 
     @property
     def api_version(self) -> str:
         """``v1`` or ``group/version``."""
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def struct(self) -> str:
+        """The name under which the tables of the embedded API describe its fields; empty when it may have any."""
+        return "" if self.open else self.kind
 
     @property
     def root(self) -> str:
@@ -60,6 +83,7 @@ REPLICA_SETS = Resource(
     "apps", "v1", "ReplicaSet", "replicasets", "replicaset", True, ("rs",), ("all",), ("status", "scale")
 )
 DAEMON_SETS = Resource("apps", "v1", "DaemonSet", "daemonsets", "daemonset", True, ("ds",), ("all",), ("status",))
+JOBS = Resource("batch", "v1", "Job", "jobs", "job", True, (), ("all",), ("status",))
 HPAS = Resource(
     "autoscaling",
     "v2",
@@ -111,6 +135,22 @@ SERVICE_MONITORS = Resource(
     "monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors", "servicemonitor", True, ("smon",), (), (), True
 )
 
+CRDS = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    "customresourcedefinition",
+    False,
+    ("crd", "crds"),
+    ("api-extensions",),
+    ("status",),
+    custom=True,
+    open=True,
+    columns=(Column("Created At", "string", "metadata.creationTimestamp"),),
+)
+"""The definitions of kinds; of the embedded API's own it has none."""
+
 ALL = (
     PODS,
     NODES,
@@ -122,6 +162,7 @@ ALL = (
     DEPLOYMENTS,
     REPLICA_SETS,
     DAEMON_SETS,
+    JOBS,
     HPAS,
     PDBS,
     LEASES,
@@ -132,7 +173,7 @@ ALL = (
     SCALED_OBJECTS,
     SERVICE_MONITORS,
 )
-"""What the embedded API serves."""
+"""What Tonnage knows, and the embedded API serves from the start."""
 
 
 def by_kind(api_version: str, kind: str) -> Resource | None:

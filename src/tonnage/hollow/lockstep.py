@@ -19,6 +19,7 @@ from tonnage.cluster.client.reflector import Delays
 from tonnage.cluster.client.transport import JSON, Reply, Transport
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.effects import ApiEffects
+from tonnage.cluster.group_kinds import EVERY_KIND
 from tonnage.cluster.recording import Recorder, Silent
 from tonnage.cluster.resources import ALL, DEPLOYMENTS, NODE_CLAIMS, NODES, PODS, Resource
 from tonnage.cluster.watching import watch, watch_world
@@ -144,7 +145,7 @@ class Lockstep:
         delays: Delays | None = None,
     ) -> None:
         self.made = made
-        self.tracked = Tracked(transport, tuple(r for r in ALL if r.plural not in ("events", "leases")))
+        self.tracked = Tracked(transport, tuple(r for r in (*ALL, *EVERY_KIND) if r.plural not in ("events", "leases")))
         self.clock = SimulatedClock(made.cluster)
         self._recorder = recorder or Silent()
         self._delays = delays
@@ -210,7 +211,10 @@ class Lockstep:
         informers = [informer for one in self._watchers() for informer in one]
         for target, version in list(self.tracked.expected.items()):
             for informer in informers:
-                if informer.resource != target.resource:
+                if (informer.resource.group, informer.resource.plural) != (
+                    target.resource.group,
+                    target.resource.plural,
+                ):
                     continue
                 item = informer.get(target.namespace, target.name)
                 seen = version_of(item) if item is not None else informer.resource_version
@@ -224,6 +228,11 @@ class Lockstep:
         self._room.stop()
         self.informers.stop()
         self.machines.close()
+
+
+def _same_kind(one: Resource, other: Resource) -> bool:
+    """Whether both show the same objects, in whatever version."""
+    return (one.group, one.plural) == (other.group, other.plural)
 
 
 def _sync(informers: Informers, limit_s: float = 30.0) -> None:
@@ -241,6 +250,7 @@ def play(made: SetUp, transport: Transport, until_ns: int | None = None) -> tupl
     """Run a scenario on an API, to its end or to ``until_ns``. Close what is returned."""
     steps = Lockstep(made, transport)
     machine = Machine(made.cluster, made.recorder(), made.options.check, world=steps.world, settle=steps.settle)
+    made.start_training()
     machine.start(loops_of(made, steps.world), made.scraper())
     made.break_things()
     machine.play(until_ns if until_ns is not None else made.scenario.duration_ns, made.options.observer)

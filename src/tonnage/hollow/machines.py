@@ -11,34 +11,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from zlib import crc32
+from typing import TypeVar
 
 import msgspec
 
-from tonnage.cluster.client.transport import STRATEGIC_PATCH, ApiError, ClientError
-from tonnage.cluster.client.verbs import Client, JsonObject
+from tonnage.cluster.client.transport import ApiError, ClientError
+from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.clock import rfc3339
-from tonnage.cluster.feed import belongs_to_node, workload_of
-from tonnage.cluster.resources import PODS
+from tonnage.cluster.feed import workload_of
 from tonnage.cluster.views import launch_of
 from tonnage.decisions import Ref, Refused
-from tonnage.errors import InputError, Where
 from tonnage.facts import instances
 from tonnage.fleet.rows import PodSpec
 from tonnage.fleet.state import Conflict
-from tonnage.hollow import statuses
 from tonnage.hollow.node_writer import NodeWriter
+from tonnage.hollow.pod_writer import REJECTED, Key, PodWriter
+from tonnage.hollow.strangers import take_up
+from tonnage.hollow.workload_writer import WorkloadWriter
 from tonnage.objects import apps, core, karpenter
 from tonnage.simulation import nodes, pods
 from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.configure import server_of
 from tonnage.simulation.life import Terminating
-from tonnage.simulation.objects import Claim, Node, Pod, Workload
+from tonnage.simulation.objects import Claim, Node, Pod
+from tonnage.simulation.training.workload import Training
+from tonnage.workloads.failures import Cause
 
-Key = tuple[str, str]
+K = TypeVar("K")
 Event = Callable[[Ref, str, str, str], None]
 """(object, type, reason, message)."""
 TOLD_BY_OTHERS = frozenset({"Scheduled", "FailedScheduling", "ScalingReplicaSet"})
@@ -64,15 +64,14 @@ class Machines:
         """What could not be written at the last attempt, by object."""
         self._client = client
         self._pool = ThreadPoolExecutor(self.options.parallel, "kubelet") if self.options.parallel > 1 else None
-        self._owners: dict[str, JsonObject] = {}  # workload → its object in the API, for the pods made here
-        self._daemons: dict[Key, tuple[PodSpec, str]] = {}  # DaemonSets' pods made here, with their node
-        self._uids: dict[Key, str] = {}  # pods that are in the API
-        self._deleting: set[Key] = set()  # pods whose deletion the API knows
-        self._failing: dict[Key, tuple[str, str]] = {}
         self._nodes = NodeWriter(cluster, client, self._stamp)
+        self.workloads = WorkloadWriter(cluster, client, self._stamp)
+        self.pods = PodWriter(cluster, client, self.workloads, self._stamp)
         self._bought: dict[str, str] = {}  # uid of a NodeClaim → its machine
         self._dirty_pods: dict[Key, None] = {}
         self._dirty_nodes: dict[str, None] = {}
+        self._dirty_workloads: dict[str, None] = {}  # of training, by key
+        self._replicas: dict[str, tuple[Training, frozenset[Key]]] = {}  # names of the pods of each
         self._unreconciled: dict[str, None] = {}  # workloads whose number of replicas has changed
         cluster.mirror = cluster.events.mirror = self
 
@@ -83,23 +82,30 @@ class Machines:
 
     def daemon_created(self, spec: PodSpec, node: Node) -> None:
         key = (spec.namespace, spec.name)
-        self._daemons[key] = (spec, node.name)
+        self.pods.daemons[key] = (spec, node.name)
         self._dirty_pods[key] = None
 
     def pod_changed(self, pod: Pod) -> None:
         if pod.started_ns is not None:
-            self._failing.pop((pod.namespace, pod.name), None)  # its container runs again
+            self.pods.failing.pop((pod.namespace, pod.name), None)  # its container runs again
         self._dirty_pods[pod.namespace, pod.name] = None
 
     def pod_failing(self, pod: Pod, reason: str, message: str) -> None:
-        self._failing[pod.namespace, pod.name] = (reason, message)
+        self.pods.failing[pod.namespace, pod.name] = (reason, message)
         self._dirty_pods[pod.namespace, pod.name] = None
 
     def pod_deleted(self, pod: Pod) -> None:
         self._dirty_pods[pod.namespace, pod.name] = None
 
     def pod_gone(self, pod: Pod) -> None:
+        controller = pod.workload.controller
+        if isinstance(controller, Training) and pod.name in controller.succeeded:
+            self.pods.succeeded(pod)
         self._dirty_pods[pod.namespace, pod.name] = None
+
+    def training_changed(self, training: Training) -> None:
+        if self.workloads.has(training.key):
+            self._dirty_workloads[training.key] = None
 
     def claim_running(self, claim: Claim) -> None:
         self._dirty_nodes[claim.launch.claim.name] = None
@@ -109,7 +115,7 @@ class Machines:
 
     def node_gone(self, node: Node) -> None:
         self._dirty_nodes[node.name] = None
-        for key, (_, on) in self._daemons.items():
+        for key, (_, on) in self.pods.daemons.items():
             if on == node.name:
                 self._dirty_pods[key] = None
 
@@ -118,14 +124,20 @@ class Machines:
             return
         kind, _, path = object_.partition(" ")
         namespace, _, name = path.rpartition("/")
-        uid = self._uids.get((namespace, name), "") if kind == "Pod" else ""
+        uid = self.pods.uid((namespace, name)) if kind == "Pod" else ""
+        if kind == "Training":
+            owner = self.workloads.owner(path)
+            if owner is None:
+                return  # bare pods have no object; of one that is not there yet nobody hears
+            namespace = namespace.partition("/")[0]
+            kind, name, uid = owner["kind"], owner["metadata"]["name"], owner["metadata"]["uid"]
         self.options.event(Ref(kind, name, namespace, uid), type_, reason, message)
 
     # ---- what others write ----
 
-    def own(self, workload: str, owner: JsonObject) -> None:
-        """Pods made here for ``workload`` (namespace/name) are stamped from this object, and owned by it."""
-        self._owners[workload] = owner
+    def create(self, key: str) -> None:
+        """Create the object of a workload whose pods somebody else makes."""
+        self._dirty_workloads[key] = None
 
     def show_all(self) -> None:
         """Mark all that there is, for an API that knows nothing of it yet."""
@@ -135,7 +147,7 @@ class Machines:
             for pod_row in sorted(fleet.node(row).pods):
                 spec = fleet.pod(pod_row).spec
                 if spec.daemon and (spec.namespace, spec.name) not in self.cluster.pods:
-                    self._daemons[spec.namespace, spec.name] = (spec, fleet.node(row).spec.name)
+                    self.pods.daemons[spec.namespace, spec.name] = (spec, fleet.node(row).spec.name)
                     self._dirty_pods[spec.namespace, spec.name] = None
         self._dirty_pods.update(dict.fromkeys(self.cluster.pods))
 
@@ -146,24 +158,27 @@ class Machines:
             assert old is not None
             self._pod_deleted(old)
             return
-        key = (new.namespace, new.name)
-        before, self._uids[key] = self._uids.get(key, ""), new.metadata.uid
-        if key in self._daemons and not before:
+        key, uid = (new.namespace, new.name), new.metadata.uid
+        if self.pods.is_over(uid):
+            return
+        before = self.pods.seen(key, uid)
+        if key in self.pods.daemons and not before:
             self._dirty_pods[key] = None  # the answer to its creation was lost
-        if key in self._daemons or new.status.phase in ("Succeeded", "Failed"):
+        if key in self.pods.daemons or new.status.phase in ("Succeeded", "Failed"):
             return
         pod = cluster.pods.get(key)
-        if pod is not None and before not in ("", new.metadata.uid):
-            pods.end_pod(cluster, pod)  # another pod of that name: the end of this one was not seen
+        if pod is not None and before not in ("", uid):
+            self._lose(pod)  # another pod of that name: the end of this one was not seen
             pod = None
         if pod is None:
-            if cluster.runs_workloads and workload_of(new) in cluster.workloads:
+            if self._made_here(key, new):
                 if not before:
                     self._dirty_pods[key] = None  # its creation was never answered, and so it was not deleted
                 return  # one of ours that has ended since
             if new.metadata.deletion_timestamp and not new.spec.node_name:
                 return
-            pod = self._adopt(new)
+            pod = take_up(cluster, new, self.event)
+        self.pods.stands_for(key, pod)
         pod.deletion_cost = new.metadata.deletion_cost
         node = cluster.nodes.get(new.spec.node_name)
         if node is not None and node.name in cluster.fleet.node_by_name and pod.bound_ns is None:
@@ -171,74 +186,58 @@ class Machines:
             if key not in cluster.pods:
                 return
         if new.metadata.deletion_timestamp and not pod.terminating and key in self.cluster.pods:
-            self._deleting.add(key)
+            self.pods.deleting.add(key)
             pods.stop_pod(cluster, pod)
-            pods.reconcile(cluster, pod.workload)
+            pods.replace(cluster, pod, Cause.EVICTION)
+
+    def _made_here(self, key: Key, pod: core.Pod) -> bool:
+        """Whether pods of this name are made here, so that one that is not known is to be deleted, not taken up."""
+        cluster = self.cluster
+        if cluster.runs_workloads and workload_of(pod) in cluster.workloads:
+            return True
+        return any(key in self._replicas_of(training) for training in cluster.training.values() if not training.over)
+
+    def _replicas_of(self, training: Training) -> frozenset[Key]:
+        known = self._replicas.get(training.key)
+        if known is None or known[0] is not training:
+            names = frozenset((one.namespace, one.name) for one in training.replicas)
+            known = self._replicas[training.key] = training, names
+        return known[1]
+
+    def _lose(self, pod: Pod) -> None:
+        """The pod is gone, and nobody here has ended it."""
+        if pod.workload.controller is not None:
+            pods.lose(self.cluster, pod, Cause.EVICTION)
+            return
+        pod.terminating = True
+        pods.end_pod(self.cluster, pod)
 
     def _bound(self, pod: Pod, node: Node) -> None:
         try:
             self.cluster.assign(pod, node)
         except Conflict as conflict:
-            self._failing[pod.namespace, pod.name] = ("OutOfResources", str(conflict))
-            if self.cluster.runs_workloads:  # its workload makes another
-                pod.terminating = True
-                pods.end_pod(self.cluster, pod)
-                pods.reconcile(self.cluster, pod.workload)
+            if self.cluster.runs_workloads or pod.workload.controller is not None:  # its workload makes another
+                self._lose(pod)
+                if pod.workload.controller is None:
+                    pods.reconcile(self.cluster, pod.workload)
+            else:
+                self.pods.failing[pod.namespace, pod.name] = (REJECTED, str(conflict))
         self._dirty_pods[pod.namespace, pod.name] = None
 
     def _pod_deleted(self, old: core.Pod) -> None:
         key = (old.namespace, old.name)
-        if self._uids.get(key) != old.metadata.uid:
+        stood_for = self.pods.standing(key)
+        if not self.pods.is_gone(key, old.metadata.uid):
             return
-        del self._uids[key]
-        self._deleting.discard(key)
-        self._failing.pop(key, None)
         pod = self.cluster.pods.get(key)
-        if pod is not None:
-            pod.terminating = True
-            pods.end_pod(self.cluster, pod)
+        if pod is None:
+            return
+        if pod is not stood_for:
+            self._dirty_pods[key] = None  # it has come since, and can be created now
+            return
+        self._lose(pod)
+        if pod.workload.controller is None:
             pods.reconcile(self.cluster, pod.workload)
-
-    def _adopt(self, new: core.Pod) -> Pod:
-        """A pod that somebody else made."""
-        cluster = self.cluster
-        workload = self._workload(new)
-        spec = PodSpec(
-            new.namespace,
-            new.name,
-            new.metadata.uid,
-            new.metadata.labels,
-            msgspec.structs.replace(new.spec, node_name=""),
-            owner=workload.key,
-            priority=new.spec.priority or 0,
-            created_ns=cluster.now_ns,
-            daemon=belongs_to_node(new),
-        )
-        pod = Pod(workload, new.name, new.metadata.uid, cluster.fleet.add_pod(spec), cluster.now_ns)
-        workload.pods[new.name] = pod
-        cluster.pods[new.namespace, new.name] = pod
-        return pod
-
-    def _workload(self, pod: core.Pod) -> Workload:
-        """The workload of the pod; another one for each command line, as a rolling update makes them."""
-        key = workload_of(pod) or f"{pod.namespace}/{pod.name}"
-        first = pod.spec.containers[0]
-        variant = (first.image, *first.command, *first.args)
-        known = self.cluster.workloads.get(key)
-        if known is not None and _command(known) == variant:
-            return known
-        name = key if known is None else f"{key}#{crc32(chr(0).join(variant).encode()):x}"
-        if name not in self.cluster.workloads:
-            try:
-                server = server_of(pod.spec, Where(field=f"pod {pod.namespace}/{pod.name}"))
-            except InputError as error:
-                self.event(f"Pod {pod.namespace}/{pod.name}", "Warning", "Failed", error.problems[0].message)
-                server = None
-            template = core.PodTemplateSpec(spec=pod.spec, metadata=pod.metadata)
-            made = Workload(pod.namespace, key.partition("/")[2], template, 0, server)
-            made.service = known.service if known is not None else None
-            self.cluster.workloads[name] = made
-        return self.cluster.workloads[name]
 
     def see_deployment(self, old: apps.Deployment | None, new: apps.Deployment | None) -> None:
         """A Deployment was changed; its pods are made here."""
@@ -306,22 +305,26 @@ class Machines:
     @property
     def behind(self) -> bool:
         """Whether something is still to be written: after :meth:`flush`, what could not be."""
-        return bool(self._dirty_pods or self._dirty_nodes)
+        return bool(self._dirty_pods or self._dirty_nodes or self._dirty_workloads)
 
     def flush(self) -> bool:
         """Write what has changed; True when something was written or tried."""
         for key in self._unreconciled:
             pods.reconcile(self.cluster, self.cluster.workloads[key])
         self._unreconciled = {}
-        if not self._dirty_pods and not self._dirty_nodes:
+        if not self.behind:
             return False
-        todo_nodes, self._dirty_nodes = list(self._dirty_nodes), {}
-        todo_pods, self._dirty_pods = list(self._dirty_pods), {}
-        written = self._run([(f"node {name}", self._nodes.job(name)) for name in todo_nodes])
-        self._dirty_nodes.update((name, None) for name, done in zip(todo_nodes, written, strict=True) if not done)
-        written = self._run([(f"pod {'/'.join(key)}", self._pod_job(key)) for key in todo_pods])
-        self._dirty_pods.update((key, None) for key, done in zip(todo_pods, written, strict=True) if not done)
+        nodes_, self._dirty_nodes = list(self._dirty_nodes), {}
+        workloads, self._dirty_workloads = list(self._dirty_workloads), {}
+        pods_, self._dirty_pods = list(self._dirty_pods), {}
+        self._dirty_nodes |= self._left(nodes_, [(f"node {name}", self._nodes.job(name)) for name in nodes_])
+        self._dirty_workloads |= self._left(workloads, [(f"{key}", self.workloads.job(key)) for key in workloads])
+        self._dirty_pods |= self._left(pods_, [(f"pod {'/'.join(key)}", self.pods.job(key)) for key in pods_])
         return True
+
+    def _left(self, keys: list[K], jobs: list[tuple[str, Callable[[], None]]]) -> dict[K, None]:
+        """Write these; those that could not be written."""
+        return {key: None for key, done in zip(keys, self._run(jobs), strict=True) if not done}
 
     def _run(self, jobs: list[tuple[str, Callable[[], None]]]) -> list[bool]:
         """Make the calls, each with the name of its object; whether each is done."""
@@ -343,88 +346,18 @@ class Machines:
         self.errors.pop(what, None)
         return True
 
-    def _pod_job(self, key: Key) -> Callable[[], None]:
-        """What to call so that the API has the pod as it is now; what it says is fixed here, in the owner's thread."""
-        client, (namespace, name) = self._client, key
-        uid, pod = self._uids.get(key, ""), self.cluster.pods.get(key)
-        if key in self._daemons:
-            return self._daemon_job(key, uid)
-        if pod is None:
-            self._failing.pop(key, None)
-            return (lambda: client.delete(PODS, name, namespace, uid=uid, grace_s=0)) if uid else _nothing
-        if key not in self._uids:
-            if not self.cluster.runs_workloads:
-                return _nothing
-            return self._create_job(pod)
-        if pod.terminating and key not in self._deleting:
-            self._deleting.add(key)
-            return lambda: client.delete(PODS, name, namespace, uid=uid)
-        if pod.bound_ns is None and key not in self._failing:
-            return _nothing
-        status = self._pod_status(pod)
-        patch = {"metadata": {"uid": uid}, "status": status}
-        return lambda: _ignore(
-            client.patch(PODS, name, patch, namespace, subresource="status", content_type=STRATEGIC_PATCH)
-        )
-
-    def _pod_status(self, pod: Pod) -> JsonObject:
-        key = (pod.namespace, pod.name)
-        failing = self._failing.get(key)
-        if failing is not None and failing[0] == "OutOfResources":
-            return {"phase": "Failed", "reason": failing[0], "message": failing[1]}
-        times = {"bound": pod.bound_ns, "started": pod.started_ns, "ready": pod.ready_ns}
-        at = {name: self._stamp(t) for name, t in times.items() if t is not None}
-        return statuses.pod_status(pod, self.cluster.fleet.pod(pod.row).spec.spec, at, failing)
-
-    def _create_job(self, pod: Pod) -> Callable[[], None]:
-        body = self._stamped(pod.workload.key, pod.namespace, pod.name)
-        if pod.workload.template.spec.priority:
-            body["spec"].setdefault("priority", pod.workload.template.spec.priority)
-
-        def create() -> None:
-            made = self._client.create(PODS, body, pod.namespace)
-            self._uids[pod.namespace, pod.name] = made["metadata"]["uid"]
-
-        return create
-
-    def _stamped(self, workload: str, namespace: str, name: str) -> JsonObject:
-        """A pod from the template of its workload."""
-        owner = self._owners[workload]
-        template = deepcopy(owner["spec"]["template"])
-        meta = template.get("metadata", {})
-        meta |= {"name": name, "namespace": namespace, "ownerReferences": [owner_reference(owner)]}
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
-
-    def _daemon_job(self, key: Key, uid: str) -> Callable[[], None]:
-        spec, node = self._daemons[key]
-        if key not in self.cluster.fleet.pod_by_key:
-            del self._daemons[key]
-            namespace, name = key
-            return (lambda: self._client.delete(PODS, name, namespace, uid=uid, grace_s=0)) if uid else _nothing
-        body = self._stamped(spec.owner, spec.namespace, spec.name)
-        body["spec"]["nodeName"] = node
-        at = self._stamp(self.cluster.now_ns)
-
-        def create() -> None:
-            if not uid:
-                made = self._client.create(PODS, body, spec.namespace)
-                self._uids[key] = made["metadata"]["uid"]
-            stand_in = Pod(Workload("", "", core.PodTemplateSpec(spec=spec.spec), 0), spec.name, uid, -1, 0)
-            status = statuses.pod_status(stand_in, spec.spec, {"bound": at, "started": at, "ready": at}, None)
-            self._client.patch(
-                PODS, spec.name, {"status": status}, spec.namespace, subresource="status", content_type=STRATEGIC_PATCH
-            )
-
-        return create
-
     def _stamp(self, at_ns: int) -> str:
         return rfc3339(self.options.epoch_ns + at_ns)
 
     def take_away(self) -> None:
-        """Every machine is gone: take its Node and its NodeClaim from the API."""
+        """Every machine is gone: take its Node and its NodeClaim from the API, and the training workloads made here."""
         live = [node for node in self.cluster.nodes.values() if node.ended_ns is None]
         for node in live:
             node.ended_ns, node.end_reason = self.cluster.now_ns, "the end"
+        for key in list(self.workloads.created):
+            self._write(key, partial(self.workloads.take_away, key))
+        for pod in list(self.pods.bare()):
+            self._write(f"pod {'/'.join(pod)}", partial(self.pods.take_away, pod))
         for name in dict.fromkeys([*(node.name for node in live), *self._nodes.machines()]):
             self._write(f"node {name}", partial(self._nodes.clear_away, name))
 
@@ -432,23 +365,3 @@ class Machines:
         """Wait for the writes that are under way."""
         if self._pool is not None:
             self._pool.shutdown()
-
-
-def _command(workload: Workload) -> tuple[str, ...]:
-    first = workload.template.spec.containers[0]
-    return (first.image, *first.command, *first.args)
-
-
-def owner_reference(owner: JsonObject) -> JsonObject:
-    """As its controller writes it on what it makes."""
-    meta = owner["metadata"]
-    named = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"]}
-    return {**named, "controller": True, "blockOwnerDeletion": True}
-
-
-def _nothing() -> None:
-    """There is nothing to write."""
-
-
-def _ignore(answer: object) -> None:
-    """The answer is not needed: the watch brings it."""

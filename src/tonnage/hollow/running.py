@@ -10,16 +10,19 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from functools import partial
 
 from tonnage.cluster.client.informer import Informers
 from tonnage.cluster.client.transport import ApiError, ClientError
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.clock import parse, rfc3339
-from tonnage.cluster.resources import LEASES, NODE_CLAIMS, NODES, PODS
+from tonnage.cluster.resources import LEASES, NODE_CLAIMS, NODES, PODS, Resource
 from tonnage.cluster.watching import See, T, watch
 from tonnage.errors import InputError
 from tonnage.hollow.machines import Machines
+from tonnage.hollow.operators import Operators
 from tonnage.objects import core, karpenter
+from tonnage.objects.base import KubeObject
 from tonnage.simulation.events import Event
 from tonnage.units import NS_PER_MS, NS_PER_S
 
@@ -116,6 +119,7 @@ class MachineRoom:
         self.clock = clock
         self.lock = lock
         self._retry_at = 0.0
+        self._operators: Operators | None = None
         watch(informers, NODE_CLAIMS, karpenter.NodeClaim, self._locked(machines.see_claim))
         watch(informers, NODES, core.Node, self._locked(machines.see_node))
         watch(informers, PODS, core.Pod, self._locked(machines.see_pod))
@@ -126,6 +130,12 @@ class MachineRoom:
                 see(old, new)
 
         return seen
+
+    def operate(self, operators: Operators, kinds: Iterable[tuple[Resource, type[KubeObject]]]) -> None:
+        """Let ``operators`` take up workloads of these kinds, with what they refer to."""
+        self._operators = operators
+        for resource, type_ in kinds:
+            watch(self.informers, resource, type_, self._locked(partial(operators.see, resource)))
 
     def begin(self, events: Iterable[Event]) -> None:
         """Show what is there and let ``events`` happen now; time does not run yet."""
@@ -149,6 +159,8 @@ class MachineRoom:
                 cluster.queue.step(cluster)
             cluster.advance_to(max(now, cluster.now_ns))
             cluster.woken()
+            if self._operators is not None:
+                self._operators.catch_up()
             if time.monotonic() >= self._retry_at:
                 self.machines.flush()
                 self._retry_at = time.monotonic() + RETRY_S if self.machines.behind else 0.0

@@ -2,47 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from copy import deepcopy
+from functools import partial
 
 from tonnage.cluster.client.transport import ApiError
 from tonnage.cluster.client.verbs import Client, JsonObject
-from tonnage.cluster.resources import ALL, DAEMON_SETS, DEPLOYMENTS, NAMESPACES, Resource, by_kind
+from tonnage.cluster.group_kinds import by_kind
+from tonnage.cluster.resources import ALL, DAEMON_SETS, DEPLOYMENTS, JOBS, NAMESPACES, PODS, Resource
+from tonnage.errors import InputError
+from tonnage.hollow.definitions import Kind, define_missing_kinds, run_here, served_as
 from tonnage.hollow.machines import Machines
 from tonnage.objects.base import KubeObject
+from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.run import SetUp
+from tonnage.simulation.training.workload import Then
 
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _FIRST = ("PriorityClass", "EC2NodeClass", "NodePool")
+_MADE_OTHERWISE = ("Pod", "Node", "NodeClaim")
 
 
-def lay_out(made: SetUp, client: Client, machines: Machines, scheduler_name: str = "tonnage") -> None:
+def lay_out(
+    made: SetUp, client: Client, machines: Machines, scheduler_name: str = "tonnage", *, managed: bool = False
+) -> None:
     """Create everything that the scenario's manifests have; pods and nodes are left to the machines.
 
-    Objects of kinds that are not served are left out: the configuration's findings name them."""
-    define_missing_kinds(client)
-    objects = [(resource, body) for resource, body in _bodies(made.configuration.manifest.objects)]
-    for namespace in sorted({body["metadata"]["namespace"] for resource, body in objects if resource.namespaced}):
+    Training workloads are created when they arrive. ``managed``: the server has a kube-controller-manager, which makes
+    Jobs' pods, and perhaps operators, which make those of the kinds that they have defined. Objects of kinds that are
+    not served are left out: the configuration's findings name them."""
+    cluster, manifest = made.cluster, made.configuration.manifest.objects
+    objects = [(resource, one) for one in manifest if (resource := _resource(one)) is not None]
+    define_missing_kinds(client, (*ALL, *(resource for resource, _ in objects if resource.custom)))
+    for namespace in sorted({_namespace_of(one) for resource, one in objects if resource.namespaced}):
         _create(client, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-    for resource, body in sorted(objects, key=lambda one: one[0].kind not in _FIRST):
+    machines.pods.scheduler_name = scheduler_name
+    later = _give_training(client, cluster, manifest, machines)
+    for resource, one in sorted(objects, key=lambda pair: pair[0].kind not in _FIRST):
+        if one.kind in _MADE_OTHERWISE or id(one) in later:
+            continue
+        resource = _served(client, resource)
+        body = _body(one, resource)
         if resource in (DEPLOYMENTS, DAEMON_SETS):
             body["spec"]["template"]["spec"].setdefault("schedulerName", scheduler_name)
         stored = _create(client, resource, body)
         if resource in (DEPLOYMENTS, DAEMON_SETS):
             meta = stored["metadata"]
-            machines.own(f"{meta['namespace']}/{meta['name']}", stored)
+            machines.pods.own(f"{meta['namespace']}/{meta['name']}", stored)
+    if managed:
+        _leave_to_others(cluster, machines, run_here(client))
 
 
-def _bodies(objects: Iterable[KubeObject]) -> Iterator[tuple[Resource, JsonObject]]:
-    for one in objects:
-        resource = by_kind(one.api_version, one.kind)
-        if resource is None or not one.written or one.kind in ("Pod", "Node", "NodeClaim"):
+def _resource(one: KubeObject) -> Resource | None:
+    return by_kind(one.api_version, one.kind) if one.written else None
+
+
+def _served(client: Client, resource: Resource) -> Resource:
+    """The resource in a version that is served: without a conversion versions differ in nothing but their name."""
+    return resource if not resource.custom else served_as(client, resource) or resource
+
+
+def _namespace_of(one: KubeObject) -> str:
+    return one.namespace or "default"
+
+
+def _body(one: KubeObject, resource: Resource) -> JsonObject:
+    """An object as it is created."""
+    body = deepcopy(one.written)
+    body.pop("status", None)
+    body["apiVersion"] = resource.api_version
+    if resource.namespaced:
+        body["metadata"].setdefault("namespace", "default")
+    return body
+
+
+def _give_training(
+    client: Client, cluster: SimulatedCluster, manifest: Iterable[KubeObject], machines: Machines
+) -> set[int]:
+    """Say from what the training workloads and their pods are created; the ids of the objects that come later."""
+    written = {f"{_namespace_of(one)}/{one.kind.lower()}/{one.name}": one for one in manifest if one.written}
+    later: set[int] = set()
+    for training in cluster.training.values():
+        if training.kind == "Pod":
+            for replica in training.replicas:
+                machines.pods.give(_body(written[f"{replica.namespace}/pod/{replica.name}"], PODS))
             continue
-        body = deepcopy(one.written)
-        body.pop("status", None)
-        if resource.namespaced:
-            body["metadata"].setdefault("namespace", "default")
-        yield resource, body
+        one = written[training.origin]
+        resource = _resource(one)
+        if resource is None:
+            raise InputError.at(f"{one.api_version} {one.kind} cannot be written to an API", file=one.origin.file)
+        resource = _served(client, resource)
+        body = _body(one, resource)
+        body["metadata"]["name"] = training.key.rpartition("/")[2]
+        if resource == JOBS:
+            body["spec"]["template"]["spec"].setdefault("schedulerName", machines.pods.scheduler_name)
+        machines.workloads.give(training.key, resource, body)
+        later.add(id(one))
+    return later
+
+
+def _leave_to_others(cluster: SimulatedCluster, machines: Machines, ours: set[Kind]) -> None:
+    """Workloads whose pods somebody else makes are only created."""
+    for key, training in list(cluster.training.items()):
+        if machines.workloads.has(key) and machines.workloads.kind(key) not in ours:
+            del cluster.training[key]
+            cluster.queue.push(training.arrival_ns, Then(partial(_created, machines, key)))
+
+
+def _created(machines: Machines, key: str, cluster: SimulatedCluster) -> None:
+    machines.create(key)
 
 
 def _create(client: Client, resource: Resource, body: JsonObject) -> JsonObject:
@@ -54,76 +121,3 @@ def _create(client: Client, resource: Resource, body: JsonObject) -> JsonObject:
         if error.reason != "AlreadyExists":
             raise
         return client.get(resource, body["metadata"]["name"], namespace)
-
-
-def define_missing_kinds(client: Client, wanted: Iterable[Resource] = ALL) -> list[str]:
-    """Make CRDs for the kinds that Tonnage reads and the server does not know; the names of those made.
-
-    Their schemas take any field: whoever installs Karpenter or KEDA brings the real ones first."""
-    made = []
-    for resource in wanted:
-        if not resource.custom or _served(client, resource):
-            continue
-        client.call("POST", CRDS, crd(resource))
-        made.append(f"{resource.plural}.{resource.group}")
-    for resource in wanted:
-        if f"{resource.plural}.{resource.group}" in made:
-            _wait_served(client, resource)
-    return made
-
-
-def _served(client: Client, resource: Resource) -> bool:
-    try:
-        listed = client.call("GET", resource.root).body
-    except ApiError as error:
-        if error.code == 404:
-            return False
-        raise
-    return f'"name":"{resource.plural}"'.encode() in listed
-
-
-def _wait_served(client: Client, resource: Resource, tries: int = 100) -> None:
-    import time
-
-    for _ in range(tries):
-        try:
-            client.page(resource, limit=1)
-        except ApiError as error:
-            if error.code != 404:
-                raise
-            time.sleep(0.1)
-        else:
-            return
-    raise TimeoutError(f"{resource.kind} is not served, though its CRD was made")
-
-
-def crd(resource: Resource) -> JsonObject:
-    """A CustomResourceDefinition whose objects may have any field."""
-    schema: Mapping[str, object] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version: JsonObject = {
-        "name": resource.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-    }
-    if "status" in resource.subresources:
-        version["subresources"] = {"status": {}}
-    names = {
-        "plural": resource.plural,
-        "singular": resource.singular,
-        "kind": resource.kind,
-        "listKind": f"{resource.kind}List",
-        "shortNames": list(resource.short_names),
-        "categories": list(resource.categories),
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{resource.plural}.{resource.group}"},
-        "spec": {
-            "group": resource.group,
-            "names": {key: value for key, value in names.items() if value},
-            "scope": "Namespaced" if resource.namespaced else "Cluster",
-            "versions": [version],
-        },
-    }

@@ -120,7 +120,8 @@ def pod_status(pod: Pod, spec: core.PodSpec, at: Mapping[str, str], failing: tup
     last = at.get("ready") or at.get("started") or at["bound"]
     names = [container.name for container in spec.containers]
     not_ready = "" if ready else f"containers with unready status: [{' '.join(names)}]"
-    why = {} if ready else {"reason": "ContainersNotReady", "message": not_ready}
+    gone = {"reason": None, "message": None}  # what was said while it was not ready
+    why = gone if ready else {"reason": "ContainersNotReady", "message": not_ready}
     conditions = [
         {"type": "PodReadyToStartContainers", "status": "True" if started else "False", "lastTransitionTime": last},
         {"type": "Initialized", "status": "True", "lastTransitionTime": at["bound"]},
@@ -137,6 +138,18 @@ def pod_status(pod: Pod, spec: core.PodSpec, at: Mapping[str, str], failing: tup
         ],
     }
     return status
+
+
+def pod_succeeded(pod: Pod, spec: core.PodSpec, at: Mapping[str, str], ended: str) -> JsonObject:
+    """The status of a pod whose containers have ended without an error. ``at``: as for :func:`pod_status`."""
+    status = pod_status(pod, spec, at, None)
+    for condition in status["conditions"]:
+        if condition["type"] in ("Ready", "ContainersReady"):
+            condition |= {"status": "False", "reason": "PodCompleted", "message": None, "lastTransitionTime": ended}
+    for container in status["containerStatuses"]:
+        terminated = {"exitCode": 0, "reason": "Completed", "startedAt": at["started"], "finishedAt": ended}
+        container |= {"ready": False, "started": False, "state": {"terminated": terminated}}
+    return {**status, "phase": "Succeeded"}
 
 
 def _container(

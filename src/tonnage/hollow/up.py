@@ -38,6 +38,7 @@ from tonnage.costs.ledger import Settlement
 from tonnage.errors import InputError
 from tonnage.hollow import prometheus
 from tonnage.hollow.machines import Machines, Options
+from tonnage.hollow.operators import Operators, operated
 from tonnage.hollow.running import Heartbeats, MachineRoom, RunningClock
 from tonnage.hollow.setting import lay_out
 from tonnage.hollow.statuses import ANNOTATION
@@ -167,7 +168,9 @@ class Up:
         self.room = MachineRoom(machines, informers, self.clock, self.lock)
         self.room.begin(self._events())
         self.room.turn()  # nodes first: pods find them there
-        lay_out(self.made, client, machines, SCHEDULER_NAME)
+        lay_out(self.made, client, machines, SCHEDULER_NAME, managed=settings.client is not None)
+        self.room.operate(Operators(machines, client), operated(client, embedded=settings.client is None))
+        self.made.start_training()
         self._controllers(client, Events(recorder))
         if settings.prometheus_port is not None:
             self._serve_metrics(settings.prometheus_port)
@@ -249,13 +252,14 @@ class Up:
             with self.lock:
                 pods = list(self.made.cluster.pods.values())
                 wanted = sum(workload.replicas for workload in self.made.cluster.workloads.values())
+                made = sum(p.workload.controller is None for p in pods)
                 now = (len(pods), sum(p.bound_ns is not None for p in pods), sum(p.ready_ns is not None for p in pods))
             if now != before:
                 before, since = now, time.monotonic()
             quiet_s = time.monotonic() - since
             if (
                 self.manager.ready.is_set()
-                and now[0] >= wanted
+                and made >= wanted
                 and quiet_s > (AT_REST_S if now[0] == now[2] else STUCK_S)
             ):
                 return

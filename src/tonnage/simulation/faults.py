@@ -78,7 +78,8 @@ class PodFailure:
         training = cluster.training.get(self.spec.workload)
         if training is not None:
             return [pod for part in training.parts for pod in part.ready]
-        return cluster.workloads[self.spec.workload].active
+        workload = cluster.workloads.get(self.spec.workload)
+        return workload.active if workload is not None else []  # behind an API its pods may be somebody else's
 
     def _ends(self, cluster: SimulatedCluster, pod: Pod, cause: Cause, code: int, said: str) -> Later:
         if pod.workload.controller is not None:

@@ -93,6 +93,7 @@ def play(made: SetUp, transport: Transport, until_ns: int) -> tuple[Machine, Loc
     machine.manager = Alarmed(steps.world, steps.informers, required, [Controller("all", loops)], Unobserved())
     machine.manager.driven = machine
     machine.manager.ready.set()
+    made.start_training()
     machine.start([], made.scraper())
     made.break_things()
     machine.play(until_ns, made.options.observer)

@@ -26,8 +26,9 @@ NONE_LEFT: tuple[dict[str, Any], ...] = (
 )
 
 
-def _play(made: run.SetUp, until_ns: int, transport: Transport | None, *, by_manager: bool = False) -> Machine:
-    """``by_manager``: the loops are run by who runs them on a cluster."""
+def played(made: run.SetUp, until_ns: int, transport: Transport | None, *, by_manager: bool = False) -> Machine:
+    """Run it in the simulated world, or on the API behind ``transport``. ``by_manager``: the loops are run by who runs
+    them on a cluster."""
     if transport is not None:
         play = managed.play if by_manager else lockstep.play
         machine, steps = play(made, transport, until_ns)
@@ -35,6 +36,7 @@ def _play(made: run.SetUp, until_ns: int, transport: Transport | None, *, by_man
         assert steps.machines.errors == {}
         return machine
     machine = Machine(made.cluster, made.recorder(), False)
+    made.start_training()
     machine.start(made.loops(), made.scraper())
     made.break_things()
     machine.play(until_ns, None)
@@ -44,12 +46,12 @@ def _play(made: run.SetUp, until_ns: int, transport: Transport | None, *, by_man
 def broken(folder: Path, transport: Transport | None, *, by_manager: bool = False) -> Machine:
     """A small cluster with DaemonSets, of which a spot node is taken back and another node fails."""
     made = set_up(folder, 1, faults=BREAKS, nodes=[SPOT])
-    return _play(made, END_S * NS_PER_S, transport, by_manager=by_manager)
+    return played(made, END_S * NS_PER_S, transport, by_manager=by_manager)
 
 
 def sold_out(folder: Path, transport: Transport | None) -> Machine:
     """Of the cheapest instance type there is none for a while."""
-    return _play(set_up(folder, 1, faults=NONE_LEFT), 600 * NS_PER_S, transport)
+    return played(set_up(folder, 1, faults=NONE_LEFT), 600 * NS_PER_S, transport)
 
 
 def surge(policy: str, minutes: int, transport: Transport | None) -> Machine:
@@ -57,13 +59,13 @@ def surge(policy: str, minutes: int, transport: Transport | None) -> Machine:
     if transport is None:
         return _simulated_surge(policy, minutes)
     made = run.set_up(scenario.load(EXAMPLE), policy, run.Options(seed=3))
-    return _play(made, minutes * 60 * NS_PER_S, transport)
+    return played(made, minutes * 60 * NS_PER_S, transport)
 
 
 @cache
 def _simulated_surge(policy: str, minutes: int) -> Machine:
     made = run.set_up(scenario.load(EXAMPLE), policy, run.Options(seed=3))
-    return _play(made, minutes * 60 * NS_PER_S, None)
+    return played(made, minutes * 60 * NS_PER_S, None)
 
 
 def check_same(simulated: Machine, played: Machine, *, outcomes: bool = True) -> None:

@@ -28,7 +28,7 @@ def _through_faults(small: Small) -> Faulty:
     """The machines' calls meet faults from now on."""
     assert small.steps is not None
     faulty = Faulty(small.steps.tracked, 0)
-    small.steps.machines._client = Client(faulty)
+    small.steps.machines.pods._client = small.steps.machines._nodes._client = Client(faulty)
     return faulty
 
 

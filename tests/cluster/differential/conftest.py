@@ -36,8 +36,9 @@ _CONTROLLERS = (
     "-node-ipam-controller",
     "-ttl-controller",
     "-root-ca-certificate-publisher-controller",
+    "-job-controller",
 )
-"""The embedded API's managers taint no node whose lease nobody renews, and publish no certificate, in this test."""
+"""The embedded API's managers taint no node whose lease nobody renews, publish no certificate and make no Jobs' pods."""
 
 
 @pytest.fixture(scope="session")

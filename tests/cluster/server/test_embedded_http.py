@@ -389,7 +389,7 @@ def test_kubectl_drains_under_a_budget(kubectl: Kubectl) -> None:
         (("logs", "plain"), "logs of containers are not supported here"),
         (("exec", "plain", "--", "ls"), "kubectl exec is not supported here"),
         (("get", "secrets"), "the server doesn't have a resource type"),
-        (("create", "job", "j", "--image=x"), "Jobs and CronJobs are not supported here"),
+        (("create", "cronjob", "c", "--image=x", "--schedule=@daily"), "cronjobs are not supported here"),
         (("create", "secret", "generic", "s"), "secrets are not supported here"),
         (("auth", "can-i", "get", "pods"), "access reviews (kubectl auth can-i) are not supported here"),
         (("delete", "namespace", "default"), "this namespace may not be deleted"),

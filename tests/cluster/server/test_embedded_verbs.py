@@ -466,7 +466,7 @@ def test_kubectl_gets_tables_and_others_objects(embedded: Embedded) -> None:
         ("GET", "/api/v1/namespaces/default/pods/x/log", 405, "logs of containers are not supported here"),
         ("POST", "/api/v1/namespaces/default/pods/x/exec", 405, "kubectl exec is not supported here"),
         ("GET", "/api/v1/namespaces/default/secrets", 404, "secrets are not supported here"),
-        ("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", 405, "CustomResourceDefinitions are"),
+        ("GET", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", 405, "admission webhooks are"),
         ("GET", "/apis/metrics.k8s.io/v1beta1/nodes", 405, "kubectl top"),
         ("GET", "/api/v1/watch/pods", 405, "old watch paths"),
         ("GET", "/api/v1/frogs", 404, "the server could not find the requested resource"),

@@ -95,8 +95,8 @@ class Api:
     def handle(self, request: Request) -> Reply | Watch:
         """Answer a request; never raises for what a client can do wrong. A watch is the caller's to close."""
         try:
-            found = discovery.answer(request)
-            return found if found is not None else self._resource(request, route(request.path))
+            found = discovery.answer(request, self.writes.kinds)
+            return found if found is not None else self._resource(request, route(request.path, self.writes.kinds))
         except Refusal as refusal:
             return refusal.reply()
         except RecursionError:

@@ -89,12 +89,12 @@ def _rules() -> dict[tuple[str, str], dict[str, dict[str, Any]]]:
 
 def unknown_fields(resource: Resource, obj: JsonObject) -> list[str]:
     """Every field that the kind does not have, as ``unknown field "spec.foo"``, in the order in which they stand."""
-    return _said(resource, [path for path, _, _ in _unknown(obj, resource.kind, "")])
+    return _said(resource, [path for path, _, _ in _unknown(obj, resource.struct, "")])
 
 
 def prune(resource: Resource, obj: JsonObject) -> list[str]:
     """Remove every field that the kind does not have; returns what :func:`unknown_fields` would have said."""
-    gone = list(_unknown(obj, resource.kind, ""))
+    gone = list(_unknown(obj, resource.struct, ""))
     for _, holder, key in gone:
         del holder[key]
     return _said(resource, [path for path, _, _ in gone])

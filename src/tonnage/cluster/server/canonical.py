@@ -23,7 +23,7 @@ _ZERO_DROPPED = frozenset({
     "periodSeconds", "successThreshold", "failureThreshold", "hostPort", "nodePort", "healthCheckNodePort",
     "observedGeneration", "generation", "updatedReplicas", "readyReplicas", "availableReplicas",
     "unavailableReplicas", "fullyLabeledReplicas", "updatedNumberScheduled", "numberAvailable", "numberUnavailable",
-    "count", "currentReplicas",
+    "count", "currentReplicas", "active", "succeeded", "failed",
 })
 # fmt: on
 """Numbers and booleans that Go holds as values: zero means absent. Others are pointers, whose zero counts."""

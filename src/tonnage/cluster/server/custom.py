@@ -16,7 +16,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from tonnage.cluster.client.transport import Cause
-from tonnage.cluster.resources import Resource
+from tonnage.cluster.resources import CRDS, Resource
+from tonnage.cluster.server import definitions
 from tonnage.cluster.server.api_types import SCALARS, FieldType, structs
 from tonnage.errors import Problem, Where
 from tonnage.objects import karpenter, keda, monitoring
@@ -63,7 +64,7 @@ _NAMES = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"
 
 def fill_in(resource: Resource, obj: JsonObject) -> None:
     """The defaults of the CRD's schema, in place."""
-    _fill(obj, resource.kind)
+    _fill(obj, resource.struct)
 
 
 def _fill(value: JsonObject, struct: str) -> None:
@@ -87,6 +88,8 @@ def _leaves(value: Any, shape: tuple[str, ...]) -> Iterator[Any]:
 
 def refused(resource: Resource, obj: JsonObject) -> list[Cause]:
     """What the schema refuses; when it refuses nothing, what the rules beyond it refuse."""
+    if resource.open:
+        return definitions.refused(obj) if resource == CRDS else []
     causes = list(_struct(obj, resource.kind, ""))
     if not causes:
         return _beyond(resource, obj)

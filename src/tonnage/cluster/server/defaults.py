@@ -49,7 +49,7 @@ def apply_defaults(
     elif resource is known.SERVICES:
         _service(obj, cluster_ip or address)
     else:
-        fill = _FILL.get(resource.kind)
+        fill = _FILL.get(resource.struct)
         if fill is not None:
             fill(obj)
     canonical(obj, resource.kind)
@@ -104,6 +104,48 @@ def _daemon_set(obj: JsonObject) -> None:
     obj.setdefault("status", {})
 
 
+def _job(obj: JsonObject) -> None:
+    spec = obj.setdefault("spec", {})
+    if "completions" not in spec and "parallelism" not in spec:
+        spec["completions"] = 1
+    spec.setdefault("parallelism", 1)
+    spec.setdefault("backoffLimit", 2**31 - 1 if "backoffLimitPerIndex" in spec else 6)
+    spec.setdefault("template", {})
+    spec.setdefault("completionMode", "NonIndexed")
+    spec.setdefault("suspend", False)
+    policy = spec.get("podFailurePolicy")
+    spec.setdefault("podReplacementPolicy", "TerminatingOrFailed" if policy is None else "Failed")
+    for rule in (policy or {}).get("rules") or ():
+        for condition in rule.get("onPodConditions") or ():
+            condition.setdefault("status", "True")
+    if not spec.setdefault("manualSelector", False):
+        _select_own_pods(obj, spec)
+    worn = (spec["template"].get("metadata") or {}).get("labels")
+    if worn and not obj["metadata"].get("labels"):
+        obj["metadata"]["labels"] = dict(worn)
+    _template(spec)
+    obj.setdefault("status", {})
+
+
+def _select_own_pods(obj: JsonObject, spec: JsonObject) -> None:
+    """The labels by which a Job knows its pods.
+
+    Source: kubernetes/kubernetes pkg/registry/batch/job/strategy.go (generateSelector)."""
+    meta = obj["metadata"]
+    template = spec["template"].get("metadata") or {}
+    spec["template"]["metadata"] = template
+    labels = template.get("labels") or {}
+    template["labels"] = labels
+    for prefix in ("", "batch.kubernetes.io/"):
+        labels.setdefault(f"{prefix}controller-uid", meta.get("uid", ""))
+        labels.setdefault(f"{prefix}job-name", meta.get("name", ""))
+    selector = spec.get("selector") or {}
+    spec["selector"] = selector
+    wanted = selector.get("matchLabels") or {}
+    selector["matchLabels"] = wanted
+    wanted.setdefault("batch.kubernetes.io/controller-uid", meta.get("uid", ""))
+
+
 def _hpa(obj: JsonObject) -> None:
     spec = obj.setdefault("spec", {})
     spec.setdefault("minReplicas", 1)
@@ -150,6 +192,7 @@ _FILL: dict[str, Callable[[JsonObject], None]] = {
     "Deployment": _deployment,
     "ReplicaSet": _replica_set,
     "DaemonSet": _daemon_set,
+    "Job": _job,
     "HorizontalPodAutoscaler": _hpa,
     "Node": _node,
     "Namespace": _namespace,

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from tonnage.cluster.client.transport import Reply
-from tonnage.cluster.resources import ALL, Resource
+from tonnage.cluster.resources import Resource
 from tonnage.cluster.server import openapi
+from tonnage.cluster.server.kinds import Kinds
 from tonnage.cluster.server.render import reply
 from tonnage.cluster.server.request import SERVED, Request, form
 from tonnage.cluster.server.status import not_supported
@@ -29,8 +30,6 @@ _SUBRESOURCES: dict[str, tuple[tuple[str, ...], tuple[str, str, str] | None]] = 
 }
 _ELSEWHERE = {
     "metrics.k8s.io": "metrics.k8s.io (kubectl top) is",
-    "apiextensions.k8s.io": "CustomResourceDefinitions are",
-    "batch": "Jobs and CronJobs are",
     "rbac.authorization.k8s.io": "RBAC is",
     "authorization.k8s.io": "access reviews (kubectl auth can-i) are",
     "authentication.k8s.io": "token reviews are",
@@ -43,7 +42,7 @@ _ELSEWHERE = {
 }
 
 
-def answer(request: Request) -> Reply | None:
+def answer(request: Request, kinds: Kinds) -> Reply | None:
     """The answer to a request for one of these paths; None for other paths."""
     path = request.path.rstrip("/") or "/"
     if path in ("/healthz", "/livez", "/readyz"):
@@ -52,24 +51,24 @@ def answer(request: Request) -> Reply | None:
         return reply(200, version())
     if path == "/":
         roots = sorted({"/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"})
-        return reply(200, {"paths": sorted({*roots, *(one.root for one in ALL)})})
+        return reply(200, {"paths": sorted({*roots, *kinds.roots})})
     if path == "/openapi/v2":
         if "protobuf" in request.accept:
             return Reply(200, openapi.v2_protobuf(), {"content-type": openapi.V2_PROTOBUF})
         form(request)
-        return reply(200, openapi.v2())
+        return reply(200, openapi.v2(kinds.served))
     if path == "/openapi/v3":
-        return reply(200, openapi.index())
+        return reply(200, openapi.index(kinds.served))
     if path.startswith("/openapi/v3/"):
-        document = openapi.document(path.removeprefix("/openapi/v3/"))
+        document = openapi.document(path.removeprefix("/openapi/v3/"), kinds.served)
         return None if document is None else reply(200, document)
     if path in ("/api", "/apis"):
-        return _groups(request, path)
-    if path in {one.root for one in ALL}:
-        return reply(200, _resource_list(path))
+        return _groups(request, path, kinds)
+    if path in kinds.roots:
+        return reply(200, _resource_list(path, kinds))
     parts = path.split("/")
-    if len(parts) == 3 and parts[1] == "apis" and parts[2] in _grouped():
-        return reply(200, {"kind": "APIGroup", "apiVersion": "v1", **_group(parts[2])})
+    if len(parts) == 3 and parts[1] == "apis" and parts[2] in _grouped(kinds):
+        return reply(200, {"kind": "APIGroup", "apiVersion": "v1", **_group(parts[2], kinds)})
     if parts[1] == "apis":
         for name, what in _ELSEWHERE.items():
             if path.startswith(f"/apis/{name}"):
@@ -92,35 +91,35 @@ def version() -> JsonObject:
     }
 
 
-def _grouped() -> dict[str, dict[str, list[Resource]]]:
+def _grouped(kinds: Kinds) -> dict[str, dict[str, list[Resource]]]:
     """Resources by group and version."""
     groups: dict[str, dict[str, list[Resource]]] = {}
-    for resource in ALL:
+    for resource in kinds.served:
         groups.setdefault(resource.group, {}).setdefault(resource.version, []).append(resource)
     return groups
 
 
-def _group(name: str) -> JsonObject:
-    versions = [{"groupVersion": f"{name}/{one}", "version": one} for one in _grouped()[name]]
+def _group(name: str, kinds: Kinds) -> JsonObject:
+    versions = [{"groupVersion": f"{name}/{one}", "version": one} for one in _grouped(kinds)[name]]
     return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _groups(request: Request, path: str) -> Reply:
+def _groups(request: Request, path: str, kinds: Kinds) -> Reply:
     wanted = form(request)
-    names = [name for name in _grouped() if bool(name) is (path == "/apis")]
+    names = [name for name in _grouped(kinds) if bool(name) is (path == "/apis")]
     if wanted.kind == "discovery":
         body = {
             "kind": "APIGroupDiscoveryList",
             "apiVersion": f"apidiscovery.k8s.io/{wanted.version}",
             "metadata": {},
-            "items": [_aggregated(name) for name in names],
+            "items": [_aggregated(name, kinds) for name in names],
         }
         found = reply(200, body)
         kind = f"application/json;g=apidiscovery.k8s.io;v={wanted.version};as=APIGroupDiscoveryList"
         return Reply(found.status, found.body, {**found.headers, "content-type": kind})
     if path == "/api":
         return reply(200, {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
-    return reply(200, {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in names]})
+    return reply(200, {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name, kinds) for name in names]})
 
 
 def _served(resource: Resource) -> Iterator[tuple[str, tuple[str, ...], tuple[str, str, str]]]:
@@ -130,9 +129,9 @@ def _served(resource: Resource) -> Iterator[tuple[str, tuple[str, ...], tuple[st
             yield name, verbs, kind or (resource.group, resource.version, resource.kind)
 
 
-def _resource_list(root: str) -> JsonObject:
+def _resource_list(root: str, kinds: Kinds) -> JsonObject:
     listed: list[JsonObject] = []
-    for resource in ALL:
+    for resource in kinds.served:
         if resource.root != root:
             continue
         entry: JsonObject = {
@@ -155,9 +154,9 @@ def _resource_list(root: str) -> JsonObject:
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": listed}
 
 
-def _aggregated(group: str) -> JsonObject:
+def _aggregated(group: str, kinds: Kinds) -> JsonObject:
     versions = []
-    for name, resources in _grouped()[group].items():
+    for name, resources in _grouped(kinds)[group].items():
         entries = []
         for resource in resources:
             entry: JsonObject = {

@@ -17,6 +17,7 @@ from tonnage.cluster.client.transport import Cause
 from tonnage.cluster.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
+    JOBS,
     NAMESPACES,
     NODES,
     PDBS,
@@ -40,7 +41,7 @@ JsonObject: TypeAlias = dict[str, Any]
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _LONGEST_BASE = 58  # of a generated name, before the five letters
-_BY_SPEC = (DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, PDBS, PODS)
+_BY_SPEC = (DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, JOBS, PDBS, PODS)
 _KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink")
 _DEFAULT_GRACE_S = 30
 

@@ -62,33 +62,36 @@ _SUBRESOURCE_KINDS = {"scale": "Scale", "binding": "Binding", "eviction": "Evict
 _encode = msgspec.json.Encoder().encode
 
 
+Served: TypeAlias = tuple[Resource, ...]
+
+
 @cache
-def _roots() -> dict[str, tuple[Resource, ...]]:
+def _roots(served: Served) -> dict[str, Served]:
     """The resources under each path: ``api/v1``, ``apis/apps/v1``, …"""
     found: dict[str, list[Resource]] = {}
-    for resource in ALL:
+    for resource in served:
         found.setdefault(resource.root.lstrip("/"), []).append(resource)
     return {root: tuple(resources) for root, resources in found.items()}
 
 
-def index() -> JsonObject:
+def index(served: Served = ALL) -> JsonObject:
     """What ``/openapi/v3`` answers: where the description of each group and version is."""
     paths = {}
-    for root in _roots():
-        digest = hashlib.sha256(document(root) or b"").hexdigest().upper()
+    for root in _roots(served):
+        digest = hashlib.sha256(document(root, served) or b"").hexdigest().upper()
         paths[root] = {"serverRelativeURL": f"/openapi/v3/{root}?hash={digest}"}
     return {"paths": paths}
 
 
 @cache
-def document(path: str) -> bytes | None:
+def document(path: str, served: Served = ALL) -> bytes | None:
     """The OpenAPI v3 description at ``path`` (``api/v1``, ``apis/apps/v1``) as JSON; None where there is none."""
-    resources = _roots().get(path.strip("/"))
+    resources = _roots(served).get(path.strip("/"))
     if resources is None:
         return None
     paths: JsonObject = {}
     for resource in resources:
-        paths |= openapi_paths.of(resource, schema_name(resource.kind))
+        paths |= openapi_paths.of(resource, name_of(resource))
     return _encode(
         {
             "openapi": "3.0.0",
@@ -100,14 +103,14 @@ def document(path: str) -> bytes | None:
 
 
 @cache
-def v2() -> bytes:
+def v2(served: Served = ALL) -> bytes:
     """What ``/openapi/v2`` answers, as JSON: the schemas of all kinds."""
     return _encode(
         {
             "swagger": "2.0",
             "info": {"title": "Kubernetes", "version": "v1.36.3"},
             "paths": {},
-            "definitions": _schemas(ALL, "#/definitions/"),
+            "definitions": _schemas(served, "#/definitions/"),
         }
     )
 
@@ -135,6 +138,13 @@ def schema_name(struct: str) -> str:
     return f"{packages()[struct]}.{struct}"
 
 
+def name_of(resource: Resource) -> str:
+    """The name of a kind's schema: ``org.kubeflow.v1.PyTorchJob`` of one that a CRD defines."""
+    if not resource.open:
+        return schema_name(resource.kind)
+    return ".".join((*reversed(resource.group.split(".")), resource.version, resource.kind))
+
+
 def _schemas(resources: tuple[Resource, ...], prefix: str) -> dict[str, JsonObject]:
     """The schemas of these resources and of everything that is in them."""
     found: dict[str, JsonObject] = {name: dict(leaf) for name, leaf in _LEAVES.items()}
@@ -145,10 +155,10 @@ def _schemas(resources: tuple[Resource, ...], prefix: str) -> dict[str, JsonObje
     ]
     for resource in resources:
         if resource.custom:
-            found[schema_name(resource.kind)] = _custom(resource, prefix)
+            found[name_of(resource)] = _custom(resource, prefix)
         else:
             wanted.append(resource.kind)
-        found[f"{schema_name(resource.kind)}List"] = _list(resource, prefix)
+        found[f"{name_of(resource)}List"] = _list(resource, prefix)
     while wanted:
         struct = wanted.pop()
         if schema_name(struct) in found:
@@ -156,7 +166,7 @@ def _schemas(resources: tuple[Resource, ...], prefix: str) -> dict[str, JsonObje
         found[schema_name(struct)] = _struct(struct, prefix)
         wanted += _inner(struct)
     for resource in resources:
-        found[schema_name(resource.kind)]["x-kubernetes-group-version-kind"] = [_kind(resource, resource.kind)]
+        found[name_of(resource)]["x-kubernetes-group-version-kind"] = [_kind(resource, resource.kind)]
     versions = sorted({(r.group, r.version) for r in resources})
     found[schema_name("DeleteOptions")]["x-kubernetes-group-version-kind"] = [
         {"group": group, "kind": "DeleteOptions", "version": version} for group, version in versions
@@ -177,7 +187,7 @@ def _kind(resource: Resource, kind: str) -> JsonObject:
 
 
 def _list(resource: Resource, prefix: str) -> JsonObject:
-    item = {"allOf": [{"$ref": prefix + schema_name(resource.kind)}], "default": {}}
+    item = {"allOf": [{"$ref": prefix + name_of(resource)}], "default": {}}
     return {
         "description": f"A list of {resource.plural}.",
         "type": "object",
@@ -267,7 +277,11 @@ def custom_schema(resource: Resource) -> JsonObject:
 
 
 def _custom(resource: Resource, prefix: str) -> JsonObject:
-    schema = _nested(resource.kind, prefix)
+    if resource.open:
+        words = {name: {"type": "string"} for name in ("apiVersion", "kind")}
+        schema: JsonObject = {"type": "object", "properties": words, "x-kubernetes-preserve-unknown-fields": True}
+    else:
+        schema = _nested(resource.kind, prefix)
     schema["properties"]["metadata"] = {"allOf": [{"$ref": prefix + schema_name("ObjectMeta")}]}
     return schema
 

@@ -11,7 +11,7 @@ from inspect import cleandoc
 import msgspec
 
 from tonnage.cluster.server.api_types import SCALARS, structs
-from tonnage.objects import apps, autoscaling, core, karpenter, keda, monitoring, policy
+from tonnage.objects import apps, autoscaling, batch, core, karpenter, keda, monitoring, policy
 from tonnage.objects.unknown import read_members
 
 _KINDS: tuple[type[msgspec.Struct], ...] = (
@@ -22,6 +22,7 @@ _KINDS: tuple[type[msgspec.Struct], ...] = (
     core.PriorityClass,
     apps.Deployment,
     apps.DaemonSet,
+    batch.Job,
     autoscaling.HorizontalPodAutoscaler,
     policy.PodDisruptionBudget,
     karpenter.NodePool,

@@ -10,8 +10,9 @@ import msgspec
 import yaml
 
 from tonnage.cluster.client.transport import JSON
-from tonnage.cluster.resources import ALL, NAMESPACES, Resource
+from tonnage.cluster.resources import NAMESPACES, Resource
 from tonnage.cluster.server import protobuf
+from tonnage.cluster.server.kinds import Kinds
 from tonnage.cluster.server.status import (
     DOCS,
     Refusal,
@@ -50,6 +51,7 @@ _ELSEWHERE = (
     "bindings",
     "statefulsets",
     "controllerrevisions",
+    "cronjobs",
 )
 """Resources of served groups that are not served. Reading them is 404: kubectl takes that for "there are none"."""
 _OPTIONS = {"POST": "CreateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
@@ -112,16 +114,12 @@ class Route:
     subresource: str = ""
 
 
-_BY_PATH = {(resource.root, resource.plural): resource for resource in ALL}
-_ROOTS = {resource.root for resource in ALL}
-
-
-def route(path: str) -> Route:
+def route(path: str, kinds: Kinds) -> Route:
     """Where a path leads. Raises Refusal (404, 405)."""
     parts = path.strip("/").split("/")
     depth = 2 if parts[0] == "api" else 3
     root, rest = "/" + "/".join(parts[:depth]), parts[depth:]
-    if root not in _ROOTS or not rest or "" in rest:
+    if root not in kinds.roots or not rest or "" in rest:
         raise no_such_path()
     if rest[0] == "watch":
         raise not_supported("the old watch paths are")
@@ -132,7 +130,7 @@ def route(path: str) -> Route:
         and not (root == NAMESPACES.root and rest[2] in NAMESPACES.subresources)
     ):
         namespace, rest = rest[1], rest[2:]
-    resource = _BY_PATH.get((root, rest[0]))
+    resource = kinds.find(root, rest[0])
     if resource is None or len(rest) > 3 or (namespace and not resource.namespaced):
         if len(rest) > 2 and rest[2] in _KNOWN:
             raise not_supported(_KNOWN[rest[2]])

@@ -32,6 +32,7 @@ from tonnage.cluster.server.causes import (
     unsupported,
 )
 from tonnage.cluster.server.rules_hpa import horizontal_pod_autoscaler
+from tonnage.cluster.server.rules_jobs import job
 from tonnage.cluster.server.rules_placing import taints
 from tonnage.cluster.server.rules_pods import pod_spec
 from tonnage.cluster.server.rules_services import service
@@ -57,7 +58,7 @@ def invalid(resource: Resource, obj: JsonObject, old: JsonObject | None = None) 
     elif resource is PODS:
         causes += _pod(obj)
     else:
-        rules = _BY_KIND.get(resource.kind)
+        rules = _BY_KIND.get(resource.struct)
         causes += rules(obj) if rules is not None else []
     if old is not None:
         causes += rules_updates.changed(resource, obj, old)
@@ -262,6 +263,7 @@ _BY_KIND: dict[str, Callable[[JsonObject], list[Cause]]] = {
     "Deployment": _deployment,
     "ReplicaSet": _replica_set,
     "DaemonSet": _daemon_set,
+    "Job": job,
     "Service": service,
     "HorizontalPodAutoscaler": horizontal_pod_autoscaler,
     "PodDisruptionBudget": _pod_disruption_budget,

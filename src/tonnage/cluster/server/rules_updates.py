@@ -1,6 +1,7 @@
 """What an update may not change.
 
-Source: kubernetes/kubernetes v1.36 pkg/apis/{core,apps,scheduling}/validation; kubernetes-sigs/karpenter v1.14 CRDs.
+Source: kubernetes/kubernetes v1.36 pkg/apis/{core,apps,batch,scheduling}/validation; kubernetes-sigs/karpenter v1.14
+CRDs.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from tonnage.cluster.client.transport import Cause
-from tonnage.cluster.resources import Resource
+from tonnage.cluster.resources import CRDS, Resource
+from tonnage.cluster.server import definitions
 from tonnage.cluster.server.causes import forbidden, invalid_value
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -25,7 +27,9 @@ _POD_WORDS = (
 
 def changed(resource: Resource, obj: JsonObject, old: JsonObject) -> list[Cause]:
     """The causes for everything that differs from ``old`` and may not."""
-    rule = _BY_KIND.get(resource.kind)
+    if resource == CRDS:
+        return definitions.changed(obj, old)
+    rule = _BY_KIND.get(resource.struct)
     return rule(obj, old) if rule is not None else []
 
 
@@ -37,6 +41,24 @@ def _spec(obj: JsonObject) -> JsonObject:
 def _selector(obj: JsonObject, old: JsonObject) -> list[Cause]:
     given = _spec(obj).get("selector")
     return [] if given == _spec(old).get("selector") else [invalid_value("spec.selector", given, _IMMUTABLE)]
+
+
+def _job(obj: JsonObject, old: JsonObject) -> list[Cause]:
+    """A Job's pods stay as they are; of a suspended one what places them may change, of an Indexed one its size."""
+    new, before = _spec(obj), _spec(old)
+    causes = _selector(obj, old)
+    if new.get("completions") != before.get("completions"):
+        indexed = new.get("completionMode") == "Indexed" and before.get("completions") is not None
+        if not indexed or new.get("completions") != new.get("parallelism"):
+            causes.append(invalid_value("spec.completions", new.get("completions"), _IMMUTABLE))
+    template = new.get("template") or {}
+    if template != before.get("template") and not before.get("suspend"):
+        shown = {**(template.get("metadata") or {}), "spec": template.get("spec")}  # in the form of its own struct
+        causes.append(invalid_value("spec.template", shown, _IMMUTABLE))
+    for name in ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"):
+        if new.get(name) != before.get(name):
+            causes.append(invalid_value(f"spec.{name}", new.get(name), _IMMUTABLE))
+    return causes
 
 
 def _pod(obj: JsonObject, old: JsonObject) -> list[Cause]:
@@ -168,6 +190,7 @@ _BY_KIND: dict[str, Callable[[JsonObject, JsonObject], list[Cause]]] = {
     "Deployment": _selector,
     "ReplicaSet": _selector,
     "DaemonSet": _selector,
+    "Job": _job,
     "Service": _service,
     "PriorityClass": _priority_class,
     "ConfigMap": _config_map,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from tonnage.cluster.resources import ALL, Resource
+from tonnage.cluster.resources import ALL, CRDS, Resource
 from tonnage.cluster.server.status import expired
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -151,7 +151,7 @@ class Store:
     ``history``: how many changes are remembered. ``resources``: what may be stored.
     """
 
-    def __init__(self, resources: Iterable[Resource] = ALL, history: int = HISTORY) -> None:
+    def __init__(self, resources: Iterable[Resource] = (*ALL, CRDS), history: int = HISTORY) -> None:
         self.lock = threading.RLock()
         self.version = 1
         self.floor = 0  # versions before this one are compacted
@@ -161,6 +161,22 @@ class Store:
         self._superseded: deque[Stored] = deque()
         self._subscriptions: dict[Resource | None, list[Subscription]] = {}
         self._closed = False
+
+    def serve(self, resource: Resource) -> None:
+        """Objects of this kind may be stored from now on."""
+        with self.lock:
+            self._tables.setdefault(resource, _Table())
+
+    def drop(self, resource: Resource) -> None:
+        """Remove all objects of a kind, end its subscriptions, and store no more of it."""
+        with self.lock:
+            for stored in self.items(resource)[0]:
+                meta = stored.object["metadata"]
+                self.remove(resource, meta.get("namespace", ""), meta["name"])
+            ended = list(self._subscriptions.get(resource, ()))
+            del self._tables[resource]
+        for subscription in ended:
+            subscription.close()
 
     # ---- reading ----
 
@@ -200,7 +216,7 @@ class Store:
         for change in reversed(self._changes):
             if change.version <= at:
                 break
-            if change.resource is resource:
+            if change.resource == resource:
                 before[change.now.key] = change.old
         return before
 
@@ -286,7 +302,7 @@ class Store:
                 self._check(since)
                 subscription._begin((), since)
                 for change in self._since(since):
-                    if resource is None or change.resource is resource:
+                    if resource is None or change.resource == resource:
                         subscription._put(change)
             else:
                 resources = self._tables if resource is None else (resource,)

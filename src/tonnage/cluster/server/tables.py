@@ -53,6 +53,14 @@ def columns(kind: str) -> tuple[Column, ...]:
     )
 
 
+def columns_of(resource: Resource) -> tuple[Column, ...]:
+    """The columns of a kind; of one that a CRD defines, those that it names."""
+    if not resource.open:
+        return columns(resource.kind)
+    name = Column("Name", "string", "name", 0, "", f"The {resource.kind}'s name.")
+    return (name, *(Column(one.name, one.type, "", one.priority, one.path, "") for one in resource.columns))
+
+
 def table(resource: Resource, objects: Sequence[JsonObject], now_s: float, include: str) -> JsonObject:
     """A Table of the objects, one row each.
 
@@ -63,7 +71,7 @@ def table(resource: Resource, objects: Sequence[JsonObject], now_s: float, inclu
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": {},
-        "columnDefinitions": [column.definition() for column in columns(resource.kind)],
+        "columnDefinitions": [column.definition() for column in columns_of(resource)],
         "rows": [_row(resource, obj, now_s, include) for obj in objects],
     }
 
@@ -85,7 +93,7 @@ def _row(resource: Resource, obj: JsonObject, now_s: float, include: str) -> Jso
 def cells(resource: Resource, obj: JsonObject, now_s: float) -> list[Any]:
     """The cells of one object, one for each column."""
     if resource.custom:
-        paths = [(column.path, column.type) for column in columns(resource.kind)]
+        paths = [(column.path, column.type) for column in columns_of(resource)]
         return tables_custom.cells(obj, paths, now_s)
     if resource.kind == "Pod":
         return tables_pods.cells(obj, now_s)

@@ -15,6 +15,7 @@ from tonnage.cluster.server.ages import since
 
 JsonObject: TypeAlias = dict[str, Any]
 
+_LAST = "last"
 _STEP = re.compile(r"((?:\\.|[^.\\\[])+)(?:\[(\w+)\])?(?:\.|$)")
 
 
@@ -29,7 +30,7 @@ def _name(obj: JsonObject) -> str:
 
 @cache
 def _steps(path: str) -> tuple[tuple[str, str], ...]:
-    """``a.b[Ready].c`` as (key, type of the condition to pick)."""
+    """``a.b[Ready].c`` as (key, type of the condition to pick, or ``last``)."""
     return tuple((match[1].replace("\\", ""), match[2] or "") for match in _STEP.finditer(path))
 
 
@@ -37,8 +38,9 @@ def _find(value: Any, path: str) -> Any:
     for key, picked in _steps(path):
         value = value.get(key) if isinstance(value, dict) else None
         if picked:
-            items = value if isinstance(value, list) else ()
-            value = next((item for item in items if item.get("type") == picked), None)
+            items = value if isinstance(value, list) else []
+            named = items[-1:] if picked == _LAST else [item for item in items if item.get("type") == picked]
+            value = named[0] if named else None
     return value
 
 

@@ -6,6 +6,7 @@ Source: kubernetes/kubernetes v1.36 pkg/printers/internalversion/printers.go.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any, TypeAlias
 
 from tonnage.cluster.server.ages import since
@@ -208,6 +209,33 @@ def _daemon_set(obj: JsonObject, now_s: float) -> list[Any]:
     ]
 
 
+_JOB_STATES = ("Complete", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaMet")
+
+
+def _job(obj: JsonObject, now_s: float) -> list[Any]:
+    meta, spec, status = _parts(obj)
+    holds = {one.get("type") for one in status.get("conditions") or () if one.get("status") == "True"}
+    states = [state for state in _JOB_STATES if state in holds]
+    if meta.get("deletionTimestamp") and not holds.intersection(_JOB_STATES[:2]):
+        states = ["Terminating"]
+    wanted = spec.get("completions")
+    if wanted is None:
+        together = spec.get("parallelism") or 0
+        wanted = f"1 of {together}" if together > 1 else "1"
+    took = ""
+    if status.get("startTime"):
+        end = status.get("completionTime")
+        took = since(status["startTime"], datetime.fromisoformat(end).timestamp() if end else now_s)
+    return [
+        meta.get("name", ""),
+        states[0] if states else "Running",
+        f"{status.get('succeeded', 0)}/{wanted}",
+        took,
+        since(meta.get("creationTimestamp"), now_s),
+        *_template(spec),
+    ]
+
+
 def _hpa(obj: JsonObject, now_s: float) -> list[Any]:
     meta, spec, status = _parts(obj)
     target = spec.get("scaleTargetRef") or {}
@@ -287,6 +315,7 @@ CELLS: dict[str, Callable[[JsonObject, float], list[Any]]] = {
     "Deployment": _deployment,
     "ReplicaSet": _replica_set,
     "DaemonSet": _daemon_set,
+    "Job": _job,
     "HorizontalPodAutoscaler": _hpa,
     "PodDisruptionBudget": _pod_disruption_budget,
     "Lease": _lease,

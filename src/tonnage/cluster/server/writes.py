@@ -11,9 +11,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tonnage.cluster.resources import EVENTS, LEASES, NAMESPACES, NODES, PDBS, PODS, Resource
-from tonnage.cluster.server import admission, apply, defaults, lifecycle, ownership, schema
+from tonnage.cluster.resources import CRDS, EVENTS, LEASES, NAMESPACES, NODES, PDBS, PODS, Resource
+from tonnage.cluster.server import admission, apply, defaults, definitions, lifecycle, ownership, schema
 from tonnage.cluster.server.canonical import canonical
+from tonnage.cluster.server.kinds import Kinds
 from tonnage.cluster.server.lifecycle import DeleteOptions
 from tonnage.cluster.server.ownership import Owner
 from tonnage.cluster.server.request import WriteOptions
@@ -47,6 +48,7 @@ class Writes:
 
     def __init__(self, store: Store, clock: Callable[[], float], random: Random) -> None:
         self.store, self.clock, self.random = store, clock, random
+        self.kinds = Kinds()
         self._classes = admission.priority_classes(store)
         self._events: dict[str, tuple[float, str, str]] = {}
 
@@ -69,11 +71,13 @@ class Writes:
             meta = obj["metadata"]
             if resource.namespaced:
                 admission.namespace_open(self.store, resource, namespace, meta.get("name") or "")
-            of, given = schema.root(resource.kind), frozenset(obj.get("spec") or ())
+            of, given = schema.root(resource.struct), frozenset(obj.get("spec") or ())
             owned = ownership.fields(of, ownership.owned_part(obj))
             lifecycle.born(resource, obj, self.clock(), self.random)
             lifecycle.name_given(resource, obj)
             defaults.apply_defaults(resource, obj, priority_classes=self._classes)
+            if resource is CRDS:
+                definitions.complete(obj, self._now())
             if operation == ownership.UPDATE:
                 owned = ownership.fields(of, _made_part(resource, obj, given))
             entry = Owner(options.manager, operation, resource.api_version).entry(owned, self._now())
@@ -172,6 +176,8 @@ class Writes:
             new["status"] = part.get("status", {})
         else:
             defaults.apply_defaults(resource, new)
+        if resource is CRDS:
+            definitions.complete(new, self._now())
         if resource is NAMESPACES:  # once taken out, its finalizers do not come back
             new["spec"] = {"finalizers": spec_finalizers} if spec_finalizers else {}
         causes = lifecycle.finalizers_not_added(resource, old.object, new)
@@ -194,7 +200,7 @@ class Writes:
             self._set_owners(
                 new,
                 ownership.updated(
-                    schema.root(resource.kind),
+                    schema.root(resource.struct),
                     _entries(meta, old.object["metadata"]),
                     ownership.owned_part(old.object),
                     ownership.owned_part(new),
@@ -241,7 +247,7 @@ class Writes:
         self._check_fields(resource, config, options)
         lifecycle.without_nulls(config)
         owner = Owner(options.manager, ownership.APPLY, resource.api_version, subresource)
-        of = schema.root(resource.kind)
+        of = schema.root(resource.struct)
         with self.store.lock:
             old = self.store.get(resource, namespace, name)
             if old is None:
@@ -277,6 +283,8 @@ class Writes:
                 return _unstored(resource, new), gone
             if gone:
                 self._events.pop(old.key, None)
+                if resource is CRDS:
+                    self.kinds.withdraw(old.object, self.store)
                 return self.store.remove(resource, namespace, name, new), True
             if new == old.object:
                 return old, False
@@ -300,6 +308,8 @@ class Writes:
         stored = self.store.put(resource, obj)
         if resource is EVENTS:
             self._expire_events(stored)
+        elif resource is CRDS:
+            self.kinds.define(stored.object, self.store)
         return stored
 
     def _expire_events(self, stored: Stored) -> None:

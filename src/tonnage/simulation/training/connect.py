@@ -24,8 +24,10 @@ from tonnage.simulation.training.entries import (
     Checkpoint,
     TrainingEntry,
     Work,
+    WorkEntry,
     arrival_of,
     checkpoint_of,
+    problems_of_work,
     work_of,
 )
 from tonnage.simulation.training.part import Part
@@ -114,6 +116,29 @@ def connect_training(
     return (*endless, *_problems(found.objects))
 
 
+def adopted(
+    cluster: SimulatedCluster, one: KubeObject, others: Iterable[KubeObject], duration: str = ""
+) -> Training | None:
+    """The training workload of an object that appears while the cluster runs; None for one that makes no pods.
+
+    ``others``: what it may refer to. ``duration``: for how long it works with all of its pods, as ``2h``; without, it
+    never ends. Raises ValueError for a duration that cannot be read."""
+    others = tuple(others)
+    priorities = Priorities([o for o in others if isinstance(o, core.PriorityClass)])
+    found = _Manifests((*(o for o in others if key_of(o) != key_of(one)), one), priorities)
+    key, replicas = key_of(one), replicas_of(one, found.objects)
+    if not replicas:
+        return None
+    entry = None
+    if duration:
+        work = WorkEntry(duration=duration)
+        if problem := next((why for _, why in problems_of_work(work)), ""):
+            raise ValueError(problem)
+        entry = TrainingEntry(workload=key, work=work)
+    cluster.topologies = cluster.topologies | topologies_of(others)
+    return _training(cluster, key, key, one, replicas, entry, found, priorities, cluster.now_ns)
+
+
 def _unknown(scenario: Scenario, field: str, name: str, known: Iterable[str]) -> Problem:
     """A workload that is not in the manifests, with the nearest that is."""
     names = tuple(known)
@@ -192,6 +217,7 @@ def _training(
     entry: TrainingEntry | None,
     found: _Manifests,
     priorities: Priorities,
+    from_ns: int = 0,
 ) -> Training:
     namespace, name = split_key(origin)
     specs = {id(one.spec): priorities.admitted(one.spec) for one in replicas}  # replicas of one role share theirs
@@ -200,7 +226,7 @@ def _training(
     checkpoint = checkpoint_of(entry.checkpoint) if entry is not None and entry.checkpoint is not None else None
     first, last = arrival_of(entry) if entry is not None else (0, 0)
     drawn = cluster.streams.python(f"arrival/{key}").random() if last > first else 0.0
-    arrival_ns = first + int(drawn * (last - first))
+    arrival_ns = from_ns + first + int(drawn * (last - first))
     members = {replica.name: found.member(replica) for replica in replicas}
     parts = tuple(_parts(replicas, members, found.gangs, work, checkpoint))
     gangs = {p.gang.key: replaced(p.gang, created_ns=arrival_ns) for p in parts if p.gang is not None}

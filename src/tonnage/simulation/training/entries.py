@@ -89,7 +89,7 @@ def arrival_of(entry: TrainingEntry) -> tuple[int, int]:
 
 def training_problems(field: str, entry: TrainingEntry, document: Document) -> Iterator[Problem]:
     """What is wrong with one entry of the scenario's training; ``field`` is its place."""
-    for name, message in (*_own(entry), *_work(entry.work), *_checkpoint(entry.checkpoint)):
+    for name, message in (*_own(entry), *problems_of_work(entry.work), *_checkpoint(entry.checkpoint)):
         yield document.problem(f"{field}.{name}", message)
 
 
@@ -107,7 +107,8 @@ def _own(entry: TrainingEntry) -> Iterator[tuple[str, str]]:
         yield "arrival", f"from {entry.arrival[0]} to {entry.arrival[1]}, expected the earlier time first"
 
 
-def _work(entry: WorkEntry | None) -> Iterator[tuple[str, str]]:
+def problems_of_work(entry: WorkEntry | None) -> Iterator[tuple[str, str]]:
+    """(field, what is wrong with it) of how much there is to do."""
     if entry is None:
         return
     given = [name for name, there in (("gpuHours", entry.gpu_hours is not None), ("duration", bool(entry.duration)),

@@ -100,6 +100,8 @@ class Training:
 
     def arrive(self, cluster: SimulatedCluster) -> None:
         """The workload is created."""
+        if self.over:
+            return  # it was withdrawn before
         self.arrived = True
         cluster.gangs.update(self.gangs)
         for part in self.parts:
@@ -123,7 +125,7 @@ class Training:
                 part.state = State.WAITING
             member = self.members[name]
             part.pods[name] = pods.create_pod(cluster, self.workload, name, self._templates[name], *member)
-        self._note(cluster.now_ns)
+        self._note(cluster)
 
     def _may_start(self, replica: Replica) -> bool:
         """Whether those that come before it have succeeded, or are as far as it waits for."""
@@ -181,6 +183,7 @@ class Training:
     def exits(self, cluster: SimulatedCluster, pod: Pod, cause: Cause, exit_code: int, said: str) -> None:
         """The pod's container ends with an error, of which an event says ``said``."""
         self._container_ends(cluster, pod)
+        cluster.mirror.pod_failing(pod, "CrashLoopBackOff", said)
         cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", "Failed", said)
         self._add_failure(cluster, Failure(cause, exit_code), pod)
 
@@ -302,7 +305,7 @@ class Training:
     def _plan(self, cluster: SimulatedCluster, part: Part) -> None:
         if part.due_ns is not None:
             cluster.queue.push(part.due_ns, Then(partial(self.due, part=part, epoch=part.epoch)))
-        self._note(cluster.now_ns)
+        self._note(cluster)
 
     def _succeed(self, cluster: SimulatedCluster, part: Part) -> None:
         """The part's work is done: its pods end."""
@@ -315,7 +318,7 @@ class Training:
             self._end(cluster, failed=stands is Outcome.FAILED)
         elif all(p.state in OVER for p in self.parts):
             self._end(cluster, failed=any(p.state is State.FAILED for p in self.parts))
-        self._note(cluster.now_ns)
+        self._note(cluster)
 
     def _end(self, cluster: SimulatedCluster, *, failed: bool) -> None:
         """The workload is over, and all of its pods with it."""
@@ -328,15 +331,21 @@ class Training:
                 pods.stop_pod(cluster, pod)
         if not failed:
             cluster.events.add(cluster.now_ns, f"Training {self.key}", "Normal", "Completed", "all work is done")
-        self._note(cluster.now_ns)
+        self._note(cluster)
 
-    def _note(self, now_ns: int) -> None:
+    def withdraw(self, cluster: SimulatedCluster) -> None:
+        """Its object was deleted, or is suspended: its pods go, and it makes no others."""
+        if not self.over:
+            self._end(cluster, failed=True)
+
+    def _note(self, cluster: SimulatedCluster) -> None:
         """Write down what the workload as a whole is doing now."""
-        state = self.state
+        state, now_ns = self.state, cluster.now_ns
         if self.phases and self.phases[-1].start_ns == now_ns:
             self.phases.pop()
         if not self.phases or self.phases[-1].state is not state:
             self.phases.append(Phase(now_ns, state))
+        cluster.mirror.training_changed(self)
 
     @property
     def state(self) -> State:

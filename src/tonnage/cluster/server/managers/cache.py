@@ -31,7 +31,7 @@ class Cache:
     """Objects by kind and key, by uid, by owner, by node, by namespace; each update costs a constant."""
 
     def __init__(self) -> None:
-        self._objects: dict[str, dict[Key, JsonObject]] = {}
+        self._objects: dict[tuple[str, str], dict[Key, JsonObject]] = {}
         self._where: dict[str, tuple[Resource, Key]] = {}
         self._dependents: dict[str, dict[str, None]] = {}
         self._orphans: dict[tuple[str, str], dict[str, None]] = {}
@@ -49,7 +49,7 @@ class Cache:
         if uid in self._gone:
             return None
         obj = self._with_asked(uid, obj)
-        kind = self._objects.setdefault(resource.kind, {})
+        kind = self._objects.setdefault(_kind(resource), {})
         key = key_of(obj)
         old = kind.get(key)
         if old is not None and uid_of(old) == uid and version_of(old) >= version_of(obj):
@@ -68,11 +68,11 @@ class Cache:
         """Forget an object; the last version known, or None when it was not known."""
         if uid:
             self._note_gone(uid)
-        old = self._objects.get(resource.kind, {}).get(key)
+        old = self._objects.get(_kind(resource), {}).get(key)
         if old is None or (uid and uid_of(old) != uid):
             return None
         self._note_gone(uid_of(old))
-        del self._objects[resource.kind][key]
+        del self._objects[_kind(resource)][key]
         self._unindex(resource, old)
         return old
 
@@ -81,7 +81,7 @@ class Cache:
 
         (before, now), or None when it is gone or known to be deleting already.
         """
-        kind, key, uid = self._objects.get(resource.kind, {}), key_of(obj), uid_of(obj)
+        kind, key, uid = self._objects.get(_kind(resource), {}), key_of(obj), uid_of(obj)
         old = kind.get(key)
         if old is None or uid_of(old) != uid or is_deleting(old):
             return None
@@ -91,7 +91,7 @@ class Cache:
 
     def get(self, resource: Resource, key: Key) -> JsonObject | None:
         """The object of this namespace and name."""
-        return self._objects.get(resource.kind, {}).get(key)
+        return self._objects.get(_kind(resource), {}).get(key)
 
     def find(self, uid: str) -> tuple[Resource, JsonObject] | None:
         """The object of this uid, with its resource."""
@@ -99,15 +99,15 @@ class Cache:
         if found is None:
             return None
         resource, key = found
-        return resource, self._objects[resource.kind][key]
+        return resource, self._objects[_kind(resource)][key]
 
     def all(self, resource: Resource) -> list[JsonObject]:
         """All objects of a kind, in the order in which they became known."""
-        return list(self._objects.get(resource.kind, {}).values())
+        return list(self._objects.get(_kind(resource), {}).values())
 
     def everything(self) -> list[tuple[Resource, JsonObject]]:
         """All objects, each with its resource."""
-        return [(resource, self._objects[resource.kind][key]) for resource, key in self._where.values()]
+        return [(resource, self._objects[_kind(resource)][key]) for resource, key in self._where.values()]
 
     def is_gone(self, uid: str) -> bool:
         """Whether an object of this uid was seen to go."""
@@ -145,7 +145,7 @@ class Cache:
 
     def in_namespace_of(self, resource: Resource, namespace: str) -> list[JsonObject]:
         """The objects of one kind in a namespace."""
-        return [obj for key, obj in self._objects.get(resource.kind, {}).items() if key[0] == namespace]
+        return [obj for key, obj in self._objects.get(_kind(resource), {}).items() if key[0] == namespace]
 
     def _with_asked(self, uid: str, obj: JsonObject) -> JsonObject:
         if uid not in self._asked:
@@ -183,6 +183,11 @@ class Cache:
             _drop(self._orphans, (resource.kind, namespace), uid)
         if resource is PODS and (node := spec_of(obj).get("nodeName")):
             _drop(self._on_node, node, uid)
+
+
+def _kind(resource: Resource) -> tuple[str, str]:
+    """A CRD may define a kind whose name another group has too."""
+    return resource.group, resource.kind
 
 
 def _drop(index: dict[_K, dict[str, None]], key: _K, uid: str) -> None:

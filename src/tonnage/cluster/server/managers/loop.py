@@ -22,6 +22,7 @@ from tonnage.cluster.resources import (
     DEPLOYMENTS,
     EC2_NODE_CLASSES,
     HPAS,
+    JOBS,
     LEASES,
     NAMESPACES,
     NODE_CLAIMS,
@@ -59,6 +60,7 @@ WATCHED = (
     DEPLOYMENTS,
     REPLICA_SETS,
     DAEMON_SETS,
+    JOBS,
     PODS,
     PDBS,
     SERVICE_ACCOUNTS,
@@ -204,7 +206,7 @@ class Managers:
         self._random.seed(f"{self._seed}/{latest}")
 
     def _take(self, change: Change) -> None:
-        if change.resource not in _WATCHED:
+        if change.resource not in _WATCHED and not change.resource.open:
             return
         if change.type == "DELETED":
             self._forget(change.resource, key_of(change.object), uid_of(change.object))

@@ -1,0 +1,328 @@
+"""Writes the pods of simulated machines to an API: those that are made here, and what becomes of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+
+from tonnage.cluster.client.transport import STRATEGIC_PATCH, ApiError, ClientError
+from tonnage.cluster.client.verbs import Client, JsonObject
+from tonnage.cluster.resources import PODS
+from tonnage.fleet.rows import PodSpec
+from tonnage.hollow import statuses
+from tonnage.hollow.workload_writer import WorkloadWriter
+from tonnage.objects import core
+from tonnage.objects.decode import without_nulls
+from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.simulation.objects import Pod, Workload
+from tonnage.simulation.training.workload import Training
+
+Key = tuple[str, str]
+REJECTED = "OutOfResources"
+"""Why a kubelet takes a pod not up that does not fit."""
+
+
+class PodWriter:
+    """What of the pods is in the API. ``stamp`` gives the RFC 3339 time of the simulation's ns.
+
+    :meth:`job` is for the owner's thread; the calls that it gives may be made by others, one pod's one at a time.
+    """
+
+    def __init__(
+        self, cluster: SimulatedCluster, client: Client, workloads: WorkloadWriter, stamp: Callable[[int], str]
+    ) -> None:
+        self.cluster = cluster
+        self.workloads = workloads
+        self.scheduler_name = ""
+        """Who places the pods of workloads that do not say it."""
+        self._client = client
+        self._stamp = stamp
+        self._owners: dict[str, JsonObject] = {}  # Deployment or DaemonSet → its object, for the pods made here
+        self._bare: dict[Key, JsonObject] = {}  # pods that nobody owns, as they are written
+        self._uids: dict[Key, str] = {}  # pods that are in the API
+        self._stands: dict[Key, Pod] = {}  # for which pod the one in the API stands
+        self._over: set[str] = set()  # uids of pods whose names others have now
+        self._done: dict[Key, JsonObject] = {}  # status of those that have succeeded
+        self.daemons: dict[Key, tuple[PodSpec, str]] = {}
+        """DaemonSets' pods made here, with their node."""
+        self.deleting: set[Key] = set()
+        """Pods whose deletion the API knows."""
+        self.failing: dict[Key, tuple[str, str]] = {}
+        """Reason and message."""
+
+    # ---- what is there ----
+
+    def own(self, workload: str, owner: JsonObject) -> None:
+        """Pods made here for ``workload`` (namespace/name) are stamped from this object, and owned by it."""
+        self._owners[workload] = owner
+
+    def give(self, body: JsonObject) -> None:
+        """A pod that nobody owns is created from this."""
+        self._bare[body["metadata"]["namespace"], body["metadata"]["name"]] = body
+
+    def uid(self, key: Key) -> str:
+        """The uid of the pod in the API; empty where there is none."""
+        return self._uids.get(key, "")
+
+    def is_over(self, uid: str) -> bool:
+        """Whether this pod was replaced under its name: what is still heard of it is old."""
+        return uid in self._over
+
+    def seen(self, key: Key, uid: str) -> str:
+        """The pod is in the API with this uid. Returns the uid under which it was known."""
+        before, self._uids[key] = self._uids.get(key, ""), uid
+        return before
+
+    def stands_for(self, key: Key, pod: Pod) -> None:
+        """The pod in the API is this one."""
+        self._stands.setdefault(key, pod)
+
+    def standing(self, key: Key) -> Pod | None:
+        """The pod for which the one in the API stands."""
+        return self._stands.get(key)
+
+    def is_gone(self, key: Key, uid: str) -> bool:
+        """The API has this pod no more; False when another one has its name since."""
+        self._over.discard(uid)
+        if self._uids.get(key) != uid:
+            return False
+        del self._uids[key]
+        self._stands.pop(key, None)
+        self._done.pop(key, None)
+        self.deleting.discard(key)
+        self.failing.pop(key, None)
+        return True
+
+    def succeeded(self, pod: Pod) -> None:
+        """Its containers have ended without an error: it stays in the API."""
+        times = {"bound": pod.bound_ns, "started": pod.started_ns}
+        at = {name: self._stamp(t) for name, t in times.items() if t is not None}
+        if "started" in at:
+            status = statuses.pod_succeeded(pod, pod.template.spec, at, self._stamp(self.cluster.now_ns))
+            self._done[pod.namespace, pod.name] = status
+
+    def bare(self) -> Iterator[Key]:
+        """Those in the API that nobody owns, and so nobody would delete."""
+        return (key for key in self._bare if key in self._uids)
+
+    # ---- writing ----
+
+    def take_away(self, key: Key) -> None:
+        """Delete it at once."""
+        self._client.delete(PODS, key[1], key[0], uid=self._uids[key], grace_s=0)
+
+    def job(self, key: Key) -> Callable[[], None]:
+        """What to call so that the API has the pod as it is now; what it says is fixed here."""
+        client, (namespace, name) = self._client, key
+        uid, pod = self.uid(key), self.cluster.pods.get(key)
+        if key in self.daemons:
+            return self._daemon_job(key, uid)
+        if pod is None:
+            return self._end_job(key, uid)
+        if not uid:
+            return self._create_job(pod) if self._made_here(pod) else _nothing
+        if self._stands.get(key, pod) is not pod:
+            return self._replace_job(pod, uid)
+        if pod.terminating and key not in self.deleting:
+            self.deleting.add(key)
+            return lambda: client.delete(PODS, name, namespace, uid=uid)
+        if pod.bound_ns is None and key not in self.failing:
+            return _nothing
+        return self._status_job(key, uid, self._status(pod))
+
+    def _made_here(self, pod: Pod) -> bool:
+        return self.cluster.runs_workloads or isinstance(pod.workload.controller, Training)
+
+    def _end_job(self, key: Key, uid: str) -> Callable[[], None]:
+        """It has ended here: it goes from the API, unless it has succeeded."""
+        client, (namespace, name) = self._client, key
+        self.failing.pop(key, None)
+        if not uid:
+            return _nothing
+        if key in self._done:
+            return self._status_job(key, uid, self._done[key])
+        return lambda: client.delete(PODS, name, namespace, uid=uid, grace_s=0)
+
+    def _status_job(self, key: Key, uid: str, status: JsonObject) -> Callable[[], None]:
+        client, (namespace, name) = self._client, key
+        patch = {"metadata": {"uid": uid}, "status": status}
+        return lambda: _ignore(
+            client.patch(PODS, name, patch, namespace, subresource="status", content_type=STRATEGIC_PATCH)
+        )
+
+    def _status(self, pod: Pod) -> JsonObject:
+        failing = self.failing.get((pod.namespace, pod.name))
+        if failing is not None and failing[0] == REJECTED:
+            return {"phase": "Failed", "reason": failing[0], "message": failing[1]}
+        times = {"bound": pod.bound_ns, "started": pod.started_ns, "ready": pod.ready_ns}
+        at = {name: self._stamp(t) for name, t in times.items() if t is not None}
+        return statuses.pod_status(pod, self.cluster.fleet.pod(pod.row).spec.spec, at, failing)
+
+    # ---- making pods ----
+
+    def _create_job(self, pod: Pod) -> Callable[[], None]:
+        body = self._body(pod)
+        if body is None:
+            return _waits_for_its_owner
+        return lambda: self._create(pod, body)
+
+    def _create(self, pod: Pod, body: JsonObject) -> None:
+        made = self._client.create(PODS, body, pod.namespace)
+        key = (pod.namespace, pod.name)
+        self._uids[key], self._stands[key] = made["metadata"]["uid"], pod
+
+    def _replace_job(self, pod: Pod, uid: str) -> Callable[[], None]:
+        """The pod in the API is an earlier one of this name: it goes at once, and this one comes."""
+        key, body = (pod.namespace, pod.name), self._body(pod)
+        self._over.add(uid)
+        self._done.pop(key, None)
+        self.deleting.discard(key)
+        self.failing.pop(key, None)
+
+        def replace() -> None:
+            try:
+                self._client.delete(PODS, pod.name, pod.namespace, uid=uid, grace_s=0)
+            except ApiError as error:
+                if error.code not in (404, 409):  # else it is gone already
+                    raise
+            if body is None:
+                _waits_for_its_owner()
+                return
+            try:
+                self._create(pod, body)
+            except ApiError as error:
+                if error.reason != "AlreadyExists":
+                    raise
+                raise ClientError("the pod that had its name before is not gone yet") from error
+
+        return replace
+
+    def _body(self, pod: Pod) -> JsonObject | None:
+        """The pod as it is created; None while its owner is not there."""
+        controller = pod.workload.controller
+        if isinstance(controller, Training):
+            return self._of_training(pod, controller)
+        body = self._stamped(pod.workload.key, pod.namespace, pod.name)
+        if pod.workload.template.spec.priority:
+            body["spec"].setdefault("priority", pod.workload.template.spec.priority)
+        return body
+
+    def _stamped(self, workload: str, namespace: str, name: str) -> JsonObject:
+        """A pod from the template of its workload."""
+        owner = self._owners[workload]
+        template = deepcopy(owner["spec"]["template"])
+        meta = template.get("metadata", {})
+        meta |= {"name": name, "namespace": namespace, "ownerReferences": [owner_reference(owner)]}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
+
+    def _of_training(self, pod: Pod, training: Training) -> JsonObject | None:
+        """A pod as the framework's controller makes it."""
+        bare = self._bare.get((pod.namespace, pod.name))
+        if bare is not None:
+            body = deepcopy(bare)
+            body["spec"].setdefault("schedulerName", self.scheduler_name or "default-scheduler")
+            return body
+        owner = self.workloads.owner(training.key)
+        if owner is None:
+            return None
+        template = pod.template
+        labels = _job_labels(owner) | template.metadata.labels
+        meta: JsonObject = {"name": pod.name, "namespace": pod.namespace, "ownerReferences": [owner_reference(owner)]}
+        meta |= {"labels": labels}
+        meta |= {"annotations": dict(template.metadata.annotations)}
+        spec = written_spec(template.spec, self.workloads.body(training.key))
+        spec.setdefault("schedulerName", self.scheduler_name or "default-scheduler")
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+    def _daemon_job(self, key: Key, uid: str) -> Callable[[], None]:
+        spec, node = self.daemons[key]
+        if key not in self.cluster.fleet.pod_by_key:
+            del self.daemons[key]
+            namespace, name = key
+            return (lambda: self._client.delete(PODS, name, namespace, uid=uid, grace_s=0)) if uid else _nothing
+        body = self._stamped(spec.owner, spec.namespace, spec.name)
+        body["spec"]["nodeName"] = node
+        at = self._stamp(self.cluster.now_ns)
+
+        def create() -> None:
+            if not uid:
+                made = self._client.create(PODS, body, spec.namespace)
+                self._uids[key] = made["metadata"]["uid"]
+            stand_in = Pod(Workload("", "", core.PodTemplateSpec(spec=spec.spec), 0), spec.name, uid, -1, 0)
+            status = statuses.pod_status(stand_in, spec.spec, {"bound": at, "started": at, "ready": at}, None)
+            self._client.patch(
+                PODS, spec.name, {"status": status}, spec.namespace, subresource="status", content_type=STRATEGIC_PATCH
+            )
+
+        return create
+
+
+def owner_reference(owner: JsonObject) -> JsonObject:
+    """As its controller writes it on what it makes."""
+    meta = owner["metadata"]
+    named = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"]}
+    return {**named, "controller": True, "blockOwnerDeletion": True}
+
+
+def written_spec(spec: core.PodSpec, body: Mapping[str, Any]) -> JsonObject:
+    """The spec of a pod, with all that its workload's template says beyond what is read here.
+
+    The restart policy is the controller's; priorities follow from the class."""
+    wanted = _without_admission(spec)
+    found = next((raw for raw in _templates(body) if _read(raw) == wanted), None)
+    if found is None:
+        made: JsonObject = msgspec.to_builtins(spec)
+        for admitted in ("priority", "preemptionPolicy"):
+            made.pop(admitted, None)
+    else:
+        made = deepcopy(found)
+    if spec.restart_policy != "Always" or "restartPolicy" in made:
+        made["restartPolicy"] = spec.restart_policy
+    return made
+
+
+def _templates(value: Any) -> Iterator[JsonObject]:
+    """Everything in an object that looks like the spec of a pod."""
+    if isinstance(value, dict):
+        if isinstance(value.get("containers"), list):
+            yield value
+        for inner in value.values():
+            yield from _templates(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _templates(inner)
+
+
+def _read(raw: JsonObject) -> core.PodSpec | None:
+    try:
+        return _without_admission(msgspec.convert(without_nulls(raw), core.PodSpec))
+    except msgspec.ValidationError:
+        return None
+
+
+def _without_admission(spec: core.PodSpec) -> core.PodSpec:
+    """What of a spec neither a controller nor admission sets."""
+    return msgspec.structs.replace(spec, restart_policy="", priority=None, preemption_policy="")
+
+
+def _job_labels(owner: JsonObject) -> dict[str, str]:
+    """Of a Job: the labels by which it knows its pods."""
+    if (owner["apiVersion"], owner["kind"]) != ("batch/v1", "Job"):
+        return {}
+    found: dict[str, str] = owner["spec"]["template"].get("metadata", {}).get("labels") or {}
+    return dict(found)
+
+
+def _waits_for_its_owner() -> None:
+    raise ClientError("its workload is not in the API yet")
+
+
+def _nothing() -> None:
+    """There is nothing to write."""
+
+
+def _ignore(answer: object) -> None:
+    """The answer is not needed: the watch brings it."""

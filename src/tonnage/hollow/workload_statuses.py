@@ -1,0 +1,230 @@
+"""What the controllers of training frameworks write about their workloads: coarse, so that kubectl shows progress.
+
+Sources: the status types of kubernetes/api batch/v1, kubernetes-sigs/jobset v1alpha2, kubeflow/training-operator v1,
+kubeflow/mpi-operator v2beta1, kubeflow/trainer v1alpha1, kubernetes-sigs/lws v1, ray-project/kuberay v1 and
+volcano-sh/apis batch v1alpha1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+JsonObject = dict[str, Any]
+
+
+class Stage(StrEnum):
+    """How far a workload is."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+    SUSPENDED = "Suspended"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Pods of one role: how many there should be, are there, are Ready, have succeeded."""
+
+    wanted: int = 0
+    active: int = 0
+    ready: int = 0
+    succeeded: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.wanted + other.wanted,
+            self.active + other.active,
+            self.ready + other.ready,
+            self.succeeded + other.succeeded,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A workload's state: RFC 3339 times of its creation and its end, counts by role, how often pods were made again.
+
+    ``since``: when each stage began that it has gone through."""
+
+    stage: Stage
+    started: str
+    ended: str = ""
+    roles: Mapping[str, Counts] = field(default_factory=dict)
+    restarts: int = 0
+    since: Mapping[Stage, str] = field(default_factory=dict)
+
+    @property
+    def all(self) -> Counts:
+        return sum(self.roles.values(), Counts())
+
+    def at(self, stage: Stage) -> str:
+        return self.since.get(stage, self.ended or self.started)
+
+
+def status_of(group: str, kind: str, progress: Progress) -> JsonObject:
+    """The status of an object of this kind."""
+    made = _KINDS.get((group, kind)) or _KUBEFLOW.get(group)
+    return made(progress) if made is not None else {}
+
+
+def _condition(type_: str, status: bool, at: str, reason: str, message: str) -> JsonObject:
+    return {
+        "type": type_,
+        "status": "True" if status else "False",
+        "lastTransitionTime": at,
+        "reason": reason,
+        "message": message,
+    }
+
+
+_WORDS = {
+    Stage.COMPLETE: ("CompletionsReached", "all work is done"),
+    Stage.FAILED: ("BackoffLimitExceeded", "it has failed more often than it may"),
+    Stage.SUSPENDED: ("Suspended", "it is suspended"),
+}
+
+
+def _ends(progress: Progress, names: Mapping[Stage, Iterable[str]]) -> list[JsonObject]:
+    """The conditions of a workload that has stopped; none of one that goes on."""
+    types = names.get(progress.stage, ())
+    return [_condition(type_, True, progress.at(progress.stage), *_WORDS[progress.stage]) for type_ in types]
+
+
+def _job(progress: Progress) -> JsonObject:
+    over = progress.stage in (Stage.COMPLETE, Stage.FAILED)
+    counts = progress.all
+    names = {
+        Stage.COMPLETE: ("SuccessCriteriaMet", "Complete"),
+        Stage.FAILED: ("FailureTarget", "Failed"),
+        Stage.SUSPENDED: ("Suspended",),
+    }
+    return {
+        "startTime": progress.started,
+        "active": 0 if over else counts.active,
+        "ready": 0 if over else counts.ready,
+        "succeeded": counts.succeeded,
+        "failed": progress.restarts + (progress.stage is Stage.FAILED),
+        "conditions": _ends(progress, names),
+        **({"completionTime": progress.ended} if progress.stage is Stage.COMPLETE else {}),
+    }
+
+
+def _job_set(progress: Progress) -> JsonObject:
+    names = {Stage.COMPLETE: ("Completed",), Stage.FAILED: ("Failed",), Stage.SUSPENDED: ("Suspended",)}
+    terminal = {Stage.COMPLETE: "Completed", Stage.FAILED: "Failed"}.get(progress.stage)
+    return {
+        "conditions": _ends(progress, names),
+        "restarts": progress.restarts,
+        **({"terminalState": terminal} if terminal else {}),
+        "replicatedJobsStatus": [
+            {
+                "name": role,
+                "ready": counts.ready,
+                "active": counts.active,
+                "succeeded": counts.succeeded,
+                "failed": 0,
+                "suspended": 0,
+            }
+            for role, counts in progress.roles.items()
+        ],
+    }
+
+
+def _kubeflow(progress: Progress) -> JsonObject:
+    """PyTorchJob and its kin: a condition for each stage, the last one holds."""
+    stages = [stage for stage in (Stage.PENDING, Stage.RUNNING) if stage in progress.since]
+    if progress.stage not in (Stage.PENDING, Stage.RUNNING):
+        stages.append(progress.stage)
+    types = {Stage.PENDING: "Created", Stage.COMPLETE: "Succeeded"}
+    conditions = []
+    for stage in stages:
+        type_ = types.get(stage, stage.value)
+        holds = stage is progress.stage or stage is Stage.PENDING
+        one = _condition(type_, holds, progress.at(stage), f"Job{type_}", f"the job is {type_.lower()}")
+        conditions.append({**one, "lastUpdateTime": one["lastTransitionTime"]})
+    return {
+        "startTime": progress.started,
+        "conditions": conditions,
+        "replicaStatuses": {
+            role: {"active": counts.active, "succeeded": counts.succeeded} for role, counts in progress.roles.items()
+        },
+        **({"completionTime": progress.ended} if progress.ended else {}),
+    }
+
+
+def _train_job(progress: Progress) -> JsonObject:
+    names = {Stage.COMPLETE: ("Complete",), Stage.FAILED: ("Failed",), Stage.SUSPENDED: ("Suspended",)}
+    return {"conditions": _ends(progress, names)}
+
+
+def _leader_worker_set(progress: Progress) -> JsonObject:
+    counts, leaders = progress.all, progress.roles.get("leader", Counts())
+    whole = counts.wanted == counts.ready
+    size = counts.wanted // leaders.wanted if leaders.wanted else 1
+    at = progress.at(progress.stage)
+    return {
+        "replicas": leaders.wanted,
+        "readyReplicas": counts.ready // size,
+        "updatedReplicas": leaders.wanted,
+        "conditions": [
+            _condition("Available", whole, at, "AllGroupsReady" if whole else "GroupsProgressing", ""),
+            _condition("Progressing", not whole, at, "GroupsProgressing", ""),
+        ],
+    }
+
+
+def _ray_cluster(progress: Progress) -> JsonObject:
+    workers = sum((one for role, one in progress.roles.items() if role not in ("head", "submitter")), Counts())
+    state = {Stage.RUNNING: "ready", Stage.SUSPENDED: "suspended", Stage.FAILED: "failed"}.get(progress.stage)
+    return {
+        **({"state": state} if state else {}),
+        "desiredWorkerReplicas": workers.wanted,
+        "readyWorkerReplicas": workers.ready,
+        "availableWorkerReplicas": workers.ready,
+    }
+
+
+def _ray_job(progress: Progress) -> JsonObject:
+    job = {Stage.COMPLETE: "SUCCEEDED", Stage.FAILED: "FAILED", Stage.RUNNING: "RUNNING"}.get(progress.stage, "PENDING")
+    return {
+        "jobStatus": job,
+        "jobDeploymentStatus": "Initializing" if progress.stage is Stage.PENDING else progress.stage.value,
+        "startTime": progress.started,
+        **({"endTime": progress.ended} if progress.ended else {}),
+    }
+
+
+def _volcano_job(progress: Progress) -> JsonObject:
+    phase = {Stage.COMPLETE: "Completed", Stage.SUSPENDED: "Aborted"}.get(progress.stage, progress.stage.value)
+    counts = progress.all
+    return {
+        "state": {"phase": phase, "lastTransitionTime": progress.at(progress.stage)},
+        "pending": counts.active - counts.ready,
+        "running": counts.ready,
+        "succeeded": counts.succeeded,
+        "retryCount": progress.restarts,
+    }
+
+
+_KINDS: dict[tuple[str, str], Callable[[Progress], JsonObject]] = {
+    ("batch", "Job"): _job,
+    ("jobset.x-k8s.io", "JobSet"): _job_set,
+    ("trainer.kubeflow.org", "TrainJob"): _train_job,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _leader_worker_set,
+    ("ray.io", "RayCluster"): _ray_cluster,
+    ("ray.io", "RayJob"): _ray_job,
+    ("batch.volcano.sh", "Job"): _volcano_job,
+}
+_KUBEFLOW: dict[str, Callable[[Progress], JsonObject]] = {"kubeflow.org": _kubeflow}
+
+
+def counted(
+    roles: Iterable[str], active: Iterable[str], ready: Iterable[str], done: Iterable[str]
+) -> dict[str, Counts]:
+    """Counts by role, from the role of each pod that should be, is, is Ready, has succeeded."""
+    sums = [Counter(part) for part in (roles, active, ready, done)]
+    return {role: Counts(*(part[role] for part in sums)) for role in sums[0]}

@@ -1,0 +1,141 @@
+"""Writes the objects of training workloads to an API: they are created when they arrive, and told how far they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tonnage.cluster.client.transport import ApiError
+from tonnage.cluster.client.verbs import Client
+from tonnage.cluster.resources import Resource
+from tonnage.hollow.workload_statuses import Progress, Stage, counted, status_of
+from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.simulation.training.part import AT_WORK, State
+from tonnage.simulation.training.workload import Training
+
+JsonObject = dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Written:
+    """What of a workload is in the API. ``body``: as it is created; ``object``: as it was last answered."""
+
+    resource: Resource
+    body: JsonObject
+    object: JsonObject | None = None
+    status: JsonObject = field(default_factory=dict)
+
+
+class WorkloadWriter:
+    """Workloads by their key, namespace/kind/name. ``stamp`` gives the RFC 3339 time of the simulation's ns.
+
+    :meth:`job` is for the owner's thread; the calls that it gives may be made by others, one workload's one at a time.
+    """
+
+    def __init__(self, cluster: SimulatedCluster, client: Client, stamp: Callable[[int], str]) -> None:
+        self.cluster = cluster
+        self._client = client
+        self._stamp = stamp
+        self._known: dict[str, _Written] = {}
+        self.created: dict[str, Resource] = {}
+        """Those that were created here, by whoever's manifest."""
+
+    # ---- what is there ----
+
+    def give(self, key: str, resource: Resource, body: JsonObject) -> None:
+        """The workload is to be created from this."""
+        self._known[key] = _Written(resource, body)
+
+    def adopt(self, key: str, resource: Resource, obj: JsonObject) -> None:
+        """The workload is there: somebody else has created it."""
+        self._known[key] = _Written(resource, obj, obj)
+
+    def forget(self, key: str) -> None:
+        """Its object is gone."""
+        self._known.pop(key, None)
+        self.created.pop(key, None)
+
+    def has(self, key: str) -> bool:
+        """Whether the workload has an object; bare pods of a group have none."""
+        return key in self._known
+
+    def kind(self, key: str) -> tuple[str, str]:
+        """Group and plural of its object."""
+        resource = self._known[key].resource
+        return resource.group, resource.plural
+
+    def owner(self, key: str) -> JsonObject | None:
+        """The object in the API; None while it is not there."""
+        known = self._known.get(key)
+        return known.object if known is not None else None
+
+    def uid(self, key: str) -> str:
+        """The uid of its object, empty while it is not there."""
+        owner = self.owner(key)
+        return str(owner["metadata"]["uid"]) if owner is not None else ""
+
+    def body(self, key: str) -> JsonObject:
+        """The object as it was written."""
+        return self._known[key].body
+
+    # ---- writing ----
+
+    def job(self, key: str) -> Callable[[], None]:
+        """What to call so that the API has the workload as it is now; what it says is fixed here."""
+        known, training = self._known.get(key), self.cluster.training.get(key)
+        if known is None:
+            return lambda: None
+        resource = known.resource
+        status = status_of(resource.group, resource.kind, self._progress(training)) if training is not None else {}
+        return lambda: self._put(key, known, status)
+
+    def take_away(self, key: str) -> None:
+        """Delete its object, and with it its pods."""
+        owner = self.owner(key)
+        if owner is not None:
+            meta = owner["metadata"]
+            self._client.delete(
+                self.created[key], meta["name"], meta["namespace"], uid=meta["uid"], propagation="Background"
+            )
+        self.forget(key)
+
+    def _put(self, key: str, known: _Written, status: JsonObject) -> None:
+        if known.object is None:
+            known.object = self._create(key, known)
+        if not status or status == known.status:
+            return
+        meta = known.object["metadata"]
+        patch = {"metadata": {"uid": meta["uid"]}, "status": status}
+        self._client.patch(known.resource, meta["name"], patch, meta.get("namespace", ""), subresource="status")
+        known.status = status
+
+    def _create(self, key: str, known: _Written) -> JsonObject:
+        meta = known.body["metadata"]
+        try:
+            made = self._client.create(known.resource, known.body, meta["namespace"])
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            return self._client.get(known.resource, meta["name"], meta["namespace"])
+        self.created[key] = known.resource
+        return made
+
+    def _progress(self, training: Training) -> Progress:
+        role = {replica.name: replica.role for replica in training.replicas}
+        pods = {pod.name: pod for part in training.parts for pod in part.pods.values()}
+        roles = counted(
+            role.values(),
+            [role[name] for name in pods],
+            [role[name] for name, pod in pods.items() if pod.ready_ns is not None and not pod.terminating],
+            [role[name] for name in training.succeeded],
+        )
+        since: dict[Stage, str] = {}
+        for phase in training.phases:
+            since[_STAGES.get(phase.state, Stage.PENDING)] = self._stamp(phase.start_ns)
+        stage = _STAGES.get(training.state, Stage.PENDING)
+        ended = self._stamp(training.ended_ns) if training.ended_ns is not None else ""
+        return Progress(stage, self._stamp(training.arrival_ns), ended, roles, training.restarts, since)
+
+
+_STAGES = {State.DONE: Stage.COMPLETE, State.FAILED: Stage.FAILED} | dict.fromkeys(AT_WORK, Stage.RUNNING)

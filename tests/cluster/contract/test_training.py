@@ -1,0 +1,116 @@
+"""Training work is the same in every world: decisions, and what becomes of the workloads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cluster.contract import training
+from cluster.contract.faulty import Faulty
+from cluster.contract.processes import DRIZZLE
+from cluster.contract.same import check_same, played
+from cluster.contract.small import QUICK
+from cluster.contract.worlds import APIS, opened
+from tonnage.cluster.client.transport import Transport
+from tonnage.cluster.client.verbs import Client
+from tonnage.cluster.group_kinds import JOB_SETS, MPI_JOBS, PYTORCH_JOBS, VOLCANO_JOBS
+from tonnage.cluster.resources import CRDS, JOBS, PODS
+from tonnage.hollow.lockstep import Lockstep, loops_of
+from tonnage.simulation.machine import Machine
+from tonnage.units import NS_PER_S
+
+END_NS = training.END_S * NS_PER_S
+
+
+@pytest.mark.parametrize("kind", APIS)
+def test_jobs_of_single_pods_that_fail_and_start_again(kind: str, tmp_path: Path) -> None:
+    simulated = training.jobs(tmp_path, None)
+    assert sum(one.restarts for one in simulated.cluster.training.values()) > 3
+    with opened(kind) as transport:
+        on_api = training.jobs(tmp_path, transport)
+        check_same(simulated, on_api)
+        assert training.ends(on_api) == training.ends(simulated)
+        assert transport is not None
+        _check_objects(on_api, Client(transport))
+
+
+def _check_objects(machine: Machine, client: Client) -> None:
+    """The API says of every Job and pod what the machines know."""
+    over = {key for key, one in machine.cluster.training.items() if one.over}
+    complete = {
+        f"{one['metadata']['namespace']}/job/{one['metadata']['name']}"
+        for one in client.list(JOBS)
+        if any(c["type"] == "Complete" for c in one["status"].get("conditions", ()))
+    }
+    assert complete == {key for key in over if "/job/" in key}
+    pods = {one["metadata"]["name"]: one["status"]["phase"] for one in client.list(PODS)}
+    done = {name for one in machine.cluster.training.values() for name in one.succeeded}
+    assert {name for name, phase in pods.items() if phase == "Succeeded"} == done
+    assert set(pods) - done == {name for _, name in machine.cluster.pods}
+
+
+def test_gangs_of_many_kinds_end_when_they_do_in_the_simulated_world(tmp_path: Path) -> None:
+    simulated = played(training.whole_gangs(tmp_path), END_NS, None)
+    assert all(one.over and not one.failed for one in simulated.cluster.training.values())
+    with opened("embedded") as transport:
+        on_api = played(training.whole_gangs(tmp_path), END_NS, transport)
+        assert training.ends(on_api) == training.ends(simulated)
+        assert transport is not None
+        client = Client(transport)
+        assert client.get(JOB_SETS, "set", "research")["status"]["terminalState"] == "Completed"
+        assert client.get(JOB_SETS, "set", "research")["status"]["restarts"] == 1
+        assert client.get(VOLCANO_JOBS, "volcano", "research")["status"]["state"]["phase"] == "Completed"
+        for resource, name in ((PYTORCH_JOBS, "torch"), (MPI_JOBS, "mpi")):
+            conditions = client.get(resource, name, "research")["status"]["conditions"]
+            assert (conditions[-1]["type"], conditions[-1]["status"]) == ("Succeeded", "True")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_behind_an_api_that_fails_every_workload_comes_to_its_end(seed: int, tmp_path: Path) -> None:
+    made = training.crowded_jobs(tmp_path)
+    injected: list[Faulty] = []
+
+    def between(tracked: Transport) -> Transport:
+        injected.append(Faulty(tracked, seed))
+        return injected[-1]
+
+    with opened("embedded") as transport:
+        assert transport is not None
+        steps = Lockstep(made, transport, machines=between, delays=QUICK)
+        injected[0].rates = DRIZZLE
+        machine = Machine(made.cluster, made.recorder(), False, world=steps.world, settle=steps.settle)
+        made.start_training()
+        machine.start(loops_of(made, steps.world), made.scraper())
+        made.break_things()
+        machine.play(END_NS // 2, None)
+        injected[0].calm()
+        machine.play(2 * END_NS, None)
+        steps.close()
+        assert steps.machines.errors == {}
+        ended = {key: one for key, one in made.cluster.training.items() if one.over}
+        assert len(ended) >= len(made.cluster.training) - 1
+        _check_objects(machine, Client(transport))
+
+
+def test_a_kind_that_is_defined_already_is_left_as_it_is(tmp_path: Path) -> None:
+    with opened("embedded") as transport:
+        assert transport is not None
+        client = Client(transport)
+        theirs = {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": "mpijobs.kubeflow.org", "labels": {"installed": "by-hand"}},
+            "spec": {
+                "group": "kubeflow.org",
+                "scope": "Namespaced",
+                "names": {"kind": "MPIJob", "plural": "mpijobs"},
+                "versions": [{"name": "v1", "served": True, "storage": True, "subresources": {"status": {}}}],
+            },
+        }
+        client.create(CRDS, theirs)
+        machine = played(training.whole_gangs(tmp_path), END_NS, transport)
+        assert machine.cluster.training["research/mpijob/mpi"].over
+        assert client.get(CRDS, "mpijobs.kubeflow.org")["metadata"]["labels"] == {"installed": "by-hand"}
+        listed = client.call("GET", "/apis/kubeflow.org/v1/namespaces/research/mpijobs/mpi").body
+        assert b'"apiVersion":"kubeflow.org/v1"' in listed
