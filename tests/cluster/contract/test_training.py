@@ -114,3 +114,13 @@ def test_a_kind_that_is_defined_already_is_left_as_it_is(tmp_path: Path) -> None
         assert client.get(CRDS, "mpijobs.kubeflow.org")["metadata"]["labels"] == {"installed": "by-hand"}
         listed = client.call("GET", "/apis/kubeflow.org/v1/namespaces/research/mpijobs/mpi").body
         assert b'"apiVersion":"kubeflow.org/v1"' in listed
+
+
+@pytest.mark.parametrize(("name", "policy", "minutes"), [("training-cluster", "fgd", 90), ("mixed", "first-come", 12)])
+def test_an_example_with_training_runs_in_lockstep(name: str, policy: str, minutes: int) -> None:
+    with opened("embedded") as transport:
+        machine = training.example(name, policy, minutes, transport)
+        assert transport is not None
+        _check_objects(machine, Client(transport))
+        running = [pod for pod in machine.cluster.pods.values() if pod.ready_ns is not None]
+        assert len(running) > 8

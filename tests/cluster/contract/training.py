@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from sim_builders import EXAMPLE
 
 from cluster.contract.same import played
 from tonnage.cluster.client.transport import Transport
@@ -15,6 +16,7 @@ from tonnage.units import NS_PER_S
 
 Json = dict[str, Any]
 END_S = 3 * 3600
+EXAMPLES = EXAMPLE.parent
 
 
 def pod(gpus: int = 1, **spec: Any) -> Json:
@@ -113,3 +115,9 @@ def jobs(folder: Path, transport: Transport | None) -> Machine:
 def ends(machine: Machine) -> dict[str, tuple[bool, int | None, int]]:
     """Of each workload: whether it has failed, when it ended, how often it was restarted."""
     return {key: (one.failed, one.ended_ns, one.restarts) for key, one in machine.cluster.training.items()}
+
+
+def example(name: str, policy: str, minutes: int, transport: Transport | None) -> Machine:
+    """The first minutes of an example."""
+    made = run.set_up(scenario.load(EXAMPLES / name), policy, run.Options(seed=2))
+    return played(made, minutes * 60 * NS_PER_S, transport)

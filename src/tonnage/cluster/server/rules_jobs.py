@@ -85,7 +85,7 @@ def _mode(spec: JsonObject) -> list[Cause]:
 def _template(spec: JsonObject) -> list[Cause]:
     template, path = spec.get("template") or {}, "spec.template.spec"
     inner = template.get("spec") or {}
-    causes = labels("spec.template.metadata.labels", (template.get("metadata") or {}).get("labels"))
+    causes = labels("spec.template.labels", (template.get("metadata") or {}).get("labels"))
     causes += pod_spec(path, inner)
     policy = inner.get("restartPolicy", "Always")
     if policy == "Always":
@@ -101,12 +101,10 @@ def _template(spec: JsonObject) -> list[Cause]:
 
 def _selector(spec: JsonObject) -> list[Cause]:
     given = spec.get("selector")
-    if given is None:
-        return [required("spec.selector")]
-    causes = selector("spec.selector", given)
+    causes = [required("spec.selector")] if given is None else selector("spec.selector", given)
     worn = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
-    if not causes and not selectors.matches(msgspec.convert(given, core.LabelSelector), worn):
-        causes.append(
-            invalid_value("spec.template.metadata.labels", worn, "`selector` does not match template `labels`")
-        )
+    fits = given is not None and (causes or selectors.matches(msgspec.convert(given, core.LabelSelector), worn))
+    if not fits:
+        why = "`selector` does not match template `labels`"
+        causes.append(invalid_value("spec.template.metadata.labels", worn, why))
     return causes
