@@ -1,0 +1,106 @@
+"""What is watched for gangs, and who waits for it; what is known of pods' lives."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import msgspec
+
+from cluster.gangs.gang_cluster import QUICK, SteppedClock
+from tonnage.cluster import assembly
+from tonnage.cluster.client.informer import Informers, names_of
+from tonnage.cluster.client.verbs import Client
+from tonnage.cluster.effects import Observing
+from tonnage.cluster.groups import KINDS
+from tonnage.cluster.lives import Lives
+from tonnage.cluster.recording import Silent
+from tonnage.cluster.resources import PDBS
+from tonnage.cluster.server.api import Api
+from tonnage.cluster.server.inprocess import InProcess
+from tonnage.cluster.watching import watch_world
+from tonnage.cluster.world import ClusterWorld
+from tonnage.fleet.snapshot import PodLife
+from tonnage.objects import core
+from tonnage.provisioning.catalogue import Catalogue
+from tonnage.units import NS_PER_S
+
+START = SteppedClock().now_ns()
+
+
+def test_a_cluster_without_any_kind_of_gang_is_well() -> None:
+    transport = InProcess(Api())
+    world = ClusterWorld(Observing(), SteppedClock(), price=lambda *_: 0, recorder=Silent())
+    informers = Informers(Client(transport), time.time, random.Random(1), delays=QUICK)
+    try:
+        watch_world(informers, world)
+        assert informers.wait_synced(20)
+        assert informers.problems() == {}
+        assert "jobsets.jobset.x-k8s.io" in informers.absent()
+        assert not world.groups.is_served("jobset")
+        [scheduler] = assembly.controllers(["scheduler"], world, Catalogue.load(), lambda name: None)
+        watched = informers.named().keys()
+        assert scheduler.asks == {*names_of(resource for resource, _ in KINDS), *names_of([PDBS])}
+        assert scheduler.asks <= watched
+    finally:
+        informers.stop()
+        transport.close()
+
+
+def test_versions_of_one_kind_are_informers_of_their_own() -> None:
+    names = names_of(resource for resource, _ in KINDS)
+    assert len(set(names)) == len(names)
+    assert {"podgroups.scheduling.k8s.io", "podgroups.scheduling.k8s.io #3"} <= set(names)
+
+
+def test_the_scheduler_looks_after_gangs_that_are_held_in_part_from_time_to_time() -> None:
+    world = ClusterWorld(Observing(), SteppedClock(), price=lambda *_: 0, recorder=Silent())
+    [loop] = assembly.loops_of("scheduler", world, Catalogue.load())
+    assert loop.period_ns == 10 * NS_PER_S
+
+
+def pod(phase: str = "Running", node: str = "n", deleted: bool = False, **conditions: int) -> core.Pod:
+    """A pod with these conditions, each true since a second."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "ml", "uid": "u"},
+        "spec": {"nodeName": node, "containers": []},
+        "status": {
+            "phase": phase,
+            "conditions": [
+                {"type": name, "status": "True", "lastTransitionTime": f"2026-03-02T09:00:{second:02d}Z"}
+                for name, second in conditions.items()
+            ],
+        },
+    }
+    if deleted:
+        body["metadata"] |= {"deletionTimestamp": "2026-03-02T09:01:00Z"}  # type: ignore[operator]
+    return msgspec.convert(body, core.Pod)
+
+
+def test_lives_say_since_when_a_pod_is_bound_and_works_and_whether_it_leaves() -> None:
+    lives = Lives(SteppedClock())
+    lives.pod(None, pod("Pending", node=""))
+    assert lives.lives == {}
+    bound = pod("Pending", PodScheduled=5)
+    lives.pod(None, bound)
+    at = START + 5 * NS_PER_S
+    assert lives.lives == {"ml/p": PodLife(bound_ns=at, ready=False)}
+    ready = pod(PodScheduled=5, Ready=9)
+    lives.pod(bound, ready)
+    assert lives.lives == {"ml/p": PodLife(START + 9 * NS_PER_S, bound_ns=at)}
+    lives.pod(ready, pod(PodScheduled=5, deleted=True))
+    assert lives.lives == {"ml/p": PodLife(START + 9 * NS_PER_S, ready=False, leaving=True, bound_ns=at)}
+    lives.pod(ready, pod("Succeeded", PodScheduled=5))
+    assert lives.lives == {}
+
+
+def test_nominations_are_those_of_pods_status() -> None:
+    lives = Lives(SteppedClock())
+    waits = pod("Pending", node="")
+    named = msgspec.structs.replace(waits, status=msgspec.structs.replace(waits.status, nominated_node_name="n"))
+    lives.pod(None, named)
+    assert lives.nominations == {"ml/p": "n"}
+    lives.pod(named, waits)
+    assert lives.nominations == {}
