@@ -64,7 +64,7 @@ class Tracked:
         self.inner = inner
         self.expected: dict[Target, int | None] = {}
         """By object: its version after the last write, or None when it is gone."""
-        self._by_plural = {(r.group, r.plural): r for r in watched}
+        self._by_path = {(r.group, r.version, r.plural): r for r in watched}
 
     def request(
         self,
@@ -110,7 +110,7 @@ class Tracked:
         if match is None:
             return None
         plural, *rest = match["rest"].split("/")
-        resource = self._by_plural.get((match["group"] or "", plural))
+        resource = self._by_path.get((match["group"] or "", match["version"], plural))
         if resource is None:
             return None
         name = rest[0] if rest else str(_metadata(reply)["name"])
