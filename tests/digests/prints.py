@@ -24,8 +24,7 @@ Record = dict[str, Any]
 
 
 def record(value: Any) -> Record:
-    """The prints of a value made of what JSON has."""
-    value = rounded(value)
+    """The prints of a value made of what JSON has, its floats :func:`rounded`."""
     parts: dict[str, Any] = {}
     for path, one in _leaves(value, "", DEPTH):
         if isinstance(one, list):
@@ -49,8 +48,7 @@ class Difference:
 
 
 def difference(recorded: Record, value: Any) -> Difference | None:
-    """The difference between a value and the prints recorded of it; None where there is none."""
-    value = rounded(value)
+    """The difference between a value, its floats :func:`rounded`, and the prints recorded; None where there is none."""
     if recorded["all"] == _hash(value):
         return None
     then, now = recorded["parts"], dict(_leaves(value, "", DEPTH))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from digests import command, store
-from digests.prints import difference, record
+from digests.prints import difference, record, rounded
 
 RESULT: dict[str, Any] = {
     "policy": "slo",
@@ -33,8 +33,9 @@ def test_an_equal_result_differs_nowhere() -> None:
 
 
 def test_the_last_bits_of_a_float_are_not_counted() -> None:
-    assert difference(record(RESULT), changed("nodes", 0, "hours", to=1 / 3 + 1e-13)) is None
-    assert difference(record(RESULT), changed("nodes", 0, "hours", to=1 / 3 + 1e-6)) is not None
+    known = record(rounded(RESULT))
+    assert difference(known, rounded(changed("nodes", 0, "hours", to=1 / 3 + 1e-13))) is None
+    assert difference(known, rounded(changed("nodes", 0, "hours", to=1 / 3 + 1e-6))) is not None
 
 
 @pytest.mark.parametrize(
