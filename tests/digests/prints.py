@@ -77,7 +77,8 @@ def _changed(path: str, then: Any, now: dict[str, Any]) -> Iterator[tuple[str, s
             begin = at * size
             span = f"{path}[{begin}]" if size == 1 else f"{path}[{begin}:{begin + size}]"
             more = "" if length == len(value) else f" (length {len(value)}, was {length})"
-            yield span, (_short(value[begin]) if begin < len(value) else "gone") + more
+            begins = "" if size == 1 else "a range that begins with "
+            yield span, (begins + _short(value[begin]) if begin < len(value) else "gone") + more
     elif then != _hash(value)[:SHORT]:
         yield path, _short(value)
 

@@ -106,6 +106,21 @@ def test_a_case_that_is_gone_fails_until_it_is_recorded_so(two_cases: dict[str, 
     assert store.recorded() == {"contract/broken"}
 
 
+def test_a_case_that_raises_fails_and_is_not_recorded(
+    two_cases: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command.main(["--write"])
+
+    def broken() -> Any:
+        raise ValueError("no such node")
+
+    monkeypatch.setattr(command, "cases", lambda: {"contract/broken": broken})
+    assert command.run("contract/broken").differs.startswith("it raised ValueError: no such node (")
+    assert command.main(["--check", "--only", "contract"]) == 1
+    assert command.main(["--write", "--only", "contract"]) == 1
+    assert store.read("contract/broken") is not None
+
+
 def test_a_pattern_that_names_nothing_is_said(two_cases: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--only", "none"]) == 2
     assert "--only none: no such case" in capsys.readouterr().err
