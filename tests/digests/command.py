@@ -6,6 +6,7 @@ import argparse
 import fnmatch
 import sys
 import time
+import traceback
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -20,16 +21,17 @@ PROCESSES = 2
 
 @dataclass(frozen=True)
 class Ran:
-    """One case: its prints now, how it differs from what is recorded (empty: it does not), and CPU seconds."""
+    """One case: its prints now (None: it raised), how it differs from what is recorded (empty: it does not), and CPU
+    seconds."""
 
     name: str
-    record: Record
+    record: Record | None
     differs: str
     cpu_s: float
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 1 when a result is not as recorded, or not recorded; 2 when the pattern names no case."""
+    """Exit code 1 when a result is not as recorded, is not recorded or cannot be had; 2 when a pattern names no case."""
     given = _parser().parse_args(arguments)
     chosen = [name for name in cases() if matches(name, given.only)]
     if not chosen:
@@ -41,7 +43,7 @@ def main(arguments: list[str]) -> int:
     ran = _run(chosen, given.dump)
     gone = {name for name in store.recorded() if matches(name, given.only)} - set(chosen)
     if given.write:
-        store.write({one.name: one.record for one in ran})
+        store.write({one.name: one.record for one in ran if one.record is not None})
         store.forget(gone)
     return _say(ran, gone, written=given.write)
 
@@ -54,14 +56,20 @@ def matches(name: str, only: str) -> bool:
 def run(name: str, dump: Path | None = None) -> Ran:
     """Run one case. With ``dump`` what came out is written below it."""
     begin = time.process_time()
-    value = cases()[name]()
+    try:
+        value = rounded(cases()[name]())
+    except Exception as error:  # one that breaks hides no other
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        said = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+        return Ran(name, None, f"it raised {said}", time.process_time() - begin)
     known = store.read(name)
     found = difference(known, value) if known is not None else "nothing is recorded"
+    now = known if known is not None and not found else record(value)
     if dump is not None:
         path = dump / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(canonical(rounded(value)) + "\n", encoding="utf-8")
-    return Ran(name, record(value), str(found or ""), time.process_time() - begin)
+        path.write_text(canonical(value) + "\n", encoding="utf-8")
+    return Ran(name, now, str(found or ""), time.process_time() - begin)
 
 
 def _run(names: list[str], dump: Path | None) -> list[Ran]:
@@ -83,7 +91,7 @@ def _say(ran: list[Ran], gone: set[str], *, written: bool) -> int:
     print(f"{len(ran)} cases, {len(changed)} not as recorded, {seconds:.0f} CPU seconds")
     if written:
         print(f"recorded in {store.FOLDER}")
-        return 0
+        return 1 if any(one.record is None for one in ran) else 0
     if changed or gone:
         print("If that is meant: scripts/digests.py --write --only PATTERN; --dump DIR writes results for a diff")
         return 1

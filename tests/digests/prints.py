@@ -24,8 +24,7 @@ Record = dict[str, Any]
 
 
 def record(value: Any) -> Record:
-    """The prints of a value made of what JSON has."""
-    value = rounded(value)
+    """The prints of a value made of what JSON has, its floats :func:`rounded`."""
     parts: dict[str, Any] = {}
     for path, one in _leaves(value, "", DEPTH):
         if isinstance(one, list):
@@ -49,8 +48,7 @@ class Difference:
 
 
 def difference(recorded: Record, value: Any) -> Difference | None:
-    """The difference between a value and the prints recorded of it; None where there is none."""
-    value = rounded(value)
+    """The difference between a value, its floats :func:`rounded`, and the prints recorded; None where there is none."""
     if recorded["all"] == _hash(value):
         return None
     then, now = recorded["parts"], dict(_leaves(value, "", DEPTH))
@@ -79,7 +77,8 @@ def _changed(path: str, then: Any, now: dict[str, Any]) -> Iterator[tuple[str, s
             begin = at * size
             span = f"{path}[{begin}]" if size == 1 else f"{path}[{begin}:{begin + size}]"
             more = "" if length == len(value) else f" (length {len(value)}, was {length})"
-            yield span, (_short(value[begin]) if begin < len(value) else "gone") + more
+            begins = "" if size == 1 else "a range that begins with "
+            yield span, (begins + _short(value[begin]) if begin < len(value) else "gone") + more
     elif then != _hash(value)[:SHORT]:
         yield path, _short(value)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from digests import command, store
-from digests.prints import difference, record
+from digests.prints import difference, record, rounded
 
 RESULT: dict[str, Any] = {
     "policy": "slo",
@@ -33,8 +33,9 @@ def test_an_equal_result_differs_nowhere() -> None:
 
 
 def test_the_last_bits_of_a_float_are_not_counted() -> None:
-    assert difference(record(RESULT), changed("nodes", 0, "hours", to=1 / 3 + 1e-13)) is None
-    assert difference(record(RESULT), changed("nodes", 0, "hours", to=1 / 3 + 1e-6)) is not None
+    known = record(rounded(RESULT))
+    assert difference(known, rounded(changed("nodes", 0, "hours", to=1 / 3 + 1e-13))) is None
+    assert difference(known, rounded(changed("nodes", 0, "hours", to=1 / 3 + 1e-6))) is not None
 
 
 @pytest.mark.parametrize(
@@ -103,6 +104,21 @@ def test_a_case_that_is_gone_fails_until_it_is_recorded_so(two_cases: dict[str, 
     assert command.main(["--write"]) == 0
     assert command.main([]) == 0
     assert store.recorded() == {"contract/broken"}
+
+
+def test_a_case_that_raises_fails_and_is_not_recorded(
+    two_cases: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command.main(["--write"])
+
+    def broken() -> Any:
+        raise ValueError("no such node")
+
+    monkeypatch.setattr(command, "cases", lambda: {"contract/broken": broken})
+    assert command.run("contract/broken").differs.startswith("it raised ValueError: no such node (")
+    assert command.main(["--check", "--only", "contract"]) == 1
+    assert command.main(["--write", "--only", "contract"]) == 1
+    assert store.read("contract/broken") is not None
 
 
 def test_a_pattern_that_names_nothing_is_said(two_cases: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
