@@ -211,11 +211,8 @@ class Lockstep:
         informers = [informer for one in self._watchers() for informer in one]
         for target, version in list(self.tracked.expected.items()):
             for informer in informers:
-                if (informer.resource.group, informer.resource.plural) != (
-                    target.resource.group,
-                    target.resource.plural,
-                ):
-                    continue
+                if not _same_kind(informer.resource, target.resource) or (informer.optional and not informer.synced):
+                    continue  # of another kind, or of a version that is not served
                 item = informer.get(target.namespace, target.name)
                 seen = version_of(item) if item is not None else informer.resource_version
                 if (version is None and item is not None) or (version is not None and seen < version):
