@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import shared_runs
 from tonnage.fleet.invariants import violations
 from tonnage.partitioning.fleet_layouts import as_layout, busy_in, instances_of
 from tonnage.simulation import run, scenario
@@ -52,9 +53,9 @@ class Both:
 
 @pytest.fixture(scope="module")
 def both() -> Both:
-    made, seen = scenario.load(EXAMPLE), Watch()
-    watched = run.run(made, "relayout", run.Options(observer=seen))
-    return Both(run.run(made, "static"), watched, seen)
+    seen = Watch()
+    watched = run.run(scenario.load(EXAMPLE), "relayout", run.Options(observer=seen))
+    return Both(shared_runs.result(EXAMPLE.name, "static"), watched, seen)
 
 
 def _chat(result: Result) -> ServiceResult:
