@@ -1,4 +1,6 @@
-"""Under faults of every kind the controllers come to rest where they should: nothing doubled, nothing lost."""
+"""Under faults of every kind the controllers come to rest where they should: nothing doubled, nothing lost.
+
+A few seeds; `make fuzz` has the many."""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from cluster.contract.worlds import opened
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_controllers_that_fail_and_die_come_to_rest(seed: int, tmp_path: Path) -> None:
     with opened("embedded") as transport:
         assert transport is not None
@@ -26,7 +28,7 @@ def test_controllers_that_fail_and_die_come_to_rest(seed: int, tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 108))
+@pytest.mark.parametrize("seed", range(100, 103))
 def test_machines_whose_calls_fail_too_come_to_rest(seed: int, tmp_path: Path) -> None:
     with opened("embedded") as transport:
         assert transport is not None
