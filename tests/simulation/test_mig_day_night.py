@@ -75,6 +75,7 @@ def _changes(result: Result) -> list[DecisionRecord]:
     return [one for one in result.decisions if one.kind == "Relayout"]
 
 
+@pytest.mark.slow
 def test_layouts_change_with_the_load_and_no_instance_in_use_ever_goes(both: Both) -> None:
     assert both.seen.events > 1_000
     changed = _changes(both.relayout)

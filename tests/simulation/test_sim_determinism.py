@@ -66,6 +66,7 @@ def test_no_invariant_breaks(checked: Callable[[str], Result], policy: str) -> N
     check_books(result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_no_invariant_breaks_when_machines_do(tmp_path: Path, policy: str) -> None:
     check_faulty(run.run(faulty(tmp_path), policy, run.Options(seed=1, check=True)))

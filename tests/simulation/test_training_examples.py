@@ -29,6 +29,7 @@ def _head(result: Result) -> TrainingHeadline:
     return training_headline(_work(result))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["tonnage", "spread"])
 def test_no_gang_of_the_training_cluster_ever_holds_a_half(ran: Runs, policy: str) -> None:
     work = _work(ran("training-cluster", policy))

@@ -26,7 +26,7 @@ from tonnage.errors import InputError
 from tonnage.objects.core import Node, Pod
 from tonnage.objects.karpenter import NodePool
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.slow]
 MANY = 2000
 
 
