@@ -17,6 +17,7 @@ from pathlib import Path
 
 from e2e import prerequisites
 from e2e.build import BuildError, build, built
+from e2e.record import FILE
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -62,7 +63,7 @@ def _test(arguments: list[str], long: bool) -> int:
     if status := _build():
         return status
     if long and not arguments:
-        environment[RECORD] = str(HERE / "last-long.json")
+        environment[RECORD] = str(FILE)
     print("all numbers" if long else f"numbers drawn by {SEED}={seed}; `make e2e-long` runs all", flush=True)
     status = subprocess.run([HERE / "private.sh", *pytest], cwd=ROOT, env=environment, check=False).returncode
     if status:

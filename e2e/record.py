@@ -29,8 +29,15 @@ def versions() -> dict[str, str]:
     return found | {path: built[name].version(path) for name, path in MODULES.items()}
 
 
-def write(seed: int, counts: Mapping[str, int], outcomes: Mapping[str, int], took_s: float, file: Path = FILE) -> None:
-    """Write the record. ``outcomes``: tests by how they ended."""
+def write(
+    file: Path,
+    seed: int,
+    counts: Mapping[str, int],
+    outcomes: Mapping[str, int],
+    tested: Mapping[str, str],
+    took_s: float,
+) -> None:
+    """Write the record. ``outcomes``: tests by how they ended; ``tested``: versions at the start."""
     passed = not outcomes.get("failed", 0) and not outcomes.get("error", 0) and outcomes.get("passed", 0) > 0
     record = {
         "result": "passed" if passed else "failed",
@@ -39,7 +46,7 @@ def write(seed: int, counts: Mapping[str, int], outcomes: Mapping[str, int], too
         "seed": seed,
         "tests": dict(sorted(outcomes.items())),
         "counts": dict(sorted(counts.items())),
-        "versions": versions(),
+        "versions": dict(tested),
     }
     file.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 

@@ -51,7 +51,7 @@ def test_a_long_run_has_all(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_record_says_how_the_run_ended_and_of_what(tmp_path: Path, outcomes: dict[str, int], result: str) -> None:
     file = tmp_path / "record.json"
-    record.write(7, {"kills": 20}, outcomes, 754.0, file)
+    record.write(file, 7, {"kills": 20}, outcomes, record.versions(), 754.0)
     found = json.loads(file.read_text())
     assert (found["result"], found["tests"]) == (result, outcomes)
     assert (found["seed"], found["counts"], found["minutes"]) == (7, {"kills": 20}, 12.6)

@@ -44,7 +44,7 @@ class Recorder:
     """Counts how tests end, and writes the record of a long run."""
 
     def __init__(self, file: Path) -> None:
-        self.file, self.begun = file, time.monotonic()
+        self.file, self.begun, self.tested = file, time.monotonic(), record.versions()
         self.outcomes: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -52,7 +52,8 @@ class Recorder:
             self.outcomes["error" if report.when != "call" and report.failed else report.outcome] += 1
 
     def pytest_sessionfinish(self) -> None:
-        record.write(sampling.SEED, sampling.counts, self.outcomes, time.monotonic() - self.begun, self.file)
+        took_s = time.monotonic() - self.begun
+        record.write(self.file, sampling.SEED, sampling.counts, self.outcomes, self.tested, took_s)
 
 
 def pytest_configure(config: pytest.Config) -> None:
