@@ -1,7 +1,7 @@
 """Kubernetes' programs for tests: of one known version each, never what happens to be on PATH.
 
-They are those that `make e2e-build` builds, or those in ``bin`` of the folder that TONNAGE_KUBE_PROGRAMS names. Without
-them kubectl alone can be had from npm too (``scripts/helm.sh``)."""
+They are those that `make e2e-build` builds, or those in ``bin`` of the folder that TONNAGE_KUBE_PROGRAMS names. kubectl is
+npm's (``scripts/helm.sh``), which starts in half the time, or else the one that is built."""
 
 from __future__ import annotations
 
@@ -32,12 +32,21 @@ def needed(program: str = "kube-apiserver") -> Built:
     return programs
 
 
+QUICK_START = {"GOGC": "off", "GOMAXPROCS": "1"}
+"""For the environment of a kubectl that lives for a moment: nothing is worth collecting, and other cores have work."""
+
+
 def kubectl() -> Path:
     """kubectl; skips with the reason where there is none."""
-    programs = found()
-    if programs is not None:
-        return programs.program("kubectl")
+    path, why = _kubectl()
+    return path or pytest.skip(f"no kubectl: {why}")
+
+
+@cache
+def _kubectl() -> tuple[Path | None, str]:
+    """It, or why there is none."""
     try:
-        return chart_builders.tools() / "kubectl"
+        return chart_builders.tools() / "kubectl", ""
     except pytest.skip.Exception as skipped:
-        pytest.skip(f"no kubectl: {MISSING}; from npm: {skipped.msg}")
+        programs = found()
+        return programs and programs.program("kubectl"), f"{MISSING}; from npm: {skipped.msg}"

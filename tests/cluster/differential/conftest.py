@@ -7,7 +7,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from custom_kinds import definition
@@ -62,7 +61,7 @@ def real(programs: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
                     lambda resource=resource: plane.api().raw("GET", resource.path())[0] == 200,
                     30,
                 )
-        yield Side("real", plane.kubeconfig(), Path(programs.program("kubectl")), client)
+        yield Side("real", plane.kubeconfig(), kube_programs.kubectl(), client)
         client.transport.close()
 
 
@@ -87,6 +86,6 @@ def embedded(programs: Built, tmp_path_factory: pytest.TempPathFactory) -> Itera
     with Server(api) as server:
         thread.start()
         path = kubeconfig.write(folder / "embedded.kubeconfig", server.url)
-        yield Side("embedded", path, Path(programs.program("kubectl")), client)
+        yield Side("embedded", path, kube_programs.kubectl(), client)
         stop.set()
         thread.join(10)
