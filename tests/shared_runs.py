@@ -54,13 +54,9 @@ def result(example: str, policy: str, *, seed: int = 0, check: bool = False) -> 
 
 def kept(asked: Asked, folder: Path, source: str) -> Result:
     """The result from the folder, where one was made of the same source; or else made now, and kept there."""
-    home = folder / source
-    if not home.exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        home.mkdir(parents=True, exist_ok=True)
+    home = _home(folder, source)
     name = hashlib.sha256(repr(asked).encode()).hexdigest()[:16]
-    with (home / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another worker may be making it; goes with the process, however that ends
+    with _alone(home / f"{name}.lock"):  # another worker may be making it
         file = home / f"{name}.pickle"
         if not file.exists():
             partial = file.with_suffix(".partial")
@@ -69,6 +65,27 @@ def kept(asked: Asked, folder: Path, source: str) -> Result:
         found = pickle.loads(file.read_bytes())
     assert isinstance(found, Result)
     return found
+
+
+def _home(folder: Path, source: str) -> Path:
+    """Where results of a source are. The first that comes with another source removes what was there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    home = folder / source
+    with _alone(folder / "lock"):
+        if not home.exists():
+            for other in folder.iterdir():
+                if other.is_dir():
+                    shutil.rmtree(other)
+            home.mkdir()
+    return home
+
+
+@contextlib.contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    """One process at a time. The lock goes with the process, however that ends."""
+    with file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def fingerprint(folders: Sequence[Path]) -> str:
