@@ -1,7 +1,9 @@
-"""``python -m e2e build | test [PYTEST ARGUMENTS] | run [--real N] [--karpenter] [COMMAND…]``.
+"""``python -m e2e build | test [PYTEST ARGUMENTS] | long [PYTEST ARGUMENTS] | run [--real N] [--karpenter] [COMMAND…]``
 
 build   build the cluster's programs, unless the cache has them
-test    build, then run tests/e2e in namespaces of their own; where that cannot be done all are skipped with the reason
+test    build, then run tests/e2e in namespaces of their own; where that cannot be done all are skipped with the reason.
+        Every kind of case, with numbers drawn by TONNAGE_E2E_SEED (another one every day unless set)
+long    the same with all numbers; without arguments its result goes to e2e/last-long.json
 run     a control plane for a command (default: a shell) with KUBECONFIG and kubectl set
 """
 
@@ -15,19 +17,22 @@ from pathlib import Path
 
 from e2e import prerequisites
 from e2e.build import BuildError, build, built
+from e2e.record import FILE
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 SKIP = "TONNAGE_E2E_SKIP"
 """The environment variable that tells tests/e2e why nothing there can run."""
+SEED, LONG, RECORD = "TONNAGE_E2E_SEED", "TONNAGE_E2E_LONG", "TONNAGE_E2E_RECORD"
+"""By what the numbers of tests/e2e are drawn; set to 1, whether all of them are to run; and the file for the result."""
 
 
 def main(arguments: list[str]) -> int:
     what, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     if what == "build" and not rest:
         return _build()
-    if what == "test":
-        return _test(rest)
+    if what in ("test", "long"):
+        return _test(rest, what == "long")
     if what == "run":
         return _run(rest)
     print(__doc__, file=sys.stderr)
@@ -45,10 +50,11 @@ def _build() -> int:
     return 0
 
 
-def _test(arguments: list[str]) -> int:
+def _test(arguments: list[str], long: bool) -> int:
     pytest = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-m", "e2e", *(arguments or ["tests/e2e"])]
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = os.environ | {"PYTHONPATH": path}
+    seed = os.environ.get(SEED) or str(int(time.time()) // 86_400)
+    environment = os.environ | {"PYTHONPATH": path, SEED: seed, LONG: "1" if long else ""}
     reason = prerequisites.to_run() or prerequisites.to_build()
     if reason:
         print(f"skipped: {reason}", flush=True)
@@ -56,7 +62,13 @@ def _test(arguments: list[str]) -> int:
         return done.returncode
     if status := _build():
         return status
-    return subprocess.run([HERE / "private.sh", *pytest], cwd=ROOT, env=environment, check=False).returncode
+    if long and not arguments:
+        environment[RECORD] = str(FILE)
+    print("all numbers" if long else f"numbers drawn by {SEED}={seed}; `make e2e-long` runs all", flush=True)
+    status = subprocess.run([HERE / "private.sh", *pytest], cwd=ROOT, env=environment, check=False).returncode
+    if status:
+        print(f"to see the same again: {SEED}={seed} make {'e2e-long' if long else 'e2e'}", flush=True)
+    return status
 
 
 def _run(arguments: list[str]) -> int:

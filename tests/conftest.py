@@ -1,6 +1,9 @@
-"""For all tests: parameter ids that do not depend on the hash seed, so that parallel workers agree on what there is to run."""
+"""For all tests: parameter ids that do not depend on the hash seed, so that parallel workers agree on what there is to run,
+and long files first, so that no worker ends with one."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,3 +17,12 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
     if isinstance(val, set | frozenset):
         return "{" + ", ".join(sorted(map(repr, val))) + "}"
     return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests beside a peer come first, then those with other slow tests, then the others, as they stood."""
+    weight: dict[Path, int] = {}
+    for item in items:
+        slow = item.get_closest_marker("slow") is not None
+        weight[item.path] = max(weight.get(item.path, 0), slow + (slow and item.get_closest_marker("peer") is not None))
+    items.sort(key=lambda item: -weight[item.path])

@@ -9,15 +9,19 @@ A block of output is preceded by a comment that says where it comes from::
 
 from __future__ import annotations
 
-import os
+import contextlib
+import io
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import pytest
+
+import shared_runs
+from tonnage.cli import main
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 WIDTH = "80"
@@ -60,18 +64,24 @@ def blocks(page: Path) -> Iterator[Block]:
 @cache
 def output(command: str) -> str:
     """What ``tonnage`` prints in the root of the repository, on a pipe of 80 columns. A finding is not a failure."""
-    environment = os.environ | {"COLUMNS": WIDTH, "NO_COLOR": "1", "PYTHONPATH": str(REPOSITORY / "src")}
-    done = subprocess.run(
-        [sys.executable, "-m", "tonnage", *shlex.split(command)],
-        cwd=REPOSITORY,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode not in (0, 1):
-        raise RuntimeError(f"tonnage {command}: {done.stderr}")
-    return done.stdout
+    printed, said = io.StringIO(), io.StringIO()
+    with contextlib.ExitStack() as around:
+        for context in (
+            contextlib.chdir(REPOSITORY),
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(said),
+            shared_runs.on_the_command_line(),
+        ):
+            around.enter_context(context)
+        patch = around.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv("COLUMNS", WIDTH)
+        patch.setenv("NO_COLOR", "1")
+        try:
+            main(shlex.split(command))
+        except SystemExit as ended:
+            if ended.code not in (0, 1):
+                raise RuntimeError(f"tonnage {command}: {said.getvalue()}") from ended
+    return printed.getvalue()
 
 
 def refresh(page: Path) -> bool:

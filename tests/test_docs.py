@@ -5,8 +5,12 @@ from __future__ import annotations
 import ast
 import csv
 import dataclasses
+import os
 import re
 import runpy
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -252,13 +256,19 @@ def test_the_knobs_of_the_slo_policy_have_the_defaults_of_the_source() -> None:
 # ---- output ----
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_output_on_a_page_is_what_the_command_prints(block: Block) -> None:
     assert block.text == block.wanted(), "python tests/docs_outputs.py writes it anew"
 
 
-@pytest.mark.slow
+def test_a_process_prints_the_same_on_a_pipe() -> None:
+    command = next(block.command for block in BLOCKS if block.command.startswith("check examples"))
+    environment = os.environ | {"COLUMNS": docs_outputs.WIDTH, "PYTHONPATH": str(REPOSITORY / "src")}
+    words = [sys.executable, "-m", "tonnage", *shlex.split(command)]
+    done = subprocess.run(words, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == docs_outputs.output(command) != ""
+
+
 def test_shares_and_dollars_in_the_text_of_the_readme_stand_in_its_table() -> None:
     text = _text(REPOSITORY / "README.md")
     table = docs_outputs.output("compare examples/traffic-surge -q")

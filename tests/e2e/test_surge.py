@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import sampling
 from e2e_controllers import USERS
 from e2e_surge import CLAIMS, SEED, SURGE, Live, changed, running
 
@@ -44,8 +45,9 @@ def told(result: Result) -> Json:
     return found
 
 
-def test_by_the_simulators_clock_it_is_the_simulators_run_to_the_last_microdollar(start_plane: Any) -> None:
-    surge, options = scenario.load(SURGE), run.Options(seed=3)
+@pytest.mark.parametrize("seed", sampling.some("seeds of the surge in lockstep", range(1, 4), 1))
+def test_by_the_simulators_clock_it_is_the_simulators_run_to_the_last_microdollar(start_plane: Any, seed: int) -> None:
+    surge, options = scenario.load(SURGE), run.Options(seed=seed)
     simulated = told(run.run(surge, "slo", options))
     plane = start_plane(controllers=(), scheduler=False, admission_off=UNTOUCHED)
     made = run.set_up(surge, "slo", options)

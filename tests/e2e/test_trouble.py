@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import signal
 import time
 from collections import Counter
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sampling
 from e2e_builders import GPU, HOSTNAME, node, pod_spec
 from e2e_controllers import LEASES, USERS, Process, controller
 from e2e_karpenter import IN_POOL, node_pool
@@ -26,6 +26,8 @@ from tonnage.hollow.definitions import define_missing_kinds
 PODS = "/api/v1/namespaces/default/pods"
 NODES = "/api/v1/nodes"
 GPUS = 8
+NODE_COUNT = 30
+ROOM = NODE_COUNT * GPUS
 BIG = 200
 SIZES = {"big": BIG}
 """Nodes with another number of GPUs."""
@@ -96,7 +98,9 @@ class Cluster:
 def cluster(plane: ControlPlane) -> Iterator[Cluster]:
     """Thirty empty nodes at the start, nothing at the end."""
     found = Cluster(plane, len(plane.audit()))
-    fresh = [node(f"n-{i:02}", {"cpu": "64", "memory": "256Gi", "pods": "50", GPU: str(GPUS)}) for i in range(30)]
+    fresh = [
+        node(f"n-{i:02}", {"cpu": "64", "memory": "256Gi", "pods": "50", GPU: str(GPUS)}) for i in range(NODE_COUNT)
+    ]
     found.api.each(lambda body: found.api.create(NODES, body), fresh)
     found.api.create(POOLS, node_pool())
     yield found
@@ -151,24 +155,27 @@ def test_an_api_server_that_is_killed_is_waited_for_and_an_expired_watch_is_list
 
 
 def test_a_scheduler_that_is_killed_over_and_over_binds_every_pod_once(cluster: Cluster, start: Start) -> None:
-    draw = random.Random(7)
-    for first in range(0, 200, 40):
-        cluster.make("burst", 40, first=first)
-        more = draw.randint(1, 30)
+    draw = sampling.draw("when a scheduler dies")
+    kills = sampling.often("schedulers killed", 20, 4)
+    each = ROOM // kills
+    for first in range(0, kills * each, each):
+        cluster.make("burst", each, first=first)
+        more = draw.randint(1, each * 3 // 4)
         before = len(cluster.placed())
         process = start("scheduler", more=("--no-leader-elect",), wait=False)
         cluster.await_placed(before + more, every_s=0.002)
         process.stop(signal.SIGKILL)
     process = start("scheduler", more=("--no-leader-elect",))
-    cluster.await_placed(200)
-    cluster.check(200)
+    cluster.await_placed(kills * each)
+    cluster.check(kills * each)
     assert process.end() == 0
 
 
 def test_a_nodes_controller_that_is_killed_over_and_over_buys_no_node_twice(cluster: Cluster, start: Start) -> None:
-    """Four pods of four GPUs, and a NodePool whose machines have four: four NodeClaims, whoever is killed when."""
-    draw = random.Random(7)
-    for i in range(4):
+    """Pods of four GPUs, and a NodePool whose machines have four: a NodeClaim for each, whoever is killed when."""
+    draw = sampling.draw("when a nodes controller dies")
+    nodes = sampling.often("nodes controllers killed", 12, 3)
+    for i in range(nodes):
         cluster.make("bought", 1, gpus=4, first=i, nodeSelector=IN_POOL)
         process = start("scheduler", "nodes", more=("--no-leader-elect",), wait=False)
         until("it has bought", lambda i=i: len(cluster.claims()) > i, 60, 0.002)
@@ -176,7 +183,7 @@ def test_a_nodes_controller_that_is_killed_over_and_over_buys_no_node_twice(clus
         process.stop(signal.SIGKILL)
     process = start("scheduler", "nodes", more=("--no-leader-elect",))
     time.sleep(ROUND)
-    assert len(cluster.claims()) == 4
+    assert len(cluster.claims()) == nodes
     assert process.end() == 0
 
 

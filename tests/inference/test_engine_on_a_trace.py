@@ -18,6 +18,7 @@ TRACE = DATA / "traces" / "azure2023_conv.csv.gz"
 TIMING = LinearTiming(base_ps=7_000_000_000, token_ps=60_000_000, cached_ps=40_000, pair_ps=1_000)
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.trace,
     pytest.mark.skipif(not TRACE.exists(), reason=f"{TRACE} is absent; set TONNAGE_DATA to the folder with traces/"),
 ]

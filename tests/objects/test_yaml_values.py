@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kube_programs
 from tonnage.errors import InputError
 from tonnage.objects import tree
 
@@ -77,7 +77,6 @@ def test_a_key_is_read_like_a_scalar_and_made_a_string(key: str, name: str) -> N
 
 
 @pytest.mark.peer
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_kubectl_reads_the_same_scalars_keys_and_merges(tmp_path: Path) -> None:
     # Floats beyond 2**63 are printed without an exponent, which Python reads as an integer.
     plain = [written for written, value in SCALARS.items() if value != 2.0**64]
@@ -86,7 +85,7 @@ def test_kubectl_reads_the_same_scalars_keys_and_merges(tmp_path: Path) -> None:
     data = "anchors:\n  one: &one {a: 1, b: 1}\n  two: &two {a: 2, d: 2}\ndata:\n" + "\n".join(lines) + "\n"
     file = tmp_path / "in.yaml"
     file.write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n" + data)
-    command = ["kubectl", "label", "--local", "-f", str(file), "x=y", "-o", "json"]
+    command = [str(kube_programs.kubectl()), "label", "--local", "-f", str(file), "x=y", "-o", "json"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert values(data)["data"] == json.loads(printed)["data"]
 

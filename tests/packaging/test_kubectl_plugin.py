@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import kube_programs
 from chart_builders import ROOT
 from tonnage.cli import COMMANDS, plugin
 
@@ -110,10 +111,10 @@ def on_the_path(tmp_path: Path) -> dict[str, str]:
     ],
 )
 def test_kubectl_runs_and_completes_it(
-    tools: Path, on_the_path: dict[str, str], arguments: list[str], code: int, words: str
+    on_the_path: dict[str, str], arguments: list[str], code: int, words: str
 ) -> None:
     done = subprocess.run(
-        [tools / "kubectl", *arguments], env=on_the_path, text=True, capture_output=True, timeout=60, check=False
+        [kube_programs.kubectl(), *arguments], env=on_the_path, text=True, capture_output=True, timeout=60, check=False
     )
     assert done.returncode == code or arguments[0] == "plugin", done.stderr  # it also warns of other people's plugins
     assert words in done.stdout + done.stderr

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import shared_runs
 from tonnage.fleet.invariants import violations
 from tonnage.partitioning.fleet_layouts import as_layout, busy_in, instances_of
 from tonnage.simulation import run, scenario
@@ -52,9 +53,9 @@ class Both:
 
 @pytest.fixture(scope="module")
 def both() -> Both:
-    made, seen = scenario.load(EXAMPLE), Watch()
-    watched = run.run(made, "relayout", run.Options(observer=seen))
-    return Both(run.run(made, "static"), watched, seen)
+    seen = Watch()
+    watched = run.run(scenario.load(EXAMPLE), "relayout", run.Options(observer=seen))
+    return Both(shared_runs.result(EXAMPLE.name, "static"), watched, seen)
 
 
 def _chat(result: Result) -> ServiceResult:
@@ -74,6 +75,7 @@ def _changes(result: Result) -> list[DecisionRecord]:
     return [one for one in result.decisions if one.kind == "Relayout"]
 
 
+@pytest.mark.slow
 def test_layouts_change_with_the_load_and_no_instance_in_use_ever_goes(both: Both) -> None:
     assert both.seen.events > 1_000
     changed = _changes(both.relayout)

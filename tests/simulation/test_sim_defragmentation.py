@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
+from run_checks import busy_fleet, check_busy_fleet
 from training_builders import entry, exact, job, load, play, work
 
 from tonnage.simulation.result import Result
@@ -65,16 +65,7 @@ def test_nobody_is_moved_against_a_disruption_budget(tmp_path: Path) -> None:
     assert not any(one.evictions for one in result.training)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_in_a_busy_fleet_all_work_is_done_and_no_job_is_moved_again_and_again(tmp_path: Path, seed: int) -> None:
-    rng = Random(seed)
-    objects, entries = [], []
-    for i in range(14):
-        gpus = rng.choice((1, 1, 2, 2, 4, 8))
-        objects.append(job(f"j{i}", gpus=gpus, pod={"restartPolicy": "Never"}, backoffLimit=20))
-        hours = {"work": {"duration": f"{rng.randint(30, 150)}m"}, "checkpoint": {"every": "5m"}}
-        entries.append(entry(f"job/j{i}", arrival=f"{rng.randint(0, 150)}m", **hours))
-    result = play(load(tmp_path, objects, entries, policies=policies(defragmentation=True), duration="16h"))
-    assert {one.state for one in result.training} == {"done"}
-    assert all(one.evictions <= 4 for one in result.training)
+def test_in_a_busy_fleet_all_work_is_done_and_no_job_is_moved_again_and_again(tmp_path: Path) -> None:
+    result = play(busy_fleet(tmp_path, seed=2))
+    check_busy_fleet(result)
     assert sum(one.evictions for one in result.training) > 0

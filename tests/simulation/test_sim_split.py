@@ -14,6 +14,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import shared_runs
 from tonnage.errors import InputError
 from tonnage.inference.disaggregation.actions import Leases
 from tonnage.inference.disaggregation.conditional import ConditionalRule
@@ -447,9 +448,8 @@ def test_the_slo_policy_does_not_size_two_pools(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_splitting_pays_for_long_prompts_and_not_for_chats() -> None:
-    scenario = load(EXAMPLE)
     share = {
-        policy: [service.overall.share or 0.0 for service in run(scenario, policy).services]
+        policy: [service.overall.share or 0.0 for service in shared_runs.result(EXAMPLE.name, policy).services]
         for policy in ("aggregated", "split")
     }
     (documents, chat), (documents_split, chat_split) = share["aggregated"], share["split"]

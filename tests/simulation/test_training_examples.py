@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 
 import pytest
 
-from tonnage.simulation import run, scenario
+import shared_runs
 from tonnage.simulation.report.headline import TrainingHeadline, training_headline
 from tonnage.simulation.result import Result, TrainingResult
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 GANGS = ("jobset", "mpijob", "podgroup", "pytorchjob", "raycluster", "leaderworkerset")
 Runs = Callable[[str, str], Result]
 
 
 @pytest.fixture(scope="module")
 def ran() -> Runs:
-    """The result of (example, policy); each run is made once."""
-
-    @cache
-    def result(example: str, policy: str) -> Result:
-        return run.run(scenario.load(EXAMPLES / example), policy)
-
-    return result
+    """The result of (example, policy)."""
+    return shared_runs.result
 
 
 def _work(result: Result) -> list[TrainingResult]:
@@ -37,6 +29,7 @@ def _head(result: Result) -> TrainingHeadline:
     return training_headline(_work(result))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["tonnage", "spread"])
 def test_no_gang_of_the_training_cluster_ever_holds_a_half(ran: Runs, policy: str) -> None:
     work = _work(ran("training-cluster", policy))

@@ -1,24 +1,21 @@
 """The client against a real kube-apiserver and etcd.
 
-Needs their programs: those that `make e2e` builds, or a folder with ``bin/kube-apiserver`` and ``bin/etcd`` named by
-TONNAGE_KUBE_PROGRAMS."""
+Needs their programs (``kube_programs``)."""
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from client_checks import QUICK, Gate, check_election, check_events, names, pod, until
 
 pytest.importorskip("lightkube", reason="the kube extra is not installed")
 
-from e2e.build import Built, built
+import kube_programs
 from e2e.control_plane import UNTOUCHED, ControlPlane, Options
 from tonnage.cluster.client.http import HttpTransport, check_version, open_cluster
 from tonnage.cluster.client.informer import Informers
@@ -29,20 +26,16 @@ from tonnage.errors import InputError
 from tonnage.objects.core import Node, Pod
 from tonnage.objects.karpenter import NodePool
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.slow]
 MANY = 2000
 
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    given = os.environ.get("TONNAGE_KUBE_PROGRAMS")
-    programs = Built({"given": Path(given)}) if given else built()
-    if programs is None:
-        pytest.skip("no kube-apiserver: `make e2e` builds one, or name a folder by TONNAGE_KUBE_PROGRAMS")
     options = Options(
         controllers=(), scheduler=False, admission_off=UNTOUCHED, audit=True, users={"reader": [], "nobody": []}
     )
-    with ControlPlane(programs, tmp_path_factory.mktemp("plane"), options) as started:
+    with ControlPlane(kube_programs.needed(), tmp_path_factory.mktemp("plane"), options) as started:
         yield started
 
 

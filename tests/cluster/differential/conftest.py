@@ -1,15 +1,12 @@
 """Two clusters side by side: the embedded API with its managers, and a real control plane without a scheduler.
 
-Needs the programs that `make e2e` builds, or a folder with ``bin/kube-apiserver``, ``bin/etcd``,
-``bin/kube-controller-manager`` and ``bin/kubectl`` named by TONNAGE_KUBE_PROGRAMS."""
+Needs kube-apiserver, etcd, kube-controller-manager and kubectl (``kube_programs``)."""
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from custom_kinds import definition
@@ -17,7 +14,8 @@ from differential_checks import Side
 
 pytest.importorskip("lightkube", reason="the kube extra is not installed")
 
-from e2e.build import Built, built
+import kube_programs
+from e2e.build import Built
 from e2e.control_plane import ControlPlane, Options
 from e2e.processes import until
 from tonnage.cluster.client.http import open_cluster
@@ -43,11 +41,7 @@ _CONTROLLERS = (
 
 @pytest.fixture(scope="session")
 def programs() -> Built:
-    given = os.environ.get("TONNAGE_KUBE_PROGRAMS")
-    found = Built({"kube": Path(given)}) if given else built()
-    if found is None:
-        pytest.skip("no kube-apiserver: `make e2e` builds one, or name a folder by TONNAGE_KUBE_PROGRAMS")
-    return found
+    return kube_programs.needed()
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +62,7 @@ def real(programs: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
                     lambda resource=resource: plane.api().raw("GET", resource.path())[0] == 200,
                     30,
                 )
-        yield Side("real", plane.kubeconfig(), Path(programs.program("kubectl")), client)
+        yield Side("real", plane.kubeconfig(), kube_programs.kubectl(), client)
         client.transport.close()
 
 
@@ -93,6 +87,6 @@ def embedded(programs: Built, tmp_path_factory: pytest.TempPathFactory) -> Itera
     with Server(api) as server:
         thread.start()
         path = kubeconfig.write(folder / "embedded.kubeconfig", server.url)
-        yield Side("embedded", path, Path(programs.program("kubectl")), client)
+        yield Side("embedded", path, kube_programs.kubectl(), client)
         stop.set()
         thread.join(10)

@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from kube_programs import QUICK_START
 from tonnage.cluster.client.transport import ApiError
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.resources import (
@@ -90,7 +91,7 @@ class Side:
 
     def environment(self) -> dict[str, str]:
         cache = self.kubeconfig.parent / f"{self.name}-cache"
-        return os.environ | {"KUBECONFIG": str(self.kubeconfig), "HOME": str(cache)}
+        return os.environ | QUICK_START | {"KUBECONFIG": str(self.kubeconfig), "HOME": str(cache)}
 
     def words(self, command: str) -> list[str]:
         first, *rest = shlex.split(command)

@@ -28,6 +28,8 @@ Json = dict[str, Any]
 _HASH = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{8,10}\b")
 _NUMBER = re.compile(r"\b\d+\b")
 _STABLE_S, _LIMIT_S = 0.5, 30.0
+_LOOK_S = 0.12
+"""Between two looks at managers that run by themselves: each look is six lists."""
 REVISION = "deployment.kubernetes.io/revision"
 
 
@@ -270,16 +272,17 @@ class Sequence:
 
     def _settle(self) -> None:
         """Until the picture did not change for a while."""
+        stable_s, look_s = (_STABLE_S, _LOOK_S) if self.drive is nothing else (0.05, 0.03)
         deadline, last, since = time.monotonic() + _LIMIT_S, None, time.monotonic()
         while True:
             self.drive()
             picture, now = self.picture(), time.monotonic()
             if picture != last:
                 last, since = picture, now
-            elif now - since >= (_STABLE_S if self.drive.__name__ == "nothing" else 0.05):
+            elif now - since >= stable_s:
                 return
             assert now < deadline, "does not settle"
-            time.sleep(0.03)
+            time.sleep(look_s)
 
     def _until(self, holds: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + _LIMIT_S

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from played_sequence import Sequence, nothing
 
-from e2e.build import built
+import kube_programs
 from e2e.control_plane import ControlPlane
 from e2e.control_plane import Options as PlaneOptions
 from tonnage.cluster.client.http import open_cluster
@@ -28,9 +28,7 @@ Stages = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    programs = built()
-    if programs is None:
-        pytest.skip("no kube-controller-manager: `make e2e` builds one")
+    programs = kube_programs.needed("kube-controller-manager")
     options = PlaneOptions(controllers=("*", "-node-lifecycle-controller"), scheduler=False)
     with ControlPlane(programs, tmp_path_factory.mktemp("control-plane"), options) as plane:
         yield plane

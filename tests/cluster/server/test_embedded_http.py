@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import shutil
 import socket
 import stat
 import subprocess
@@ -18,7 +17,7 @@ import pytest
 import yaml
 from embedded import config, pod
 
-from e2e.build import built
+import kube_programs
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.resources import CONFIG_MAPS, NODES, PODS
 from tonnage.cluster.server import kubeconfig, protobuf
@@ -251,15 +250,10 @@ def test_protobuf_that_is_cut_short_is_a_bad_request(cut: int) -> None:
 # ---- kubectl ----
 
 
-def kubectl_path() -> str:
-    programs = built()
-    return str(programs.program("kubectl")) if programs is not None else shutil.which("kubectl") or ""
-
-
 class Kubectl:
     """kubectl with the kubeconfig of a server of its own."""
 
-    def __init__(self, path: str, folder: Path) -> None:
+    def __init__(self, path: Path, folder: Path) -> None:
         self.api = Api()
         self.inside = Client(InProcess(self.api))
         self.server = Server(self.api).start()
@@ -267,7 +261,7 @@ class Kubectl:
         self.config = kubeconfig.write(folder / "config", self.server.url)
 
     def command(self, *words: str) -> list[str]:
-        return [self.path, "--kubeconfig", str(self.config), f"--cache-dir={self.folder}/cache", *words]
+        return [str(self.path), "--kubeconfig", str(self.config), f"--cache-dir={self.folder}/cache", *words]
 
     def __call__(self, *words: str, stdin: str = "", code: int = 0) -> str:
         done = subprocess.run(
@@ -279,10 +273,7 @@ class Kubectl:
 
 @pytest.fixture(scope="module")
 def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    path = kubectl_path()
-    if not path:
-        pytest.skip("there is no kubectl: `make e2e` builds one")
-    made = Kubectl(path, tmp_path_factory.mktemp("kubectl"))
+    made = Kubectl(kube_programs.kubectl(), tmp_path_factory.mktemp("kubectl"))
     yield made
     made.server.stop()
 

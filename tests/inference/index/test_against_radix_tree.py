@@ -22,6 +22,7 @@ try:
 except ImportError:
     RadixTree = None
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.peer,
     pytest.mark.skipif(RadixTree is None, reason="ai-dynamo-runtime is not installed"),
 ]

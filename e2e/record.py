@@ -1,0 +1,60 @@
+"""The record of the last long run: what ran how often, of which versions, and how it ended. It is committed."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from e2e.recipe import RECIPE
+from tonnage import __version__
+
+FILE = Path(__file__).resolve().parent / "last-long.json"
+MODULES = {
+    "kube": "k8s.io/kubernetes",
+    "containerd": "github.com/containerd/containerd/v2",
+    "kwok": "sigs.k8s.io/kwok",
+    "karpenter": "sigs.k8s.io/karpenter",
+}
+"""The Go module that gives each part its version."""
+
+
+def versions() -> dict[str, str]:
+    """Of what was tested, and of what it was tested on."""
+    found = {"tonnage": __version__, "commit": _commit(), "python": platform.python_version()}
+    built = {module.name: module for module in RECIPE}
+    return found | {path: built[name].version(path) for name, path in MODULES.items()}
+
+
+def write(
+    file: Path,
+    seed: int,
+    counts: Mapping[str, int],
+    outcomes: Mapping[str, int],
+    tested: Mapping[str, str],
+    took_s: float,
+) -> None:
+    """Write the record. ``outcomes``: tests by how they ended; ``tested``: versions at the start."""
+    passed = not outcomes.get("failed", 0) and not outcomes.get("error", 0) and outcomes.get("passed", 0) > 0
+    record = {
+        "result": "passed" if passed else "failed",
+        "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "minutes": round(took_s / 60, 1),
+        "seed": seed,
+        "tests": dict(sorted(outcomes.items())),
+        "counts": dict(sorted(counts.items())),
+        "versions": dict(tested),
+    }
+    file.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def _commit() -> str:
+    """The commit, with a plus where files differ from it; empty outside a git checkout."""
+    said = [
+        subprocess.run(["git", *words], cwd=FILE.parent, capture_output=True, text=True, check=False).stdout.strip()
+        for words in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+    ]
+    return said[0] + ("+" if said[1] else "")

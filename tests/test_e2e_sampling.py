@@ -1,0 +1,59 @@
+"""What `make e2e` leaves out, and what is written down of the runs that leave nothing out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import sampling
+
+from e2e import record
+from e2e.recipe import RECIPE
+
+
+@pytest.fixture(autouse=True)
+def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sampled run, whatever the environment says."""
+    monkeypatch.setattr(sampling, "LONG", False)
+    monkeypatch.setattr(sampling, "SEED", 1)
+    monkeypatch.setattr(sampling, "counts", {})
+
+
+def test_a_sample_is_drawn_by_its_name_and_the_seed_and_stands_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = sampling.some("worlds", range(100), 10)
+    assert found == sorted(set(found)) and len(found) == 10
+    assert sampling.some("worlds", range(100), 10) == found
+    assert sampling.some("storms", range(100), 10) != found
+    monkeypatch.setattr(sampling, "SEED", 2)
+    assert sampling.some("worlds", range(100), 10) != found
+    assert sampling.counts == {"worlds": 10, "storms": 10}
+
+
+def test_a_long_run_has_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sorted(sampling.shuffled("pairs", range(50))) == list(range(50)) != sampling.shuffled("pairs", range(50))
+    assert sampling.often("kills", 20, 4) == 4
+    monkeypatch.setattr(sampling, "LONG", True)
+    assert sampling.some("worlds", range(100), 10) == list(range(100))
+    assert sampling.shuffled("pairs", range(50)) == list(range(50))
+    assert sampling.often("kills", 20, 4) == 20
+    assert sampling.counts == {"worlds": 100, "kills": 20}
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "result"),
+    [
+        ({"passed": 9, "skipped": 1}, "passed"),
+        ({"passed": 9, "failed": 1}, "failed"),
+        ({"passed": 9, "error": 1}, "failed"),
+        ({"skipped": 10}, "failed"),
+    ],
+)
+def test_a_record_says_how_the_run_ended_and_of_what(tmp_path: Path, outcomes: dict[str, int], result: str) -> None:
+    file = tmp_path / "record.json"
+    record.write(file, 7, {"kills": 20}, outcomes, record.versions(), 754.0)
+    found = json.loads(file.read_text())
+    assert (found["result"], found["tests"]) == (result, outcomes)
+    assert (found["seed"], found["counts"], found["minutes"]) == (7, {"kills": 20}, 12.6)
+    assert found["versions"]["k8s.io/kubernetes"] == RECIPE[0].version("k8s.io/kubernetes")
+    assert all(version for name, version in found["versions"].items() if name != "commit")
