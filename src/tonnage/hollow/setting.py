@@ -86,11 +86,12 @@ def _give_training(
             for replica in training.replicas:
                 machines.pods.give(_body(written[f"{replica.namespace}/pod/{replica.name}"], PODS))
             continue
-        one = written[training.origin]
-        resource = _resource(one)
-        if resource is None:
-            raise InputError.at(f"{one.api_version} {one.kind} cannot be written to an API", file=one.origin.file)
-        resource = _served(client, resource)
+        one = written.get(training.origin)
+        known = _resource(one) if one is not None else None
+        if one is None or known is None:
+            what = f"{training.key}: {training.object.api_version} {training.kind} cannot be written to an API"
+            raise InputError.at(what, file=training.object.origin.file, hint="use a version that Tonnage reads")
+        resource = _served(client, known)
         body = _body(one, resource)
         body["metadata"]["name"] = training.key.rpartition("/")[2]
         if resource == JOBS:
