@@ -32,6 +32,9 @@ NOT_READY_TAINTS = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.i
 """What the node lifecycle controller writes on a node whose kubelet is not ready, or silent."""
 DERIVED_TAINTS = frozenset({"node.kubernetes.io/unschedulable"})
 """Taints that repeat a field of the node."""
+BOUND_LABELS = frozenset({"topology.kubernetes.io/zone", "topology.kubernetes.io/region"})
+"""Labels of its node that the API server gives a pod when it is bound (admission plugin PodTopologyLabels, on from
+Kubernetes 1.35)."""
 
 Price = Callable[[str, str, str], int]
 """(instance type, zone, capacity type) → micro-dollars an hour; 0 where it is not known."""
@@ -230,7 +233,7 @@ class FleetFeed:
     def _same(self, row: int, old: core.Pod | None, new: core.Pod) -> bool:
         """Whether the fleet's row is still this pod, as placement sees it."""
         known = self.fleet.pod(row).spec
-        if known.uid != new.metadata.uid or known.labels != new.metadata.labels:
+        if known.uid != new.metadata.uid or known.labels != _own_labels(new):
             return False
         if (known.gang, known.subgroup) != self._member_of(new):
             return False
@@ -246,7 +249,7 @@ class FleetFeed:
             meta.namespace,
             meta.name,
             meta.uid,
-            meta.labels,
+            _own_labels(pod),
             _placeable(pod.spec),
             owner=workload_of(pod) or "",
             priority=pod.spec.priority or 0,
@@ -309,6 +312,15 @@ def workload_of(pod: core.Pod) -> str | None:
     if owner.kind == "ReplicaSet" and template:
         name = name.removesuffix(f"-{template}")
     return f"{pod.namespace}/{name}"
+
+
+def _own_labels(pod: core.Pod) -> dict[str, str]:
+    """The labels without those that the pod got with its node: pods of one template stay one class wherever they
+    stand."""
+    labels = pod.metadata.labels
+    if not pod.spec.node_name or BOUND_LABELS.isdisjoint(labels):
+        return labels
+    return {key: value for key, value in labels.items() if key not in BOUND_LABELS}
 
 
 def _placeable(spec: core.PodSpec) -> core.PodSpec:

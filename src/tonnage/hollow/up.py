@@ -48,6 +48,7 @@ from tonnage.scheduling.gangs.release import Patience
 from tonnage.simulation.configure import Configuration
 from tonnage.simulation.events import Event
 from tonnage.simulation.run import SetUp
+from tonnage.simulation.training.connect import scheduler_names
 from tonnage.units import NS_PER_S
 
 EVERYBODY = ("", "default-scheduler", SCHEDULER_NAME)
@@ -216,7 +217,8 @@ class Up:
         self._closers.append(self.world.close)
         informers = self._informers(client)
         required = watch_world(informers, self.world)
-        names = EVERYBODY if self.settings.client is None else (SCHEDULER_NAME,)
+        everybody = (*EVERYBODY, *scheduler_names(made.cluster))
+        names = everybody if self.settings.client is None else (SCHEDULER_NAME,)
         placing = made.controls.settings(names, strict=True)
         loops: dict[str, list[Loop]] = {
             "scheduler": [Scheduler(placing, Patience()).loop(), *made.controls.partitioning_loops(placing)]

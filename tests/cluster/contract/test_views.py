@@ -214,3 +214,15 @@ def test_nothing_is_remembered_of_what_is_gone(world: ClusterWorld) -> None:
     )
     assert [len(one) for one in left] == [0] * len(left)  # type: ignore[arg-type]
     assert (len(world.fleet.pods), len(world.fleet.nodes)) == (1, 1), "rows are used again"
+
+
+def test_a_pod_that_gets_its_zone_with_its_node_stays_what_it_was(world: ClusterWorld) -> None:
+    """Otherwise every bound pod would be a class of its own, and the mix of pods another than where no API labels them."""
+    world.state.see_node(None, node())
+    world.see_pod(None, pod())
+    before = world.fleet.pod(world.fleet.pod_by_key["default", "p"]).class_id
+    zoned = pod(node="n", labels={"topology.kubernetes.io/zone": "a", "topology.kubernetes.io/region": "r"})
+    world.see_pod(pod(), zoned)
+    known = world.fleet.pod(world.fleet.pod_by_key["default", "p"])
+    assert (known.class_id, known.spec.labels) == (before, {"pod-template-hash": "abc"})
+    assert violations(world.fleet) == []
