@@ -99,8 +99,6 @@ class Snapshot:
     """The highest number in the name of a NodeClaim that there is or was, where the world knows."""
     gangs: Mapping[str, Gang] = field(default_factory=dict)
     """By key; a pod names its gang (``PodSpec.gang`` of :mod:`tonnage.fleet.rows`)."""
-    done: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Pods that have succeeded and are not in the fleet any more, by gang and subgroup: they count as its members."""
     topologies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Topology objects by name: the label keys of their levels, outermost first."""
     disruption_budgets: tuple[PodDisruptionBudget, ...] = ()
@@ -110,6 +108,8 @@ class Snapshot:
     """Pod (namespace/name) → name of the node where room is kept for it: it is pending, or it leaves as it is moved."""
     relayouts: Mapping[tuple[str, int], Instances] = field(default_factory=dict)
     """GPUs that are being cut otherwise, (name of the node, index) → what they will be."""
+    done: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Pods that have succeeded and are not in the fleet any more, by gang and subgroup: they count as its members."""
 
     @property
     def revision(self) -> int:
