@@ -279,7 +279,11 @@ class GangCluster:
         assert obj.written
         body = {**obj.written, "metadata": {**obj.written["metadata"], "name": obj.name}}
         body["metadata"] |= {"uid": str(UUID(int=self.rng.getrandbits(128))), "creationTimestamp": self._stamp()}
-        return msgspec.convert(self.more.put(resource, body).object, type(obj))
+        return msgspec.convert(self._store_of(resource).put(resource, body).object, type(obj))
+
+    def _store_of(self, resource: Resource) -> Store:
+        """Where such objects are: the embedded API serves few of the kinds."""
+        return self.api.store if resource in ALL else self.more
 
     def _stamp(self) -> str:
         return datetime.fromtimestamp(self.clock.seconds(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -330,7 +334,8 @@ class GangCluster:
                 assert error.code == 404
         obj = self.objects.pop(name, None)
         if obj is not None:
-            self.more.remove(KINDS[place_of(obj)][0], obj.namespace, obj.name)
+            resource = KINDS[place_of(obj)][0]
+            self._store_of(resource).remove(resource, obj.namespace, obj.name)
 
     def intrude(self, name: str) -> None:
         """Another scheduler binds a pod to the first node that has a free GPU, if one has, and it is not to be ours."""
