@@ -193,7 +193,7 @@ class GangCluster:
         )
         watch_world(self.informers, self.world)
         if self.threads:
-            assert self.informers.wait_synced(20), self.informers.problems()
+            assert self.informers.wait_synced(60), self.informers.problems()
         self.scheduler: Loop = assembly.loops_of("scheduler", self.world, _catalogue())[0]
 
     def stop(self) -> None:
@@ -213,7 +213,7 @@ class GangCluster:
     def _catch_up(self, informer: Informer[Any], store: Store) -> None:
         found, _ = store.items(informer.resource)
         versions = {one.key: one.version for one in found}
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             seen = {
                 (f"{o.metadata.namespace}/" if informer.resource.namespaced else "") + o.metadata.name: int(

@@ -34,7 +34,7 @@ def test_a_cluster_without_any_kind_of_gang_is_well() -> None:
     informers = Informers(Client(transport), time.time, random.Random(1), delays=QUICK)
     try:
         watch_world(informers, world)
-        assert informers.wait_synced(20)
+        assert informers.wait_synced(60)
         assert informers.problems() == {}
         assert "jobsets.jobset.x-k8s.io" in informers.absent()
         assert not world.groups.is_served("jobset")
