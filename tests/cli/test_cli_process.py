@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -100,6 +101,15 @@ def test_one_core_runs_the_policies_one_after_the_other_to_the_same_results(
     assert runs.run_all(jobs, quiet=True) == together
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Who runs the tests in the background of a shell makes them, and all that they start, deaf to interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_a_run_and_its_workers_without_junk(tmp_path: Path) -> None:
     file = make_scenario(tmp_path)
     replace(file, "duration: 4m", "duration: 400h")
@@ -116,7 +126,11 @@ def test_an_interrupt_ends_a_run_and_its_workers_without_junk(tmp_path: Path) ->
         time.sleep(0.1)
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too
-    out, err = process.communicate(timeout=60)
+    try:
+        out, err = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     assert (process.returncode, out, err.strip()) == (130, "", "interrupted")
     assert not (tmp_path / "report.html").exists()
     for _ in range(50):
@@ -126,6 +140,7 @@ def test_an_interrupt_ends_a_run_and_its_workers_without_junk(tmp_path: Path) ->
     assert left == []
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_while_a_worker_starts_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "cores", lambda: 2)
     started = []

@@ -44,7 +44,7 @@ def programs() -> Built:
     return kube_programs.needed()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def real(programs: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
     folder = tmp_path_factory.mktemp("real")
     options = Options(controllers=_CONTROLLERS, scheduler=False, admission_off=("TaintNodesByCondition",))
@@ -76,7 +76,7 @@ def _without_tokens(client: Client) -> None:
                 client.delete(CONFIG_MAPS, "kube-root-ca.crt", name)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def embedded(programs: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
     folder = tmp_path_factory.mktemp("embedded")
     api, stop = Api(), threading.Event()

@@ -1,14 +1,18 @@
-"""The recorded tables of tests/cluster/look and the table of fields, against the kube-apiserver that is there."""
+"""Against a real kube-apiserver with its controller manager: the list of kubectl commands, beside the embedded API; the
+recorded tables of tests/cluster/look; and the table of fields.
+
+All in one file: the control plane is started once, and ends with it."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from differential_checks import Side
+from differential_checks import Side, not_supported, play, scenarios
 
 from tonnage.cluster.client.transport import JSON
 from tonnage.cluster.resources import ALL
@@ -19,6 +23,34 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "look"))
 from look_checks import base, named, recorded, resource_of
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
+
+
+@pytest.mark.parametrize("scenario", scenarios(), ids=lambda scenario: scenario["name"])
+def test_kubectl_sees_no_difference(scenario: dict[str, Any], embedded: Side, real: Side) -> None:
+    differences = list(play(scenario, embedded, real))
+    assert not differences, f"{len(differences)} of {len(scenario['commands'])} commands differ:\n\n" + "\n\n".join(
+        differences
+    )
+
+
+@pytest.fixture(scope="module")
+def running(embedded: Side) -> Iterator[Side]:
+    """The embedded API with a pod that runs."""
+    embedded.run("kubectl apply -f nodes.yaml -f pod.yaml")
+    embedded.play("run-pods")
+    yield embedded
+    embedded.run("kubectl delete pod alone --now --wait=false")
+    embedded.play("stop-pods")
+
+
+@pytest.mark.parametrize("command", not_supported(), ids=lambda command: command["run"])
+def test_what_is_not_supported_is_said_to_be_so(command: dict[str, Any], running: Side) -> None:
+    result = running.run(command["run"])
+    assert result.code != 0
+    assert command.get("says", "not supported here") in result.err, result.err
+
+
+# ---- what was recorded ----
 
 _NOT_HERE = ("serviceAccount", "metadata.namespace")
 """What depends on other objects than the one that is refused."""
