@@ -77,6 +77,10 @@ class Bind(msgspec.Struct, frozen=True, tag="Bind", gc=False):
         return f"bind {self.pod} to {self.node.name}"
 
 
+REMOVE_FIRST = -100
+"""The deletion cost of pods that a decision wants removed; others have 0."""
+
+
 class Scale(msgspec.Struct, frozen=True, tag="Scale"):
     """Set ``target``'s replicas from ``current`` to ``replicas``. ``remove`` names the pods that should go first."""
 

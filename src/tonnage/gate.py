@@ -42,7 +42,7 @@ def check(state: State, decision: Decision) -> Stale | Refused | None:
             return _scale(state, decision)
         case Launch():
             name = decision.claim.name
-            known = name in state.fleet.node_by_name or any(claim.name == name for claim in state.claims())
+            known = name in state.fleet.node_by_name or state.knows_claim(name)
             return Stale(f"NodeClaim {name} exists") if known else None
         case Return():
             return _return(state.fleet, decision)

@@ -7,12 +7,12 @@ from typing import Any
 
 from builders import node
 from gang_builders import gang, member, part
-from tonnage.decisions import Decision, Evict
+from tonnage.decisions import Bind, Decision, Evict
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.snapshot import PodLife, Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.scheduling import place
-from tonnage.scheduling.gangs.release import Patience, release
+from tonnage.scheduling.gangs.release import Held, Patience, release
 from tonnage.units import NS_PER_S
 
 NAMES = ("tonnage",)
@@ -29,7 +29,7 @@ class Cluster:
         self.fleet.add_node(node("n", cpu=32, gpus=gpus))
         self.lives: dict[str, PodLife] = {}
         self.done: dict[str, dict[str, int]] = {}
-        self.held: dict[str, int] = {}
+        self.held: dict[str, Held] = {}
 
     def pod(self, name: str, *, created: int = 0, bound: int | None = None, **fields: Any) -> None:
         """A member, created in that second; ``bound``: the second since which it stands."""
@@ -52,8 +52,10 @@ class Cluster:
         )
         decisions: list[Decision] = place.decide(snapshot, SETTINGS)
         found, self.held = release(snapshot, decisions, self.held, Patience(), NAMES)
-        assert all(isinstance(one, Evict) and one.by is not None and one.by.name == "g" for one in found)
-        return [one.pod.name for one in found]
+        evictions = [one for one in found if isinstance(one, Evict)]
+        assert all(one.by is not None and one.by.name == "g" for one in evictions)
+        assert not (evictions and any(isinstance(one, Bind) for one in found))
+        return [one.pod.name for one in evictions]
 
 
 def _fields(spec: Any, **changes: Any) -> dict[str, Any]:
@@ -88,7 +90,29 @@ def test_nobody_is_evicted_when_the_rest_finds_room() -> None:
     assert made.evicted(10) == []
     made.fleet.add_node(node("m", cpu=32, gpus=2))
     assert made.evicted(70) == []
+    for name in ("p2", "p3"):
+        made.fleet.bind(made.fleet.pod_by_key["default", name], made.fleet.node_by_name["m"])
+    assert made.evicted(80) == []
     assert made.held == {}
+
+
+def test_a_gang_whose_rest_finds_room_and_is_never_bound_is_let_go_of() -> None:
+    """Its bindings are refused, each time."""
+    made = begun()
+    made.evicted(10)
+    made.fleet.add_node(node("m", cpu=32, gpus=2))
+    assert made.evicted(69) == []
+    assert made.evicted(128) == []
+    assert made.evicted(129) == ["p0", "p1"]
+
+
+def test_room_that_appears_for_a_moment_does_not_start_the_minute_anew() -> None:
+    made = begun()
+    made.evicted(10)
+    made.fleet.add_node(node("m", cpu=32, gpus=2))
+    assert made.evicted(65) == []
+    made.fleet.remove_node(made.fleet.node_by_name["m"])
+    assert made.evicted(70) == ["p0", "p1"]
 
 
 def test_a_gang_that_was_whole_and_lost_a_pod_has_half_an_hour() -> None:
@@ -152,8 +176,8 @@ def test_a_gang_in_which_another_scheduler_has_a_part_is_left_alone() -> None:
 def test_the_reason_says_what_was_counted() -> None:
     made = begun()
     snapshot = Snapshot(70 * NS_PER_S, made.fleet, gangs={made.gang.key: made.gang}, lives=made.lives)
-    found, _ = release(snapshot, place.decide(snapshot, SETTINGS), {"default/g": 0}, Patience(), NAMES)
-    reason = found[0].reason
+    found, _ = release(snapshot, place.decide(snapshot, SETTINGS), {"default/g": Held(0)}, Patience(), NAMES)
+    reason = found[-1].reason
     assert reason.verdict == "gang default/g is held in part, and there is no room for the rest"
     assert dict(reason.evidence) == {
         "gang": "default/g",

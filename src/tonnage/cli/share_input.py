@@ -26,8 +26,6 @@ _STEP_S = 0.010
 _ANNOTATIONS = tuple(f"{at}metadata.annotations.{asks.FRACTION}" for at in ("", "spec.template."))
 """Where a pod and a Deployment say what part of a GPU they want."""
 
-_OVER = ("Succeeded", "Failed")
-
 
 @dataclass(slots=True)
 class Given:
@@ -144,7 +142,7 @@ def _manifests(found: Given, paths: Sequence[Path], gpu: Gpu, used: Mapping[str,
             template = one.spec.template
             _pod(found, one, template.spec, template.metadata.annotations, one.spec.replicas, gpu, used)
     for pod in manifest.of(core.Pod):
-        if pod.status.phase not in _OVER and not any(one.selects(pod) for one in deployments):
+        if pod.status.phase not in core.FINISHED and not any(one.selects(pod) for one in deployments):
             _pod(found, pod, pod.spec, pod.metadata.annotations, 1, gpu, used)
     if not found.workloads:
         hint = "expected Pods or Deployments that ask for nvidia.com/gpu, a fraction or a MIG instance"

@@ -23,7 +23,6 @@ from tonnage.controllers.nodes import Pools, node_loops
 from tonnage.controllers.opt_in import Refusal, opted_in
 from tonnage.controllers.policy import DEFAULT, Policy
 from tonnage.controllers.replicas import Planned, SloPlanner
-from tonnage.controllers.scheduler import Scheduler
 from tonnage.decisions import Ref
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.loops import Loop
@@ -108,8 +107,7 @@ def loops_of(
 ) -> tuple[Loop, ...]:
     """The loops of one controller."""
     if name == SCHEDULER:
-        settings = policy.settings((SCHEDULER_NAME,), strict=True)
-        return (Scheduler(settings, Patience()).loop(), *policy.partitioning_loops(settings))
+        return tuple(policy.scheduling_loops(policy.settings((SCHEDULER_NAME,), strict=True), Patience()))
     if name == REPLICAS:
         return (SloPlanner(OptedIn(world, {})).loop(),)
     return node_loops(catalogue, lambda: pools(world.pools()), epoch_ns)

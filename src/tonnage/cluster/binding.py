@@ -76,9 +76,22 @@ class Binder:
         calls = self._calls(batch, refused)
         results = {number: self._pool.submit(call).result for number, call in calls} if self._pool else dict(calls)
         outcomes: list[Outcome] = list(refused)  # type: ignore[arg-type]
+        raised: list[Exception] = []
         for number, result in results.items():
-            outcomes[number] = self._finish(batch[number], result())
+            outcomes[number] = self._finish(batch[number], self._result(batch[number], result, raised))
+        if raised:  # nobody is left assumed; the fault is told
+            raise raised[0]
         return outcomes
+
+    def _result(self, decision: Bind, result: Callable[[], Outcome], raised: list[Exception]) -> Outcome:
+        """What became of the call. One that raised may have worked; without a pool, none is made after it."""
+        if raised and self._pool is None:
+            return Left(f"{decision.pod}: not tried after a fault")
+        try:
+            return result()
+        except Exception as error:  # raised again when all are seen to
+            raised.append(error)
+            return Unsure(f"{decision.pod}: {error}")
 
     # ---- before the calls ----
 
@@ -159,7 +172,12 @@ class Binder:
         """Runs in any thread."""
         if together is not None and together.failed:
             return Left(f"gang {together.gang} is bound whole or not at all: {together.failed}")
-        outcome = self._effects.bind(decision)
+        try:
+            outcome = self._effects.bind(decision)
+        except Exception as error:
+            if together is not None:
+                together.failed = f"{decision.pod}: {error}"
+            raise
         if together is not None and not isinstance(outcome, Applied) and outcome is not Observing.WHY:
             together.failed = outcome.changed if isinstance(outcome, Stale) else outcome.why
         return outcome
@@ -178,7 +196,8 @@ class Binder:
             self._doubts.add(about, lambda: self._effects.bound(decision), lambda: self._not_bound(decision))
             return Stale(outcome.changed)
         if isinstance(outcome, Left):
-            self._take_back(decision)
+            if self._take_back(decision):  # who was in its way may be seen bound, which wakes nobody
+                self._retries.add(self._clock.now_ns() + FIRST_RETRY_NS)
             return Stale(outcome.changed)
         self._not_bound(decision)
         return outcome

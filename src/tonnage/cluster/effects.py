@@ -15,12 +15,23 @@ from tonnage.cluster.client.transport import STRATEGIC_PATCH, ApiError, ClientEr
 from tonnage.cluster.client.verbs import Client, JsonObject
 from tonnage.cluster.clock import Clock, rfc3339
 from tonnage.cluster.resources import DEPLOYMENTS, NODE_CLAIMS, NODES, PODS
-from tonnage.decisions import OBSERVING, Applied, Bind, Evict, Launch, Outcome, Ref, Refused, Return, Scale, Stale, Wait
-from tonnage.objects import karpenter
+from tonnage.decisions import (
+    OBSERVING,
+    REMOVE_FIRST,
+    Applied,
+    Bind,
+    Evict,
+    Launch,
+    Outcome,
+    Ref,
+    Refused,
+    Return,
+    Scale,
+    Stale,
+    Wait,
+)
+from tonnage.objects import core, karpenter
 from tonnage.objects.base import POD_DELETION_COST
-
-REMOVE_FIRST = -100
-"""The deletion cost of pods that a decision wants removed; others have 0."""
 
 
 class Unsure(Stale, frozen=True, tag="Stale"):
@@ -354,4 +365,4 @@ def _no(error: ClientError, what: str) -> Outcome:
 def _movable(pod: JsonObject) -> bool:
     owners = pod["metadata"].get("ownerReferences", [])
     own = any(o.get("kind") in ("DaemonSet", "Node") and o.get("controller") for o in owners)
-    return not own and pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+    return not own and pod.get("status", {}).get("phase") not in core.FINISHED

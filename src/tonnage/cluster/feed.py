@@ -330,7 +330,7 @@ def _placeable(spec: core.PodSpec) -> core.PodSpec:
 
 def _counts(pod: core.Pod) -> bool:
     """Whether the pod holds resources or waits for a node."""
-    if pod.status.phase in ("Succeeded", "Failed"):
+    if pod.status.phase in core.FINISHED:
         return False
     return bool(pod.spec.node_name) or pod.metadata.deletion_timestamp is None
 

@@ -43,6 +43,8 @@ UNSEEN_NS = 120 * NS_PER_S
 looked for once a minute at least (:class:`tonnage.cluster.client.reflector.Delays`)."""
 KINDS = (*GROUPS, *WORKLOADS, *REFERRED)
 """What is read, in the order in which it counts."""
+PLACES = {(resource.api_version, resource.kind): place for place, (resource, _) in enumerate(KINDS)}
+"""The place of each kind in :data:`KINDS`, by apiVersion and kind."""
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -23,7 +23,7 @@ class Lives:
         key = f"{one.namespace}/{one.name}"
         known = self.lives.pop(key, None)
         anew = old is None or new is None or old.metadata.uid != new.metadata.uid
-        if new is None or new.status.phase in ("Succeeded", "Failed"):
+        if new is None or new.status.phase in core.FINISHED:
             self.nominations.pop(key, None)
             return
         if anew:

@@ -152,6 +152,9 @@ class Observed(State):
     def claims(self) -> tuple[ClaimView, ...]:
         return (*self.node_claims.open(), *self._in_flight())
 
+    def knows_claim(self, name: str) -> bool:
+        return self.node_claims.knows(name)
+
     def last_claim(self) -> int:
         return self.node_claims.last_number
 

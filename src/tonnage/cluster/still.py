@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tonnage.cluster.feed import Changes, workload_of
+from tonnage.cluster.groups import PLACES, Groups
 from tonnage.cluster.observed import Observed
-from tonnage.fleet.gangs import Gang
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.objects import apps, autoscaling, core, karpenter, keda
 from tonnage.objects.base import KubeObject, ObjectMeta
 from tonnage.objects.policy import PodDisruptionBudget
-from tonnage.workloads.membership import Member, epoch, gangs_of, member_of, stamped, topologies_of
+from tonnage.workloads.membership import epoch, stamped
 from tonnage.workloads.priority import Priorities
 
 DEFAULT = "default"
@@ -39,33 +39,20 @@ class _Then:
         return epoch(timestamp) if timestamp else self.latest_ns
 
 
-@dataclass(slots=True)
-class _Written:
-    """The gangs of all objects, which are there from the start."""
-
-    gangs: dict[str, Gang]
-    topologies: dict[str, tuple[str, ...]]
-    done: dict[str, dict[str, int]] = field(default_factory=dict)
-
-    def pod(self, old: core.Pod | None, new: core.Pod | None) -> None:
-        """Count the pod where it has done its work."""
-        if new is not None and new.status.phase == "Succeeded" and (member := self.member_of(new)).gang:
-            counts = self.done.setdefault(member.gang, {})
-            counts[member.subgroup] = counts.get(member.subgroup, 0) + 1
-
-    def member_of(self, pod: core.Pod) -> Member:
-        return member_of(self.gangs, pod.namespace, pod.metadata.labels, pod.metadata.annotations, pod.spec)
-
-
 def snapshot_of(objects: Iterable[KubeObject]) -> Snapshot:
     """The cluster of these objects. Nodes without conditions, as written by hand, are ready; pods without a priority
     get that of their class."""
     given = tuple(one if one.namespace or isinstance(one, CLUSTER_SCOPED) else _in_default(one) for one in objects)
     priorities = Priorities(one for one in given if isinstance(one, core.PriorityClass))
     clock = _Then(max((epoch(one.metadata.creation_timestamp) for one in given), default=0))
-    groups = _Written(gangs_of(given, priorities), topologies_of(given))
-    state = Observed(clock, groups, price=lambda *_: 0, changes=Changes(set()))
+    changes = Changes(set())
+    groups = Groups(clock, changes, unseen_ns=0)
+    state = Observed(clock, groups, price=lambda *_: 0, changes=changes)
+    groups.renew = state.feed.renew
     for one in given:
+        place = PLACES.get((one.api_version, one.kind))
+        if place is not None:
+            groups.see(place, None, one)
         if isinstance(one, core.Node):
             state.see_node(None, _usable(one))
         elif isinstance(one, PodDisruptionBudget):
@@ -78,6 +65,7 @@ def snapshot_of(objects: Iterable[KubeObject]) -> Snapshot:
             state.deployments.autoscaler(None, one)
     for pod in [*(one for one in given if isinstance(one, core.Pod)), *_missing(given)]:
         state.see_pod(None, _admitted(pod, priorities))
+    groups.settle()
     return state.snapshot(clock.now_ns())
 
 

@@ -19,6 +19,11 @@ from tonnage.fleet.snapshot import ClaimView, PodView, WorkloadView
 from tonnage.fleet.state import Fleet
 from tonnage.objects import apps, autoscaling, core, karpenter, keda, quantity
 
+NO_CAPACITY = frozenset({"InsufficientCapacityError", "InsufficientCapacity"})
+"""Reasons of a NodeClaim's condition Launched, where the cloud had none of the offering.
+
+Source: kubernetes-sigs/karpenter pkg/controllers/nodeclaim/lifecycle (events.go, launch.go).
+"""
 COLD_STARTS_KEPT = 16
 
 
@@ -166,7 +171,7 @@ class WorkloadViews:
 
 
 def _active(pod: core.Pod) -> bool:
-    return pod.metadata.deletion_timestamp is None and pod.status.phase not in ("Succeeded", "Failed")
+    return pod.metadata.deletion_timestamp is None and pod.status.phase not in core.FINISHED
 
 
 def _is_true(pod: core.Pod, type_: str) -> bool:
@@ -215,7 +220,7 @@ class ClaimViews:
             self._close(name)
             return
         launched = new.status.condition("Launched")
-        if launched is not None and launched.status == "False" and "InsufficientCapacity" in launched.reason:
+        if launched is not None and launched.status == "False" and launched.reason in NO_CAPACITY:
             self.refused(launch_of(new))
         initialized = new.status.condition("Initialized")
         if initialized is not None and initialized.status == "True":

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tonnage.controllers.partitioner import Partitioner
+from tonnage.controllers.scheduler import Scheduler
 from tonnage.loops import Loop
 from tonnage.scheduling import place
 from tonnage.scheduling.defrag import Limits
+from tonnage.scheduling.gangs.release import Patience
 
 PARTITIONING = ("static", "relayout")
 
@@ -38,6 +40,10 @@ class Policy:
             scheduler_names=tuple(dict.fromkeys(scheduler_names)),
             strict=strict,
         )
+
+    def scheduling_loops(self, settings: place.Settings, patience: Patience | None) -> list[Loop]:
+        """The loops that place pods and cut GPUs. ``patience``: as in :class:`Scheduler`."""
+        return [Scheduler(settings, patience).loop(), *self.partitioning_loops(settings)]
 
     def partitioning_loops(self, settings: place.Settings) -> list[Loop]:
         """The loop that cuts GPUs otherwise for pods that the scheduler with these settings places, where the policy

@@ -9,7 +9,7 @@ from tonnage.decisions import Decision
 from tonnage.loops import Loop
 from tonnage.scheduling import place
 from tonnage.scheduling.cache import kept
-from tonnage.scheduling.gangs.release import Patience, release
+from tonnage.scheduling.gangs.release import Held, Patience, release
 from tonnage.world import World
 
 NAME = "scheduler"
@@ -24,7 +24,7 @@ class Scheduler:
     settings: place.Settings = place.DEFAULTS
     patience: Patience | None = None
     _cache: place.Cache | None = None
-    _held: dict[str, int] = field(default_factory=dict)
+    _held: dict[str, Held] = field(default_factory=dict)
 
     def decide(self, world: World) -> Sequence[Decision]:
         """A Bind or a Wait for every pending pod of ours; then whom to evict."""
@@ -37,8 +37,8 @@ class Scheduler:
         if self.patience is None:
             return decisions
         names = self.settings.scheduler_names
-        released, self._held = release(snapshot, decisions, self._held, self.patience, names)
-        return [*decisions, *released]
+        decisions, self._held = release(snapshot, decisions, self._held, self.patience, names)
+        return decisions
 
     def loop(self) -> Loop:
         """Woken by every change to a pod or a node; and from time to time where pods may be moved, as they may be once

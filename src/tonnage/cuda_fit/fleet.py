@@ -14,8 +14,6 @@ from tonnage.cuda_fit.need import Need
 from tonnage.facts import cuda as facts
 from tonnage.objects import apps, core, selectors
 
-_DONE = ("Succeeded", "Failed")
-
 
 class GpuPod(Struct, frozen=True):
     """A pod with GPUs, or the template of a workload without pods. ``node``: empty where it is not bound. ``gpus``:
@@ -74,7 +72,7 @@ def cluster(
 ) -> Cluster:
     """What matters of a cluster's objects. Pods that have ended are left out; a Deployment stands for its pods where
     none of them is there."""
-    gpu_pods = [_pod(pod) for pod in pods_ if pod.status.phase not in _DONE]
+    gpu_pods = [_pod(pod) for pod in pods_ if pod.status.phase not in core.FINISHED]
     for one in workloads:
         meta = one.metadata
         own = (pod for pod in pods_ if pod.metadata.namespace == meta.namespace)

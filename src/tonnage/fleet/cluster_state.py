@@ -50,6 +50,10 @@ class State(ABC):
         """NodeClaims that are not initialised yet, by name."""
 
     @abstractmethod
+    def knows_claim(self, name: str) -> bool:
+        """Whether there is such a NodeClaim that is not initialised."""
+
+    @abstractmethod
     def last_claim(self) -> int:
         """The highest number in the name of a NodeClaim that there is or was; 0 where the world keeps none."""
 

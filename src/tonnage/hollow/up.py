@@ -33,7 +33,6 @@ from tonnage.cluster.server.managers.loop import Options as ManagerOptions
 from tonnage.cluster.watching import watch_world
 from tonnage.cluster.world import ClusterWorld
 from tonnage.controllers.nodes import Pools, node_loops
-from tonnage.controllers.scheduler import Scheduler
 from tonnage.costs.ledger import Settlement
 from tonnage.errors import InputError
 from tonnage.hollow import prometheus
@@ -219,10 +218,8 @@ class Up:
         required = watch_world(informers, self.world)
         everybody = (*EVERYBODY, *scheduler_names(made.cluster))
         names = everybody if self.settings.client is None else (SCHEDULER_NAME,)
-        placing = made.controls.settings(names, strict=True)
-        loops: dict[str, list[Loop]] = {
-            "scheduler": [Scheduler(placing, Patience()).loop(), *made.controls.partitioning_loops(placing)]
-        }
+        placing = made.controls.settings(names, strict=self.settings.client is not None)
+        loops: dict[str, list[Loop]] = {"scheduler": made.controls.scheduling_loops(placing, Patience())}
         pools = partial(_of_scenario, self.world, made.configuration)
         loops["nodes"] = [*node_loops(made.configuration.catalogue, pools)]
         loops["replicas"] = made.replica_loops()

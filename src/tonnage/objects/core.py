@@ -253,6 +253,10 @@ class PodStatus(Field, frozen=True, kw_only=True):
     start_time: str | None = None
 
 
+FINISHED = ("Succeeded", "Failed")
+"""Phases of a pod whose containers have ended for good: it holds nothing any more."""
+
+
 class Pod(KubeObject, kw_only=True):
     """core/v1 Pod."""
 

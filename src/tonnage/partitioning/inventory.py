@@ -31,7 +31,6 @@ _TYPE_LABEL = "node.kubernetes.io/instance-type"
 _MIG_PRODUCT = "-MIG-"
 _NAMED = 3
 """Names in a note; the rest is counted."""
-_OVER = ("Succeeded", "Failed")
 
 
 @dataclass(slots=True)
@@ -68,7 +67,7 @@ def inventory(
     an hour by instance type. Raises InputError for nodes that cannot be as they say."""
     found = Inventory()
     held: dict[str, Counter[str]] = {}
-    alive = [pod for pod in pods if pod.status.phase not in _OVER]
+    alive = [pod for pod in pods if pod.status.phase not in core.FINISHED]
     for pod in alive:
         asks = {name: n for name, n in core.pod_requests(pod.spec).items() if n and _is_gpu(name)}
         if pod.spec.node_name:

@@ -8,6 +8,7 @@ from tonnage import gate
 from tonnage.costs.held import held
 from tonnage.costs.ledger import Ledger, Resources
 from tonnage.decisions import (
+    REMOVE_FIRST,
     SOLD_OUT,
     Applied,
     Bind,
@@ -44,9 +45,6 @@ from tonnage.simulation.state import SimulatedState
 from tonnage.simulation.training.workload import Training
 from tonnage.units import ns
 from tonnage.workloads.failures import Cause
-
-REMOVE_FIRST = -100
-"""The deletion cost of pods that a decision wants removed; others have 0."""
 
 
 class SimulatedCluster:

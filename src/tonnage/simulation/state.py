@@ -42,6 +42,9 @@ class SimulatedState(State):
     def claims(self) -> tuple[ClaimView, ...]:
         return tuple(claim.view() for _, claim in sorted(self._cluster.claims.items()))
 
+    def knows_claim(self, name: str) -> bool:
+        return name in self._cluster.claims
+
     def last_claim(self) -> int:
         return 0  # nodes that are gone are known: no name comes twice
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tonnage.cluster.annotations import RETURNING
 from tonnage.cluster.client.transport import ClientError
 from tonnage.cluster.client.verbs import Client, JsonObject
 from tonnage.cluster.clock import Clock
@@ -59,6 +60,8 @@ class GroupEffects(ApiEffects):
     def _end(self, node: JsonObject) -> Outcome:
         name, machine = node["metadata"]["name"], node.get("spec", {}).get("providerID", "")
         outcome = self._remove(name, machine)
+        if self._removed_before(node, machine):
+            outcome = Applied()
         if not isinstance(outcome, Applied):
             self._untaint(name)
             return outcome
@@ -67,6 +70,11 @@ class GroupEffects(ApiEffects):
         except ClientError:
             return outcome  # the machine is gone, and the cloud's node controller deletes its Node
         return outcome
+
+    def _removed_before(self, node: JsonObject, machine: str) -> bool:
+        """Whether an earlier attempt has marked the node and given its machine back, and only its Node is left."""
+        begun = RETURNING in node["metadata"].get("annotations", {})
+        return begun and bool(machine) and not self._groups.problem and self._nodes.group_of(machine) is None
 
     def _remove(self, name: str, machine: str) -> Outcome:
         group = self._nodes.group_of(machine)

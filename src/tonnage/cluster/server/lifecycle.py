@@ -35,6 +35,7 @@ from tonnage.cluster.server.status import (
     invalid_value,
     unsupported_value,
 )
+from tonnage.objects import core
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -257,7 +258,7 @@ def _grace(pod: JsonObject, options: DeleteOptions) -> int:
     """Seconds that a pod has to stop. A pod that never ran, or no longer runs, needs none."""
     spec = pod.get("spec", {})
     grace = options.grace_s if options.grace_s is not None else spec.get("terminationGracePeriodSeconds")
-    if not spec.get("nodeName") or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+    if not spec.get("nodeName") or pod.get("status", {}).get("phase") in core.FINISHED:
         return 0
     if grace is None:
         return _DEFAULT_GRACE_S

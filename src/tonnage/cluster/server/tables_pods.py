@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tonnage.cluster.server.ages import since
+from tonnage.objects import core
 
 JsonObject: TypeAlias = dict[str, Any]
 
 _NONE = "<none>"
-_ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ def cells(pod: JsonObject, now_s: float) -> list[Any]:
 def row_conditions(pod: JsonObject) -> list[JsonObject]:
     """A pod that has ended is marked so in its row."""
     phase = (pod.get("status") or {}).get("phase")
-    return [{"type": "Completed", "status": "True", "reason": phase}] if phase in _ENDED else []
+    return [{"type": "Completed", "status": "True", "reason": phase}] if phase in core.FINISHED else []
 
 
 def _is_sidecar(container: JsonObject) -> bool:
@@ -141,7 +141,7 @@ def _deleted(meta: JsonObject, status: JsonObject, reason: str) -> str:
         return reason
     if status.get("reason") == "NodeLost":
         return "Unknown"
-    return reason if status.get("phase") in _ENDED else "Terminating"
+    return reason if status.get("phase") in core.FINISHED else "Terminating"
 
 
 def _gates(spec: JsonObject, status: JsonObject) -> str:

@@ -35,38 +35,63 @@ class Patience:
     check_ns: int = 10 * NS_PER_S
 
 
-HeldSince = Mapping[str, int]
-"""Gang → since when it has been seen to be held in part."""
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A gang that is held in part. ``since_ns``: since when it has been seen so; ``hoped_ns``: since when every look
+    has found room for the rest, which has not come to stand; None: the last look found none."""
+
+    since_ns: int
+    hoped_ns: int | None = None
+
+
+HeldSince = Mapping[str, Held]
+"""By gang."""
 
 
 def release(
     snapshot: Snapshot,
     decisions: Sequence[Decision],
-    since: HeldSince,
+    known: HeldSince,
     patience: Patience,
     scheduler_names: Sequence[str],
-) -> tuple[list[Evict], dict[str, int]]:
-    """(whom to evict, what is held in part now), when the scheduler has taken these decisions.
+) -> tuple[list[Decision], dict[str, Held]]:
+    """(what is decided instead, what is held in part now), when the scheduler has taken these decisions.
 
-    ``since``: what this gave the last time. A gang is left alone while room is being made for it, and when another
-    scheduler has a part in it; pods that have succeeded count as members."""
+    ``known``: what this gave the last time. What counts is what stands, not what is about to be bound: a binding may be
+    refused each time. A gang is left alone while room is being made for it, and when another scheduler has a part in
+    it; pods that have succeeded count as members. Of a gang that is let go of nothing is bound."""
     bound = {decision.pod for decision in decisions if isinstance(decision, Bind)}
     nominated = {decision.pod for decision in decisions if isinstance(decision, Wait) and decision.nominated}
-    waiting = {decision.pod for decision in decisions if isinstance(decision, Wait)}
+    asked = bound | {decision.pod for decision in decisions if isinstance(decision, Wait)}
     evicted = {decision.pod for decision in decisions if isinstance(decision, Evict)}
     evictions: list[Evict] = []
-    held: dict[str, int] = {}
-    for key in sorted({_gang_of(snapshot, pod) for pod in waiting - nominated} & snapshot.gangs.keys()):
-        members = _members(snapshot, key, bound, scheduler_names)
+    held: dict[str, Held] = {}
+    gone: set[str] = set()
+    for key in sorted({_gang_of(snapshot, pod) for pod in asked - nominated} & snapshot.gangs.keys()):
+        members = _members(snapshot, key, scheduler_names)
         if members is None or not members.standing or snapshot.is_whole(key, members.standing):
             continue
-        if any(spec.ref in nominated for spec in (snapshot.fleet.pod(row).spec for row in members.pending)):
+        if any(ref in nominated for ref in members.refs(snapshot, members.pending)):
             continue
-        held[key] = since.get(key, snapshot.now_ns)
-        never = members.never_whole(snapshot, waiting)
-        if snapshot.now_ns - held[key] >= (patience.never_whole_ns if never else patience.was_whole_ns):
-            evictions += members.evictions(snapshot, evicted, never=never)
-    return evictions, held
+        hopeful = [row for row in members.pending if snapshot.fleet.pod(row).spec.ref in bound]
+        now = _seen(snapshot, key, [*members.standing, *hopeful], known.get(key))
+        held[key] = now
+        never = members.never_whole(snapshot, asked)
+        waited = snapshot.now_ns - (now.since_ns if now.hoped_ns is None else now.hoped_ns)
+        if waited >= (patience.never_whole_ns if never else patience.was_whole_ns):
+            evictions += members.evictions(snapshot, evicted, never=never, room=now.hoped_ns is not None)
+            gone.add(key)
+    left = [one for one in decisions if not (isinstance(one, Bind) and _gang_of(snapshot, one.pod) in gone)]
+    return [*left, *evictions], held
+
+
+def _seen(snapshot: Snapshot, key: str, hopeful: Sequence[int], known: Held | None) -> Held:
+    """The gang as it is held now, when these members (rows) stand or are about to be bound."""
+    since = known.since_ns if known is not None else snapshot.now_ns
+    if not snapshot.is_whole(key, hopeful):
+        return Held(since)
+    hoped = known.hoped_ns if known is not None else None
+    return Held(since, snapshot.now_ns if hoped is None else hoped)
 
 
 def _gang_of(snapshot: Snapshot, pod: Ref) -> str:
@@ -76,11 +101,14 @@ def _gang_of(snapshot: Snapshot, pod: Ref) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Members:
-    """Rows of a gang's pods: those that stand (or will, by a decision), and those that wait."""
+    """Rows of a gang's pods: those that stand, and those that wait."""
 
     gang: Gang
     standing: tuple[int, ...]
     pending: tuple[int, ...]
+
+    def refs(self, snapshot: Snapshot, rows: Sequence[int]) -> list[Ref]:
+        return [snapshot.fleet.pod(row).spec.ref for row in rows]
 
     def never_whole(self, snapshot: Snapshot, waiting: Set[Ref]) -> bool:
         """Whether a member that waits is older than the newest binding that is known of."""
@@ -91,7 +119,7 @@ class _Members:
             spec.created_ns <= newest and spec.ref in waiting for spec in (fleet.pod(row).spec for row in self.pending)
         )
 
-    def evictions(self, snapshot: Snapshot, already: Set[Ref], *, never: bool) -> list[Evict]:
+    def evictions(self, snapshot: Snapshot, already: Set[Ref], *, never: bool, room: bool) -> list[Evict]:
         pods = [snapshot.fleet.pod(row) for row in self.standing]
         evidence: tuple[tuple[str, Scalar], ...] = (
             ("gang", self.gang.key),
@@ -100,14 +128,15 @@ class _Members:
             ("waiting", len(self.pending)),
             ("was_whole", not never),
         )
-        reason = Reason(f"gang {self.gang.key} is held in part, and there is no room for the rest", evidence)
+        why = "the rest cannot be bound" if room else "there is no room for the rest"
+        reason = Reason(f"gang {self.gang.key} is held in part, and {why}", evidence)
         namespace, name = split_key(self.gang.key)
         gang = Ref("Gang", name, namespace)
-        refs = sorted((pod.spec.ref for pod in pods), key=lambda ref: (ref.namespace, ref.name))
+        refs = sorted(self.refs(snapshot, self.standing), key=lambda ref: (ref.namespace, ref.name))
         return [Evict(ref, reason, gang) for ref in refs if ref not in already]
 
 
-def _members(snapshot: Snapshot, key: str, bound: Set[Ref], scheduler_names: Sequence[str]) -> _Members | None:
+def _members(snapshot: Snapshot, key: str, scheduler_names: Sequence[str]) -> _Members | None:
     """The gang's members, those that leave left out; None where one is another scheduler's."""
     fleet = snapshot.fleet
     standing: list[int] = []
@@ -118,6 +147,5 @@ def _members(snapshot: Snapshot, key: str, bound: Set[Ref], scheduler_names: Seq
             return None
         if snapshot.leaves(pod.key):
             continue
-        stands = pod.node >= 0 or pod.spec.ref in bound
-        (standing if stands else pending).append(row)
+        (standing if pod.node >= 0 else pending).append(row)
     return _Members(snapshot.gangs[key], tuple(standing), tuple(pending))

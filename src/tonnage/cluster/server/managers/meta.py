@@ -10,6 +10,7 @@ import msgspec
 
 from tonnage.cluster.client.verbs import JsonObject
 from tonnage.cluster.resources import Resource
+from tonnage.objects import core
 from tonnage.objects.core import LabelSelector
 
 Key: TypeAlias = tuple[str, str]
@@ -134,7 +135,7 @@ def pod_ready_since(pod: JsonObject) -> float | None:
 
 def pod_is_terminal(pod: JsonObject) -> bool:
     """Whether it succeeded or failed."""
-    return status_of(pod).get("phase") in ("Succeeded", "Failed")
+    return status_of(pod).get("phase") in core.FINISHED
 
 
 def pod_is_active(pod: JsonObject) -> bool:
