@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from tonnage.fleet.gangs import ANYWHERE, Gang, SubGroup, TopologyRule
-from tonnage.objects import apps, batch, core, groups, ray, training
+from tonnage.objects import apps, batch, core, groups, leaderworker, ray, training, volcano
 from tonnage.objects.base import KubeObject
 from tonnage.objects.group_names import WorkloadReference
 from tonnage.workloads import implied, marks
@@ -22,6 +22,28 @@ from tonnage.workloads.replicas import WORKLOADS, Replica, cluster_name, replica
 
 KAI_PREEMPTIBLE_BELOW = 100
 """Priority under which KAI takes a pod group for preemptible when it does not say (podgroup_types.go)."""
+
+PRECEDENCE: tuple[type[KubeObject], ...] = (
+    groups.KaiPodGroup,
+    groups.VolcanoPodGroup,
+    groups.CoschedulingPodGroup,
+    groups.KubePodGroup,
+    groups.KubeWorkload,
+    batch.Job,
+    batch.JobSet,
+    training.PyTorchJob,
+    training.TFJob,
+    training.XGBoostJob,
+    training.JAXJob,
+    training.MPIJob,
+    training.TrainJob,
+    leaderworker.LeaderWorkerSet,
+    ray.RayCluster,
+    ray.RayJob,
+    volcano.VolcanoJob,
+)
+"""Where several objects stand for one gang, the first of these kinds counts, then the first by name."""
+_PLACE = {kind: place for place, kind in enumerate(PRECEDENCE)}
 
 Clock = Callable[[str | None], int]
 """Nanoseconds of a creationTimestamp; of none, whatever now is."""
@@ -61,9 +83,12 @@ def gangs_of(
     ranks = priorities or Priorities(obj for obj in given if isinstance(obj, core.PriorityClass))
     maker = Maker(ranks, topologies_of(given), clock)
     found: dict[str, Gang] = {}
+    makers: dict[str, tuple[int, str, str]] = {}
     for obj in given:
+        rank = (_PLACE.get(type(obj), len(_PLACE)), obj.namespace, obj.name)
         for gang in maker.of_object(obj, given):
-            found.setdefault(gang.key, gang)
+            if rank < makers.setdefault(gang.key, rank) or gang.key not in found:
+                found[gang.key], makers[gang.key] = gang, rank
     for pod in _named(given):
         for gang in maker.of_pod(pod, found):
             found.setdefault(gang.key, gang)

@@ -15,7 +15,9 @@ from fake_aws import Aws, error, mocked, template_tags
 from group_cluster import GPU, GroupCluster
 
 from tonnage.cluster.annotations import DISRUPTED_TAINT
-from tonnage.cluster.resources import NODES, PODS
+from tonnage.cluster.client.transport import Unreachable
+from tonnage.cluster.client.verbs import Client
+from tonnage.cluster.resources import NODES, PODS, Resource
 from tonnage.decisions import OBSERVING, Applied, Launch, Outcome, Refused, Return, Stale, Wait
 
 pytestmark = pytest.mark.peer
@@ -294,6 +296,29 @@ def test_a_removal_whose_answer_was_lost_is_found_to_be_done(aws: Aws, make: Mak
     assert outcomes(cluster.give_back(), Return) == [Applied()]  # moto did it all the same
     assert terminated.count == 1
     assert (aws.size()[0], len(cluster.nodes()), len(cluster.machines())) == (1, 1, 1)
+
+
+def test_a_node_whose_machine_was_given_back_is_deleted_later_and_never_in_service_again(
+    aws: Aws, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine went, and then the API server was away for a moment, or the process died."""
+    aws.group(desired=1, tags=GPU_TAINT)
+    cluster = make(idle="0s")
+    (name,) = cluster.join()
+    delete = Client.delete
+
+    def away(self: Client, resource: Resource, *parts: Any, **more: Any) -> None:
+        if resource == NODES:
+            raise Unreachable("the API server is away")
+        delete(self, resource, *parts, **more)
+
+    monkeypatch.setattr(Client, "delete", away)
+    assert outcomes(cluster.give_back(), Return) == [Applied()]
+    monkeypatch.setattr(Client, "delete", delete)
+    assert (aws.size()[0], DISRUPTED_TAINT in str(cluster.client.list(NODES))) == (0, True)
+    cluster.restart()
+    assert outcomes(cluster.give_back(), Return) == [Applied()]
+    assert cluster.client.list(NODES) == [], name
 
 
 def test_a_node_that_a_pod_came_to_meanwhile_stays(aws: Aws, make: Make) -> None:

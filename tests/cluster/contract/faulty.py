@@ -91,7 +91,7 @@ class Faulty:
         if fault:
             self.made.append(f"{fault} {method} {path}")
         if fault in STATUS:
-            return _refusal(*STATUS[fault])
+            return refusal(*STATUS[fault])
         if fault == "unreachable":
             raise Unreachable("the connection was refused")
         if fault == "lost-undone":
@@ -200,6 +200,6 @@ def _in_informer() -> bool:
     return threading.current_thread().name.startswith("informer-")
 
 
-def _refusal(code: int, reason: str) -> Reply:
+def refusal(code: int, reason: str) -> Reply:
     status = {"kind": "Status", "code": code, "reason": reason, "message": f"injected: {reason}"}
     return Reply(code, msgspec.json.encode(status))

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from cluster.contract.faulty import Rates, refusal
 from cluster.gangs.gang_cluster import GangCluster, verdicts
+from tonnage.cluster.client.transport import Reply
 from tonnage.cluster.resources import PDBS, PODS
 from tonnage.decisions import Applied, Bind, Decision, Evict, Outcome, Refused, Stale
 from tonnage.fleet.invariants import violations
+from tonnage.loops import tick
+from tonnage.units import NS_PER_S
 
 
 @pytest.fixture
@@ -217,3 +222,72 @@ def test_nobody_is_evicted_while_a_gang_can_be_completed(cluster: GangCluster) -
     assert not any(isinstance(decision, Evict) for decision, _ in found)
     assert cluster.evicted == 0
     assert cluster.bound() == {"g": 4}
+
+
+def test_a_gang_of_which_one_pod_is_refused_for_ever_holds_nothing() -> None:
+    """By an admission rule on pods/binding, say."""
+    cluster = GangCluster()
+    cluster.node("n", 4)
+    cluster.gang("KAI", 4, "g")
+    victim, passed_on = cluster.gangs["g"][2].name, cluster.faulty.request
+
+    def request(method: str, path: str, **more: Any) -> Reply:
+        if method == "POST" and path.endswith(f"{victim}/binding"):
+            return refusal(403, "Forbidden")
+        return passed_on(method, path, **more)
+
+    cluster.faulty.request = request  # type: ignore[method-assign]
+    try:
+        cluster.go(30, step_s=10)
+        assert cluster.bound() == {"g": 2}
+        cluster.go(60, step_s=10)
+        assert (cluster.bound(), cluster.evicted) == ({"g": 0}, 2)
+        cluster.go(600, step_s=10)
+        assert (cluster.bound(), cluster.evicted) == ({"g": 0}, 2), "whoever is refused is tried first"
+    finally:
+        cluster.stop()
+
+
+def test_a_fault_in_one_call_leaves_nobody_assumed() -> None:
+    cluster = GangCluster()
+    cluster.node("n", 8)
+    for index in range(4):
+        cluster.gang("KAI", 1, f"g{index}")
+    cluster.see()
+    effects, calls = cluster.world._effects, []
+    bind = effects.bind
+
+    def fails_once(decision: Bind) -> Outcome:
+        calls.append(decision)
+        if len(calls) == 2:
+            raise ValueError("a fault of ours")
+        return bind(decision)
+
+    effects.bind = fails_once  # type: ignore[method-assign]
+    try:
+        with pytest.raises(ValueError, match="of ours"):
+            tick(cluster.scheduler, cluster.world)
+        cluster.go(120, step_s=10)
+        assert cluster.bound() == {f"g{index}": 1 for index in range(4)}
+        assert not cluster.world.feed.assumed
+    finally:
+        cluster.stop()
+
+
+def test_pods_that_were_left_behind_a_lost_answer_are_tried_again_without_a_regular_tick() -> None:
+    cluster = GangCluster()
+    cluster.node("n", 4)
+    cluster.gang("KAI", 3, "g")
+    cluster.see()
+    cluster.world.woken()
+    cluster.faulty.next_write("lost-done")
+    cluster.faulty.rates = Rates(read={"unreachable": 1.0})
+    try:
+        cluster.tick()
+        cluster.faulty.calm()
+        assert cluster.bound() == {"g": 1}
+        cluster.clock.at_ns += 2 * NS_PER_S
+        cluster.see()
+        assert "pod" in cluster.world.woken()
+    finally:
+        cluster.stop()

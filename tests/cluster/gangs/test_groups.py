@@ -8,12 +8,13 @@ import msgspec
 import pytest
 
 from cluster.gangs.gang_objects import GROUPS, PODS, WORKLOADS, anything, bare_pods, place_of, pods_of, referred
+from tonnage.cluster import group_kinds, still
 from tonnage.cluster.feed import Changes
 from tonnage.cluster.groups import UNSEEN_NS, Groups
-from tonnage.objects import core
+from tonnage.objects import core, groups
 from tonnage.objects.base import KubeObject
 from tonnage.units import NS_PER_S
-from tonnage.workloads.membership import Member, epoch, gangs_of, member_of, topologies_of
+from tonnage.workloads.membership import PRECEDENCE, Member, epoch, gangs_of, member_of, topologies_of
 from tonnage.workloads.replicas import WORKLOADS as MAKERS
 
 
@@ -80,6 +81,34 @@ class Kept:
             meta = pod.metadata
             assert self.members[pod.name] == member_of(wanted, "ml", meta.labels, meta.annotations, pod.spec), pod.name
         return len(wanted)
+
+
+def test_kinds_are_watched_in_the_order_in_which_they_count() -> None:
+    watched = dict.fromkeys(type_ for _, type_ in (*group_kinds.GROUPS, *group_kinds.WORKLOADS))
+    assert tuple(watched) == PRECEDENCE
+
+
+def test_of_two_groups_of_one_name_the_same_counts_in_files_and_on_a_cluster() -> None:
+    kai = msgspec.convert(
+        {
+            "apiVersion": "scheduling.run.ai/v2alpha2",
+            "kind": "PodGroup",
+            "metadata": {"name": "g", "namespace": "ml"},
+            "spec": {"minMember": 2},
+        },
+        groups.KaiPodGroup,
+    )
+    other = msgspec.convert(
+        {
+            "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+            "kind": "PodGroup",
+            "metadata": {"name": "g", "namespace": "ml"},
+            "spec": {"minMember": 5},
+        },
+        groups.CoschedulingPodGroup,
+    )
+    for order in ((kai, other), (other, kai)):
+        assert gangs_of(order)["ml/g"].min_member == still.snapshot_of(order).gangs["ml/g"].min_member == 2
 
 
 @pytest.mark.parametrize("seed", range(12))
