@@ -80,7 +80,7 @@ def pod(phase: str = "Running", node: str = "n", deleted: bool = False, **condit
 
 
 def test_lives_say_since_when_a_pod_is_bound_and_works_and_whether_it_leaves() -> None:
-    lives = Lives(SteppedClock())
+    lives = Lives(SteppedClock(), {})
     lives.pod(None, pod("Pending", node=""))
     assert lives.lives == {}
     bound = pod("Pending", PodScheduled=5)
@@ -97,7 +97,7 @@ def test_lives_say_since_when_a_pod_is_bound_and_works_and_whether_it_leaves() -
 
 
 def test_nominations_are_those_of_pods_status() -> None:
-    lives = Lives(SteppedClock())
+    lives = Lives(SteppedClock(), {})
     waits = pod("Pending", node="")
     named = msgspec.structs.replace(waits, status=msgspec.structs.replace(waits.status, nominated_node_name="n"))
     lives.pod(None, named)

@@ -296,7 +296,11 @@ class Training:
         if part.epoch != epoch:
             return
         part.settle(cluster.now_ns)
+        saved_at_ns = part.saved_at_ns
         part.end_span(cluster.now_ns)
+        if part.saved_at_ns != saved_at_ns:
+            for pod in part.pods.values():
+                cluster.mirror.pod_changed(pod)
         if part.state is State.DONE:
             self._succeed(cluster, part)
         else:
