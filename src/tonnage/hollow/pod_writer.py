@@ -161,7 +161,7 @@ class PodWriter:
         """Write on the pod when the last checkpoint of its work was written, as a launcher does."""
         controller = pod.workload.controller
         at_ns = controller.saved_ns(pod) if controller is not None else 0
-        if at_ns < max(1, pod.created_ns) or self._saved.get(uid) == at_ns:  # an earlier pod's is none of its work
+        if not at_ns or self._saved.get(uid) == at_ns:
             return _nothing
         client, (namespace, name) = self._client, key
         patch = {"metadata": {"uid": uid, "annotations": {SAVED_AT: self._stamp(at_ns)}}}
