@@ -53,7 +53,9 @@ def _check_objects(machine: Machine, client: Client) -> None:
     assert complete == {key for key in over if "/job/" in key}
     pods = {one["metadata"]["name"]: one["status"]["phase"] for one in client.list(PODS)}
     done = {name for one in machine.cluster.training.values() for name in one.succeeded}
-    assert {name for name, phase in pods.items() if phase == "Succeeded"} == done
+    succeeded = {name for name, phase in pods.items() if phase == "Succeeded"}
+    assert succeeded == done & pods.keys()  # members of elastic gangs that never began are deleted at the end
+    assert len(succeeded) >= 0.9 * len(done)
     assert set(pods) - done == {name for _, name in machine.cluster.pods}
 
 
