@@ -64,7 +64,11 @@ class Lives:
         """What the pod's timestamps mean now."""
         if known is None or known.uid != pod.metadata.uid:
             known = _Told(pod.metadata.uid)
-        started, saved, bound = _started(pod), pod.metadata.annotations.get(SAVED_AT), _since(pod, "PodScheduled")
+        started, saved, bound = (
+            _started(pod),
+            pod.metadata.annotations.get(SAVED_AT) or None,
+            _since(pod, "PodScheduled"),
+        )
         if started is None and not pod.status.container_statuses:
             started = known.started  # it works on, though it is not Ready
         if (started, saved, bound) == (known.started, known.saved, known.bound):
