@@ -225,6 +225,8 @@ class Stale(msgspec.Struct, frozen=True, tag="Stale"):
 
 SOLD_OUT = "InsufficientInstanceCapacity"
 """A cloud has none of an offering now (AWS EC2's error code)."""
+PROTECTED = "TooManyRequests"
+"""A PodDisruptionBudget does not let the pod be evicted now (the Eviction API's reason)."""
 OBSERVING = "Observing"
 """This world only looks, or only reports what it would do."""
 UNABLE = "Unable"

@@ -106,6 +106,28 @@ def test_jobs_of_single_pods_that_fail_and_start_again(empty: Transport, tmp_pat
     check_same(training.jobs(tmp_path, None), training.jobs(tmp_path, empty))
 
 
+def test_pods_are_moved_as_in_the_simulated_world(empty: Transport, tmp_path: Path) -> None:
+    training.check_alike(training.moved(tmp_path, None), training.moved(tmp_path, empty))
+
+
+@pytest.mark.parametrize(
+    ("name", "policy", "minutes"),
+    sampling.some(
+        "examples with training",
+        [
+            *(("training-cluster", policy, 840) for policy in ("tonnage", "binpack", "spread", "bestfit", "fgd")),
+            *(("mixed", policy, 100) for policy in ("preemption", "first-come")),
+        ],
+        1,
+    ),
+)
+def test_an_example_with_training_is_decided_as_in_the_simulated_world(
+    empty: Transport, name: str, policy: str, minutes: int
+) -> None:
+    until = minutes if sampling.LONG else minutes // 3
+    training.check_alike(training.example(name, policy, until, None), training.example(name, policy, until, empty))
+
+
 @pytest.mark.parametrize("policy", ["slo", "corrected"])
 def test_the_traffic_surge(empty: Transport, policy: str) -> None:
     minutes = sampling.often(f"minutes of the surge under {policy}", 90, 45)

@@ -7,7 +7,7 @@ import pytest
 from builders import ZONE, affinity_term, node, pod, spread
 from builders import near as near_to
 from gang_builders import RACK, gang, member, members
-from preemption_builders import Cluster, cluster, nominated
+from preemption_builders import Cluster, cluster, nominated, victims
 from tonnage.decisions import Bind, Evict, Wait
 from tonnage.fleet.snapshot import PodLife
 from tonnage.fleet.state import PodSpec
@@ -94,6 +94,48 @@ def test_who_is_not_there_yet_neither_opens_nor_spares_a_domain_of_a_spread() ->
     follower = pod("fol", gpus=1, labels={"app": "lead"}, topologySpreadConstraints=[rule])
     made = waiting_for_lead(follower, nearby=(pod("one", gpus=1, labels={"app": "lead"}),))
     assert not [one for one in made.decide() if isinstance(one, Bind)]
+
+
+# ---- pods of other schedulers ----
+
+THEIRS = {"schedulerName": "another"}
+
+
+@pytest.mark.parametrize("preemption", [True, False])
+def test_room_that_another_scheduler_makes_is_kept_from_pods_of_no_higher_priority(preemption: bool) -> None:
+    made = cluster(
+        node("a", gpus=4), bound={"a": [pod("old", gpus=2)]},
+        pods=[pod("theirs", gpus=4, priority=5, **THEIRS), pod("high", gpus=1, priority=9), pod("low", gpus=1)],
+        lives={"default/old": PodLife(leaving=True)}, nominations={"default/theirs": "a"},
+    )  # fmt: skip
+    decisions = made.step(preemption=preemption, scheduler_names=("",))
+    assert [one.pod.name for one in decisions if isinstance(one, Bind)] == ["high"]
+    assert {one.pod.name for one in decisions if isinstance(one, Wait)} == {"low"}
+    made.nominations.clear()
+    assert [one.pod.name for one in made.decide(scheduler_names=("",)) if isinstance(one, Bind)] == ["low"]
+
+
+def test_nobody_is_evicted_for_room_that_another_scheduler_has_made_for_a_more_important_pod() -> None:
+    def made(theirs: int) -> Cluster:
+        return cluster(
+            node("a", gpus=4), node("b", gpus=4), bound={"a": [pod("old", gpus=4)], "b": [pod("cheap", gpus=4)]},
+            pods=[pod("theirs", gpus=4, priority=theirs, **THEIRS), pod("mine", gpus=4, priority=7)],
+            lives={"default/old": PodLife(leaving=True)}, nominations={"default/theirs": "a"},
+        )  # fmt: skip
+
+    important = made(9).decide(scheduler_names=("",))
+    assert (nominated(important), victims(important)) == ({"mine": "b"}, {"cheap"})
+    lesser = made(5).decide(scheduler_names=("",))
+    assert (nominated(lesser), victims(lesser)) == ({"mine": "a"}, set())
+
+
+def test_pods_that_never_preempt_wait_for_room_that_others_leave() -> None:
+    made = cluster(
+        node("a", gpus=4), bound={"a": [pod("old", gpus=4)]},
+        pods=[pod("polite", gpus=4, priority=9, preemptionPolicy="Never"), pod("other", gpus=4, priority=5)],
+    )  # fmt: skip
+    decisions = made.decide()
+    assert (nominated(decisions), victims(decisions)) == ({"other": "a"}, {"old"})
 
 
 # ---- the pod itself ----

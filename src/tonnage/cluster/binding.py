@@ -187,6 +187,7 @@ class Binder:
     def _finish(self, decision: Bind, outcome: Outcome) -> Outcome:
         """Write the event of a binding, or take the assumption back; it stands for as long as nobody knows."""
         if isinstance(outcome, Applied):
+            self._state.settled(f"{decision.pod.namespace}/{decision.pod.name}")
             message = f"Successfully assigned {decision.pod.namespace}/{decision.pod.name} to {decision.node.name}"
             receipt = decision.reason.text()
             self._recorder.event(decision.pod, "Normal", "Scheduled", f"{message}: {receipt}")

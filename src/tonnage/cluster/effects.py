@@ -299,7 +299,7 @@ class ApiEffects:
         return self._guarded(lambda: self._client.evict(pod.name, pod.namespace, pod.uid), landed, str(pod))
 
     def unschedulable(self, decision: Wait) -> Outcome:
-        """The PodScheduled condition, as kube-scheduler writes it."""
+        """The PodScheduled condition and the node on which room is made for the pod, as kube-scheduler writes them."""
         pod = decision.pod
         condition = {
             "type": "PodScheduled",
@@ -308,7 +308,8 @@ class ApiEffects:
             "message": decision.reason.verdict,
             "lastTransitionTime": rfc3339(self._clock.now_ns()),
         }
-        patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        status = {"conditions": [condition], "nominatedNodeName": decision.nominated or None}
+        patch = {"metadata": {"uid": pod.uid}, "status": status}
         return self._guarded(
             lambda: self._client.patch(
                 PODS, pod.name, patch, pod.namespace, subresource="status", content_type=STRATEGIC_PATCH

@@ -17,6 +17,7 @@ from tonnage.cluster.binding import FIRST_RETRY_NS, Binder
 from tonnage.cluster.clock import Clock
 from tonnage.cluster.doubts import LATE_NS, Doubts
 from tonnage.cluster.effects import Effects, Unsure
+from tonnage.cluster.evicting import Evictor
 from tonnage.cluster.feed import Changes, Price, karpenter_pool
 from tonnage.cluster.groups import Groups
 from tonnage.cluster.observed import Observed
@@ -98,7 +99,9 @@ class ClusterWorld:
         self._pool = ThreadPoolExecutor(parallel, "bind") if parallel > 1 else None
         self._doubts = Doubts(clock)
         self.binder = Binder(self.state, self.feed, effects, clock, recorder, self._doubts, self._pool)
-        self._said: dict[str, dict[str, str]] = {}  # uid of a waiting pod → by whom → why, as last written
+        self.evictor = Evictor(effects, clock)
+        self._said: dict[str, dict[str, tuple[str, str]]] = {}
+        """Uid of a waiting pod → by whom → why it waits and the node that room is made on, as last written."""
 
     # ---- what informers report ----
 
@@ -107,8 +110,9 @@ class ClusterWorld:
         self.state.see_pod(old, new)
         if new is None or new.spec.node_name:
             self._forget_pod((new or old).metadata.uid)  # type: ignore[union-attr]
-        if old is not None and new is not None and old.metadata.uid != new.metadata.uid:
+        if old is not None and (new is None or old.metadata.uid != new.metadata.uid):
             self._forget_pod(old.metadata.uid)
+            self.evictor.forget(old.metadata.uid)
         if new is not None and _waits(new) and (old is None or not _waits(old)):
             self.changes.kinds.add(WAITS)  # whichever process has the scheduler
 
@@ -151,7 +155,7 @@ class ClusterWorld:
         """What has changed since the last call, and what is to be tried again."""
         self._doubts.look()
         self.groups.settle()
-        if self.binder.due():
+        if self.binder.due() | self.evictor.due():
             self.changes.kinds.add("pod")
         return self.changes.take()
 
@@ -236,15 +240,17 @@ class ClusterWorld:
         return why
 
     def _evict(self, decision: Evict) -> Outcome:
-        outcome = self._effects.evict(decision)
+        outcome = self.evictor.evict(decision)
         if isinstance(outcome, Applied | Unsure):
             self.state.leaves(decision)
         return Stale(outcome.changed) if isinstance(outcome, Unsure) else outcome
 
     def _wait(self, decision: Wait) -> Outcome:
-        """Say it once, not at every tick."""
-        said = self._said.get(decision.pod.uid, {})
-        if said.get(decision.by) == decision.reason.verdict:
+        """Say it once, not at every tick: why it waits, and where room is made for it."""
+        self.state.let_wait(decision)
+        said, verdict = self._said.get(decision.pod.uid, {}), decision.reason.verdict
+        before = said.get(decision.by)
+        if before == (verdict, decision.nominated):
             return Applied()
         if decision.by == "scheduler":
             outcome = self._effects.unschedulable(decision)
@@ -252,8 +258,9 @@ class ClusterWorld:
                 return outcome
         row = self.fleet.pod_by_key.get((decision.pod.namespace, decision.pod.name))
         if row is not None and self.fleet.pod(row).spec.uid == decision.pod.uid:
-            self._said[decision.pod.uid] = {**said, decision.by: decision.reason.verdict}
-        self._recorder.event(decision.pod, "Warning", "FailedScheduling", decision.reason.verdict)
+            self._said[decision.pod.uid] = {**said, decision.by: (verdict, decision.nominated)}
+        if before is None or before[0] != verdict:
+            self._recorder.event(decision.pod, "Warning", "FailedScheduling", verdict)
         return Applied()
 
 

@@ -120,7 +120,7 @@ class State(ABC):
             return
         key = f"{decision.pod.namespace}/{decision.pod.name}"
         self.nominations.pop(key, None)
-        if decision.nominated:
+        if decision.nominated and (decision.pod.namespace, decision.pod.name) in self.fleet.pod_by_key:
             self.nominations[key] = decision.nominated
 
     def leaves(self, decision: Evict) -> None:

@@ -104,8 +104,7 @@ class Machines:
         self._dirty_pods[pod.namespace, pod.name] = None
 
     def training_changed(self, training: Training) -> None:
-        if self.workloads.has(training.key):
-            self._dirty_workloads[training.key] = None
+        self.create(training.key)
 
     def claim_running(self, claim: Claim) -> None:
         self._dirty_nodes[claim.launch.claim.name] = None
@@ -136,8 +135,10 @@ class Machines:
     # ---- what others write ----
 
     def create(self, key: str) -> None:
-        """Create the object of a workload whose pods somebody else makes."""
-        self._dirty_workloads[key] = None
+        """Create the object of a workload, and its pod groups before it, unless they are there; tell how far it is."""
+        for name in (*self.workloads.groups(key), key):
+            if self.workloads.has(name):
+                self._dirty_workloads[name] = None
 
     def show_all(self) -> None:
         """Mark all that there is, for an API that knows nothing of it yet."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from tonnage.cluster.annotations import SAVED_AT
 from tonnage.cluster.client.transport import STRATEGIC_PATCH, ApiError, ClientError
 from tonnage.cluster.client.verbs import Client, JsonObject
 from tonnage.cluster.resources import PODS
@@ -44,6 +45,7 @@ class PodWriter:
         self._bare: dict[Key, JsonObject] = {}  # pods that nobody owns, as they are written
         self._uids: dict[Key, str] = {}  # pods that are in the API
         self._stands: dict[Key, Pod] = {}  # for which pod the one in the API stands
+        self._saved: dict[str, int] = {}  # uid → the checkpoint that was last written on the pod
         self._over: set[str] = set()  # uids of pods whose names others have now
         self._done: dict[Key, JsonObject] = {}  # status of those that have succeeded
         self.daemons: dict[Key, tuple[PodSpec, str]] = {}
@@ -90,6 +92,7 @@ class PodWriter:
         if self._uids.get(key) != uid:
             return False
         del self._uids[key]
+        self._saved.pop(uid, None)
         self._stands.pop(key, None)
         self._done.pop(key, None)
         self.deleting.discard(key)
@@ -129,9 +132,10 @@ class PodWriter:
         if pod.terminating and key not in self.deleting:
             self.deleting.add(key)
             return lambda: client.delete(PODS, name, namespace, uid=uid)
+        saved = self._saved_job(key, uid, pod)
         if pod.bound_ns is None and key not in self.failing:
-            return _nothing
-        return self._status_job(key, uid, self._status(pod))
+            return saved
+        return _both(saved, self._status_job(key, uid, self._status(pod)))
 
     def _made_here(self, pod: Pod) -> bool:
         return self.cluster.runs_workloads or isinstance(pod.workload.controller, Training)
@@ -152,6 +156,21 @@ class PodWriter:
         return lambda: _ignore(
             client.patch(PODS, name, patch, namespace, subresource="status", content_type=STRATEGIC_PATCH)
         )
+
+    def _saved_job(self, key: Key, uid: str, pod: Pod) -> Callable[[], None]:
+        """Write on the pod when the last checkpoint of its work was written, as a launcher does."""
+        controller = pod.workload.controller
+        at_ns = controller.saved_ns(pod) if controller is not None else 0
+        if not at_ns or self._saved.get(uid) == at_ns:
+            return _nothing
+        client, (namespace, name) = self._client, key
+        patch = {"metadata": {"uid": uid, "annotations": {SAVED_AT: self._stamp(at_ns)}}}
+
+        def save() -> None:
+            client.patch(PODS, name, patch, namespace)
+            self._saved[uid] = at_ns
+
+        return save
 
     def _status(self, pod: Pod) -> JsonObject:
         failing = self.failing.get((pod.namespace, pod.name))
@@ -318,6 +337,14 @@ def _job_labels(owner: JsonObject) -> dict[str, str]:
 
 def _waits_for_its_owner() -> None:
     raise ClientError("its workload is not in the API yet")
+
+
+def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
+    def write() -> None:
+        first()
+        second()
+
+    return write
 
 
 def _nothing() -> None:

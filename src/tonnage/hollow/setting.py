@@ -8,7 +8,7 @@ from functools import partial
 
 from tonnage.cluster.client.transport import ApiError
 from tonnage.cluster.client.verbs import Client, JsonObject
-from tonnage.cluster.group_kinds import by_kind
+from tonnage.cluster.group_kinds import GROUPS, by_kind
 from tonnage.cluster.resources import ALL, DAEMON_SETS, DEPLOYMENTS, JOBS, NAMESPACES, PODS, Resource
 from tonnage.errors import InputError
 from tonnage.hollow.definitions import Kind, define_missing_kinds, run_here, served_as
@@ -17,7 +17,9 @@ from tonnage.objects.base import KubeObject
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.run import SetUp
 from tonnage.simulation.training.workload import Then
+from tonnage.workloads.membership import gangs_of
 
+_POD_GROUPS = tuple(type_ for _, type_ in GROUPS)
 _FIRST = ("PriorityClass", "EC2NodeClass", "NodePool")
 _MADE_OTHERWISE = ("Pod", "Node", "NodeClaim")
 
@@ -79,8 +81,9 @@ def _give_training(
     client: Client, cluster: SimulatedCluster, manifest: Iterable[KubeObject], machines: Machines
 ) -> set[int]:
     """Say from what the training workloads and their pods are created; the ids of the objects that come later."""
+    manifest = tuple(manifest)
     written = {f"{_namespace_of(one)}/{one.kind.lower()}/{one.name}": one for one in manifest if one.written}
-    later: set[int] = set()
+    later = _give_groups(client, cluster, manifest, machines)
     for training in cluster.training.values():
         if training.kind == "Pod":
             for replica in training.replicas:
@@ -98,6 +101,23 @@ def _give_training(
             body["spec"]["template"]["spec"].setdefault("schedulerName", machines.pods.scheduler_name)
         machines.workloads.give(training.key, resource, body)
         later.add(id(one))
+    return later
+
+
+def _give_groups(
+    client: Client, cluster: SimulatedCluster, manifest: Iterable[KubeObject], machines: Machines
+) -> set[int]:
+    """Say with which training workloads pod groups are created; the ids of those groups."""
+    workload = {gang: training.key for training in cluster.training.values() for gang in training.gangs}
+    later: set[int] = set()
+    for one in manifest:
+        resource = _resource(one) if isinstance(one, _POD_GROUPS) else None
+        users = sorted({workload[gang] for gang in gangs_of((one,)) if gang in workload}) if resource else []
+        for key in users[:1]:  # no other has its pods in this group
+            assert resource is not None
+            resource = _served(client, resource)
+            machines.workloads.give_group(key, resource, _body(one, resource))
+            later.add(id(one))
     return later
 
 

@@ -38,6 +38,7 @@ class WorkloadWriter:
         self._client = client
         self._stamp = stamp
         self._known: dict[str, _Written] = {}
+        self._groups: dict[str, list[str]] = {}  # workload → the keys of its pod groups
         self.created: dict[str, Resource] = {}
         """Those that were created here, by whoever's manifest."""
 
@@ -46,6 +47,17 @@ class WorkloadWriter:
     def give(self, key: str, resource: Resource, body: JsonObject) -> None:
         """The workload is to be created from this."""
         self._known[key] = _Written(resource, body)
+
+    def give_group(self, key: str, resource: Resource, body: JsonObject) -> None:
+        """The pod group is to be created from this, with the workload whose pods are in it."""
+        meta = body["metadata"]
+        name = f"{resource.plural}.{resource.group} {meta['namespace']}/{meta['name']}"
+        self._known[name] = _Written(resource, body)
+        self._groups.setdefault(key, []).append(name)
+
+    def groups(self, key: str) -> list[str]:
+        """The keys of a workload's pod groups that have not been created."""
+        return [name for name in self._groups.get(key, ()) if self.owner(name) is None]
 
     def adopt(self, key: str, resource: Resource, obj: JsonObject) -> None:
         """The workload is there: somebody else has created it."""

@@ -244,11 +244,31 @@ class PodCondition(Field, frozen=True, kw_only=True):
     last_transition_time: str | None = None
 
 
+class ContainerRunning(Field, frozen=True, kw_only=True):
+    """Since when a container runs."""
+
+    started_at: str | None = None
+
+
+class ContainerState(Field, frozen=True, kw_only=True):
+    """What a container is doing; ``running`` is None where it does not run."""
+
+    running: ContainerRunning | None = None
+
+
+class ContainerStatus(Field, frozen=True, kw_only=True):
+    """What has become of one container of a pod."""
+
+    name: str = ""
+    state: ContainerState = ContainerState()
+
+
 class PodStatus(Field, frozen=True, kw_only=True):
     """Where a pod is in its life."""
 
     phase: str = ""
     conditions: list[PodCondition] = []
+    container_statuses: list[ContainerStatus] = []
     nominated_node_name: str = ""
     start_time: str | None = None
 

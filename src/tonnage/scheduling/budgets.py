@@ -13,7 +13,9 @@ from tonnage.objects.policy import PodDisruptionBudget
 class Budgets:
     """What the budgets of a snapshot leave, as of :meth:`count`, less what :meth:`spend` promised.
 
-    A budget whose limit is neither a number nor a percentage allows nothing, as in Kubernetes."""
+    A budget whose limit is neither a number nor a percentage allows nothing, as in Kubernetes. A pod that has not begun
+    to work may go whatever budgets say, as in Kubernetes while its phase is Pending (kubernetes/kubernetes v1.36
+    pkg/registry/core/pod/storage/eviction.go, canIgnorePDB)."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -42,7 +44,7 @@ class Budgets:
     def used_by(self, row: int) -> tuple[int, ...]:
         """The budgets that evicting the pod draws on."""
         found = self.of(row)
-        if not found:
+        if not found or self._has_not_begun(row):
             return ()
         ready = self._life(row).ready
         return tuple(
@@ -57,12 +59,16 @@ class Budgets:
         """Why the Eviction API would not let the pod go now; empty where it would. It refuses a pod that several
         budgets select."""
         found = self.of(row)
-        if not found:
+        if not found or self._has_not_begun(row):
             return ""
         names = ", ".join(self._snapshot.disruption_budgets[number].name for number in found)
         if len(found) > 1:
             return f"several PodDisruptionBudgets select it: {names}"
         return f"PodDisruptionBudget {names} allows no more evictions now" if self.violations((row,)) else ""
+
+    def _has_not_begun(self, row: int) -> bool:
+        life = self._life(row)
+        return life.started_ns is None and not life.ready
 
     def left(self, number: int) -> int:
         """How many more evictions a budget allows."""

@@ -169,6 +169,7 @@ class _Turns:
         waiting: list[Unit] = []
         self.preemptor.lift()
         for unit in queue:
+            self.preemptor.keep_for_others(unit)
             found = self._take(unit)
             self._placed += len(found)
             binds += found

@@ -63,12 +63,13 @@ class Preemptor:
         self._leaving: list[int] = []
         self._claims: dict[int, int] = {}
         self.evictions: list[Evict] = []
+        self._others: list[int] = []
         self._moved: dict[int, int] = {}
         self._stand_ins: dict[int, int] = {}
         self._movable: Candidates | None = None
         self._limits = defrag
         may = defrag is not None or snapshot.nominations or any(self._may_preempt(unit) for unit in self._units)
-        self._active = bool(self._units and may) and (preemption or defrag is not None)
+        self._active = bool(self._units and may)
         if self._active:
             bound, fleet = trial.cache.bound, self._fleet
             self._candidates = Candidates(snapshot, bound, respect_budgets=respect_budgets)
@@ -79,11 +80,15 @@ class Preemptor:
             self._read_nominations(rows)
 
     def _read_nominations(self, waiting: Sequence[int]) -> None:
-        """Where room is being made for those who wait, and where those are to stand who are being moved."""
+        """Where room is being made for those who wait, here or for another scheduler, and where those are to stand who
+        are being moved."""
         gangs, leaving = self._snapshot.gangs, set(self._leaving)
         known = {row for row in waiting if not (gang := self._fleet.pod(row).spec.gang) or gang in gangs}
         named = nominations(self._snapshot)
-        self._claims = {row: node for row, node in named.items() if row in known}
+        mine = frozenset(waiting)
+        others = {row: node for row, node in named.items() if row not in mine and self._fleet.pod(row).node < 0}
+        self._others = sorted(others, key=lambda row: (-self._candidates.priority(row), self._fleet.pod(row).key))
+        self._claims = {row: node for row, node in named.items() if row in known} | others
         self._moved = {row: node for row, node in named.items() if row in leaving}
 
     # ---- the order of turns ----
@@ -131,6 +136,14 @@ class Preemptor:
             yield bool(others)
         finally:
             self._assumed.take(others)
+
+    def keep_for_others(self, unit: Unit) -> None:
+        """Keep from this unit, and from those that come after, the room that another scheduler makes for pods of no
+        lower priority."""
+        for row in self._others:
+            if row not in self._held and self._candidates.priority(row) >= unit.priority:
+                self._assumed.put(row, self._claims[row])
+                self._held.append(row)
 
     def hold(self, unit: Unit) -> None:
         """Keep the room that is being made for it from units that come after, though it is not free yet."""

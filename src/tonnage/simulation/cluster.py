@@ -8,6 +8,7 @@ from tonnage import gate
 from tonnage.costs.held import held
 from tonnage.costs.ledger import Ledger, Resources
 from tonnage.decisions import (
+    PROTECTED,
     REMOVE_FIRST,
     SOLD_OUT,
     Applied,
@@ -32,6 +33,7 @@ from tonnage.metrics.promql import Query, Result, evaluate, parse
 from tonnage.metrics.store import SeriesStore
 from tonnage.objects import core
 from tonnage.objects.policy import PodDisruptionBudget
+from tonnage.scheduling.budgets import Budgets
 from tonnage.simulation import nodes, pods, relayouts
 from tonnage.simulation.events import Queue
 from tonnage.simulation.life import NodeRunning, PodBound
@@ -199,6 +201,11 @@ class SimulatedCluster:
 
     def _evict(self, decision: Evict) -> Outcome:
         pod = self.pods[decision.pod.namespace, decision.pod.name]
+        if self.disruption_budgets:
+            budgets = Budgets(self.snapshot())
+            budgets.count()
+            if forbids := budgets.forbids(pod.row):
+                return Refused(f"{decision.pod}: {forbids}", PROTECTED)
         self.state.leaves(decision)
         pods.stop_pod(self, pod)
         pods.replace(self, pod, Cause.EVICTION)

@@ -25,7 +25,7 @@ class Mirror(Protocol):
         ...
 
     def pod_changed(self, pod: Pod) -> None:
-        """Its container started, or it became Ready."""
+        """Its container started, it became Ready, or a checkpoint of its work was written."""
         ...
 
     def pod_failing(self, pod: Pod, reason: str, message: str) -> None:

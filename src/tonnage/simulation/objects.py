@@ -41,6 +41,11 @@ class Server:
 class Controller(Protocol):
     """Who makes a workload's pods, where that is not the Deployment controller, and is told what becomes of them."""
 
+    @property
+    def owner(self) -> str:
+        """Of whom the pods are, and no others; empty where no object owns them."""
+        ...
+
     def before(self, cluster: SimulatedCluster, pod: Pod) -> None:
         """What the pod does is about to change: it is being bound, is told to stop, or is about to be gone."""
         ...
@@ -62,7 +67,7 @@ class Controller(Protocol):
         ...
 
     def saved_ns(self, pod: Pod) -> int:
-        """What the pod did before then would not be lost with it."""
+        """What the pod did before then would not be lost with it; 0 where nothing that it did was saved."""
         ...
 
     def settle(self, now_ns: int) -> None:

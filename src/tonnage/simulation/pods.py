@@ -71,7 +71,7 @@ def create_pod(
             uid,
             dict(template.metadata.labels),
             template.spec,
-            owner=workload.key,
+            owner=workload.key if workload.controller is None else workload.controller.owner,
             priority=template.spec.priority or 0,
             created_ns=cluster.now_ns,
             annotations=template.metadata.annotations,

@@ -17,6 +17,7 @@ from tonnage.simulation.result import DecisionRecord
 from tonnage.simulation.serving import Replica, Service
 
 if TYPE_CHECKING:
+    from tonnage.fleet.state import PodSpec
     from tonnage.simulation.cluster import SimulatedCluster
 
 ABSENT, FREE = -1, 0
@@ -126,7 +127,7 @@ class Recorder:
                 if row is not None and holder not in (FREE_DEVICE, NO_DEVICE):
                     holders = [holder] if holder >= 0 else cluster.fleet.holders(row, device)
                     on_it = [cluster.fleet.pod(one).spec for one in holders]
-                    owner = self._owner(on_it[0].owner)
+                    owner = self._payer(cluster, on_it[0])
                     busy = min(100, round(sum(busy_share.get(f"{pod.namespace}/{pod.name}", 0) for pod in on_it)))
                     parts = 0 if holder >= 0 else self._parts(cluster, row, device, holders)
                 self.heat.setdefault((node.name, device), []).append((index, owner, busy, parts))
@@ -136,7 +137,7 @@ class Recorder:
         held: dict[int, Fraction] = {}
         for pod in (cluster.fleet.pod(one) for one in holders):
             pieces = (part_of(cluster.fleet, node, piece) for piece in pod.pieces if piece.device == device)
-            owner = self._owner(pod.spec.owner)
+            owner = self._payer(cluster, pod.spec)
             held[owner] = held.get(owner, Fraction(0)) + sum(pieces, Fraction(0))
         found = tuple((owner, round(float(100 * part), 1)) for owner, part in held.items())
         return self.parts.setdefault(found, len(self.parts))
@@ -154,7 +155,10 @@ class Recorder:
             shares[pod.key] = 100 * since / self.interval_ns
         return shares
 
-    def _owner(self, owner: str) -> int:
+    def _payer(self, cluster: SimulatedCluster, spec: PodSpec) -> int:
+        """The workload of the manifests of which the pod is."""
+        pod = cluster.pods.get((spec.namespace, spec.name))
+        owner = spec.owner if pod is None else pod.workload.key
         if owner not in self.owners:
             self.owners.append(owner)
         return self.owners.index(owner)

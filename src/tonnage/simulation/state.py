@@ -88,7 +88,7 @@ def _life(pod: Pod) -> PodLife:
     """What decisions know of a pod's life beside what the fleet says."""
     controller = pod.workload.controller
     return PodLife(
-        started_ns=pod.started_ns if controller is not None else None,
+        started_ns=pod.started_ns,
         saved_ns=controller.saved_ns(pod) if controller is not None else 0,
         ready=pod.ready_ns is not None or pod.bound_ns is None,
         leaving=pod.terminating,

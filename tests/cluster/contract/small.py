@@ -73,6 +73,22 @@ class Small:
         fields = {"name": name, "uid": fleet.node(row).spec.uid if row is not None else ""} | changes
         return Ref("Node", **fields)
 
+    def nominations(self) -> dict[str, str]:
+        """Pod → the node on which the world keeps room for it."""
+        return dict(self.world.snapshot().nominations)
+
+    def nominations_after_a_restart(self) -> dict[str, str]:
+        """The same in a world that knows nothing but what the API says, where there is one."""
+        if self.steps is not None:
+            self.world = self.machine.world = self.steps.restart()
+            self.settle()
+        return self.nominations()
+
+    def status_of(self, index: int) -> dict[str, Any]:
+        """What the API says of the workload's pod of that number; nothing where there is no API."""
+        pod = self.pod(index)
+        return {} if self.steps is None else dict(self.client.get(PODS, pod.name, pod.namespace)["status"])
+
     def bind(self, pod: Ref, node: Ref, *devices: int) -> Bind:
         return Bind(pod, node, WHY, devices)
 

@@ -9,7 +9,7 @@ import pytest
 from cluster.contract import training
 from cluster.contract.faulty import Faulty
 from cluster.contract.processes import DRIZZLE
-from cluster.contract.same import check_same, played
+from cluster.contract.same import played
 from cluster.contract.small import QUICK
 from cluster.contract.worlds import APIS, opened
 from tonnage.cluster.client.transport import Transport
@@ -21,6 +21,14 @@ from tonnage.simulation.machine import Machine
 from tonnage.units import NS_PER_S
 
 END_NS = training.END_S * NS_PER_S
+EXAMPLES = (
+    ("training-cluster", "tonnage", 240, True),
+    ("training-cluster", "spread", 220, True),
+    *(("training-cluster", policy, 100, False) for policy in ("binpack", "bestfit", "fgd")),
+    ("mixed", "preemption", 45, True),
+    ("mixed", "first-come", 20, False),
+)
+"""Scenario, policy, minutes, and whether pods are evicted for others by then."""
 
 
 @pytest.mark.parametrize("kind", APIS)
@@ -29,8 +37,7 @@ def test_jobs_of_single_pods_that_fail_and_start_again(kind: str, tmp_path: Path
     assert sum(one.restarts for one in simulated.cluster.training.values()) > 3
     with opened(kind) as transport:
         on_api = training.jobs(tmp_path, transport)
-        check_same(simulated, on_api)
-        assert training.ends(on_api) == training.ends(simulated)
+        training.check_alike(simulated, on_api)
         assert transport is not None
         _check_objects(on_api, Client(transport))
 
@@ -46,7 +53,9 @@ def _check_objects(machine: Machine, client: Client) -> None:
     assert complete == {key for key in over if "/job/" in key}
     pods = {one["metadata"]["name"]: one["status"]["phase"] for one in client.list(PODS)}
     done = {name for one in machine.cluster.training.values() for name in one.succeeded}
-    assert {name for name, phase in pods.items() if phase == "Succeeded"} == done
+    succeeded = {name for name, phase in pods.items() if phase == "Succeeded"}
+    assert succeeded == done & pods.keys()  # members of elastic gangs that never began are deleted at the end
+    assert len(succeeded) >= 0.9 * len(done)
     assert set(pods) - done == {name for _, name in machine.cluster.pods}
 
 
@@ -116,11 +125,34 @@ def test_a_kind_that_is_defined_already_is_left_as_it_is(tmp_path: Path) -> None
         assert b'"apiVersion":"kubeflow.org/v1"' in listed
 
 
-@pytest.mark.parametrize(("name", "policy", "minutes"), [("training-cluster", "fgd", 90), ("mixed", "first-come", 12)])
-def test_an_example_with_training_runs_in_lockstep(name: str, policy: str, minutes: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "policy", "minutes", "evicts"), EXAMPLES, ids=[f"{name}-{policy}" for name, policy, *_ in EXAMPLES]
+)
+def test_an_example_with_training_is_decided_on_an_api_as_in_the_simulated_world(
+    name: str, policy: str, minutes: int, evicts: bool
+) -> None:
+    simulated = training.example(name, policy, minutes, None)
+    assert any(one.kind == "Evict" for one in simulated.recorder.decisions) == evicts
     with opened("embedded") as transport:
-        machine = training.example(name, policy, minutes, transport)
+        on_api = training.example(name, policy, minutes, transport)
+        training.check_alike(simulated, on_api)
         assert transport is not None
-        _check_objects(machine, Client(transport))
-        running = [pod for pod in machine.cluster.pods.values() if pod.ready_ns is not None]
-        assert len(running) > 8
+        _check_objects(on_api, Client(transport))
+
+
+@pytest.mark.parametrize("kind", APIS)
+def test_pods_are_moved_on_an_api_as_in_the_simulated_world(kind: str, tmp_path: Path) -> None:
+    simulated = training.moved(tmp_path, None)
+    moves = [one for one in simulated.recorder.decisions if one.kind == "Evict" and one.summary.startswith("move ")]
+    assert len(moves) > 1
+    with opened(kind) as transport:
+        training.check_alike(simulated, training.moved(tmp_path, transport))
+
+
+def test_the_manager_of_a_cluster_preempts_and_moves_when_the_simulator_does(tmp_path: Path) -> None:
+    with opened("embedded") as transport:
+        training.check_alike(training.moved(tmp_path, None), training.moved(tmp_path, transport, by_manager=True))
+    simulated = training.example("mixed", "preemption", 31, None)
+    assert any(one.kind == "Evict" for one in simulated.recorder.decisions)
+    with opened("embedded") as transport:
+        training.check_alike(simulated, training.example("mixed", "preemption", 31, transport, by_manager=True))

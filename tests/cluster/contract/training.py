@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from sim_builders import EXAMPLE
 
-from cluster.contract.same import played
+from cluster.contract.same import check_same, played
 from tonnage.cluster.client.transport import Transport
 from tonnage.simulation import run, scenario
 from tonnage.simulation.machine import Machine
@@ -117,7 +117,39 @@ def ends(machine: Machine) -> dict[str, tuple[bool, int | None, int]]:
     return {key: (one.failed, one.ended_ns, one.restarts) for key, one in machine.cluster.training.items()}
 
 
-def example(name: str, policy: str, minutes: int, transport: Transport | None) -> Machine:
+def check_alike(simulated: Machine, on_api: Machine) -> None:
+    """The same decisions, machines and bill, and every workload has come to the same end."""
+    check_same(simulated, on_api)
+    assert ends(on_api) == ends(simulated)
+
+
+def example(name: str, policy: str, minutes: int, transport: Transport | None, *, by_manager: bool = False) -> Machine:
     """The first minutes of an example."""
     made = run.set_up(scenario.load(EXAMPLES / name), policy, run.Options(seed=2))
-    return played(made, minutes * 60 * NS_PER_S, transport)
+    return played(made, minutes * 60 * NS_PER_S, transport, by_manager=by_manager)
+
+
+def moved(folder: Path, transport: Transport | None, *, by_manager: bool = False) -> Machine:
+    """Jobs and a gang that are scattered over two nodes, and moved to make room for large ones. A budget lets one of
+    the Jobs stay where it is."""
+    sizes = {"a": 1, "b": 1, "c": 2, "d": 1, "large": 4, "huge": 4}
+    labels = {"matchLabels": {"batch.kubernetes.io/job-name": "c"}}
+    budget = {"maxUnavailable": 0, "selector": labels}
+    manifests = [
+        *(job(name, gpus, backoffLimit=20) for name, gpus in sizes.items()),
+        workers("pair", 2),
+        _object("policy/v1", "PodDisruptionBudget", "stays", **budget),
+    ]
+    arrivals = {"job/a": 0, "job/b": 1, "job/c": 2, "job/d": 3, "pytorchjob/pair": 100, "job/large": 40, "job/huge": 70}
+    training = [
+        {
+            "workload": f"research/{name}",
+            "arrival": f"{minute}m",
+            "work": {"duration": "25m" if minute in (40, 70) else "80m"},
+            "checkpoint": {"every": "7m", "write": "5s", "load": "10s"},
+        }
+        for name, minute in arrivals.items()
+    ]
+    policy = {"manifests": "manifests", "placement": "spread", "defragmentation": True}
+    made = set_up(folder, manifests, training=training, policies={"plain": policy})
+    return played(made, END_S * NS_PER_S, transport, by_manager=by_manager)

@@ -6,9 +6,11 @@ import random
 import time
 
 import msgspec
+import pytest
 
 from cluster.gangs.gang_cluster import QUICK, SteppedClock
 from tonnage.cluster import assembly
+from tonnage.cluster.annotations import SAVED_AT
 from tonnage.cluster.client.informer import Informers, names_of
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.effects import Observing
@@ -99,8 +101,59 @@ def test_lives_say_since_when_a_pod_is_bound_and_works_and_whether_it_leaves() -
 def test_nominations_are_those_of_pods_status() -> None:
     lives = Lives(SteppedClock(), {})
     waits = pod("Pending", node="")
-    named = msgspec.structs.replace(waits, status=msgspec.structs.replace(waits.status, nominated_node_name="n"))
+    named = nominated(waits, "n")
     lives.pod(None, named)
     assert lives.nominations == {"ml/p": "n"}
     lives.pod(named, waits)
     assert lives.nominations == {}
+
+
+def test_what_was_decided_stands_until_the_api_says_something_new() -> None:
+    lives = Lives(SteppedClock(), {})
+    first = nominated(pod("Pending", node=""), "first")
+    lives.pod(None, first)
+    lives.nominations["ml/p"] = "second"  # decided, and not yet seen
+    lives.pod(first, nominated(pod("Pending", node="", Other=3), "first"))
+    assert lives.nominations == {"ml/p": "second"}
+    lives.pod(first, nominated(first, "second"))
+    lives.pod(nominated(first, "second"), nominated(first, "third"))
+    assert lives.nominations == {"ml/p": "third"}
+    lives.pod(nominated(first, "third"), pod(PodScheduled=5))
+    assert lives.nominations == {}
+
+
+def test_a_pod_works_since_its_last_container_began_to_run_again() -> None:
+    lives = Lives(SteppedClock(), {})
+    states = [running(3), running(5)]
+    for change, expected in ((states, 5), ([running(3), running(40)], 40), ([running(3), core.ContainerState()], 3)):
+        lives.pod(None, with_containers(pod(PodScheduled=1, Ready=9), change))
+        assert lives.lives["ml/p"].started_ns == START + expected * NS_PER_S
+    lives.pod(None, with_containers(pod(PodScheduled=1), [core.ContainerState()] * 2))
+    assert lives.lives["ml/p"].started_ns is None
+
+
+@pytest.mark.parametrize(
+    ("written", "saved_ns"), [("2026-03-02T09:00:30Z", START + 30 * NS_PER_S), ("half past nine", 0), ("", 0)]
+)
+def test_what_a_pod_did_before_its_last_checkpoint_is_safe(written: str, saved_ns: int) -> None:
+    lives = Lives(SteppedClock(), {})
+    one = pod(PodScheduled=1, Ready=9)
+    metadata = msgspec.structs.replace(one.metadata, annotations={SAVED_AT: written})
+    lives.pod(one, msgspec.structs.replace(one, metadata=metadata))
+    assert lives.lives["ml/p"].saved_ns == saved_ns
+
+
+def nominated(one: core.Pod, node: str) -> core.Pod:
+    """The pod, with room being made for it on this node."""
+    return msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, nominated_node_name=node))
+
+
+def running(second: int) -> core.ContainerState:
+    """Since this second."""
+    return core.ContainerState(running=core.ContainerRunning(started_at=f"2026-03-02T09:00:{second:02d}Z"))
+
+
+def with_containers(one: core.Pod, states: list[core.ContainerState]) -> core.Pod:
+    """The pod with containers in these states."""
+    found = [core.ContainerStatus(name=f"c{number}", state=state) for number, state in enumerate(states)]
+    return msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, container_statuses=found))

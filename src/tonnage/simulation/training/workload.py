@@ -93,6 +93,10 @@ class Training:
         return self.workload.key
 
     @property
+    def owner(self) -> str:
+        return self.key if self.kind != "Pod" else ""
+
+    @property
     def over(self) -> bool:
         return self.ended_ns is not None
 
@@ -152,8 +156,9 @@ class Training:
             part.settle(now_ns)
 
     def saved_ns(self, pod: Pod) -> int:
-        """When the last checkpoint was written of what the pod does."""
-        return self._part_of[pod.name].saved_at_ns
+        """When the last checkpoint was written of what the pod does; what an earlier pod did counts for nothing."""
+        saved_at_ns = self._part_of[pod.name].saved_at_ns
+        return saved_at_ns if saved_at_ns >= pod.created_ns else 0
 
     # ---- what happens to its pods ----
 
@@ -296,7 +301,11 @@ class Training:
         if part.epoch != epoch:
             return
         part.settle(cluster.now_ns)
+        saved_at_ns = part.saved_at_ns
         part.end_span(cluster.now_ns)
+        if part.saved_at_ns != saved_at_ns:
+            for pod in part.pods.values():
+                cluster.mirror.pod_changed(pod)
         if part.state is State.DONE:
             self._succeed(cluster, part)
         else:
