@@ -10,7 +10,8 @@ from tonnage.loops import Loop
 from tonnage.scheduling import place
 from tonnage.scheduling.defrag import Limits
 
-PARTITIONING = ("static", "relayout")
+STATIC, RELAYOUT = "static", "relayout"
+PARTITIONING = (STATIC, RELAYOUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Policy:
     placement: str = ""
     preemption: bool = True
     defragmentation: bool = False
-    partitioning: str = PARTITIONING[0]
+    partitioning: str = STATIC
 
     def settings(self, scheduler_names: Sequence[str], *, strict: bool) -> place.Settings:
         """Those of the scheduler that places the pods with these schedulerNames. ``strict``: as in
@@ -42,7 +43,7 @@ class Policy:
     def partitioning_loops(self, settings: place.Settings) -> list[Loop]:
         """The loop that cuts GPUs otherwise for pods that the scheduler with these settings places, where the policy
         wants that."""
-        return [Partitioner(settings).loop()] if self.partitioning == "relayout" else []
+        return [Partitioner(settings).loop()] if self.partitioning == RELAYOUT else []
 
 
 DEFAULT = Policy()

@@ -110,6 +110,8 @@ class Snapshot:
     """Pod (namespace/name) → name of the node where room is kept for it: it is pending, or it leaves as it is moved."""
     relayouts: Mapping[tuple[str, int], Instances] = field(default_factory=dict)
     """GPUs that are being cut otherwise, (name of the node, index) → what they will be."""
+    fixed: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """GPUs that cannot be cut otherwise now, though their nodes let them be → why."""
 
     @property
     def revision(self) -> int:

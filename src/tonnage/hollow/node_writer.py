@@ -10,8 +10,10 @@ from tonnage.cluster.client.verbs import Client, JsonObject
 from tonnage.cluster.feed import INITIALIZED
 from tonnage.cluster.resources import NODE_CLAIMS, NODES
 from tonnage.facts import instances
+from tonnage.fleet.geometry import MIG_PREFIX
 from tonnage.hollow import statuses
 from tonnage.objects import karpenter
+from tonnage.partitioning.node_cuts import MIG_STATE
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.nodes import cuts_of
 from tonnage.simulation.objects import Node
@@ -19,12 +21,21 @@ from tonnage.units import MIB
 
 
 class NodeWriter:
-    """What of the machines is in the API. ``stamp`` gives the RFC 3339 time of the simulation's ns.
+    """What of the machines is in the API. ``stamp`` gives the RFC 3339 time of the simulation's ns, ``mig_state`` what
+    the MIG manager says of a node (empty: nothing).
 
     :meth:`job` is for the owner's thread; the calls that it gives may be made by others, one machine's one at a time.
     """
 
-    def __init__(self, cluster: SimulatedCluster, client: Client, stamp: Callable[[int], str]) -> None:
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        client: Client,
+        stamp: Callable[[int], str],
+        mig_state: Callable[[str], str] = lambda node: "",
+    ) -> None:
+        self._mig_state = mig_state
+        self._profiles: dict[str, set[str]] = {}  # by node: labels of MIG profiles that it has had
         self.cluster = cluster
         self._client = client
         self._stamp = stamp
@@ -83,7 +94,7 @@ class NodeWriter:
     def _changes(self, node: Node) -> JsonObject:
         """What of a Node's metadata and spec changes over its life."""
         changes: JsonObject = {}
-        labels = dict(cuts_of(self.cluster, node).labels) if node.ready_ns is not None else {}
+        labels: JsonObject = self._gpu_labels(node) if node.ready_ns is not None else {}
         if node.ready_ns is not None and node.node_pool:
             labels[INITIALIZED] = "true"
         if labels:
@@ -91,6 +102,18 @@ class NodeWriter:
         if node.leaving:
             changes["spec"] = {"unschedulable": True}
         return changes
+
+    def _gpu_labels(self, node: Node) -> JsonObject:
+        """Those of GPU feature discovery and of the MIG manager; None takes one away."""
+        first = cuts_of(self.cluster, node).labels
+        row = self.cluster.fleet.node_by_name.get(node.name)
+        there = self.cluster.fleet.node(row).labels if row is not None else first
+        labels: JsonObject = {key: value for key, value in there.items() if key in first or key.startswith(MIG_PREFIX)}
+        known = self._profiles.setdefault(node.name, set())
+        labels |= dict.fromkeys(sorted(known - labels.keys()))
+        known |= {key for key in labels if key.startswith(MIG_PREFIX)}
+        state = self._mig_state(node.name)
+        return labels | ({MIG_STATE: state} if state else {})
 
     def _put_node(self, name: str, body: JsonObject, status: JsonObject, changes: JsonObject) -> None:
         if name not in self._uids:

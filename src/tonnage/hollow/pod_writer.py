@@ -8,14 +8,17 @@ from typing import Any
 
 import msgspec
 
+from tonnage.cluster.annotations import GPUS
 from tonnage.cluster.client.transport import STRATEGIC_PATCH, ApiError, ClientError
 from tonnage.cluster.client.verbs import Client, JsonObject
+from tonnage.cluster.places import places_of, written
 from tonnage.cluster.resources import PODS
 from tonnage.fleet.rows import PodSpec
 from tonnage.hollow import statuses
 from tonnage.hollow.workload_writer import WorkloadWriter
 from tonnage.objects import core
 from tonnage.objects.decode import without_nulls
+from tonnage.partitioning.fleet_layouts import may_change
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.objects import Pod, Workload
 from tonnage.simulation.training.workload import Training
@@ -52,6 +55,7 @@ class PodWriter:
         """Pods whose deletion the API knows."""
         self.failing: dict[Key, tuple[str, str]] = {}
         """Reason and message."""
+        self._placed: dict[str, str] = {}  # by uid: the GPUs as they were written
 
     # ---- what is there ----
 
@@ -90,6 +94,7 @@ class PodWriter:
         if self._uids.get(key) != uid:
             return False
         del self._uids[key]
+        self._placed.pop(uid, None)
         self._stands.pop(key, None)
         self._done.pop(key, None)
         self.deleting.discard(key)
@@ -131,7 +136,25 @@ class PodWriter:
             return lambda: client.delete(PODS, name, namespace, uid=uid)
         if pod.bound_ns is None and key not in self.failing:
             return _nothing
-        return self._status_job(key, uid, self._status(pod))
+        status, places = self._status_job(key, uid, self._status(pod)), self._places(pod)
+        if not places or self._placed.get(uid) == places:
+            return status
+        patch = {"metadata": {"uid": uid, "annotations": {GPUS: places}}}
+
+        def write() -> None:
+            client.patch(PODS, name, patch, namespace)
+            self._placed[uid] = places
+            status()
+
+        return write
+
+    def _places(self, pod: Pod) -> str:
+        """The GPUs that the pod was given, where it matters to whoever cuts them; empty: it does not."""
+        fleet = self.cluster.fleet
+        node = fleet.pod(pod.row).node
+        if node < 0 or not may_change(fleet.node(node).labels):
+            return ""
+        return written(places_of(fleet, pod.row))
 
     def _made_here(self, pod: Pod) -> bool:
         return self.cluster.runs_workloads or isinstance(pod.workload.controller, Training)
