@@ -10,6 +10,9 @@ COST_WAS = f"{PREFIX}/deletion-cost-was"
 """On a pod that is to be removed first: its deletion cost before that, "" where it had none."""
 MIG_LAYOUTS = f"{PREFIX}/mig-layouts"
 """On a node: how its GPUs are to be cut, as JSON (an Order of :mod:`tonnage.partitioning.node_layouts`)."""
+MIG_AT_WORK = f"{PREFIX}/mig-at-work"
+"""On a node: the GPUs that are still being cut otherwise, and for which configuration, as in ``NAME:6,7``. A manager
+that cuts one GPU while others are given away says so; NVIDIA's cuts all of a node and does not."""
 GPUS = f"{PREFIX}/gpus"
 """On a pod: the GPUs that it was given, by index; of a MIG instance its first memory slice too, as in ``0,3:4``."""
 

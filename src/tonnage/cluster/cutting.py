@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tonnage.cluster.annotations import GPUS, MIG_LAYOUTS
+from tonnage.cluster.annotations import GPUS, MIG_AT_WORK, MIG_LAYOUTS
 from tonnage.cluster.clock import Clock
 from tonnage.cluster.configurations import OPERATOR_NAMESPACE, WatchedConfigurations
 from tonnage.cluster.places import places
@@ -160,7 +160,11 @@ class Cutting:
 
     def changing(self, node: str) -> dict[int, Instances]:
         """The GPUs of the node that are being cut otherwise, by index, and what they will be."""
-        return node_layouts.under_way(self.order(node), self.phase(node))
+        order = self.order(node)
+        left = (
+            at_work(self.nodes[node].metadata.annotations, order) if order is not None and node in self.nodes else None
+        )
+        return node_layouts.under_way(order, self.phase(node), left)
 
     def relayouts(self) -> dict[tuple[str, int], Instances]:
         """The same of all nodes."""
@@ -175,7 +179,7 @@ class Cutting:
         on, order, at = geometry(known.gpu), self.order(name), self.phase(name)
         ordered = order is not None and len(order.gpus) == known.resource_count
         if on is not None and order is not None and ordered and at in (Phase.WAITING, Phase.CUTTING, Phase.DONE):
-            return node_layouts.cuts(order, at, on)
+            return node_layouts.cuts(order, self.changing(name).keys(), on)
         current = self._configurations.current
         named = labels.get(MIG_CONFIG) or labels.get(PLUGIN_CONFIG) or current.default
         if not named or labels.get(MIG_STATE, node_layouts.SUCCESS) != node_layouts.SUCCESS:
@@ -286,6 +290,14 @@ def read_order(annotations: Mapping[str, str]) -> Order | None:
         return msgspec.json.decode(written, type=Order)
     except msgspec.DecodeError:
         return None
+
+
+def at_work(annotations: Mapping[str, str], order: Order) -> frozenset[int] | None:
+    """The GPUs with which whoever follows the order has not finished; None: he does not say."""
+    config, _, devices_ = annotations.get(MIG_AT_WORK, "").rpartition(":")
+    if config != order.config:
+        return None
+    return frozenset(int(device) for device in devices_.split(",") if device.isdecimal())
 
 
 def written_order(order: Order) -> str:

@@ -66,7 +66,7 @@ class Machines:
         self._client = client
         self._pool = ThreadPoolExecutor(self.options.parallel, "kubelet") if self.options.parallel > 1 else None
         self.mig = MigManager(cluster, client, self._mark_node, self.event)
-        self._nodes = NodeWriter(cluster, client, self._stamp, self.mig.state)
+        self._nodes = NodeWriter(cluster, client, self._stamp, self.mig)
         self.workloads = WorkloadWriter(cluster, client, self._stamp)
         self.pods = PodWriter(cluster, client, self.workloads, self._stamp)
         self._bought: dict[str, str] = {}  # uid of a NodeClaim → its machine

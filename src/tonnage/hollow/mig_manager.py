@@ -63,7 +63,14 @@ class MigManager:
 
     def state(self, node: str) -> str:
         """How far the node's last change of label has come; empty: there was none."""
-        return self._states.get(node, "")
+        return PENDING if node in self._todo else self._states.get(node, "")
+
+    def at_work(self, node: str) -> str:
+        """The GPUs with which it has not finished, as the node's annotation says them; empty: no label has changed."""
+        if node not in self._states or node in self._todo:
+            return ""
+        left = sorted(device for name, device in self._cluster.relayouts if name == node)
+        return f"{self._labels[node]}:{','.join(map(str, left))}"
 
     def see(self, node: core.Node) -> None:
         """A node is like this in the API."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 
 import msgspec
@@ -65,16 +65,17 @@ def phase(order: Order | None, labels: Mapping[str, str]) -> Phase:
     return {SUCCESS: Phase.DONE, FAILED: Phase.FAILED}.get(state, Phase.CUTTING)
 
 
-def under_way(order: Order | None, at: Phase) -> dict[int, Instances]:
-    """The GPUs that are being cut otherwise, by index, and what they will be."""
+def under_way(order: Order | None, at: Phase, left: Collection[int] | None = None) -> dict[int, Instances]:
+    """The GPUs that are being cut otherwise, by index, and what they will be. ``left``: those with which whoever cuts
+    them has not finished, where he says so."""
     if order is None or at not in (Phase.WAITING, Phase.CUTTING):
         return {}
-    return {device: order.gpus[device] for device in sorted(order.before) if device < len(order.gpus)}
+    open_ = [device for device in sorted(order.before) if device < len(order.gpus)]
+    return {device: order.gpus[device] for device in open_ if left is None or device in left}
 
 
-def cuts(order: Order, at: Phase, on: Geometry) -> tuple[Cut, ...]:
+def cuts(order: Order, changing: Collection[int], on: Geometry) -> tuple[Cut, ...]:
     """How the GPUs are cut now: of those that are being cut otherwise only what stays."""
-    changing = under_way(order, at)
     return tuple(
         cut_as(on, _staying(order.before[device], goal) if device in changing else goal)
         for device, goal in enumerate(order.gpus)
