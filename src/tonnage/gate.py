@@ -117,6 +117,8 @@ def _relayout(state: State, decision: Relayout) -> Stale | Refused | None:
         return Stale(f"node {name} is not initialised, or is leaving")
     if (name, device) in state.relayouts():
         return Stale(f"GPU {device} of {name} is being cut otherwise already")
+    if (why := state.fixed().get((name, device))) is not None:
+        return Refused(f"GPU {device} of {name}: {why}", UNABLE)
     on = geometry(fleet.node(row).spec.gpu)
     if on is None:
         return Refused(f"no MIG profiles of the GPU of {name} are known", UNABLE)

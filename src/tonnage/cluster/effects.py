@@ -14,10 +14,13 @@ from tonnage.cluster.claims import claim_body, told
 from tonnage.cluster.client.transport import STRATEGIC_PATCH, ApiError, ClientError, LostReply
 from tonnage.cluster.client.verbs import Client, JsonObject
 from tonnage.cluster.clock import Clock, rfc3339
+from tonnage.cluster.cut_effects import put_configuration, put_order
+from tonnage.cluster.cutting import Wanted, read_order
 from tonnage.cluster.resources import DEPLOYMENTS, NODE_CLAIMS, NODES, PODS
 from tonnage.decisions import (
     OBSERVING,
     REMOVE_FIRST,
+    UNABLE,
     Applied,
     Bind,
     Evict,
@@ -30,8 +33,10 @@ from tonnage.decisions import (
     Stale,
     Wait,
 )
+from tonnage.errors import InputError
 from tonnage.objects import core, karpenter
 from tonnage.objects.base import POD_DELETION_COST
+from tonnage.partitioning.node_layouts import Order
 
 
 class Unsure(Stale, frozen=True, tag="Stale"):
@@ -55,6 +60,8 @@ class Effects(Protocol):
     def claimed(self, decision: Launch) -> bool | None: ...
     def evict(self, decision: Evict) -> Outcome: ...
     def unschedulable(self, decision: Wait) -> Outcome: ...
+    def cut(self, node: Ref, wanted: Wanted) -> Outcome: ...
+    def ordered(self, node: Ref, order: Order) -> bool | None: ...
 
 
 class Observing:
@@ -92,6 +99,12 @@ class Observing:
 
     def unschedulable(self, decision: Wait) -> Outcome:
         return self.WHY
+
+    def cut(self, node: Ref, wanted: Wanted) -> Outcome:
+        return self.WHY
+
+    def ordered(self, node: Ref, order: Order) -> bool | None:
+        return None
 
 
 class ApiEffects:
@@ -317,6 +330,35 @@ class ApiEffects:
             lambda: True,
             str(pod),
         )
+
+    def cut(self, node: Ref, wanted: Wanted) -> Outcome:
+        """The configuration first: without it mig-manager fails. Then the order and the label, in one patch."""
+        order = wanted.order
+        try:
+            if wanted.entries:
+                put_configuration(self._client, wanted.config_map, order.config, wanted.entries)
+        except ClientError as error:
+            return _no(error, f"ConfigMap {'/'.join(wanted.config_map)}")
+        except InputError as error:
+            return Refused(f"ConfigMap {'/'.join(wanted.config_map)}: {error.problems[0].message}", UNABLE)
+        stale: list[Stale] = []
+
+        def put() -> None:
+            stale.extend(one for one in [put_order(self._client, node, wanted)] if one is not None)
+
+        outcome = self._guarded(put, lambda: self._ordered(node, order), f"node {node.name}")
+        return stale[0] if stale else outcome
+
+    def ordered(self, node: Ref, order: Order) -> bool | None:
+        """Whether the node has the order; None when that cannot be told."""
+        try:
+            return self._ordered(node, order)
+        except ClientError:
+            return None
+
+    def _ordered(self, node: Ref, order: Order) -> bool:
+        found = self._read(NODES, node)
+        return found is not None and read_order(found["metadata"].get("annotations", {})) == order
 
     def _guarded(
         self,

@@ -7,18 +7,25 @@ node that are being deleted are not in the fleet.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
 from tonnage.cluster.annotations import DISRUPTED_TAINT, RETURNING
 from tonnage.cluster.clock import Clock
+from tonnage.cluster.places import places, places_of
+from tonnage.decisions import Instances
 from tonnage.facts import instances
 from tonnage.fleet.asks import relevant
+from tonnage.fleet.devices import Cut
+from tonnage.fleet.holding import Place
 from tonnage.fleet.rows import NodeSpec, PodSpec
-from tonnage.fleet.state import Fleet
+from tonnage.fleet.state import Conflict, Fleet
 from tonnage.objects import core, quantity
 from tonnage.objects.karpenter import DO_NOT_DISRUPT
+from tonnage.partitioning.fleet_layouts import devices
 from tonnage.workloads.membership import Member
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
@@ -64,11 +71,23 @@ def alone(pod: core.Pod) -> Member:
     return Member()
 
 
+class SaysCuts(Protocol):
+    """Who knows how the GPUs of nodes are cut."""
+
+    def cuts(self, node: core.Node) -> tuple[Cut, ...]:
+        """How they are; empty where that is to be seen from what the node offers."""
+        ...
+
+    def changing(self, node: str) -> Mapping[int, Instances]:
+        """The GPUs of the node that are being cut otherwise."""
+        ...
+
+
 class FleetFeed:
     """Writes nodes and pods into a fleet as they are observed. Not safe for several threads: its owner's alone.
 
     ``pool_of``: the NodePool or node group that a node comes from, "" where it comes from neither. ``member_of``: a
-    pod's gang, and its part of it.
+    pod's gang, and its part of it. ``cutting``: how the GPUs of nodes are cut, where somebody knows.
     """
 
     def __init__(
@@ -79,8 +98,10 @@ class FleetFeed:
         changes: Changes,
         pool_of: Callable[[core.Node], str] = karpenter_pool,
         member_of: Callable[[core.Pod], Member] = alone,
+        cutting: SaysCuts | None = None,
     ) -> None:
         self.fleet = fleet
+        self._cutting = cutting
         self._pool_of = pool_of
         self._member_of = member_of
         self._clock = clock
@@ -127,6 +148,7 @@ class FleetFeed:
             price_micro_usd_per_hour=self._price(type_, zone, capacity_type),
             created_ns=self._clock.of(node.metadata.creation_timestamp),
             provider_id=node.spec.provider_id,
+            cuts=self._cuts(node),
         )
         row = self.fleet.add_node(spec, schedulable=_schedulable(node, spec.node_pool))
         self._note(row, node)
@@ -135,11 +157,26 @@ class FleetFeed:
             self._changes.kinds.add("node")
         for key, pod in self._homeless.pop(node.metadata.name, {}).items():
             self._homes.pop(key, None)
-            self._settle(self.fleet.add_pod(pod), node.metadata.name)
+            self._settle(self.fleet.add_pod(pod), node.metadata.name, places(pod.annotations))
+
+    def _cuts(self, node: core.Node) -> tuple[Cut, ...]:
+        return self._cutting.cuts(node) if self._cutting is not None else ()
+
+    def recut(self, node: core.Node) -> None:
+        """The GPUs of a node that is known are cut otherwise, or are about to be. Pods keep what they have."""
+        row = self.fleet.node_by_name.get(node.metadata.name)
+        if row is None or (cuts := self._cuts(node)) == self.fleet.node(row).spec.cuts:
+            return
+        fleet, there = self.fleet, devices(self.fleet, row)
+        with suppress(Conflict, ValueError):  # it cannot have come to this from what was known: what it says counts
+            fleet.set_cuts(row, cuts[:there])
+        if fleet.node(row).spec.cuts != cuts:
+            fleet.describe(row, cuts=cuts)
+            fleet.set_allocatable(row, _some(node), observed=True)
 
     def _change_node(self, row: int, node: core.Node) -> None:
         fleet, known = self.fleet, self.fleet.node(row)
-        before = fleet.topology_revision
+        before, offered = fleet.topology_revision, fleet.allocatable_of(row)
         labels = {"kubernetes.io/hostname": node.metadata.name, **node.metadata.labels}
         if labels != known.labels:
             fleet.set_labels(row, labels)
@@ -150,9 +187,14 @@ class FleetFeed:
             fleet.describe(row, device_resource=device)
         if not known.spec.node_pool or known.spec.provider_id != node.spec.provider_id:
             fleet.describe(row, node_pool=self._pool_of(node), provider_id=node.spec.provider_id)
-        amounts = {name: amount for name, amount in _amounts(node.status.allocatable).items() if amount}
+        self.recut(node)
+        amounts = _some(node)
         if amounts != fleet.allocatable_of(row):
             fleet.set_allocatable(row, amounts, observed=True)
+        if self._cutting is not None and self._cutting.changing(node.metadata.name):
+            more = fleet.allocatable_of(row)
+            if all(amount <= offered.get(name, 0) for name, amount in more.items()):
+                before = fleet.topology_revision  # something goes, and nobody can profit from that
         if not known.initialized and _initialized(node, known.spec.node_pool):
             self._pod_event(row)
         fleet.set_schedulable(row, _schedulable(node, known.spec.node_pool))
@@ -215,7 +257,7 @@ class FleetFeed:
             row = self.fleet.add_pod(self._spec_of(new))
             if not new.spec.node_name:
                 self._changes.kinds.add("pod")
-        self._settle(row, new.spec.node_name)
+        self._settle(row, new.spec.node_name, places(new.metadata.annotations))
 
     def _renew(self, row: int, new: core.Pod) -> int | None:
         """The pod has changed, or another has its name; the same one keeps its node and its devices."""
@@ -260,18 +302,22 @@ class FleetFeed:
             subgroup=member.subgroup,
         )
 
-    def _settle(self, row: int, node_name: str) -> None:
-        """Let the pod stand where the API says."""
+    def _settle(self, row: int, node_name: str, on: tuple[Place, ...] = ()) -> None:
+        """Let the pod stand where the API says; ``on``: on which devices of the node, where that is said."""
         known = self.fleet.pod(row)
         if node_name:
             self.assumed.discard((known.spec.namespace, known.spec.name))
         wanted = self.fleet.node_by_name[node_name] if node_name else -1
-        if known.node == wanted or (wanted < 0 and known.node >= 0):  # bound here, not seen there yet
+        if wanted < 0 and known.node >= 0:  # bound here, not seen there yet
             return
-        if known.node >= 0:
+        if known.node == wanted and (not on or on == places_of(self.fleet, row)):
+            return
+        before = known.node
+        if before >= 0:
             self.fleet.unbind(row)
-        self.fleet.bind(row, wanted, observed=True)
-        self._pod_event(wanted)
+        self.fleet.bind(row, wanted, observed=True, places=on)
+        if before != wanted:
+            self._pod_event(wanted)
 
     def _remove_pod(self, row: int) -> None:
         known = self.fleet.pod(row)
@@ -337,6 +383,11 @@ def _counts(pod: core.Pod) -> bool:
 
 def _amounts(written: dict[str, str | int | float]) -> dict[str, int]:
     return {name: quantity.amount(name, value) for name, value in written.items()}
+
+
+def _some(node: core.Node) -> dict[str, int]:
+    """What of the node is allocatable, without what there is none of."""
+    return {name: amount for name, amount in _amounts(node.status.allocatable).items() if amount}
 
 
 def _taints(node: core.Node) -> tuple[core.Taint, ...]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tonnage.cluster.cutting import Wanted
 from tonnage.cluster.effects import Effects
 from tonnage.decisions import Bind, Evict, Launch, Outcome, Ref, Return, Scale, Stale, Wait
 from tonnage.objects import karpenter
+from tonnage.partitioning.node_layouts import Order
 
 LOST = Stale("the lease was lost meanwhile")
 
@@ -43,6 +45,12 @@ class Fenced:
 
     def evict(self, decision: Evict) -> Outcome:
         return self.inner.evict(decision) if self._leads("scheduler") else LOST
+
+    def cut(self, node: Ref, wanted: Wanted) -> Outcome:
+        return self.inner.cut(node, wanted) if self._leads("scheduler") else LOST
+
+    def ordered(self, node: Ref, order: Order) -> bool | None:
+        return self.inner.ordered(node, order)
 
     def bound(self, decision: Bind) -> bool | None:
         return self.inner.bound(decision)

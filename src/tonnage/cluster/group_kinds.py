@@ -134,6 +134,8 @@ REFERRED: tuple[tuple[Resource, type[KubeObject]], ...] = (
 """What groups and workloads refer to."""
 
 EVERY_KIND = tuple(resource for resource, _ in (*WORKLOADS, *GROUPS, *REFERRED))
+ONCE_INSTALLED = (*EVERY_KIND, resources.CLUSTER_POLICIES)
+"""All that somebody may have installed on a cluster."""
 
 
 def by_kind(api_version: str, kind: str) -> Resource | None:
@@ -141,4 +143,4 @@ def by_kind(api_version: str, kind: str) -> Resource | None:
     known = resources.by_kind(api_version, kind)
     if known is not None:
         return known
-    return next((r for r in EVERY_KIND if (r.api_version, r.kind) == (api_version, kind)), None)
+    return next((r for r in ONCE_INSTALLED if (r.api_version, r.kind) == (api_version, kind)), None)

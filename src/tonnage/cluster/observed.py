@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from tonnage.cluster.clock import Clock
+from tonnage.cluster.configurations import WatchedConfigurations
+from tonnage.cluster.cutting import Cutter, Cutting
 from tonnage.cluster.feed import Changes, FleetFeed, Price, karpenter_pool
 from tonnage.cluster.lives import Lives
 from tonnage.cluster.views import ClaimViews, WorkloadViews
@@ -47,7 +49,8 @@ class KnownGangs(Protocol):
 class Observed(State):
     """Implements :class:`tonnage.fleet.cluster_state.State` over what an API reports.
 
-    ``in_flight``: nodes on their way that no NodeClaim stands for; ``pool_of``: where a node comes from."""
+    ``in_flight``: nodes on their way that no NodeClaim stands for; ``pool_of``: where a node comes from; ``cutter``:
+    who cuts GPUs."""
 
     def __init__(
         self,
@@ -58,9 +61,12 @@ class Observed(State):
         changes: Changes,
         in_flight: Callable[[], tuple[ClaimView, ...]] = tuple,
         pool_of: Callable[[core.Node], str] = karpenter_pool,
+        cutter: Cutter | None = None,
     ) -> None:
         super().__init__(Fleet())
-        self.feed = FleetFeed(self.fleet, clock, price, changes, pool_of, groups.member_of)
+        self.configurations = WatchedConfigurations(self._cut_anew)
+        self.cutting = Cutting(clock, self.configurations, cutter or Cutter())
+        self.feed = FleetFeed(self.fleet, clock, price, changes, pool_of, groups.member_of, self.cutting)
         self.groups = groups
         self.pod_lives = Lives(clock, self.nominations)
         self.deployments = WorkloadViews(self.fleet, clock)
@@ -77,11 +83,13 @@ class Observed(State):
         """A pod was added, changed or deleted."""
         self.groups.pod(old, new)
         self.pod_lives.pod(old, new)
+        self.cutting.pod(old, new)
         self.feed.pod(old, new)
         self.deployments.pod(old, new)
 
     def see_node(self, old: core.Node | None, new: core.Node | None) -> None:
         """A node was added, changed or deleted."""
+        self.cutting.node(old, new)
         self.feed.node(old, new)
         if old is None or new is None or old.metadata.uid != new.metadata.uid:
             self.deployments.forget_rows()
@@ -89,6 +97,11 @@ class Observed(State):
         if self.is_up(name):
             self.node_claims.node_is_up(name)
         self._note_return(name)
+
+    def _cut_anew(self) -> None:
+        """Labels may mean other layouts now."""
+        for node in self.cutting.nodes.values():
+            self.feed.node(node, node)
 
     def see_claim(self, old: karpenter.NodeClaim | None, new: karpenter.NodeClaim | None) -> None:
         """A NodeClaim was added, changed or deleted."""
@@ -138,6 +151,7 @@ class Observed(State):
             ),
             {name: nodeclass.read(one) for name, one in self._node_classes.items()},
             tuple(one.spec.template.spec for _, one in sorted(self._daemon_sets.items())),
+            self.configurations.current,
         )
 
     def node_pool(self, name: str) -> karpenter.NodePool | None:
@@ -177,7 +191,10 @@ class Observed(State):
         return self.pod_lives.lives
 
     def relayouts(self) -> Mapping[tuple[str, int], Instances]:
-        return {}
+        return self.cutting.relayouts()
+
+    def fixed(self) -> Mapping[tuple[str, int], str]:
+        return self.cutting.fixed(self.fleet)
 
 
 def _keep(store: dict[str, Kind], old: Kind | None, new: Kind | None) -> None:

@@ -134,6 +134,9 @@ SCALED_OBJECTS = Resource(
 SERVICE_MONITORS = Resource(
     "monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors", "servicemonitor", True, ("smon",), (), (), True
 )
+CLUSTER_POLICIES = Resource(
+    "nvidia.com", "v1", "ClusterPolicy", "clusterpolicies", "clusterpolicy", False, (), (), ("status",), True, True
+)
 
 CRDS = Resource(
     "apiextensions.k8s.io",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from tonnage.cluster.client.informer import Informer, Informers, names_of
 from tonnage.cluster.groups import KINDS
 from tonnage.cluster.resources import (
+    CLUSTER_POLICIES,
+    CONFIG_MAPS,
     DAEMON_SETS,
     DEPLOYMENTS,
     EC2_NODE_CLASSES,
@@ -23,6 +25,7 @@ from tonnage.cluster.resources import (
 from tonnage.cluster.world import ClusterWorld
 from tonnage.objects import apps, autoscaling, core, karpenter, keda, policy
 from tonnage.objects.base import KubeObject
+from tonnage.objects.gpu_operator import OWN_MIG_CONFIG_MAP, ClusterPolicy
 from tonnage.workloads.implied import WORDS
 
 T = TypeVar("T", bound=KubeObject)
@@ -38,11 +41,15 @@ def watch(
     return informer
 
 
-def watch_world(informers: Informers, world: ClusterWorld) -> list[Informer[Any]]:
+def watch_world(
+    informers: Informers, world: ClusterWorld, config_maps: Iterable[tuple[str, str]] = ()
+) -> list[Informer[Any]]:
     """Watch all that the world looks at; returns the informers without which nothing can be decided.
 
-    Kinds that a CRD defines may be missing from a cluster, and appear later.
+    Kinds that a CRD defines may be missing from a cluster, and appear later. ``config_maps``: (namespace, name) of
+    further ones that may have configurations of the GPU operator.
     """
+    watch_configurations(informers, world, config_maps)
     nodes = watch(informers, NODES, core.Node, world.state.see_node)
     pods = watch(informers, PODS, core.Pod, world.see_pod)
     deployments = watch(informers, DEPLOYMENTS, apps.Deployment, world.workloads.deployment)
@@ -55,6 +62,31 @@ def watch_world(informers: Informers, world: ClusterWorld) -> list[Informer[Any]
     watch(informers, PDBS, policy.PodDisruptionBudget, world.state.see_budget)
     watch_groups(informers, world)
     return [nodes, pods, deployments, daemon_sets, hpas]
+
+
+def watch_configurations(informers: Informers, world: ClusterWorld, more: Iterable[tuple[str, str]] = ()) -> None:
+    """Watch what says how GPUs are cut: the ClusterPolicy, and each ConfigMap that it names, by name."""
+    state, cutter = world.state, world.state.cutting.cutter
+    watched: set[tuple[str, str]] = set()
+
+    def follow(namespace: str, name: str) -> None:
+        if name and (namespace, name) not in watched:
+            watched.add((namespace, name))
+            one = informers.add(
+                CONFIG_MAPS, core.ConfigMap, field_selector=f"metadata.name={name}", namespace=namespace
+            )
+            one.on_change(lambda change, old, new: state.configurations.config_map(old, new))
+
+    def policy(old: ClusterPolicy | None, new: ClusterPolicy | None) -> None:
+        state.configurations.cluster_policy(old, new)
+        if new is not None:
+            for name in (new.mig_config_map, new.spec.device_plugin.config.name):
+                follow(cutter.namespace, name)
+
+    own = {cutter.config_map} if cutter.config_map is not None else set()
+    for namespace, name in sorted({(cutter.namespace, OWN_MIG_CONFIG_MAP), *own, *more}):
+        follow(namespace, name)
+    watch(informers, CLUSTER_POLICIES, ClusterPolicy, policy, optional=True)
 
 
 def watch_groups(informers: Informers, world: ClusterWorld) -> None:

@@ -15,6 +15,7 @@ from typing import TypeVar
 from tonnage import gate
 from tonnage.cluster.binding import FIRST_RETRY_NS, Binder
 from tonnage.cluster.clock import Clock
+from tonnage.cluster.cutting import Cutter
 from tonnage.cluster.doubts import LATE_NS, Doubts
 from tonnage.cluster.effects import Effects, Unsure
 from tonnage.cluster.evicting import Evictor
@@ -22,10 +23,10 @@ from tonnage.cluster.feed import Changes, Price, karpenter_pool
 from tonnage.cluster.groups import Groups
 from tonnage.cluster.observed import Observed
 from tonnage.cluster.recording import Recorder
+from tonnage.cluster.relayouts import Relayouts
 from tonnage.controllers.nodes import Pools
 from tonnage.decisions import (
     SOLD_OUT,
-    UNABLE,
     Applied,
     Bind,
     Decision,
@@ -50,9 +51,6 @@ CLASSES_KEPT = 10_000
 """Every Job's pods are a class of their own, by their labels: those that are gone are forgotten now and then."""
 
 Kind = TypeVar("Kind", bound=KubeObject)
-NO_RELAYOUTS = Refused(
-    "nothing on this cluster changes the layout of a GPU; label the node nvidia.com/mig.config", UNABLE
-)
 WAITS = "scheduler/waits"
 """The kind of change that wakes whoever buys nodes."""
 
@@ -69,7 +67,8 @@ def no_metrics(query: str, at_ns: int) -> Result:
 class ClusterWorld:
     """Implements :class:`tonnage.world.World` over a Kubernetes API.
 
-    ``in_flight``: nodes on their way that no NodeClaim stands for; ``pool_of``: where a node comes from.
+    ``in_flight``: nodes on their way that no NodeClaim stands for; ``pool_of``: where a node comes from; ``cutter``:
+    who cuts GPUs.
     """
 
     def __init__(
@@ -83,11 +82,18 @@ class ClusterWorld:
         parallel: int = 1,
         in_flight: Callable[[], tuple[ClaimView, ...]] = tuple,
         pool_of: Callable[[core.Node], str] = karpenter_pool,
+        cutter: Cutter | None = None,
     ) -> None:
         self.changes = Changes(set())
         self.groups = Groups(clock, self.changes)
         self.state = Observed(
-            clock, self.groups, price=price, changes=self.changes, in_flight=in_flight, pool_of=pool_of
+            clock,
+            self.groups,
+            price=price,
+            changes=self.changes,
+            in_flight=in_flight,
+            pool_of=pool_of,
+            cutter=cutter,
         )
         self.fleet, self.feed, self.claims = self.state.fleet, self.state.feed, self.state.node_claims
         self.workloads = self.state.deployments
@@ -100,6 +106,7 @@ class ClusterWorld:
         self._doubts = Doubts(clock)
         self.binder = Binder(self.state, self.feed, effects, clock, recorder, self._doubts, self._pool)
         self.evictor = Evictor(effects, clock)
+        self._relayouts = Relayouts(self.state, effects, clock, recorder, self._doubts)
         self._said: dict[str, dict[str, tuple[str, str]]] = {}
         """Uid of a waiting pod → by whom → why it waits and the node that room is made on, as last written."""
 
@@ -154,6 +161,7 @@ class ClusterWorld:
     def woken(self) -> frozenset[str]:
         """What has changed since the last call, and what is to be tried again."""
         self._doubts.look()
+        self._relayouts.look()
         self.groups.settle()
         if self.binder.due() | self.evictor.due():
             self.changes.kinds.add("pod")
@@ -176,7 +184,7 @@ class ClusterWorld:
             case Evict():
                 return self._evict(decision)
             case Relayout():
-                return NO_RELAYOUTS
+                return self._relayouts.apply(decision)
             case Wait():
                 return self._wait(decision)
 

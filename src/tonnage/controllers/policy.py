@@ -12,7 +12,8 @@ from tonnage.scheduling import place
 from tonnage.scheduling.defrag import Limits
 from tonnage.scheduling.gangs.release import Patience
 
-PARTITIONING = ("static", "relayout")
+STATIC, RELAYOUT = "static", "relayout"
+PARTITIONING = (STATIC, RELAYOUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Policy:
     placement: str = ""
     preemption: bool = True
     defragmentation: bool = False
-    partitioning: str = PARTITIONING[0]
+    partitioning: str = STATIC
 
     def settings(self, scheduler_names: Sequence[str], *, strict: bool) -> place.Settings:
         """Those of the scheduler that places the pods with these schedulerNames. ``strict``: as in
@@ -48,7 +49,7 @@ class Policy:
     def partitioning_loops(self, settings: place.Settings) -> list[Loop]:
         """The loop that cuts GPUs otherwise for pods that the scheduler with these settings places, where the policy
         wants that."""
-        return [Partitioner(settings).loop()] if self.partitioning == "relayout" else []
+        return [Partitioner(settings).loop()] if self.partitioning == RELAYOUT else []
 
 
 DEFAULT = Policy()

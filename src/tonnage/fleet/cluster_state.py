@@ -85,6 +85,10 @@ class State(ABC):
     def relayouts(self) -> Mapping[tuple[str, int], Instances]:
         """GPUs that are being cut otherwise, (name of the node, index) → what they will be."""
 
+    @abstractmethod
+    def fixed(self) -> Mapping[tuple[str, int], str]:
+        """GPUs of nodes that let theirs be cut otherwise, of which this cannot be now → why."""
+
     def snapshot(self, now_ns: int) -> Snapshot:
         """The cluster at this instant, as decisions see it."""
         return Snapshot(
@@ -101,6 +105,7 @@ class State(ABC):
             lives=self.lives(),
             nominations=self.nominations,
             relayouts=self.relayouts(),
+            fixed=self.fixed(),
         )
 
     # ---- what is kept for all worlds ----

@@ -16,6 +16,9 @@ from tonnage.fleet.outfit import Outfit
 from tonnage.fleet.rows import Conflict
 from tonnage.fleet.tables import Tables
 
+Place = tuple[int, int | None]
+"""(index of a device, first memory slice of a MIG instance on it)."""
+
 
 def held(fleet: Tables, row: int) -> dict[int, Chosen]:
     """What the node's pods have of its devices, by pod row."""
@@ -61,6 +64,28 @@ def choose(
     if not len(chosen) == len(set(chosen)) == count and not observed:
         raise Conflict(f"node {fleet.node(row).spec.name}: {count} devices requested, not {chosen}")
     return chosen, ()
+
+
+def stand(fleet: Tables, pod_class: PodClass, row: int, places: Sequence[Place]) -> Chosen:
+    """What a pod of this class has that stands, as was observed, in these places of the node; where such a place is not
+    free here, what is chosen among the devices."""
+    chosen = choose(fleet, pod_class, row, [device for device, _ in places], observed=True)
+    left, pieces = list(places), []
+    for piece in chosen[1]:
+        cut, mask = fleet.cards.cut_of(row, piece.device), int(fleet.cards.mask[row, piece.device])
+        for place in left if piece.mask else ():
+            device, start = place
+            if start is None or device != piece.device or (piece.what, start) not in (cut.instances or ()):
+                continue
+            span = cut.geometry.span(piece.what, start)
+            if not span & mask:
+                left.remove(place)
+                piece = piece._replace(mask=span)
+                break
+        pieces.append(piece)
+    masks = [(piece.device, piece.mask) for piece in pieces if piece.mask]
+    apart = all(not a[1] & b[1] for i, a in enumerate(masks) for b in masks[:i] if a[0] == b[0])
+    return (chosen[0], tuple(pieces)) if apart else chosen
 
 
 def claim(fleet: Tables, pod_class: PodClass, row: int) -> Chosen:

@@ -110,6 +110,8 @@ class Snapshot:
     """GPUs that are being cut otherwise, (name of the node, index) → what they will be."""
     done: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Pods that have succeeded and are not in the fleet any more, by gang and subgroup: they count as its members."""
+    fixed: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """GPUs that cannot be cut otherwise now, though their nodes let them be → why."""
 
     @property
     def revision(self) -> int:

@@ -193,9 +193,9 @@ class Fleet(Tables):
         for name, value in facts.items():
             setattr(node, name, value)
 
-    def describe(self, row: int, **changes: str) -> None:
+    def describe(self, row: int, **changes: str | tuple[Cut, ...]) -> None:
         """Replace parts of the node's spec that are known later than the node: ``node_pool``, ``provider_id``,
-        ``device_resource``."""
+        ``device_resource``; ``cuts``, which count from the next change of its allocatable on."""
         node = self.node(row)
         self._log("_described", row, node.spec)
         node.spec = replace(node.spec, **changes)  # type: ignore[arg-type]
@@ -265,10 +265,16 @@ class Fleet(Tables):
         self.revision += 1
 
     def bind(
-        self, pod_row: int, node_row: int, devices: Sequence[int] | None = None, *, observed: bool = False
+        self,
+        pod_row: int,
+        node_row: int,
+        devices: Sequence[int] | None = None,
+        *,
+        observed: bool = False,
+        places: Sequence[holding.Place] = (),
     ) -> tuple[int, ...]:
         """Bind a pending pod; returns the devices that it is on: those given, else the lowest free ones, and for parts
-        of devices the tightest that have room.
+        of devices the tightest that have room. ``places``: where what was observed stands, if that is known.
 
         Raises Conflict when the pod is bound, the node is gone, a resource is short or a device is not free. What was
         ``observed`` is so, whether it fits or not: free amounts turn negative, and devices that are missing are not
@@ -284,7 +290,10 @@ class Fleet(Tables):
                 if free[column] < amount:
                     name = self.resources[column]
                     raise Conflict(f"node {node.spec.name} has {free[column]} {name} free, the pod requests {amount}")
-        chosen = holding.choose(self, pod_class, node_row, devices, observed=observed)
+        if places:
+            chosen = holding.stand(self, pod_class, node_row, places)
+        else:
+            chosen = holding.choose(self, pod_class, node_row, devices, observed=observed)
         self._put_on(pod_row, pod, node_row, requests, chosen)
         return chosen[0]
 

@@ -12,20 +12,21 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tonnage.cluster.client.informer import Informers, version_of
 from tonnage.cluster.client.reflector import Delays
 from tonnage.cluster.client.transport import JSON, Reply, Transport
 from tonnage.cluster.client.verbs import Client
+from tonnage.cluster.cutting import SIMULATED
 from tonnage.cluster.effects import ApiEffects
-from tonnage.cluster.group_kinds import EVERY_KIND
+from tonnage.cluster.group_kinds import ONCE_INSTALLED
 from tonnage.cluster.recording import Recorder, Silent
 from tonnage.cluster.resources import ALL, DEPLOYMENTS, NODE_CLAIMS, NODES, PODS, Resource
 from tonnage.cluster.watching import watch, watch_world
 from tonnage.cluster.world import ClusterWorld
 from tonnage.hollow.machines import Machines, Options
-from tonnage.hollow.setting import lay_out
+from tonnage.hollow.setting import config_maps, lay_out
 from tonnage.loops import Loop
 from tonnage.objects import apps, core, karpenter
 from tonnage.simulation.cluster import SimulatedCluster
@@ -145,7 +146,9 @@ class Lockstep:
         delays: Delays | None = None,
     ) -> None:
         self.made = made
-        self.tracked = Tracked(transport, tuple(r for r in (*ALL, *EVERY_KIND) if r.plural not in ("events", "leases")))
+        self.tracked = Tracked(
+            transport, tuple(r for r in (*ALL, *ONCE_INSTALLED) if r.plural not in ("events", "leases"))
+        )
         self.clock = SimulatedClock(made.cluster)
         self._recorder = recorder or Silent()
         self._delays = delays
@@ -170,9 +173,10 @@ class Lockstep:
             price=self.made.configuration.catalogue.book.price,
             recorder=self._recorder,
             measure=self.made.cluster.measure,
+            cutter=SIMULATED,
         )
         informers = Informers(self._client, time.time, random.Random(0), delays=self._delays)
-        watch_world(informers, world)
+        watch_world(informers, world, config_maps(self.made))
         _sync(informers)
         return world, informers
 
@@ -213,6 +217,8 @@ class Lockstep:
             for informer in informers:
                 if not _same_kind(informer.resource, target.resource) or (informer.optional and not informer.synced):
                     continue  # of another kind, or of a version that is not served
+                if not informer.selects(target.namespace, target.name):
+                    continue
                 item = informer.get(target.namespace, target.name)
                 seen = version_of(item) if item is not None else informer.resource_version
                 if (version is None and item is not None) or (version is not None and seen < version):
@@ -238,9 +244,8 @@ def _sync(informers: Informers, limit_s: float = 30.0) -> None:
 
 
 def loops_of(made: SetUp, world: ClusterWorld) -> list[Loop]:
-    """All control loops, with the NodePools that the API has."""
-    cuts = made.configuration.cuts
-    return made.loops(lambda: replace(world.pools(), configurations=cuts))
+    """All control loops, with the NodePools and configurations that the API has."""
+    return made.loops(world.pools)
 
 
 def play(made: SetUp, transport: Transport, until_ns: int | None = None) -> tuple[Machine, Lockstep]:

@@ -26,6 +26,7 @@ from tonnage.decisions import Ref, Refused
 from tonnage.facts import instances
 from tonnage.fleet.rows import PodSpec
 from tonnage.fleet.state import Conflict
+from tonnage.hollow.mig_manager import MigManager
 from tonnage.hollow.node_writer import NodeWriter
 from tonnage.hollow.pod_writer import REJECTED, Key, PodWriter
 from tonnage.hollow.strangers import take_up
@@ -64,7 +65,8 @@ class Machines:
         """What could not be written at the last attempt, by object."""
         self._client = client
         self._pool = ThreadPoolExecutor(self.options.parallel, "kubelet") if self.options.parallel > 1 else None
-        self._nodes = NodeWriter(cluster, client, self._stamp)
+        self.mig = MigManager(cluster, client, self._mark_node, self.event)
+        self._nodes = NodeWriter(cluster, client, self._stamp, self.mig)
         self.workloads = WorkloadWriter(cluster, client, self._stamp)
         self.pods = PodWriter(cluster, client, self.workloads, self._stamp)
         self._bought: dict[str, str] = {}  # uid of a NodeClaim → its machine
@@ -74,6 +76,9 @@ class Machines:
         self._replicas: dict[str, tuple[Training, frozenset[Key]]] = {}  # names of the pods of each
         self._unreconciled: dict[str, None] = {}  # workloads whose number of replicas has changed
         cluster.mirror = cluster.events.mirror = self
+
+    def _mark_node(self, name: str) -> None:
+        self._dirty_nodes[name] = None
 
     # ---- what happens to the machines ----
 
@@ -296,7 +301,9 @@ class Machines:
         name = (new or old).name  # type: ignore[union-attr]
         self._nodes.seen(name, new.metadata.uid if new is not None else None)
         if new is not None:
+            self.mig.see(new)
             return
+        self.mig.gone(name)
         node = self.cluster.nodes.get(name)
         if node is not None and node.ended_ns is None and name in self.cluster.fleet.node_by_name:
             nodes.lose_node(self.cluster, node, "Node object deleted")
@@ -313,6 +320,7 @@ class Machines:
         for key in self._unreconciled:
             pods.reconcile(self.cluster, self.cluster.workloads[key])
         self._unreconciled = {}
+        self.mig.catch_up()
         if not self.behind:
             return False
         nodes_, self._dirty_nodes = list(self._dirty_nodes), {}

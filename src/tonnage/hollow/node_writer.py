@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
+from tonnage.cluster.annotations import MIG_AT_WORK
 from tonnage.cluster.client.transport import STRATEGIC_PATCH, ApiError
 from tonnage.cluster.client.verbs import Client, JsonObject
 from tonnage.cluster.feed import INITIALIZED
 from tonnage.cluster.resources import NODE_CLAIMS, NODES
 from tonnage.facts import instances
+from tonnage.fleet.geometry import MIG_PREFIX
 from tonnage.hollow import statuses
+from tonnage.hollow.mig_manager import MigManager
 from tonnage.objects import karpenter
+from tonnage.partitioning.node_cuts import MIG_STATE
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.nodes import cuts_of
 from tonnage.simulation.objects import Node
 from tonnage.units import MIB
 
+NVIDIA = "nvidia.com/"
+
 
 class NodeWriter:
-    """What of the machines is in the API. ``stamp`` gives the RFC 3339 time of the simulation's ns.
+    """What of the machines is in the API. ``stamp`` gives the RFC 3339 time of the simulation's ns, ``mig`` is
+    the MIG manager of the machines.
 
     :meth:`job` is for the owner's thread; the calls that it gives may be made by others, one machine's one at a time.
     """
 
-    def __init__(self, cluster: SimulatedCluster, client: Client, stamp: Callable[[int], str]) -> None:
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        client: Client,
+        stamp: Callable[[int], str],
+        mig: MigManager,
+    ) -> None:
+        self._mig = mig
+        self._offered: dict[str, set[str]] = {}  # by node: extended resources that it has had
+        self._profiles: dict[str, set[str]] = {}  # by node: labels of MIG profiles that it has had
         self.cluster = cluster
         self._client = client
         self._stamp = stamp
@@ -70,9 +86,14 @@ class NodeWriter:
         capacity = {**node.allocatable, "cpu": itype.vcpu * 1000, "memory": itype.memory_mib * MIB}
         at = self._stamp(self.cluster.now_ns)
         row = self.cluster.fleet.node_by_name.get(name)
+        if row is not None and self._mig.state(name):  # cut otherwise than it came: it has what its device plugin says
+            found = self.cluster.fleet.allocatable_of(row).items()
+            own = {key: n for key, n in capacity.items() if not key.startswith(NVIDIA)}
+            capacity = own | {key: n for key, n in found if key.startswith(NVIDIA)}
         steps: list[Callable[[], object]] = []
         if row is not None:
-            status = statuses.node_status(node, self.cluster.fleet.allocatable_of(row), capacity, at)
+            allocatable = self.cluster.fleet.allocatable_of(row)
+            status = statuses.node_status(node, allocatable, capacity, at, self._gone(name, allocatable))
             body = statuses.node_body(node, self.cluster.fleet.node(row), capacity)
             steps.append(partial(self._put_node, name, body, status, self._changes(node)))
         if name in self._claims:
@@ -80,17 +101,37 @@ class NodeWriter:
             steps.append(partial(self._put_claim, name, claim, statuses.claim_labels(node)))
         return partial(_all, steps)
 
+    def _gone(self, name: str, allocatable: Mapping[str, int]) -> list[str]:
+        """The extended resources that the node has had, and has none of now."""
+        known = self._offered.setdefault(name, set())
+        known |= {key for key, amount in allocatable.items() if "/" in key and amount}
+        return sorted(key for key in known if not allocatable.get(key))
+
     def _changes(self, node: Node) -> JsonObject:
         """What of a Node's metadata and spec changes over its life."""
         changes: JsonObject = {}
-        labels = dict(cuts_of(self.cluster, node).labels) if node.ready_ns is not None else {}
+        labels: JsonObject = self._gpu_labels(node) if node.ready_ns is not None else {}
         if node.ready_ns is not None and node.node_pool:
             labels[INITIALIZED] = "true"
         if labels:
             changes["metadata"] = {"labels": labels}
+        if at_work := self._mig.at_work(node.name):
+            changes.setdefault("metadata", {})["annotations"] = {MIG_AT_WORK: at_work}
         if node.leaving:
             changes["spec"] = {"unschedulable": True}
         return changes
+
+    def _gpu_labels(self, node: Node) -> JsonObject:
+        """Those of GPU feature discovery and of the MIG manager; None takes one away."""
+        first = cuts_of(self.cluster, node).labels
+        row = self.cluster.fleet.node_by_name.get(node.name)
+        there = self.cluster.fleet.node(row).labels if row is not None else first
+        labels: JsonObject = {key: value for key, value in there.items() if key in first or key.startswith(MIG_PREFIX)}
+        known = self._profiles.setdefault(node.name, set())
+        labels |= dict.fromkeys(sorted(known - labels.keys()))
+        known |= {key for key in labels if key.startswith(MIG_PREFIX)}
+        state = self._mig.state(node.name)
+        return labels | ({MIG_STATE: state} if state else {})
 
     def _put_node(self, name: str, body: JsonObject, status: JsonObject, changes: JsonObject) -> None:
         if name not in self._uids:
@@ -124,6 +165,8 @@ class NodeWriter:
 
     def clear_away(self, name: str) -> None:
         """The machine is gone: so are its Node and its NodeClaim."""
+        self._offered.pop(name, None)
+        self._profiles.pop(name, None)
         if name in self._uids:
             _quiet(partial(self._client.delete, NODES, name, uid=self._uids[name]))
             self._uids.pop(name, None)

@@ -8,15 +8,17 @@ from typing import Any
 
 import msgspec
 
-from tonnage.cluster.annotations import SAVED_AT
+from tonnage.cluster.annotations import GPUS, SAVED_AT
 from tonnage.cluster.client.transport import STRATEGIC_PATCH, ApiError, ClientError
 from tonnage.cluster.client.verbs import Client, JsonObject
+from tonnage.cluster.places import places_of, written
 from tonnage.cluster.resources import PODS
 from tonnage.fleet.rows import PodSpec
 from tonnage.hollow import statuses
 from tonnage.hollow.workload_writer import WorkloadWriter
 from tonnage.objects import core
 from tonnage.objects.decode import without_nulls
+from tonnage.partitioning.fleet_layouts import may_change
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.objects import Pod, Workload
 from tonnage.simulation.training.workload import Training
@@ -54,6 +56,7 @@ class PodWriter:
         """Pods whose deletion the API knows."""
         self.failing: dict[Key, tuple[str, str]] = {}
         """Reason and message."""
+        self._placed: dict[str, str] = {}  # by uid: the GPUs as they were written
 
     # ---- what is there ----
 
@@ -93,6 +96,7 @@ class PodWriter:
             return False
         del self._uids[key]
         self._saved.pop(uid, None)
+        self._placed.pop(uid, None)
         self._stands.pop(key, None)
         self._done.pop(key, None)
         self.deleting.discard(key)
@@ -135,7 +139,25 @@ class PodWriter:
         saved = self._saved_job(key, uid, pod)
         if pod.bound_ns is None and key not in self.failing:
             return saved
-        return _both(saved, self._status_job(key, uid, self._status(pod)))
+        status, places = self._status_job(key, uid, self._status(pod)), self._places(pod)
+        if not places or self._placed.get(uid) == places:
+            return _both(saved, status)
+        patch = {"metadata": {"uid": uid, "annotations": {GPUS: places}}}
+
+        def write() -> None:
+            client.patch(PODS, name, patch, namespace)
+            self._placed[uid] = places
+            status()
+
+        return _both(saved, write)
+
+    def _places(self, pod: Pod) -> str:
+        """The GPUs that the pod was given, where it matters to whoever cuts them; empty: it does not."""
+        fleet = self.cluster.fleet
+        node = fleet.pod(pod.row).node
+        if node < 0 or not may_change(fleet.node(node).labels):
+            return ""
+        return written(places_of(fleet, pod.row))
 
     def _made_here(self, pod: Pod) -> bool:
         return self.cluster.runs_workloads or isinstance(pod.workload.controller, Training)

@@ -8,11 +8,14 @@ from functools import partial
 
 from tonnage.cluster.client.transport import ApiError
 from tonnage.cluster.client.verbs import Client, JsonObject
+from tonnage.cluster.configurations import OPERATOR_NAMESPACE
 from tonnage.cluster.group_kinds import GROUPS, by_kind
 from tonnage.cluster.resources import ALL, DAEMON_SETS, DEPLOYMENTS, JOBS, NAMESPACES, PODS, Resource
+from tonnage.controllers.policy import STATIC
 from tonnage.errors import InputError
 from tonnage.hollow.definitions import Kind, define_missing_kinds, run_here, served_as
 from tonnage.hollow.machines import Machines
+from tonnage.objects import core
 from tonnage.objects.base import KubeObject
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.run import SetUp
@@ -35,7 +38,11 @@ def lay_out(
     cluster, manifest = made.cluster, made.configuration.manifest.objects
     objects = [(resource, one) for one in manifest if (resource := _resource(one)) is not None]
     define_missing_kinds(client, (*ALL, *(resource for resource, _ in objects if resource.custom)))
-    for namespace in sorted({_namespace_of(one) for resource, one in objects if resource.namespaced}):
+    machines.mig.config_maps |= config_maps(made)
+    namespaces = {_namespace_of(one) for resource, one in objects if resource.namespaced}
+    if made.controls.partitioning != STATIC:
+        namespaces.add(OPERATOR_NAMESPACE)
+    for namespace in sorted(namespaces):
         _create(client, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     machines.pods.scheduler_name = scheduler_name
     later = _give_training(client, cluster, manifest, machines)
@@ -52,6 +59,11 @@ def lay_out(
             machines.pods.own(f"{meta['namespace']}/{meta['name']}", stored)
     if managed:
         _leave_to_others(cluster, machines, run_here(client))
+
+
+def config_maps(made: SetUp) -> set[tuple[str, str]]:
+    """(namespace, name) of the ConfigMaps of the scenario's manifests, each of which may say how GPUs are cut."""
+    return {(_namespace_of(one), one.name) for one in made.configuration.manifest.of(core.ConfigMap)}
 
 
 def _resource(one: KubeObject) -> Resource | None:

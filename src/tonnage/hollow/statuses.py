@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -65,8 +65,11 @@ def provider_id(node: Node) -> str:
     return f"simulated:///{node.zone}/{node.name}"
 
 
-def node_status(node: Node, allocatable: Mapping[str, int], capacity: Mapping[str, int], at: str) -> JsonObject:
-    """The status that changes over a node's life. Without its device plugin it has no GPUs yet, in capacity neither."""
+def node_status(
+    node: Node, allocatable: Mapping[str, int], capacity: Mapping[str, int], at: str, gone: Iterable[str] = ()
+) -> JsonObject:
+    """The status that changes over a node's life. Without its device plugin it has no GPUs yet, in capacity neither;
+    of a resource that is ``gone`` a kubelet says that there are none."""
     ready = node.kubelet_ready and node.ended_ns is None
     reason, message = ("KubeletReady", "kubelet is posting ready status") if ready else ("KubeletNotReady", "starting")
     conditions = [
@@ -76,9 +79,10 @@ def node_status(node: Node, allocatable: Mapping[str, int], capacity: Mapping[st
         _condition("Ready", ready, reason, message, at),
     ]
     there = {name: amount for name, amount in capacity.items() if amount and (name in allocatable or "/" not in name)}
+    none = dict.fromkeys(gone, 0)
     return {
-        "capacity": quantities(there),
-        "allocatable": quantities({name: amount for name, amount in allocatable.items() if amount}),
+        "capacity": quantities({name: 0 for name in none if not capacity.get(name)} | there),
+        "allocatable": quantities(none | {name: amount for name, amount in allocatable.items() if amount}),
         "conditions": [{**c, "lastHeartbeatTime": at} for c in conditions],
     }
 

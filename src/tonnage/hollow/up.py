@@ -19,6 +19,7 @@ from tonnage.cluster.client.events import EventRecorder
 from tonnage.cluster.client.informer import Informers
 from tonnage.cluster.client.transport import ApiError
 from tonnage.cluster.client.verbs import Client
+from tonnage.cluster.cutting import SIMULATED
 from tonnage.cluster.effects import ApiEffects
 from tonnage.cluster.feed import NODE_POOL
 from tonnage.cluster.manager import Controller, Manager, Observer
@@ -39,7 +40,7 @@ from tonnage.hollow import prometheus
 from tonnage.hollow.machines import Machines, Options
 from tonnage.hollow.operators import Operators, operated
 from tonnage.hollow.running import Heartbeats, MachineRoom, RunningClock
-from tonnage.hollow.setting import lay_out
+from tonnage.hollow.setting import config_maps, lay_out
 from tonnage.hollow.statuses import ANNOTATION
 from tonnage.loops import Loop
 from tonnage.metrics.promql import Result
@@ -212,10 +213,11 @@ class Up:
             recorder=events,
             measure=self._measure,
             parallel=self.settings.parallel if self.settings.client else 1,
+            cutter=SIMULATED,
         )
         self._closers.append(self.world.close)
         informers = self._informers(client)
-        required = watch_world(informers, self.world)
+        required = watch_world(informers, self.world, config_maps(made))
         everybody = (*EVERYBODY, *scheduler_names(made.cluster))
         names = everybody if self.settings.client is None else (SCHEDULER_NAME,)
         placing = made.controls.settings(names, strict=self.settings.client is not None)
@@ -327,10 +329,10 @@ class Up:
 
 
 def _of_scenario(world: ClusterWorld, configuration: Configuration) -> Pools:
-    """The scenario's NodePools, and no other that the API server has; the scenario's configurations too."""
+    """The scenario's NodePools, and no other that the API server has."""
     found, names = world.pools(), {pool.name for pool in configuration.pools}
     mine = tuple(pool for pool in found.node_pools if pool.name in names)
-    return replace(found, node_pools=mine, configurations=configuration.cuts)
+    return replace(found, node_pools=mine)
 
 
 def refuse_managed(client: Client) -> None:

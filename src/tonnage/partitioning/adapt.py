@@ -53,7 +53,9 @@ def decide(snapshot: Snapshot, schedulers: Collection[str] | None = None, others
         return []
     with fleet.what_if():
         changing = frozenset(
-            (row, device) for (node, device) in snapshot.relayouts if (row := fleet.node_by_name.get(node)) is not None
+            (row, device)
+            for (node, device) in (*snapshot.relayouts, *snapshot.fixed)
+            if (row := fleet.node_by_name.get(node)) is not None
         )
         for (node, device), goal in sorted(snapshot.relayouts.items()):
             _finish(fleet, node, device, goal)

@@ -70,6 +70,9 @@ class SimulatedState(State):
     def relayouts(self) -> Mapping[tuple[str, int], Instances]:
         return {key: change.goal for key, change in self._cluster.relayouts.items()}
 
+    def fixed(self) -> Mapping[tuple[str, int], str]:
+        return {}  # what is in use stays while the GPU around it is cut
+
 
 def _view(pod: Pod) -> PodView:
     return PodView(

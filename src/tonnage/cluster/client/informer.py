@@ -54,6 +54,12 @@ class Informer(Generic[T]):
         """One object; the namespace of a cluster-scoped resource is empty."""
         return self._store.get((namespace, name))
 
+    def selects(self, namespace: str, name: str) -> bool:
+        """Whether an object of that name may be among its own, as far as names say it."""
+        named = self.field_selector.removeprefix("metadata.name=")
+        one = named in (self.field_selector, name)
+        return one and self.namespace in ("", namespace)
+
     def items(self) -> ValuesView[T]:
         """All objects, in no particular order. Don't pump while iterating."""
         return self._store.values()

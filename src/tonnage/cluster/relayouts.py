@@ -1,0 +1,101 @@
+"""GPUs of a cluster that are cut otherwise, from the decision until the node says that it is so, or that it failed."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tonnage.cluster.clock import Clock
+from tonnage.cluster.cutting import Wanted, failed
+from tonnage.cluster.doubts import LATE_NS, SOON_NS, Doubts
+from tonnage.cluster.effects import Effects, Unsure
+from tonnage.cluster.observed import Observed
+from tonnage.cluster.recording import Recorder
+from tonnage.decisions import UNABLE, Applied, Outcome, Ref, Refused, Relayout, Stale
+from tonnage.partitioning.node_cuts import MIG_CONFIG
+from tonnage.partitioning.node_layouts import Order, Phase
+from tonnage.units import NS_PER_S
+
+PAUSE_NS = 5 * NS_PER_S
+"""What could not be written is tried again after this long."""
+
+
+class Relayouts:
+    """The world's part of it: decisions become orders, and orders are followed."""
+
+    def __init__(self, state: Observed, effects: Effects, clock: Clock, recorder: Recorder, doubts: Doubts) -> None:
+        self._state, self._effects, self._clock = state, effects, clock
+        self._recorder, self._doubts = recorder, doubts
+        self._cutting = state.cutting
+        self._again: dict[str, int] = {}  # by node: when to try again what could not be written
+        self._told: dict[str, Order] = {}  # by node: the order whose failure was told
+
+    def apply(self, decision: Relayout) -> Outcome:
+        """Ask for it, as a layout of the whole node. It counts at once, whatever a watch shows."""
+        wanted = self._cutting.wanted(self._state.fleet, decision)
+        if isinstance(wanted, str):
+            return Refused(wanted, UNABLE)
+        node = replace_uid(decision.node, self._cutting.nodes[decision.node.name].metadata.uid)
+        outcome = self._ask(node, wanted)
+        if isinstance(outcome, Applied):
+            message = f"{MIG_CONFIG}={wanted.order.config}: {decision.summary()}"
+            self._recorder.event(node, "Normal", "MigConfigChanged", message)
+        return Stale(outcome.changed) if isinstance(outcome, Unsure) else outcome
+
+    def look(self) -> None:
+        """Let labels follow that are due, and turn back what has failed."""
+        now = self._clock.now_ns()
+        for name in self._cutting.open():
+            order, at = self._cutting.order(name), self._cutting.phase(name)
+            if order is None or self._again.get(name, 0) > now:
+                continue
+            if at is Phase.WAITING and order.due_ns <= now:
+                self._write(name, Wanted(msgspec.structs.replace(order, due_ns=0), order, order.was))
+            elif at is Phase.FAILED:
+                self._tell(name, order)
+                if order.was:
+                    self._write(name, Wanted(failed(order, now), order, order.config))
+
+    def _write(self, name: str, wanted: Wanted) -> None:
+        node = Ref("Node", name, uid=self._cutting.nodes[name].metadata.uid)
+        if not isinstance(self._ask(node, wanted), Applied):
+            self._again[name] = self._clock.now_ns() + PAUSE_NS
+
+    def _ask(self, node: Ref, wanted: Wanted) -> Outcome:
+        outcome = self._effects.cut(node, wanted)
+        if not isinstance(outcome, Applied | Unsure):
+            return outcome
+        order = wanted.order
+        self._cutting.assume(node.name, order)
+        self._recut(node.name)
+        pause = LATE_NS if isinstance(outcome, Applied) else SOON_NS
+        self._doubts.add(("cut", node.name), lambda: self._there(node, order), lambda: None, pause_ns=pause)
+        return outcome
+
+    def _there(self, node: Ref, order: Order) -> bool | None:
+        """Whether the order that is taken to be on the node is there; False too when a watch has shown it."""
+        if not self._cutting.assumes(node.name, order):
+            return False
+        found = self._effects.ordered(node, order)
+        if found is False:
+            self._cutting.forget(node.name)
+            self._recut(node.name)
+        return found
+
+    def _recut(self, name: str) -> None:
+        node = self._cutting.nodes.get(name)
+        if node is not None:
+            self._state.feed.recut(node)
+
+    def _tell(self, name: str, order: Order) -> None:
+        if self._told.get(name) == order:
+            return
+        self._told[name] = order
+        node = Ref("Node", name, uid=self._cutting.nodes[name].metadata.uid)
+        then = f"back to {order.was}" if order.was else "nothing more is tried: see its log, and label the node anew"
+        message = f"mig-manager could not cut the GPUs as {order.config} says; {then}"
+        self._recorder.event(node, "Warning", "MigConfigFailed", message)
+
+
+def replace_uid(node: Ref, uid: str) -> Ref:
+    """The node as it is known here: by its uid, too."""
+    return node if node.uid else msgspec.structs.replace(node, uid=uid)

@@ -1,0 +1,87 @@
+"""Scenarios whose GPUs are cut as labels say, and cut otherwise while they run."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from cluster.contract.same import played
+from tonnage.cluster.client.transport import Transport
+from tonnage.simulation import run, scenario
+from tonnage.simulation.machine import Machine
+from tonnage.units import NS_PER_S
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+CUT_NODES = Path(__file__).parents[3] / "docs" / "files" / "cut-nodes"
+SEVENTH, HALF = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
+JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: NAME, namespace: research}
+spec:
+  template:
+    spec:
+      restartPolicy: OnFailure
+      containers:
+        - {name: work, image: "registry.example/work:1", resources: {limits: {cpu: "CPU", memory: 8Gi, RESOURCE: 1}}}
+"""
+POLICY = """\
+apiVersion: nvidia.com/v1
+kind: ClusterPolicy
+metadata: {name: cluster-policy}
+spec:
+  mig: {strategy: mixed}
+  migManager: {config: {name: custom-mig-config}}
+  devicePlugin: {config: {name: device-plugin-config, default: default}}
+"""
+
+
+def example(name: str, policy: str, minutes: int, transport: Transport | None, *, by_manager: bool = False) -> Machine:
+    """So many minutes of an example under one of its policies."""
+    if transport is None:
+        return _simulated(name, policy, minutes)
+    return played(_set_up(name, policy), minutes * 60 * NS_PER_S, transport, by_manager=by_manager)
+
+
+def _set_up(name: str, policy: str) -> run.SetUp:
+    return run.set_up(scenario.load(EXAMPLES / name), policy, run.Options(seed=3))
+
+
+@cache
+def _simulated(name: str, policy: str, minutes: int) -> Machine:
+    return played(_set_up(name, policy), minutes * 60 * NS_PER_S, None)
+
+
+def bought(folder: Path, transport: Transport | None, *, operator: bool) -> Machine:
+    """A NodePool that offers cut nodes, that of the documentation, and work for several of its layouts. ``operator``:
+    a ClusterPolicy names the ConfigMaps."""
+    minutes = 20
+    return played(_cut_nodes(folder, operator=operator), minutes * 60 * NS_PER_S, transport)
+
+
+def _cut_nodes(folder: Path, *, operator: bool) -> run.SetUp:
+    manifests = folder / "manifests"
+    manifests.mkdir(exist_ok=True)
+    asks = {"small": (SEVENTH, 1), "large": (HALF, 2)} | ({} if operator else {"whole": ("nvidia.com/gpu", 4)})
+    documents = [(CUT_NODES / name).read_text(encoding="utf-8") for name in ("configurations.yaml", "nodepool.yaml")]
+    jobs = [JOB.replace("NAME", n).replace("RESOURCE", r).replace("CPU", str(cpu)) for n, (r, cpu) in asks.items()]
+    written = "---\n".join([*documents, *jobs])
+    written += f"---\n{POLICY}" if operator else ""
+    written = written.replace(", eighths, third", "").replace("all-disabled, " if operator else "\0", "")
+    (manifests / "all.yaml").write_text(written, encoding="utf-8")
+    work = [
+        {"workload": f"research/job/{name}", "copies": copies, "arrival": ["10s", "3m"], "work": {"duration": "4m"}}
+        for name, copies in {"small": 9, "large": 3, "whole": 2}.items()
+        if name in asks
+    ]
+    document = {
+        "kind": "Scenario",
+        "name": "cut-nodes",
+        "duration": "20m",
+        "training": work,
+        "policies": {"only": {"manifests": "manifests"}},
+    }
+    (folder / "scenario.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    return run.set_up(scenario.load(folder), "only", run.Options(seed=1))

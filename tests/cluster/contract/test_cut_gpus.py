@@ -1,0 +1,56 @@
+"""GPUs are cut, and cut otherwise, on an API as in the simulated world."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cluster.contract.cut import bought, example
+from cluster.contract.same import check_same
+from cluster.contract.worlds import APIS, opened
+from tonnage.partitioning.node_cuts import MIG_CONFIG
+from tonnage.simulation.machine import Machine
+
+DAY, MORNING = 285, 120
+"""Minutes: all of examples/mig-day-night, and until its layouts have followed the evening's work."""
+
+
+def changes(machine: Machine) -> list[tuple[int, str, str]]:
+    """What has become of layouts, and when."""
+    told = ("RelayoutStarted", "InstanceDestroyed", "InstanceCreated", "RelayoutDone", "RelayoutTurnedBack")
+    rows = machine.cluster.events.rows.values()
+    return [(row.t_ns, row.reason, row.message) for row in rows if row.reason in told]
+
+
+@pytest.mark.parametrize("kind", APIS)
+def test_layouts_follow_the_load_on_an_api_as_in_the_simulator(kind: str) -> None:
+    minutes = DAY if kind == "embedded" else MORNING
+    simulated = example("mig-day-night", "relayout", minutes, None)
+    assert sum(one.kind == "Relayout" for one in simulated.recorder.decisions) > 5
+    with opened(kind) as transport:
+        played = example("mig-day-night", "relayout", minutes, transport)
+    check_same(simulated, played)
+    assert changes(played) == changes(simulated)
+
+
+def test_layouts_follow_when_the_manager_of_a_cluster_runs_the_loops() -> None:
+    with opened("embedded") as transport:
+        played = example("mig-day-night", "relayout", MORNING, transport, by_manager=True)
+    check_same(example("mig-day-night", "relayout", MORNING, None), played)
+
+
+@pytest.mark.parametrize("policy", ["mig", "mps", "time-sliced"])
+def test_shared_gpus(policy: str) -> None:
+    with opened("embedded") as transport:
+        played = example("shared-gpus", policy, 15, transport)
+    check_same(example("shared-gpus", policy, 15, None), played)
+
+
+@pytest.mark.parametrize("operator", [False, True], ids=["config maps alone", "a ClusterPolicy names them"])
+def test_a_node_pool_that_offers_cut_nodes(operator: bool, tmp_path: Path) -> None:
+    simulated = bought(tmp_path, None, operator=operator)
+    labels = {node.labels[MIG_CONFIG] for node in simulated.cluster.nodes.values()}
+    assert labels == {"sevenths", "halves"} | (set() if operator else {"all-disabled"})
+    with opened("embedded") as transport:
+        check_same(simulated, bought(tmp_path, transport, operator=operator))
