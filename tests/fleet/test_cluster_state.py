@@ -15,8 +15,9 @@ from tonnage.cluster.groups import Groups
 from tonnage.cluster.observed import Observed
 from tonnage.decisions import Evict, Reason, Ref, Wait
 from tonnage.fleet.cluster_state import UNAVAILABLE_NS, State
-from tonnage.fleet.rows import NodeFacts, NodeSpec
+from tonnage.fleet.rows import NodeFacts, NodeSpec, PodSpec
 from tonnage.fleet.state import Fleet
+from tonnage.objects import core
 from tonnage.units import NS_PER_S
 
 SOURCES = Path(tonnage.__file__).parent
@@ -78,7 +79,9 @@ def test_what_a_node_goes_through_is_undone_with_a_what_if() -> None:
 @pytest.fixture
 def state() -> State:
     clock, changes = WallClock(), Changes(set())
-    return Observed(clock, Groups(clock, changes), price=lambda *_: 0, changes=changes)
+    made = Observed(clock, Groups(clock, changes), price=lambda *_: 0, changes=changes)
+    made.fleet.add_pod(PodSpec("default", "p", "", {}, core.PodSpec(containers=[])))
+    return made
 
 
 def test_what_a_scheduler_lets_a_pod_wait_for_replaces_what_it_waited_for(state: State) -> None:
@@ -88,6 +91,8 @@ def test_what_a_scheduler_lets_a_pod_wait_for_replaces_what_it_waited_for(state:
     state.let_wait(Wait(POD, WHY, nominated="b"))
     assert state.snapshot(0).nominations == {"default/p": "b"}
     state.let_wait(Wait(POD, WHY))
+    assert state.snapshot(0).nominations == {}
+    state.let_wait(Wait(Ref("Pod", "gone", "default"), WHY, nominated="a"))
     assert state.snapshot(0).nominations == {}
 
 

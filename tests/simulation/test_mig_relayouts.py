@@ -168,7 +168,7 @@ def _lost(cluster: SimulatedCluster) -> None:
 
 
 def _leaving(cluster: SimulatedCluster) -> None:
-    cluster.nodes["a"].leaving = True
+    nodes.drain_node(cluster, cluster.nodes["a"], "Drained", "test")
 
 
 STALE: dict[str, tuple[Callable[[SimulatedCluster], None], dict[str, Any], str]] = {
