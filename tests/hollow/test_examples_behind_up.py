@@ -56,3 +56,11 @@ def test_an_example_runs_behind_an_api(name: str) -> None:
             owners = {owner["uid"] for one in running for owner in one["metadata"].get("ownerReferences", ())}
             assert owners & {one["metadata"]["uid"] for one in client.list(JOBS)}
     assert listener.errors == []
+
+
+@pytest.mark.parametrize("name", sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir()))
+def test_pods_behind_the_embedded_api_are_placed_as_in_a_simulation(name: str) -> None:
+    loaded = scenario.load(EXAMPLES / name)
+    for policy in loaded.spec.policies:
+        made = run.set_up(loaded, policy)
+        assert Up(made, Settings(), Listener()).placing() == made.placing()

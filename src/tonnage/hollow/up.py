@@ -44,15 +44,13 @@ from tonnage.hollow.setting import config_maps, lay_out
 from tonnage.hollow.statuses import ANNOTATION
 from tonnage.loops import Loop
 from tonnage.metrics.promql import Result
+from tonnage.scheduling import place
 from tonnage.scheduling.gangs.release import Patience
 from tonnage.simulation.configure import Configuration
 from tonnage.simulation.events import Event
 from tonnage.simulation.run import SetUp
-from tonnage.simulation.training.connect import scheduler_names
 from tonnage.units import NS_PER_S
 
-EVERYBODY = ("", "default-scheduler", SCHEDULER_NAME)
-"""On the embedded API there is no other scheduler: every pod is ours."""
 WARM_UP_S = 20.0
 """Real seconds within which the fleet that is there from the start should serve."""
 AT_REST_S = 0.5
@@ -218,15 +216,19 @@ class Up:
         self._closers.append(self.world.close)
         informers = self._informers(client)
         required = watch_world(informers, self.world, config_maps(made))
-        everybody = (*EVERYBODY, *scheduler_names(made.cluster))
-        names = everybody if self.settings.client is None else (SCHEDULER_NAME,)
-        placing = made.controls.settings(names, strict=self.settings.client is not None)
-        loops: dict[str, list[Loop]] = {"scheduler": made.controls.scheduling_loops(placing, Patience())}
+        loops: dict[str, list[Loop]] = {"scheduler": made.controls.scheduling_loops(self.placing(), Patience())}
         pools = partial(_of_scenario, self.world, made.configuration)
         loops["nodes"] = [*node_loops(made.configuration.catalogue, pools)]
         loops["replicas"] = made.replica_loops()
         controllers = [Controller(name, tuple(loops[name])) for name in self.settings.controllers]
         self.manager = Manager(self.world, informers, required, controllers, self.observer, speed=self.settings.speed)
+
+    def placing(self) -> place.Settings:
+        """The scheduler's settings: on the embedded API those of a simulation, since all machines are simulated and
+        there is no other scheduler; on another API server those of the controller there."""
+        if self.settings.client is None:
+            return self.made.placing()
+        return self.made.controls.settings((SCHEDULER_NAME,), strict=True)
 
     def _serve_metrics(self, port: int) -> None:
         cluster = self.made.cluster
