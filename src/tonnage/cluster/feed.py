@@ -347,17 +347,21 @@ def belongs_to_node(pod: core.Pod) -> bool:
 
 
 def workload_of(pod: core.Pod) -> str | None:
-    """namespace/name of the Deployment, or of whatever else controls the pod.
+    """The Deployment of the pod (:func:`owner_key`), or whatever else controls it.
 
     A ReplicaSet of a Deployment is named after it and the hash of the pod's template, which is a label of the pod."""
     owner = next((o for o in pod.metadata.owner_references if o.controller), None)
     if owner is None:
         return None
-    name = owner.name
     template = pod.metadata.labels.get("pod-template-hash")
     if owner.kind == "ReplicaSet" and template:
-        name = name.removesuffix(f"-{template}")
-    return f"{pod.namespace}/{name}"
+        return owner_key(pod.namespace, "Deployment", owner.name.removesuffix(f"-{template}"))
+    return owner_key(pod.namespace, owner.kind, owner.name)
+
+
+def owner_key(namespace: str, kind: str, name: str) -> str:
+    """How what makes pods is named: namespace/name for a Deployment, namespace/kind/name for all else."""
+    return f"{namespace}/{name}" if kind == "Deployment" else f"{namespace}/{kind.lower()}/{name}"
 
 
 def _own_labels(pod: core.Pod) -> dict[str, str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tonnage.cluster.feed import Changes, workload_of
+from tonnage.cluster.feed import Changes, owner_key, workload_of
 from tonnage.cluster.groups import PLACES, Groups
 from tonnage.cluster.observed import Observed
 from tonnage.fleet.snapshot import Snapshot
@@ -91,7 +91,9 @@ def _missing(objects: tuple[KubeObject, ...]) -> Iterator[core.Pod]:
     owned = {(one.namespace, owner.kind, owner.name) for one in objects for owner in one.metadata.owner_references}
     for one in objects:
         made = (
-            one.metadata.uid or (one.namespace, one.kind, one.name) in owned or f"{one.namespace}/{one.name}" in there
+            one.metadata.uid
+            or (one.namespace, one.kind, one.name) in owned
+            or owner_key(one.namespace, one.kind, one.name) in there
         )
         if isinstance(one, core.Pod) or made:
             continue

@@ -7,7 +7,7 @@ from zlib import crc32
 
 import msgspec
 
-from tonnage.cluster.feed import belongs_to_node, workload_of
+from tonnage.cluster.feed import belongs_to_node, owner_key, workload_of
 from tonnage.errors import InputError, Where
 from tonnage.fleet.rows import PodSpec
 from tonnage.objects import core
@@ -41,7 +41,7 @@ def take_up(cluster: SimulatedCluster, new: core.Pod, say: Say) -> Pod:
 
 def _workload(cluster: SimulatedCluster, pod: core.Pod, say: Say) -> Workload:
     """The workload of the pod; another one for each command line, as a rolling update makes them."""
-    key = workload_of(pod) or f"{pod.namespace}/{pod.name}"
+    key = workload_of(pod) or owner_key(pod.namespace, "Pod", pod.name)
     first = pod.spec.containers[0]
     variant = (first.image, *first.command, *first.args)
     known = cluster.workloads.get(key)

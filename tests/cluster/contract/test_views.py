@@ -226,3 +226,13 @@ def test_a_pod_that_gets_its_zone_with_its_node_stays_what_it_was(world: Cluster
     known = world.fleet.pod(world.fleet.pod_by_key["default", "p"])
     assert (known.class_id, known.spec.labels) == (before, {"pod-template-hash": "abc"})
     assert violations(world.fleet) == []
+
+
+def test_a_pod_of_a_namesake_of_another_kind_is_not_the_deployments(world: ClusterWorld) -> None:
+    world.workloads.deployment(None, deployment())
+    owners = [{"kind": "StatefulSet", "name": "web", "controller": True}]
+    body = msgspec.to_builtins(pod("web-0"))
+    body["metadata"] |= {"ownerReferences": owners, "labels": {}}
+    world.see_pod(None, msgspec.convert(body, core.Pod))
+    assert _names(world, "web") == []
+    assert world.fleet.pod(world.fleet.pod_by_key["default", "web-0"]).spec.owner == "default/statefulset/web"
