@@ -50,8 +50,6 @@ from tonnage.simulation.events import Event
 from tonnage.simulation.run import SetUp
 from tonnage.units import NS_PER_S
 
-EVERYBODY = ("", "default-scheduler", SCHEDULER_NAME)
-"""On the embedded API there is no other scheduler: every pod is ours."""
 WARM_UP_S = 20.0
 """Real seconds within which the fleet that is there from the start should serve."""
 AT_REST_S = 0.5
@@ -216,7 +214,8 @@ class Up:
         self._closers.append(self.world.close)
         informers = self._informers(client)
         required = watch_world(informers, self.world)
-        names = EVERYBODY if self.settings.client is None else (SCHEDULER_NAME,)
+        embedded = self.settings.client is None  # there is no other scheduler
+        names = made.scheduler_names if embedded else (SCHEDULER_NAME,)
         placing = made.controls.settings(names, strict=True)
         loops: dict[str, list[Loop]] = {
             "scheduler": [Scheduler(placing, Patience()).loop(), *made.controls.partitioning_loops(placing)]
