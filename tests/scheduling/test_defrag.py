@@ -88,7 +88,9 @@ def test_nobody_moves_where_it_would_not_help_or_would_be_too_much() -> None:
 
 
 @pytest.mark.report(125)
-@pytest.mark.parametrize("held", ["marked", "young", "bare", "daemon", "under a budget", "on a marked node"])
+@pytest.mark.parametrize(
+    "held", ["marked", "young", "bare", "bare gang", "daemon", "under a budget", "on a marked node", "of others"]
+)
 def test_who_may_not_be_moved_stays(held: str) -> None:
     one = owned("x")
     budgets = ()
@@ -96,6 +98,10 @@ def test_who_may_not_be_moved_stays(held: str) -> None:
         one = owned("x", annotations={"karpenter.sh/do-not-disrupt": "true"})
     elif held == "bare":
         one = pod("x", gpus=1)
+    elif held == "bare gang":
+        one = replace(pod("x", gpus=1), gang="default/g")
+    elif held == "of others":
+        one = owned("x", schedulerName="another")
     elif held == "daemon":
         one = replace(one, daemon=True)
     elif held == "under a budget":
@@ -105,7 +111,7 @@ def test_who_may_not_be_moved_stays(held: str) -> None:
         made.fleet.node(made.fleet.node_by_name["a"]).do_not_disrupt = True
     if held == "young":
         made.lives["default/x"] = PodLife(started_ns=made.now_ns - 10**9)
-    assert moves(made, limits=Limits()) is None
+    assert moves(made, limits=Limits(schedulers=("", "tonnage"))) is None
 
 
 def test_who_may_stand_on_one_node_alone_gets_room_there_by_moves_to_others() -> None:

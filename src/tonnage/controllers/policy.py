@@ -33,12 +33,13 @@ class Policy:
     def settings(self, scheduler_names: Sequence[str], *, strict: bool) -> place.Settings:
         """Those of the scheduler that places the pods with these schedulerNames. ``strict``: as in
         :class:`tonnage.scheduling.place.Settings`."""
+        names = tuple(dict.fromkeys(scheduler_names))
         return replace(
             place.DEFAULTS,
             policy=self.placement or place.DEFAULTS.policy,
             preemption=self.preemption,
-            defrag=Limits() if self.defragmentation else None,
-            scheduler_names=tuple(dict.fromkeys(scheduler_names)),
+            defrag=Limits(schedulers=names) if self.defragmentation else None,
+            scheduler_names=names,
             strict=strict,
         )
 

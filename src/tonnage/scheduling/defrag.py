@@ -43,12 +43,15 @@ TOGETHER = 4
 class Limits:
     """``moves``: at most so many pods (KAI-Scheduler's consolidation has 16). ``cooldown_ns``: a pod that started less
     than that ago stays. ``steps``: of the search for fewer moves, after which the best plan so far is taken. ``nodes``:
-    so many are thought of as a place for one pod, those first that need the fewest moves by resources alone."""
+    so many are thought of as a place for one pod, those first that need the fewest moves by resources alone.
+    ``schedulers``: the schedulerName of the pods that may be moved, as no other would put them where they are meant to
+    go; None: anybody's."""
 
     moves: int = 16
     cooldown_ns: int = 600 * NS_PER_S
     steps: int = 2_000
     nodes: int = 32
+    schedulers: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +100,16 @@ def movable(
     snapshot: Snapshot, bound: BoundPods, limits: Limits, absent: Set[int], *, anyway: bool = False
 ) -> Candidates:
     """The pods that may be moved: they are there, old enough and evictable within budgets, their node is not marked
-    do-not-disrupt, and a controller makes them anew. A gang moves whole. ``absent``, ``anyway``: see Candidates."""
+    do-not-disrupt, and a controller makes them anew, for a scheduler of ``limits``. A gang moves whole. ``absent``,
+    ``anyway``: see Candidates."""
     fleet = snapshot.fleet
 
     def must_stay(row: int) -> str:
         pod = fleet.pod(row)
-        if not (pod.spec.owner or pod.spec.gang):
+        if not pod.spec.owner:
             return "it has no controller that would make it anew"
+        if limits.schedulers is not None and pod.spec.spec.scheduler_name not in limits.schedulers:
+            return f"scheduler {pod.spec.spec.scheduler_name} would place it anew"
         if pod.node >= 0 and fleet.node(pod.node).do_not_disrupt:
             return f"its node is marked {DO_NOT_DISRUPT}"
         if snapshot.now_ns - snapshot.started_ns(row) < limits.cooldown_ns:

@@ -104,8 +104,12 @@ class SetUp:
 
     def placing(self) -> place.Settings:
         """The scheduler's settings, as the policy says: there is no other scheduler, it places every pod."""
-        names = (*place.DEFAULTS.scheduler_names, *scheduler_names(self.cluster))
-        return self.controls.settings(names, strict=False)
+        return self.controls.settings(self.scheduler_names, strict=False)
+
+    @property
+    def scheduler_names(self) -> tuple[str, ...]:
+        """The schedulerName of every pod that the scenario has."""
+        return (*place.DEFAULTS.scheduler_names, *scheduler_names(self.cluster))
 
     def loops(self, pools: Callable[[], Pools] | None = None) -> list[Loop]:
         """All control loops, as the policy says. ``pools``: where they are not those of the manifests."""

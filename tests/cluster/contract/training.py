@@ -129,6 +129,56 @@ def example(name: str, policy: str, minutes: int, transport: Transport | None, *
     return played(made, minutes * 60 * NS_PER_S, transport, by_manager=by_manager)
 
 
+def rivals(folder: Path) -> run.SetUp:
+    """Gangs that matter more take the room of gangs that matter less, which go on from their checkpoints later. Nothing
+    fails, and no Job controller is needed."""
+
+    def gang(name: str, count: int, gpus: int, priority: str) -> Json:
+        made = workers(name, count, gpus)
+        made["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["priorityClassName"] = priority
+        return made
+
+    classes = [
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+        for name, value in (("urgent", 1000), ("patient", 10))
+    ]
+    sizes = {"wide": (4, 1), "deep": (2, 2), "rush": (2, 2), "late": (4, 2), "one": (1, 1), "two": (1, 2)}
+    arrivals = {"wide": 0, "deep": 1, "rush": 15, "late": 45, "one": 2, "two": 3}
+    manifests = [gang(name, *size, "urgent" if name in ("rush", "late") else "patient") for name, size in sizes.items()]
+    training = [
+        {
+            "workload": f"research/pytorchjob/{name}",
+            "arrival": f"{minute}m",
+            "work": {"duration": "15m" if name in ("rush", "late") else "40m"},
+            "checkpoint": {"every": "5m", "write": "5s", "load": "10s"},
+        }
+        for name, minute in arrivals.items()
+    ]
+    policies = {"plain": {"manifests": "manifests"}}
+    return set_up(folder, [*classes, *manifests], training=training, policies=policies)
+
+
+def cluster_in_short(folder: Path) -> run.SetUp:
+    """The training cluster with a fifth of its Jobs, all of which come within an hour. Nothing fails."""
+    document = yaml.safe_load((EXAMPLES / "training-cluster" / "scenario.yaml").read_text(encoding="utf-8"))
+    for entry in document["training"]:
+        if entry.get("copies", 1) > 1:
+            entry["copies"] = max(2, entry["copies"] // 5)
+        entry["arrival"] = [f"{number}m" for number in _arrival(entry["workload"])]
+        if "duration" in entry["work"]:
+            entry["work"] = {"duration": "30m"}
+    manifests = str(EXAMPLES / "training-cluster" / "manifests")
+    document |= {"faults": [], "duration": "6h", "policies": {"tonnage": {"manifests": manifests}}}
+    path = folder / "scenario.yaml"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return run.set_up(scenario.load(path), "tonnage", run.Options(seed=5))
+
+
+def _arrival(workload: str) -> tuple[int, int]:
+    """Small work first, so that what comes later must take its room."""
+    return (0, 40) if "/job/" in workload else (30, 60)
+
+
 def moved(folder: Path, transport: Transport | None, *, by_manager: bool = False) -> Machine:
     """Jobs and a gang that are scattered over two nodes, and moved to make room for large ones. A budget lets one of
     the Jobs stay where it is."""
