@@ -68,13 +68,15 @@ SIMULATED = Cutter(keeps=True, reads_after_ns=0, config_map=(OPERATOR_NAMESPACE,
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What is to be written on a node: the order, where the order ``now`` stands, beside the label that names
-    ``label``; and before that the configuration that it names, if there are ``entries``."""
+    ``label``; and before that the configuration that it names, if there are ``entries``. ``pods``: the uids of the pods
+    that were known to be on the node; None: it does not matter who is."""
 
     order: Order
     now: Order | None
     label: str
     entries: tuple[Entry, ...] = ()
     config_map: Key = ("", "")
+    pods: frozenset[str] | None = None
 
 
 class Cutting:
@@ -259,7 +261,8 @@ class Cutting:
             due_ns=self._clock.now_ns() + delay if delay else 0,
             failures=now.failures if now is not None and now.retry_ns else 0,
         )
-        return Wanted(order, now, label, made, where)
+        pods = frozenset(fleet.pod(pod).spec.uid for pod in fleet.node(row).pods)
+        return Wanted(order, now, label, made, where, pods)
 
     @staticmethod
     def _goal(fleet: Fleet, row: int, device: int, changing: Mapping[int, Instances]) -> Instances:

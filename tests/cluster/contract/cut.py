@@ -85,5 +85,3 @@ def _cut_nodes(folder: Path, *, operator: bool) -> run.SetUp:
     }
     (folder / "scenario.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
     return run.set_up(scenario.load(folder), "only", run.Options(seed=1))
-
-
