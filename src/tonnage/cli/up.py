@@ -88,8 +88,6 @@ def _run(loaded: Scenario, options: dict[str, Any]) -> int:
 
 def not_followed(policy: PolicySpec) -> Iterator[str]:
     """A sentence for each thing that the policy asks for and that happens in the simulated world only."""
-    if policy.partitioning == "relayout":
-        yield "partitioning: relayout is not followed here: layouts of GPUs change in `tonnage simulate` only"
     if policy.defragmentation:
         yield "defragmentation is not followed here: pods are moved to make room in `tonnage simulate` only"
 

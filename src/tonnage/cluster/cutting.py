@@ -228,7 +228,7 @@ class Cutting:
         policy = self._configurations.policy
         if policy is None:
             return self.cutter.config_map
-        own = policy.mig_config_map == OWN_MIG_CONFIG_MAP
+        own = policy.mig_config_map == OWN_MIG_CONFIG_MAP or not self.cutter.namespace
         return None if own else (self.cutter.namespace, policy.mig_config_map)
 
     def wanted(self, fleet: Fleet, decision: Relayout) -> Wanted | str:
