@@ -40,6 +40,9 @@ KUBELET_NS = 120 * NS_PER_S
 FIRST_RETRY_NS = 300 * NS_PER_S
 """After a failure nothing is tried for so long on that node, then for twice as long, …"""
 MOST_DOUBLINGS = 8
+RESET = ("a100", "a30")
+"""GPUs whose MIG mode changes by a reset: where that fails, mig-manager may restart the node (WITH_REBOOT). Hopper and
+later need none (NVIDIA MIG user guide)."""
 
 
 Key = tuple[str, str]
@@ -246,6 +249,9 @@ class Cutting:
         gpus[decision.device] = decision.after
         made = node_layouts.entries(gpus)
         if not self.cutter.keeps:
+            mode = (decision.before is None) != (decision.after is None)
+            if mode and known.gpu.startswith(RESET) and any(fleet.pod(pod).devices for pod in fleet.node(row).pods):
+                return "its MIG mode changes with a reset, or with the node's restart, and pods are on the node's GPUs"
             try:
                 placed = node_layouts.as_mig_parted_makes(made, known.gpu, known.resource_count)
             except InputError as error:

@@ -39,10 +39,17 @@ BEGIN = {SEVENTH: 7, WHOLE: 7}
 
 
 class NvidiaCluster:
-    """One p5.48xlarge, ``n``, labelled ``begin``. ``map_name``: the ConfigMap that the ClusterPolicy names; empty: its
+    """One machine with eight GPUs, ``n``, labelled ``begin``. ``map_name``: the ConfigMap that the ClusterPolicy names; empty: its
     own; None: there is no ClusterPolicy."""
 
-    def __init__(self, map_name: str | None = "layouts", cutter: Cutter | None = None) -> None:
+    def __init__(
+        self,
+        map_name: str | None = "layouts",
+        cutter: Cutter | None = None,
+        *,
+        instance_type: str = "p5.48xlarge",
+        profile: str = "1g.10gb",
+    ) -> None:
         self.api = Api()
         self.client = Client(InProcess(self.api))
         self.clock, self.said, self.cutter = SteppedClock(), Said(), cutter
@@ -51,13 +58,14 @@ class NvidiaCluster:
             define_missing_kinds(self.client, [CLUSTER_POLICIES])
             spec = {"mig": {"strategy": "mixed"}, "migManager": {"config": {"name": map_name}}}
             self.client.create(CLUSTER_POLICIES, {"metadata": {"name": "cluster-policy"}, "spec": spec})
+        text = FILE.replace("1g.10gb", profile)
         name = map_name or "default-mig-parted-config"
-        self.client.create(CONFIG_MAPS, {"metadata": {"name": name}, "data": {"config.yaml": FILE}}, "gpu-operator")
+        self.client.create(CONFIG_MAPS, {"metadata": {"name": name}, "data": {"config.yaml": text}}, "gpu-operator")
         labels = {MIG_CONFIG: "begin", MIG_STATE: "success", MIG_STRATEGY: "mixed", ALLOWED: "true"}
-        labels |= {"node.kubernetes.io/instance-type": "p5.48xlarge"}
+        labels |= {"node.kubernetes.io/instance-type": instance_type}
         self.client.create(NODES, {"metadata": {"name": "n", "labels": labels}})
         self.world, self.informers = self._connect()
-        self.offers(BEGIN)
+        self.offers({f"nvidia.com/mig-{profile}": 7, WHOLE: 7})
 
     def _connect(self) -> tuple[ClusterWorld, Informers]:
         world = ClusterWorld(

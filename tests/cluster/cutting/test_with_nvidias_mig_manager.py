@@ -145,6 +145,26 @@ def test_what_cannot_be_turned_back_is_left_to_people(cluster: NvidiaCluster) ->
     assert isinstance(outcome, Refused) and "has failed on this node" in outcome.why
 
 
+def test_a_change_that_does_not_end_is_told(cluster: NvidiaCluster) -> None:
+    """mig-manager that waits in vain for a client of the GPUs to end leaves the state as it is."""
+    cluster.cut(3, None, HALVES)
+    for _ in range(30):
+        cluster.wait(60)
+    assert cluster.said.events.count(("Node n", "MigConfigPending")) == 1
+    assert cluster.layouts()[3] == ()
+
+
+def test_mig_mode_of_an_ampere_gpu_is_left_while_pods_are_on_the_node() -> None:
+    cluster = NvidiaCluster(instance_type="p4d.24xlarge", profile="1g.5gb")
+    try:
+        cluster.pod("p", WHOLE, "5")
+        outcome = cluster.cut(3, None, (("3g.20gb", 0), ("3g.20gb", 4)))
+        assert isinstance(outcome, Refused) and "pods are on the node's GPUs" in outcome.why
+        assert cluster.cut(0, tuple(("1g.5gb", n) for n in range(7)), (("3g.20gb", 0), ("3g.20gb", 4))) == Applied()
+    finally:
+        cluster.close()
+
+
 def test_who_labels_the_node_himself_is_followed(cluster: NvidiaCluster) -> None:
     cluster.cut(3, None, HALVES)
     cluster.wait(KUBELET_S)
