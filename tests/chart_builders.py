@@ -17,6 +17,8 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts/tonnage"
 NAMESPACE = "gpu-system"
+OPERATOR = "nvidia"
+"""Where the GPU operator is."""
 CONTROLLERS = ("scheduler", "replicas", "nodes")
 PROMETHEUS = "http://prometheus-operated.monitoring:9090"
 
@@ -34,7 +36,12 @@ EVERYTHING: Object = {
     "mode": "apply",
     "image": {"digest": "sha256:" + "a" * 64, "pullSecrets": [{"name": "registry"}]},
     "controllers": {
-        "scheduler": {"replicas": 2, "extraArgs": ["--verbose"], "env": [{"name": "TZ", "value": "UTC"}]},
+        "scheduler": {
+            "replicas": 2,
+            "partitioning": "relayout",
+            "extraArgs": ["--verbose"],
+            "env": [{"name": "TZ", "value": "UTC"}],
+        },
         "replicas": {"replicas": 3, "prometheusUrl": PROMETHEUS},
         "nodes": {
             "replicas": 2,
@@ -43,6 +50,7 @@ EVERYTHING: Object = {
             "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/nodes"}},
         },
     },
+    "gpuOperator": {"namespace": OPERATOR},
     "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
     "networkPolicy": {
         "enabled": True,
@@ -169,7 +177,7 @@ def options(deployment: Object) -> dict[str, str]:
 def grants(objects: Sequence[Object], controller: str) -> set[tuple[str, ...]]:
     """What the roles that are bound to a controller's account allow.
 
-    Each is (cluster or release, API group, resource, name of the object or empty, verb)."""
+    Each is (cluster, release or gpu-operator, API group, resource, name of the object or empty, verb)."""
     account = of_kind(objects, "Deployment")[f"tonnage-{controller}"]["spec"]["template"]["spec"]["serviceAccountName"]
     found: set[tuple[str, ...]] = set()
     for bound in objects:
@@ -178,7 +186,8 @@ def grants(objects: Sequence[Object], controller: str) -> set[tuple[str, ...]]:
         if {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE} not in bound["subjects"]:
             continue
         role = of_kind(objects, bound["roleRef"]["kind"])[bound["roleRef"]["name"]]
-        scope = "cluster" if bound["kind"] == "ClusterRoleBinding" else "release"
+        namespace = bound["metadata"].get("namespace", "")
+        scope = {"": "cluster", NAMESPACE: "release", OPERATOR: "gpu-operator"}[namespace]
         found |= {(scope, *rest) for rest in _expanded(role["rules"])}
     return found
 

@@ -15,6 +15,7 @@ from chart_builders import (
     CONTROLLERS,
     EVERYTHING,
     NAMESPACE,
+    OPERATOR,
     PROMETHEUS,
     Helm,
     container,
@@ -60,7 +61,8 @@ def test_objects_carry_the_labels_of_their_release(helm: Helm, case: str) -> Non
         assert labels["app.kubernetes.io/name"] == "tonnage"
         assert labels["app.kubernetes.io/instance"] == "tonnage"
         assert labels["app.kubernetes.io/managed-by"] == "Helm"
-        assert found["metadata"].get("namespace") == (None if found["kind"] in CLUSTER_SCOPED else NAMESPACE)
+        own = OPERATOR if found["metadata"]["name"].endswith("-gpus") else NAMESPACE
+        assert found["metadata"].get("namespace") == (None if found["kind"] in CLUSTER_SCOPED else own)
 
 
 @every_case
@@ -149,7 +151,7 @@ def test_a_controllers_own_mode_wins_over_the_charts(helm: Helm, chart_mode: str
 
 def test_only_the_controller_that_needs_it_gets_an_option(helm: Helm) -> None:
     deployments = of_kind(helm.template(CASES["apply"]), "Deployment")
-    common = {"only", "mode", "listen", "leader-elect", "namespace-of-lease"}
+    common = {"only", "mode", "listen", "leader-elect", "namespace-of-lease", "gpu-operator-namespace"}
     assert {name: set(options(one)) - common for name, one in deployments.items()} == {
         "tonnage-scheduler": set(),
         "tonnage-replicas": {"prometheus"},

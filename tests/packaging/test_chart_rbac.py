@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from chart_builders import CASES, MATRIX, PROMETHEUS, Helm, container, expected, grants, of_kind, only
+from chart_builders import (
+    CASES,
+    CONTROLLERS,
+    MATRIX,
+    OPERATOR,
+    PROMETHEUS,
+    Helm,
+    container,
+    expected,
+    grants,
+    of_kind,
+    only,
+    options,
+)
 from tonnage.cluster import resources
 from tonnage.cluster.groups import KINDS
 
@@ -13,7 +26,7 @@ READ = {"get", "list", "watch"}
 ACCOUNTS = [
     (controller, backend, mode)
     for controller, backends in {
-        "scheduler": [""],
+        "scheduler": ["static", "relayout"],
         "replicas": [""],
         "nodes": ["nodeclaims", "aws", "report"],
     }.items()
@@ -27,9 +40,20 @@ ACCOUNTS = [
 def test_an_account_may_do_what_the_matrix_says_and_no_more(
     helm: Helm, controller: str, backend: str, mode: str
 ) -> None:
-    more = {"nodes": {"backend": backend}, "replicas": {"prometheusUrl": PROMETHEUS}}.get(controller, {})
-    objects = helm.template(only(controller, mode=mode, **more))
+    more = {
+        "scheduler": {"partitioning": backend},
+        "nodes": {"backend": backend},
+        "replicas": {"prometheusUrl": PROMETHEUS},
+    }[controller]
+    objects = helm.template(only(controller, mode=mode, **more) | {"gpuOperator": {"namespace": OPERATOR}})
     assert grants(objects, controller) == expected(controller, backend, mode)
+
+
+@pytest.mark.peer
+def test_without_a_gpu_operator_nobody_reaches_a_config_map(helm: Helm) -> None:
+    objects = helm.template(CASES["apply"])
+    assert not any(grant[2] == "configmaps" for name in CONTROLLERS for grant in grants(objects, name))
+    assert all(options(one)["gpu-operator-namespace"] == "" for one in of_kind(objects, "Deployment").values())
 
 
 @pytest.mark.peer
@@ -68,12 +92,12 @@ def test_a_role_is_bound_to_its_own_account_alone(helm: Helm, case: str) -> None
         assert set(bindings) == set(of_kind(objects, kind))
         for name, binding in bindings.items():
             assert binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
-            assert [subject["name"] for subject in binding["subjects"]] == [accounts[name]]
+            assert [subject["name"] for subject in binding["subjects"]] == [accounts[name.removesuffix("-gpus")]]
 
 
 def test_what_the_matrix_names_are_resources_that_tonnage_knows() -> None:
     watched = [resource for resource, _ in KINDS]
-    known = {(one.group, one.plural): one for one in (*resources.ALL, *watched)}
+    known = {(one.group, one.plural): one for one in (*resources.ALL, resources.CLUSTER_POLICIES, *watched)}
     assert {(one.group, one.plural) for one in watched} <= {(row["group"], row["resource"]) for row in MATRIX}
     for row in MATRIX:
         plural, _, subresource = row["resource"].partition("/")

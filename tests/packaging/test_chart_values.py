@@ -127,6 +127,14 @@ REFUSED = {
     ),
     "a port that needs root": ({"listen": {"port": 80}}, "at '/listen/port': minimum: got 80, want 1,024"),
     "apply without metrics": ({"mode": "apply"}, "controllers.replicas.prometheusUrl is empty: in apply mode it must"),
+    "a partitioning that is none": (
+        only("scheduler", partitioning="always"),
+        "at '/controllers/scheduler/partitioning': value must be one of 'static', 'relayout'",
+    ),
+    "relayouts without a GPU operator": (
+        only("scheduler", partitioning="relayout", mode="apply"),
+        "gpuOperator.namespace is empty: controllers.scheduler.partitioning=relayout writes",
+    ),
     "nothing switched on": (
         {"controllers": {name: {"enabled": False} for name in ("scheduler", "replicas", "nodes")}},
         "every controller is switched off: set controllers.scheduler.enabled",

@@ -77,6 +77,9 @@ name, object (name of its objects), mode, apply, values, account, selector, labe
 {{- if and (not .values.serviceAccount.create) (not .values.serviceAccount.name) }}
 {{- fail (printf "controllers.%s.serviceAccount.name is empty: name an account that exists, or let the chart make one with serviceAccount.create" .name) }}
 {{- end }}
+{{- if and .apply (eq .name "scheduler") (eq .values.partitioning "relayout") (not $.Values.gpuOperator.namespace) }}
+{{- fail "gpuOperator.namespace is empty: controllers.scheduler.partitioning=relayout writes to a ConfigMap there; name the namespace of the GPU operator, or set controllers.scheduler.partitioning=static" }}
+{{- end }}
 {{- if and .apply (eq .name "replicas") (not .values.prometheusUrl) }}
 {{- fail "controllers.replicas.prometheusUrl is empty: in apply mode it must name your Prometheus, like http://prometheus-operated.monitoring:9090; or set controllers.replicas.mode=observe or controllers.replicas.enabled=false" }}
 {{- end }}

@@ -59,6 +59,7 @@ class Settings:
     preemption: bool
     defragmentation: bool
     partitioning: str
+    gpu_operator_namespace: str
 
     @property
     def applies(self) -> bool:
@@ -96,6 +97,13 @@ class Settings:
     default="static",
     show_default=True,
     help="relayout: GPUs are cut otherwise when pods wait for what none gives.",
+)
+@click.option(
+    "--gpu-operator-namespace",
+    metavar="NAME",
+    default="gpu-operator",
+    show_default=True,
+    help="Where the GPU operator has its ConfigMaps. Empty: they are not read.",
 )
 @click.option("--prometheus", metavar="URL", default="", help="Where the replicas controller reads metrics.")
 @click.option("--prometheus-token-file", metavar="FILE", default="", help="A bearer token for it, read anew each time.")
@@ -180,6 +188,7 @@ class _Run:
 
         from tonnage.cluster import assembly
         from tonnage.cluster.client.informer import Informers
+        from tonnage.cluster.cutting import Cutter
         from tonnage.cluster.fencing import Fenced
         from tonnage.cluster.manager import Manager
         from tonnage.cluster.watching import watch_world
@@ -191,7 +200,7 @@ class _Run:
         backend = self._backend(stack, catalogue)
         if settings.elects:
             backend = replace(backend, effects=Fenced(backend.effects, self._leads))
-        world = backend.world(catalogue, self._measure(stack))
+        world = backend.world(catalogue, self._measure(stack), Cutter(namespace=settings.gpu_operator_namespace))
         stack.callback(world.close)
         informers = Informers(self.client, time.time, random.Random())
         stack.callback(informers.stop)

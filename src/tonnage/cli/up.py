@@ -6,7 +6,6 @@ import math
 import signal
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from tonnage.units import NS_PER_S, usd
 if TYPE_CHECKING:
     from tonnage.cluster.client.verbs import Client
     from tonnage.hollow.up import Up
-    from tonnage.simulation.scenario import PolicySpec, Scenario
+    from tonnage.simulation.scenario import Scenario
 
 CONTROLLERS = ("scheduler", "replicas", "nodes")
 STATUS_S = 1.0
@@ -68,8 +67,6 @@ def _run(loaded: Scenario, options: dict[str, Any]) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    for ignored in not_followed(loaded.policy(made.policy)):
-        messages.note(ignored, quiet)
     messages.note("starting: time stands still until the fleet serves", quiet)
     with Up(made, settings, Printed("none" if quiet else "text")) as running:
         config = _write_kubeconfig(path, running)
@@ -84,12 +81,6 @@ def _run(loaded: Scenario, options: dict[str, Any]) -> int:
     hours = state.now_ns / NS_PER_S / 3600
     messages.note(f"{hours:.2f} h simulated, {usd(bill.total_micro_usd):,.2f} USD spent on nodes", quiet)
     return 0
-
-
-def not_followed(policy: PolicySpec) -> Iterator[str]:
-    """A sentence for each thing that the policy asks for and that happens in the simulated world only."""
-    if policy.partitioning == "relayout":
-        yield "partitioning: relayout is not followed here: layouts of GPUs change in `tonnage simulate` only"
 
 
 def _client(options: dict[str, Any]) -> Client | None:

@@ -13,6 +13,7 @@ from tonnage.cluster.clouds.group_effects import GroupEffects, GroupObserving, G
 from tonnage.cluster.clouds.port import NodeGroups
 from tonnage.cluster.clouds.report import Report
 from tonnage.cluster.clouds.watched import WatchedGroups
+from tonnage.cluster.cutting import Cutter
 from tonnage.cluster.effects import ApiEffects, Effects, Observing
 from tonnage.cluster.feed import karpenter_pool
 from tonnage.cluster.recording import Recorder
@@ -117,8 +118,8 @@ class Backend:
         """Kinds that the nodes controller can do without: node groups need no Karpenter."""
         return (NODE_POOLS, NODE_CLAIMS) if self.sizing is not None else ()
 
-    def world(self, catalogue: Catalogue, measure: Measure) -> ClusterWorld:
-        """The world that acts so."""
+    def world(self, catalogue: Catalogue, measure: Measure, cutter: Cutter | None = None) -> ClusterWorld:
+        """The world that acts so; ``cutter``: who cuts its GPUs."""
         nodes = self.sizing.nodes if self.sizing is not None else None
         world = ClusterWorld(
             self.effects,
@@ -129,6 +130,7 @@ class Backend:
             parallel=PARALLEL,
             in_flight=nodes.in_flight if nodes is not None else tuple,
             pool_of=nodes.pool_of if nodes is not None else karpenter_pool,
+            cutter=cutter,
         )
         if nodes is not None:
             nodes.attach(world.fleet, world.pools)

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import msgspec
 
 from tonnage.cluster.annotations import MIG_LAYOUTS
-from tonnage.cluster.client.transport import ApiError
+from tonnage.cluster.client.transport import ApiError, LostReply
 from tonnage.cluster.client.verbs import Client, JsonObject
 from tonnage.cluster.cutting import Wanted, read_order, written_order
-from tonnage.cluster.resources import CONFIG_MAPS, NODES
+from tonnage.cluster.resources import CONFIG_MAPS, NODES, PODS
 from tonnage.decisions import Ref, Stale
 from tonnage.objects.core import ConfigMap
 from tonnage.partitioning import documents, mig_parted
 from tonnage.partitioning.mig_parted import Entry, Spec
 from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STATE
-from tonnage.partitioning.node_layouts import PENDING
+from tonnage.partitioning.node_layouts import PENDING, Order
 
 FILE = "config.yaml"
 """The key that mig-manager reads (NVIDIA/gpu-operator assets/state-mig-manager)."""
@@ -25,20 +25,35 @@ FILE = "config.yaml"
 def put_configuration(client: Client, at: tuple[str, str], name: str, entries: Sequence[Entry]) -> None:
     """Let the ConfigMap have the configuration under this name. Raises ClientError, and InputError where the file in it
     is not one that mig-parted reads."""
-    namespace, config_map = at
+    found, made = _read(client, at), tuple(entries)
+    configs = _configs(found) if found is not None else {}
+    if configs.get(name) == made:
+        return
     try:
-        found = client.get(CONFIG_MAPS, config_map, namespace)
+        _write(client, at, found, Spec({**configs, name: made}))
+    except LostReply:
+        found = _read(client, at)
+        if found is None or _configs(found).get(name) != made:
+            raise
+
+
+def _read(client: Client, at: tuple[str, str]) -> JsonObject | None:
+    try:
+        return client.get(CONFIG_MAPS, at[1], at[0])
     except ApiError as error:
         if error.code != 404:
             raise
-        text = mig_parted.render(Spec({name: tuple(entries)}))
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": config_map, "namespace": namespace}}
-        client.create(CONFIG_MAPS, {**body, "data": {FILE: text}}, namespace)
-        return
-    configs = _configs(found)
-    if configs.get(name) != tuple(entries):
-        found["data"] = {**found.get("data", {}), FILE: mig_parted.render(Spec({**configs, name: tuple(entries)}))}
-        client.replace(CONFIG_MAPS, found, namespace)
+        return None
+
+
+def _write(client: Client, at: tuple[str, str], found: JsonObject | None, spec: Spec) -> None:
+    text = mig_parted.render(spec)
+    if found is None:
+        meta = {"name": at[1], "namespace": at[0]}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {FILE: text}}
+        client.create(CONFIG_MAPS, body, at[0])
+    else:
+        client.replace(CONFIG_MAPS, {**found, "data": {**found.get("data", {}), FILE: text}}, at[0])
 
 
 def _configs(found: JsonObject) -> dict[str, tuple[Entry, ...]]:
@@ -49,20 +64,34 @@ def _configs(found: JsonObject) -> dict[str, tuple[Entry, ...]]:
     }
 
 
-def put_order(client: Client, node: Ref, wanted: Wanted) -> Stale | None:
-    """Let the node have the order and, once mig-manager can know the configuration, the label; or say why it has moved
-    on. Raises ClientError."""
-    found = client.get(NODES, node.name)
-    meta = found["metadata"]
+def see_node(client: Client, node: Ref, wanted: Wanted) -> JsonObject | Stale:
+    """The metadata of the node as it is now, or why it has moved on. Raises ClientError."""
+    meta: JsonObject = client.get(NODES, node.name)["metadata"]
     if node.uid and meta["uid"] != node.uid:
         return Stale(f"node {node.name} is gone")
     label = meta.get("labels", {}).get(MIG_CONFIG, "")
     if label != wanted.label or read_order(meta.get("annotations", {})) != wanted.now:
         return Stale(f"the GPUs of node {node.name} are to be cut otherwise meanwhile: {MIG_CONFIG}={label}")
-    order = wanted.order
+    if wanted.pods is not None:
+        there = client.list(PODS, field_selector=f"spec.nodeName={node.name}")
+        if came := [pod for pod in there if pod["metadata"]["uid"] not in wanted.pods and _has_gpus(pod)]:
+            return Stale(f"a GPU of {node.name} is in use: {came[0]['metadata']['name']} came meanwhile")
+    return meta
+
+
+def put_order(client: Client, meta: JsonObject, order: Order) -> None:
+    """Let the node have the order and, once mig-manager can know the configuration, the label; unless it has changed
+    since it was seen like this. Raises ClientError."""
     patch: JsonObject = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
     patch["annotations"] = {MIG_LAYOUTS: written_order(order)}
     if not order.due_ns:
         patch["labels"] = {MIG_CONFIG: order.config, MIG_STATE: PENDING}
-    client.patch(NODES, node.name, {"metadata": patch})
-    return None
+    client.patch(NODES, meta["name"], {"metadata": patch})
+
+
+def _has_gpus(pod: JsonObject) -> bool:
+    """Whether the pod holds a GPU, or a part of one."""
+    containers = [*pod["spec"].get("containers", ()), *pod["spec"].get("initContainers", ())]
+    limits = (name for one in containers for name in one.get("resources", {}).get("limits", {}))
+    over = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    return not over and any(name.startswith("nvidia.com/") for name in limits)

@@ -40,6 +40,9 @@ KUBELET_NS = 120 * NS_PER_S
 FIRST_RETRY_NS = 300 * NS_PER_S
 """After a failure nothing is tried for so long on that node, then for twice as long, …"""
 MOST_DOUBLINGS = 8
+RESET = ("a100", "a30")
+"""GPUs whose MIG mode changes by a reset: where that fails, mig-manager may restart the node (WITH_REBOOT). Hopper and
+later need none (NVIDIA MIG user guide)."""
 
 
 Key = tuple[str, str]
@@ -68,13 +71,15 @@ SIMULATED = Cutter(keeps=True, reads_after_ns=0, config_map=(OPERATOR_NAMESPACE,
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What is to be written on a node: the order, where the order ``now`` stands, beside the label that names
-    ``label``; and before that the configuration that it names, if there are ``entries``."""
+    ``label``; and before that the configuration that it names, if there are ``entries``. ``pods``: the uids of the pods
+    that were known to be on the node; None: it does not matter who is."""
 
     order: Order
     now: Order | None
     label: str
     entries: tuple[Entry, ...] = ()
     config_map: Key = ("", "")
+    pods: frozenset[str] | None = None
 
 
 class Cutting:
@@ -226,7 +231,7 @@ class Cutting:
         policy = self._configurations.policy
         if policy is None:
             return self.cutter.config_map
-        own = policy.mig_config_map == OWN_MIG_CONFIG_MAP
+        own = policy.mig_config_map == OWN_MIG_CONFIG_MAP or not self.cutter.namespace
         return None if own else (self.cutter.namespace, policy.mig_config_map)
 
     def wanted(self, fleet: Fleet, decision: Relayout) -> Wanted | str:
@@ -244,6 +249,9 @@ class Cutting:
         gpus[decision.device] = decision.after
         made = node_layouts.entries(gpus)
         if not self.cutter.keeps:
+            mode = (decision.before is None) != (decision.after is None)
+            if mode and known.gpu.startswith(RESET) and any(fleet.pod(pod).devices for pod in fleet.node(row).pods):
+                return "its MIG mode changes with a reset, or with the node's restart, and pods are on the node's GPUs"
             try:
                 placed = node_layouts.as_mig_parted_makes(made, known.gpu, known.resource_count)
             except InputError as error:
@@ -259,7 +267,8 @@ class Cutting:
             due_ns=self._clock.now_ns() + delay if delay else 0,
             failures=now.failures if now is not None and now.retry_ns else 0,
         )
-        return Wanted(order, now, label, made, where)
+        pods = frozenset(fleet.pod(pod).spec.uid for pod in fleet.node(row).pods)
+        return Wanted(order, now, label, made, where, pods)
 
     @staticmethod
     def _goal(fleet: Fleet, row: int, device: int, changing: Mapping[int, Instances]) -> Instances:

@@ -50,7 +50,8 @@ class Fenced:
         return self.inner.cut(node, wanted) if self._leads("scheduler") else LOST
 
     def ordered(self, node: Ref, order: Order) -> bool | None:
-        return self.inner.ordered(node, order)
+        """None too where another is to say what comes of it."""
+        return self.inner.ordered(node, order) if self._leads("scheduler") else None
 
     def bound(self, decision: Bind) -> bool | None:
         return self.inner.bound(decision)

@@ -15,6 +15,12 @@ from tonnage.partitioning.node_cuts import MIG_CONFIG
 from tonnage.partitioning.node_layouts import Order, Phase
 from tonnage.units import NS_PER_S
 
+NS_PER_MINUTE = 60 * NS_PER_S
+
+LONG_NS = 20 * NS_PER_MINUTE
+"""It waits for up to five minutes for each of four clients of the GPUs to end, then cuts, or reboots the node."""
+_FAILED = "mig-manager could not cut the GPUs as"
+_BY_HAND = "see its log, and label the node anew"
 PAUSE_NS = 5 * NS_PER_S
 """What could not be written is tried again after this long."""
 
@@ -27,7 +33,8 @@ class Relayouts:
         self._recorder, self._doubts = recorder, doubts
         self._cutting = state.cutting
         self._again: dict[str, int] = {}  # by node: when to try again what could not be written
-        self._told: dict[str, Order] = {}  # by node: the order whose failure was told
+        self._told: dict[str, Order] = {}  # by node: the order of which something was told
+        self._begun: dict[str, tuple[Order, int]] = {}  # by node: since when its order has been carried out
 
     def apply(self, decision: Relayout) -> Outcome:
         """Ask for it, as a layout of the whole node. It counts at once, whatever a watch shows."""
@@ -50,15 +57,30 @@ class Relayouts:
                 continue
             if at is Phase.WAITING and order.due_ns <= now:
                 self._write(name, Wanted(msgspec.structs.replace(order, due_ns=0), order, order.was))
+            elif at is Phase.FAILED and order.was:
+                if self._write(name, Wanted(failed(order, now), order, order.config)):
+                    self._tell(name, "MigConfigFailed", f"{_FAILED} {order.config} says; back to {order.was}")
             elif at is Phase.FAILED:
-                self._tell(name, order)
-                if order.was:
-                    self._write(name, Wanted(failed(order, now), order, order.config))
+                self._tell_once(name, order, "MigConfigFailed", f"{_FAILED} {order.config} says; {_BY_HAND}")
+            elif at is Phase.CUTTING and now - self._since(name, order, now) > LONG_NS:
+                why = f"mig-manager has not said for {LONG_NS // NS_PER_MINUTE} min that the GPUs are cut as"
+                self._tell_once(name, order, "MigConfigPending", f"{why} {order.config} says; {_BY_HAND}")
 
-    def _write(self, name: str, wanted: Wanted) -> None:
-        node = Ref("Node", name, uid=self._cutting.nodes[name].metadata.uid)
-        if not isinstance(self._ask(node, wanted), Applied):
+    def _since(self, name: str, order: Order, now_ns: int) -> int:
+        """Since when this order has been seen to be carried out."""
+        known = self._begun.get(name)
+        if known is None or known[0] != order:
+            known = self._begun[name] = order, now_ns
+        return known[1]
+
+    def _node(self, name: str) -> Ref:
+        return Ref("Node", name, uid=self._cutting.nodes[name].metadata.uid)
+
+    def _write(self, name: str, wanted: Wanted) -> bool:
+        done = isinstance(self._ask(self._node(name), wanted), Applied)
+        if not done:
             self._again[name] = self._clock.now_ns() + PAUSE_NS
+        return done
 
     def _ask(self, node: Ref, wanted: Wanted) -> Outcome:
         outcome = self._effects.cut(node, wanted)
@@ -86,14 +108,14 @@ class Relayouts:
         if node is not None:
             self._state.feed.recut(node)
 
-    def _tell(self, name: str, order: Order) -> None:
-        if self._told.get(name) == order:
-            return
-        self._told[name] = order
-        node = Ref("Node", name, uid=self._cutting.nodes[name].metadata.uid)
-        then = f"back to {order.was}" if order.was else "nothing more is tried: see its log, and label the node anew"
-        message = f"mig-manager could not cut the GPUs as {order.config} says; {then}"
-        self._recorder.event(node, "Warning", "MigConfigFailed", message)
+    def _tell_once(self, name: str, order: Order, reason: str, message: str) -> None:
+        """Whoever may write here says it, once."""
+        if self._told.get(name) != order and self._effects.ordered(self._node(name), order):
+            self._told[name] = order
+            self._tell(name, reason, message)
+
+    def _tell(self, name: str, reason: str, message: str) -> None:
+        self._recorder.event(self._node(name), "Warning", reason, message)
 
 
 def replace_uid(node: Ref, uid: str) -> Ref:

@@ -70,7 +70,7 @@ def watch_configurations(informers: Informers, world: ClusterWorld, more: Iterab
     watched: set[tuple[str, str]] = set()
 
     def follow(namespace: str, name: str) -> None:
-        if name and (namespace, name) not in watched:
+        if namespace and name and (namespace, name) not in watched:
             watched.add((namespace, name))
             one = informers.add(
                 CONFIG_MAPS, core.ConfigMap, field_selector=f"metadata.name={name}", namespace=namespace

@@ -24,6 +24,7 @@ from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE, SHARED_DEVICE, Chosen
 from tonnage.fleet.classes import ClassTable
 from tonnage.fleet.columns import Journal
 from tonnage.fleet.devices import Cut
+from tonnage.fleet.holding import Place
 from tonnage.fleet.outfit import Outfit, offered, outfit
 from tonnage.fleet.rows import Conflict, NodeFacts, NodeRow, NodeSpec, PodRow, PodSpec
 from tonnage.fleet.tables import BASE_RESOURCES, CPU, HOSTNAME, MEMORY, PODS, Requests, Tables
@@ -271,7 +272,7 @@ class Fleet(Tables):
         devices: Sequence[int] | None = None,
         *,
         observed: bool = False,
-        places: Sequence[holding.Place] = (),
+        places: Sequence[Place] = (),
     ) -> tuple[int, ...]:
         """Bind a pending pod; returns the devices that it is on: those given, else the lowest free ones, and for parts
         of devices the tightest that have room. ``places``: where what was observed stands, if that is known.

@@ -24,7 +24,7 @@ from tonnage.fleet.geometry import geometry
 from tonnage.objects import core
 from tonnage.objects.gpu_operator import ClusterPolicy
 from tonnage.partitioning.fleet_layouts import as_layout, busy_in, devices, instances_of
-from tonnage.partitioning.node_cuts import MIG_CONFIG, Configurations, cut_node
+from tonnage.partitioning.node_cuts import MIG_CONFIG, Configurations, cut_node, known_names, unknown_name
 from tonnage.partitioning.node_layouts import FAILED, PENDING, SUCCESS, entries, of_cut
 from tonnage.simulation import relayouts
 from tonnage.simulation.cluster import SimulatedCluster
@@ -81,7 +81,8 @@ class MigManager:
             return
         if self._labels.setdefault(name, cluster.fleet.node(row).labels.get(MIG_CONFIG, "")) != label:
             self._labels[name] = label
-            self._todo[name] = node
+            if label:  # without one it leaves the node as it is
+                self._todo[name] = node
 
     def gone(self, node: str) -> None:
         """The machine is no more."""
@@ -108,7 +109,10 @@ class MigManager:
         """The layouts that the node's label names. Raises InputError and ClientError."""
         name, label = node.metadata.name, node.metadata.labels.get(MIG_CONFIG, "")
         itype = instances.get(self._cluster.nodes[name].instance_type)
-        made = cut_node(self._configurations(), node.metadata.labels, itype.gpu, itype.resource_count)
+        configurations = self._configurations()
+        if label not in known_names(configurations, MIG_CONFIG):
+            raise InputError(unknown_name(configurations, MIG_CONFIG, label))
+        made = cut_node(configurations, node.metadata.labels, itype.gpu, itype.resource_count)
         if made.problems:
             raise InputError(*made.problems)
         named = tuple(map(of_cut, made.cuts)) or (None,) * itype.resource_count

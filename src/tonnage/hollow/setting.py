@@ -17,6 +17,7 @@ from tonnage.hollow.definitions import Kind, define_missing_kinds, run_here, ser
 from tonnage.hollow.machines import Machines
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject
+from tonnage.partitioning.fleet_layouts import may_change
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.run import SetUp
 from tonnage.simulation.training.workload import Then
@@ -40,7 +41,7 @@ def lay_out(
     define_missing_kinds(client, (*ALL, *(resource for resource, _ in objects if resource.custom)))
     machines.mig.config_maps |= config_maps(made)
     namespaces = {_namespace_of(one) for resource, one in objects if resource.namespaced}
-    if made.controls.partitioning != STATIC:
+    if made.controls.partitioning != STATIC or any(may_change(node.labels) for node in cluster.nodes.values()):
         namespaces.add(OPERATOR_NAMESPACE)
     for namespace in sorted(namespaces):
         _create(client, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})

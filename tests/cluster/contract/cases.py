@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from cluster.contract.small import DEPLOYMENT, WHY, Small, returns
-from tonnage.cluster.resources import PDBS, PODS
+from tonnage.cluster.resources import NODES, PDBS, PODS
 from tonnage.decisions import (
     Applied,
     Decision,
@@ -26,8 +26,12 @@ from tonnage.decisions import (
 from tonnage.objects.base import ObjectMeta
 from tonnage.objects.core import LabelSelector
 from tonnage.objects.policy import PodDisruptionBudget, PodDisruptionBudgetSpec
+from tonnage.partitioning.fleet_layouts import instances_of
+from tonnage.partitioning.node_cuts import MIG_CONFIG
 
 Decide = Callable[[Small], Decision]
+HALVES = (("3g.40gb", 0), ("3g.40gb", 4))
+SEVENTHS = tuple(("1g.10gb", start) for start in range(7))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,23 @@ def _land(small: Small) -> None:
         assert small.world.apply(small.bind(pod, small.node("spare"), 0)) == Applied()
     else:
         small.client.bind(pod.name, pod.namespace, pod.uid, "spare")
+
+
+def _land_on_the_gpu(small: Small) -> None:
+    """A pod lands on the node whose GPU is to be cut, and the world has not heard of it."""
+    pod = small.pod(1)
+    if small.steps is None:
+        assert small.world.apply(small.bind(pod, small.node("base-03"), 1)) == Applied()
+    else:
+        small.client.bind(pod.name, pod.namespace, pod.uid, "base-03")
+
+
+def _cut_elsewhere(small: Small) -> None:
+    """Somebody labels the node, and the world has not heard of it."""
+    if small.steps is None:
+        assert small.world.apply(Relayout(small.node("base-03"), 1, None, SEVENTHS, WHY)) == Applied()
+    else:
+        small.client.patch(NODES, "base-03", {"metadata": {"labels": {MIG_CONFIG: "all-1g.10gb"}}})
 
 
 def _bind_elsewhere(small: Small) -> None:
@@ -145,6 +166,13 @@ STALE: dict[str, Case] = {
         lambda s: Relayout(s.node("base-02", uid="another"), 0, None, (), WHY), "node base-02 is gone"
     ),
     "cut a GPU that nobody can cut": Case(lambda s: Relayout(s.node("base-02"), 0, None, (), WHY), "", Refused),
+    "cut a GPU that is not there": Case(lambda s: Relayout(s.node("base-03"), 8, None, HALVES, WHY), "is not there"),
+    "cut a GPU that is cut as something else": Case(
+        lambda s: Relayout(s.node("base-03"), 0, HALVES, None, WHY), "is cut as whole, not 2 x 3g.40gb"
+    ),
+    "cut a GPU into what it cannot be": Case(
+        lambda s: Relayout(s.node("base-03"), 0, None, (("3g.40gb", 1),), WHY), "3g.40gb", Refused
+    ),
 }
 """What does not hold when it is decided. The cluster is afterwards as it was before."""
 
@@ -165,6 +193,15 @@ MOVED_ON: dict[str, Case] = {
         lambda s: Scale(DEPLOYMENT, 2, 4, WHY), "has 7 replicas, not 2", before=_scale_elsewhere
     ),
     "return a node that a pod has landed on": Case(lambda s: returns(s, "spare"), "is not empty", before=_land),
+    "cut a GPU that a pod has landed on": Case(
+        lambda s: Relayout(s.node("base-03"), 1, None, HALVES, WHY), "is in use", before=_land_on_the_gpu
+    ),
+    "cut a GPU that another has had cut": Case(
+        lambda s: Relayout(s.node("base-03"), 1, None, HALVES, WHY), "otherwise", before=_cut_elsewhere
+    ),
+    "cut a GPU of a node that is lost": Case(
+        lambda s: Relayout(s.node("base-03"), 1, None, HALVES, WHY), "is gone", before=lambda s: s.lose("base-03")
+    ),
     "return a node that is not initialised": Case(_registered, "is not empty and initialised"),
     "evict a pod that a budget protects": Case(lambda s: Evict(s.pod(0), WHY), "isruption", Refused, before=_budget),
 }
@@ -233,6 +270,21 @@ def _scaled_down(small: Small) -> None:
     ]
 
 
+def _cut(small: Small) -> None:
+    """It is cut so in the end, the others are as they were, and a second change is one of what there is then."""
+    assert small.world.snapshot().relayouts == {("base-03", 2): HALVES}
+    small.run(200)
+    assert small.world.snapshot().relayouts == {}
+    assert small.layouts() == [None, None, HALVES, None, None, None, None, None]
+    back = (("1g.10gb", 0), ("1g.10gb", 1), ("3g.40gb", 4))
+    for device, before, after in ((2, HALVES, back), (5, None, SEVENTHS)):
+        assert small.apply(Relayout(small.node("base-03"), device, before, after, WHY)) == Applied()
+    small.run(300)
+    assert small.layouts() == [None, None, back, None, None, SEVENTHS, None, None]
+    row = small.made.cluster.fleet.node_by_name["base-03"]
+    assert [instances_of(small.made.cluster.fleet, (row, device)) for device in range(8)] == small.layouts()
+
+
 def _launched(small: Small) -> None:
     assert sorted(claim.name for claim in small.world.snapshot().claims) == ["coming", "more"]
     small.run(400)
@@ -256,6 +308,7 @@ APPLIED: dict[str, tuple[Decide, Callable[[Small], None]]] = {
     "a scale removes pods": (lambda s: Scale(DEPLOYMENT, 2, 1, WHY, (s.pod(1),)), _scaled_down),
     "a launch buys a node": (lambda s: s.launch("more"), _launched),
     "a return ends the node": (lambda s: returns(s, "spare"), _returned),
+    "a relayout cuts one GPU otherwise": (lambda s: Relayout(s.node("base-03"), 2, None, HALVES, WHY), _cut),
     "an eviction makes room": (lambda s: Evict(s.pod(0), WHY), _evicted),
     "a wait changes nothing": (lambda s: Wait(s.pod(1), WHY), lambda s: None),
     "a pod that is moved keeps room where it goes": (lambda s: Evict(s.pod(0), WHY, to="base-02"), _moved),

@@ -1,6 +1,7 @@
 """One small cluster, made the same way in every world: by decisions, and by what happens to its machines.
 
-Two nodes with four GPUs each of the user's own (base-01, base-02) and one bought (spare, empty); a Deployment of two
+Two nodes with four GPUs each of the user's own (base-01, base-02), one with eight that may be cut otherwise (base-03),
+and one bought (spare, empty); a Deployment of two
 pods, the first on base-01 with device 0, the second pending; a NodeClaim (coming) on its way.
 """
 
@@ -18,9 +19,11 @@ from cluster.contract.faulty import Faulty
 from tonnage.cluster.client.reflector import Delays
 from tonnage.cluster.client.transport import Transport
 from tonnage.cluster.client.verbs import Client
-from tonnage.cluster.resources import DEPLOYMENTS, NODE_CLAIMS, NODES, PDBS, PODS
-from tonnage.decisions import Applied, Bind, Decision, Launch, Outcome, Reason, Ref, Return
+from tonnage.cluster.resources import CONFIG_MAPS, DEPLOYMENTS, NODE_CLAIMS, NODES, PDBS, PODS
+from tonnage.decisions import Applied, Bind, Decision, Instances, Launch, Outcome, Reason, Ref, Return
 from tonnage.hollow.lockstep import Lockstep
+from tonnage.partitioning.fleet_layouts import ALLOWED, instances_of
+from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STRATEGY
 from tonnage.simulation import nodes, run, scenario
 from tonnage.simulation.machine import Machine
 from tonnage.simulation.objects import Claim
@@ -33,6 +36,10 @@ POOL = "gpu-inference-pool"
 WORKLOAD = "inference/model-a-serving"
 DEPLOYMENT = Ref("Deployment", "model-a-serving", "inference")
 TYPE = "g6e.12xlarge"
+CUT = {
+    "instanceType": "p5.48xlarge",
+    "labels": {MIG_CONFIG: "all-disabled", MIG_STRATEGY: "mixed", ALLOWED: "true"},
+}
 
 
 class Said:
@@ -97,6 +104,11 @@ class Small:
         fields |= {"price_micro_usd_per_hour": 1_000_000, "reason": WHY}
         return Launch(Ref("NodeClaim", name), **(fields | changes))
 
+    def layouts(self) -> list[Instances]:
+        """How the GPUs of base-03 are cut, as the world knows it."""
+        fleet = self.world.snapshot().fleet
+        return [instances_of(fleet, (fleet.node_by_name["base-03"], device)) for device in range(8)]
+
     def state(self) -> object:
         """All that a decision can change: in the API where there is one, in what the world believes, in the machines."""
         fleet, cluster = self.world.snapshot().fleet, self.made.cluster
@@ -112,7 +124,16 @@ class Small:
             {n.name: n.ended_ns for n in cluster.nodes.values()},
         )
         views = {key: view.replicas for key, view in self.world.snapshot().workloads.items()}
-        return believed, views, sorted(c.name for c in self.world.snapshot().claims), machines, self.api_state()
+        under_way = dict(self.world.snapshot().relayouts)
+        return (
+            believed,
+            views,
+            self.layouts(),
+            under_way,
+            sorted(c.name for c in self.world.snapshot().claims),
+            machines,
+            self.api_state(),
+        )
 
     def api_state(self) -> object:
         """Every object that a decision may write, but for versions and times."""
@@ -120,7 +141,7 @@ class Small:
             return None
         return [
             [_bare(one) for one in self.client.list(resource)]
-            for resource in (PODS, NODES, NODE_CLAIMS, DEPLOYMENTS, PDBS)
+            for resource in (PODS, NODES, NODE_CLAIMS, DEPLOYMENTS, PDBS, CONFIG_MAPS)
         ]
 
     @property
@@ -209,7 +230,7 @@ def _replicas(workload: str) -> int:
 def _written(folder: Path) -> Path:
     """A scenario of two nodes, with the example's manifests and hardly any traffic."""
     document = yaml.safe_load((EXAMPLE / "scenario.yaml").read_text(encoding="utf-8"))
-    document |= {"duration": "25m", "fleet": {"nodes": [{"instanceType": TYPE, "count": 2}]}}
+    document |= {"duration": "25m", "fleet": {"nodes": [{"instanceType": TYPE, "count": 2}, CUT]}}
     for traffic in document["traffic"]:
         traffic |= {"profile": str(EXAMPLE / traffic["profile"]), "rate": 0.01, "surges": []}
     for policy in document["policies"].values():

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cluster.contract.cases import Decide
+from cluster.contract.cases import HALVES, Decide
 from cluster.contract.faulty import STATUS, Rates
 from cluster.contract.small import DEPLOYMENT, WHY, Small, build, returns
 from cluster.contract.worlds import opened
 from tonnage.cluster.annotations import COST_WAS, DISRUPTED_TAINT
-from tonnage.cluster.resources import NODE_CLAIMS, NODES, PODS
+from tonnage.cluster.client.transport import Unreachable
+from tonnage.cluster.resources import CONFIG_MAPS, NODE_CLAIMS, NODES, PODS
 from tonnage.controllers.nodes import Disruption, Provisioner
-from tonnage.decisions import Applied, Evict, Refused, Scale, Stale
+from tonnage.decisions import Applied, Evict, Refused, Relayout, Scale, Stale
 from tonnage.objects.base import POD_DELETION_COST
 from tonnage.simulation.run import EPOCH_NS
 from tonnage.units import NS_PER_S
@@ -43,6 +45,7 @@ DECISIONS: dict[str, Decide] = {
     "launch": lambda s: s.launch("more"),
     "return": lambda s: returns(s, "spare"),
     "evict": lambda s: Evict(s.pod(0), WHY),
+    "relayout": lambda s: Relayout(s.node("base-03"), 2, None, HALVES, WHY),
 }
 NOT_DONE = (*STATUS, "unreachable", "lost-undone")
 WRITES_BEFORE = {"scale": 1}
@@ -66,6 +69,61 @@ def test_a_call_that_was_done_counts_though_its_answer_was_lost(small: Small, ki
     assert small.faulty is not None
     small.faulty.next_write(*[""] * WRITES_BEFORE.get(kind, 0), "lost-done")
     assert small.apply(DECISIONS[kind](small)) == Applied()
+
+
+@pytest.mark.parametrize("fault", NOT_DONE)
+def test_a_layout_that_was_written_down_and_not_ordered_is_ordered_by_the_next_decision(
+    small: Small, fault: str
+) -> None:
+    assert small.faulty is not None
+    decision, before = DECISIONS["relayout"](small), small.client.get(NODES, "base-03")["metadata"]
+    small.faulty.next_write("", fault)
+    assert isinstance(small.apply(decision), Stale | Refused)
+    assert small.client.get(NODES, "base-03")["metadata"] == before
+    (written,) = small.client.list(CONFIG_MAPS, "gpu-operator")
+    assert small.world.snapshot().relayouts == {}
+    assert small.apply(decision) == Applied()
+    assert small.client.list(CONFIG_MAPS, "gpu-operator") == [written], "equal layouts are one configuration"
+    small.run(200)
+    assert small.layouts()[2] == HALVES
+
+
+@pytest.mark.parametrize("fault", ["lost-undone", "lost-done"])
+def test_an_order_of_which_nobody_knows_counts_until_somebody_does(small: Small, fault: str) -> None:
+    assert small.faulty is not None
+    decision = DECISIONS["relayout"](small)
+    assert small.apply(Relayout(small.node("base-03"), 3, None, HALVES, WHY)) == Applied()
+    small.run(200)
+    small.faulty.next_write("", fault)
+    mends = _cannot_read_after_writes(small)
+    assert isinstance(small.world.apply(decision), Stale)
+    assert small.world.snapshot().relayouts == {("base-03", 2): HALVES}, "or a pod might be bound to it"
+    assert small.layouts()[2] == (), "nothing of it is given away"
+    mends()
+    small.settle()
+    small.run(5)
+    small.world.woken()
+    assert (("base-03", 2) in small.world.snapshot().relayouts) is (fault == "lost-done")
+    assert small.layouts()[2] == (() if fault == "lost-done" else None)
+
+
+def _cannot_read_after_writes(small: Small) -> Callable[[], None]:
+    """Reads fail once two writes were made; call what is returned to mend them."""
+    assert small.faulty is not None
+    faulty, inner, writes = small.faulty, small.faulty.request, [0]
+
+    def request(method: str, path: str, **how: Any) -> Any:
+        writes[0] += method != "GET"
+        if method == "GET" and writes[0] > 1:
+            raise Unreachable("the network is gone")
+        return inner(method, path, **how)
+
+    faulty.request = request  # type: ignore[method-assign]
+
+    def mend() -> None:
+        del faulty.request
+
+    return mend
 
 
 def _cannot_read(small: Small) -> Callable[[], None]:

@@ -24,7 +24,7 @@ from tonnage.cluster.clock import parse
 from tonnage.cluster.effects import ApiEffects
 from tonnage.cluster.groups import KINDS
 from tonnage.cluster.recording import Silent
-from tonnage.cluster.resources import ALL, NAMESPACES, NODES, Resource
+from tonnage.cluster.resources import ALL, CONFIG_MAPS, NAMESPACES, NODES, Resource
 from tonnage.cluster.resources import PODS as POD_RESOURCE
 from tonnage.cluster.server import render
 from tonnage.cluster.server.api import Api
@@ -116,8 +116,17 @@ class Direct:
         self._stores = stores
         self._informers: list[tuple[Informer[Any], type[KubeObject], Subscription]] = []
 
-    def add(self, resource: Resource, type_: type[T], *, optional: bool = False) -> Informer[T]:
-        informer: Informer[T] = Informer(resource, "", "", "", optional=optional)
+    def add(
+        self,
+        resource: Resource,
+        type_: type[T],
+        *,
+        field_selector: str = "",
+        namespace: str = "",
+        optional: bool = False,
+    ) -> Informer[T]:
+        assert not field_selector or resource == CONFIG_MAPS, "there are none"
+        informer: Informer[T] = Informer(resource, namespace, field_selector, "", optional=optional)
         store = self._stores[resource not in ALL]
         found, version = store.items(resource)
         changes = store.subscribe(resource, version)
@@ -138,6 +147,10 @@ class Direct:
     def stop(self) -> None:
         for _, _, changes in self._informers:
             changes.close()
+
+
+def _named(body: dict[str, Any]) -> tuple[str, str]:
+    return body["metadata"].get("namespace", ""), body["metadata"]["name"]
 
 
 def _decoded(body: dict[str, Any], type_: type[T]) -> T:
@@ -212,7 +225,8 @@ class GangCluster:
 
     def _catch_up(self, informer: Informer[Any], store: Store) -> None:
         found, _ = store.items(informer.resource)
-        versions = {one.key: one.version for one in found}
+        selected = [one for one in found if informer.selects(*_named(one.object))]
+        versions = {one.key: one.version for one in selected}
         deadline = time.monotonic() + 60
         while True:
             seen = {

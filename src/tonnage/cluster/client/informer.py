@@ -56,8 +56,9 @@ class Informer(Generic[T]):
 
     def selects(self, namespace: str, name: str) -> bool:
         """Whether an object of that name may be among its own, as far as names say it."""
-        named = self.field_selector.removeprefix("metadata.name=")
-        one = named in (self.field_selector, name)
+        key, _, value = self.field_selector.partition("=")
+        named = value if key == "metadata.name" else ""
+        one = not named or named == name
         return one and self.namespace in ("", namespace)
 
     def items(self) -> ValuesView[T]:
