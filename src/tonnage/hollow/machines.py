@@ -101,7 +101,7 @@ class Machines:
 
     def pod_gone(self, pod: Pod) -> None:
         controller = pod.workload.controller
-        if isinstance(controller, Training) and pod.name in controller.succeeded:
+        if controller is not None and controller.has_succeeded(pod):
             self.pods.succeeded(pod)
         self._dirty_pods[pod.namespace, pod.name] = None
 

@@ -14,6 +14,7 @@ from tonnage.errors import InputError
 from tonnage.hollow.definitions import Kind, define_missing_kinds, run_here, served_as
 from tonnage.hollow.machines import Machines
 from tonnage.objects.base import KubeObject
+from tonnage.scheduling.place import SCHEDULER_NAME
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.run import SetUp
 from tonnage.simulation.training.workload import Then
@@ -23,7 +24,7 @@ _MADE_OTHERWISE = ("Pod", "Node", "NodeClaim")
 
 
 def lay_out(
-    made: SetUp, client: Client, machines: Machines, scheduler_name: str = "tonnage", *, managed: bool = False
+    made: SetUp, client: Client, machines: Machines, scheduler_name: str = SCHEDULER_NAME, *, managed: bool = False
 ) -> None:
     """Create everything that the scenario's manifests have; pods and nodes are left to the machines.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from tonnage.cluster.assembly import CONTROLLERS, SCHEDULER_NAME
+from tonnage.cluster.assembly import CONTROLLERS
 from tonnage.cluster.client.events import EventRecorder
 from tonnage.cluster.client.informer import Informers
 from tonnage.cluster.client.transport import ApiError
@@ -45,14 +45,13 @@ from tonnage.hollow.statuses import ANNOTATION
 from tonnage.loops import Loop
 from tonnage.metrics.promql import Result
 from tonnage.scheduling.gangs.release import Patience
+from tonnage.scheduling.place import EVERYBODY, SCHEDULER_NAME
 from tonnage.simulation.configure import Configuration
 from tonnage.simulation.events import Event
 from tonnage.simulation.run import SetUp
 from tonnage.simulation.training.connect import scheduler_names
 from tonnage.units import NS_PER_S
 
-EVERYBODY = ("", "default-scheduler", SCHEDULER_NAME)
-"""On the embedded API there is no other scheduler: every pod is ours."""
 WARM_UP_S = 20.0
 """Real seconds within which the fleet that is there from the start should serve."""
 AT_REST_S = 0.5
@@ -217,8 +216,9 @@ class Up:
         self._closers.append(self.world.close)
         informers = self._informers(client)
         required = watch_world(informers, self.world)
-        everybody = (*EVERYBODY, *scheduler_names(made.cluster))
-        names = everybody if self.settings.client is None else (SCHEDULER_NAME,)
+        names: tuple[str, ...] = (SCHEDULER_NAME,)
+        if self.settings.client is None:  # there is no other scheduler: every pod is ours
+            names = (*EVERYBODY, *scheduler_names(made.cluster))
         placing = made.controls.settings(names, strict=True)
         loops: dict[str, list[Loop]] = {
             "scheduler": [Scheduler(placing, Patience()).loop(), *made.controls.partitioning_loops(placing)]
