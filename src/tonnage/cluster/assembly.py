@@ -29,10 +29,10 @@ from tonnage.loops import Loop
 from tonnage.objects import karpenter
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scheduling.gangs.release import Patience
+from tonnage.scheduling.place import SCHEDULER_NAME
 
 SCHEDULER, REPLICAS, NODES = "scheduler", "replicas", "nodes"
 CONTROLLERS = (SCHEDULER, REPLICAS, NODES)
-SCHEDULER_NAME = "tonnage"
 
 _NEEDS = {
     SCHEDULER: (resources.NODES, resources.PODS),

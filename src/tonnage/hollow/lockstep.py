@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+import msgspec
+
 from tonnage.cluster.client.informer import Informers, version_of
 from tonnage.cluster.client.reflector import Delays
 from tonnage.cluster.client.transport import JSON, Reply, Transport
@@ -119,8 +121,6 @@ class Tracked:
 
 
 def _metadata(reply: Reply) -> dict[str, str]:
-    import msgspec
-
     found: dict[str, str] = msgspec.json.decode(reply.body)["metadata"]
     return found
 

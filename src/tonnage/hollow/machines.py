@@ -9,7 +9,8 @@ Not safe for several threads: its owner's alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -75,6 +76,7 @@ class Machines:
         self._dirty_workloads: dict[str, None] = {}  # of training, by key
         self._replicas: dict[str, tuple[Training, frozenset[Key]]] = {}  # names of the pods of each
         self._unreconciled: dict[str, None] = {}  # workloads whose number of replicas has changed
+        self._paused: dict[str, float] = {}  # until when an object is left alone that could not be written
         cluster.mirror = cluster.events.mirror = self
 
     def _mark_node(self, name: str) -> None:
@@ -104,7 +106,7 @@ class Machines:
 
     def pod_gone(self, pod: Pod) -> None:
         controller = pod.workload.controller
-        if isinstance(controller, Training) and pod.name in controller.succeeded:
+        if controller is not None and controller.has_succeeded(pod):
             self.pods.succeeded(pod)
         self._dirty_pods[pod.namespace, pod.name] = None
 
@@ -315,25 +317,46 @@ class Machines:
         """Whether something is still to be written: after :meth:`flush`, what could not be."""
         return bool(self._dirty_pods or self._dirty_nodes or self._dirty_workloads)
 
-    def flush(self) -> bool:
-        """Write what has changed; True when something was written or tried."""
+    def flush(self, pause_s: float = 0.0) -> bool:
+        """Write what has changed; True when something was written or tried. What could not be written is left alone for
+        ``pause_s`` real seconds; the others go on."""
         for key in self._unreconciled:
             pods.reconcile(self.cluster, self.cluster.workloads[key])
         self._unreconciled = {}
         self.mig.catch_up()
         if not self.behind:
             return False
-        nodes_, self._dirty_nodes = list(self._dirty_nodes), {}
-        workloads, self._dirty_workloads = list(self._dirty_workloads), {}
-        pods_, self._dirty_pods = list(self._dirty_pods), {}
-        self._dirty_nodes |= self._left(nodes_, [(f"node {name}", self._nodes.job(name)) for name in nodes_])
-        self._dirty_workloads |= self._left(workloads, [(f"{key}", self.workloads.job(key)) for key in workloads])
-        self._dirty_pods |= self._left(pods_, [(f"pod {'/'.join(key)}", self.pods.job(key)) for key in pods_])
-        return True
+        now = time.monotonic()
+        self._paused = {what: until for what, until in self._paused.items() if until > now}
+        nodes_, self._dirty_nodes = self._due(self._dirty_nodes, _node)
+        workloads, self._dirty_workloads = self._due(self._dirty_workloads, str)
+        pods_, self._dirty_pods = self._due(self._dirty_pods, _pod)
+        self._dirty_nodes |= self._left(nodes_, [(_node(name), self._nodes.job(name)) for name in nodes_], pause_s)
+        self._dirty_workloads |= self._left(workloads, [(key, self.workloads.job(key)) for key in workloads], pause_s)
+        self._dirty_pods |= self._left(pods_, [(_pod(key), self.pods.job(key)) for key in pods_], pause_s)
+        return bool(nodes_ or workloads or pods_)
 
-    def _left(self, keys: list[K], jobs: list[tuple[str, Callable[[], None]]]) -> dict[K, None]:
+    def _due(self, dirty: Iterable[K], name: Callable[[K], str]) -> tuple[list[K], dict[K, None]]:
+        """Those to be written now, and those that are left alone for a while."""
+        if not self._paused:
+            return list(dirty), {}
+        parts: tuple[list[K], dict[K, None]] = [], {}
+        for key in dirty:
+            if name(key) in self._paused:
+                parts[1][key] = None
+            else:
+                parts[0].append(key)
+        return parts
+
+    def _left(self, keys: list[K], jobs: list[tuple[str, Callable[[], None]]], pause_s: float) -> dict[K, None]:
         """Write these; those that could not be written."""
-        return {key: None for key, done in zip(keys, self._run(jobs), strict=True) if not done}
+        left: dict[K, None] = {}
+        for key, (what, _), done in zip(keys, jobs, self._run(jobs), strict=True):
+            if not done:
+                left[key] = None
+                if pause_s:
+                    self._paused[what] = time.monotonic() + pause_s
+        return left
 
     def _run(self, jobs: list[tuple[str, Callable[[], None]]]) -> list[bool]:
         """Make the calls, each with the name of its object; whether each is done."""
@@ -366,11 +389,19 @@ class Machines:
         for key in list(self.workloads.created):
             self._write(key, partial(self.workloads.take_away, key))
         for pod in list(self.pods.bare()):
-            self._write(f"pod {'/'.join(pod)}", partial(self.pods.take_away, pod))
+            self._write(_pod(pod), partial(self.pods.take_away, pod))
         for name in dict.fromkeys([*(node.name for node in live), *self._nodes.machines()]):
-            self._write(f"node {name}", partial(self._nodes.clear_away, name))
+            self._write(_node(name), partial(self._nodes.clear_away, name))
 
     def close(self) -> None:
         """Wait for the writes that are under way."""
         if self._pool is not None:
             self._pool.shutdown()
+
+
+def _node(name: str) -> str:
+    return f"node {name}"
+
+
+def _pod(key: Key) -> str:
+    return f"pod {'/'.join(key)}"

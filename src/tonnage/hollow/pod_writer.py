@@ -19,9 +19,9 @@ from tonnage.hollow.workload_writer import WorkloadWriter
 from tonnage.objects import core
 from tonnage.objects.decode import without_nulls
 from tonnage.partitioning.fleet_layouts import may_change
+from tonnage.scheduling.place import DEFAULT_SCHEDULER
 from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.objects import Pod, Workload
-from tonnage.simulation.training.workload import Training
+from tonnage.simulation.objects import Controller, Pod, Workload
 
 Key = tuple[str, str]
 REJECTED = "OutOfResources"
@@ -39,7 +39,7 @@ class PodWriter:
     ) -> None:
         self.cluster = cluster
         self.workloads = workloads
-        self.scheduler_name = ""
+        self.scheduler_name = DEFAULT_SCHEDULER
         """Who places the pods of workloads that do not say it."""
         self._client = client
         self._stamp = stamp
@@ -160,7 +160,7 @@ class PodWriter:
         return written(places_of(fleet, pod.row))
 
     def _made_here(self, pod: Pod) -> bool:
-        return self.cluster.runs_workloads or isinstance(pod.workload.controller, Training)
+        return self.cluster.runs_workloads or pod.workload.controller is not None
 
     def _end_job(self, key: Key, uid: str) -> Callable[[], None]:
         """It has ended here: it goes from the API, unless it has succeeded."""
@@ -244,8 +244,8 @@ class PodWriter:
     def _body(self, pod: Pod) -> JsonObject | None:
         """The pod as it is created; None while its owner is not there."""
         controller = pod.workload.controller
-        if isinstance(controller, Training):
-            return self._of_training(pod, controller)
+        if controller is not None:
+            return self._controlled(pod, controller)
         body = self._stamped(pod.workload.key, pod.namespace, pod.name)
         if pod.workload.template.spec.priority:
             body["spec"].setdefault("priority", pod.workload.template.spec.priority)
@@ -259,14 +259,14 @@ class PodWriter:
         meta |= {"name": name, "namespace": namespace, "ownerReferences": [owner_reference(owner)]}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
 
-    def _of_training(self, pod: Pod, training: Training) -> JsonObject | None:
-        """A pod as the framework's controller makes it."""
+    def _controlled(self, pod: Pod, controller: Controller) -> JsonObject | None:
+        """A pod as its framework's controller makes it."""
         bare = self._bare.get((pod.namespace, pod.name))
         if bare is not None:
             body = deepcopy(bare)
-            body["spec"].setdefault("schedulerName", self.scheduler_name or "default-scheduler")
+            body["spec"].setdefault("schedulerName", self.scheduler_name)
             return body
-        owner = self.workloads.owner(training.key)
+        owner = self.workloads.owner(controller.key)
         if owner is None:
             return None
         template = pod.template
@@ -274,8 +274,8 @@ class PodWriter:
         meta: JsonObject = {"name": pod.name, "namespace": pod.namespace, "ownerReferences": [owner_reference(owner)]}
         meta |= {"labels": labels}
         meta |= {"annotations": dict(template.metadata.annotations)}
-        spec = written_spec(template.spec, self.workloads.body(training.key))
-        spec.setdefault("schedulerName", self.scheduler_name or "default-scheduler")
+        spec = written_spec(template.spec, self.workloads.body(controller.key))
+        spec.setdefault("schedulerName", self.scheduler_name)
         return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
     def _daemon_job(self, key: Key, uid: str) -> Callable[[], None]:

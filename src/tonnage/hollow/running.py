@@ -28,6 +28,7 @@ from tonnage.units import NS_PER_MS, NS_PER_S
 
 LONGEST_WAIT_S = 0.2
 RETRY_S = 2.0
+"""What could not be written is tried again after so many real seconds."""
 LEASE_NS = 20 * NS_PER_S
 """A kubelet renews every 10 s; node lifecycle waits 40 s or more for it."""
 LEASE_NAMESPACE = "kube-node-lease"
@@ -118,7 +119,6 @@ class MachineRoom:
         self.informers = informers
         self.clock = clock
         self.lock = lock
-        self._retry_at = 0.0
         self._operators: Operators | None = None
         watch(informers, NODE_CLAIMS, karpenter.NodeClaim, self._locked(machines.see_claim))
         watch(informers, NODES, core.Node, self._locked(machines.see_node))
@@ -161,9 +161,7 @@ class MachineRoom:
             cluster.woken()
             if self._operators is not None:
                 self._operators.catch_up()
-            if time.monotonic() >= self._retry_at:
-                self.machines.flush()
-                self._retry_at = time.monotonic() + RETRY_S if self.machines.behind else 0.0
+            self.machines.flush(RETRY_S)
             self.informers.pump(0)
 
     def _wait_s(self) -> float:

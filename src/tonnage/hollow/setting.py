@@ -18,6 +18,7 @@ from tonnage.hollow.machines import Machines
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject
 from tonnage.partitioning.fleet_layouts import may_change
+from tonnage.scheduling.place import SCHEDULER_NAME
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.run import SetUp
 from tonnage.simulation.training.workload import Then
@@ -29,7 +30,7 @@ _MADE_OTHERWISE = ("Pod", "Node", "NodeClaim")
 
 
 def lay_out(
-    made: SetUp, client: Client, machines: Machines, scheduler_name: str = "tonnage", *, managed: bool = False
+    made: SetUp, client: Client, machines: Machines, scheduler_name: str = SCHEDULER_NAME, *, managed: bool = False
 ) -> None:
     """Create everything that the scenario's manifests have; pods and nodes are left to the machines.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from tonnage.cluster.assembly import CONTROLLERS, SCHEDULER_NAME
+from tonnage.cluster.assembly import CONTROLLERS
 from tonnage.cluster.client.events import EventRecorder
 from tonnage.cluster.client.informer import Informers
 from tonnage.cluster.client.transport import ApiError
@@ -46,6 +46,7 @@ from tonnage.loops import Loop
 from tonnage.metrics.promql import Result
 from tonnage.scheduling import place
 from tonnage.scheduling.gangs.release import Patience
+from tonnage.scheduling.place import SCHEDULER_NAME
 from tonnage.simulation.configure import Configuration
 from tonnage.simulation.events import Event
 from tonnage.simulation.run import SetUp

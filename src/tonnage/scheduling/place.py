@@ -32,6 +32,12 @@ from tonnage.scheduling.view import NEVER, Ints, points_of
 __all__ = ["DEFAULTS", "POLICIES", "Cache", "Settings", "decide", "defragment", "feasible", "keys_of"]
 
 
+SCHEDULER_NAME, DEFAULT_SCHEDULER = "tonnage", "default-scheduler"
+"""The schedulerName of pods that Tonnage places, and that which Kubernetes gives to a pod that says none."""
+EVERYBODY = ("", DEFAULT_SCHEDULER, SCHEDULER_NAME)
+"""Where there is no other scheduler."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """``policy``: one of :data:`tonnage.scheduling.policies.POLICIES`. ``receipts``: record scores and runners-up.
@@ -44,7 +50,7 @@ class Settings:
 
     policy: str = "tonnage"
     receipts: bool = True
-    scheduler_names: tuple[str, ...] = ("", "default-scheduler", "tonnage")
+    scheduler_names: tuple[str, ...] = EVERYBODY
     strict: bool = False
     preemption: bool = True
     respect_budgets: bool = True

@@ -46,6 +46,11 @@ class Controller(Protocol):
         """Of whom the pods are, and no others; empty where no object owns them."""
         ...
 
+    @property
+    def key(self) -> str:
+        """Its object: namespace/kind/name, the kind in lower case."""
+        ...
+
     def before(self, cluster: SimulatedCluster, pod: Pod) -> None:
         """What the pod does is about to change: it is being bound, is told to stop, or is about to be gone."""
         ...
@@ -64,6 +69,10 @@ class Controller(Protocol):
 
     def exits(self, cluster: SimulatedCluster, pod: Pod, cause: Cause, exit_code: int, said: str) -> None:
         """The pod's container ends with an error, of which an event says ``said``."""
+        ...
+
+    def has_succeeded(self, pod: Pod) -> bool:
+        """Whether the pod's work is done, so that its end is no failure."""
         ...
 
     def saved_ns(self, pod: Pod) -> int:

@@ -57,7 +57,7 @@ def set_up(folder: Path, manifests: list[Json], **spec: Any) -> run.SetUp:
 
 
 def whole_gangs(folder: Path) -> run.SetUp:
-    """Gangs of several kinds that all fit at once, so that nobody has to know that they are gangs."""
+    """Gangs of several kinds that all fit at once; a pod of one fails."""
     part = {"replicas": 2, "template": pod(restartPolicy="Always")}
     mpi = {"Launcher": {"replicas": 1, "template": pod(0)}, "Worker": {"replicas": 1, "template": pod()}}
     template = {"spec": {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "template": pod()}}

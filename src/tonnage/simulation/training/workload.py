@@ -155,6 +155,10 @@ class Training:
         for part in self.parts:
             part.settle(now_ns)
 
+    def has_succeeded(self, pod: Pod) -> bool:
+        """Whether the pod's work is done."""
+        return pod.name in self.succeeded
+
     def saved_ns(self, pod: Pod) -> int:
         """When the last checkpoint was written of what the pod does; what an earlier pod did counts for nothing."""
         saved_at_ns = self._part_of[pod.name].saved_at_ns
