@@ -36,7 +36,12 @@ EVERYTHING: Object = {
     "mode": "apply",
     "image": {"digest": "sha256:" + "a" * 64, "pullSecrets": [{"name": "registry"}]},
     "controllers": {
-        "scheduler": {"replicas": 2, "partitioning": "relayout", "extraArgs": ["--verbose"], "env": [{"name": "TZ", "value": "UTC"}]},
+        "scheduler": {
+            "replicas": 2,
+            "partitioning": "relayout",
+            "extraArgs": ["--verbose"],
+            "env": [{"name": "TZ", "value": "UTC"}],
+        },
         "replicas": {"replicas": 3, "prometheusUrl": PROMETHEUS},
         "nodes": {
             "replicas": 2,

@@ -200,9 +200,7 @@ class _Run:
         backend = self._backend(stack, catalogue)
         if settings.elects:
             backend = replace(backend, effects=Fenced(backend.effects, self._leads))
-        world = backend.world(
-            catalogue, self._measure(stack), Cutter(namespace=settings.gpu_operator_namespace)
-        )
+        world = backend.world(catalogue, self._measure(stack), Cutter(namespace=settings.gpu_operator_namespace))
         stack.callback(world.close)
         informers = Informers(self.client, time.time, random.Random())
         stack.callback(informers.stop)
