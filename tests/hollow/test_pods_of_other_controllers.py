@@ -20,7 +20,7 @@ from tonnage.workloads.failures import Cause
 class Batch:
     """A Controller of one pod, whose work is done when a test says so."""
 
-    key = "research/job/batch"
+    key = owner = "research/job/batch"
 
     def __init__(self) -> None:
         self.done = False

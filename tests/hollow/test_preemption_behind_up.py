@@ -20,7 +20,7 @@ def test_gangs_are_preempted_whole_and_the_simulators_pods_finish(tmp_path: Path
     simulated = played(training.rivals(tmp_path), training.END_S * NS_PER_S, None)
     assert all(one.over and not one.failed for one in simulated.cluster.training.values())
     made = training.rivals(tmp_path)
-    seen = in_time.played(made, Settings(speed=SPEED), 60)
+    seen = in_time.played(made, Settings(speed=SPEED), 180)
     assert (seen.errors, seen.over) == ([], True)
     assert seen.applied["Evict"] >= 4
     assert seen.halves < 2, "seconds in which pods of a gang come or go one after the other"
@@ -31,7 +31,7 @@ def test_gangs_are_preempted_whole_and_the_simulators_pods_finish(tmp_path: Path
 def test_the_workloads_of_the_training_cluster_finish_as_in_the_simulated_world(tmp_path: Path) -> None:
     simulated = played(training.cluster_in_short(tmp_path), 9 * 3600 * NS_PER_S, None)
     made = training.cluster_in_short(tmp_path)
-    seen = in_time.played(made, Settings(speed=1200.0), 90)
+    seen = in_time.played(made, Settings(speed=1200.0), 240)
     assert (seen.errors, seen.over) == ([], True)
     assert seen.applied["Evict"] > 5
     assert seen.halves < 2

@@ -11,7 +11,8 @@ from tonnage.cluster.client.transport import ApiError, LostReply
 from tonnage.cluster.client.verbs import Client, JsonObject
 from tonnage.cluster.cutting import Wanted, read_order, written_order
 from tonnage.cluster.resources import CONFIG_MAPS, NODES, PODS
-from tonnage.decisions import Ref, Stale
+from tonnage.decisions import UNABLE, Ref, Refused, Stale
+from tonnage.errors import InputError
 from tonnage.objects.core import ConfigMap
 from tonnage.partitioning import documents, mig_parted
 from tonnage.partitioning.mig_parted import Entry, Spec
@@ -20,6 +21,20 @@ from tonnage.partitioning.node_layouts import PENDING, Order
 
 FILE = "config.yaml"
 """The key that mig-manager reads (NVIDIA/gpu-operator assets/state-mig-manager)."""
+
+
+def prepare(client: Client, node: Ref, wanted: Wanted) -> JsonObject | Stale | Refused:
+    """Let the configuration be there that the order names, if there is one to write: without it mig-manager fails. One
+    whose order is not written then does nothing. The metadata of the node as it is now, or
+    why nothing is to be ordered. Raises ClientError."""
+    seen = see_node(client, node, wanted)
+    if isinstance(seen, Stale) or not wanted.entries:
+        return seen
+    try:
+        put_configuration(client, wanted.config_map, wanted.order.config, wanted.entries)
+    except InputError as error:
+        return Refused(f"ConfigMap {'/'.join(wanted.config_map)}: {error.problems[0].message}", UNABLE)
+    return seen
 
 
 def put_configuration(client: Client, at: tuple[str, str], name: str, entries: Sequence[Entry]) -> None:

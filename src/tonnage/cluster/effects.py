@@ -14,13 +14,12 @@ from tonnage.cluster.claims import claim_body, told
 from tonnage.cluster.client.transport import STRATEGIC_PATCH, ApiError, ClientError, LostReply
 from tonnage.cluster.client.verbs import Client, JsonObject
 from tonnage.cluster.clock import Clock, rfc3339
-from tonnage.cluster.cut_effects import put_configuration, put_order, see_node
+from tonnage.cluster.cut_effects import prepare, put_order
 from tonnage.cluster.cutting import Wanted, read_order
 from tonnage.cluster.resources import DEPLOYMENTS, NODE_CLAIMS, NODES, PODS
 from tonnage.decisions import (
     OBSERVING,
     REMOVE_FIRST,
-    UNABLE,
     Applied,
     Bind,
     Evict,
@@ -33,7 +32,6 @@ from tonnage.decisions import (
     Stale,
     Wait,
 )
-from tonnage.errors import InputError
 from tonnage.objects import core, karpenter
 from tonnage.objects.base import POD_DELETION_COST
 from tonnage.partitioning.node_layouts import Order
@@ -332,23 +330,15 @@ class ApiEffects:
         )
 
     def cut(self, node: Ref, wanted: Wanted) -> Outcome:
-        """The configuration first: without it mig-manager fails. Then the order and the label, in one patch. A
-        configuration whose order was not written does nothing: the next decision finds it there."""
-        order, what = wanted.order, f"node {node.name}"
+        """The configuration first; then the order and the label, in one patch."""
+        order, what = wanted.order, f"the layouts of node {node.name}"
         try:
-            seen = see_node(self._client, node, wanted)
-            if isinstance(seen, Stale):
-                return seen
-            if wanted.entries:
-                what = f"ConfigMap {'/'.join(wanted.config_map)}"
-                put_configuration(self._client, wanted.config_map, order.config, wanted.entries)
+            seen = prepare(self._client, node, wanted)
         except ClientError as error:
             return _no(error, what)
-        except InputError as error:
-            return Refused(f"{what}: {error.problems[0].message}", UNABLE)
-        return self._guarded(
-            lambda: put_order(self._client, seen, order), lambda: self._ordered(node, order), f"node {node.name}"
-        )
+        if isinstance(seen, Stale | Refused):
+            return seen
+        return self._guarded(lambda: put_order(self._client, seen, order), lambda: self._ordered(node, order), what)
 
     def ordered(self, node: Ref, order: Order) -> bool | None:
         """Whether the node has the order; None when that cannot be told."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 
 from tonnage.cluster.annotations import DISRUPTED_TAINT, RETURNING
 from tonnage.cluster.clock import Clock
+from tonnage.cluster.cutting import Cutting
 from tonnage.cluster.places import places, places_of
-from tonnage.decisions import Instances
 from tonnage.facts import instances
 from tonnage.fleet.asks import relevant
 from tonnage.fleet.devices import Cut
@@ -71,18 +70,6 @@ def alone(pod: core.Pod) -> Member:
     return Member()
 
 
-class SaysCuts(Protocol):
-    """Who knows how the GPUs of nodes are cut."""
-
-    def cuts(self, node: core.Node) -> tuple[Cut, ...]:
-        """How they are; empty where that is to be seen from what the node offers."""
-        ...
-
-    def changing(self, node: str) -> Mapping[int, Instances]:
-        """The GPUs of the node that are being cut otherwise."""
-        ...
-
-
 class FleetFeed:
     """Writes nodes and pods into a fleet as they are observed. Not safe for several threads: its owner's alone.
 
@@ -98,7 +85,7 @@ class FleetFeed:
         changes: Changes,
         pool_of: Callable[[core.Node], str] = karpenter_pool,
         member_of: Callable[[core.Pod], Member] = alone,
-        cutting: SaysCuts | None = None,
+        cutting: Cutting | None = None,
     ) -> None:
         self.fleet = fleet
         self._cutting = cutting

@@ -72,20 +72,27 @@ def stand(fleet: Tables, pod_class: PodClass, row: int, places: Sequence[Place])
     chosen = choose(fleet, pod_class, row, [device for device, _ in places], observed=True)
     left, pieces = list(places), []
     for piece in chosen[1]:
-        cut, mask = fleet.cards.cut_of(row, piece.device), int(fleet.cards.mask[row, piece.device])
-        for place in left if piece.mask else ():
-            device, start = place
-            if start is None or device != piece.device or (piece.what, start) not in (cut.instances or ()):
-                continue
-            span = cut.geometry.span(piece.what, start)
-            if not span & mask:
-                left.remove(place)
-                piece = piece._replace(mask=span)
-                break
+        found = next((place for place in left if _fits(fleet, row, piece, place)), None)
+        if found is not None:
+            left.remove(found)
+            piece = piece._replace(mask=_span(fleet, row, piece, found))
         pieces.append(piece)
     masks = [(piece.device, piece.mask) for piece in pieces if piece.mask]
     apart = all(not a[1] & b[1] for i, a in enumerate(masks) for b in masks[:i] if a[0] == b[0])
     return (chosen[0], tuple(pieces)) if apart else chosen
+
+
+def _fits(fleet: Tables, row: int, piece: Piece, place: Place) -> bool:
+    """Whether the MIG instance can stand in that place as things are."""
+    span = _span(fleet, row, piece, place) if piece.mask and place[0] == piece.device else 0
+    return bool(span) and not span & int(fleet.cards.mask[row, piece.device])
+
+
+def _span(fleet: Tables, row: int, piece: Piece, place: Place) -> int:
+    """The slices of the instance that was made there for the piece; 0: none was."""
+    cut = fleet.cards.cut_of(row, piece.device)
+    made = place[1] is not None and (piece.what, place[1]) in (cut.instances or ())
+    return cut.geometry.slots[piece.what].spans.get(place[1] or 0, 0) if made else 0
 
 
 def claim(fleet: Tables, pod_class: PodClass, row: int) -> Chosen:

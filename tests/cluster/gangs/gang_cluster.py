@@ -24,7 +24,7 @@ from tonnage.cluster.clock import parse
 from tonnage.cluster.effects import ApiEffects
 from tonnage.cluster.groups import KINDS
 from tonnage.cluster.recording import Silent
-from tonnage.cluster.resources import ALL, CONFIG_MAPS, NAMESPACES, NODES, Resource
+from tonnage.cluster.resources import ALL, CLUSTER_POLICIES, CONFIG_MAPS, NAMESPACES, NODES, Resource
 from tonnage.cluster.resources import PODS as POD_RESOURCE
 from tonnage.cluster.server import render
 from tonnage.cluster.server.api import Api
@@ -49,7 +49,7 @@ GPU = "nvidia.com/gpu"
 KINDS_OF_GANGS = tuple(sorted({*WORKLOADS, *GROUPS, *PODS} - {"Workload"}))
 """Pods name a Workload in Kubernetes 1.35 only, and the embedded API is of 1.36."""
 QUICK = Delays(first=0.002, most=0.02, absent=(30.0, 60.0), watch=(60.0, 90.0), short=0.0)
-_MORE = tuple(dict.fromkeys(resource for resource, _ in KINDS if resource not in ALL))
+_MORE = (*dict.fromkeys(resource for resource, _ in KINDS if resource not in ALL), CLUSTER_POLICIES)
 
 
 class SteppedClock:
