@@ -44,6 +44,9 @@ class Fenced:
     def evict(self, decision: Evict) -> Outcome:
         return self.inner.evict(decision) if self._leads("scheduler") else LOST
 
+    def evicted(self, decision: Evict) -> bool | None:
+        return self.inner.evicted(decision)
+
     def bound(self, decision: Bind) -> bool | None:
         return self.inner.bound(decision)
 
