@@ -56,6 +56,7 @@ class Effects(Protocol):
     def marked(self, decision: Scale) -> bool | None: ...
     def bound(self, decision: Bind) -> bool | None: ...
     def claimed(self, decision: Launch) -> bool | None: ...
+    def evicted(self, decision: Evict) -> bool | None: ...
     def evict(self, decision: Evict) -> Outcome: ...
     def unschedulable(self, decision: Wait) -> Outcome: ...
     def cut(self, node: Ref, wanted: Wanted) -> Outcome: ...
@@ -90,6 +91,9 @@ class Observing:
         return None
 
     def marked(self, decision: Scale) -> bool | None:
+        return None
+
+    def evicted(self, decision: Evict) -> bool | None:
         return None
 
     def evict(self, decision: Evict) -> Outcome:
@@ -302,12 +306,20 @@ class ApiEffects:
     def evict(self, decision: Evict) -> Outcome:
         """The Eviction API: a PodDisruptionBudget may refuse."""
         pod = decision.pod
+        return self._guarded(
+            lambda: self._client.evict(pod.name, pod.namespace, pod.uid), lambda: self._evicted(decision), str(pod)
+        )
 
-        def landed() -> bool | None:
-            found = self._read(PODS, pod)
-            return found is None or "deletionTimestamp" in found["metadata"]
+    def evicted(self, decision: Evict) -> bool | None:
+        """Whether the pod is gone or leaves; None when that cannot be told."""
+        try:
+            return self._evicted(decision)
+        except ClientError:
+            return None
 
-        return self._guarded(lambda: self._client.evict(pod.name, pod.namespace, pod.uid), landed, str(pod))
+    def _evicted(self, decision: Evict) -> bool:
+        found = self._read(PODS, decision.pod)
+        return found is None or "deletionTimestamp" in found["metadata"]
 
     def unschedulable(self, decision: Wait) -> Outcome:
         """The PodScheduled condition and the node on which room is made for the pod, as kube-scheduler writes them."""

@@ -53,6 +53,9 @@ class Fenced:
         """None too where another is to say what comes of it."""
         return self.inner.ordered(node, order) if self._leads("scheduler") else None
 
+    def evicted(self, decision: Evict) -> bool | None:
+        return self.inner.evicted(decision)
+
     def bound(self, decision: Bind) -> bool | None:
         return self.inner.bound(decision)
 

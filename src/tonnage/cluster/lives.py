@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tonnage.cluster.annotations import SAVED_AT
 from tonnage.cluster.clock import Clock
@@ -33,6 +33,7 @@ class Lives:
         self.nominations = nominations
         self._clock = clock
         self._told: dict[str, _Told] = {}
+        self._evicted: dict[str, str] = {}  # uids of pods whose eviction no watch has shown yet, by namespace/name
 
     def pod(self, old: core.Pod | None, new: core.Pod | None) -> None:
         """A pod was added, changed or deleted."""
@@ -42,12 +43,28 @@ class Lives:
         self.lives.pop(key, None)
         if new is None or new.status.phase in core.FINISHED:
             self._told.pop(key, None)
+            self._evicted.pop(key, None)
             self.nominations.pop(key, None)
             return
+        if new.metadata.deletion_timestamp or new.metadata.uid != self._evicted.get(key):
+            self._evicted.pop(key, None)
         self._nominate(key, old, new)
         told = self._told[key] = self._read(new, self._told.get(key))
         if new.spec.node_name or new.metadata.deletion_timestamp:
-            self.lives[key] = _life(new, told)
+            self.lives[key] = _life(new, told, leaving=key in self._evicted)
+
+    def assume_leaving(self, key: str, uid: str) -> None:
+        """The pod is being evicted: it leaves before a watch shows that, and nobody else is evicted in its stead."""
+        told = self._told.get(key)
+        if key in self.lives and told is not None and uid in ("", told.uid):
+            self._evicted[key] = told.uid
+            self.lives[key] = replace(self.lives[key], leaving=True)
+
+    def assume_staying(self, key: str, uid: str) -> None:
+        """The pod was not evicted after all."""
+        if self._evicted.get(key) == uid:
+            del self._evicted[key]
+            self.lives[key] = replace(self.lives[key], leaving=False)
 
     def _nominate(self, key: str, old: core.Pod | None, new: core.Pod) -> None:
         """A nomination that the API has anew counts, whoever wrote it; one that was decided here since stays."""
@@ -86,14 +103,14 @@ class Lives:
         return None
 
 
-def _life(pod: core.Pod, told: _Told) -> PodLife:
+def _life(pod: core.Pod, told: _Told, *, leaving: bool) -> PodLife:
     ready = condition(pod, "Ready")
     silent = not pod.status.conditions and not pod.status.phase  # as written by hand
     return PodLife(
         told.started_ns,
         told.saved_ns,
         ready=(ready is not None and ready.status == "True") or silent or not pod.spec.node_name,
-        leaving=pod.metadata.deletion_timestamp is not None,
+        leaving=leaving or pod.metadata.deletion_timestamp is not None,
         bound_ns=told.bound_ns,
     )
 

@@ -12,7 +12,7 @@ from tonnage.cluster.feed import Changes, FleetFeed, Price, karpenter_pool
 from tonnage.cluster.lives import Lives
 from tonnage.cluster.views import ClaimViews, WorkloadViews
 from tonnage.controllers.nodes import Pools
-from tonnage.decisions import Instances
+from tonnage.decisions import Evict, Instances
 from tonnage.fleet.cluster_state import State
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.snapshot import ClaimView, PodLife, WorkloadView
@@ -189,6 +189,11 @@ class Observed(State):
 
     def lives(self) -> Mapping[str, PodLife]:
         return self.pod_lives.lives
+
+    def leaves(self, decision: Evict) -> None:
+        super().leaves(decision)
+        pod = decision.pod
+        self.pod_lives.assume_leaving(f"{pod.namespace}/{pod.name}", pod.uid)
 
     def relayouts(self) -> Mapping[tuple[str, int], Instances]:
         return self.cutting.relayouts()

@@ -120,6 +120,9 @@ class ClusterWorld:
         if old is not None and (new is None or old.metadata.uid != new.metadata.uid):
             self._forget_pod(old.metadata.uid)
             self.evictor.forget(old.metadata.uid)
+            self._doubts.settle(("eviction", old.metadata.uid))
+        elif new is not None and new.metadata.deletion_timestamp:
+            self._doubts.settle(("eviction", new.metadata.uid))
         if new is not None and _waits(new) and (old is None or not _waits(old)):
             self.changes.kinds.add(WAITS)  # whichever process has the scheduler
 
@@ -250,8 +253,23 @@ class ClusterWorld:
     def _evict(self, decision: Evict) -> Outcome:
         outcome = self.evictor.evict(decision)
         if isinstance(outcome, Applied | Unsure):
-            self.state.leaves(decision)
+            self._assume_leaving(decision, sure=isinstance(outcome, Applied))
         return Stale(outcome.changed) if isinstance(outcome, Unsure) else outcome
+
+    def _assume_leaving(self, decision: Evict, *, sure: bool) -> None:
+        """The pod leaves before a watch shows it: nobody else is evicted for the same room."""
+        self.state.leaves(decision)
+        pod = decision.pod
+        self._doubts.add(
+            ("eviction", pod.uid),
+            lambda: self._effects.evicted(decision),
+            lambda: self._stays(pod),
+            pause_ns=LATE_NS if sure else FIRST_RETRY_NS,
+        )
+
+    def _stays(self, pod: Ref) -> None:
+        self.state.pod_lives.assume_staying(f"{pod.namespace}/{pod.name}", pod.uid)
+        self.changes.kinds.add("pod")
 
     def _wait(self, decision: Wait) -> Outcome:
         """Say it once, not at every tick: why it waits, and where room is made for it."""

@@ -87,6 +87,11 @@ def _delete_pod(small: Small) -> None:
         small.client.delete(PODS, pod.name, pod.namespace, grace_s=0)
 
 
+def _evict_already(small: Small) -> None:
+    """No watch has shown it yet."""
+    assert small.world.apply(Evict(small.pod(0), WHY)) == Applied()
+
+
 def _scale_elsewhere(small: Small) -> None:
     if small.steps is None:
         small.made.cluster.workloads[f"{DEPLOYMENT.namespace}/{DEPLOYMENT.name}"].replicas = 7
@@ -203,6 +208,7 @@ MOVED_ON: dict[str, Case] = {
         lambda s: Relayout(s.node("base-03"), 1, None, HALVES, WHY), "is gone", before=lambda s: s.lose("base-03")
     ),
     "return a node that is not initialised": Case(_registered, "is not empty and initialised"),
+    "evict a pod that is being evicted": Case(lambda s: Evict(s.pod(0), WHY), "is gone", before=_evict_already),
     "evict a pod that a budget protects": Case(lambda s: Evict(s.pod(0), WHY), "isruption", Refused, before=_budget),
 }
 """What held when it was decided, and then did not."""

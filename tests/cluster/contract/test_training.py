@@ -102,6 +102,34 @@ def test_behind_an_api_that_fails_every_workload_comes_to_its_end(seed: int, tmp
         _check_objects(machine, Client(transport))
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_behind_an_api_that_fails_gangs_are_preempted_whole_in_the_end(seed: int, tmp_path: Path) -> None:
+    made = training.rivals(tmp_path)
+    injected: list[Faulty] = []
+
+    def between(tracked: Transport) -> Transport:
+        injected.append(Faulty(tracked, seed + 10 * len(injected)))
+        return injected[-1]
+
+    with opened("embedded") as transport:
+        assert transport is not None
+        steps = Lockstep(made, transport, controllers=between, machines=between, delays=QUICK)
+        for one in injected:
+            one.rates = DRIZZLE
+        machine = Machine(made.cluster, made.recorder(), False, world=steps.world, settle=steps.settle)
+        made.start_training()
+        machine.start(loops_of(made, steps.world), made.scraper())
+        machine.play(END_NS // 2, None)
+        for one in injected:
+            one.calm()
+        machine.play(2 * END_NS, None)
+        steps.close()
+        assert any(one.kind == "Evict" and one.outcome == "Applied" for one in machine.recorder.decisions)
+        assert all(one.over and not one.failed for one in made.cluster.training.values())
+        assert not any(one.violations() for one in made.cluster.training.values())
+        _check_objects(machine, Client(transport))
+
+
 def test_a_kind_that_is_defined_already_is_left_as_it_is(tmp_path: Path) -> None:
     with opened("embedded") as transport:
         assert transport is not None

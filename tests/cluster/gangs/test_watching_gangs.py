@@ -143,6 +143,24 @@ def test_what_a_pod_did_before_its_last_checkpoint_is_safe(written: str, saved_n
     assert lives.lives["ml/p"].saved_ns == saved_ns
 
 
+def test_a_pod_that_is_being_evicted_leaves_before_a_watch_shows_it() -> None:
+    lives = Lives(SteppedClock(), {})
+    stands = pod(PodScheduled=1, Ready=9)
+    lives.pod(None, stands)
+    lives.assume_leaving("ml/p", "u")
+    assert lives.lives["ml/p"].leaving
+    lives.pod(stands, pod(PodScheduled=1, Ready=9, Other=3))  # from before the eviction
+    assert lives.lives["ml/p"].leaving
+    lives.assume_staying("ml/p", "another")
+    assert lives.lives["ml/p"].leaving
+    lives.assume_staying("ml/p", "u")
+    assert not lives.lives["ml/p"].leaving
+    lives.assume_leaving("ml/p", "u")
+    lives.pod(stands, pod("Succeeded", PodScheduled=1))
+    lives.assume_staying("ml/p", "u")
+    assert lives.lives == {}
+
+
 def nominated(one: core.Pod, node: str) -> core.Pod:
     """The pod, with room being made for it on this node."""
     return msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, nominated_node_name=node))

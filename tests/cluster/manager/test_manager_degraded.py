@@ -9,7 +9,7 @@ import pytest
 
 from tonnage.cluster.fencing import LOST, Fenced
 from tonnage.cluster.manager import Controller, Manager
-from tonnage.decisions import Applied, Bind, Launch, Outcome, Reason, Ref, Return, Scale, Wait
+from tonnage.decisions import Applied, Bind, Evict, Launch, Outcome, Reason, Ref, Return, Scale, Wait
 
 POD, NODE = Ref("Pod", "p", "default", "u"), Ref("Node", "n", uid="v")
 WHY = Reason("because")
@@ -85,6 +85,7 @@ class Recording:
 CALLS: dict[str, tuple[str, tuple[object, ...]]] = {
     "bind": ("scheduler", (Bind(POD, NODE, WHY),)),
     "unschedulable": ("scheduler", (Wait(POD, WHY),)),
+    "evict": ("scheduler", (Evict(POD, WHY),)),
     "scale": ("replicas", (Scale(Ref("Deployment", "d", "default"), 1, 2, WHY),)),
     "launch": ("nodes", (Launch(Ref("NodeClaim", "c"), "pool", "t", "z", "spot", 1, WHY), None)),
     "give_back": ("nodes", (Return(NODE, WHY),)),
