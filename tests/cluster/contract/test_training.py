@@ -55,6 +55,7 @@ def test_gangs_of_many_kinds_end_when_they_do_in_the_simulated_world(tmp_path: P
     assert all(one.over and not one.failed for one in simulated.cluster.training.values())
     with opened("embedded") as transport:
         on_api = played(training.whole_gangs(tmp_path), END_NS, transport)
+        check_same(simulated, on_api, more_than=7)
         assert training.ends(on_api) == training.ends(simulated)
         assert transport is not None
         client = Client(transport)
@@ -116,11 +117,16 @@ def test_a_kind_that_is_defined_already_is_left_as_it_is(tmp_path: Path) -> None
         assert b'"apiVersion":"kubeflow.org/v1"' in listed
 
 
-@pytest.mark.parametrize(("name", "policy", "minutes"), [("training-cluster", "fgd", 90), ("mixed", "first-come", 12)])
-def test_an_example_with_training_runs_in_lockstep(name: str, policy: str, minutes: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "policy", "minutes", "decisions"), [("training-cluster", "fgd", 90, 60), ("mixed", "first-come", 12, 40)]
+)
+def test_an_example_with_training_runs_in_lockstep(name: str, policy: str, minutes: int, decisions: int) -> None:
+    simulated = training.example(name, policy, minutes, None)
     with opened("embedded") as transport:
-        machine = training.example(name, policy, minutes, transport)
+        on_api = training.example(name, policy, minutes, transport)
+        check_same(simulated, on_api, more_than=decisions)
+        assert training.ends(on_api) == training.ends(simulated)
         assert transport is not None
-        _check_objects(machine, Client(transport))
-        running = [pod for pod in machine.cluster.pods.values() if pod.ready_ns is not None]
+        _check_objects(on_api, Client(transport))
+        running = [pod for pod in on_api.cluster.pods.values() if pod.ready_ns is not None]
         assert len(running) > 8
