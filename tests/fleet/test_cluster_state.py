@@ -30,14 +30,46 @@ def _trees() -> Iterator[tuple[str, ast.AST]]:
         yield file.relative_to(SOURCES).as_posix(), ast.parse(file.read_text(encoding="utf-8"))
 
 
+def _makes_a_snapshot(tree: ast.AST) -> bool:
+    """Whether it calls the class Snapshot: by its name, by another that it is imported under or given, or as that of a
+    module."""
+    names = {"Snapshot"}
+    nodes = list(ast.walk(tree))
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            names |= {one.asname for one in node.names if one.name == "Snapshot" and one.asname}
+    for node in nodes:
+        if isinstance(node, ast.Assign) and _name(node.value) in names:
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return any(isinstance(node, ast.Call) and _name(node.func) in names for node in nodes)
+
+
+def _name(node: ast.expr) -> str:
+    """The last part of what an expression names; empty for one that names nothing."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
 def test_snapshots_are_made_by_the_state_alone() -> None:
-    makers = {
-        name
-        for name, tree in _trees()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Snapshot"
-    }
-    assert makers == {"fleet/cluster_state.py"}
+    assert {name for name, tree in _trees() if _makes_a_snapshot(tree)} == {"fleet/cluster_state.py"}
+
+
+@pytest.mark.parametrize(
+    ("text", "makes"),
+    [
+        ("Snapshot(1)", True),
+        ("from tonnage.fleet import snapshot\nsnapshot.Snapshot(1)", True),
+        ("import tonnage.fleet.snapshot as s\nx = [s.Snapshot(1)]", True),
+        ("from tonnage.fleet.snapshot import Snapshot as View\nView(1)", True),
+        ("from tonnage.fleet.snapshot import Snapshot\nmake = Snapshot\nmake(1)", True),
+        ("from tonnage.fleet.snapshot import Snapshot\ndef f(x: Snapshot) -> None: x.pods()", False),
+        ("from tonnage.fleet.snapshot import ClaimView as View\nView(1)", False),
+    ],
+)
+def test_a_snapshot_is_seen_under_whatever_name_it_is_made(text: str, makes: bool) -> None:
+    assert _makes_a_snapshot(ast.parse(text)) is makes
 
 
 def test_a_world_that_leaves_a_part_out_cannot_be_made() -> None:

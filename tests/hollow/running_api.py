@@ -95,7 +95,8 @@ class Running:
         while self.now_s < end:
             self.now_s = min(end, self.now_s + max(1.0, seconds / 5))
             self.settle(0.05)
-        assert violations(self.cluster.fleet) == []
+        found = [said for training in self.cluster.training.values() for said in training.violations()]
+        assert [*violations(self.cluster.fleet), *found] == []
 
     def pods(self) -> dict[str, str]:
         """The phase of every pod in the API, by name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,15 @@ from tonnage.decisions import Decision, Outcome
 from tonnage.fleet.invariants import violations
 from tonnage.hollow.up import Settings, Up
 from tonnage.simulation import run, scenario
+from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.simulation.training.part import State
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SPEED = {"training-cluster": 3600.0}
 """Simulated seconds in a real one, where nothing happens in the first minutes."""
 PATIENCE_S = 20.0
+HELD_S = 2.0
+"""Real seconds for which pods of a gang may stand without the others: their bindings are on their way."""
 
 
 class Listener:
@@ -34,6 +39,24 @@ class Listener:
         self.errors.append(f"{loop}: {error}")
 
 
+def in_part(cluster: SimulatedCluster) -> set[str]:
+    """The gangs of which some pods are bound and others have never been."""
+    parts = [part for training in cluster.training.values() for part in training.parts if part.gang is not None]
+    return {part.name for part in parts if part.state is State.WAITING and part.staying and not part.was_whole}
+
+
+def stay_in_part(up: Up) -> set[str]:
+    """The gangs that are held in part, and stay so."""
+    with up.lock:
+        found = in_part(up.made.cluster)
+    deadline = time.monotonic() + HELD_S
+    while found and time.monotonic() < deadline:
+        time.sleep(0.05)
+        with up.lock:
+            found &= in_part(up.made.cluster)
+    return found
+
+
 @pytest.mark.parametrize("name", sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir()))
 def test_an_example_runs_behind_an_api(name: str) -> None:
     loaded = scenario.load(EXAMPLES / name)
@@ -47,6 +70,7 @@ def test_an_example_runs_behind_an_api(name: str) -> None:
             time.sleep(0.1)
         time.sleep(0.5)
         state = up.state()
+        assert stay_in_part(up) == set()
         with up.lock:
             assert violations(made.cluster.fleet) == []
         running = [one for one in client.list(PODS) if one["status"].get("phase") == "Running"]
@@ -64,3 +88,35 @@ def test_pods_behind_the_embedded_api_are_placed_as_in_a_simulation(name: str) -
     for policy in loaded.spec.policies:
         made = run.set_up(loaded, policy)
         assert Up(made, Settings(), Listener()).placing() == made.placing()
+
+
+@pytest.mark.parametrize(
+    ("name", "speed", "least"), [("training-cluster", 3600.0, 10), ("mixed", 600.0, 3), ("mig-day-night", 3600.0, 5)]
+)
+def test_training_work_of_an_example_comes_to_its_end_behind_an_api(name: str, speed: float, least: int) -> None:
+    loaded = scenario.load(EXAMPLES / name)
+    made = run.set_up(loaded, loaded.default_policy)
+    listener = Listener()
+    with Up(made, Settings(speed=speed), listener) as up:
+        assert up.server is not None
+        client = Client(InProcess(up.server.api))
+        deadline = time.monotonic() + 3 * PATIENCE_S
+        done: list[str] = []
+        while len(done) < least and time.monotonic() < deadline:
+            time.sleep(0.2)
+            done = [one["metadata"]["name"] for one in client.list(JOBS) if is_complete(one)]
+        assert len(done) >= least
+        assert stay_in_part(up) == set()
+        with up.lock:
+            over = {one.key.rpartition("/")[2]: one.failed for one in made.cluster.training.values() if one.over}
+            assert violations(made.cluster.fleet) == []
+        assert {name: over[name] for name in done} == dict.fromkeys(done, False)
+        phases = {one["metadata"]["name"]: one["status"]["phase"] for one in client.list(PODS)}
+        assert {phases[f"{name}-0"] for name in done} == {"Succeeded"}
+        assert up.state().problems == {}
+    assert listener.errors == []
+
+
+def is_complete(job: dict[str, Any]) -> bool:
+    """Whether the Job's status says that all of its work is done."""
+    return any((c["type"], c["status"]) == ("Complete", "True") for c in job["status"].get("conditions", ()))

@@ -74,7 +74,7 @@ class Machines:
         self._dirty_pods: dict[Key, None] = {}
         self._dirty_nodes: dict[str, None] = {}
         self._dirty_workloads: dict[str, None] = {}  # of training, by key
-        self._replicas: dict[str, tuple[Training, frozenset[Key]]] = {}  # names of the pods of each
+        self._replicas: dict[str, tuple[object, frozenset[Key]]] = {}  # of each: its replicas, and their names
         self._unreconciled: dict[str, None] = {}  # workloads whose number of replicas has changed
         self._paused: dict[str, float] = {}  # until when an object is left alone that could not be written
         cluster.mirror = cluster.events.mirror = self
@@ -141,8 +141,8 @@ class Machines:
 
     # ---- what others write ----
 
-    def create(self, key: str) -> None:
-        """Create the object of a workload, and its pod groups before it, unless they are there; tell how far it is."""
+    def show_workload(self, key: str) -> None:
+        """Create the object of a workload, and its pod groups before it, unless they are there; write how far it is."""
         for name in (*self.workloads.groups(key), key):
             if self.workloads.has(name):
                 self._dirty_workloads[name] = None
@@ -207,9 +207,9 @@ class Machines:
 
     def _replicas_of(self, training: Training) -> frozenset[Key]:
         known = self._replicas.get(training.key)
-        if known is None or known[0] is not training:
+        if known is None or known[0] is not training.replicas:
             names = frozenset((one.namespace, one.name) for one in training.replicas)
-            known = self._replicas[training.key] = training, names
+            known = self._replicas[training.key] = training.replicas, names
         return known[1]
 
     def _lose(self, pod: Pod) -> None:

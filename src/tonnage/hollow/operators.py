@@ -1,12 +1,15 @@
 """The controllers of training frameworks beside an API: they take up the workloads that others create.
 
 A workload with pods becomes a :class:`Training`, as those of a scenario are. It works for as long as an annotation
-says, else for ever. Deleted or suspended, it ends; resumed, it begins anew.
+says, else for ever. Deleted or suspended, it ends; resumed, it begins anew. Other numbers of pods are followed where
+the framework is elastic; elsewhere an event says that they are not.
 
 Not safe for several threads: its owner's alone.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from tonnage.cluster.client.transport import ApiError, ClientError
 from tonnage.cluster.client.verbs import Client
@@ -15,13 +18,21 @@ from tonnage.cluster.group_kinds import WORKLOADS as KINDS
 from tonnage.cluster.resources import Resource
 from tonnage.hollow.definitions import define_missing_kinds, is_served, run_here
 from tonnage.hollow.machines import Machines
+from tonnage.hollow.references import References
+from tonnage.objects import batch, leaderworker, ray
 from tonnage.objects.base import KubeObject
+from tonnage.objects.training import PyTorchJob
 from tonnage.simulation.training.connect import adopted, key_of
+from tonnage.simulation.training.rescaling import rescale
 from tonnage.simulation.training.workload import Training
-from tonnage.workloads.replicas import WORKLOADS, replicas_of
+from tonnage.workloads.replicas import WORKLOADS, Replica, is_suspended, replicas_of, resolved
 
 WORK = "tonnage.dev/simulated-work"
 """On a training workload: how long it works with all of its pods."""
+
+
+Shape = tuple[tuple[str, int], ...]
+"""Of each pod of a workload: its name, and how many must have succeeded before it."""
 
 
 class Operators:
@@ -31,37 +42,53 @@ class Operators:
         self._machines = machines
         self._cluster = machines.cluster
         self._client = client
-        self._objects: dict[str, KubeObject] = {}  # all that is there, by key
-        self._waiting: dict[str, Resource] = {}  # not taken up yet
+        self._objects: dict[str, KubeObject] = {}  # the workloads that are there, by key
+        self._references = References()
+        self._waiting: dict[str, Resource] = {}  # workloads with which something is still to be done
+        self._passed_over: dict[str, Shape] = {}  # what a workload asks for, and an event says that it is not followed
 
     def see(self, resource: Resource, old: KubeObject | None, new: KubeObject | None) -> None:
         """A workload, or what one refers to, was added, changed or deleted."""
         one = new or old
         assert one is not None
-        key = key_of(one)
-        if new is None or new.metadata.deletion_timestamp:
-            self._objects.pop(key, None)
-            self._waiting.pop(key, None)
-            if isinstance(one, WORKLOADS) and self._machines.workloads.uid(key) == one.metadata.uid:
-                self._end(key)
-                self._machines.workloads.forget(key)
+        there = new is not None and not new.metadata.deletion_timestamp
+        self._references.see(one, there=there)
+        if not isinstance(one, WORKLOADS):
             return
-        self._objects[key] = new
-        if isinstance(new, WORKLOADS) and not any(owner.controller for owner in new.metadata.owner_references):
-            self._look_at(key, resource, new)
+        key, uid = key_of(one), self._machines.workloads.uid(key_of(one))
+        if uid and (uid == one.metadata.uid) != there:  # it is gone, or its end was not seen and another has its name
+            self._end(key)
+            self._machines.workloads.forget(key)
+        if there:
+            self._objects[key] = one
+            if not any(owner.controller for owner in one.metadata.owner_references):
+                self._look_at(key, resource, one)
+            return
+        for kept in (self._objects, self._waiting, self._passed_over):
+            kept.pop(key, None)
 
     def _look_at(self, key: str, resource: Resource, one: KubeObject) -> None:
-        known, training = self._machines.workloads.uid(key), self._cluster.training.get(key)
+        training = self._cluster.training.get(key)
         if training is not None and not training.arrived and not training.over:
             return  # the scenario's, which creates it later
-        has_pods = bool(replicas_of(one, self._objects.values()))
-        if known == one.metadata.uid and training is not None and not has_pods:
-            self._end(key)  # suspended
-            self._machines.workloads.forget(key)
-            return
-        if known != one.metadata.uid and has_pods:
+        if self._is_behind(key, one, training):
             self._waiting[key] = resource
-            self.catch_up()
+            self._attempt(key)
+        else:
+            self._waiting.pop(key, None)
+
+    def _is_behind(self, key: str, one: KubeObject, training: Training | None) -> bool:
+        """Whether the workload has other pods here than its object asks for."""
+        wanted = _shape(replicas_of(one, self._references.everybodys))
+        if self._machines.workloads.uid(key) != one.metadata.uid:
+            return bool(wanted) or self._is_suspended(one)
+        if training is not None and training.over and not training.withdrawn:
+            return False  # it has come to its end
+        has = _shape(training.replicas) if training is not None and not training.over else ()
+        return wanted != has and self._passed_over.get(key) != wanted
+
+    def _is_suspended(self, one: KubeObject) -> bool:
+        return is_suspended(resolved(one, self._references.everybodys))
 
     def _end(self, key: str) -> None:
         training = self._cluster.training.get(key)
@@ -69,34 +96,79 @@ class Operators:
             training.withdraw(self._cluster)
 
     def catch_up(self) -> None:
-        """Take up what could not be before: pods of an earlier workload of that name were still there."""
-        for key, resource in list(self._waiting.items()):
-            if self._take_up(key, resource, self._objects[key]):
-                del self._waiting[key]
+        """Do what could not be done before: pods of an earlier workload of that name were still there."""
+        for key in list(self._waiting):
+            self._attempt(key)
 
-    def _take_up(self, key: str, resource: Resource, one: KubeObject) -> bool:
-        training = self._training(one)
-        if training is None:
+    def _attempt(self, key: str) -> None:
+        if self._follow(key, self._waiting[key], self._objects[key]):
+            del self._waiting[key]
+
+    def _follow(self, key: str, resource: Resource, one: KubeObject) -> bool:
+        """Let the workload have the pods that its object asks for; False where that has to wait."""
+        wanted, running = self._training(one), self._running(key, one)
+        if running is not None and wanted is not None and not _is_elastic(one):
+            self._pass_over(key, one, running, wanted)
             return True
-        if any((pod.namespace, pod.name) in self._cluster.pods for pod in training.replicas):
+        had = {replica.name for replica in running.replicas} if running is not None else set()
+        if wanted is not None and any(
+            (r.namespace, r.name) in self._cluster.pods for r in wanted.replicas if r.name not in had
+        ):
             return False
         try:
             raw = self._client.get(resource, one.name, one.namespace)
         except ClientError as error:
             return isinstance(error, ApiError) and error.code == 404  # it is gone again; else try later
         self._machines.workloads.adopt(key, resource, raw)
-        self._cluster.training[key] = training
-        training.arrive(self._cluster)
+        self._passed_over.pop(key, None)
+        if wanted is None:
+            self._end(key)
+            self._machines.workloads.rest(key, suspended=self._is_suspended(one))
+            self._machines.show_workload(key)
+        elif running is not None:
+            rescale(self._cluster, running, wanted)
+        else:
+            self._cluster.training[key] = wanted
+            wanted.arrive(self._cluster)
         return True
+
+    def _running(self, key: str, one: KubeObject) -> Training | None:
+        """The workload as it is at work here."""
+        training = self._cluster.training.get(key)
+        known = self._machines.workloads.uid(key) == one.metadata.uid
+        return training if known and training is not None and not training.over else None
+
+    def _pass_over(self, key: str, one: KubeObject, running: Training, wanted: Training) -> None:
+        self._passed_over[key] = _shape(wanted.replicas)
+        elastic = " (one with spec.elasticPolicy can be scaled)" if isinstance(one, PyTorchJob) else ""
+        message = (
+            f"its object asks for {len(wanted.replicas)} pods, and it has {len(running.replicas)}: "
+            f"a running {one.kind} is not scaled here{elastic}; delete it and create it anew"
+        )
+        self._machines.event(f"{one.kind} {one.namespace}/{one.name}", "Warning", "ScalingNotFollowed", message)
 
     def _training(self, one: KubeObject) -> Training | None:
         text = one.metadata.annotations.get(WORK, "")
         try:
-            return adopted(self._cluster, one, self._objects.values(), text)
+            return adopted(self._cluster, one, self._references.of(one), text)
         except ValueError as error:
             why = f"{WORK}: {error}; it never ends"
             self._machines.event(f"{one.kind} {one.namespace}/{one.name}", "Warning", "InvalidAnnotation", why)
-            return adopted(self._cluster, one, self._objects.values())
+            return adopted(self._cluster, one, self._references.of(one))
+
+
+def _shape(replicas: Iterable[Replica]) -> Shape:
+    return tuple((replica.name, replica.turn) for replica in replicas)
+
+
+def _is_elastic(workload: KubeObject) -> bool:
+    """Whether its framework adds and takes away pods while it runs.
+
+    Sources: kubernetes/api batch/v1 JobSpec.parallelism, kubernetes-sigs/lws and ray-project/kuberay, whose replicas
+    may change; kubeflow/training-operator v1 ElasticPolicy."""
+    if isinstance(workload, PyTorchJob):
+        return workload.spec.elastic_policy is not None
+    return isinstance(workload, batch.Job | leaderworker.LeaderWorkerSet | ray.RayCluster)
 
 
 def operated(client: Client, *, embedded: bool) -> list[tuple[Resource, type[KubeObject]]]:

@@ -144,7 +144,7 @@ def _leave_to_others(cluster: SimulatedCluster, machines: Machines, ours: set[Ki
 
 
 def _created(machines: Machines, key: str, cluster: SimulatedCluster) -> None:
-    machines.create(key)
+    machines.show_workload(key)
 
 
 def _create(client: Client, resource: Resource, body: JsonObject) -> JsonObject:

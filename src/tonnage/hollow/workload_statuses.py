@@ -48,7 +48,7 @@ class Counts:
 class Progress:
     """A workload's state: RFC 3339 times of its creation and its end, counts by role, how often pods were made again.
 
-    ``since``: when each stage began that it has gone through."""
+    ``since``: when each stage began that it has gone through; ``resumed``: when it was last no longer suspended."""
 
     stage: Stage
     started: str
@@ -56,6 +56,7 @@ class Progress:
     roles: Mapping[str, Counts] = field(default_factory=dict)
     restarts: int = 0
     since: Mapping[Stage, str] = field(default_factory=dict)
+    resumed: str = ""
 
     @property
     def all(self) -> Counts:
@@ -84,40 +85,46 @@ def _condition(type_: str, status: bool, at: str, reason: str, message: str) -> 
 _WORDS = {
     Stage.COMPLETE: ("CompletionsReached", "all work is done"),
     Stage.FAILED: ("BackoffLimitExceeded", "it has failed more often than it may"),
-    Stage.SUSPENDED: ("Suspended", "it is suspended"),
 }
 
 
-def _ends(progress: Progress, names: Mapping[Stage, Iterable[str]]) -> list[JsonObject]:
-    """The conditions of a workload that has stopped; none of one that goes on."""
+def _ends(progress: Progress, names: Mapping[Stage, Iterable[str]], reasons: tuple[str, str]) -> list[JsonObject]:
+    """The conditions of a workload: whether it is suspended, if it ever was, and how it has stopped.
+
+    ``reasons``: of one that is suspended, and of one that was resumed."""
     types = names.get(progress.stage, ())
-    return [_condition(type_, True, progress.at(progress.stage), *_WORDS[progress.stage]) for type_ in types]
+    ends = [_condition(type_, True, progress.at(progress.stage), *_WORDS[progress.stage]) for type_ in types]
+    return [*_suspended(progress, reasons), *ends]
+
+
+def _suspended(progress: Progress, reasons: tuple[str, str]) -> list[JsonObject]:
+    if progress.stage is Stage.SUSPENDED:
+        return [_condition("Suspended", True, progress.at(progress.stage), reasons[0], "it is suspended")]
+    if progress.resumed:
+        return [_condition("Suspended", False, progress.resumed, reasons[1], "it was resumed")]
+    return []
 
 
 def _job(progress: Progress) -> JsonObject:
     over = progress.stage in (Stage.COMPLETE, Stage.FAILED)
     counts = progress.all
-    names = {
-        Stage.COMPLETE: ("SuccessCriteriaMet", "Complete"),
-        Stage.FAILED: ("FailureTarget", "Failed"),
-        Stage.SUSPENDED: ("Suspended",),
-    }
+    names = {Stage.COMPLETE: ("SuccessCriteriaMet", "Complete"), Stage.FAILED: ("FailureTarget", "Failed")}
     return {
         "startTime": progress.started,
         "active": 0 if over else counts.active,
         "ready": 0 if over else counts.ready,
         "succeeded": counts.succeeded,
         "failed": progress.restarts + (progress.stage is Stage.FAILED),
-        "conditions": _ends(progress, names),
+        "conditions": _ends(progress, names, ("JobSuspended", "JobResumed")),
         **({"completionTime": progress.ended} if progress.stage is Stage.COMPLETE else {}),
     }
 
 
 def _job_set(progress: Progress) -> JsonObject:
-    names = {Stage.COMPLETE: ("Completed",), Stage.FAILED: ("Failed",), Stage.SUSPENDED: ("Suspended",)}
+    names = {Stage.COMPLETE: ("Completed",), Stage.FAILED: ("Failed",)}
     terminal = {Stage.COMPLETE: "Completed", Stage.FAILED: "Failed"}.get(progress.stage)
     return {
-        "conditions": _ends(progress, names),
+        "conditions": _ends(progress, names, ("SuspendedJobs", "ResumeJobs")),
         "restarts": progress.restarts,
         **({"terminalState": terminal} if terminal else {}),
         "replicatedJobsStatus": [
@@ -127,7 +134,7 @@ def _job_set(progress: Progress) -> JsonObject:
                 "active": counts.active,
                 "succeeded": counts.succeeded,
                 "failed": 0,
-                "suspended": 0,
+                "suspended": counts.wanted if progress.stage is Stage.SUSPENDED else 0,
             }
             for role, counts in progress.roles.items()
         ],
@@ -137,7 +144,7 @@ def _job_set(progress: Progress) -> JsonObject:
 def _kubeflow(progress: Progress) -> JsonObject:
     """PyTorchJob and its kin: a condition for each stage, the last one holds."""
     stages = [stage for stage in (Stage.PENDING, Stage.RUNNING) if stage in progress.since]
-    if progress.stage not in (Stage.PENDING, Stage.RUNNING):
+    if progress.stage in (Stage.COMPLETE, Stage.FAILED):
         stages.append(progress.stage)
     types = {Stage.PENDING: "Created", Stage.COMPLETE: "Succeeded"}
     conditions = []
@@ -145,10 +152,11 @@ def _kubeflow(progress: Progress) -> JsonObject:
         type_ = types.get(stage, stage.value)
         holds = stage is progress.stage or stage is Stage.PENDING
         one = _condition(type_, holds, progress.at(stage), f"Job{type_}", f"the job is {type_.lower()}")
-        conditions.append({**one, "lastUpdateTime": one["lastTransitionTime"]})
+        conditions.append(one)
+    conditions[1:1] = _suspended(progress, ("JobSuspended", "JobResumed"))
     return {
         "startTime": progress.started,
-        "conditions": conditions,
+        "conditions": [{**one, "lastUpdateTime": one["lastTransitionTime"]} for one in conditions],
         "replicaStatuses": {
             role: {"active": counts.active, "succeeded": counts.succeeded} for role, counts in progress.roles.items()
         },
@@ -157,8 +165,8 @@ def _kubeflow(progress: Progress) -> JsonObject:
 
 
 def _train_job(progress: Progress) -> JsonObject:
-    names = {Stage.COMPLETE: ("Complete",), Stage.FAILED: ("Failed",), Stage.SUSPENDED: ("Suspended",)}
-    return {"conditions": _ends(progress, names)}
+    names = {Stage.COMPLETE: ("Complete",), Stage.FAILED: ("Failed",)}
+    return {"conditions": _ends(progress, names, ("Suspended", "Resumed"))}
 
 
 def _leader_worker_set(progress: Progress) -> JsonObject:
@@ -181,7 +189,7 @@ def _ray_cluster(progress: Progress) -> JsonObject:
     workers = sum((one for role, one in progress.roles.items() if role not in ("head", "submitter")), Counts())
     state = {Stage.RUNNING: "ready", Stage.SUSPENDED: "suspended", Stage.FAILED: "failed"}.get(progress.stage)
     return {
-        **({"state": state} if state else {}),
+        "state": state,  # None: there is no such field
         "desiredWorkerReplicas": workers.wanted,
         "readyWorkerReplicas": workers.ready,
         "availableWorkerReplicas": workers.ready,
@@ -189,7 +197,8 @@ def _ray_cluster(progress: Progress) -> JsonObject:
 
 
 def _ray_job(progress: Progress) -> JsonObject:
-    job = {Stage.COMPLETE: "SUCCEEDED", Stage.FAILED: "FAILED", Stage.RUNNING: "RUNNING"}.get(progress.stage, "PENDING")
+    words = {Stage.COMPLETE: "SUCCEEDED", Stage.FAILED: "FAILED", Stage.RUNNING: "RUNNING", Stage.SUSPENDED: ""}
+    job = words.get(progress.stage, "PENDING")
     return {
         "jobStatus": job,
         "jobDeploymentStatus": "Initializing" if progress.stage is Stage.PENDING else progress.stage.value,
@@ -199,7 +208,7 @@ def _ray_job(progress: Progress) -> JsonObject:
 
 
 def _volcano_job(progress: Progress) -> JsonObject:
-    phase = {Stage.COMPLETE: "Completed", Stage.SUSPENDED: "Aborted"}.get(progress.stage, progress.stage.value)
+    phase = "Completed" if progress.stage is Stage.COMPLETE else progress.stage.value
     counts = progress.all
     return {
         "state": {"phase": phase, "lastTransitionTime": progress.at(progress.stage)},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tonnage.cluster.client.transport import ApiError
@@ -19,12 +19,16 @@ JsonObject = dict[str, Any]
 
 @dataclass(slots=True)
 class _Written:
-    """What of a workload is in the API. ``body``: as it is created; ``object``: as it was last answered."""
+    """What of a workload is in the API. ``body``: as it is created; ``object``: as it was last answered.
+
+    ``resting``: how far it is while it is to have no pods; ``resumed``: when it was last no longer suspended."""
 
     resource: Resource
     body: JsonObject
     object: JsonObject | None = None
     status: JsonObject = field(default_factory=dict)
+    resting: Progress | None = None
+    resumed: str = ""
 
 
 class WorkloadWriter:
@@ -60,8 +64,28 @@ class WorkloadWriter:
         return [name for name in self._groups.get(key, ()) if self.owner(name) is None]
 
     def adopt(self, key: str, resource: Resource, obj: JsonObject) -> None:
-        """The workload is there: somebody else has created it."""
-        self._known[key] = _Written(resource, obj, obj)
+        """The workload is there, and has pods: somebody else has created it, changed or resumed it."""
+        before, made = self._known.get(key), _Written(resource, obj, obj)
+        if before is not None and before.object is not None and self.uid(key) == obj["metadata"]["uid"]:
+            made.status, made.resumed = before.status, before.resumed
+            if before.resting is not None and before.resting.stage is Stage.SUSPENDED:
+                made.resumed = self._stamp(self.cluster.now_ns)
+        self._known[key] = made
+
+    def rest(self, key: str, *, suspended: bool) -> None:
+        """The workload, which is there, has no pods from now on: it is suspended, or is to have none."""
+        known, training = self._known[key], self.cluster.training.get(key)
+        stage, now = Stage.SUSPENDED if suspended else Stage.PENDING, self._stamp(self.cluster.now_ns)
+        if training is None:
+            known.resting = Progress(stage, now, since={stage: now}, resumed=known.resumed)
+            return
+        done = [replica.role for replica in training.replicas if replica.name in training.succeeded]
+        roles = counted((replica.role for replica in training.replicas), (), (), done)
+        if not suspended:
+            roles = {role: replace(counts, wanted=0) for role, counts in roles.items()}
+        was = self._progress(training)
+        since = {one: at for one, at in was.since.items() if one in (Stage.PENDING, Stage.RUNNING)} | {stage: now}
+        known.resting = Progress(stage, was.started, "", roles, was.restarts, since, known.resumed)
 
     def forget(self, key: str) -> None:
         """Its object is gone."""
@@ -99,7 +123,10 @@ class WorkloadWriter:
         if known is None:
             return lambda: None
         resource = known.resource
-        status = status_of(resource.group, resource.kind, self._progress(training)) if training is not None else {}
+        progress = known.resting
+        if progress is None and training is not None:
+            progress = self._progress(training)
+        status = status_of(resource.group, resource.kind, progress) if progress is not None else {}
         return lambda: self._put(key, known, status)
 
     def take_away(self, key: str) -> None:
@@ -135,11 +162,13 @@ class WorkloadWriter:
 
     def _progress(self, training: Training) -> Progress:
         role = {replica.name: replica.role for replica in training.replicas}
-        pods = {pod.name: pod for part in training.parts for pod in part.pods.values()}
+        pods = {
+            p.name: p for part in training.parts for p in part.pods.values() if p.name in role and not p.terminating
+        }
         roles = counted(
             role.values(),
             [role[name] for name in pods],
-            [role[name] for name, pod in pods.items() if pod.ready_ns is not None and not pod.terminating],
+            [role[name] for name, pod in pods.items() if pod.ready_ns is not None],
             [role[name] for name in training.succeeded],
         )
         since: dict[Stage, str] = {}
@@ -147,7 +176,8 @@ class WorkloadWriter:
             since[_STAGES.get(phase.state, Stage.PENDING)] = self._stamp(phase.start_ns)
         stage = _STAGES.get(training.state, Stage.PENDING)
         ended = self._stamp(training.ended_ns) if training.ended_ns is not None else ""
-        return Progress(stage, self._stamp(training.arrival_ns), ended, roles, training.restarts, since)
+        resumed = self._known[training.key].resumed if training.key in self._known else ""
+        return Progress(stage, self._stamp(training.arrival_ns), ended, roles, training.restarts, since, resumed)
 
 
 _STAGES = {State.DONE: Stage.COMPLETE, State.FAILED: Stage.FAILED} | dict.fromkeys(AT_WORK, Stage.RUNNING)

@@ -55,7 +55,17 @@ def replicas_of(workload: KubeObject, objects: Iterable[KubeObject] = ()) -> tup
     """
     made = resolved(workload, objects)
     maker = _MAKERS.get(type(made))
-    return tuple(maker(made)) if maker is not None else ()
+    return tuple(maker(made)) if maker is not None and not is_suspended(made) else ()
+
+
+def is_suspended(workload: KubeObject) -> bool:
+    """Whether the workload, as :func:`resolved` gives it, is to have no pods for now."""
+    match workload:
+        case training.PyTorchJob() | training.TFJob() | training.XGBoostJob() | training.JAXJob() | training.MPIJob():
+            return workload.spec.run_policy.suspend
+        case batch.Job() | batch.JobSet() | training.TrainJob() | ray.RayCluster() | ray.RayJob():
+            return workload.spec.suspend
+    return False
 
 
 def resolved(workload: KubeObject, objects: Iterable[KubeObject] = ()) -> KubeObject:
@@ -133,8 +143,7 @@ def at_once(spec: batch.JobSpec) -> int:
 
 
 def _job(obj: batch.Job) -> Iterator[Replica]:
-    if not obj.spec.suspend:
-        yield from _job_pods(obj.name, obj.namespace, obj.spec, Replica("", "", "", 0, obj.spec.template.spec, {}))
+    yield from _job_pods(obj.name, obj.namespace, obj.spec, Replica("", "", "", 0, obj.spec.template.spec, {}))
 
 
 def _job_pods(name: str, namespace: str, spec: batch.JobSpec, like: Replica) -> Iterator[Replica]:
@@ -160,8 +169,6 @@ def _job_pods(name: str, namespace: str, spec: batch.JobSpec, like: Replica) -> 
 
 
 def _job_set(obj: batch.JobSet) -> Iterator[Replica]:
-    if obj.spec.suspend:
-        return
     startup = obj.spec.startup_policy
     in_order = startup is not None and startup.startup_policy_order == "InOrder"
     before: batch.ReplicatedJob | None = None
@@ -230,8 +237,6 @@ def lws_subgroup(made: leaderworker.LeaderWorkerTemplate, index: int) -> int | N
 
 
 def _kubeflow(obj: training.KubeflowJob) -> Iterator[Replica]:
-    if obj.spec.run_policy.suspend:
-        return
     mpi = isinstance(obj, training.MPIJob)
     found = list(training.roles(obj))
     chief = any(role in ("Master", "Chief") for role, _, _ in found)
@@ -289,7 +294,7 @@ def _ray_cluster(obj: ray.RayCluster) -> Iterator[Replica]:
 
 
 def _ray_job(obj: ray.RayJob) -> Iterator[Replica]:
-    if obj.spec.suspend or obj.spec.ray_cluster_spec is None:
+    if obj.spec.ray_cluster_spec is None:
         return
     yield from _ray_pods(cluster_name(obj), obj.namespace, obj.spec.ray_cluster_spec)
     template = obj.spec.submitter_pod_template

@@ -68,12 +68,12 @@ def _simulated_surge(policy: str, minutes: int) -> Machine:
     return played(made, minutes * 60 * NS_PER_S, None)
 
 
-def check_same(simulated: Machine, played: Machine, *, outcomes: bool = True) -> None:
+def check_same(simulated: Machine, played: Machine, *, outcomes: bool = True, more_than: int = 10) -> None:
     """Every decision with its time, its reason and its numbers; and the same machines, bought and given back.
 
     ``outcomes`` False: what became of them is left out. A cloud says no at once in the simulated world, and after the
-    NodeClaim was made on a cluster."""
-    assert len(simulated.recorder.decisions) > 10
+    NodeClaim was made on a cluster. ``more_than``: decisions, without which there is nothing to compare."""
+    assert len(simulated.recorder.decisions) > more_than
     for one, other in zip(_log(simulated, outcomes), _log(played, outcomes), strict=False):
         assert other == one
     assert len(played.recorder.decisions) == len(simulated.recorder.decisions)

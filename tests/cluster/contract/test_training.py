@@ -64,6 +64,7 @@ def test_gangs_of_many_kinds_end_when_they_do_in_the_simulated_world(tmp_path: P
     assert all(one.over and not one.failed for one in simulated.cluster.training.values())
     with opened("embedded") as transport:
         on_api = played(training.whole_gangs(tmp_path), END_NS, transport)
+        check_same(simulated, on_api, more_than=7)
         assert training.ends(on_api) == training.ends(simulated)
         assert transport is not None
         client = Client(transport)

@@ -63,9 +63,9 @@ def whole_gangs(folder: Path) -> run.SetUp:
     template = {"spec": {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "template": pod()}}
     manifests = [
         workers("torch", 2),
-        _object("jobset.x-k8s.io/v1alpha2", "JobSet", "set", replicatedJobs=[{"name": "a", "template": template}]),
-        _object("kubeflow.org/v2beta1", "MPIJob", "mpi", mpiReplicaSpecs=mpi),
-        _object("batch.volcano.sh/v1alpha1", "Job", "volcano", tasks=[{"name": "t", **part}], minAvailable=2),
+        obj("jobset.x-k8s.io/v1alpha2", "JobSet", "set", replicatedJobs=[{"name": "a", "template": template}]),
+        obj("kubeflow.org/v2beta1", "MPIJob", "mpi", mpiReplicaSpecs=mpi),
+        obj("batch.volcano.sh/v1alpha1", "Job", "volcano", tasks=[{"name": "t", **part}], minAvailable=2),
     ]
     names = ("pytorchjob/torch", "jobset/set", "mpijob/mpi", "job/volcano")
     training = [
@@ -76,7 +76,8 @@ def whole_gangs(folder: Path) -> run.SetUp:
     return set_up(folder, manifests, training=training, faults=faults)
 
 
-def _object(version: str, kind: str, name: str, **spec: Any) -> Json:
+def obj(version: str, kind: str, name: str, **spec: Any) -> Json:
+    """An object of the namespace that all of these have."""
     meta = {"name": name, "namespace": "research"}
     return {"apiVersion": version, "kind": kind, "metadata": meta, "spec": spec}
 

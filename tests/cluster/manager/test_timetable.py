@@ -6,11 +6,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from sim_builders import world as empty_cluster
 
-from tonnage.cluster.manager import Controller, Manager
+from tonnage.cluster.manager import RETRY_S, Controller, Manager
 from tonnage.decisions import Applied, Decision, Outcome, Reason, Ref, Wait
 from tonnage.loops import Appointment, Loop, Timetable
-from tonnage.units import NS_PER_S
+from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.simulation.events import Later
+from tonnage.simulation.machine import Machine
+from tonnage.simulation.recorder import Recorder
+from tonnage.simulation.scraping import Scraper
+from tonnage.units import NS_PER_HOUR, NS_PER_S
 
 TENTH = NS_PER_S // 10
 WAIT = Wait(Ref("Pod", "p", "default"), Reason("no room"))
@@ -86,7 +92,31 @@ def by_manager(world: Clocked, loops: list[Loop], until_s: float) -> None:
             world.now_ns += TENTH
 
 
-DRIVERS = pytest.mark.parametrize("drive", [by_timetable, by_manager])
+class Nothing:
+    """An event of the simulator with which it looks what has changed."""
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        return ()
+
+
+def by_simulator(world: Clocked, loops: list[Loop], until_s: float) -> None:
+    """The simulator's own driver, on a cluster in which nothing else happens."""
+    cluster = empty_cluster(start_s=0)
+    advance_to = cluster.advance_to
+
+    def tell(at_ns: int) -> None:
+        advance_to(at_ns)
+        world.now_ns = at_ns
+
+    cluster.advance_to = tell  # type: ignore[method-assign]
+    for at_ns in world.changes:
+        cluster.queue.push(at_ns, Nothing())
+    machine = Machine(cluster, Recorder(NS_PER_HOUR), False, world=world)  # type: ignore[arg-type]
+    machine.start(loops, Scraper((), False))
+    machine.play(round(until_s * NS_PER_S), None)
+
+
+DRIVERS = pytest.mark.parametrize("drive", [by_timetable, by_manager, by_simulator])
 
 
 @DRIVERS
@@ -129,3 +159,46 @@ def test_a_clock_that_was_set_back_stops_no_loop_for_as_long() -> None:
     world.now_ns = 110 * NS_PER_S
     manager.step()
     assert world.ran == [(110.0, "a")]
+
+
+class Noting(Unobserved):
+    def __init__(self) -> None:
+        self.errors: list[tuple[str, str]] = []
+
+    def failed(self, loop: str, error: Exception) -> None:
+        self.errors.append((loop, str(error)))
+
+
+def failing(world: Clocked, times: int) -> Any:
+    """What a loop decides that fails so many times, then no more."""
+
+    def decide(_: Clocked) -> tuple[Decision, ...]:
+        world.ran.append((world.now_ns / NS_PER_S, "a"))
+        ticks = sum(name == "a" for _, name in world.ran)
+        if ticks <= times:
+            raise ValueError(f"no reading {ticks}")
+        return ()
+
+    return decide
+
+
+@pytest.mark.parametrize("speed", [1.0, 10.0])
+def test_a_loop_that_fails_is_run_again_after_a_while_and_the_others_go_on(speed: float) -> None:
+    world, observer = Clocked({10 * TENTH: "pod"}), Noting()
+    manager = Manager(world, None, (), (), observer, speed=speed)  # type: ignore[arg-type]
+    loops = (loop("a", "pod", decides=failing(world, 2)), loop("b", period_s=1, decides=world.runs("b")))
+    manager.controllers = (Controller("all", loops),)
+    manager.ready.set()
+    manager._led["all"] = True
+    manager.start()
+    failures: list[dict[str, str]] = []
+    seconds = round(2.5 * RETRY_S * speed)
+    for _ in range(seconds * 10):
+        if manager.step():
+            failures.append(dict(manager.failures))
+        world.now_ns += TENTH
+    assert [one for one in world.ran if one[1] == "a"] == [(1.0 + i * RETRY_S * speed, "a") for i in range(3)]
+    assert observer.errors == [("a", "no reading 1"), ("a", "no reading 2")]
+    assert {"a": "ValueError: no reading 2"} in failures
+    assert manager.failures == {}
+    assert [at for at, name in world.ran if name == "b"] == [float(at) for at in range(1, seconds)]

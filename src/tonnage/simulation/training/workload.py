@@ -65,6 +65,7 @@ class Training:
     work: Work
     arrived: bool = False
     failed: bool = False
+    withdrawn: bool = False
     ended_ns: int | None = None
     restarts: int = 0
     evictions: int = 0
@@ -80,9 +81,13 @@ class Training:
     _templates: dict[str, core.PodTemplateSpec] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._part_of = {name: part for part in self.parts for name in part.replicas}
+        self.index()
+
+    def index(self) -> None:
+        """Take note of its replicas and parts. Pods that are no longer among them may still be there."""
+        self._part_of |= {name: part for part in self.parts for name in part.replicas}
         self._staged = any(replica.after or replica.turn for replica in self.replicas)
-        self._templates = {
+        self._templates |= {
             r.name: core.PodTemplateSpec(metadata=ObjectMeta(labels=r.labels, annotations=r.annotations), spec=r.spec)
             for r in self.replicas
         }
@@ -178,7 +183,7 @@ class Training:
             del part.pods[pod.name]
         if gone or self._staged:
             cluster.queue.push(cluster.now_ns, Then(self.reconcile))
-        self._review(cluster, part)
+        self.review(cluster, part)
 
     def lost(self, cluster: SimulatedCluster, pod: Pod, cause: Cause) -> None:
         """The pod's node is gone, or it was evicted. What is lost at one time is one failure."""
@@ -187,7 +192,7 @@ class Training:
 
     def paced(self, cluster: SimulatedCluster, pod: Pod) -> None:
         """Others share a GPU with the pod now, or some no longer do."""
-        self._review(cluster, self._part_of[pod.name])
+        self.review(cluster, self._part_of[pod.name])
 
     def exits(self, cluster: SimulatedCluster, pod: Pod, cause: Cause, exit_code: int, said: str) -> None:
         """The pod's container ends with an error, of which an event says ``said``."""
@@ -202,7 +207,7 @@ class Training:
         if not self.failures:
             cluster.queue.push(cluster.now_ns, Then(self.fail))
         self.failures.setdefault(failure, []).append(pod.name)
-        self._review(cluster, self._part_of[pod.name])
+        self.review(cluster, self._part_of[pod.name])
 
     def fail(self, cluster: SimulatedCluster) -> None:
         """Do as the framework does after the failures of this instant."""
@@ -246,7 +251,7 @@ class Training:
     def _go_on(self, cluster: SimulatedCluster, part: Part) -> None:
         """The part goes on with the pods that it still has or will have again; without enough of them it has failed."""
         if part.state in OVER or part.enough(name for name in part.replicas if name not in self.stopped):
-            self._review(cluster, part)
+            self.review(cluster, part)
             return
         part.finish(cluster.now_ns, State.FAILED)
         self.stopped.update(part.replicas)
@@ -286,7 +291,8 @@ class Training:
 
     # ---- work ----
 
-    def _review(self, cluster: SimulatedCluster, part: Part) -> None:
+    def review(self, cluster: SimulatedCluster, part: Part) -> None:
+        """See what the part's pods let it do from now on."""
         part.settle(cluster.now_ns)
         if self.work.allreduce_bytes and part.state not in OVER and part.runs:
             part.factor = self._stretched(cluster, part)
@@ -349,6 +355,7 @@ class Training:
     def withdraw(self, cluster: SimulatedCluster) -> None:
         """Its object was deleted, or is suspended: its pods go, and it makes no others."""
         if not self.over:
+            self.withdrawn = True
             self._end(cluster, failed=True)
 
     def _note(self, cluster: SimulatedCluster) -> None:
