@@ -10,6 +10,7 @@ import sampling
 
 from cluster.contract import rest, training
 from cluster.contract.cases import APPLIED, MOVED_ON, STALE, Case, Decide, check_applied, check_moved_on, check_stale
+from cluster.contract.cut import bought, example
 from cluster.contract.faulty import Rates
 from cluster.contract.processes import DRIZZLE, play, set_up
 from cluster.contract.same import broken, check_same, surge
@@ -18,7 +19,7 @@ from e2e.control_plane import UNTOUCHED
 from tonnage.cluster.client.http import open_cluster
 from tonnage.cluster.client.transport import ApiError, Transport
 from tonnage.cluster.client.verbs import Client
-from tonnage.cluster.group_kinds import EVERY_KIND
+from tonnage.cluster.group_kinds import ONCE_INSTALLED
 from tonnage.cluster.resources import ALL
 from tonnage.fleet.invariants import violations
 
@@ -39,7 +40,7 @@ def transport(start_plane: StartPlane) -> Iterator[Transport]:
 def empty(transport: Transport) -> Transport:
     """The same with nothing in it: what earlier tests have left is deleted."""
     client = Client(transport)
-    for resource in (*ALL, *EVERY_KIND):
+    for resource in (*ALL, *ONCE_INSTALLED):
         if resource.plural in ("namespaces", "events", "leases", "priorityclasses", "services", "serviceaccounts"):
             continue
         for one in _there(client, resource):
@@ -126,6 +127,17 @@ def test_an_example_with_training_is_decided_as_in_the_simulated_world(
 ) -> None:
     until = minutes if sampling.LONG else minutes // 3
     training.check_alike(training.example(name, policy, until, None), training.example(name, policy, until, empty))
+
+
+def test_layouts_that_follow_the_load(empty: Transport) -> None:
+    minutes = sampling.often("minutes of mig-day-night", 285, 120)
+    simulated = example("mig-day-night", "relayout", minutes, None)
+    check_same(simulated, example("mig-day-night", "relayout", minutes, empty))
+
+
+@pytest.mark.parametrize("operator", [False, True], ids=["config maps alone", "a ClusterPolicy names them"])
+def test_a_node_pool_that_offers_cut_nodes(empty: Transport, operator: bool, tmp_path: Path) -> None:
+    check_same(bought(tmp_path, None, operator=operator), bought(tmp_path, empty, operator=operator))
 
 
 @pytest.mark.parametrize("policy", ["slo", "corrected"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from tonnage.decisions import Ref
 from tonnage.errors import InputError
 from tonnage.objects.core import ConfigMap
 from tonnage.objects.gpu_operator import ClusterPolicy
@@ -26,6 +27,7 @@ class WatchedConfigurations:
         self.current: Configurations = OWN
         self.problem = ""
         self.told = told
+        self._complaints: list[tuple[Ref, str]] = []
         self._maps: dict[Key, ConfigMap] = {}
         self._policies: dict[str, ClusterPolicy] = {}
 
@@ -44,7 +46,21 @@ class WatchedConfigurations:
         else:
             self._maps[key] = new
         if old is None or new is None or old.data != new.data:
+            if new is not None:
+                self._look(new)
             self._read()
+
+    def complaints(self) -> list[tuple[Ref, str]]:
+        """ConfigMaps that their programs would refuse, and why, since this was last asked."""
+        found, self._complaints = self._complaints, []
+        return found
+
+    def _look(self, one: ConfigMap) -> None:
+        try:
+            read([one])
+        except InputError as error:
+            about = Ref("ConfigMap", one.name, one.namespace, one.metadata.uid)
+            self._complaints.append((about, "; ".join(f"{p.where.field}: {p.message}" for p in error.problems)))
 
     def cluster_policy(self, old: ClusterPolicy | None, new: ClusterPolicy | None) -> None:
         """A ClusterPolicy was added, changed or deleted."""

@@ -165,6 +165,8 @@ class ClusterWorld:
         """What has changed since the last call, and what is to be tried again."""
         self._doubts.look()
         self._relayouts.look()
+        for about, why in self.state.configurations.complaints():
+            self.note(about, "InvalidConfiguration", why)
         self.groups.settle()
         if self.binder.due() | self.evictor.due():
             self.changes.kinds.add("pod")

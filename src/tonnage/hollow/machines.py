@@ -111,7 +111,7 @@ class Machines:
         self._dirty_pods[pod.namespace, pod.name] = None
 
     def training_changed(self, training: Training) -> None:
-        self.create(training.key)
+        self.show_workload(training.key)
 
     def claim_running(self, claim: Claim) -> None:
         self._dirty_nodes[claim.launch.claim.name] = None

@@ -9,7 +9,7 @@ import pytest
 from cluster.contract import training
 from cluster.contract.faulty import Faulty
 from cluster.contract.processes import DRIZZLE
-from cluster.contract.same import played
+from cluster.contract.same import check_same, played
 from cluster.contract.small import QUICK
 from cluster.contract.worlds import APIS, opened
 from tonnage.cluster.client.transport import Transport

@@ -189,7 +189,7 @@ def moved(folder: Path, transport: Transport | None, *, by_manager: bool = False
     manifests = [
         *(job(name, gpus, backoffLimit=20) for name, gpus in sizes.items()),
         workers("pair", 2),
-        _object("policy/v1", "PodDisruptionBudget", "stays", **budget),
+        obj("policy/v1", "PodDisruptionBudget", "stays", **budget),
     ]
     arrivals = {"job/a": 0, "job/b": 1, "job/c": 2, "job/d": 3, "pytorchjob/pair": 100, "job/large": 40, "job/huge": 70}
     training = [

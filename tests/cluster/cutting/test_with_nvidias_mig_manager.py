@@ -38,6 +38,18 @@ def test_a_config_map_that_changes_is_read_again(cluster: NvidiaCluster) -> None
     assert cluster.world.pools().configurations.mig.keys() == {"other"}
 
 
+def test_a_config_map_that_mig_parted_would_refuse_changes_nothing_and_is_told(cluster: NvidiaCluster) -> None:
+    text = "version: v1\nmig-configs:\n  other: [{devices: some, mig-enabled: false}]\n"
+    cluster.client.patch(CONFIG_MAPS, "layouts", {"data": {"config.yaml": text}}, "gpu-operator")
+    cluster.see()
+    cluster.wait(1)
+    cluster.wait(1)
+    assert cluster.said.events == [("ConfigMap gpu-operator/layouts", "InvalidConfiguration")]
+    assert cluster.layouts() == [SEVENTHS, *[None] * 7]
+    outcome = cluster.cut(3, None, HALVES)
+    assert isinstance(outcome, Refused) and "'some' names no devices" in outcome.why
+
+
 def test_the_label_follows_once_mig_manager_can_have_read_the_configuration(cluster: NvidiaCluster) -> None:
     assert cluster.cut(3, None, HALVES) == Applied()
     (config_map,) = cluster.client.list(CONFIG_MAPS, "gpu-operator")
