@@ -22,8 +22,8 @@ from e2e.api import Api, Json
 from e2e.control_plane import UNTOUCHED, ControlPlane
 from e2e.processes import until
 from tonnage.cluster.groups import KINDS
-from tonnage.cluster.resources import Resource
-from tonnage.hollow.setting import CRDS, crd
+from tonnage.cluster.resources import CRDS, Resource
+from tonnage.hollow.definitions import crd
 from tonnage.objects import core
 
 GANGS = 200
@@ -42,7 +42,7 @@ def plane(start_plane: Any) -> Iterator[ControlPlane]:
     found.namespace("ml")
     for resource in {_resource(_object(kind, 2, "x")) for kind in KINDS_HERE if kind in WORKLOADS or kind in GROUPS}:
         if resource.custom:
-            api.create(CRDS, crd(resource))
+            api.create(CRDS.path(), crd(resource))
             until(f"{resource.plural}", lambda r=resource: api.raw("GET", r.path())[0] == 200)
     amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", GPU: "8"}
     for number in range(ROOM // 8):
