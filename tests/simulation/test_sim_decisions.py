@@ -9,9 +9,10 @@ import pytest
 from sim_builders import POOL, bind, events, launch, node, run_until, start, workload, world
 
 from tonnage.decisions import Applied, Bind, Decision, Evict, Reason, Ref, Refused, Return, Scale, Stale, Wait
+from tonnage.fleet.cluster_state import UNAVAILABLE_NS
 from tonnage.fleet.invariants import violations
 from tonnage.simulation import nodes, pods
-from tonnage.simulation.cluster import UNAVAILABLE_NS, SimulatedCluster
+from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.units import NS_PER_S
 
 WHY = Reason("test")

@@ -178,6 +178,14 @@ def test_pods_are_moved_on_an_api_as_in_the_simulated_world(kind: str, tmp_path:
         training.check_alike(simulated, training.moved(tmp_path, transport))
 
 
+def test_a_replica_is_moved_on_an_api_as_in_the_simulated_world(tmp_path: Path) -> None:
+    simulated = training.moved_replicas(tmp_path, None)
+    evictions = [one.summary for one in simulated.recorder.decisions if one.kind == "Evict"]
+    assert evictions[0] == "move Pod research/web-00001 to base-02 for Pod research/large-0"
+    with opened("embedded") as transport:
+        training.check_alike(simulated, training.moved_replicas(tmp_path, transport))
+
+
 def test_the_manager_of_a_cluster_preempts_and_moves_when_the_simulator_does(tmp_path: Path) -> None:
     with opened("embedded") as transport:
         training.check_alike(training.moved(tmp_path, None), training.moved(tmp_path, transport, by_manager=True))

@@ -180,6 +180,25 @@ def _arrival(workload: str) -> tuple[int, int]:
     return (0, 40) if "/job/" in workload else (30, 60)
 
 
+def moved_replicas(folder: Path, transport: Transport | None) -> Machine:
+    """A replica of a Deployment moves to make room for a Job. It takes its time to leave, while another is made in its
+    stead, and Jobs come that would take its room or the Job's."""
+    hook = {"preStop": {"exec": {"command": ["sleep", "40"]}}}
+    template = pod(restartPolicy="Always", terminationGracePeriodSeconds=60)
+    template["spec"]["containers"][0]["lifecycle"] = hook
+    labels = {"app": "web"}
+    template["metadata"] = {"labels": labels}
+    spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
+    manifests = [_object("apps/v1", "Deployment", "web", **spec), job("large", 4), job("other", 3)]
+    training: list[Json] = [
+        {"workload": "research/job/large", "arrival": "20m", "work": {"duration": "30m"}},
+        {"workload": "research/job/other", "copies": 4, "arrival": ["1201s", "1239s"], "work": {"duration": "20m"}},
+    ]
+    policy = {"manifests": "manifests", "placement": "spread", "defragmentation": True}
+    made = set_up(folder, manifests, training=training, policies={"plain": policy})
+    return played(made, END_S * NS_PER_S, transport)
+
+
 def moved(folder: Path, transport: Transport | None, *, by_manager: bool = False) -> Machine:
     """Jobs and a gang that are scattered over two nodes, and moved to make room for large ones. A budget lets one of
     the Jobs stay where it is."""
