@@ -104,7 +104,7 @@ class ClusterWorld:
         self._pool = ThreadPoolExecutor(parallel, "bind") if parallel > 1 else None
         self._doubts = Doubts(clock)
         self.binder = Binder(self.state, self.feed, effects, clock, recorder, self._doubts, self._pool)
-        self._relayouts = Relayouts(self.state, effects, clock, recorder, self._doubts)
+        self._relayouts = Relayouts(self.state, effects, clock, recorder, self._doubts, self.changes)
         self._said: dict[str, dict[str, str]] = {}  # uid of a waiting pod → by whom → why, as last written
 
     # ---- what informers report ----
