@@ -8,8 +8,10 @@ from tonnage.cluster.clock import Clock
 from tonnage.cluster.cutting import Wanted, failed
 from tonnage.cluster.doubts import LATE_NS, SOON_NS, Doubts
 from tonnage.cluster.effects import Effects, Unsure
+from tonnage.cluster.feed import Changes
 from tonnage.cluster.observed import Observed
 from tonnage.cluster.recording import Recorder
+from tonnage.controllers.partitioner import AGAIN
 from tonnage.decisions import UNABLE, Applied, Outcome, Ref, Refused, Relayout, Stale
 from tonnage.partitioning.node_cuts import MIG_CONFIG
 from tonnage.partitioning.node_layouts import Order, Phase
@@ -28,10 +30,13 @@ PAUSE_NS = 5 * NS_PER_S
 class Relayouts:
     """The world's part of it: decisions become orders, and orders are followed."""
 
-    def __init__(self, state: Observed, effects: Effects, clock: Clock, recorder: Recorder, doubts: Doubts) -> None:
+    def __init__(
+        self, state: Observed, effects: Effects, clock: Clock, recorder: Recorder, doubts: Doubts, changes: Changes
+    ) -> None:
         self._state, self._effects, self._clock = state, effects, clock
         self._recorder, self._doubts = recorder, doubts
-        self._cutting = state.cutting
+        self._cutting, self._changes = state.cutting, changes
+        self._decide_again: int | None = None
         self._again: dict[str, int] = {}  # by node: when to try again what could not be written
         self._told: dict[str, Order] = {}  # by node: the order of which something was told
         self._begun: dict[str, tuple[Order, int]] = {}  # by node: since when its order has been carried out
@@ -43,7 +48,9 @@ class Relayouts:
             return Refused(wanted, UNABLE)
         node = replace_uid(decision.node, self._cutting.nodes[decision.node.name].metadata.uid)
         outcome = self._ask(node, wanted)
-        if isinstance(outcome, Applied):
+        if not isinstance(outcome, Applied):
+            self._try_again(self._clock.now_ns() + PAUSE_NS)
+        else:
             message = f"{MIG_CONFIG}={wanted.order.config}: {decision.summary()}"
             self._recorder.event(node, "Normal", "MigConfigChanged", message)
         return Stale(outcome.changed) if isinstance(outcome, Unsure) else outcome
@@ -51,8 +58,13 @@ class Relayouts:
     def look(self) -> None:
         """Let labels follow that are due, and turn back what has failed."""
         now = self._clock.now_ns()
+        if self._decide_again is not None and self._decide_again <= now:
+            self._decide_again = None
+            self._changes.kinds.add(AGAIN)
         for name in self._cutting.open():
             order, at = self._cutting.order(name), self._cutting.phase(name)
+            if order is not None and order.retry_ns > now:
+                self._try_again(order.retry_ns)
             if order is None or self._again.get(name, 0) > now:
                 continue
             if at is Phase.WAITING and order.due_ns <= now:
@@ -65,6 +77,10 @@ class Relayouts:
             elif at is Phase.CUTTING and now - self._since(name, order, now) > LONG_NS:
                 why = f"mig-manager has not said for {LONG_NS // NS_PER_MINUTE} min that the GPUs are cut as"
                 self._tell_once(name, order, "MigConfigPending", f"{why} {order.config} says; {_BY_HAND}")
+
+    def _try_again(self, at_ns: int) -> None:
+        """Decide anew then, whatever changes until then."""
+        self._decide_again = at_ns if self._decide_again is None else min(at_ns, self._decide_again)
 
     def _since(self, name: str, order: Order, now_ns: int) -> int:
         """Since when this order has been seen to be carried out."""

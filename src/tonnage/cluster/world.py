@@ -106,7 +106,7 @@ class ClusterWorld:
         self._doubts = Doubts(clock)
         self.binder = Binder(self.state, self.feed, effects, clock, recorder, self._doubts, self._pool)
         self.evictor = Evictor(effects, clock)
-        self._relayouts = Relayouts(self.state, effects, clock, recorder, self._doubts)
+        self._relayouts = Relayouts(self.state, effects, clock, recorder, self._doubts, self.changes)
         self._said: dict[str, dict[str, tuple[str, str]]] = {}
         """Uid of a waiting pod → by whom → why it waits and the node that room is made on, as last written."""
 

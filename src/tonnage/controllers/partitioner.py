@@ -18,6 +18,8 @@ from tonnage.units import NS_PER_S
 from tonnage.world import World
 
 PARTITIONER = "partitioner"
+AGAIN = f"{PARTITIONER}/again"
+"""The kind of change that it is when a decision which could not be carried out may be tried again."""
 SETTLE_NS = 2 * NS_PER_S
 """More pods may come, and the scheduler is to place first whom it can."""
 
@@ -47,5 +49,5 @@ class Partitioner:
         return left
 
     def loop(self) -> Loop:
-        """Two seconds after a pod or a node changed."""
-        return Loop(PARTITIONER, self.decide, wakes_on=frozenset({"pod", "node"}), settle_ns=SETTLE_NS)
+        """Two seconds after a pod or a node changed, or after it has come to be time to try again."""
+        return Loop(PARTITIONER, self.decide, wakes_on=frozenset({"pod", "node", AGAIN}), settle_ns=SETTLE_NS)

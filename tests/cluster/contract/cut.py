@@ -7,8 +7,15 @@ from pathlib import Path
 
 import yaml
 
+from cluster.contract.faulty import Faulty, Rates
+from cluster.contract.processes import STORM
 from cluster.contract.same import played
+from cluster.contract.small import QUICK
 from tonnage.cluster.client.transport import Transport
+from tonnage.decisions import Instances
+from tonnage.fleet.state import Fleet
+from tonnage.hollow.lockstep import Lockstep, loops_of
+from tonnage.partitioning.fleet_layouts import devices, instances_of
 from tonnage.simulation import run, scenario
 from tonnage.simulation.machine import Machine
 from tonnage.units import NS_PER_S
@@ -52,6 +59,35 @@ def _set_up(name: str, policy: str) -> run.SetUp:
 @cache
 def _simulated(name: str, policy: str, minutes: int) -> Machine:
     return played(_set_up(name, policy), minutes * 60 * NS_PER_S, None)
+
+
+def under_faults(transport: Transport, seed: int, minutes: int, rest: int) -> Lockstep:
+    """So many minutes of examples/mig-day-night with controllers whose calls fail, and then so many in which none
+    does. Close what is returned."""
+    made = _set_up("mig-day-night", "relayout")
+    rates = Rates({kind: rate for kind, rate in STORM.write.items() if not kind.startswith("crash")}, STORM.read)
+    faulty: list[Faulty] = []
+
+    def fails(tracked: Transport) -> Transport:
+        faulty.append(Faulty(tracked, seed, rates))
+        return faulty[0]
+
+    steps = Lockstep(made, transport, controllers=fails, delays=QUICK)
+    machine = Machine(made.cluster, made.recorder(), False, world=steps.world, settle=steps.settle)
+    made.start_training()
+    machine.start(loops_of(made, steps.world), made.scraper())
+    machine.play(minutes * 60 * NS_PER_S, None)
+    assert len(faulty[0].made) > 20
+    faulty[0].calm()
+    machine.play((minutes + rest) * 60 * NS_PER_S, None)
+    assert sum(d.kind == "Relayout" and d.outcome != "Applied" for d in machine.recorder.decisions) > 3
+    return steps
+
+
+def layouts(fleet: Fleet, node: str = "base-01") -> list[Instances]:
+    """How the GPUs of a node are cut."""
+    row = fleet.node_by_name[node]
+    return [instances_of(fleet, (row, device)) for device in range(devices(fleet, row))]
 
 
 def bought(folder: Path, transport: Transport | None, *, operator: bool) -> Machine:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.contract.cut import bought, example
+from cluster.contract.cut import bought, example, layouts, under_faults
 from cluster.contract.same import check_same
 from cluster.contract.worlds import APIS, opened
+from tonnage.fleet.invariants import violations
 from tonnage.partitioning.node_cuts import MIG_CONFIG
 from tonnage.simulation.machine import Machine
 
@@ -54,3 +55,18 @@ def test_a_node_pool_that_offers_cut_nodes(operator: bool, tmp_path: Path) -> No
     assert labels == {"sevenths", "halves"} | (set() if operator else {"all-disabled"})
     with opened("embedded") as transport:
         check_same(simulated, bought(tmp_path, transport, operator=operator))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_layouts_come_to_rest_when_calls_fail_no_more(seed: int) -> None:
+    with opened("embedded") as transport:
+        assert transport is not None
+        steps = under_faults(transport, seed, MORNING, 30)
+        machines = steps.made.cluster
+        assert not machines.relayouts
+        for world in (steps.world, steps.restart()):
+            snapshot = world.snapshot()
+            assert layouts(snapshot.fleet) == layouts(machines.fleet)
+            assert (snapshot.relayouts, violations(snapshot.fleet)) == ({}, [])
+        assert steps.machines.errors == {}
+        steps.close()

@@ -16,6 +16,7 @@ from tonnage.cluster.annotations import COST_WAS, DISRUPTED_TAINT
 from tonnage.cluster.client.transport import Unreachable
 from tonnage.cluster.resources import CONFIG_MAPS, NODE_CLAIMS, NODES, PODS
 from tonnage.controllers.nodes import Disruption, Provisioner
+from tonnage.controllers.partitioner import AGAIN
 from tonnage.decisions import Applied, Evict, Refused, Relayout, Scale, Stale
 from tonnage.objects.base import POD_DELETION_COST
 from tonnage.simulation.run import EPOCH_NS
@@ -82,6 +83,9 @@ def test_a_layout_that_was_written_down_and_not_ordered_is_ordered_by_the_next_d
     assert small.client.get(NODES, "base-03")["metadata"] == before
     (written,) = small.client.list(CONFIG_MAPS, "gpu-operator")
     assert small.world.snapshot().relayouts == {}
+    small.world.woken()
+    small.run(6)
+    assert AGAIN in small.world.woken()
     assert small.apply(decision) == Applied()
     assert small.client.list(CONFIG_MAPS, "gpu-operator") == [written], "equal layouts are one configuration"
     small.run(200)

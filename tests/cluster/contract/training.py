@@ -189,7 +189,7 @@ def moved_replicas(folder: Path, transport: Transport | None) -> Machine:
     labels = {"app": "web"}
     template["metadata"] = {"labels": labels}
     spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
-    manifests = [_object("apps/v1", "Deployment", "web", **spec), job("large", 4), job("other", 3)]
+    manifests = [obj("apps/v1", "Deployment", "web", **spec), job("large", 4), job("other", 3)]
     training: list[Json] = [
         {"workload": "research/job/large", "arrival": "20m", "work": {"duration": "30m"}},
         {"workload": "research/job/other", "copies": 4, "arrival": ["1201s", "1239s"], "work": {"duration": "20m"}},

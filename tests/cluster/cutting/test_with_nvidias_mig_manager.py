@@ -9,6 +9,7 @@ import pytest
 from cluster.cutting.nvidia_cluster import BEGIN, HALF, HALVES, SEVENTH, WHOLE, NvidiaCluster
 from tonnage.cluster.cutting import FIRST_RETRY_NS, KUBELET_NS
 from tonnage.cluster.resources import CONFIG_MAPS
+from tonnage.controllers.partitioner import AGAIN
 from tonnage.decisions import Applied, Refused
 from tonnage.fleet.invariants import violations
 from tonnage.partitioning.node_cuts import MIG_STATE
@@ -132,7 +133,9 @@ def test_a_failure_is_told_turned_back_once_and_not_repeated_for_a_while(cluster
     assert cluster.layouts() == [SEVENTHS, *[None] * 7]
     outcome = cluster.cut(3, None, HALVES)
     assert isinstance(outcome, Refused) and "1 in a row" in outcome.why
-    cluster.wait(RETRY_S)
+    cluster.world.woken()
+    cluster.clock.at_ns += FIRST_RETRY_NS
+    assert AGAIN in cluster.world.woken(), "pods may wait for it, and nothing else has changed"
     assert cluster.cut(3, None, HALVES) == Applied()
     cluster.wait(KUBELET_S)
     cluster.says("failed")
