@@ -11,6 +11,7 @@ from cluster.contract.training import job, obj, pod, set_up, workers
 from hollow.running_api import Json, Running
 from tonnage.cluster.group_kinds import JOB_SETS, LEADER_WORKER_SETS, PYTORCH_JOBS, RAY_CLUSTERS
 from tonnage.cluster.resources import JOBS, PODS, Resource
+from tonnage.simulation.training.part import State
 
 Made = Callable[[int], Json]
 
@@ -58,7 +59,9 @@ def test_what_is_scaled_up_gets_more_pods_and_keeps_those_that_it_has(
     running.later(30)
     before = {one["metadata"]["name"]: one["metadata"]["uid"] for one in running.client.list(PODS)}
     running.client.patch(resource, "mine", {"spec": body(3)["spec"]}, "research")
-    running.settle()
+    running.later(30)
+    assert "Pending" in running.pods().values()
+    assert [one.state for one in running.cluster.training.values() if one.arrived] == [State.RUNNING]
     running.place()
     running.later(30)
     after = {one["metadata"]["name"]: one["metadata"]["uid"] for one in running.client.list(PODS)}
@@ -87,6 +90,21 @@ def test_what_is_scaled_down_loses_the_last_and_can_be_scaled_up_again(
     assert (sorted(running.pods()), set(running.pods().values())) == (most, {"Running"})
     kept = {one["metadata"]["uid"] for one in running.client.list(PODS)}
     assert kept >= {one["metadata"]["uid"] for one in few}
+
+
+def test_a_head_without_workers_stays_when_some_come_and_go(running: Running) -> None:
+    running.create(RAY_CLUSTERS, ray(0))
+    running.place()
+    running.later(30)
+    (head,) = running.client.list(PODS)
+    for wanted in (2, 0, 1):
+        running.client.patch(RAY_CLUSTERS, "mine", {"spec": ray(wanted)["spec"]}, "research")
+        running.later(60)
+        running.place()
+        running.later(30)
+        assert list(running.pods().values()) == ["Running"] * (1 + wanted)
+        assert head["metadata"]["uid"] in {one["metadata"]["uid"] for one in running.client.list(PODS)}
+        assert [one.state for one in running.cluster.training.values() if one.arrived] == [State.RUNNING]
 
 
 def test_the_status_counts_the_groups_that_are_wanted_now(running: Running) -> None:

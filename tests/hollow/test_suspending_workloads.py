@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cluster.contract.training import job, obj, pod, set_up, workers
 from hollow.running_api import Json, Running
 from tonnage.cluster.group_kinds import JOB_SETS, MPI_JOBS, PYTORCH_JOBS, RAY_CLUSTERS, RAY_JOBS, TRAIN_JOBS
 from tonnage.cluster.group_kinds import TRAINING_RUNTIMES as RUNTIMES
-from tonnage.cluster.resources import JOBS, Resource
+from tonnage.cluster.resources import JOBS, PODS, Resource
+from tonnage.objects import core
 
 TWO = {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "template": pod()}
 PARTS = [{"name": "node", "replicas": 1, "template": {"spec": TWO}}]
@@ -149,3 +151,17 @@ def test_what_has_come_to_its_end_stays_as_it_is_when_it_is_suspended(running: R
     running.later(60)
     assert (running.status(JOBS, "mine"), held(before)["Complete"]) == (before, "True")
     assert running.pods() == {"mine-0": "Succeeded"}
+
+
+@pytest.mark.parametrize("end", ["suspended", "complete"])
+def test_what_is_heard_late_of_a_pod_that_has_ended_makes_no_other(running: Running, end: str) -> None:
+    running.create(JOBS, job("mine"), "10m")
+    running.place()
+    running.later(30)
+    late = msgspec.convert(running.client.get(PODS, "mine-0", "research"), core.Pod)
+    if end == "suspended":
+        running.client.patch(JOBS, "mine", {"spec": {"suspend": True}}, "research")
+    running.later(900)
+    assert running.cluster.pods == {}
+    running.machines.see_pod(late, late)
+    assert running.cluster.pods == {}

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.contract.training import job, obj, pod, set_up, workers
 from hollow.running_api import Json, Running
-from tonnage.cluster.group_kinds import GROUPS, JOB_SETS, PYTORCH_JOBS
+from tonnage.cluster.group_kinds import GROUPS, JOB_SETS, PYTORCH_JOBS, TRAIN_JOBS, TRAINING_RUNTIMES
 from tonnage.cluster.resources import JOBS, PRIORITY_CLASSES
 from tonnage.workloads.membership import Maker
 
@@ -81,3 +81,16 @@ def test_a_group_that_was_deleted_is_no_longer_referred_to(running: Running) -> 
     running.settle()
     running.create(JOBS, grouped("mine"))
     assert running.cluster.training["research/job/mine"].gangs == {}
+
+
+def test_a_train_job_gets_its_pods_once_its_runtime_is_there(running: Running) -> None:
+    template = {"spec": {"parallelism": 1, "completions": 1, "template": pod()}}
+    jobs = {"spec": {"replicatedJobs": [{"name": "node", "replicas": 1, "template": template}]}}
+    reference = {"kind": "TrainingRuntime", "name": "pair"}
+    running.create(
+        TRAIN_JOBS,
+        obj("trainer.kubeflow.org/v1alpha1", "TrainJob", "mine", runtimeRef=reference, trainer={"numNodes": 2}),
+    )
+    assert running.pods() == {}
+    running.create(TRAINING_RUNTIMES, obj("trainer.kubeflow.org/v1alpha1", "TrainingRuntime", "pair", template=jobs))
+    assert running.pods() == {"mine-node-0-0": "Pending", "mine-node-0-1": "Pending"}

@@ -186,6 +186,14 @@ def test_where_others_make_pods_their_workloads_are_only_created(tmp_path: Path)
         template = running.client.get(JOBS, "theirs", "research")["spec"]["template"]
         assert template["spec"]["schedulerName"] == "tonnage"
         assert running.pods() == {"ours-worker-0": "Pending"}
+        theirs = running.client.get(JOBS, "theirs", "research")
+        by = {"apiVersion": "batch/v1", "kind": "Job", "name": "theirs", "uid": theirs["metadata"]["uid"]}
+        meta = {"name": "theirs-x", "namespace": "research", "ownerReferences": [{**by, "controller": True}]}
+        running.client.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, **pod()}, "research")
+        running.settle()
+        assert running.pods()["theirs-x"] == "Pending"
+        assert ("research", "theirs-x") in running.cluster.pods
+        running.client.delete(PODS, "theirs-x", "research")
         running.create(VOLCANO_JOBS, _volcano("another"))
         running.create(PYTORCH_JOBS, workers("mine", 1))
         assert running.pods() == {"ours-worker-0": "Pending", "mine-worker-0": "Pending"}

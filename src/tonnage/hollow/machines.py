@@ -203,6 +203,10 @@ class Machines:
         cluster = self.cluster
         if cluster.runs_workloads and workload_of(pod) in cluster.workloads:
             return True
+        owner = next((one for one in pod.metadata.owner_references if one.controller), None)
+        made_by = f"{pod.namespace}/{owner.kind.lower()}/{owner.name}" if owner is not None else ""
+        if owner is not None and made_by in cluster.training and self.workloads.uid(made_by) == owner.uid:
+            return True
         return any(key in self._replicas_of(training) for training in cluster.training.values() if not training.over)
 
     def _replicas_of(self, training: Training) -> frozenset[Key]:
@@ -338,15 +342,8 @@ class Machines:
 
     def _due(self, dirty: Iterable[K], name: Callable[[K], str]) -> tuple[list[K], dict[K, None]]:
         """Those to be written now, and those that are left alone for a while."""
-        if not self._paused:
-            return list(dirty), {}
-        parts: tuple[list[K], dict[K, None]] = [], {}
-        for key in dirty:
-            if name(key) in self._paused:
-                parts[1][key] = None
-            else:
-                parts[0].append(key)
-        return parts
+        paused = {key: None for key in dirty if name(key) in self._paused} if self._paused else {}
+        return [key for key in dirty if key not in paused], paused
 
     def _left(self, keys: list[K], jobs: list[tuple[str, Callable[[], None]]], pause_s: float) -> dict[K, None]:
         """Write these; those that could not be written."""

@@ -21,7 +21,7 @@ from tonnage.hollow.machines import Machines
 from tonnage.hollow.references import References
 from tonnage.objects import batch, leaderworker, ray
 from tonnage.objects.base import KubeObject
-from tonnage.objects.training import PyTorchJob
+from tonnage.objects.training import PyTorchJob, TrainingRuntime, TrainJob
 from tonnage.simulation.training.connect import adopted, key_of
 from tonnage.simulation.training.rescaling import rescale
 from tonnage.simulation.training.workload import Training
@@ -42,9 +42,9 @@ class Operators:
         self._machines = machines
         self._cluster = machines.cluster
         self._client = client
-        self._objects: dict[str, KubeObject] = {}  # the workloads that are there, by key
+        self._objects: dict[str, tuple[Resource, KubeObject]] = {}  # the workloads that are there, by key
         self._references = References()
-        self._waiting: dict[str, Resource] = {}  # workloads with which something is still to be done
+        self._waiting: dict[str, None] = {}  # workloads with which something is still to be done
         self._passed_over: dict[str, Shape] = {}  # what a workload asks for, and an event says that it is not followed
 
     def see(self, resource: Resource, old: KubeObject | None, new: KubeObject | None) -> None:
@@ -53,6 +53,8 @@ class Operators:
         assert one is not None
         there = new is not None and not new.metadata.deletion_timestamp
         self._references.see(one, there=there)
+        if isinstance(one, TrainingRuntime):
+            self._look_again()
         if not isinstance(one, WORKLOADS):
             return
         key, uid = key_of(one), self._machines.workloads.uid(key_of(one))
@@ -60,19 +62,26 @@ class Operators:
             self._end(key)
             self._machines.workloads.forget(key)
         if there:
-            self._objects[key] = one
-            if not any(owner.controller for owner in one.metadata.owner_references):
-                self._look_at(key, resource, one)
+            self._objects[key] = resource, one
+            self._look_at(key, one)
             return
         for kept in (self._objects, self._waiting, self._passed_over):
             kept.pop(key, None)
 
-    def _look_at(self, key: str, resource: Resource, one: KubeObject) -> None:
+    def _look_again(self) -> None:
+        """TrainJobs whose runtime was not there can be taken up once it is."""
+        for key, (_, one) in self._objects.items():
+            if isinstance(one, TrainJob) and not self._machines.workloads.uid(key):
+                self._look_at(key, one)
+
+    def _look_at(self, key: str, one: KubeObject) -> None:
+        if any(owner.controller for owner in one.metadata.owner_references):
+            return
         training = self._cluster.training.get(key)
         if training is not None and not training.arrived and not training.over:
             return  # the scenario's, which creates it later
         if self._is_behind(key, one, training):
-            self._waiting[key] = resource
+            self._waiting[key] = None
             self._attempt(key)
         else:
             self._waiting.pop(key, None)
@@ -101,7 +110,7 @@ class Operators:
             self._attempt(key)
 
     def _attempt(self, key: str) -> None:
-        if self._follow(key, self._waiting[key], self._objects[key]):
+        if self._follow(key, *self._objects[key]):
             del self._waiting[key]
 
     def _follow(self, key: str, resource: Resource, one: KubeObject) -> bool:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tonnage.simulation import pods
-from tonnage.simulation.training.part import OVER, Part, State
+from tonnage.simulation.training.part import AT_WORK, OVER, Part, State
 from tonnage.simulation.training.workload import Training
 
 if TYPE_CHECKING:
+    from tonnage.fleet.gangs import Gang
     from tonnage.simulation.cluster import SimulatedCluster
 
 
@@ -24,14 +25,13 @@ def rescale(cluster: SimulatedCluster, training: Training, wanted: Training) -> 
     known = {part.name: part for part in training.parts if not had.isdisjoint(part.replicas)}
     for part in known.values():
         part.settle(cluster.now_ns)
-    parts = [_fitted(known.get(part.name), part) for part in wanted.parts]
-    early = _early(wanted, training.succeeded)
     gangs = {key: replace(gang, created_ns=training.arrival_ns) for key, gang in wanted.gangs.items()}
+    parts = [_fitted(known.get(part.name), part, gangs) for part in wanted.parts]
+    early = _early(wanted, training.succeeded)
     for key in training.gangs.keys() - gangs.keys():
         cluster.gangs.pop(key, None)
     cluster.gangs.update(gangs)
     for part in parts:
-        part.gang = gangs[part.gang.key] if part.gang is not None else None
         part.busy = lambda pod, gpu_ns: cluster.ledger.add_busy(pod.node, training.origin, gpu_ns)
     training.object, training.replicas, training.members = wanted.object, wanted.replicas, wanted.members
     training.gangs = gangs
@@ -44,22 +44,39 @@ def rescale(cluster: SimulatedCluster, training: Training, wanted: Training) -> 
     training.workload.replicas = len(wanted.replicas)
     training.index()
     for part in known.values():
-        if part not in parts and part.state not in OVER:
-            part.finish(cluster.now_ns, State.DONE)
+        if part not in parts:
+            _end(part, parts, cluster.now_ns)
     _stop(cluster, training, names, early)
     said = f"from {len(had)} to {len(names)} pods"
     cluster.events.add(cluster.now_ns, f"Training {training.key}", "Normal", "Scaled", said)
     training.reconcile(cluster)
 
 
-def _fitted(known: Part | None, wanted: Part) -> Part:
+def _fitted(known: Part | None, wanted: Part, gangs: Mapping[str, Gang]) -> Part:
     """The part of this name with the replicas that it is to have, or a new one. It keeps its work: more pods do it
-    sooner."""
+    sooner. What is at work goes on with the pods that it has until the others come."""
+    gang = gangs[wanted.gang.key] if wanted.gang is not None else None
     if known is None:
+        wanted.gang = gang
         return wanted
-    known.replicas, known.gang, known.gpus = wanted.replicas, wanted.gang, wanted.gpus
+    known.replicas, known.gpus = wanted.replicas, wanted.gpus
     known.subgroups = {**known.subgroups, **wanted.subgroups}
+    if known.gang is None or gang is None or known.state not in AT_WORK or gang.min_member < known.gang.min_member:
+        known.gang = gang
     return known
+
+
+def _end(part: Part, others: Iterable[Part], now_ns: int) -> None:
+    """The part is no more; those of its pods that stay go to others, as where a pod alone becomes one of a gang."""
+    for other in others:
+        for name in part.pods.keys() & other.replicas.keys():
+            other.settle(now_ns)
+            other.pods[name] = part.pods.pop(name)
+            other.was_whole |= part.was_whole
+            other.state = State.WAITING if other.state is State.ABSENT else other.state
+    part.replicas = {}  # the next part of this name is another one
+    if part.state not in OVER:
+        part.finish(now_ns, State.DONE)
 
 
 def _early(wanted: Training, succeeded: Collection[str]) -> set[str]:
