@@ -1,7 +1,8 @@
 """``python -m e2e build | test [PYTEST ARGUMENTS] | long [PYTEST ARGUMENTS] | run [--real N] [--karpenter] [COMMAND…]``
 
 build   build the cluster's programs, unless the cache has them
-test    build, then run tests/e2e in namespaces of their own; where that cannot be done all are skipped with the reason.
+test    build, then run the end-to-end tests in namespaces of their own; where that cannot be done all are skipped with
+        the reason.
         Every kind of case, with numbers drawn by TONNAGE_E2E_SEED (another one every day unless set)
 long    the same with all numbers; without arguments its result goes to e2e/last-long.json
 run     a control plane for a command (default: a shell) with KUBECONFIG and kubectl set
@@ -19,6 +20,8 @@ from e2e import prerequisites
 from e2e.build import BuildError, build, built
 from e2e.record import FILE
 
+PATHS = ("tests/e2e", "tests/hollow", "tests/cluster/managers")
+"""Where end-to-end tests are: those that need real programs, and those that take real time."""
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 SKIP = "TONNAGE_E2E_SKIP"
@@ -51,7 +54,7 @@ def _build() -> int:
 
 
 def _test(arguments: list[str], long: bool) -> int:
-    pytest = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-m", "e2e", *(arguments or ["tests/e2e"])]
+    pytest = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-m", "e2e", *(arguments or PATHS)]
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     seed = os.environ.get(SEED) or str(int(time.time()) // 86_400)
     environment = os.environ | {"PYTHONPATH": path, SEED: seed, LONG: "1" if long else ""}

@@ -39,11 +39,12 @@ def account(controller: str) -> str:
 
 
 def allowed(api: Api, controller: str, asked: tuple[str, ...]) -> bool:
-    """What the API server says of one (scope, group, resource, name, verb); the scope is cluster or release."""
+    """What the API server says of one (scope, group, resource, name, verb); the scope is cluster, release or the
+    namespace of the GPU operator."""
     scope, group, resource, name, verb = asked
     plural, _, subresource = resource.partition("/")
     attributes = {
-        "namespace": NAMESPACE if scope == "release" else "",
+        "namespace": {"cluster": "", "release": NAMESPACE, "gpu-operator": chart_builders.OPERATOR}[scope],
         "group": group,
         "resource": plural,
         "subresource": subresource,
@@ -60,12 +61,14 @@ def allowed(api: Api, controller: str, asked: tuple[str, ...]) -> bool:
 
 
 def held(api: Api, controller: str) -> set[tuple[str, ...]]:
-    """All that an account may do to the resources above, in the whole cluster and to leases in its namespace."""
+    """All that an account may do to the resources above, in the whole cluster, to leases in its namespace, and to the
+    ConfigMaps of the GPU operator."""
     cluster = [("cluster", *resource, "", verb) for resource, verb in itertools.product(RESOURCES, READ + WRITE)]
     lease = ("release", "coordination.k8s.io", "leases")
     names = ("", *(f"tonnage-{name}" for name in CONTROLLERS))
     leases = [(*lease, name, verb) for name, verb in itertools.product(names, READ + WRITE)]
-    return {asked for asked in cluster + leases if allowed(api, controller, asked)}
+    maps = [("gpu-operator", "", "configmaps", "", verb) for verb in READ + WRITE]
+    return {asked for asked in cluster + leases + maps if allowed(api, controller, asked)}
 
 
 def meant(controller: str, backend: str, mode: str) -> set[tuple[str, ...]]:
@@ -81,6 +84,7 @@ def meant(controller: str, backend: str, mode: str) -> set[tuple[str, ...]]:
 def helm(plane: ControlPlane) -> Helm:
     """Helm as the cluster's administrator. The namespace takes restricted pods only."""
     namespace = plane.namespace(NAMESPACE)
+    plane.namespace(chart_builders.OPERATOR)
     restricted = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     plane.api().patch(f"/api/v1/namespaces/{namespace}", restricted)
     environment = {"KUBECONFIG": str(plane.kubeconfig()), "HOME": str(plane.folder)}
@@ -90,7 +94,7 @@ def helm(plane: ControlPlane) -> Helm:
 def install(helm: Helm, values: Mapping[str, Any] | None = None) -> str:
     """Installs or upgrades the release with these values alone; what helm printed."""
     words = ("upgrade", "--install", "tonnage", str(CHART), "--namespace", NAMESPACE, "--reset-values")
-    done = helm.run(*words, values=values or {})
+    done = helm.run(*words, values={"gpuOperator": {"namespace": chart_builders.OPERATOR}} | dict(values or {}))
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -76,10 +76,23 @@ class Running:
     def settle(self, quiet_s: float = 0.15) -> None:
         """Until nothing happens any more."""
         quiet = time.monotonic()
-        while time.monotonic() - quiet < quiet_s:
+        while time.monotonic() - quiet < quiet_s or self._unseen():
             self.room.turn()
             if self.managers.step() or self.informers.pump(0.01) or self.machines.behind:
                 quiet = time.monotonic()
+
+    def _unseen(self) -> bool:
+        """Whether a watch has not brought all that is in the API: on a busy machine its thread may come late."""
+        for informer in self.informers:
+            if not informer.synced:
+                continue
+            there = {
+                one["metadata"]["uid"]: one["metadata"]["resourceVersion"]
+                for one in self.client.list(informer.resource)
+            }
+            if there != {one.metadata.uid: one.metadata.resource_version for one in informer.items()}:
+                return True
+        return False
 
     def turns(self, seconds: float) -> None:
         """Let what happens happen for so long, also where something is left to be written."""

@@ -90,6 +90,7 @@ def test_pods_behind_the_embedded_api_are_placed_as_in_a_simulation(name: str) -
         assert Up(made, Settings(), Listener()).placing() == made.placing()
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("name", "speed", "least"), [("training-cluster", 3600.0, 10), ("mixed", 600.0, 3), ("mig-day-night", 3600.0, 5)]
 )

@@ -12,6 +12,7 @@ from tonnage.hollow.up import Settings
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.units import NS_PER_S
 
+pytestmark = pytest.mark.e2e
 SPEED = 600.0
 """Three hours in 18 seconds."""
 
@@ -27,7 +28,6 @@ def test_gangs_are_preempted_whole_and_the_simulators_pods_finish(tmp_path: Path
     assert seen.succeeded == {name for one in simulated.cluster.training.values() for name in one.succeeded}
 
 
-@pytest.mark.slow
 def test_the_workloads_of_the_training_cluster_finish_as_in_the_simulated_world(tmp_path: Path) -> None:
     simulated = played(training.cluster_in_short(tmp_path), 9 * 3600 * NS_PER_S, None)
     made = training.cluster_in_short(tmp_path)

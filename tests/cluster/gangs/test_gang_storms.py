@@ -11,11 +11,11 @@ from cluster.gangs.gang_storm import Storm, storm
 @pytest.mark.slow
 def test_after_a_storm_no_gang_is_held_in_part() -> None:
     met = Storm()
-    for seed in range(6):
+    for seed in range(3):
         met.add(storm(seed, 50))
-    assert met.gangs == 300
-    assert met.in_part > 50 and met.evicted > 10, "hardly a gang was held in part: nothing was tested"
-    assert met.restarts > 50
-    assert met.whole > 100
+    assert met.gangs == 150
+    assert met.in_part > 25 and met.evicted > 4, "hardly a gang was held in part: nothing was tested"
+    assert met.restarts > 25
+    assert met.whole > 50
     assert met.kinds.keys() == set(KINDS_OF_GANGS)
     assert {"conflict", "lost-done", "crash-before", "crash-after"} <= met.faults.keys()

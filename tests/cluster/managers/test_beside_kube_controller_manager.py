@@ -21,7 +21,7 @@ from tonnage.cluster.server.api import Api
 from tonnage.cluster.server.inprocess import InProcess
 from tonnage.cluster.server.managers import WATCHED, Managers, Options, WatchFeed
 
-pytestmark = [pytest.mark.peer, pytest.mark.slow]
+pytestmark = [pytest.mark.peer, pytest.mark.e2e]
 OPTIONS = Options(node_grace_s=0)  # nobody renews the leases of the nodes that the sequence plays
 Stages = dict[str, Any]
 
