@@ -12,6 +12,11 @@ Taken = list[tuple[Decision, Outcome]]
 """What was decided, in order, and what became of it."""
 
 
+def waits_of(loop: str) -> str:
+    """The kind of change that the loop of this name makes when it lets pods wait."""
+    return f"{loop}/waits"
+
+
 @dataclass(frozen=True, slots=True)
 class Loop:
     """A decision that is taken again and again.
@@ -32,7 +37,7 @@ class Loop:
     @property
     def waits(self) -> str:
         """The kind of change that this loop makes when it lets pods wait."""
-        return f"{self.name}/waits"
+        return waits_of(self.name)
 
 
 def tick(loop: Loop, world: World) -> Taken:

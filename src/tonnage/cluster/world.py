@@ -25,6 +25,7 @@ from tonnage.cluster.observed import Observed
 from tonnage.cluster.recording import Recorder
 from tonnage.cluster.relayouts import Relayouts
 from tonnage.controllers.nodes import Pools
+from tonnage.controllers.scheduler import WAITS
 from tonnage.decisions import (
     SOLD_OUT,
     Applied,
@@ -51,8 +52,6 @@ CLASSES_KEPT = 10_000
 """Every Job's pods are a class of their own, by their labels: those that are gone are forgotten now and then."""
 
 Kind = TypeVar("Kind", bound=KubeObject)
-WAITS = "scheduler/waits"
-"""The kind of change that wakes whoever buys nodes."""
 
 
 Measure = Callable[[str, int], Result]

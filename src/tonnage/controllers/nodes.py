@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tonnage.controllers.scheduler import WAITS
 from tonnage.decisions import SOLD_OUT, Applied, Decision, Launch, Reason, Ref, Refused, Return
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.loops import Loop, Taken
@@ -127,7 +128,7 @@ class Provisioner:
 
     def loop(self) -> Loop:
         """Every ten seconds, and a second after the scheduler has let a pod wait or an offering has run out."""
-        wakes_on = frozenset({"scheduler/waits", "offering"})
+        wakes_on = frozenset({WAITS, "offering"})
         return Loop(PROVISIONER, self.decide, RETRY_NS, wakes_on, BATCH_NS, self.learn)
 
 

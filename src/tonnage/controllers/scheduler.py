@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tonnage.decisions import Decision
-from tonnage.loops import Loop
+from tonnage.loops import Loop, waits_of
 from tonnage.scheduling import place
 from tonnage.scheduling.cache import kept
 from tonnage.scheduling.gangs.release import Held, Patience, release
 from tonnage.world import World
 
 NAME = "scheduler"
+WAITS = waits_of(NAME)
+"""The kind of change that wakes whoever buys nodes."""
 
 
 @dataclass(slots=True)
