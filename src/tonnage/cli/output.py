@@ -132,6 +132,8 @@ def print_findings(findings: Sequence[Finding], console: Console, limit: int = F
         severity = look.text(f"{finding.severity:<{_INDENT}}", _SEVERITY_STYLE.get(finding.severity, ""))
         _hang(console, severity, Text.assemble((finding.rule, look.style("bold")), f"  {finding.object}"))
         _hang(console, Text(" " * _INDENT), Text(finding.message))
+        if isinstance(finding.help, str) and finding.help:
+            _hang(console, Text(" " * _INDENT), look.text(f"help: {finding.help}"))
         if str(finding.where):
             at = look.text(" " * _INDENT + place(finding.where), "dim")
             console.print(at, soft_wrap=True)  # unbroken, so that it can be clicked and copied

@@ -50,8 +50,10 @@ def why(
     Exit code 0 when it runs or would be placed now, 1 when it waits, 2 when the input cannot be read or has no such
     pod.
     """
+    from tonnage.simulation.scenario import is_scenario
+
     found = [files.existing(path) for path in paths]
-    if _is_scenario(found):
+    if is_scenario(found):
         snapshot, settings = _of_scenario(found[0], at, policy, seed)
     else:
         for name, value in (("--at", at), ("--policy", policy)):
@@ -73,19 +75,6 @@ def why(
         why_tables.show(receipt)
     if receipt.state in (whys.WAITS, whys.HELD):
         raise click.exceptions.Exit(1)
-
-
-def _is_scenario(paths: Sequence[Path]) -> bool:
-    """One folder with a scenario.yaml, or one file that says that it is a Scenario."""
-    if len(paths) != 1:
-        return False
-    path = paths[0]
-    if path.is_dir():
-        return (path / "scenario.yaml").exists()
-    if not path.is_file() or path.suffix not in (".yaml", ".yml"):
-        return False
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return any(line.split("#")[0].split() == ["kind:", "Scenario"] for line in file)
 
 
 def _of_files(paths: Sequence[Path]) -> tuple[Snapshot, Settings]:

@@ -11,6 +11,9 @@ import msgspec
 from tonnage.decisions import Finding, Launch, Reason, Ref
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import durations, instances, mig, models, prices
+from tonnage.health.blocker import Blocker
+from tonnage.health.diagnose import diagnose
+from tonnage.health.setting import Setting
 from tonnage.inference.config import parse_vllm_args, replica, weight_bytes
 from tonnage.metrics import scrape
 from tonnage.metrics.promql import Query
@@ -52,6 +55,8 @@ class Configuration:
     scaled: tuple[KedaSpec, ...]
     cuts: node_cuts.Configurations
     findings: tuple[Finding, ...]
+    blockers: tuple[Blocker, ...] = ()
+    """What never runs, by the objects alone."""
 
     def queries(self) -> list[Query]:
         """Every query that a trigger asks."""
@@ -92,6 +97,8 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
             found.append(_class_missing(pool, reference.name))
     found += landing_findings(manifest, catalogue, cuts)
     found += _priority_findings(manifest)
+    blockers = diagnose(Setting(manifest.objects, catalogue))
+    found += [one.finding() for one in blockers]
     return Configuration(
         manifest,
         admitted,
@@ -102,6 +109,7 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
         tuple(manifests.keda_spec(s) for s in admitted.scaled_objects),
         cuts,
         sorted_findings(found),
+        blockers,
     )
 
 

@@ -188,6 +188,19 @@ class Scenario:
         return found
 
 
+def is_scenario(paths: Sequence[Path]) -> bool:
+    """Whether this is one scenario: a folder with a scenario.yaml, or a file that says that it is a Scenario."""
+    if len(paths) != 1:
+        return False
+    path = paths[0]
+    if path.is_dir():
+        return (path / "scenario.yaml").exists()
+    if not path.is_file() or path.suffix not in (".yaml", ".yml"):
+        return False
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return any(line.split("#")[0].split() == ["kind:", "Scenario"] for line in file)
+
+
 def load(path: Path) -> Scenario:
     """Read a scenario file, or ``scenario.yaml`` in a folder. Raises InputError with all that is wrong in it."""
     file = path / "scenario.yaml" if path.is_dir() else path
