@@ -54,8 +54,9 @@ def missing(inventory: Inventory, pods: Pods, kind: str, name: str, field: str) 
         help_ = f"{kind} {name} is in namespace {', '.join(elsewhere)}: add it in {pods.namespace}"
     else:
         help_ = f"add {kind} {name} in namespace {pods.namespace} to the files"
+    rule = "missing-config-map" if kind == "ConfigMap" else "missing-secret"
     return Blocker(
-        f"missing-{'config-map' if kind == 'ConfigMap' else kind.lower()}",
+        rule,
         CREATING,
         pods.ref,
         pods.where(field),
