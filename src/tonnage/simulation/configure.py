@@ -11,7 +11,7 @@ import msgspec
 from tonnage.decisions import Finding, Launch, Reason, Ref
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import durations, instances, mig, models, prices
-from tonnage.health.blocker import Blocker
+from tonnage.health.blocker import Blocker, in_order
 from tonnage.health.diagnose import diagnose
 from tonnage.health.setting import Setting
 from tonnage.inference.config import parse_vllm_args, replica, weight_bytes
@@ -39,6 +39,9 @@ from tonnage.workloads.priority import Priorities
 NO_PREFIX_CACHING = "--no-enable-prefix-caching"
 """vLLM keeps and shares prefixes unless told otherwise."""
 
+PLACES = ("pods-fit-no-nodepool",)
+"""Rules of findings that say why pods have no place."""
+
 SHUTDOWN = re.compile(r"--shutdown[-_]timeout[= ](\d+)")
 
 
@@ -55,8 +58,21 @@ class Configuration:
     scaled: tuple[KedaSpec, ...]
     cuts: node_cuts.Configurations
     findings: tuple[Finding, ...]
-    blockers: tuple[Blocker, ...] = ()
+    setting: Setting
+    blockers: tuple[Blocker, ...]
     """What never runs, by the objects alone."""
+
+    def with_blockers(self, more: Sequence[Blocker], *, nodes: bool) -> Configuration:
+        """With what else never runs. What was said about places by the NodePools alone is said no more where this says
+        better; where ``nodes`` that are there take the pods all the same, it is a warning."""
+        placed = {one.object for one in more}
+        findings = [one.finding() for one in more]
+        for one in self.findings:
+            if one.rule in PLACES and one.object in placed:
+                continue
+            meant = one.rule in PLACES and nodes
+            findings.append(msgspec.structs.replace(one, severity="warning") if meant else one)
+        return replace(self, findings=sorted_findings(findings), blockers=in_order((*self.blockers, *more)))
 
     def queries(self) -> list[Query]:
         """Every query that a trigger asks."""
@@ -97,7 +113,8 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
             found.append(_class_missing(pool, reference.name))
     found += landing_findings(manifest, catalogue, cuts)
     found += _priority_findings(manifest)
-    blockers = diagnose(Setting(manifest.objects, catalogue))
+    setting = Setting(manifest.objects, catalogue)
+    blockers = diagnose(setting)
     found += [one.finding() for one in blockers]
     return Configuration(
         manifest,
@@ -109,6 +126,7 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
         tuple(manifests.keda_spec(s) for s in admitted.scaled_objects),
         cuts,
         sorted_findings(found),
+        setting,
         blockers,
     )
 

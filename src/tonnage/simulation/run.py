@@ -29,6 +29,7 @@ from tonnage.simulation.connect import connect_traffic
 from tonnage.simulation.faults import schedule_faults
 from tonnage.simulation.machine import Machine, Observer
 from tonnage.simulation.objects import EngineSetup, Offering, Workload
+from tonnage.simulation.prospects import prospects
 from tonnage.simulation.recorder import Recorder
 from tonnage.simulation.relayout_findings import layouts_that_stay
 from tonnage.simulation.result import Check, Result
@@ -116,10 +117,11 @@ class SetUp:
         settings = self.placing()
         loops = [Scheduler(settings).loop()]
         if self.configuration.pools:
-            loops += node_loops(self.configuration.catalogue, pools or self._pools, EPOCH_NS)
+            loops += node_loops(self.configuration.catalogue, pools or self.pools, EPOCH_NS)
         return [*loops, *self.controls.partitioning_loops(settings), *self.replica_loops()]
 
-    def _pools(self) -> Pools:
+    def pools(self) -> Pools:
+        """The NodePools of the manifests that can launch nodes, and what they need."""
         made = self.configuration
         daemon_sets = tuple(one.spec.template.spec for one in made.manifest.of(apps.DaemonSet))
         return Pools(made.pools, made.storage, daemon_sets, made.cuts)
@@ -181,7 +183,10 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
         *layouts_that_stay(scenario, policy, cluster.fleet, manifest),
     ]
     configuration = replace(configuration, findings=sorted_findings((*configuration.findings, *doubts)))
-    return SetUp(scenario, policy, options, configuration, cluster, sources)
+    made = SetUp(scenario, policy, options, configuration, cluster, sources)
+    found = tuple(prospects(made, configuration.setting))
+    nodes = bool(cluster.fleet.node_by_name)
+    return replace(made, configuration=configuration.with_blockers(found, nodes=nodes))
 
 
 def run(scenario: Scenario, policy: str, options: Options | None = None) -> Result:
