@@ -10,7 +10,10 @@ from tonnage.health.setting import Setting
 
 Rule = Callable[[Setting], Iterator[Blocker]]
 
-RULES: tuple[Rule, ...] = (references.environment,)
+RULES: tuple[Rule, ...] = (
+    references.environment,
+    references.volumes,
+)
 
 
 def diagnose(setting: Setting) -> tuple[Blocker, ...]:
