@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tonnage.health.blocker import Blocker, in_order
-from tonnage.health.rules import references
+from tonnage.health.rules import probes, references, services
 from tonnage.health.setting import Setting
 
 Rule = Callable[[Setting], Iterator[Blocker]]
@@ -13,6 +13,8 @@ Rule = Callable[[Setting], Iterator[Blocker]]
 RULES: tuple[Rule, ...] = (
     references.environment,
     references.volumes,
+    probes.probes,
+    services.services,
 )
 
 

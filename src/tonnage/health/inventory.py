@@ -50,7 +50,7 @@ class Inventory:
         for one in self.objects:
             self._known.setdefault((one.kind, _namespace(one)), {}).setdefault(one.name, one)
             for kind, made in _made(one):
-                at = "" if one.kind in _WIDE or made == one.name and _copied(one) else _namespace(one)
+                at = "" if one.kind in _WIDE or (made == one.name and _copied(one)) else _namespace(one)
                 self._known.setdefault((kind, at), {}).setdefault(made, one)
 
     def has(self, kind: str, name: str, namespace: str = "") -> bool:

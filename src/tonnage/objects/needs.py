@@ -59,12 +59,15 @@ class HttpGet(Field, frozen=True, kw_only=True):
     path: str = "/"
     port: int | str = 0
     scheme: str = "HTTP"
+    host: str = ""
+    http_headers: list[dict[str, Any]] = []
 
 
 class TcpSocket(Field, frozen=True, kw_only=True):
     """A probe by TCP."""
 
     port: int | str = 0
+    host: str = ""
 
 
 class ProbeNeeds(Field, frozen=True, kw_only=True):
