@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tonnage.health.blocker import Blocker, in_order
-from tonnage.health.rules import references
+from tonnage.health.rules import probes, references, services
 from tonnage.health.setting import Setting
 
 Rule = Callable[[Setting], Iterator[Blocker]]
 
-RULES: tuple[Rule, ...] = (references.environment,)
+RULES: tuple[Rule, ...] = (
+    references.environment,
+    references.volumes,
+    probes.probes,
+    services.services,
+)
 
 
 def diagnose(setting: Setting) -> tuple[Blocker, ...]:
