@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tonnage.health.blocker import Blocker, in_order
-from tonnage.health.rules import references
+from tonnage.health.rules import admission, references, waiting
 from tonnage.health.setting import Setting
 
 Rule = Callable[[Setting], Iterator[Blocker]]
 
-RULES: tuple[Rule, ...] = (references.environment,)
+RULES: tuple[Rule, ...] = (
+    admission.refused,
+    admission.some_over_quota,
+    waiting.gates,
+    waiting.scheduler_name,
+    waiting.device_claims,
+    references.environment,
+)
 
 
 def diagnose(setting: Setting) -> tuple[Blocker, ...]:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from tonnage.decisions import Ref
 from tonnage.errors import Where
+from tonnage.health.counting import ONE, Count, count
 from tonnage.health.inventory import DEFAULT, Inventory
 from tonnage.objects import apps, core
 from tonnage.objects.base import KubeObject, where
 from tonnage.objects.templates import Template, templates
 from tonnage.provisioning.catalogue import Catalogue
+from tonnage.workloads.admission.chain import Admission
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,8 @@ class Pods:
 
     object: KubeObject
     template: Template
+    counted: Count = ONE
+    """How many there are, and how many only run together."""
 
     @property
     def ref(self) -> Ref:
@@ -51,6 +55,7 @@ class Setting:
         self.objects = tuple(objects)
         self.inventory = Inventory(self.objects)
         self.catalogue = catalogue
+        self.admission = Admission(self.objects)
         self.pods: tuple[Pods, ...] = tuple(self._pods())
 
     def _pods(self) -> Iterator[Pods]:
@@ -58,4 +63,4 @@ class Setting:
             if any(owner.controller for owner in one.metadata.owner_references):
                 continue  # its owner is here, or made it from what stands there
             for template in templates(one):
-                yield Pods(one, template)
+                yield Pods(one, template, count(one, template, self.objects))
