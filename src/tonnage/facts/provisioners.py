@@ -1,4 +1,4 @@
-"""Who makes volumes: which access modes they can have, from where they are reached. Table: ``data/provisioners.csv``."""
+"""Who makes volumes: which access modes these can have, from where they are reached. ``data/provisioners.csv``."""
 
 from __future__ import annotations
 

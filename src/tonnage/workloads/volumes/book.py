@@ -29,7 +29,6 @@ NOT_REACHED = "node(s) didn't match PersistentVolume's node affinity"
 NO_ZONE = "node(s) had no available volume zone"
 NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
-IN_USE_ALONE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
 
 ZONE_LABELS = (
     "topology.kubernetes.io/zone",
