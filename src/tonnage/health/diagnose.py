@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tonnage.health.blocker import Blocker, in_order
-from tonnage.health.rules import probes, references, services
+from tonnage.health.rules import admission, probes, references, services, waiting
 from tonnage.health.setting import Setting
 
 Rule = Callable[[Setting], Iterator[Blocker]]
@@ -15,6 +15,11 @@ RULES: tuple[Rule, ...] = (
     references.volumes,
     probes.probes,
     services.services,
+    admission.refused,
+    admission.some_over_quota,
+    waiting.gates,
+    waiting.scheduler_name,
+    waiting.device_claims,
 )
 
 

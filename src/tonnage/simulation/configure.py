@@ -112,7 +112,6 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
         else:
             found.append(_class_missing(pool, reference.name))
     found += landing_findings(manifest, catalogue, cuts)
-    found += _priority_findings(manifest)
     setting = Setting(manifest.objects, catalogue)
     blockers = diagnose(setting)
     found += [one.finding() for one in blockers]
@@ -159,22 +158,6 @@ def _class_missing(pool: karpenter.NodePool, name: str) -> Finding:
         where(pool, "spec.template.spec.nodeClassRef.name"),
         f"EC2NodeClass {name} does not exist: the NodePool is not Ready and never launches a node",
     )
-
-
-def _priority_findings(manifest: Manifest) -> list[Finding]:
-    priorities = Priorities(manifest.of(core.PriorityClass))
-    return [
-        Finding(
-            "priority-class-missing",
-            "error",
-            Ref("Deployment", deployment.name, _namespace(deployment.namespace)),
-            where(deployment, "spec.template.spec.priorityClassName"),
-            f"PriorityClass {deployment.spec.template.spec.priority_class_name} is not among the manifests: a cluster "
-            "without it refuses these pods; they run here with priority 0",
-        )
-        for deployment in manifest.of(apps.Deployment)
-        if priorities.of(deployment.spec.template.spec) is None
-    ]
 
 
 def build_cluster(scenario: Scenario, configuration: Configuration, streams: Streams) -> SimulatedCluster:
