@@ -28,6 +28,7 @@ from tonnage.provisioning.cut_findings import config_findings
 from tonnage.scaling import admission, manifests, triggers
 from tonnage.scaling.keda import KedaSpec
 from tonnage.simulation import nodes
+from tonnage.simulation.ailing import by_object
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.landing import landing_findings
 from tonnage.simulation.objects import Claim, EngineSetup, Server, Workload
@@ -185,6 +186,7 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
     cluster = SimulatedCluster(
         Physics(durations.get(), pools, scenario.spec.region, engine, configuration.cuts), streams
     )
+    cluster.blockers = by_object(configuration.blockers)
     for daemon_set in configuration.manifest.of(apps.DaemonSet):
         cluster.daemon_sets.append((_namespace(daemon_set.namespace), daemon_set.name, daemon_set.spec.template))
     priorities = Priorities(configuration.manifest.of(core.PriorityClass))

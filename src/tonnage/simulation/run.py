@@ -42,6 +42,7 @@ from tonnage.simulation.traffic.profile import TrafficProfile, sample
 from tonnage.simulation.traffic.traces import Trace
 from tonnage.simulation.training.connect import connect_training, scheduler_names
 from tonnage.simulation.training.workload import Then
+from tonnage.simulation.unserved import Known
 from tonnage.units import NS_PER_S, ns
 
 EPOCH_NS = calendar.timegm((2026, 3, 2, 9, 0, 0)) * NS_PER_S
@@ -155,7 +156,7 @@ class SetUp:
             seed=self.options.seed,
             traffic_source="; ".join(dict.fromkeys(_source_name(s) for s in self.sources.values())),
             prices_as_of=self.configuration.catalogue.book.as_of,
-            findings=self.configuration.findings,
+            known=Known(self.configuration.manifest.objects, self.configuration.blockers, self.configuration.findings),
             check=Check(self.options.check, machine.steps, machine.violations),
         )
 
