@@ -27,7 +27,7 @@ from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.cut_findings import config_findings
 from tonnage.scaling import admission, manifests, triggers
 from tonnage.scaling.keda import KedaSpec
-from tonnage.simulation import nodes
+from tonnage.simulation import nodes, own_nodes
 from tonnage.simulation.ailing import by_object
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.landing import landing_findings
@@ -201,6 +201,7 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
         )
         cluster.workloads[workload.key] = workload
     _start_fleet(scenario, configuration, cluster)
+    _start_own(configuration, cluster)
     return cluster
 
 
@@ -234,6 +235,18 @@ def _start_fleet(scenario: Scenario, configuration: Configuration, cluster: Simu
                 raise InputError(*(_at_labels(scenario, field, problem) for problem in problems))
             nodes.register_node(cluster, node)
             nodes.initialize_node(cluster, node)
+
+
+def _start_own(configuration: Configuration, cluster: SimulatedCluster) -> None:
+    """The Nodes of the manifests."""
+    for one in configuration.manifest.of(core.Node):
+        machine = own_nodes.machine_of(one)
+        launch = own_nodes.launch_of(one, machine, configuration.catalogue.book)
+        node = nodes.start_node(cluster, Claim(launch, 0), machine)
+        nodes.register_node(cluster, node)
+        nodes.initialize_node(cluster, node)
+        if not own_nodes.usable(one):
+            cluster.fleet.set_schedulable(cluster.fleet.node_by_name[node.name], False)
 
 
 def _at_labels(scenario: Scenario, field: str, problem: Problem) -> Problem:

@@ -22,6 +22,8 @@ from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling import manifests, slo
 from tonnage.scheduling import place
+from tonnage.simulation import assumed
+from tonnage.simulation.ailing import by_object
 from tonnage.simulation.assemble import assemble, workload_of
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, sorted_findings
@@ -171,6 +173,8 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
         message = f'"{scenario.spec.region}": the prices are those of {catalogue.book.region}'
         raise InputError(scenario.document.problem("region", message, "give this region's prices with prices:"))
     manifest = load.read([scenario.folder / chosen.manifests])
+    if scenario.assumes:
+        manifest = assumed.with_nodes(manifest)
     if options.tune is not None:
         manifest = options.tune(manifest)
     configuration = configure(manifest, catalogue)
@@ -183,11 +187,15 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
         *connect_training(scenario, manifest.objects, cluster),
         *layouts_that_stay(scenario, policy, cluster.fleet, manifest),
     ]
-    configuration = replace(configuration, findings=sorted_findings((*configuration.findings, *doubts)))
+    found = (*configuration.findings, *doubts)
+    if scenario.assumes:
+        found = tuple(assumed.said(manifest, found, str(scenario.folder)))
+    configuration = replace(configuration, findings=sorted_findings(found))
     made = SetUp(scenario, policy, options, configuration, cluster, sources)
-    found = tuple(prospects(made, configuration.setting))
-    nodes = bool(cluster.fleet.node_by_name)
-    return replace(made, configuration=configuration.with_blockers(found, nodes=nodes))
+    more = tuple(prospects(made, configuration.setting))
+    configuration = configuration.with_blockers(more, nodes=bool(cluster.fleet.node_by_name))
+    cluster.blockers = by_object(configuration.blockers)
+    return replace(made, configuration=configuration)
 
 
 def run(scenario: Scenario, policy: str, options: Options | None = None) -> Result:
