@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tonnage.health.blocker import Blocker, in_order
-from tonnage.health.rules import admission, probes, references, services, waiting
+from tonnage.health.rules import admission, devices, probes, references, services, waiting
 from tonnage.health.setting import Setting
 
 Rule = Callable[[Setting], Iterator[Blocker]]
@@ -17,6 +17,7 @@ RULES: tuple[Rule, ...] = (
     services.services,
     admission.refused,
     admission.some_over_quota,
+    devices.not_simulated,
     waiting.gates,
     waiting.scheduler_name,
     waiting.device_claims,

@@ -11,7 +11,7 @@ import msgspec
 from tonnage.decisions import Finding, Launch, Reason, Ref
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import durations, instances, mig, models, prices
-from tonnage.health.blocker import Blocker, in_order
+from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker, in_order
 from tonnage.health.diagnose import diagnose
 from tonnage.health.setting import Setting
 from tonnage.inference.config import parse_vllm_args, replica, weight_bytes
@@ -66,7 +66,9 @@ class Configuration:
     def with_blockers(self, more: Sequence[Blocker], *, nodes: bool) -> Configuration:
         """With what else never runs. What was said about places by the NodePools alone is said no more where this says
         better; where ``nodes`` that are there take the pods all the same, it is a warning."""
-        placed = {one.object for one in more}
+        stopped = {one.object for one in self.blockers if not one.some and one.stage in (REFUSED, UNSCHEDULABLE)}
+        more = [one for one in more if one.object not in stopped]  # where they get no place is of no account then
+        placed = {one.object for one in more} | stopped
         findings = [one.finding() for one in more]
         for one in self.findings:
             if one.rule in PLACES and one.object in placed:
