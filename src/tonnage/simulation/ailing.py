@@ -22,6 +22,8 @@ IMPORTS_S = 15
 """Seconds until an engine that refuses its arguments or finds no driver has said so: Python and PyTorch load first."""
 PROGRAM_S = 2
 """The same of any other program."""
+NO_ENGINE = "engine-does-not-start"
+"""The rule of an engine that ends with an error where it is, for a cause that no finding names."""
 KILLED, TERMINATED = 137, 143
 """Exit codes: of SIGKILL, as for memory, and of SIGTERM, as after a probe has failed too often."""
 

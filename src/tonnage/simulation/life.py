@@ -113,7 +113,7 @@ class PodStarted:
             return
         crowded = loading.claim_memory(cluster, pod)
         if crowded:
-            ailing.mark(cluster, pod, CRASHING, "engine-does-not-start", crowded, f"BackOff: {crowded}")
+            ailing.mark(cluster, pod, CRASHING, ailing.NO_ENGINE, crowded, f"BackOff: {crowded}")
             yield crash(cluster, pod, crowded), self
             return
         if not gated_by_probe(pod.template.spec) and not isinstance(loading.engine_setup(cluster, pod), str):
@@ -135,7 +135,7 @@ class EngineUp:
             return
         setup = loading.engine_setup(cluster, pod)
         if isinstance(setup, str):
-            ailing.mark(cluster, pod, CRASHING, "engine-does-not-start", setup, f"BackOff: {setup}")
+            ailing.mark(cluster, pod, CRASHING, ailing.NO_ENGINE, setup, f"BackOff: {setup}")
             yield crash(cluster, pod, setup), PodStarted(pod)
             return
         pod.failing = None

@@ -90,6 +90,8 @@ def create_pod(
 def pod_ready(cluster: SimulatedCluster, pod: Pod) -> None:
     """The pod's Ready condition turns true; its Service, if any, sends it requests."""
     pod.ready_ns = cluster.now_ns
+    if pod.workload.ready_ns is None:
+        pod.workload.ready_ns = cluster.now_ns
     if pod.workload.service is not None and pod.workload.server is not None:
         pod.replica = pod.replica or new_replica(cluster, pod)
         pod.workload.service.add(pod.replica)

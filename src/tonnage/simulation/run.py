@@ -154,6 +154,12 @@ class SetUp:
         scaler = self.options.scaler or (_slo_loops if by_slo else _manifest_loops)
         return scaler(self.scenario, self.configuration, self.cluster, self.sources)
 
+    @property
+    def known(self) -> Known:
+        """What tells why something does not run."""
+        made = self.configuration
+        return Known(made.manifest.objects, made.blockers, made.findings)
+
     def recorder(self) -> Recorder:
         """An empty record."""
         return Recorder(max(5 * NS_PER_S, self.scenario.duration_ns // SAMPLES))
@@ -168,7 +174,7 @@ class SetUp:
             seed=self.options.seed,
             traffic_source="; ".join(dict.fromkeys(_source_name(s) for s in self.sources.values())),
             prices_as_of=self.configuration.catalogue.book.as_of,
-            known=Known(self.configuration.manifest.objects, self.configuration.blockers, self.configuration.findings),
+            known=self.known,
             check=Check(self.options.check, machine.steps, machine.violations),
         )
 
