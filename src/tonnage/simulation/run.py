@@ -196,9 +196,9 @@ def run(scenario: Scenario, policy: str, options: Options | None = None) -> Resu
     return made.result(play(made))
 
 
-def play(made: SetUp) -> Machine:
-    """Run to the end, or to where the observer raises."""
-    machine = Machine(made.cluster, made.recorder(), made.options.check)
+def play(made: SetUp, recorder: Recorder | None = None) -> Machine:
+    """Run to the end, or to where the observer raises. ``recorder``: where what happens is written down."""
+    machine = Machine(made.cluster, recorder or made.recorder(), made.options.check)
     made.start_training()
     machine.start(made.loops(), made.scraper())
     made.break_things()
