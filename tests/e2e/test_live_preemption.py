@@ -61,7 +61,7 @@ def test_when_the_api_server_is_killed_in_the_middle_the_simulators_pods_finish(
     settings = Settings(speed=speed, client=client, bare=True)
     killed = in_time.Disturbance(lambda: plane.restart("kube-apiserver"), kind, times)
     seen = in_time.played(scenario(tmp_path), settings, PATIENCE_S, killed)
-    print(f"{seen.applied}, {seen.changes} changes of pods, in part for {seen.longest_s:.2f} s at most")
+    print(f"{seen.applied}, {seen.changes} changes of pods; bound in part, seconds at most: {seen.halves}")
     assert (seen.errors, seen.over, seen.disturbed, seen.in_part) == ([], True, True, set())
     assert seen.longest_s < HALF_S
     assert seen.succeeded - in_time.bare(simulated) == in_time.finished(simulated)
