@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tonnage.health.blocker import Blocker, in_order
-from tonnage.health.rules import probes, references, services
+from tonnage.health.rules import budgets, gangs, probes, readiness_gates, references, services
 from tonnage.health.setting import Setting
 
 Rule = Callable[[Setting], Iterator[Blocker]]
@@ -13,8 +13,11 @@ Rule = Callable[[Setting], Iterator[Blocker]]
 RULES: tuple[Rule, ...] = (
     references.environment,
     references.volumes,
+    gangs.gangs,
     probes.probes,
+    readiness_gates.readiness_gates,
     services.services,
+    budgets.budgets,
 )
 
 
