@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tonnage.health.blocker import Blocker, in_order
-from tonnage.health.rules import budgets, gangs, probes, readiness_gates, references, services
+from tonnage.health.rules import autoscalers, budgets, gangs, probes, readiness_gates, references, services
 from tonnage.health.setting import Setting
 
 Rule = Callable[[Setting], Iterator[Blocker]]
@@ -18,6 +18,7 @@ RULES: tuple[Rule, ...] = (
     readiness_gates.readiness_gates,
     services.services,
     budgets.budgets,
+    autoscalers.autoscalers,
 )
 
 
