@@ -83,12 +83,8 @@ class Configuration:
 def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
     """Admit the objects in order and analyse what was admitted.
 
-    Raises InputError for what would not run at all: a ScaledObject or HPA whose target is missing, a configuration of
-    mig-parted or the device plugin that its program refuses."""
+    Raises InputError for a configuration of mig-parted or the device plugin that its program refuses."""
     admitted = admission.apply_in_order(manifest.objects)
-    missing = [f for f in admitted.findings if f.rule.endswith("target-missing")]
-    if missing:
-        raise InputError(*(Problem(f.where, f.message, "name a Deployment of the manifests") for f in missing))
     found = [*_doubts(manifest), *admitted.findings]
     services = manifest.of(core.Service)
     monitors = []
@@ -99,8 +95,6 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
     honored = triggers.honored_labels(monitor for monitor, _ in monitors)
     for scaled_object in manifest.of(keda.ScaledObject):
         found += triggers.analyse(scaled_object, honor_labels=honored)
-    for autoscaler in admitted.hpas:
-        found += triggers.analyse_hpa(autoscaler, admitted.scaled_objects)
     classes = {c.name: c for c in manifest.of(karpenter.EC2NodeClass)}
     cuts = read_cuts(manifest.of(core.ConfigMap), manifest.of(gpu_operator.ClusterPolicy))
     found += config_findings(cuts)
