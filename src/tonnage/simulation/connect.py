@@ -181,7 +181,10 @@ def _service(
 
 def _block_size(server: Server) -> int:
     """Tokens of a block by which an engine finds prompts again; any where no engine could start."""
-    size, model, args = server.args.block_size or _BLOCK_SIZE, models.get(server.model), server.args
+    size, args = server.args.block_size or _BLOCK_SIZE, server.args
+    if server.refused:
+        return size  # the pods say why
+    model = models.get(server.model)
     if not model.window_layers or args.disable_hybrid_kv_cache_manager:
         return size
     element = kv_bytes(args.dtype, args.kv_cache_dtype)

@@ -275,7 +275,7 @@ def slo_planner(
             minimum=least,
             maximum=most,
             prior_cold_start_ns=ns(start),
-            gpus=workload.server.args.tensor_parallel_size if workload.server else 1,
+            gpus=workload.server.args.gpus if workload.server else 1,
             sized=sized if service.has_content else None,
         )
         selector = f'{{envoy_cluster_name="{service.name}"}}'
