@@ -230,7 +230,7 @@ class Up:
         required = watch_world(informers, self.world, config_maps(made))
         loops: dict[str, list[Loop]] = {"scheduler": made.controls.scheduling_loops(self.placing(), Patience())}
         pools = partial(_of_scenario, self.world, made.configuration)
-        loops["nodes"] = [*node_loops(made.configuration.catalogue, pools)]
+        loops["nodes"] = [*node_loops(made.for_sale, pools)]
         loops["replicas"] = made.replica_loops()
         controllers = [Controller(name, tuple(loops[name])) for name in self.settings.controllers]
         self.manager = Manager(self.world, informers, required, controllers, self.observer, speed=self.settings.speed)

@@ -22,9 +22,8 @@ IMPORTS_S = 15
 """Seconds until an engine that refuses its arguments or finds no driver has said so: Python and PyTorch load first."""
 PROGRAM_S = 2
 """The same of any other program."""
-KILLED_BY_PROBE = "Unhealthy"
-_EXIT = {OOM_KILLED: 137, KILLED_BY_PROBE: 143}
-"""Exit codes: SIGKILL, and SIGTERM after a probe has failed too often; any other program ends with 1."""
+KILLED, TERMINATED = 137, 143
+"""Exit codes: of SIGKILL, as for memory, and of SIGTERM, as after a probe has failed too often."""
 
 Blockers = Mapping[str, tuple[Blocker, ...]]
 """What holds for all pods of an object: namespace/kind/name, the kind in lower case → causes, the first in a pod's life
@@ -130,11 +129,16 @@ def stops(cluster: SimulatedCluster, pod: Pod, again: Event | None = None) -> bo
 
 def runs_s(pod: Pod, blocker: Blocker) -> int:
     """Seconds that the container runs before it ends."""
-    for container in pod.template.spec.containers if blocker.reason == KILLED_BY_PROBE else ():
+    for container in pod.template.spec.containers if killed_by_probe(blocker) else ():
         probe = container.startup_probe or container.liveness_probe
         if probe is not None:
             return max(1, probe.initial_delay_seconds + probe.period_seconds * probe.failure_threshold)
     return IMPORTS_S if is_engine(pod) else PROGRAM_S
+
+
+def killed_by_probe(blocker: Blocker) -> bool:
+    """Whether the kubelet ends the container, as a probe fails too often."""
+    return blocker.said.startswith(("Startup probe", "Liveness probe"))
 
 
 def is_engine(pod: Pod) -> bool:
@@ -156,7 +160,7 @@ class ContainerEnds:
         if pods.gone(pod) or not pod.running_since(self.start):
             return
         said = blocker.said or blocker.message
-        code = _EXIT.get(blocker.reason, 1)
+        code = KILLED if blocker.reason == OOM_KILLED else TERMINATED if killed_by_probe(blocker) else 1
         mark(cluster, pod, CRASHING, blocker.rule, blocker.message, f"BackOff: {said}")
         if pod.workload.controller is None:
             assert self.again is not None

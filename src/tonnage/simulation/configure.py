@@ -12,7 +12,7 @@ from tonnage.decisions import Finding, Launch, Reason, Ref
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import durations, instances, mig, models, prices
 from tonnage.facts.models import ModelShape
-from tonnage.health.blocker import Blocker, in_order
+from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker, in_order
 from tonnage.health.diagnose import diagnose
 from tonnage.health.setting import Setting
 from tonnage.inference import servers
@@ -31,7 +31,7 @@ from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.cut_findings import config_findings
 from tonnage.scaling import admission, manifests, triggers
 from tonnage.scaling.keda import KedaSpec
-from tonnage.simulation import nodes
+from tonnage.simulation import nodes, own_nodes
 from tonnage.simulation.ailing import by_object
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.landing import landing_findings
@@ -70,7 +70,9 @@ class Configuration:
     def with_blockers(self, more: Sequence[Blocker], *, nodes: bool) -> Configuration:
         """With what else never runs. What was said about places by the NodePools alone is said no more where this says
         better; where ``nodes`` that are there take the pods all the same, it is a warning."""
-        placed = {one.object for one in more}
+        stopped = {one.object for one in self.blockers if not one.some and one.stage in (REFUSED, UNSCHEDULABLE)}
+        more = [one for one in more if one.object not in stopped]  # where they get no place is of no account then
+        placed = {one.object for one in more} | stopped
         findings = [one.finding() for one in more]
         for one in self.findings:
             if one.rule in PLACES and one.object in placed:
@@ -199,6 +201,7 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
         )
         cluster.workloads[workload.key] = workload
     _start_fleet(scenario, configuration, cluster)
+    _start_own(configuration, cluster)
     return cluster
 
 
@@ -234,6 +237,18 @@ def _start_fleet(scenario: Scenario, configuration: Configuration, cluster: Simu
             nodes.initialize_node(cluster, node)
 
 
+def _start_own(configuration: Configuration, cluster: SimulatedCluster) -> None:
+    """The Nodes of the manifests."""
+    for one in configuration.manifest.of(core.Node):
+        machine = own_nodes.machine_of(one)
+        launch = own_nodes.launch_of(one, machine, configuration.catalogue.book)
+        node = nodes.start_node(cluster, Claim(launch, 0), machine)
+        nodes.register_node(cluster, node)
+        nodes.initialize_node(cluster, node)
+        if not own_nodes.usable(one):
+            cluster.fleet.set_schedulable(cluster.fleet.node_by_name[node.name], False)
+
+
 def _at_labels(scenario: Scenario, field: str, problem: Problem) -> Problem:
     """The problem with the line of the labels that cause it, unless it has a place of its own."""
     if problem.where.file:
@@ -264,8 +279,8 @@ def _namespace(name: str) -> str:
 
 
 def server_of(spec: core.PodSpec) -> Server | None:
-    """The LLM server of a pod; None where it has none, or one with a model in a folder of which nothing is known: then it
-    is any container. Of a model that does not exist there is one that never starts."""
+    """The LLM server of a pod; None where it has none, or one with a model in a folder of which nothing is known: then
+    it is any container. Of a model that does not exist there is one that never starts."""
     found = servers.find(spec)
     if found is None or not found.args.model:
         return None

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from tonnage.costs.ledger import Resources
 from tonnage.decisions import Launch
+from tonnage.facts import instances
+from tonnage.facts.instances import InstanceType
 from tonnage.fleet.snapshot import ClaimView
 from tonnage.inference.config import VllmArgs
 from tonnage.inference.engine import EngineConfig
@@ -212,6 +214,8 @@ class Node:
     gpu_product: str = ""
     gpu_memory_mib: int = 0
     images_on_disk: bool = False
+    machine: InstanceType | None = None  # where it is none of the instance types that are known
+    taints: tuple[core.Taint, ...] = ()  # its own, where no pool gives it any
     labels: dict[str, str] = field(default_factory=dict)  # as planned; empty: those of the instance type
     allocatable: dict[str, int] = field(default_factory=dict)  # likewise
     kubelet_ready: bool = False
@@ -222,6 +226,11 @@ class Node:
     weights_ready_ns: dict[str, int] = field(default_factory=dict)
     compiled: set[str] = field(default_factory=set)  # models whose engine has started here
     leaving: bool = False
+
+    @property
+    def kind(self) -> InstanceType:
+        """What machine it is."""
+        return self.machine or instances.get(self.instance_type)
 
 
 @dataclass(slots=True)

@@ -15,6 +15,8 @@ from tonnage.controllers.policy import Policy
 from tonnage.controllers.replicas import Autoscalers, Planned, SloPlanner
 from tonnage.controllers.scheduler import Scheduler
 from tonnage.errors import InputError
+from tonnage.fleet.asks import GPU
+from tonnage.health.rules.devices import NOT_SIMULATED
 from tonnage.inference.capacity import RequestMix, Slo, capacity, mean_latency_s
 from tonnage.loops import Loop
 from tonnage.objects import apps, autoscaling, load, selectors
@@ -22,10 +24,12 @@ from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling import manifests, slo
 from tonnage.scheduling import place
+from tonnage.simulation import assumed
+from tonnage.simulation.ailing import by_object
 from tonnage.simulation.assemble import assemble, workload_of
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, sorted_findings
-from tonnage.simulation.connect import connect_traffic
+from tonnage.simulation.connect import connect_traffic, left_out
 from tonnage.simulation.faults import schedule_faults
 from tonnage.simulation.machine import Machine, Observer
 from tonnage.simulation.objects import EngineSetup, Offering, Workload
@@ -118,7 +122,7 @@ class SetUp:
         settings = self.placing()
         loops = [Scheduler(settings).loop()]
         if self.configuration.pools:
-            loops += node_loops(self.configuration.catalogue, pools or self.pools, EPOCH_NS)
+            loops += node_loops(self.for_sale, pools or self.pools, EPOCH_NS)
         return [*loops, *self.controls.partitioning_loops(settings), *self.replica_loops()]
 
     def pools(self) -> Pools:
@@ -126,6 +130,14 @@ class SetUp:
         made = self.configuration
         daemon_sets = tuple(one.spec.template.spec for one in made.manifest.of(apps.DaemonSet))
         return Pools(made.pools, made.storage, daemon_sets, made.cuts)
+
+    @property
+    def for_sale(self) -> Catalogue:
+        """The instance types that are bought: none for devices that are not simulated, where pods ask for such."""
+        catalogue = self.configuration.catalogue
+        if all(one.rule != NOT_SIMULATED for one in self.configuration.blockers):
+            return catalogue
+        return Catalogue((one for one in catalogue.types if one.resource in ("", GPU)), catalogue.book)
 
     def start_training(self) -> None:
         """Let the training workloads of the manifests arrive when they are due."""
@@ -171,6 +183,8 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
         message = f'"{scenario.spec.region}": the prices are those of {catalogue.book.region}'
         raise InputError(scenario.document.problem("region", message, "give this region's prices with prices:"))
     manifest = load.read([scenario.folder / chosen.manifests])
+    if scenario.assumes:
+        manifest = assumed.with_nodes(manifest)
     if options.tune is not None:
         manifest = options.tune(manifest)
     configuration = configure(manifest, catalogue)
@@ -181,13 +195,18 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     cluster.disruption_budgets = manifest.of(PodDisruptionBudget)
     doubts = [
         *connect_training(scenario, manifest.objects, cluster),
+        *left_out(scenario, configuration, cluster),
         *layouts_that_stay(scenario, policy, cluster.fleet, manifest),
     ]
-    configuration = replace(configuration, findings=sorted_findings((*configuration.findings, *doubts)))
+    found = (*configuration.findings, *doubts)
+    if scenario.assumes:
+        found = tuple(assumed.said(manifest, found, str(scenario.folder)))
+    configuration = replace(configuration, findings=sorted_findings(found))
     made = SetUp(scenario, policy, options, configuration, cluster, sources)
-    found = tuple(prospects(made, configuration.setting))
-    nodes = bool(cluster.fleet.node_by_name)
-    return replace(made, configuration=configuration.with_blockers(found, nodes=nodes))
+    more = tuple(prospects(made, configuration.setting))
+    configuration = configuration.with_blockers(more, nodes=bool(cluster.fleet.node_by_name))
+    cluster.blockers = by_object(configuration.blockers)
+    return replace(made, configuration=configuration)
 
 
 def run(scenario: Scenario, policy: str, options: Options | None = None) -> Result:

@@ -20,8 +20,9 @@ from tonnage.units import NS_PER_S
 
 SOON_NS = 60 * NS_PER_S
 """A pod that has waited no longer than this may still be placed: whoever buys nodes has not had its turn."""
-PENDING, ENDED = "pod-pending", "workload-failed"
-"""Rules of causes that no finding names: nobody had room for the pods; the workload has ended with an error."""
+PENDING, ENDED, NO_ENDPOINTS = "pod-pending", "workload-failed", "service-without-endpoints"
+"""Rules of causes that no finding names: nobody had room for the pods; the workload has ended with an error; a Service
+selects nothing that runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ def not_running(cluster: SimulatedCluster, recorder: Recorder, known: Known) -> 
     reasons = _Reasons(cluster, recorder)
     found = [one for w in cluster.workloads.values() for one in _of_deployment(cluster, w, known, reasons)]
     found += [one for t in cluster.training.values() for one in _of_training(cluster, t, known, reasons)]
+    found += _dead_services(cluster, known)
     seen = {(one.object.kind.lower(), one.object.namespace, one.object.name) for one in found}
     for blocker in known.blockers:
         ref = blocker.object
@@ -72,6 +74,17 @@ def _is_simulated(cluster: SimulatedCluster, ref: Ref) -> bool:
         return workload is not None
     origin = f"{ref.namespace}/{ref.kind.lower()}/{ref.name}"
     return any(training.origin == origin for training in cluster.training.values())
+
+
+def _dead_services(cluster: SimulatedCluster, known: Known) -> Iterator[NotRunning]:
+    """Services with traffic that select no pods at all."""
+    answered = {id(workload.service) for workload in cluster.workloads.values()}
+    for service in cluster.services:
+        namespace, _, name = service.name.partition("/")
+        ref = Ref("Service", name, namespace)
+        if id(service) not in answered and not any(one.object == ref for one in known.blockers):
+            cause = f"no pod answers for {service.name}: all of its requests fail"
+            yield NotRunning(ref, 0, 0, 0.0, NO_EFFECT, NO_ENDPOINTS, cause, known.place(ref), "", 0, "")
 
 
 # ---- Deployments ----
