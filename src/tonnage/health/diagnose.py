@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tonnage.health.blocker import Blocker, in_order
-from tonnage.health.rules import admission, devices, probes, references, services, waiting
+from tonnage.health.rules import (
+    admission,
+    autoscalers,
+    budgets,
+    devices,
+    gangs,
+    probes,
+    readiness_gates,
+    references,
+    services,
+    waiting,
+)
 from tonnage.health.setting import Setting
 
 Rule = Callable[[Setting], Iterator[Blocker]]
@@ -13,7 +24,9 @@ Rule = Callable[[Setting], Iterator[Blocker]]
 RULES: tuple[Rule, ...] = (
     references.environment,
     references.volumes,
+    gangs.gangs,
     probes.probes,
+    readiness_gates.readiness_gates,
     services.services,
     admission.refused,
     admission.some_over_quota,
@@ -21,6 +34,8 @@ RULES: tuple[Rule, ...] = (
     waiting.gates,
     waiting.scheduler_name,
     waiting.device_claims,
+    budgets.budgets,
+    autoscalers.autoscalers,
 )
 
 

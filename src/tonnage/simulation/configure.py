@@ -11,10 +11,14 @@ import msgspec
 from tonnage.decisions import Finding, Launch, Reason, Ref
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import durations, instances, mig, models, prices
+from tonnage.facts.models import ModelShape
 from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker, in_order
 from tonnage.health.diagnose import diagnose
 from tonnage.health.setting import Setting
-from tonnage.inference.config import parse_vllm_args, replica, weight_bytes
+from tonnage.inference import servers
+from tonnage.inference.config import replica, weight_bytes
+from tonnage.inference.servers import UnknownModel
+from tonnage.inference.vllm_args import VllmArgs
 from tonnage.metrics import scrape
 from tonnage.metrics.promql import Query
 from tonnage.objects import apps, core, gpu_operator, karpenter, keda, monitoring, selectors
@@ -85,12 +89,8 @@ class Configuration:
 def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
     """Admit the objects in order and analyse what was admitted.
 
-    Raises InputError for what would not run at all: a ScaledObject or HPA whose target is missing, a configuration of
-    mig-parted or the device plugin that its program refuses."""
+    Raises InputError for a configuration of mig-parted or the device plugin that its program refuses."""
     admitted = admission.apply_in_order(manifest.objects)
-    missing = [f for f in admitted.findings if f.rule.endswith("target-missing")]
-    if missing:
-        raise InputError(*(Problem(f.where, f.message, "name a Deployment of the manifests") for f in missing))
     found = [*_doubts(manifest), *admitted.findings]
     services = manifest.of(core.Service)
     monitors = []
@@ -101,8 +101,6 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
     honored = triggers.honored_labels(monitor for monitor, _ in monitors)
     for scaled_object in manifest.of(keda.ScaledObject):
         found += triggers.analyse(scaled_object, honor_labels=honored)
-    for autoscaler in admitted.hpas:
-        found += triggers.analyse_hpa(autoscaler, admitted.scaled_objects)
     classes = {c.name: c for c in manifest.of(karpenter.EC2NodeClass)}
     cuts = read_cuts(manifest.of(core.ConfigMap), manifest.of(gpu_operator.ClusterPolicy))
     found += config_findings(cuts)
@@ -199,7 +197,7 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
             deployment.name,
             msgspec.structs.replace(pod, spec=priorities.admitted(pod.spec)),
             deployment.spec.replicas,
-            server_of(pod.spec, where(deployment, "spec.template.spec.containers[0].args")),
+            server_of(pod.spec),
         )
         cluster.workloads[workload.key] = workload
     _start_fleet(scenario, configuration, cluster)
@@ -280,34 +278,41 @@ def _namespace(name: str) -> str:
     return name or "default"
 
 
-def server_of(spec: core.PodSpec, at: Where) -> Server | None:
-    """The LLM server in the first container, if its command line is one. Raises InputError for a model unknown."""
-    container = spec.containers[0]
-    words = [*container.command, *container.args]
-    if "vllm" not in container.image and not any("vllm" in word for word in words):
+def server_of(spec: core.PodSpec) -> Server | None:
+    """The LLM server of a pod; None where it has none, or one with a model in a folder of which nothing is known: then
+    it is any container. Of a model that does not exist there is one that never starts."""
+    found = servers.find(spec)
+    if found is None or not found.args.model:
         return None
-    args = parse_vllm_args(words)
-    if args.model is None:
+    args, shape = found.args, servers.shape_of(found.args.model)
+    if isinstance(shape, UnknownModel) and shape.local:
         return None
-    try:
-        shape = models.get(args.model)
-    except InputError as error:
-        problem = error.problems[0]
-        raise InputError(Problem(at, problem.message, problem.hint)) from error
-    timeout = SHUTDOWN.search(" ".join(words))
-    per_param = weight_bytes(args.dtype, args.quantization)
+    timeout = SHUTDOWN.search(" ".join(word.text for word in found.words))
     return Server(
         args,
-        shape.weight_bytes(per_param),
-        args.model,
+        _weights(args, shape),
+        found.args.model,
         int(timeout[1]) if timeout else 0,
         prefix_caching=not any(word.replace("_", "-") == NO_PREFIX_CACHING for word in args.ignored),
+        refused=found.problem.message if found.problem else shape.message if isinstance(shape, UnknownModel) else "",
     )
+
+
+def _weights(args: VllmArgs, shape: ModelShape | UnknownModel) -> int:
+    """Bytes of the weights; 0 where nothing is known of the model, or of the format."""
+    if isinstance(shape, UnknownModel):
+        return 0
+    try:
+        return shape.weight_bytes(weight_bytes(args.dtype, args.quantization, shape))
+    except InputError:
+        return 0
 
 
 def _engine(workload: Workload, gpu: str, utilization: float | None) -> EngineSetup | str:
     """The engine, or why it does not start on this GPU (:class:`~tonnage.simulation.physics.Engines`)."""
     assert workload.server is not None
+    if workload.server.refused:
+        return workload.server.refused
     if not gpu:
         return "the engine finds no GPU: its pod requests none"
     args = workload.server.args

@@ -216,7 +216,10 @@ def _block_size(server: Server | None) -> int:
     """Tokens of a block by which an engine finds prompts again; any where no engine could start."""
     if server is None:
         return _BLOCK_SIZE
-    size, model, args = server.args.block_size or _BLOCK_SIZE, models.get(server.model), server.args
+    size, args = server.args.block_size or _BLOCK_SIZE, server.args
+    if server.refused:
+        return size  # the pods say why
+    model = models.get(server.model)
     if not model.window_layers or args.disable_hybrid_kv_cache_manager:
         return size
     element = kv_bytes(args.dtype, args.kv_cache_dtype)

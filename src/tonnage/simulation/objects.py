@@ -31,13 +31,15 @@ Offering: TypeAlias = tuple[str, str, str]
 
 @dataclass(slots=True)
 class Server:
-    """What a pod's container serves: an LLM, with the engine settings of its command line."""
+    """What a pod's container serves: an LLM, with the engine settings of its command line. ``refused``: why the engine
+    starts on no GPU; empty where it may."""
 
     args: VllmArgs
     weight_bytes: int
     model: str
     shutdown_timeout_s: int = 0
     prefix_caching: bool = True
+    refused: str = ""
 
 
 class Controller(Protocol):

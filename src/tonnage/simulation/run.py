@@ -221,9 +221,9 @@ def run(scenario: Scenario, policy: str, options: Options | None = None) -> Resu
     return made.result(play(made))
 
 
-def play(made: SetUp) -> Machine:
-    """Run to the end, or to where the observer raises."""
-    machine = Machine(made.cluster, made.recorder(), made.options.check)
+def play(made: SetUp, recorder: Recorder | None = None) -> Machine:
+    """Run to the end, or to where the observer raises. ``recorder``: where what happens is written down."""
+    machine = Machine(made.cluster, recorder or made.recorder(), made.options.check)
     made.start_training()
     machine.start(made.loops(), made.scraper())
     made.break_things()
@@ -300,7 +300,7 @@ def slo_planner(
             minimum=least,
             maximum=most,
             prior_cold_start_ns=ns(start),
-            gpus=workload.server.args.tensor_parallel_size if workload.server else 1,
+            gpus=workload.server.args.gpus if workload.server else 1,
             sized=sized if service.has_content else None,
         )
         selector = f'{{envoy_cluster_name="{service.name}"}}'
