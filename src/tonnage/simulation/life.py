@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tonnage.health.blocker import CRASHING, CREATING
 from tonnage.inference.engine import Engine
 from tonnage.simulation import ailing, loading, nodes, pods
+from tonnage.simulation.blocked import blocked
 from tonnage.simulation.crashes import crash
 from tonnage.simulation.events import Later
 from tonnage.simulation.objects import Claim, Node, Pod, gated_by_probe, probe_period_s
@@ -81,7 +82,7 @@ class PodBound:
     def handle(self, cluster: SimulatedCluster) -> Later:
         if pods.gone(self.pod):
             return
-        blocker = ailing.blocked(cluster, self.pod, CREATING)
+        blocker = blocked(cluster, self.pod, CREATING)
         if blocker is not None and not ailing.uses_image(blocker):
             yield cluster.now_ns, ailing.ContainerNotCreated(self.pod, blocker)
             return

@@ -25,8 +25,8 @@ from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling import manifests, slo
 from tonnage.scheduling import place
 from tonnage.simulation import assumed
-from tonnage.simulation.ailing import by_object
 from tonnage.simulation.assemble import assemble, workload_of
+from tonnage.simulation.blocked import by_object
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, sorted_findings
 from tonnage.simulation.connect import connect_traffic, left_out
@@ -207,7 +207,7 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     found = (*configuration.findings, *doubts)
     if scenario.assumes:
         found = tuple(assumed.said(manifest, found, str(scenario.folder)))
-    configuration = replace(configuration, findings=sorted_findings(found))
+    configuration = replace(configuration, findings=sorted_findings(found, configuration.pods))
     made = SetUp(scenario, policy, options, configuration, cluster, sources)
     more = tuple(prospects(made, configuration.setting))
     configuration = configuration.with_blockers(more, nodes=bool(cluster.fleet.node_by_name))

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import Where
-from tonnage.health.blocker import CRASHING, NO_EFFECT, REFUSED, STAGES, UNSCHEDULABLE, Blocker
+from tonnage.health.blocker import CRASHING, NO_EFFECT, REFUSED, STAGES, UNSCHEDULABLE, Blocker, in_order
 from tonnage.objects.base import KubeObject, where
-from tonnage.simulation.ailing import NO_ENGINE, of_workload
+from tonnage.simulation.ailing import NO_ENGINE
+from tonnage.simulation.blocked import of_group, of_workload
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.objects import Failing, Pod, Workload
 from tonnage.simulation.recorder import Recorder
@@ -58,10 +59,12 @@ def not_running(cluster: SimulatedCluster, recorder: Recorder, known: Known) -> 
     found += [one for t in cluster.training.values() for one in _of_training(cluster, t, known, reasons)]
     found += _dead_services(cluster, known)
     seen = {(one.object.kind.lower(), one.object.namespace, one.object.name) for one in found}
+    said = {(one.rule, one.cause) for one in found}
     for blocker in known.blockers:
         ref = blocker.object
         key = (ref.kind.lower(), ref.namespace, ref.name)
-        if not blocker.some and key not in seen and not _is_simulated(cluster, ref):
+        told = key in seen or (blocker.rule, blocker.message) in said
+        if not (blocker.some or told or _is_simulated(cluster, ref)):
             seen.add(key)
             found.append(_from_blocker(blocker, ref, 0, 0, 0, 0))
     return sorted(found, key=lambda one: (STAGES.index(one.stage), -one.pods, str(one.object)))
@@ -162,6 +165,7 @@ def _of_training(
     ref = Ref(training.kind, name, namespace) if kind != "podgroup" else Ref("PodGroup", name, namespace)
     wanted = len(training.replicas)
     blockers = of_workload(cluster, training.workload, training.replicas[0].name)
+    blockers = in_order((*blockers, *(b for gang in training.gangs for b in of_group(cluster, gang))))
     pods = [pod for part in training.parts for pod in part.pods.values() if not pod.terminating]
     if training.over:
         if training.state is State.FAILED and not training.withdrawn:
