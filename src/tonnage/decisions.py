@@ -249,7 +249,8 @@ Outcome: TypeAlias = Applied | Stale | Refused
 class Finding(msgspec.Struct, frozen=True):
     """Something that the configuration will do, or never do, and where that is written.
 
-    ``rule`` is a stable identifier (kebab case); ``severity`` is ``error``, ``warning`` or ``info``.
+    ``rule`` is a stable identifier (kebab case); ``severity`` is ``error``, ``warning`` or ``info``. ``help``: what
+    would help, where that is known.
     """
 
     rule: str
@@ -258,3 +259,4 @@ class Finding(msgspec.Struct, frozen=True):
     where: Where
     message: str
     evidence: tuple[tuple[str, Scalar], ...] = ()
+    help: str | msgspec.UnsetType = msgspec.UNSET

@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from tonnage.cli import files
+from tonnage.decisions import Finding, Ref
+from tonnage.errors import InputError
 
 
 @click.command()
@@ -21,22 +23,45 @@ from tonnage.cli import files
     help="What to print.",
 )
 def check(paths: tuple[Path, ...], form: str) -> None:
-    """Read FILES (files and folders) together, and say what this configuration does and never does.
+    """Read FILES (files and folders) together, and say what this configuration does and never does. A scenario (its
+    file, or a folder with a scenario.yaml) stands for its manifests on its fleet, under each of its policies.
 
     Exit code 1 when a finding is an error, 2 when the input cannot be read.
     """
     from tonnage.cli import output
-    from tonnage.objects import load
-    from tonnage.provisioning.catalogue import Catalogue
-    from tonnage.simulation.configure import configure
 
-    manifest = load.read([files.existing(path) for path in paths])
-    findings = configure(manifest, Catalogue.load()).findings
+    try:
+        objects, findings = _look_at([files.existing(path) for path in paths])
+    except InputError as error:
+        if form == "json":
+            refused = [
+                Finding("input-refused", "error", Ref("File", p.where.file), p.where, p.message, help=p.hint)
+                for p in error.problems
+            ]
+            click.echo(output.check_json(refused), nl=False)
+        raise
     if form == "json":
         click.echo(output.check_json(findings), nl=False)
     elif findings:
         output.print_findings(findings, output.console(), limit=len(findings))
     else:
-        click.echo(f"No findings in {len(manifest.objects)} objects")
+        click.echo(f"No findings in {objects} objects")
     if any(finding.severity == "error" for finding in findings):
         raise click.exceptions.Exit(1)
+
+
+def _look_at(paths: list[Path]) -> tuple[int, tuple[Finding, ...]]:
+    """How many objects there are, and what is found about them."""
+    from tonnage.simulation import run, scenario
+    from tonnage.simulation.configure import configure, sorted_findings
+
+    if scenario.is_scenario(paths):
+        loaded = scenario.load(paths[0])
+        made = [run.set_up(loaded, name).configuration for name in loaded.spec.policies]
+        unique = {(f.rule, str(f.object), str(f.where)): f for one in made for f in one.findings}
+        return sum(len(one.manifest.objects) for one in made), sorted_findings(unique.values())
+    from tonnage.objects import load
+    from tonnage.provisioning.catalogue import Catalogue
+
+    manifest = load.read(paths)
+    return len(manifest.objects), configure(manifest, Catalogue.load()).findings

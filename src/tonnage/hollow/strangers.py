@@ -8,7 +8,6 @@ from zlib import crc32
 import msgspec
 
 from tonnage.cluster.feed import belongs_to_node, owner_key, workload_of
-from tonnage.errors import InputError, Where
 from tonnage.fleet.rows import PodSpec
 from tonnage.hollow.pod_writer import Key
 from tonnage.objects import core
@@ -77,11 +76,9 @@ def _workload(cluster: SimulatedCluster, pod: core.Pod, say: Say) -> Workload:
         return known
     name = key if known is None else f"{key}#{crc32(chr(0).join(variant).encode()):x}"
     if name not in cluster.workloads:
-        try:
-            server = server_of(pod.spec, Where(field=f"pod {pod.namespace}/{pod.name}"))
-        except InputError as error:
-            say(f"Pod {pod.namespace}/{pod.name}", "Warning", "Failed", error.problems[0].message)
-            server = None
+        server = server_of(pod.spec)
+        if server is not None and server.refused:
+            say(f"Pod {pod.namespace}/{pod.name}", "Warning", "Failed", server.refused)
         template = core.PodTemplateSpec(spec=pod.spec, metadata=pod.metadata)
         made = Workload(pod.namespace, key.partition("/")[2], template, 0, server)
         made.service = known.service if known is not None else None

@@ -11,7 +11,14 @@ import msgspec
 from tonnage.decisions import Finding, Launch, Reason, Ref
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import durations, instances, mig, models, prices
-from tonnage.inference.config import parse_vllm_args, replica, weight_bytes
+from tonnage.facts.models import ModelShape
+from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker, in_order
+from tonnage.health.diagnose import diagnose
+from tonnage.health.setting import Setting
+from tonnage.inference import servers
+from tonnage.inference.config import replica, weight_bytes
+from tonnage.inference.servers import UnknownModel
+from tonnage.inference.vllm_args import VllmArgs
 from tonnage.metrics import scrape
 from tonnage.metrics.promql import Query
 from tonnage.objects import apps, core, gpu_operator, karpenter, keda, monitoring, selectors
@@ -24,7 +31,8 @@ from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.cut_findings import config_findings
 from tonnage.scaling import admission, manifests, triggers
 from tonnage.scaling.keda import KedaSpec
-from tonnage.simulation import nodes
+from tonnage.simulation import nodes, own_nodes
+from tonnage.simulation.ailing import by_object
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.landing import landing_findings
 from tonnage.simulation.objects import Claim, EngineSetup, Server, Workload
@@ -35,6 +43,9 @@ from tonnage.workloads.priority import Priorities
 
 NO_PREFIX_CACHING = "--no-enable-prefix-caching"
 """vLLM keeps and shares prefixes unless told otherwise."""
+
+PLACES = ("pods-fit-no-nodepool",)
+"""Rules of findings that say why pods have no place."""
 
 SHUTDOWN = re.compile(r"--shutdown[-_]timeout[= ](\d+)")
 
@@ -52,6 +63,23 @@ class Configuration:
     scaled: tuple[KedaSpec, ...]
     cuts: node_cuts.Configurations
     findings: tuple[Finding, ...]
+    setting: Setting
+    blockers: tuple[Blocker, ...]
+    """What never runs, by the objects alone."""
+
+    def with_blockers(self, more: Sequence[Blocker], *, nodes: bool) -> Configuration:
+        """With what else never runs. What was said about places by the NodePools alone is said no more where this says
+        better; where ``nodes`` that are there take the pods all the same, it is a warning."""
+        stopped = {one.object for one in self.blockers if not one.some and one.stage in (REFUSED, UNSCHEDULABLE)}
+        more = [one for one in more if one.object not in stopped]  # where they get no place is of no account then
+        placed = {one.object for one in more} | stopped
+        findings = [one.finding() for one in more]
+        for one in self.findings:
+            if one.rule in PLACES and one.object in placed:
+                continue
+            meant = one.rule in PLACES and nodes
+            findings.append(msgspec.structs.replace(one, severity="warning") if meant else one)
+        return replace(self, findings=sorted_findings(findings), blockers=in_order((*self.blockers, *more)))
 
     def queries(self) -> list[Query]:
         """Every query that a trigger asks."""
@@ -61,12 +89,8 @@ class Configuration:
 def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
     """Admit the objects in order and analyse what was admitted.
 
-    Raises InputError for what would not run at all: a ScaledObject or HPA whose target is missing, a configuration of
-    mig-parted or the device plugin that its program refuses."""
+    Raises InputError for a configuration of mig-parted or the device plugin that its program refuses."""
     admitted = admission.apply_in_order(manifest.objects)
-    missing = [f for f in admitted.findings if f.rule.endswith("target-missing")]
-    if missing:
-        raise InputError(*(Problem(f.where, f.message, "name a Deployment of the manifests") for f in missing))
     found = [*_doubts(manifest), *admitted.findings]
     services = manifest.of(core.Service)
     monitors = []
@@ -77,8 +101,6 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
     honored = triggers.honored_labels(monitor for monitor, _ in monitors)
     for scaled_object in manifest.of(keda.ScaledObject):
         found += triggers.analyse(scaled_object, honor_labels=honored)
-    for autoscaler in admitted.hpas:
-        found += triggers.analyse_hpa(autoscaler, admitted.scaled_objects)
     classes = {c.name: c for c in manifest.of(karpenter.EC2NodeClass)}
     cuts = read_cuts(manifest.of(core.ConfigMap), manifest.of(gpu_operator.ClusterPolicy))
     found += config_findings(cuts)
@@ -91,7 +113,9 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
         else:
             found.append(_class_missing(pool, reference.name))
     found += landing_findings(manifest, catalogue, cuts)
-    found += _priority_findings(manifest)
+    setting = Setting(manifest.objects, catalogue)
+    blockers = diagnose(setting)
+    found += [one.finding() for one in blockers]
     return Configuration(
         manifest,
         admitted,
@@ -102,6 +126,8 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
         tuple(manifests.keda_spec(s) for s in admitted.scaled_objects),
         cuts,
         sorted_findings(found),
+        setting,
+        blockers,
     )
 
 
@@ -135,22 +161,6 @@ def _class_missing(pool: karpenter.NodePool, name: str) -> Finding:
     )
 
 
-def _priority_findings(manifest: Manifest) -> list[Finding]:
-    priorities = Priorities(manifest.of(core.PriorityClass))
-    return [
-        Finding(
-            "priority-class-missing",
-            "error",
-            Ref("Deployment", deployment.name, _namespace(deployment.namespace)),
-            where(deployment, "spec.template.spec.priorityClassName"),
-            f"PriorityClass {deployment.spec.template.spec.priority_class_name} is not among the manifests: a cluster "
-            "without it refuses these pods; they run here with priority 0",
-        )
-        for deployment in manifest.of(apps.Deployment)
-        if priorities.of(deployment.spec.template.spec) is None
-    ]
-
-
 def build_cluster(scenario: Scenario, configuration: Configuration, streams: Streams) -> SimulatedCluster:
     """The cluster as it is before time begins: nodes serve, workloads exist, no pod is placed yet."""
     engines: dict[tuple[int, str, float | None], EngineSetup | str] = {}
@@ -176,6 +186,7 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
     cluster = SimulatedCluster(
         Physics(durations.get(), pools, scenario.spec.region, engine, configuration.cuts), streams
     )
+    cluster.blockers = by_object(configuration.blockers)
     for daemon_set in configuration.manifest.of(apps.DaemonSet):
         cluster.daemon_sets.append((_namespace(daemon_set.namespace), daemon_set.name, daemon_set.spec.template))
     priorities = Priorities(configuration.manifest.of(core.PriorityClass))
@@ -186,10 +197,11 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
             deployment.name,
             msgspec.structs.replace(pod, spec=priorities.admitted(pod.spec)),
             deployment.spec.replicas,
-            server_of(pod.spec, where(deployment, "spec.template.spec.containers[0].args")),
+            server_of(pod.spec),
         )
         cluster.workloads[workload.key] = workload
     _start_fleet(scenario, configuration, cluster)
+    _start_own(configuration, cluster)
     return cluster
 
 
@@ -225,6 +237,18 @@ def _start_fleet(scenario: Scenario, configuration: Configuration, cluster: Simu
             nodes.initialize_node(cluster, node)
 
 
+def _start_own(configuration: Configuration, cluster: SimulatedCluster) -> None:
+    """The Nodes of the manifests."""
+    for one in configuration.manifest.of(core.Node):
+        machine = own_nodes.machine_of(one)
+        launch = own_nodes.launch_of(one, machine, configuration.catalogue.book)
+        node = nodes.start_node(cluster, Claim(launch, 0), machine)
+        nodes.register_node(cluster, node)
+        nodes.initialize_node(cluster, node)
+        if not own_nodes.usable(one):
+            cluster.fleet.set_schedulable(cluster.fleet.node_by_name[node.name], False)
+
+
 def _at_labels(scenario: Scenario, field: str, problem: Problem) -> Problem:
     """The problem with the line of the labels that cause it, unless it has a place of its own."""
     if problem.where.file:
@@ -254,34 +278,41 @@ def _namespace(name: str) -> str:
     return name or "default"
 
 
-def server_of(spec: core.PodSpec, at: Where) -> Server | None:
-    """The LLM server in the first container, if its command line is one. Raises InputError for a model unknown."""
-    container = spec.containers[0]
-    words = [*container.command, *container.args]
-    if "vllm" not in container.image and not any("vllm" in word for word in words):
+def server_of(spec: core.PodSpec) -> Server | None:
+    """The LLM server of a pod; None where it has none, or one with a model in a folder of which nothing is known: then
+    it is any container. Of a model that does not exist there is one that never starts."""
+    found = servers.find(spec)
+    if found is None or not found.args.model:
         return None
-    args = parse_vllm_args(words)
-    if args.model is None:
+    args, shape = found.args, servers.shape_of(found.args.model)
+    if isinstance(shape, UnknownModel) and shape.local:
         return None
-    try:
-        shape = models.get(args.model)
-    except InputError as error:
-        problem = error.problems[0]
-        raise InputError(Problem(at, problem.message, problem.hint)) from error
-    timeout = SHUTDOWN.search(" ".join(words))
-    per_param = weight_bytes(args.dtype, args.quantization)
+    timeout = SHUTDOWN.search(" ".join(word.text for word in found.words))
     return Server(
         args,
-        shape.weight_bytes(per_param),
-        args.model,
+        _weights(args, shape),
+        found.args.model,
         int(timeout[1]) if timeout else 0,
         prefix_caching=not any(word.replace("_", "-") == NO_PREFIX_CACHING for word in args.ignored),
+        refused=found.problem.message if found.problem else shape.message if isinstance(shape, UnknownModel) else "",
     )
+
+
+def _weights(args: VllmArgs, shape: ModelShape | UnknownModel) -> int:
+    """Bytes of the weights; 0 where nothing is known of the model, or of the format."""
+    if isinstance(shape, UnknownModel):
+        return 0
+    try:
+        return shape.weight_bytes(weight_bytes(args.dtype, args.quantization, shape))
+    except InputError:
+        return 0
 
 
 def _engine(workload: Workload, gpu: str, utilization: float | None) -> EngineSetup | str:
     """The engine, or why it does not start on this GPU (:class:`~tonnage.simulation.physics.Engines`)."""
     assert workload.server is not None
+    if workload.server.refused:
+        return workload.server.refused
     if not gpu:
         return "the engine finds no GPU: its pod requests none"
     args = workload.server.args

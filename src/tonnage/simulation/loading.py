@@ -12,6 +12,7 @@ from tonnage.facts import gpus, mig
 from tonnage.fleet.devices import Piece
 from tonnage.fleet.geometry import geometry
 from tonnage.inference.memory import visible_bytes
+from tonnage.inference.servers import too_few
 from tonnage.inference.tables import vllm_memory
 from tonnage.simulation.objects import EngineSetup, Pod
 from tonnage.units import GIB, ns
@@ -83,13 +84,11 @@ def engine_setup(cluster: SimulatedCluster, pod: Pod) -> EngineSetup | str:
     server = pod.workload.server
     assert server is not None
     row = cluster.fleet.pod(pod.row)
-    wanted = server.args.tensor_parallel_size
     gpu = cluster.nodes[pod.node].gpu
     instances = [piece for piece in row.pieces if piece.what]
-    if instances and wanted > 1:
-        return f"the engine needs {wanted} GPUs that reach each other, and MIG instances do not: use one that is larger"
-    if len(row.devices) < wanted:
-        return f"the engine needs {wanted} GPUs, the pod holds {len(row.devices)}"
+    short = too_few(server.args, len(row.devices), instances=bool(instances))
+    if short:
+        return short
     if instances:
         largest = _largest(instances)
         found = cluster.physics.engine(pod.workload, _instance(gpu, largest))

@@ -228,6 +228,6 @@ def account(cluster: SimulatedCluster, pod: Pod) -> None:
         return
     taken = pod.replica.taken_ns
     server = pod.workload.server
-    used = server.args.tensor_parallel_size if server is not None else 1  # the pod may hold more than its engine uses
+    used = server.args.gpus if server is not None else 1  # the pod may hold more than its engine uses
     cluster.ledger.add_busy(pod.node, pod.workload.key, (taken - pod.busy_ns) * used)
     pod.busy_ns = taken

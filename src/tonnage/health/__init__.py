@@ -1,0 +1,1 @@
+"""What will not run, and why: one verdict on a set of objects, for every command and both worlds."""
