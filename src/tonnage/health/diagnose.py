@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tonnage.health.blocker import Blocker, in_order
-from tonnage.health.rules import autoscalers, budgets, gangs, probes, readiness_gates, references, services
+from tonnage.health.rules import (
+    admission,
+    autoscalers,
+    budgets,
+    gangs,
+    probes,
+    readiness_gates,
+    references,
+    services,
+    waiting,
+)
 from tonnage.health.setting import Setting
 
 Rule = Callable[[Setting], Iterator[Blocker]]
@@ -19,6 +29,11 @@ RULES: tuple[Rule, ...] = (
     services.services,
     budgets.budgets,
     autoscalers.autoscalers,
+    admission.refused,
+    admission.some_over_quota,
+    waiting.gates,
+    waiting.scheduler_name,
+    waiting.device_claims,
 )
 
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from tonnage.decisions import Ref
 from tonnage.errors import Where
+from tonnage.health.counting import ONE, Count, count
 from tonnage.health.inventory import DEFAULT, Inventory
 from tonnage.objects import apps, core, training
 from tonnage.objects.base import KubeObject, Unknown, where
 from tonnage.objects.needs import ContainerNeeds
 from tonnage.objects.templates import Template, templates
 from tonnage.provisioning.catalogue import Catalogue
+from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.replicas import runtime_of
 
 _COMPARE = frozenset(
@@ -36,6 +38,8 @@ class Pods:
     object: KubeObject
     template: Template
     inside: str = ""
+    counted: Count = ONE
+    """How many there are, and how many only run together."""
 
     @property
     def ref(self) -> Ref:
@@ -74,6 +78,7 @@ class Setting:
         self.objects = tuple(objects)
         self.inventory = Inventory(self.objects)
         self.catalogue = catalogue
+        self.admission = Admission(self.objects)
         self.pods: tuple[Pods, ...] = tuple(self._pods())
 
     def _pods(self) -> Iterator[Pods]:
@@ -83,7 +88,7 @@ class Setting:
             found = tuple(templates(one))
             for namespace in self._namespaces(one) if found else ():
                 for template in found:
-                    yield Pods(one, template, namespace)
+                    yield Pods(one, template, namespace, count(one, template, self.objects))
 
     def _namespaces(self, one: KubeObject) -> tuple[str, ...]:
         """Where its pods are: in its own namespace, those of a runtime where the TrainJobs are that name it."""
