@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from tonnage.health.blocker import Blocker, in_order
 from tonnage.health.rules import (
     admission,
+    architectures,
     autoscalers,
     budgets,
     gangs,
+    images,
     probes,
     readiness_gates,
     references,
@@ -24,6 +26,9 @@ RULES: tuple[Rule, ...] = (
     references.environment,
     references.volumes,
     gangs.gangs,
+    images.names,
+    images.pull_secrets,
+    architectures.architectures,
     probes.probes,
     readiness_gates.readiness_gates,
     services.services,
