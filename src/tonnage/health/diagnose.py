@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from tonnage.health.blocker import Blocker, in_order
 from tonnage.health.rules import (
     admission,
+    architectures,
     autoscalers,
     budgets,
     devices,
     gangs,
+    images,
     probes,
     readiness_gates,
     references,
@@ -25,17 +27,20 @@ RULES: tuple[Rule, ...] = (
     references.environment,
     references.volumes,
     gangs.gangs,
+    images.names,
+    images.pull_secrets,
+    architectures.architectures,
     probes.probes,
     readiness_gates.readiness_gates,
     services.services,
+    budgets.budgets,
+    autoscalers.autoscalers,
     admission.refused,
     admission.some_over_quota,
     devices.not_simulated,
     waiting.gates,
     waiting.scheduler_name,
     waiting.device_claims,
-    budgets.budgets,
-    autoscalers.autoscalers,
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tonnage.decisions import Ref
@@ -71,13 +71,24 @@ class Pods:
         return where(self.object, f"{self.template.field}.{field}" if field else self.template.field)
 
 
-class Setting:
-    """Objects, those that stand for pods apart, and what can be bought."""
+@dataclass(frozen=True, slots=True)
+class KnownNode:
+    """A node that is there, as far as pods select it."""
 
-    def __init__(self, objects: Iterable[KubeObject], catalogue: Catalogue) -> None:
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[core.Taint, ...] = ()
+
+
+class Setting:
+    """Objects, those that stand for pods apart, the nodes that are there, and what can be bought."""
+
+    def __init__(self, objects: Iterable[KubeObject], catalogue: Catalogue, nodes: Iterable[KnownNode] = ()) -> None:
         self.objects = tuple(objects)
         self.inventory = Inventory(self.objects)
         self.catalogue = catalogue
+        written = (one for one in self.objects if isinstance(one, core.Node))
+        self.nodes = (*nodes, *(KnownNode(one.name, one.metadata.labels, tuple(one.spec.taints)) for one in written))
         self.admission = Admission(self.objects)
         self.pods: tuple[Pods, ...] = tuple(self._pods())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -14,7 +14,7 @@ from tonnage.facts import durations, instances, mig, models, prices
 from tonnage.facts.models import ModelShape
 from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker, in_order
 from tonnage.health.diagnose import diagnose
-from tonnage.health.setting import Setting
+from tonnage.health.setting import KnownNode, Setting
 from tonnage.inference import servers
 from tonnage.inference.config import replica, weight_bytes
 from tonnage.inference.servers import UnknownModel
@@ -86,8 +86,8 @@ class Configuration:
         return [trigger.query for spec in self.scaled for trigger in spec.triggers if trigger.query is not None]
 
 
-def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
-    """Admit the objects in order and analyse what was admitted.
+def configure(manifest: Manifest, catalogue: Catalogue, nodes: Iterable[KnownNode] = ()) -> Configuration:
+    """Admit the objects in order and analyse what was admitted. ``nodes``: those that are there from the start.
 
     Raises InputError for a configuration of mig-parted or the device plugin that its program refuses."""
     admitted = admission.apply_in_order(manifest.objects)
@@ -113,7 +113,7 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
         else:
             found.append(_class_missing(pool, reference.name))
     found += landing_findings(manifest, catalogue, cuts)
-    setting = Setting(manifest.objects, catalogue)
+    setting = Setting(manifest.objects, catalogue, nodes)
     blockers = diagnose(setting)
     found += [one.finding() for one in blockers]
     return Configuration(
@@ -247,6 +247,14 @@ def _start_own(configuration: Configuration, cluster: SimulatedCluster) -> None:
         nodes.initialize_node(cluster, node)
         if not own_nodes.usable(one):
             cluster.fleet.set_schedulable(cluster.fleet.node_by_name[node.name], False)
+
+
+def fleet_nodes(scenario: Scenario) -> Iterator[KnownNode]:
+    """One node of each group that is there from the start."""
+    for index, group in enumerate(scenario.spec.fleet.nodes):
+        if instances.known(group.instance_type):
+            own = instances.get(group.instance_type).labels(group.zone, group.capacity_type, scenario.spec.region)
+            yield KnownNode(f"base-{index + 1:02d}", {**own, **group.labels})
 
 
 def _at_labels(scenario: Scenario, field: str, problem: Problem) -> Problem:
