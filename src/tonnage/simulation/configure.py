@@ -14,10 +14,12 @@ from tonnage.facts import durations, instances, mig, models, prices
 from tonnage.facts.models import ModelShape
 from tonnage.health.blocker import Blocker
 from tonnage.health.diagnose import diagnose
+from tonnage.health.landing import Machine
 from tonnage.health.setting import Setting
 from tonnage.inference import servers
 from tonnage.inference.config import replica, weight_bytes
 from tonnage.inference.servers import UnknownModel
+from tonnage.inference.starting import is_eager
 from tonnage.inference.vllm_args import VllmArgs
 from tonnage.metrics import scrape
 from tonnage.metrics.promql import Query
@@ -67,8 +69,9 @@ class Configuration:
         return [trigger.query for spec in self.scaled for trigger in spec.triggers if trigger.query is not None]
 
 
-def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
-    """Admit the objects in order and analyse what was admitted.
+def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machine] = ()) -> Configuration:
+    """Admit the objects in order and analyse what was admitted. ``machines``: nodes that are there beside those of the
+    manifest.
 
     Raises InputError for what would not run at all: a ScaledObject or HPA whose target is missing, a configuration of
     mig-parted or the device plugin that its program refuses."""
@@ -101,7 +104,7 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
             found.append(_class_missing(pool, reference.name))
     found += landing_findings(manifest, catalogue, cuts)
     found += _priority_findings(manifest)
-    blockers = diagnose(Setting(manifest.objects, catalogue))
+    blockers = diagnose(Setting(manifest.objects, catalogue, machines, cuts))
     found += [one.finding() for one in blockers]
     return Configuration(
         manifest,
@@ -267,14 +270,12 @@ def _namespace(name: str) -> str:
 
 
 def server_of(spec: core.PodSpec) -> Server | None:
-    """The LLM server of a pod; None where it has none, or one with a model in a folder of which nothing is known: then it
-    is any container. Of a model that does not exist there is one that never starts."""
+    """The LLM server of a pod; None where it has none. One of which nothing is known, or whose command line cannot be
+    read, never starts here."""
     found = servers.find(spec)
     if found is None or not found.args.model:
         return None
     args, shape = found.args, servers.shape_of(found.args.model)
-    if isinstance(shape, UnknownModel) and shape.local:
-        return None
     timeout = SHUTDOWN.search(" ".join(word.text for word in found.words))
     return Server(
         args,
@@ -283,6 +284,8 @@ def server_of(spec: core.PodSpec) -> Server | None:
         int(timeout[1]) if timeout else 0,
         prefix_caching=not any(word.replace("_", "-") == NO_PREFIX_CACHING for word in args.ignored),
         refused=found.problem.message if found.problem else shape.message if isinstance(shape, UnknownModel) else "",
+        container=found.index,
+        eager=is_eager(found),
     )
 
 

@@ -37,6 +37,7 @@ from tonnage.simulation.scenario import Scenario
 from tonnage.simulation.scraping import GATEWAY_ACTIVE, GATEWAY_RECEIVED, Scraper
 from tonnage.simulation.serving import Service
 from tonnage.simulation.split import SplitService
+from tonnage.simulation.standing import machines
 from tonnage.simulation.traffic.profile import TrafficProfile, sample
 from tonnage.simulation.traffic.traces import Trace
 from tonnage.simulation.training.connect import connect_training, scheduler_names
@@ -170,7 +171,7 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     manifest = load.read([scenario.folder / chosen.manifests])
     if options.tune is not None:
         manifest = options.tune(manifest)
-    configuration = configure(manifest, catalogue)
+    configuration = configure(manifest, catalogue, machines(scenario, manifest))
     cluster = build_cluster(scenario, configuration, Streams(options.seed))
     sources = connect_traffic(scenario, chosen, configuration, cluster, options.trace, options.seed)
     for key, (least, _) in bounds(configuration, list(cluster.workloads.values())).items():
