@@ -31,6 +31,7 @@ STATUS_S = 1.0
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of the API on 127.0.0.1. [default: any free]")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Written here; with --on, read.")
 @click.option("--on", "context", metavar="CONTEXT", help="Put the machines on this context's API server instead.")
+@click.option("--bare", is_flag=True, help="With --on: no kube-controller-manager runs there; do its part as well.")
 @click.option("--prometheus-port", type=click.IntRange(0, 65535), help="Serve /metrics and /api/v1/query on loopback.")
 @click.option("--only", type=click.Choice(CONTROLLERS), multiple=True, help="Run this one; repeatable. [default: all]")
 @click.option("--no-controllers", is_flag=True, help="Run none of them: yours decide.")
@@ -48,6 +49,8 @@ def up(scenario: Path, **options: Any) -> None:
     for name, value in (("--speed", options["speed"]), ("--for", options["for_s"])):
         if value is not None and not 0 < value < math.inf:
             raise click.BadParameter(f"{value}, expected a number above 0", param_hint=name)
+    if options["bare"] and not options["context"]:
+        raise click.BadParameter("it is for the API server of a context, and none is given", param_hint="--bare")
     loaded = scenarios.load(files.existing(scenario))
     sys.exit(_run(loaded, options))
 
@@ -63,7 +66,8 @@ def _run(loaded: Scenario, options: dict[str, Any]) -> int:
     path = _kubeconfig_path(loaded, options)
     client = _client(options)
     chosen = () if options["no_controllers"] else options["only"] or CONTROLLERS
-    settings = Settings(options["port"], options["speed"], chosen, client, options["prometheus_port"])
+    port, speed, prometheus = options["port"], options["speed"], options["prometheus_port"]
+    settings = Settings(port, speed, chosen, client, prometheus, bare=options["bare"])
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

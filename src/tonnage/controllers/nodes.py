@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tonnage.controllers.scheduler import WAITS
 from tonnage.decisions import SOLD_OUT, Applied, Decision, Launch, Reason, Ref, Refused, Return
 from tonnage.fleet.snapshot import Snapshot
+from tonnage.fleet.volumes import folded
 from tonnage.loops import Loop, Taken
 from tonnage.objects import core, karpenter
 from tonnage.partitioning import adapt
@@ -70,10 +71,10 @@ class Provisioner:
         for row in fleet.pending:
             pod = fleet.pod(row)
             s = pod.spec
-            if s.spec.scheduling_gates or s.daemon or row in seated:
+            if s.spec.scheduling_gates or s.daemon or row in seated or s.volumes.waits or s.spec.resource_claims:
                 continue
             if pod.class_id not in shapes:
-                shapes[pod.class_id] = pods.PodShape.of(s.spec, s.annotations)
+                shapes[pod.class_id] = pods.PodShape.of(folded(s.spec, s.volumes), s.annotations)
             waiting.append(pods.PendingPod(s.ref, shapes[pod.class_id], s.created_ns))
         if not waiting:
             return ()

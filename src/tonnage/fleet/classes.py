@@ -12,6 +12,8 @@ from tonnage.cuda_fit.need import Need
 from tonnage.fleet import asks
 from tonnage.fleet.asks import NOTHING, Ask
 from tonnage.fleet.columns import Interned
+from tonnage.fleet.ports import Port, host_ports
+from tonnage.fleet.volumes import UNKNOWN, Reach, VolumeNeed
 from tonnage.objects import core
 
 _NONE: Mapping[str, str] = {}
@@ -24,7 +26,7 @@ TEMPLATES_KEPT = 4096
 class Shape:
     """What a pod asks of a node alone, whatever stands elsewhere. ``requests``: cpu in millicores, memory in bytes, all
     else in units, without what stands for parts of devices; ``pods`` is 1. ``cuda``: what is certain of the CUDA that
-    its images need. ``ask``: what it wants of devices."""
+    its images need. ``ask``: what it wants of devices. ``reach``: from which nodes its volumes can be reached."""
 
     id: int
     requests: dict[str, int]
@@ -34,11 +36,14 @@ class Shape:
     tolerations: list[core.Toleration]
     cuda: tuple[Need, ...] = ()
     ask: Ask = NOTHING
+    reach: tuple[Reach, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodClass:
-    """All that placement can see of a pod. ``identity``: number of its namespace and labels, by which others select."""
+    """All that placement can see of a pod. ``identity``: number of its namespace and labels, by which others select.
+
+    ``ports``: of its node that it takes; ``alone``: claims that no other pod may use meanwhile."""
 
     id: int
     shape: int
@@ -47,6 +52,8 @@ class PodClass:
     labels: dict[str, str]
     spec: core.PodSpec
     requests: dict[str, int]
+    ports: tuple[Port, ...] = ()
+    alone: tuple[str, ...] = ()
 
 
 class ClassTable:
@@ -63,40 +70,62 @@ class ClassTable:
         self._encode = msgspec.json.Encoder(order="sorted").encode
 
     def intern(
-        self, namespace: str, labels: dict[str, str], spec: core.PodSpec, annotations: Mapping[str, str] = _NONE
+        self,
+        namespace: str,
+        labels: dict[str, str],
+        spec: core.PodSpec,
+        annotations: Mapping[str, str] = _NONE,
+        volumes: VolumeNeed = UNKNOWN,
     ) -> int:
         """The class id of such a pod. Pods stamped from one template object are recognised without encoding."""
         asked = asks.relevant(annotations)
         template = (id(spec), namespace, asked)
-        known = self._templates.get(template)
+        plain = not volumes.reach and not volumes.alone
+        known = self._templates.get(template) if plain else None
         if known is not None and known[0] is spec and self.rows[known[1]].labels == labels:
             return known[1]
-        shape = self._shape(spec, dict(asked))
+        shape = self._shape(spec, dict(asked), volumes.reach)
         affinity = spec.affinity
         others = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else None
-        key = self._encode((namespace, labels, shape, others, spec.topology_spread_constraints))
+        ports = host_ports(spec)
+        key = self._encode((namespace, labels, shape, others, spec.topology_spread_constraints, ports, volumes.alone))
         class_id = self._classes.get(key)
         if class_id is None:
             class_id = self._classes[key] = len(self.rows)
             identity = self._identities.intern(self._encode((namespace, labels)), None)
             requests = self.shapes[shape].requests
-            self.rows.append(PodClass(class_id, shape, identity, namespace, labels, spec, requests))
+            self.rows.append(
+                PodClass(class_id, shape, identity, namespace, labels, spec, requests, ports, volumes.alone)
+            )
         if len(self._templates) >= TEMPLATES_KEPT:
             self._templates.clear()
-        self._templates[template] = (spec, class_id)
+        if plain:
+            self._templates[template] = (spec, class_id)
         return class_id
 
-    def _shape(self, spec: core.PodSpec, annotations: Mapping[str, str]) -> int:
+    def _shape(self, spec: core.PodSpec, annotations: Mapping[str, str], reach: tuple[Reach, ...]) -> int:
         asked = core.pod_requests(spec)
         ask = asks.read(spec, asked, annotations)
         requests = {**asks.counted(ask, asked), "pods": 1}
         node_affinity = spec.affinity.node_affinity if spec.affinity else None
         cuda = cuda_pods.certain(spec)
-        key = self._encode((requests, spec.node_name, spec.node_selector, node_affinity, spec.tolerations, cuda, ask))
+        key = self._encode(
+            (requests, spec.node_name, spec.node_selector, node_affinity, spec.tolerations, cuda, ask, reach)
+        )
         known = self._shapes.get(key)
         if known is None:
             known = self._shapes[key] = len(self.shapes)
             self.shapes.append(
-                Shape(known, requests, spec.node_name, spec.node_selector, node_affinity, spec.tolerations, cuda, ask)
+                Shape(
+                    known,
+                    requests,
+                    spec.node_name,
+                    spec.node_selector,
+                    node_affinity,
+                    spec.tolerations,
+                    cuda,
+                    ask,
+                    reach,
+                )
             )
         return known

@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from tonnage.decisions import Ref
 from tonnage.fleet.devices import Cut, Piece
+from tonnage.fleet.volumes import UNKNOWN, VolumeNeed
 from tonnage.objects import core
 
 
@@ -83,7 +84,8 @@ class PodSpec:
     """A pod as it is created. ``owner``: namespace/name of its workload. ``priority``: as admission resolved it.
 
     ``daemon``: it belongs to its node (a DaemonSet's, a static pod) and does not keep the node from being returned.
-    ``gang``, ``subgroup``: the gang that it is bound with, and its part of it; empty: none.
+    ``gang``, ``subgroup``: the gang that it is bound with, and its part of it; empty: none. ``volumes``: what the
+    volumes that it claims ask of its node.
     """
 
     namespace: str
@@ -98,6 +100,7 @@ class PodSpec:
     annotations: Mapping[str, str] = field(default_factory=dict)
     gang: str = ""
     subgroup: str = ""
+    volumes: VolumeNeed = UNKNOWN
 
     @property
     def ref(self) -> Ref:

@@ -28,6 +28,7 @@ from tonnage.fleet.holding import Place
 from tonnage.fleet.outfit import Outfit, offered, outfit
 from tonnage.fleet.rows import Conflict, NodeFacts, NodeRow, NodeSpec, PodRow, PodSpec
 from tonnage.fleet.tables import BASE_RESOURCES, CPU, HOSTNAME, MEMORY, PODS, Requests, Tables
+from tonnage.fleet.volumes import VolumeNeed
 from tonnage.objects import core
 
 __all__ = [
@@ -234,7 +235,20 @@ class Fleet(Tables):
         return row
 
     def _class_of(self, spec: PodSpec) -> int:
-        return self.classes.intern(spec.namespace, spec.labels, spec.spec, spec.annotations)
+        return self.classes.intern(spec.namespace, spec.labels, spec.spec, spec.annotations, spec.volumes)
+
+    def set_volumes(self, row: int, volumes: VolumeNeed) -> None:
+        """The claims of a pending pod have changed. Not inside a what-if. Raises Conflict when it is bound."""
+        pod = self.pod(row)
+        if pod.spec.volumes == volumes:
+            return
+        if pod.node >= 0:
+            raise Conflict(f"pod {pod.key} is bound already")
+        if self._undo is not None:
+            raise RuntimeError("claims do not change inside a what-if")
+        pod.spec = replace(pod.spec, volumes=volumes)
+        pod.class_id = self._class_of(pod.spec)
+        self.revision += 1
 
     def remove_pod(self, row: int) -> None:
         """Remove a pod; unbinds it first."""

@@ -5,7 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tonnage.health.blocker import Blocker, in_order
-from tonnage.health.rules import cuda, engines, memory, references, start_budget
+from tonnage.health.rules import (
+    admission,
+    autoscalers,
+    budgets,
+    cuda,
+    devices,
+    engines,
+    gangs,
+    memory,
+    probes,
+    readiness_gates,
+    references,
+    services,
+    start_budget,
+    waiting,
+)
 from tonnage.health.setting import Setting
 
 Rule = Callable[[Setting], Iterator[Blocker]]
@@ -20,6 +35,19 @@ RULES: tuple[Rule, ...] = (
     cuda.images,
     cuda.formats,
     start_budget.start_budget,
+    references.volumes,
+    gangs.gangs,
+    probes.probes,
+    readiness_gates.readiness_gates,
+    services.services,
+    admission.refused,
+    admission.some_over_quota,
+    devices.not_simulated,
+    waiting.gates,
+    waiting.scheduler_name,
+    waiting.device_claims,
+    budgets.budgets,
+    autoscalers.autoscalers,
 )
 
 

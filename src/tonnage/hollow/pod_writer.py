@@ -85,8 +85,12 @@ class PodWriter:
         """The pod in the API is this one."""
         self._stands.setdefault(key, pod)
 
+    def stands_no_more(self, key: Key) -> None:
+        """The pod in the API is another one than that which stood for a pod of this name."""
+        self._stands.pop(key, None)
+
     def standing(self, key: Key) -> Pod | None:
-        """The pod for which the one in the API stands."""
+        """The pod for which the one in the API stands, also after that has ended here."""
         return self._stands.get(key)
 
     def is_gone(self, key: Key, uid: str) -> bool:
@@ -199,6 +203,8 @@ class PodWriter:
         if failing is not None and failing[0] == REJECTED:
             return {"phase": "Failed", "reason": failing[0], "message": failing[1]}
         times = {"bound": pod.bound_ns, "started": pod.started_ns, "ready": pod.ready_ns}
+        if pod.last_end is not None:
+            times |= {"began": pod.last_end.started_ns, "ended": pod.last_end.ended_ns}
         at = {name: self._stamp(t) for name, t in times.items() if t is not None}
         return statuses.pod_status(pod, self.cluster.fleet.pod(pod.row).spec.spec, at, failing)
 

@@ -155,6 +155,7 @@ class ContainerPort(Field, frozen=True, kw_only=True):
     name: str = ""
     host_port: int = 0
     protocol: str = "TCP"
+    host_ip: str = msgspec.field(default="", name="hostIP")
 
 
 class Probe(Field, frozen=True, kw_only=True):
@@ -232,6 +233,10 @@ class PodSpec(Field, frozen=True, kw_only=True):
     resource_claims: list[dict[str, Any]] = []
     scheduling_group: PodSchedulingGroup | None = None
     workload_ref: WorkloadReference | None = None
+    host_network: bool = False
+    runtime_class_name: str = ""
+    service_account: str = ""
+    active_deadline_seconds: int | None = None
 
 
 class PodCondition(Field, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Pod templates, wherever they stand in an object: of a Deployment, a worker group, or of a kind not read here."""
+"""Pod templates, wherever they stand in an object: of a Deployment, a worker group, or a kind not read here."""
 
 from __future__ import annotations
 

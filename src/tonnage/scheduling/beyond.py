@@ -6,22 +6,25 @@ from tonnage.fleet.rows import PodSpec
 from tonnage.workloads.membership import named
 
 
-def beyond(pod: PodSpec) -> str:
-    """What of the pod this scheduler cannot weigh; empty when it can place it.
+def beyond(pod: PodSpec, nodes: int, *, strict: bool) -> str:
+    """Why the pod waits whatever the nodes are, of which there are so many; empty when it can be placed.
 
-    A claim for a volume or a device has to be bound together with the pod (kube-scheduler's VolumeBinding and
-    DynamicResources plugins); ports of the host have to be free on the node (NodePorts). A pod that names a pod group
-    which is not known here is not bound alone: its group is placed whole or not at all.
+    A claim for a device has to be allocated together with the pod (kube-scheduler's DynamicResources plugin). A claim
+    for a volume that does not exist, or is not bound and should be, is waited for. ``strict``: a pod that names a pod
+    group which is not known here is not bound alone: its group is placed whole or not at all.
     """
     spec = pod.spec
-    if any(volume.get("persistentVolumeClaim") or volume.get("ephemeral") for volume in spec.volumes):
-        return "persistent volume claims"
+    if pod.volumes.waits:
+        return f"0/{nodes} nodes are available: {pod.volumes.waits}"
+    if (
+        strict
+        and not pod.volumes.known
+        and any(one.get("persistentVolumeClaim") or one.get("ephemeral") for one in spec.volumes)
+    ):
+        return "persistent volume claims are not known here yet"
     if spec.resource_claims:
-        return "resource claims"
-    containers = (*spec.init_containers, *spec.containers)
-    if any(port.host_port for container in containers for port in container.ports):
-        return "host ports"
-    if not pod.gang:
+        return "resource claims are not placed by this scheduler"
+    if strict and not pod.gang:
         for group, _ in named(pod.namespace, pod.labels, pod.annotations, spec):
-            return f"the pods of group {group}, which is not known here,"
+            return f"the pods of group {group}, which is not known here, are not placed by this scheduler"
     return ""

@@ -12,7 +12,18 @@ from tonnage.decisions import Reason
 from tonnage.fleet.fits import lack
 from tonnage.fleet.state import PODS, Fleet
 from tonnage.objects import core, selectors
-from tonnage.scheduling.view import NO_CUDA, OPEN, OTHER_NAME, TAINTED, UNSCHEDULABLE, UNSELECTED, Mask, ShapeView
+from tonnage.scheduling.topology import IN_USE_ALONE, NO_PORTS
+from tonnage.scheduling.view import (
+    NO_CUDA,
+    OPEN,
+    OTHER_NAME,
+    TAINTED,
+    UNREACHED,
+    UNSCHEDULABLE,
+    UNSELECTED,
+    Mask,
+    ShapeView,
+)
 
 Rows = NDArray[np.intp]
 
@@ -68,7 +79,11 @@ def refusals(fleet: Fleet, view: ShapeView, masks: Sequence[tuple[str, Mask]] = 
     for number in np.unique(fleet.label_set[without]):
         text = f"node(s) cannot run the image's CUDA: {view.cuda[number]}"
         yield text, without[fleet.label_set[without] == number]
-    rows = np.flatnonzero(among & (view.why == OPEN))
+    rows = np.flatnonzero(among & ((view.why == OPEN) | (view.why == UNREACHED)))
+    for text, mask in masks:
+        if text == NO_PORTS:
+            yield text, rows[~mask[rows]]
+            rows = rows[mask[rows]]
     short = fleet.free[rows][:, view.columns] < view.amounts
     for column, is_short in zip(view.columns, short.T, strict=True):
         yield "Too many pods" if column == PODS else f"Insufficient {fleet.resources[column]}", rows[is_short]
@@ -76,8 +91,16 @@ def refusals(fleet: Fleet, view: ShapeView, masks: Sequence[tuple[str, Mask]] = 
     rows, lacking = lack(fleet, rows, view.shape.ask)
     yield from lacking.items()
     for text, mask in masks:
-        yield text, rows[~mask[rows]]
-        rows = rows[mask[rows]]
+        if text == IN_USE_ALONE:
+            yield text, rows[~mask[rows]]
+            rows = rows[mask[rows]]
+    for text, refused in view.unreached:
+        yield text, rows[refused[rows]]
+        rows = rows[~refused[rows]]
+    for text, mask in masks:
+        if text not in (NO_PORTS, IN_USE_ALONE):
+            yield text, rows[~mask[rows]]
+            rows = rows[mask[rows]]
 
 
 def _named(affinity: core.NodeAffinity | None) -> set[str] | None:

@@ -42,8 +42,8 @@ EVERYBODY = ("", DEFAULT_SCHEDULER, SCHEDULER_NAME)
 class Settings:
     """``policy``: one of :data:`tonnage.scheduling.policies.POLICIES`. ``receipts``: record scores and runners-up.
 
-    ``scheduler_names``: the schedulerName of the pods that are placed here. ``strict``: pods that ask for what cannot
-    be weighed here (volume claims, resource claims, host ports) wait; otherwise these wishes are passed over.
+    ``scheduler_names``: the schedulerName of the pods that are placed here. ``strict``: pods that name a group
+    which is not known here wait; otherwise each is placed on its own.
     ``preemption``: pods and gangs take the room of lower priority; ``respect_budgets``: never beyond what
     PodDisruptionBudgets allow, which kube-scheduler only tries; ``defrag``: how many pods may be moved, before, to make
     room, None for no moves. Moves need no preemption."""
@@ -70,7 +70,7 @@ def decide(snapshot: Snapshot, settings: Settings = DEFAULTS, cache: Cache | Non
     if not cache.fits(fleet):
         raise ValueError("the cache is that of another fleet")
     rows = _queue(snapshot, settings)
-    left = _beyond(fleet, rows) if settings.strict else {}
+    left = _beyond(fleet, rows, strict=settings.strict)
     rows = [row for row in rows if row not in left]
     turns = _Turns(snapshot, cache, settings, rows)
     binds: list[Decision] = []
@@ -91,10 +91,11 @@ def decide(snapshot: Snapshot, settings: Settings = DEFAULTS, cache: Cache | Non
     return [*binds, *waits, *turns.preemptor.evictions]
 
 
-def _beyond(fleet: Fleet, rows: list[int]) -> dict[int, Reason]:
-    """The pods among them that ask for what is not weighed here, and why they are left."""
-    asked = ((row, beyond(fleet.pod(row).spec)) for row in rows)
-    return {row: Reason(f"{what} are not placed by this scheduler", ((what, None),)) for row, what in asked if what}
+def _beyond(fleet: Fleet, rows: list[int], *, strict: bool) -> dict[int, Reason]:
+    """The pods among them that wait whatever the nodes are, and why."""
+    nodes = len(fleet.node_by_name)
+    asked = ((row, beyond(fleet.pod(row).spec, nodes, strict=strict)) for row in rows)
+    return {row: Reason(why, ((why, None),)) for row, why in asked if why}
 
 
 def feasible(fleet: Fleet, row: int, cache: Cache | None = None) -> list[int]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.fleet.classes import PodClass
+from tonnage.fleet.ports import clash
 from tonnage.fleet.state import HOSTNAME, Fleet
 from tonnage.objects import core, selectors
 from tonnage.scheduling.terms import Tallies, Term, narrowed, resolve
@@ -24,6 +25,9 @@ SPREAD_LABEL = f"{SPREAD} (missing required label)"
 AFFINITY = "node(s) didn't match pod affinity rules"
 ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
 EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rules"
+NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
+IN_USE_ALONE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+"""Texts of kube-scheduler's plugins PodTopologySpread, InterPodAffinity, NodePorts and VolumeRestrictions."""
 
 Masks = list[tuple[str, Mask]]
 
@@ -106,7 +110,8 @@ class Topology:
     def has_rules(self, pod_class: PodClass) -> bool:
         """Whether hard rules about other pods, its own or theirs, can forbid the class a node."""
         rules = self.rules(pod_class)
-        return bool(rules.spread or rules.affinity or rules.anti_affinity or self._terms_against(pod_class))
+        own = rules.spread or rules.affinity or rules.anti_affinity or pod_class.ports or pod_class.alone
+        return bool(own or self._terms_against(pod_class))
 
     def masks(self, pod_class: PodClass, view: ShapeView) -> Masks:
         """(why not, nodes that it allows) for every hard rule, in kube-scheduler's order; empty without any."""
@@ -114,7 +119,7 @@ class Topology:
             return []
         rules, against = self.rules(pod_class), self._terms_against(pod_class)
         self._tallies.refresh()
-        found = self._spread(pod_class, rules.spread, view)
+        found = [*self._exclusive(pod_class), *self._spread(pod_class, rules.spread, view)]
         if rules.affinity:
             found.append((AFFINITY, self._affinity(pod_class, rules.affinity)))
         if rules.anti_affinity:
@@ -140,6 +145,21 @@ class Topology:
             wished = [weight * self._around(term) for weight, term in rules.soft_affinity]
             points += _scaled(reduce(np.add, wished), fits)
         return points
+
+    # ---- what only one pod can have ----
+
+    def _exclusive(self, pod_class: PodClass) -> Masks:
+        """Ports of the node, and claims that one pod uses at a time."""
+        found: Masks = []
+        if pod_class.ports:
+            ports = pod_class.ports
+            takers = self._tallies.get(("ports", ports), lambda other: clash(ports, other.ports) is not None)
+            found.append((NO_PORTS, takers == 0))
+        if pod_class.alone:
+            claims = frozenset(pod_class.alone)
+            users = self._tallies.get(("alone", pod_class.alone), lambda other: not claims.isdisjoint(other.alone))
+            found.append((IN_USE_ALONE, np.full(len(users), not users.any())))
+        return found
 
     # ---- topology spread ----
 

@@ -20,11 +20,12 @@ from tonnage.fleet.classes import Shape
 from tonnage.fleet.fits import fits
 from tonnage.fleet.state import CPU, HOSTNAME, MEMORY, Fleet
 from tonnage.objects import core, selectors
+from tonnage.scheduling.reaching import Reaching
 
 CORDON = core.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 """The taint of a cordoned node; who tolerates it may stand there."""
 
-OPEN, UNSCHEDULABLE, OTHER_NAME, TAINTED, UNSELECTED, NO_CUDA = range(6)
+OPEN, UNSCHEDULABLE, OTHER_NAME, TAINTED, UNSELECTED, NO_CUDA, UNREACHED = range(7)
 """The first filter that refuses a node whatever is free on it; OPEN: none."""
 
 PER_MILLE = 1_000
@@ -123,12 +124,23 @@ class ShapeView:
         self.untainted: Mask = np.zeros(0, np.bool_)
         self.key: Ints = np.zeros(0, np.int64)
         self.cuda: list[str] = []
+        self.unreached: list[tuple[str, Mask]] = []
+        """(why, nodes from which a volume of the shape cannot be reached), each node once."""
         self._static_score: Ints = np.zeros(0, np.int64)
         self._taints = ByTaintSet(fleet, shape.tolerations)
         self._labels = ByLabelSet(fleet, shape)
+        self._reach = Reaching(fleet, shape.reach)
         self._cordon_tolerated = selectors.tolerates(shape.tolerations, CORDON)
         self._topology_revision = -1
         self._cursor = 0
+
+    @property
+    def reached(self) -> Mask:
+        """The nodes from which all volumes of the shape can be reached."""
+        there = np.ones(len(self.fleet.alive), np.bool_)
+        for _, rows in self.unreached:
+            there &= ~rows
+        return there
 
     @property
     def judged(self) -> int:
@@ -159,10 +171,12 @@ class ShapeView:
         fleet = self.fleet
         hard, soft = self._taints.refresh()
         self.selected, preferred = self._labels.refresh()
+        self.unreached = self._reach.refresh()
         cordoned = ~fleet.schedulable & (not self._cordon_tolerated)
         tainted = hard[fleet.taint_set]
         self.untainted = ~(cordoned | tainted)
         why = np.where(self._runs_cuda(), OPEN, NO_CUDA)
+        why[(why == OPEN) & ~self.reached] = UNREACHED
         why[~self.selected] = UNSELECTED
         why[tainted] = TAINTED
         if self.shape.node_name:

@@ -12,7 +12,7 @@ from tonnage.decisions import Finding, Launch, Reason, Ref
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import durations, instances, mig, models, prices
 from tonnage.facts.models import ModelShape
-from tonnage.health.blocker import Blocker
+from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker, in_order
 from tonnage.health.diagnose import diagnose
 from tonnage.health.landing import Machine
 from tonnage.health.setting import Setting
@@ -33,7 +33,8 @@ from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.cut_findings import config_findings
 from tonnage.scaling import admission, manifests, triggers
 from tonnage.scaling.keda import KedaSpec
-from tonnage.simulation import nodes
+from tonnage.simulation import nodes, own_nodes
+from tonnage.simulation.ailing import by_object
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.landing import landing_findings
 from tonnage.simulation.objects import Claim, EngineSetup, Server, Workload
@@ -44,6 +45,9 @@ from tonnage.workloads.priority import Priorities
 
 NO_PREFIX_CACHING = "--no-enable-prefix-caching"
 """vLLM keeps and shares prefixes unless told otherwise."""
+
+PLACES = ("pods-fit-no-nodepool",)
+"""Rules of findings that say why pods have no place."""
 
 SHUTDOWN = re.compile(r"--shutdown[-_]timeout[= ](\d+)")
 
@@ -61,8 +65,23 @@ class Configuration:
     scaled: tuple[KedaSpec, ...]
     cuts: node_cuts.Configurations
     findings: tuple[Finding, ...]
-    blockers: tuple[Blocker, ...] = ()
+    setting: Setting
+    blockers: tuple[Blocker, ...]
     """What never runs, by the objects alone."""
+
+    def with_blockers(self, more: Sequence[Blocker], *, nodes: bool) -> Configuration:
+        """With what else never runs. What was said about places by the NodePools alone is said no more where this says
+        better; where ``nodes`` that are there take the pods all the same, it is a warning."""
+        stopped = {one.object for one in self.blockers if not one.some and one.stage in (REFUSED, UNSCHEDULABLE)}
+        more = [one for one in more if one.object not in stopped]  # where they get no place is of no account then
+        placed = {one.object for one in more} | stopped
+        findings = [one.finding() for one in more]
+        for one in self.findings:
+            if one.rule in PLACES and one.object in placed:
+                continue
+            meant = one.rule in PLACES and nodes
+            findings.append(msgspec.structs.replace(one, severity="warning") if meant else one)
+        return replace(self, findings=sorted_findings(findings), blockers=in_order((*self.blockers, *more)))
 
     def queries(self) -> list[Query]:
         """Every query that a trigger asks."""
@@ -73,12 +92,8 @@ def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machi
     """Admit the objects in order and analyse what was admitted. ``machines``: nodes that are there beside those of the
     manifest.
 
-    Raises InputError for what would not run at all: a ScaledObject or HPA whose target is missing, a configuration of
-    mig-parted or the device plugin that its program refuses."""
+    Raises InputError for a configuration of mig-parted or the device plugin that its program refuses."""
     admitted = admission.apply_in_order(manifest.objects)
-    missing = [f for f in admitted.findings if f.rule.endswith("target-missing")]
-    if missing:
-        raise InputError(*(Problem(f.where, f.message, "name a Deployment of the manifests") for f in missing))
     found = [*_doubts(manifest), *admitted.findings]
     services = manifest.of(core.Service)
     monitors = []
@@ -89,8 +104,6 @@ def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machi
     honored = triggers.honored_labels(monitor for monitor, _ in monitors)
     for scaled_object in manifest.of(keda.ScaledObject):
         found += triggers.analyse(scaled_object, honor_labels=honored)
-    for autoscaler in admitted.hpas:
-        found += triggers.analyse_hpa(autoscaler, admitted.scaled_objects)
     classes = {c.name: c for c in manifest.of(karpenter.EC2NodeClass)}
     cuts = read_cuts(manifest.of(core.ConfigMap), manifest.of(gpu_operator.ClusterPolicy))
     found += config_findings(cuts)
@@ -103,8 +116,8 @@ def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machi
         else:
             found.append(_class_missing(pool, reference.name))
     found += landing_findings(manifest, catalogue, cuts)
-    found += _priority_findings(manifest)
-    blockers = diagnose(Setting(manifest.objects, catalogue, machines, cuts))
+    setting = Setting(manifest.objects, catalogue, machines, cuts)
+    blockers = diagnose(setting)
     found += [one.finding() for one in blockers]
     return Configuration(
         manifest,
@@ -116,6 +129,7 @@ def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machi
         tuple(manifests.keda_spec(s) for s in admitted.scaled_objects),
         cuts,
         sorted_findings(found),
+        setting,
         blockers,
     )
 
@@ -150,22 +164,6 @@ def _class_missing(pool: karpenter.NodePool, name: str) -> Finding:
     )
 
 
-def _priority_findings(manifest: Manifest) -> list[Finding]:
-    priorities = Priorities(manifest.of(core.PriorityClass))
-    return [
-        Finding(
-            "priority-class-missing",
-            "error",
-            Ref("Deployment", deployment.name, _namespace(deployment.namespace)),
-            where(deployment, "spec.template.spec.priorityClassName"),
-            f"PriorityClass {deployment.spec.template.spec.priority_class_name} is not among the manifests: a cluster "
-            "without it refuses these pods; they run here with priority 0",
-        )
-        for deployment in manifest.of(apps.Deployment)
-        if priorities.of(deployment.spec.template.spec) is None
-    ]
-
-
 def build_cluster(scenario: Scenario, configuration: Configuration, streams: Streams) -> SimulatedCluster:
     """The cluster as it is before time begins: nodes serve, workloads exist, no pod is placed yet."""
     engines: dict[tuple[int, str, float | None], EngineSetup | str] = {}
@@ -191,6 +189,7 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
     cluster = SimulatedCluster(
         Physics(durations.get(), pools, scenario.spec.region, engine, configuration.cuts), streams
     )
+    cluster.blockers = by_object(configuration.blockers)
     for daemon_set in configuration.manifest.of(apps.DaemonSet):
         cluster.daemon_sets.append((_namespace(daemon_set.namespace), daemon_set.name, daemon_set.spec.template))
     priorities = Priorities(configuration.manifest.of(core.PriorityClass))
@@ -205,6 +204,7 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
         )
         cluster.workloads[workload.key] = workload
     _start_fleet(scenario, configuration, cluster)
+    _start_own(configuration, cluster)
     return cluster
 
 
@@ -238,6 +238,18 @@ def _start_fleet(scenario: Scenario, configuration: Configuration, cluster: Simu
                 raise InputError(*(_at_labels(scenario, field, problem) for problem in problems))
             nodes.register_node(cluster, node)
             nodes.initialize_node(cluster, node)
+
+
+def _start_own(configuration: Configuration, cluster: SimulatedCluster) -> None:
+    """The Nodes of the manifests."""
+    for one in configuration.manifest.of(core.Node):
+        machine = own_nodes.machine_of(one)
+        launch = own_nodes.launch_of(one, machine, configuration.catalogue.book)
+        node = nodes.start_node(cluster, Claim(launch, 0), machine)
+        nodes.register_node(cluster, node)
+        nodes.initialize_node(cluster, node)
+        if not own_nodes.usable(one):
+            cluster.fleet.set_schedulable(cluster.fleet.node_by_name[node.name], False)
 
 
 def _at_labels(scenario: Scenario, field: str, problem: Problem) -> Problem:

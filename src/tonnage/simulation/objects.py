@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from tonnage.costs.ledger import Resources
 from tonnage.decisions import Launch
+from tonnage.facts import instances
+from tonnage.facts.instances import InstanceType
 from tonnage.fleet.snapshot import ClaimView
 from tonnage.inference.config import VllmArgs
 from tonnage.inference.engine import EngineConfig
@@ -54,6 +56,11 @@ class Controller(Protocol):
     @property
     def key(self) -> str:
         """Its object: namespace/kind/name, the kind in lower case."""
+        ...
+
+    @property
+    def origin(self) -> str:
+        """The object of the manifests, of which it may be one of several copies: likewise."""
         ...
 
     def before(self, cluster: SimulatedCluster, pod: Pod) -> None:
@@ -122,12 +129,36 @@ class Workload:
         return [pod for _, pod in sorted(self.pods.items()) if not pod.terminating]
 
 
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """Why a pod does not serve, and will not as it is. ``stage``: of :data:`tonnage.health.blocker.STAGES`; ``rule``:
+    of the finding that names the cause; ``event``: what its events or its container's state say, the reason first."""
+
+    since_ns: int
+    stage: str
+    rule: str
+    cause: str
+    event: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a container ended, as its state says it: ``reason`` is Error, or OOMKilled."""
+
+    exit_code: int
+    reason: str
+    message: str
+    started_ns: int
+    ended_ns: int
+
+
 @dataclass(slots=True, eq=False)
 class Pod:
     """One pod's life. Times in ns; None until it happened. ``own``: its template, where its workload has several.
 
-    ``starts``: how often its container has started; ``crashes``: how often it has ended with an error in a row.
-    ``sharer``: its part of GPUs on which others can slow it down, while its container runs."""
+    ``starts``: how often its container has started; ``crashes``: how often it has ended with an error in a row, of
+    which ``last_end`` is the last. ``sharer``: its part of GPUs on which others can slow it down, while its container
+    runs. ``failing``: set where it does not serve for a cause that stays."""
 
     workload: Workload
     name: str
@@ -147,6 +178,8 @@ class Pod:
     starts: int = 0
     crashes: int = 0
     sharer: Sharer | None = None
+    failing: Failing | None = None
+    last_end: End | None = None
 
     @property
     def namespace(self) -> str:
@@ -184,6 +217,8 @@ class Node:
     gpu_product: str = ""
     gpu_memory_mib: int = 0
     images_on_disk: bool = False
+    machine: InstanceType | None = None  # where it is none of the instance types that are known
+    taints: tuple[core.Taint, ...] = ()  # its own, where no pool gives it any
     labels: dict[str, str] = field(default_factory=dict)  # as planned; empty: those of the instance type
     allocatable: dict[str, int] = field(default_factory=dict)  # likewise
     kubelet_ready: bool = False
@@ -194,6 +229,11 @@ class Node:
     weights_ready_ns: dict[str, int] = field(default_factory=dict)
     compiled: set[str] = field(default_factory=set)  # models whose engine has started here
     leaving: bool = False
+
+    @property
+    def kind(self) -> InstanceType:
+        """What machine it is."""
+        return self.machine or instances.get(self.instance_type)
 
 
 @dataclass(slots=True)

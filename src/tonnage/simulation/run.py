@@ -15,6 +15,8 @@ from tonnage.controllers.policy import Policy
 from tonnage.controllers.replicas import Autoscalers, Planned, SloPlanner
 from tonnage.controllers.scheduler import Scheduler
 from tonnage.errors import InputError
+from tonnage.fleet.asks import GPU
+from tonnage.health.rules.devices import NOT_SIMULATED
 from tonnage.inference.capacity import RequestMix, Slo, capacity, mean_latency_s
 from tonnage.loops import Loop
 from tonnage.objects import apps, autoscaling, load, selectors
@@ -22,13 +24,16 @@ from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling import manifests, slo
 from tonnage.scheduling import place
+from tonnage.simulation import assumed
+from tonnage.simulation.ailing import by_object
 from tonnage.simulation.assemble import assemble, workload_of
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, sorted_findings
-from tonnage.simulation.connect import connect_traffic
+from tonnage.simulation.connect import connect_traffic, left_out
 from tonnage.simulation.faults import schedule_faults
 from tonnage.simulation.machine import Machine, Observer
 from tonnage.simulation.objects import EngineSetup, Offering, Workload
+from tonnage.simulation.prospects import prospects
 from tonnage.simulation.recorder import Recorder
 from tonnage.simulation.relayout_findings import layouts_that_stay
 from tonnage.simulation.result import Check, Result
@@ -42,6 +47,7 @@ from tonnage.simulation.traffic.profile import TrafficProfile, sample
 from tonnage.simulation.traffic.traces import Trace
 from tonnage.simulation.training.connect import connect_training, scheduler_names
 from tonnage.simulation.training.workload import Then
+from tonnage.simulation.unserved import Known
 from tonnage.units import NS_PER_S, ns
 
 EPOCH_NS = calendar.timegm((2026, 3, 2, 9, 0, 0)) * NS_PER_S
@@ -117,13 +123,22 @@ class SetUp:
         settings = self.placing()
         loops = [Scheduler(settings).loop()]
         if self.configuration.pools:
-            loops += node_loops(self.configuration.catalogue, pools or self._pools, EPOCH_NS)
+            loops += node_loops(self.for_sale, pools or self.pools, EPOCH_NS)
         return [*loops, *self.controls.partitioning_loops(settings), *self.replica_loops()]
 
-    def _pools(self) -> Pools:
+    def pools(self) -> Pools:
+        """The NodePools of the manifests that can launch nodes, and what they need."""
         made = self.configuration
         daemon_sets = tuple(one.spec.template.spec for one in made.manifest.of(apps.DaemonSet))
         return Pools(made.pools, made.storage, daemon_sets, made.cuts)
+
+    @property
+    def for_sale(self) -> Catalogue:
+        """The instance types that are bought: none for devices that are not simulated, where pods ask for such."""
+        catalogue = self.configuration.catalogue
+        if all(one.rule != NOT_SIMULATED for one in self.configuration.blockers):
+            return catalogue
+        return Catalogue((one for one in catalogue.types if one.resource in ("", GPU)), catalogue.book)
 
     def start_training(self) -> None:
         """Let the training workloads of the manifests arrive when they are due."""
@@ -154,7 +169,7 @@ class SetUp:
             seed=self.options.seed,
             traffic_source="; ".join(dict.fromkeys(_source_name(s) for s in self.sources.values())),
             prices_as_of=self.configuration.catalogue.book.as_of,
-            findings=self.configuration.findings,
+            known=Known(self.configuration.manifest.objects, self.configuration.blockers, self.configuration.findings),
             check=Check(self.options.check, machine.steps, machine.violations),
         )
 
@@ -169,6 +184,8 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
         message = f'"{scenario.spec.region}": the prices are those of {catalogue.book.region}'
         raise InputError(scenario.document.problem("region", message, "give this region's prices with prices:"))
     manifest = load.read([scenario.folder / chosen.manifests])
+    if scenario.assumes:
+        manifest = assumed.with_nodes(manifest)
     if options.tune is not None:
         manifest = options.tune(manifest)
     configuration = configure(manifest, catalogue, machines(scenario, manifest))
@@ -179,10 +196,18 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     cluster.disruption_budgets = manifest.of(PodDisruptionBudget)
     doubts = [
         *connect_training(scenario, manifest.objects, cluster),
+        *left_out(scenario, configuration, cluster),
         *layouts_that_stay(scenario, policy, cluster.fleet, manifest),
     ]
-    configuration = replace(configuration, findings=sorted_findings((*configuration.findings, *doubts)))
-    return SetUp(scenario, policy, options, configuration, cluster, sources)
+    found = (*configuration.findings, *doubts)
+    if scenario.assumes:
+        found = tuple(assumed.said(manifest, found, str(scenario.folder)))
+    configuration = replace(configuration, findings=sorted_findings(found))
+    made = SetUp(scenario, policy, options, configuration, cluster, sources)
+    more = tuple(prospects(made, configuration.setting))
+    configuration = configuration.with_blockers(more, nodes=bool(cluster.fleet.node_by_name))
+    cluster.blockers = by_object(configuration.blockers)
+    return replace(made, configuration=configuration)
 
 
 def run(scenario: Scenario, policy: str, options: Options | None = None) -> Result:
@@ -191,9 +216,9 @@ def run(scenario: Scenario, policy: str, options: Options | None = None) -> Resu
     return made.result(play(made))
 
 
-def play(made: SetUp) -> Machine:
-    """Run to the end, or to where the observer raises."""
-    machine = Machine(made.cluster, made.recorder(), made.options.check)
+def play(made: SetUp, recorder: Recorder | None = None) -> Machine:
+    """Run to the end, or to where the observer raises. ``recorder``: where what happens is written down."""
+    machine = Machine(made.cluster, recorder or made.recorder(), made.options.check)
     made.start_training()
     machine.start(made.loops(), made.scraper())
     made.break_things()

@@ -134,6 +134,8 @@ class FleetRoom:
 
     def _one_a_host(self, class_id: int) -> bool:
         pod_class = self._fleet.classes.rows[class_id]
+        if pod_class.ports or pod_class.alone:
+            return True
         terms = self._cache.topology.rules(pod_class).anti_affinity
         return any(term.topology_key == HOSTNAME and term.matches(pod_class) for term in terms)
 

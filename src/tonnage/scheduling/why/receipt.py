@@ -217,8 +217,7 @@ class _Receipts:
             return f"it has scheduling gates: {names}"
         if spec.scheduler_name not in self.settings.scheduler_names:
             return f"it is placed by scheduler {spec.scheduler_name}"
-        what = beyond(pod.spec) if self.settings.strict else ""
-        return f"{what} are not placed by this scheduler" if what else ""
+        return beyond(pod.spec, len(self.fleet.node_by_name), strict=self.settings.strict)
 
     def _out(self, row: int) -> tuple[int, tuple[Out, ...]]:
         """How many nodes fit, and the others by reason."""

@@ -23,6 +23,7 @@ from tonnage.fleet.fits import gives
 from tonnage.fleet.rows import PodRow
 from tonnage.fleet.state import PODS, Fleet
 from tonnage.scheduling.cache import Cache
+from tonnage.scheduling.reaching import reaches
 from tonnage.scheduling.view import Mask
 from tonnage.scheduling.why import requests as why_requests
 from tonnage.scheduling.why.bounds import IMPOSSIBLE, Ints, Tables, code
@@ -328,7 +329,10 @@ class _Search:
 
     def _ways_of_new(self, row: int) -> list[tuple[Edit, ...]]:
         node = self.fleet.node(row)
-        ways = ways_of_new(self.pod.spec, node, AddNode(node.spec.name).name)
+        name = AddNode(node.spec.name).name
+        if not reaches(self.pod.volumes.reach, node.labels, name):
+            return []
+        ways = ways_of_new(self.pod.spec, node, name)
         return [way for way in ways if "pod" in self.may or not way]
 
     def _can_hold(self, row: int) -> bool:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tonnage.fleet.rows import NodeRow, PodSpec
 from tonnage.fleet.state import HOSTNAME, Fleet
 from tonnage.objects import core, selectors
+from tonnage.scheduling.reaching import by_name as reached_by_name
 from tonnage.scheduling.view import CORDON, ShapeView
 from tonnage.scheduling.why.changes import DropNodeName, DropRequirement, DropSelector, Edit, Tolerate
 
@@ -33,7 +34,9 @@ def kin(fleet: Fleet, pod: PodSpec, view: ShapeView, rows: Rows) -> list[Kin]:
     spec = pod.spec
     cordoned = ~fleet.schedulable[rows] & (not selectors.tolerates(spec.tolerations, CORDON))
     by_name = bool(spec.node_name) or _names_count(spec)
+    by_name |= any(reached_by_name(one.nodes.node_selector_terms) for one in view.shape.reach)
     sets = rows if by_name else fleet.label_set[rows]
+    reached = view.reached
     keys = np.column_stack([cordoned, fleet.taint_set[rows], sets])
     _, first, number = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     number = number.reshape(-1)
@@ -41,7 +44,7 @@ def kin(fleet: Fleet, pod: PodSpec, view: ShapeView, rows: Rows) -> list[Kin]:
     for group in np.argsort(first, kind="stable").tolist():
         members = rows[number == group]
         node = fleet.node(int(members[0]))
-        refused = bool(view.cuda and view.cuda[int(fleet.label_set[members[0]])])
+        refused = bool(view.cuda and view.cuda[int(fleet.label_set[members[0]])]) or not reached[members[0]]
         ways = () if refused else _ways(spec, node, node.spec.name)
         found.append(Kin(members, ways, bool(cordoned[first[group]])))
     return found
