@@ -15,7 +15,7 @@ from tonnage.errors import InputError
 from tonnage.fleet.rows import PodSpec, split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.health import told
-from tonnage.health.blocker import Blocker, in_order
+from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker, in_order
 from tonnage.health.outlook import Outlook, Workload
 from tonnage.health.setting import Pods
 from tonnage.health.told import COMES, Told
@@ -87,6 +87,8 @@ class OfFiles(Case):
                 templates.setdefault(one.ref, []).append(one)
             for ref, given in templates.items():
                 pods = tuple(self._specs(ref))
+                if any(one.stage in (REFUSED, UNSCHEDULABLE) and not one.some for one in told.about(ref, found)):
+                    continue  # why no node takes them is said
                 if pods and not given[0].is_daemon:
                     gangs = {pod.gang: self.snapshot.gangs[pod.gang] for pod in pods if pod.gang in self.snapshot.gangs}
                     found += self._outlook.never(Workload(tuple(given), pods, gangs))

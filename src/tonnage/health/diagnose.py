@@ -10,13 +10,17 @@ from tonnage.health.rules import (
     architectures,
     autoscalers,
     budgets,
+    cuda,
     devices,
+    engines,
     gangs,
     images,
+    memory,
     probes,
     readiness_gates,
     references,
     services,
+    start_budget,
     waiting,
 )
 from tonnage.health.setting import Setting
@@ -25,6 +29,14 @@ Rule = Callable[[Setting], Iterator[Blocker]]
 
 RULES: tuple[Rule, ...] = (
     references.environment,
+    engines.engines,
+    memory.gpu_memory,
+    memory.shared_cards,
+    memory.shared_memory,
+    memory.host_memory,
+    cuda.images,
+    cuda.formats,
+    start_budget.start_budget,
     references.volumes,
     gangs.gangs,
     images.names,

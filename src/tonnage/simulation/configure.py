@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -14,10 +14,12 @@ from tonnage.facts import durations, instances, mig, models, prices
 from tonnage.facts.models import ModelShape
 from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker, in_order
 from tonnage.health.diagnose import diagnose
-from tonnage.health.setting import KnownNode, Setting
+from tonnage.health.landing import Machine
+from tonnage.health.setting import Setting
 from tonnage.inference import servers
 from tonnage.inference.config import replica, weight_bytes
 from tonnage.inference.servers import UnknownModel
+from tonnage.inference.starting import is_eager
 from tonnage.inference.vllm_args import VllmArgs
 from tonnage.metrics import scrape
 from tonnage.metrics.promql import Query
@@ -86,8 +88,9 @@ class Configuration:
         return [trigger.query for spec in self.scaled for trigger in spec.triggers if trigger.query is not None]
 
 
-def configure(manifest: Manifest, catalogue: Catalogue, nodes: Iterable[KnownNode] = ()) -> Configuration:
-    """Admit the objects in order and analyse what was admitted. ``nodes``: those that are there from the start.
+def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machine] = ()) -> Configuration:
+    """Admit the objects in order and analyse what was admitted. ``machines``: nodes that are there beside those of the
+    manifest.
 
     Raises InputError for a configuration of mig-parted or the device plugin that its program refuses."""
     admitted = admission.apply_in_order(manifest.objects)
@@ -113,7 +116,7 @@ def configure(manifest: Manifest, catalogue: Catalogue, nodes: Iterable[KnownNod
         else:
             found.append(_class_missing(pool, reference.name))
     found += landing_findings(manifest, catalogue, cuts)
-    setting = Setting(manifest.objects, catalogue, nodes)
+    setting = Setting(manifest.objects, catalogue, machines, cuts)
     blockers = diagnose(setting)
     found += [one.finding() for one in blockers]
     return Configuration(
@@ -249,14 +252,6 @@ def _start_own(configuration: Configuration, cluster: SimulatedCluster) -> None:
             cluster.fleet.set_schedulable(cluster.fleet.node_by_name[node.name], False)
 
 
-def fleet_nodes(scenario: Scenario) -> Iterator[KnownNode]:
-    """One node of each group that is there from the start."""
-    for index, group in enumerate(scenario.spec.fleet.nodes):
-        if instances.known(group.instance_type):
-            own = instances.get(group.instance_type).labels(group.zone, group.capacity_type, scenario.spec.region)
-            yield KnownNode(f"base-{index + 1:02d}", {**own, **group.labels})
-
-
 def _at_labels(scenario: Scenario, field: str, problem: Problem) -> Problem:
     """The problem with the line of the labels that cause it, unless it has a place of its own."""
     if problem.where.file:
@@ -287,14 +282,12 @@ def _namespace(name: str) -> str:
 
 
 def server_of(spec: core.PodSpec) -> Server | None:
-    """The LLM server of a pod; None where it has none, or one with a model in a folder of which nothing is known: then
-    it is any container. Of a model that does not exist there is one that never starts."""
+    """The LLM server of a pod; None where it has none. One of which nothing is known, or whose command line cannot be
+    read, never starts here."""
     found = servers.find(spec)
     if found is None or not found.args.model:
         return None
     args, shape = found.args, servers.shape_of(found.args.model)
-    if isinstance(shape, UnknownModel) and shape.local:
-        return None
     timeout = SHUTDOWN.search(" ".join(word.text for word in found.words))
     return Server(
         args,
@@ -303,6 +296,8 @@ def server_of(spec: core.PodSpec) -> Server | None:
         int(timeout[1]) if timeout else 0,
         prefix_caching=not any(word.replace("_", "-") == NO_PREFIX_CACHING for word in args.ignored),
         refused=found.problem.message if found.problem else shape.message if isinstance(shape, UnknownModel) else "",
+        container=found.index,
+        eager=is_eager(found),
     )
 
 

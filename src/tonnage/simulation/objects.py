@@ -32,7 +32,8 @@ Offering: TypeAlias = tuple[str, str, str]
 @dataclass(slots=True)
 class Server:
     """What a pod's container serves: an LLM, with the engine settings of its command line. ``refused``: why the engine
-    starts on no GPU; empty where it may."""
+    starts on no GPU; empty where it may. ``container``: which of the pod's containers it is. ``eager``: it compiles
+    nothing."""
 
     args: VllmArgs
     weight_bytes: int
@@ -40,6 +41,8 @@ class Server:
     shutdown_timeout_s: int = 0
     prefix_caching: bool = True
     refused: str = ""
+    container: int = 0
+    eager: bool = False
 
 
 class Controller(Protocol):

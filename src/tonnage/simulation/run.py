@@ -28,7 +28,7 @@ from tonnage.simulation import assumed
 from tonnage.simulation.ailing import by_object
 from tonnage.simulation.assemble import assemble, workload_of
 from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, fleet_nodes, sorted_findings
+from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, sorted_findings
 from tonnage.simulation.connect import connect_traffic, left_out
 from tonnage.simulation.faults import schedule_faults
 from tonnage.simulation.machine import Machine, Observer
@@ -42,6 +42,7 @@ from tonnage.simulation.scenario import Scenario
 from tonnage.simulation.scraping import GATEWAY_ACTIVE, GATEWAY_RECEIVED, Scraper
 from tonnage.simulation.serving import Service
 from tonnage.simulation.split import SplitService
+from tonnage.simulation.standing import machines
 from tonnage.simulation.traffic.profile import TrafficProfile, sample
 from tonnage.simulation.traffic.traces import Trace
 from tonnage.simulation.training.connect import connect_training, scheduler_names
@@ -187,7 +188,7 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
         manifest = assumed.with_nodes(manifest)
     if options.tune is not None:
         manifest = options.tune(manifest)
-    configuration = configure(manifest, catalogue, fleet_nodes(scenario))
+    configuration = configure(manifest, catalogue, machines(scenario, manifest))
     cluster = build_cluster(scenario, configuration, Streams(options.seed))
     sources = connect_traffic(scenario, chosen, configuration, cluster, options.trace, options.seed)
     for key, (least, _) in bounds(configuration, list(cluster.workloads.values())).items():
