@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tonnage.health.blocker import Blocker, in_order
-from tonnage.health.rules import admission, references, waiting
+from tonnage.health.rules import admission, references, volumes, waiting
 from tonnage.health.setting import Setting
 
 Rule = Callable[[Setting], Iterator[Blocker]]
@@ -16,6 +16,7 @@ RULES: tuple[Rule, ...] = (
     waiting.gates,
     waiting.scheduler_name,
     waiting.device_claims,
+    volumes.claims,
     references.environment,
 )
 

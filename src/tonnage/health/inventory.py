@@ -20,6 +20,11 @@ _MAKERS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("onepassword.com", "OnePasswordItem", ""),
         ("secrets.hashicorp.com", "VaultStaticSecret", "spec.destination.name"),
     ),
+    "PersistentVolumeClaim": (
+        ("data.fluid.io", "Dataset", ""),
+        ("cdi.kubevirt.io", "DataVolume", ""),
+        ("volsync.backube", "ReplicationDestination", ""),
+    ),
 }
 """(API group, kind, field that names what a controller makes of it, else it is called the same)."""
 

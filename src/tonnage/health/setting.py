@@ -9,11 +9,13 @@ from tonnage.decisions import Ref
 from tonnage.errors import Where
 from tonnage.health.counting import ONE, Count, count
 from tonnage.health.inventory import DEFAULT, Inventory
+from tonnage.health.schedulers import running
 from tonnage.objects import apps, core
 from tonnage.objects.base import KubeObject, where
 from tonnage.objects.templates import Template, templates
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.workloads.admission.chain import Admission
+from tonnage.workloads.volumes.book import Volumes
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Setting:
         self.inventory = Inventory(self.objects)
         self.catalogue = catalogue
         self.admission = Admission(self.objects)
+        self.volumes = Volumes(self.objects, binds=True)
+        self.schedulers = running(self.objects)
         self.pods: tuple[Pods, ...] = tuple(self._pods())
 
     def _pods(self) -> Iterator[Pods]:

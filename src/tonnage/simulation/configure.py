@@ -34,7 +34,8 @@ from tonnage.simulation.objects import Claim, EngineSetup, Server, Workload
 from tonnage.simulation.physics import Physics, Pool
 from tonnage.simulation.rng import Streams
 from tonnage.simulation.scenario import NodeGroupSpec, Scenario
-from tonnage.workloads.priority import Priorities
+from tonnage.workloads.admission.chain import Admission
+from tonnage.workloads.volumes.book import Volumes
 
 NO_PREFIX_CACHING = "--no-enable-prefix-caching"
 """vLLM keeps and shares prefixes unless told otherwise."""
@@ -55,7 +56,8 @@ class Configuration:
     scaled: tuple[KedaSpec, ...]
     cuts: node_cuts.Configurations
     findings: tuple[Finding, ...]
-    blockers: tuple[Blocker, ...] = ()
+    setting: Setting
+    blockers: tuple[Blocker, ...]
     """What never runs, by the objects alone."""
 
     def queries(self) -> list[Query]:
@@ -96,7 +98,8 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
         else:
             found.append(_class_missing(pool, reference.name))
     found += landing_findings(manifest, catalogue, cuts)
-    blockers = diagnose(Setting(manifest.objects, catalogue))
+    setting = Setting(manifest.objects, catalogue)
+    blockers = diagnose(setting)
     found += [one.finding() for one in blockers]
     return Configuration(
         manifest,
@@ -108,6 +111,7 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
         tuple(manifests.keda_spec(s) for s in admitted.scaled_objects),
         cuts,
         sorted_findings(found),
+        setting,
         blockers,
     )
 
@@ -169,15 +173,17 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
     )
     for daemon_set in configuration.manifest.of(apps.DaemonSet):
         cluster.daemon_sets.append((_namespace(daemon_set.namespace), daemon_set.name, daemon_set.spec.template))
-    priorities = Priorities(configuration.manifest.of(core.PriorityClass))
+    lets_in = cluster.admission = Admission(configuration.manifest.objects)
+    cluster.volumes = Volumes(configuration.manifest.objects, binds=True)
     for deployment in configuration.manifest.of(apps.Deployment):
         pod = deployment.spec.template
         workload = Workload(
             _namespace(deployment.namespace),
             deployment.name,
-            msgspec.structs.replace(pod, spec=priorities.admitted(pod.spec)),
+            msgspec.structs.replace(pod, spec=lets_in.completed(_namespace(deployment.namespace), pod.spec)),
             deployment.spec.replicas,
             server_of(pod.spec, where(deployment, "spec.template.spec.containers[0].args")),
+            refused=next(iter(lets_in.refusals(_namespace(deployment.namespace), pod.spec)), None),
         )
         cluster.workloads[workload.key] = workload
     _start_fleet(scenario, configuration, cluster)
