@@ -213,7 +213,7 @@ def _rules() -> set[str]:
             if isinstance(node, ast.Call):
                 function = node.func
                 name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-                if name.lower().endswith("finding") or name in ("_problems", "Blocker"):
+                if name.lower().endswith(("finding", "blocker")) or name == "_problems":
                     found |= set([a.value for a in node.args if _is_rule(a)][:1])  # type: ignore[attr-defined]
             elif isinstance(node, ast.Assign) and any(getattr(t, "id", "") == "rule" for t in node.targets):
                 found |= {n.value for n in ast.walk(node.value) if _is_rule(n)}  # type: ignore[attr-defined,arg-type]

@@ -14,10 +14,12 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
 
-from result_builder import POLICIES, build
+from result_builder import POLICIES, build, holding
 
 from tonnage.cli import output
-from tonnage.simulation.result import Result
+from tonnage.decisions import Ref
+from tonnage.errors import Where
+from tonnage.simulation.result import NotRunning, Result
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +97,40 @@ def test_findings_come_worst_first_with_their_place_and_the_rest_is_counted(resu
 
 def test_the_comparison_has_a_column_a_policy_and_marks_the_best(results: list[Result]) -> None:
     target = console(terminal=False)
-    target.print(output.compare_table(results, plain=True))
+    output.comparison([holding(result) for result in results], target)
     text = printed(target)
     assert text.splitlines()[0].split() == list(POLICIES)
     cost = [cell.strip() for cell in row(text, "Cost ") if cell.strip()]
     assert cost == ["$43.98", "$41.40", "$31.48 *"]
     assert "*" not in "".join(row(text, "Nodes bought"))
+    assert "\n* best of the runs that hold the SLO (99% of each Service's requests)" in text
+
+
+def test_where_no_run_holds_the_slo_the_comparison_says_so_and_marks_nothing(results: list[Result]) -> None:
+    target = console(terminal=False)
+    output.comparison([holding(result, 0.98, 1.0) for result in results], target)
+    assert "*" not in printed(target)
+    assert "No run holds the SLO" in printed(target)
+
+
+def test_what_does_not_run_is_said_before_all_else(results: list[Result]) -> None:
+    ref, where = Ref("Deployment", "chat-8b", "serving"), Where("manifests/chat.yaml", 21, "spec.template")
+    stopped = NotRunning(
+        ref, 2, 3, 61.0, "crashing", "unknown-flag", "vLLM has no --fast", where, "Error: x", 5, "drop it"
+    )
+    broken = msgspec.structs.replace(results[0], not_running=[stopped])
+    for show in (output.summary, lambda one, target: output.comparison([one, results[1]], target)):
+        target = console(terminal=False)
+        show(broken, target)
+        first = " ".join(printed(target).partition("\n\n")[0].split())
+        assert first.startswith("Not running: Deployment serving/chat-8b, 2 of 3 pods since 0:01:01, 5 restarts")
+        for said in (
+            "vLLM has no --fast",
+            "kubectl: Error: x",
+            "help: drop it",
+            "manifests/chat.yaml:21 spec.template",
+        ):
+            assert said in first
 
 
 def test_a_finding_of_several_runs_is_printed_once(results: list[Result]) -> None:

@@ -2,7 +2,7 @@
 
 ``sets/*.yaml`` list them. Each starts from a base (``bases/NAME.yaml`` and ``bases/NAME-scenario.yaml``) and says what to
 ``remove`` (Kind/name), ``add`` (objects) and ``edit`` (per Kind/name: path, with numbers for list indexes, to value; null
-removes the field; ``Scenario`` is the scenario). ``expect``: the rule, the stage of life, a text of the line that is
+removes the field; ``Scenario`` is the scenario); ``scenario: false`` leaves the base's scenario out. ``expect``: the rule, the stage of life, a text of the line that is
 named (``at``), and what kubectl shows (``reason``). ``fix``: the same three again, after which all is well. Without
 ``expect`` the set is a good one, a near miss of a broken set.
 """
@@ -42,6 +42,7 @@ class BrokenSet:
     def write(self, folder: Path, *, fixed: bool = False) -> Path:
         """The set as ``manifests/`` and ``scenario.yaml`` in the folder, which is returned."""
         objects, scenario = _base(self.listed.get("base", "serving"))
+        scenario = {} if self.listed.get("scenario") is False else scenario
         _change(objects, scenario, self.listed)
         if fixed:
             _change(objects, scenario, self.listed["fix"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
 from result_model import GPUS_PER_NODE, PRICE, PROFILES, STEP_S, Run, Service
 
 from tonnage.decisions import Finding, Ref
@@ -139,3 +140,13 @@ def _nodes(run: Run, duration_s: float) -> list[r.NodeResult]:
         )
         for index, node in enumerate(run.nodes)
     ]
+
+
+def holding(result: r.Result, *shares: float) -> r.Result:
+    """The result with Services that met their SLO with these shares of their requests; all of them without any."""
+    services = []
+    for number, service in enumerate(result.services):
+        share = shares[number] if shares else 1.0
+        overall = msgspec.structs.replace(service.overall, share=share)
+        services.append(msgspec.structs.replace(service, overall=overall))
+    return msgspec.structs.replace(result, services=services)

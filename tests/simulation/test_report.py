@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from result_builder import build
+from result_builder import build, holding
 
 from tonnage.simulation.report import formats, render
 from tonnage.simulation.report.comparison import compare
@@ -201,13 +201,23 @@ def test_runs_of_one_policy_are_told_apart(result: Result) -> None:
 
 
 def test_the_comparison_marks_the_better_end_of_each_row() -> None:
-    results = [build("keda+karpenter"), build("static")]
+    results = [holding(build("keda+karpenter"), 1.0, 1.0), holding(build("static"), 0.995, 1.0)]
     rows = {(row.group, row.label): row for row in compare(results).rows}
     assert rows["serving/chat-8b", "SLO met outside grace"].best == (True, False)
     assert rows["", "Cost"].best == (False, True)
     assert rows["", "Nodes bought"].best == (False, False), "neither end is good"
     assert rows["", "Findings"].best == (False, False), "equal"
     assert rows["serving/code-14b", "In grace (what the surge cost)"].texts == ("–", "–")
+
+
+def test_what_does_not_hold_the_slo_is_never_marked_as_best() -> None:
+    results = [holding(build("keda+karpenter"), 0.989, 1.0), holding(build("static"), 0.24, 1.0)]
+    assert not any(any(row.best) for row in compare(results).rows)
+    results[0] = holding(results[0], 0.99, 1.0)
+    rows = {(row.group, row.label): row for row in compare(results).rows}
+    assert rows["", "Cost"].values[1] < rows["", "Cost"].values[0], "cheaper, and of no use"
+    assert rows["", "Cost"].best == (True, False)
+    assert not any(row.best[1] for row in rows.values())
 
 
 def test_a_service_that_a_run_lacks_is_no_data_there(result: Result) -> None:

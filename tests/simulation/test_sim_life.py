@@ -208,7 +208,9 @@ def test_an_engine_that_cannot_start_says_why_and_never_serves() -> None:
     (pod,) = start(cluster, workload(cluster, gpus=0), node(cluster))
     run_until(cluster, 3000)
     assert events(cluster, "BackOff") == ["the engine needs 1 GPUs, the pod holds 0"]
-    assert pod.started_ns is not None and pod.replica is None
+    assert pod.ready_ns is None and pod.replica is None
+    assert pod.starts >= 3 and pod.crashes == pod.starts  # it is started again and again
+    assert pod.failing is not None and pod.failing.stage == "crashing"
 
 
 def test_at_time_zero_everything_has_happened_already() -> None:

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tonnage.cli.output import Look
+from tonnage.cli.look import Look
 
 _WIDTH = 80
 _WORDS = {True: "yes", False: "no", None: "not known"}

@@ -8,27 +8,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
-from rich import box
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tonnage.cli import not_running
+from tonnage.cli.look import INDENT, Look, hang, place
 from tonnage.decisions import Finding
-from tonnage.errors import Where
 from tonnage.simulation.report import formats
-from tonnage.simulation.report.comparison import compare
+from tonnage.simulation.report.comparison import HOLDS, compare, holds_slo
 from tonnage.simulation.report.headline import SEVERITIES, Headline, TrainingHeadline, headline, training_headline
 from tonnage.simulation.result import CostResult, Result, Slo, TrainingResult
 
 CHECK_SCHEMA = "tonnage.dev/check/v1"
 FINDINGS_SHOWN = 5
-_INDENT = 8
-"""Columns before a finding's text: the longest severity and a space."""
-
 _SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "blue"}
 
 
@@ -39,31 +35,10 @@ class CheckReport(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """How to draw: ``plain`` is text only."""
-
-    plain: bool
-
-    @classmethod
-    def of(cls, console: Console) -> Look:
-        return cls(plain=console.no_color or not console.is_terminal)
-
-    def style(self, name: str) -> str:
-        return "" if self.plain else name
-
-    def text(self, text: str, style: str = "") -> Text:
-        return Text(text, self.style(style))
-
-    def table(self) -> Table:
-        if self.plain:
-            return Table(box=None, padding=(0, 2, 0, 0), header_style="", pad_edge=False)
-        return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False, show_edge=False)
-
-
 def summary(result: Result, console: Console, findings: int = FINDINGS_SHOWN) -> None:
     """Prints one run: services, money, nodes, and the first ``findings`` findings. Fits 80 columns."""
     look, head = Look.of(console), headline(result)
+    not_running.show([result], console)
     console.print(look.text(f"{result.scenario}, {result.policy}", "bold"))
     run = f"{formats.seconds(result.duration_s)}, seed {result.seed}"
     if result.services:
@@ -113,9 +88,10 @@ def compare_table(results: Sequence[Result], *, plain: bool = False) -> Table:
 def comparison(results: Sequence[Result], console: Console, findings: int = FINDINGS_SHOWN) -> None:
     """Prints :func:`compare_table` and the findings of the runs, each finding once."""
     look = Look.of(console)
+    not_running.show(results, console)
     console.print(compare_table(results, plain=look.plain))
     if len(results) > 1:
-        console.print(look.text("* best of the row; rows without it are for information, or equal", "dim"))
+        console.print(look.text(_legend(results), "dim"))
     for result in results:
         _print_check(result, console, look, f"{result.policy}: ")
     unique = list({_identity(finding): finding for result in results for finding in result.findings}.values())
@@ -124,18 +100,28 @@ def comparison(results: Sequence[Result], console: Console, findings: int = FIND
         print_findings(unique, console, findings)
 
 
+def _legend(results: Sequence[Result]) -> str:
+    """What the star means here."""
+    if all(not result.services for result in results):
+        return "* best of the row; rows without it are for information, or equal"
+    goal = f"{100 * HOLDS:.0f}% of each Service's requests"
+    if not any(map(holds_slo, results)):
+        return f"No run holds the SLO ({goal}): nothing is starred"
+    return f"* best of the runs that hold the SLO ({goal})"
+
+
 def print_findings(findings: Sequence[Finding], console: Console, limit: int = FINDINGS_SHOWN) -> None:
     """Prints the worst ``limit`` findings with their place, and says how many more there are."""
     look = Look.of(console)
     console.print(look.text(f"Findings: {_counts(findings)}", "bold"))
     for finding in _ranked(findings)[:limit]:
-        severity = look.text(f"{finding.severity:<{_INDENT}}", _SEVERITY_STYLE.get(finding.severity, ""))
-        _hang(console, severity, Text.assemble((finding.rule, look.style("bold")), f"  {finding.object}"))
-        _hang(console, Text(" " * _INDENT), Text(finding.message))
+        severity = look.text(f"{finding.severity:<{INDENT}}", _SEVERITY_STYLE.get(finding.severity, ""))
+        hang(console, severity, Text.assemble((finding.rule, look.style("bold")), f"  {finding.object}"))
+        hang(console, Text(" " * INDENT), Text(finding.message))
         if isinstance(finding.help, str) and finding.help:
-            _hang(console, Text(" " * _INDENT), look.text(f"help: {finding.help}"))
+            hang(console, Text(" " * INDENT), look.text(f"help: {finding.help}"))
         if str(finding.where):
-            at = look.text(" " * _INDENT + place(finding.where), "dim")
+            at = look.text(" " * INDENT + place(finding.where), "dim")
             console.print(at, soft_wrap=True)  # unbroken, so that it can be clicked and copied
     if len(findings) > limit:
         console.print(look.text(f"{len(findings) - limit} more in the report and in -o json", "dim"))
@@ -149,19 +135,6 @@ def _ranked(findings: Sequence[Finding]) -> list[Finding]:
         keyed.append((_rank(finding.severity), seen[finding.rule], number))
         seen[finding.rule] += 1
     return [findings[number] for *_, number in sorted(keyed)]
-
-
-def _hang(console: Console, first: Text, text: Text) -> None:
-    """``text`` after ``first``, wrapped, its further lines indented like its first."""
-    for number, line in enumerate(text.wrap(console, console.width - _INDENT)):
-        line.rstrip()
-        console.print(Text.assemble(first if number == 0 else " " * _INDENT, line), soft_wrap=True)
-
-
-def place(where: Where) -> str:
-    """file:line, then the field."""
-    path = f"{where.file}:{where.line}" if where.line else where.file
-    return f"{path} {where.field}".strip()
 
 
 def console() -> Console:

@@ -44,6 +44,8 @@ class ProgressState:
     nodes_ready: int
     nodes_starting: int
     spend_micro_usd: int
+    failing: tuple[str, ...] = ()
+    """What does not run: the workload, and why."""
 
 
 class Progress:
@@ -127,7 +129,8 @@ def _run(state: ProgressState) -> RenderableType:
         )
     starting = f" and {state.nodes_starting} starting" if state.nodes_starting else ""
     fleet = f"  {state.nodes_ready} nodes ready{starting}, {formats.dollars(state.spend_micro_usd)} so far"
-    return Group(top, services, Text(fleet))
+    broken = [Text(f"  not running: {text}", "bold red", no_wrap=True, overflow="ellipsis") for text in state.failing]
+    return Group(top, *broken, services, Text(fleet))
 
 
 def _short(name: str) -> str:

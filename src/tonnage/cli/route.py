@@ -227,7 +227,7 @@ def _row(result: Replay, explain: tuple[int, ...]) -> dict[str, Any]:
 def _print(rows: list[dict[str, Any]], log: Log, trace: Path, choice: EngineChoice) -> None:
     from rich.console import Console
 
-    from tonnage.cli.output import Look
+    from tonnage.cli.look import Look
 
     console = Console(file=sys.stdout)
     table = Look.of(console).table()

@@ -89,7 +89,17 @@ def state(label: str, cluster: SimulatedCluster, until_ns: int) -> ProgressState
         nodes_ready=sum(node.ready_ns is not None for node in live),
         nodes_starting=len(cluster.claims),
         spend_micro_usd=cluster.ledger.total(cluster.now_ns),
+        failing=tuple(failing(cluster)),
     )
+
+
+def failing(cluster: SimulatedCluster) -> Iterator[str]:
+    """Workloads with pods that do not serve for a cause that stays, each with the first of these causes."""
+    workloads = [*cluster.workloads.values(), *(training.workload for training in cluster.training.values())]
+    for workload in workloads:
+        found = [pod.failing for pod in workload.active if pod.failing is not None]
+        if found:
+            yield f"{workload.key}, {len(found)} pods: {found[0].cause}"
 
 
 class _Board:

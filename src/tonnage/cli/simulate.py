@@ -32,6 +32,7 @@ class Settings:
     form: str = "table"
     report: Path | None = None
     quiet: bool = False
+    fail_on: str = "never"
 
 
 def _checked_seed(_: click.Context, __: click.Parameter, seed: int) -> int:
@@ -67,6 +68,13 @@ _OPTIONS = (
     ),
     click.option("--report", type=_PATH, metavar="FILE.html", help="Write a report for a browser; needs no network."),
     click.option("--check", is_flag=True, help="Verify all invariants after every event. Slow."),
+    click.option(
+        "--fail-on",
+        type=click.Choice(["never", "error", "slo"]),
+        default="never",
+        show_default=True,
+        help="Exit 1: error, where pods never run or a finding is an error; slo, also where a Service misses its SLO.",
+    ),
     _QUIET,
 )
 
@@ -190,8 +198,32 @@ def _finish(results: Sequence[Result], settings: Settings, *, single: bool) -> N
     for result in broken:
         first, count = result.check.violations[0], len(result.check.violations)
         messages.error(f"{result.policy}: {count} invariants violated, the first at {first}")
-    if broken:
+    failed = [why for result in results if (why := _fails(result, settings.fail_on))]
+    for why in failed:
+        messages.error(why)
+    if broken or failed:
         raise click.exceptions.Exit(1)
+
+
+def _fails(result: Result, fail_on: str) -> str:
+    """Why the run does not pass; empty for one that does."""
+    from tonnage.cli import not_running
+    from tonnage.simulation.report import formats
+    from tonnage.simulation.report.comparison import HOLDS
+
+    if fail_on == "never":
+        return ""
+    stopped = [str(one.object) for one in not_running.of(result)]
+    if stopped:
+        return f"{result.policy}: {stopped[0]} does not run" + (f", and {len(stopped) - 1} more" * (len(stopped) > 1))
+    errors = [finding for finding in result.findings if finding.severity == "error"]
+    if errors:
+        return f"{result.policy}: {len(errors)} findings of severity error, the first {errors[0].rule}"
+    for service in result.services if fail_on == "slo" else ():
+        share = service.overall.share
+        if share is not None and share < HOLDS:
+            return f"{result.policy}: {service.name} met its SLO with {formats.percent(share)} of its requests, not 99%"
+    return ""
 
 
 def _write_report(results: Sequence[Result], settings: Settings) -> None:

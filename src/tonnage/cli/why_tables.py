@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tonnage.cli.output import Look
+from tonnage.cli.look import Look
 from tonnage.scheduling.why.changes import Edit, Leave
 from tonnage.scheduling.why.gang import GangEdit
 from tonnage.scheduling.why.moves import Moves

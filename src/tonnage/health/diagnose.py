@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tonnage.health.blocker import Blocker, in_order
-from tonnage.health.rules import admission, references, volumes, waiting
+from tonnage.health.rules import admission, probes, references, services, volumes, waiting
 from tonnage.health.setting import Setting
 
 Rule = Callable[[Setting], Iterator[Blocker]]
 
 RULES: tuple[Rule, ...] = (
+    references.environment,
+    references.volumes,
+    probes.probes,
+    services.services,
     admission.refused,
     admission.some_over_quota,
     waiting.gates,
     waiting.scheduler_name,
     waiting.device_claims,
     volumes.claims,
-    references.environment,
 )
 
 

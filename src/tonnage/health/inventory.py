@@ -11,22 +11,37 @@ from tonnage.objects.base import KubeObject, Unknown
 DEFAULT = "default"
 _EVERYWHERE = {"ServiceAccount": ("default",), "ConfigMap": ("kube-root-ca.crt",)}
 """What each namespace has without anybody's doing."""
-_MAKERS: dict[str, tuple[tuple[str, str, str], ...]] = {
-    "Secret": (
-        ("external-secrets.io", "ExternalSecret", "spec.target.name"),
-        ("bitnami.com", "SealedSecret", "spec.template.metadata.name"),
-        ("cert-manager.io", "Certificate", "spec.secretName"),
-        ("secrets.infisical.com", "InfisicalSecret", "spec.managedSecretReference.secretName"),
-        ("onepassword.com", "OnePasswordItem", ""),
-        ("secrets.hashicorp.com", "VaultStaticSecret", "spec.destination.name"),
+_MAKERS: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
+    ("external-secrets.io", "ExternalSecret"): (("Secret", "spec.target.name"),),
+    ("external-secrets.io", "ClusterExternalSecret"): (("Secret", "spec.externalSecretSpec.target.name"),),
+    ("bitnami.com", "SealedSecret"): (("Secret", "spec.template.metadata.name"),),
+    ("cert-manager.io", "Certificate"): (("Secret", "spec.secretName"),),
+    ("secrets.infisical.com", "InfisicalSecret"): (("Secret", "spec.managedSecretReference.secretName"),),
+    ("secrets.doppler.com", "DopplerSecret"): (("Secret", "spec.managedSecret.name"),),
+    ("onepassword.com", "OnePasswordItem"): (("Secret", ""),),
+    ("secrets.hashicorp.com", "VaultStaticSecret"): (("Secret", "spec.destination.name"),),
+    ("secrets.hashicorp.com", "VaultDynamicSecret"): (("Secret", "spec.destination.name"),),
+    ("secrets.hashicorp.com", "VaultPKISecret"): (("Secret", "spec.destination.name"),),
+    ("secrets-store.csi.x-k8s.io", "SecretProviderClass"): (("Secret", "spec.secretObjects[].secretName"),),
+    ("trust.cert-manager.io", "Bundle"): (("ConfigMap", ""), ("Secret", "")),
+    ("kustomize.config.k8s.io", "Kustomization"): (
+        ("ConfigMap", "configMapGenerator[].name"),
+        ("Secret", "secretGenerator[].name"),
     ),
-    "PersistentVolumeClaim": (
-        ("data.fluid.io", "Dataset", ""),
-        ("cdi.kubevirt.io", "DataVolume", ""),
-        ("volsync.backube", "ReplicationDestination", ""),
-    ),
+    ("data.fluid.io", "Dataset"): (("PersistentVolumeClaim", ""),),
+    ("cdi.kubevirt.io", "DataVolume"): (("PersistentVolumeClaim", ""),),
+    ("volsync.backube", "ReplicationDestination"): (("PersistentVolumeClaim", ""),),
 }
-"""(API group, kind, field that names what a controller makes of it, else it is called the same)."""
+"""(API group, kind) to the kinds of what a controller makes of it, each with the field that names it, else it is called
+the same."""
+_WIDE = frozenset({"ClusterExternalSecret", "Bundle", "Kustomization"})
+"""Kinds of which objects are made in other namespaces than their own."""
+_COPIED = (
+    "reflector.v1.k8s.emberstack.com/reflection-auto-enabled",
+    "replicator.v1.mittwald.de/replicate-to",
+    "replicator.v1.mittwald.de/replicate-to-matching",
+)
+"""Annotations with which a ConfigMap or a Secret is copied to other namespaces under its name."""
 
 
 class Inventory:
@@ -38,7 +53,8 @@ class Inventory:
         for one in self.objects:
             self._known.setdefault((one.kind, _namespace(one)), {}).setdefault(one.name, one)
             for kind, made in _made(one):
-                self._known.setdefault((kind, _namespace(one)), {}).setdefault(made, one)
+                at = "" if one.kind in _WIDE or (made == one.name and _copied(one)) else _namespace(one)
+                self._known.setdefault((kind, at), {}).setdefault(made, one)
 
     def has(self, kind: str, name: str, namespace: str = "") -> bool:
         """Whether there is one; cluster-scoped kinds have no namespace."""
@@ -47,12 +63,14 @@ class Inventory:
     def find(self, kind: str, name: str, namespace: str = "") -> KubeObject | None:
         """The object, or the one of which a controller makes it; of a cluster-scoped kind wherever it was put."""
         if namespace:
-            return self._known.get((kind, namespace), {}).get(name)
+            own = self._known.get((kind, namespace), {}).get(name)
+            return own or self._known.get((kind, ""), {}).get(name)
         return next((named[name] for (known, _), named in self._known.items() if known == kind and name in named), None)
 
     def near(self, kind: str, name: str, namespace: str = "") -> str:
-        """The name most like it of those that exist; empty where none is."""
-        names = [n for (known, at), named in self._known.items() if known == kind and at == namespace for n in named]
+        """The name most like it of those that exist; empty where none is. Cluster-scoped kinds have no namespace."""
+        places = {at: named for (known, at), named in self._known.items() if known == kind}
+        names = [n for at, named in places.items() if namespace in ("", at) for n in named]
         return next(iter(difflib.get_close_matches(name, names, 1)), "")
 
     def elsewhere(self, kind: str, name: str) -> tuple[str, ...]:
@@ -75,16 +93,30 @@ def _namespace(one: KubeObject) -> str:
     return one.namespace or DEFAULT
 
 
+def _copied(one: KubeObject) -> bool:
+    metadata = content(one).get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return isinstance(annotations, dict) and any(annotations.get(key, "false") != "false" for key in _COPIED)
+
+
 def _made(one: KubeObject) -> Iterator[tuple[str, str]]:
-    """(kind, name) of what a controller makes of the object."""
+    """(kind, name) of what a controller makes of the object, or copies elsewhere."""
     group = one.api_version.rpartition("/")[0]
-    for kind, makers in _MAKERS.items():
-        for maker_group, maker, field in makers:
-            if (group, one.kind) == (maker_group, maker):
-                yield kind, _field(content(one), field) or one.name
+    for kind, field in _MAKERS.get((group, one.kind), ()):
+        names = list(_names(content(one), field.split("."))) if field else []
+        for name in names or [one.name]:
+            yield kind, name
+    if _copied(one):
+        yield one.kind, one.name
 
 
-def _field(value: Any, path: str) -> str:
-    for step in path.split(".") if path else ():
-        value = value.get(step) if isinstance(value, dict) else None
-    return value if isinstance(value, str) else ""
+def _names(value: Any, steps: list[str]) -> Iterator[str]:
+    """The texts at a path, whose steps may end with ``[]`` for each item of a list."""
+    if not steps:
+        if isinstance(value, str) and value:
+            yield value
+        return
+    inner = value.get(steps[0].removesuffix("[]")) if isinstance(value, dict) else None
+    each = steps[0].endswith("[]")
+    for one in (inner if isinstance(inner, list) else ()) if each else (inner,):
+        yield from _names(one, steps[1:])

@@ -199,6 +199,8 @@ class PodWriter:
         if failing is not None and failing[0] == REJECTED:
             return {"phase": "Failed", "reason": failing[0], "message": failing[1]}
         times = {"bound": pod.bound_ns, "started": pod.started_ns, "ready": pod.ready_ns}
+        if pod.last_end is not None:
+            times |= {"began": pod.last_end.started_ns, "ended": pod.last_end.ended_ns}
         at = {name: self._stamp(t) for name, t in times.items() if t is not None}
         return statuses.pod_status(pod, self.cluster.fleet.pod(pod.row).spec.spec, at, failing)
 

@@ -11,7 +11,7 @@ from tonnage.cluster.feed import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from tonnage.fleet.rows import NodeRow
 from tonnage.objects import core
 from tonnage.objects.quantity import quantities
-from tonnage.simulation.objects import Node, Pod
+from tonnage.simulation.objects import End, Node, Pod
 
 JsonObject = dict[str, Any]
 
@@ -19,6 +19,8 @@ KUBELET_VERSION = "v1.36.3"
 ANNOTATION = "tonnage.dev/simulated"
 """On every node (and so every pod) that is not real."""
 FINALIZER = "karpenter.sh/termination"
+GATED = "ReadinessGatesNotReady"
+"""Why a pod whose containers are all Ready is not (kubernetes/kubernetes pkg/kubelet/status/generate.go)."""
 
 
 def node_body(node: Node, row: NodeRow, capacity: Mapping[str, int]) -> JsonObject:
@@ -119,18 +121,22 @@ def claim_status(name: str, node: Node, registered: bool, capacity: Mapping[str,
 
 
 def pod_status(pod: Pod, spec: core.PodSpec, at: Mapping[str, str], failing: tuple[str, str] | None) -> JsonObject:
-    """The status of a bound pod. ``at``: RFC 3339 times of ``bound``, ``started`` and ``ready``, as far as known."""
+    """The status of a bound pod. ``at``: RFC 3339 times of ``bound``, ``started`` and ``ready``, as far as known, and
+    of the begin (``began``) and the end (``ended``) of the run before this one."""
     started, ready = "started" in at, "ready" in at and failing is None
     last = at.get("ready") or at.get("started") or at["bound"]
     names = [container.name for container in spec.containers]
     not_ready = "" if ready else f"containers with unready status: [{' '.join(names)}]"
     gone = {"reason": None, "message": None}  # what was said while it was not ready
     why = gone if ready else {"reason": "ContainersNotReady", "message": not_ready}
+    gated = started and pod.failing is not None and pod.failing.event.startswith(GATED)
+    contained = ready or gated
+    inner, why = (gone, {"reason": GATED, "message": _message(pod)}) if gated else (why, why)
     conditions = [
         {"type": "PodReadyToStartContainers", "status": "True" if started else "False", "lastTransitionTime": last},
         {"type": "Initialized", "status": "True", "lastTransitionTime": at["bound"]},
         {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": last, **why},
-        {"type": "ContainersReady", "status": "True" if ready else "False", "lastTransitionTime": last, **why},
+        {"type": "ContainersReady", "status": "True" if contained else "False", "lastTransitionTime": last, **inner},
         {"type": "PodScheduled", "status": "True", "lastTransitionTime": at["bound"]},
     ]
     status: JsonObject = {
@@ -138,10 +144,21 @@ def pod_status(pod: Pod, spec: core.PodSpec, at: Mapping[str, str], failing: tup
         "startTime": at["bound"],
         "conditions": conditions,
         "containerStatuses": [
-            _container(pod, c, at, started=started, ready=ready, failing=failing) for c in spec.containers
+            _container(pod, c, at, started=started, ready=contained, failing=failing) for c in spec.containers
         ],
     }
     return status
+
+
+def _message(pod: Pod) -> str:
+    """What is said of a pod that does not serve, without the reason."""
+    return pod.failing.event.partition(": ")[2] if pod.failing is not None else ""
+
+
+def _last_state(end: End, at: Mapping[str, str]) -> JsonObject:
+    """How the container's last run ended."""
+    ended: JsonObject = {"exitCode": end.exit_code, "reason": end.reason, "message": end.message}
+    return {"terminated": ended | {"startedAt": at["began"], "finishedAt": at["ended"]}}
 
 
 def pod_succeeded(pod: Pod, spec: core.PodSpec, at: Mapping[str, str], ended: str) -> JsonObject:
@@ -166,7 +183,7 @@ def _container(
     failing: tuple[str, str] | None,
 ) -> JsonObject:
     if failing is not None:
-        state: JsonObject = {"waiting": {"reason": failing[0], "message": failing[1]}}
+        state: JsonObject = {"waiting": {"reason": failing[0], **({"message": failing[1]} if failing[1] else {})}}
     elif started:
         state = {"running": {"startedAt": at["started"]}}
     else:
@@ -177,7 +194,8 @@ def _container(
         "imageID": "",
         "ready": ready,
         "started": started and failing is None,
-        "restartCount": 1 if failing is not None else 0,
+        "restartCount": max(0, pod.starts - 1),
         "state": state,
+        **({"lastState": _last_state(pod.last_end, at)} if pod.last_end is not None else {}),
         **({"containerID": f"simulated://{pod.uid}"} if started else {}),
     }

@@ -59,12 +59,15 @@ class HttpGet(Field, frozen=True, kw_only=True):
     path: str = "/"
     port: int | str = 0
     scheme: str = "HTTP"
+    host: str = ""
+    http_headers: list[dict[str, Any]] = []
 
 
 class TcpSocket(Field, frozen=True, kw_only=True):
     """A probe by TCP."""
 
     port: int | str = 0
+    host: str = ""
 
 
 class ProbeNeeds(Field, frozen=True, kw_only=True):
@@ -104,8 +107,8 @@ class ClaimVolume(Field, frozen=True, kw_only=True):
     read_only: bool = False
 
 
-class ConfigMapVolume(Field, frozen=True, kw_only=True):
-    """A volume with the keys of a ConfigMap."""
+class KeyedVolume(Field, frozen=True, kw_only=True):
+    """The keys of a ConfigMap, or of a projected Secret, as files: all of them, or the ``key`` of each of ``items``."""
 
     name: str = ""
     optional: bool = False
@@ -123,8 +126,8 @@ class SecretVolume(Field, frozen=True, kw_only=True):
 class ProjectedSource(Field, frozen=True, kw_only=True):
     """One of several sources of a volume."""
 
-    config_map: ConfigMapVolume | None = None
-    secret: Named | None = None
+    config_map: KeyedVolume | None = None
+    secret: KeyedVolume | None = None
 
 
 class Projected(Field, frozen=True, kw_only=True):
@@ -145,7 +148,7 @@ class Volume(Field, frozen=True, kw_only=True):
 
     name: str = ""
     persistent_volume_claim: ClaimVolume | None = None
-    config_map: ConfigMapVolume | None = None
+    config_map: KeyedVolume | None = None
     secret: SecretVolume | None = None
     projected: Projected | None = None
     empty_dir: EmptyDir | None = None

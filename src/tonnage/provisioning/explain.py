@@ -15,41 +15,55 @@ from tonnage.provisioning.load import Market, Stage, lasting
 from tonnage.provisioning.requirements import Requirements
 from tonnage.provisioning.template import ALL_EFFECTS, Template
 
+UNTOLERATED, CONFLICT, NO_TYPE_HAS, NO_TYPE_MEETS = (
+    "did not tolerate taint",
+    "requirement",
+    "no instance type has",
+    "no instance type meets",
+)
+NO_LABEL, TOO_SMALL, NO_OFFERING, LIMITS = (
+    "its nodes have no label that meets",
+    "no instance type fits",
+    "no offering is available for",
+    "limits exceeded",
+)
+"""How a refusal begins, by the check that failed, in the order in which they are made."""
+
 
 def refusal(market: Market, template: Template, stage: Stage, remaining: dict[str, int]) -> str:
     """Why a new NodeClaim of this NodePool cannot take such a pod, with ``remaining`` of its limits left."""
     step, catalogue = stage.step, market.catalogue
     taint = selectors.untolerated(template.taints, step.tolerations, ALL_EFFECTS)
     if taint is not None:
-        return f"did not tolerate taint {taint_text(taint)}"
+        return f"{UNTOLERATED} {taint_text(taint)}"
     conflicts = template.requirements.conflicts(step.requirements, labels.well_known())
     if conflicts:
-        return f"requirement {'; '.join(conflicts)}"
+        return f"{CONFLICT} {'; '.join(conflicts)}"
     if stage.unknown:
-        return f"no instance type has {', '.join(stage.unknown)}"
+        return f"{NO_TYPE_HAS} {', '.join(stage.unknown)}"
     requirements = template.requirements.merged(lasting(step.requirements, template.requirements))
     suited = template.types & catalogue.select(requirements)
     if not suited.any():
-        return f"no instance type meets {_instance_part(requirements)}"
+        return f"{NO_TYPE_MEETS} {_instance_part(requirements)}"
     machines = template.machines
     ways = machines.allowed(requirements) & suited
     if not ways.any():
-        return f"its nodes have no label that meets {_only(requirements, frozenset(STATED))}"
+        return f"{NO_LABEL} {_only(requirements, frozenset(STATED))}"
     roomy = suited & (template.free >= stage.requests).all(axis=1)
     if not roomy.any():
-        return f"no instance type fits: {_shortage(catalogue, template, stage, suited)}"
+        return f"{TOO_SMALL}: {_shortage(catalogue, template, stage, suited)}"
     if stage.ask.kind is not Kind.NONE and template.parts(stage.ask):
         _, choices = machines.joined(machines.untouched, stage.ask, stage.amounts, ways & roomy)
         if not choices.any():
-            return f"no instance type fits: {describe(stage.ask)}{_hint(stage.ask, template, roomy)}"
+            return f"{TOO_SMALL}: {describe(stage.ask)}{_hint(stage.ask, template, roomy)}"
         roomy &= choices.any(axis=0)
     offered = roomy & market.offers.open_to(requirements)
     if not offered.any():
         wanted = _only(requirements, labels.of_offering())
-        return f"no offering is available for {_names(catalogue, roomy)}" + (f" with {wanted}" if wanted else "")
+        return f"{NO_OFFERING} {_names(catalogue, roomy)}" + (f" with {wanted}" if wanted else "")
     allowed = offered & template.within(remaining, catalogue)
     if not allowed.any():
-        return f"limits exceeded: {_limits(catalogue, template, offered, remaining)}"
+        return f"{LIMITS}: {_limits(catalogue, template, offered, remaining)}"
     broken = short_of_values(catalogue, requirements, np.flatnonzero(allowed))
     assert broken is not None, "the NodePool takes this pod"
     return broken

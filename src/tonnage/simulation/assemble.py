@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage import __version__
-from tonnage.decisions import Finding
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.objects import Workload
 from tonnage.simulation.recorder import ABSENT, Recorder
@@ -36,6 +35,7 @@ from tonnage.simulation.scenario import Scenario
 from tonnage.simulation.serving import DONE, PENDING, Service
 from tonnage.simulation.split import PREFILL, SplitService
 from tonnage.simulation.training.results import training_results
+from tonnage.simulation.unserved import Known, not_running
 from tonnage.units import NS_PER_HOUR, NS_PER_MS, NS_PER_S
 
 Bools = NDArray[np.bool_]
@@ -99,7 +99,7 @@ def assemble(
     seed: int,
     traffic_source: str,
     prices_as_of: str,
-    findings: Sequence[Finding],
+    known: Known,
     check: Check,
 ) -> Result:
     """Everything that a run has to say."""
@@ -133,7 +133,7 @@ def assemble(
         ),
         series=_series(cluster, recorder, tables),
         heatmap=_heatmap(recorder),
-        findings=list(findings),
+        findings=list(known.findings),
         decisions=recorder.decisions,
         decision_counts=dict(sorted(recorder.counts.items())),
         events=[
@@ -142,6 +142,7 @@ def assemble(
         ],
         check=check,
         training=training_results(cluster) or msgspec.UNSET,
+        not_running=not_running(cluster, recorder, known) or msgspec.UNSET,
     )
 
 

@@ -36,6 +36,7 @@ from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.scheduling.budgets import Budgets
 from tonnage.simulation import claiming, nodes, pods, relayouts
 from tonnage.simulation.admitting import Refusals
+from tonnage.simulation.ailing import Blockers
 from tonnage.simulation.events import Queue
 from tonnage.simulation.life import NodeRunning, PodBound
 from tonnage.simulation.mirror import Mirror, Unseen
@@ -70,6 +71,8 @@ class SimulatedCluster:
         self.sharing = Sharing()
         self.events = EventLog()
         self.workloads: dict[str, Workload] = {}
+        self.blockers: Blockers = {}
+        """What stops the pods of an object."""
         self.training: dict[str, Training] = {}
         self.gangs: dict[str, Gang] = {}
         """Those of the workloads that there are now."""

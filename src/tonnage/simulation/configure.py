@@ -11,7 +11,7 @@ import msgspec
 from tonnage.decisions import Finding, Launch, Reason, Ref
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import durations, instances, mig, models, prices
-from tonnage.health.blocker import Blocker
+from tonnage.health.blocker import Blocker, in_order
 from tonnage.health.diagnose import diagnose
 from tonnage.health.setting import Setting
 from tonnage.inference.config import parse_vllm_args, replica, weight_bytes
@@ -28,6 +28,7 @@ from tonnage.provisioning.cut_findings import config_findings
 from tonnage.scaling import admission, manifests, triggers
 from tonnage.scaling.keda import KedaSpec
 from tonnage.simulation import nodes
+from tonnage.simulation.ailing import by_object
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.landing import landing_findings
 from tonnage.simulation.objects import Claim, EngineSetup, Server, Workload
@@ -39,6 +40,9 @@ from tonnage.workloads.volumes.book import Volumes
 
 NO_PREFIX_CACHING = "--no-enable-prefix-caching"
 """vLLM keeps and shares prefixes unless told otherwise."""
+
+PLACES = ("pods-fit-no-nodepool",)
+"""Rules of findings that say why pods have no place."""
 
 SHUTDOWN = re.compile(r"--shutdown[-_]timeout[= ](\d+)")
 
@@ -59,6 +63,18 @@ class Configuration:
     setting: Setting
     blockers: tuple[Blocker, ...]
     """What never runs, by the objects alone."""
+
+    def with_blockers(self, more: Sequence[Blocker], *, nodes: bool) -> Configuration:
+        """With what else never runs. What was said about places by the NodePools alone is said no more where this says
+        better; where ``nodes`` that are there take the pods all the same, it is a warning."""
+        placed = {one.object for one in more}
+        findings = [one.finding() for one in more]
+        for one in self.findings:
+            if one.rule in PLACES and one.object in placed:
+                continue
+            meant = one.rule in PLACES and nodes
+            findings.append(msgspec.structs.replace(one, severity="warning") if meant else one)
+        return replace(self, findings=sorted_findings(findings), blockers=in_order((*self.blockers, *more)))
 
     def queries(self) -> list[Query]:
         """Every query that a trigger asks."""
@@ -171,6 +187,7 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
     cluster = SimulatedCluster(
         Physics(durations.get(), pools, scenario.spec.region, engine, configuration.cuts), streams
     )
+    cluster.blockers = by_object(configuration.blockers)
     for daemon_set in configuration.manifest.of(apps.DaemonSet):
         cluster.daemon_sets.append((_namespace(daemon_set.namespace), daemon_set.name, daemon_set.spec.template))
     lets_in = cluster.admission = Admission(configuration.manifest.objects)

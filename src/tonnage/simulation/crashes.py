@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tonnage.facts.restarts import backoffs
 from tonnage.simulation import pods
-from tonnage.simulation.objects import Pod
+from tonnage.simulation.objects import End, Pod
 from tonnage.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -17,7 +17,15 @@ SIGNALLED = 128
 """Exit codes from here on tell that a signal ended the container, which frameworks take as worth another try."""
 
 
-def crash(cluster: SimulatedCluster, pod: Pod, why: str) -> int:
+OOM_KILLED = "OOMKilled"
+
+
+def reason_of(exit_code: int, reason: str = "") -> str:
+    """Why a container ended, as its state says."""
+    return OOM_KILLED if reason == OOM_KILLED else "Error" if exit_code else "Completed"
+
+
+def crash(cluster: SimulatedCluster, pod: Pod, why: str, exit_code: int = 1, reason: str = "") -> int:
     """The container of a pod without a controller ends with an error. Returns when it starts again.
 
     A container that ran for twice the longest back-off is not in a crash loop (kubernetes/kubernetes pkg/kubelet)."""
@@ -28,6 +36,7 @@ def crash(cluster: SimulatedCluster, pod: Pod, why: str) -> int:
         pods.account(cluster, pod)
     cluster.sharing.leave(cluster, pod)
     ran = now - pod.started_ns if pod.started_ns is not None else 0
+    pod.last_end = End(exit_code, reason_of(exit_code, reason), why, now - ran, now)
     pod.crashes = 1 if ran >= 2 * backoff.most_s * NS_PER_S else pod.crashes + 1
     pod.replica, pod.busy_ns, pod.started_ns, pod.ready_ns = None, 0, None, None
     pods.count_ready(pod.workload)

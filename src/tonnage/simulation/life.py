@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tonnage.health.blocker import CRASHING, CREATING
 from tonnage.inference.engine import Engine
-from tonnage.simulation import loading, nodes, pods
+from tonnage.simulation import ailing, loading, nodes, pods
 from tonnage.simulation.crashes import crash
 from tonnage.simulation.events import Later
 from tonnage.simulation.objects import Claim, Node, Pod, gated_by_probe, probe_period_s
@@ -80,7 +81,14 @@ class PodBound:
     def handle(self, cluster: SimulatedCluster) -> Later:
         if pods.gone(self.pod):
             return
+        blocker = ailing.blocked(cluster, self.pod, CREATING)
+        if blocker is not None and not ailing.uses_image(blocker):
+            yield cluster.now_ns, ailing.ContainerNotCreated(self.pod, blocker)
+            return
         pulled = loading.image_ready_ns(cluster, self.pod)
+        if blocker is not None:
+            yield pulled, ailing.ContainerNotCreated(self.pod, blocker)
+            return
         yield pulled + cluster.vary("container", cluster.durations.container_start_s), PodStarted(self.pod)
 
 
@@ -97,15 +105,18 @@ class PodStarted:
         pod.started_ns = cluster.now_ns
         pod.starts += 1
         cluster.mirror.pod_changed(pod)
+        if ailing.stops(cluster, pod, self):
+            return
         if pod.workload.server is None:
             cluster.sharing.join(cluster, pod)
             pods.pod_ready(cluster, pod)
             return
         crowded = loading.claim_memory(cluster, pod)
         if crowded:
+            ailing.mark(cluster, pod, CRASHING, "engine-does-not-start", crowded, f"BackOff: {crowded}")
             yield crash(cluster, pod, crowded), self
             return
-        if not gated_by_probe(pod.template.spec):
+        if not gated_by_probe(pod.template.spec) and not isinstance(loading.engine_setup(cluster, pod), str):
             pods.pod_ready(cluster, pod)  # nothing says otherwise: requests come before it can serve them
         loaded = loading.weights_loaded_ns(cluster, pod)
         yield loaded + cluster.vary("engine", loading.engine_start_s(cluster, pod)), EngineUp(pod, pod.starts)
@@ -124,10 +135,10 @@ class EngineUp:
             return
         setup = loading.engine_setup(cluster, pod)
         if isinstance(setup, str):
-            cluster.sharing.leave(cluster, pod)
-            cluster.mirror.pod_failing(pod, "CrashLoopBackOff", setup)
-            cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", "BackOff", setup)
+            ailing.mark(cluster, pod, CRASHING, "engine-does-not-start", setup, f"BackOff: {setup}")
+            yield crash(cluster, pod, setup), PodStarted(pod)
             return
+        pod.failing = None
         assert pod.workload.server is not None
         cluster.nodes[pod.node].compiled.add(pod.workload.server.model)
         pod.replica = pod.replica or pods.new_replica(cluster, pod)

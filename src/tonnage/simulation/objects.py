@@ -52,6 +52,11 @@ class Controller(Protocol):
         """Its object: namespace/kind/name, the kind in lower case."""
         ...
 
+    @property
+    def origin(self) -> str:
+        """The object of the manifests, of which it may be one of several copies: likewise."""
+        ...
+
     def before(self, cluster: SimulatedCluster, pod: Pod) -> None:
         """What the pod does is about to change: it is being bound, is told to stop, or is about to be gone."""
         ...
@@ -119,12 +124,36 @@ class Workload:
         return [pod for _, pod in sorted(self.pods.items()) if not pod.terminating]
 
 
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """Why a pod does not serve, and will not as it is. ``stage``: of :data:`tonnage.health.blocker.STAGES`; ``rule``:
+    of the finding that names the cause; ``event``: what its events or its container's state say, the reason first."""
+
+    since_ns: int
+    stage: str
+    rule: str
+    cause: str
+    event: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a container ended, as its state says it: ``reason`` is Error, or OOMKilled."""
+
+    exit_code: int
+    reason: str
+    message: str
+    started_ns: int
+    ended_ns: int
+
+
 @dataclass(slots=True, eq=False)
 class Pod:
     """One pod's life. Times in ns; None until it happened. ``own``: its template, where its workload has several.
 
-    ``starts``: how often its container has started; ``crashes``: how often it has ended with an error in a row.
-    ``sharer``: its part of GPUs on which others can slow it down, while its container runs."""
+    ``starts``: how often its container has started; ``crashes``: how often it has ended with an error in a row, of
+    which ``last_end`` is the last. ``sharer``: its part of GPUs on which others can slow it down, while its container
+    runs. ``failing``: set where it does not serve for a cause that stays."""
 
     workload: Workload
     name: str
@@ -144,6 +173,8 @@ class Pod:
     starts: int = 0
     crashes: int = 0
     sharer: Sharer | None = None
+    failing: Failing | None = None
+    last_end: End | None = None
 
     @property
     def namespace(self) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tonnage.decisions import Finding, Scalar
+from tonnage.decisions import Finding, Ref, Scalar
+from tonnage.errors import Where
 
 SCHEMA = "tonnage.dev/result/v1"
 
@@ -233,6 +234,23 @@ class EventRecord(msgspec.Struct):
     count: int
 
 
+class NotRunning(msgspec.Struct, frozen=True):
+    """Pods of one workload that do not serve when the run ends, for one cause that stays; or an object that never does
+    what it is there for (``stage`` no-effect). Pods that are merely on their way are not among them."""
+
+    object: Ref  # the workload, or the object without effect
+    pods: int  # that do not serve for this cause; 0 of an object that has none
+    wanted: int  # pods that the workload should have
+    since_s: float
+    stage: str  # refused, unschedulable, creating, crashing, not-ready or no-effect: how far the pods came
+    rule: str  # the identifier of the cause (docs/reference/findings.md)
+    cause: str
+    where: Where  # the line that decides it; of the workload where none is known
+    event: str  # what kubectl shows: the reason, and the message; empty where it shows nothing
+    restarts: int  # of the containers of these pods
+    help: str  # the change that makes them run; empty where none is known
+
+
 class Check(msgspec.Struct):
     """Invariant checks made with --check."""
 
@@ -265,3 +283,4 @@ class Result(msgspec.Struct):
     events: list[EventRecord]
     check: Check
     training: list[TrainingResult] | msgspec.UnsetType = msgspec.UNSET  # with workloads of training frameworks
+    not_running: list[NotRunning] | msgspec.UnsetType = msgspec.UNSET  # the worst first; unset where there is none

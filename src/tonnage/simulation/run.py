@@ -29,6 +29,7 @@ from tonnage.simulation.connect import connect_traffic
 from tonnage.simulation.faults import schedule_faults
 from tonnage.simulation.machine import Machine, Observer
 from tonnage.simulation.objects import EngineSetup, Offering, Workload
+from tonnage.simulation.prospects import prospects
 from tonnage.simulation.recorder import Recorder
 from tonnage.simulation.relayout_findings import layouts_that_stay
 from tonnage.simulation.result import Check, Result
@@ -41,6 +42,7 @@ from tonnage.simulation.traffic.profile import TrafficProfile, sample
 from tonnage.simulation.traffic.traces import Trace
 from tonnage.simulation.training.connect import connect_training
 from tonnage.simulation.training.workload import Then
+from tonnage.simulation.unserved import Known
 from tonnage.units import NS_PER_S, ns
 
 EPOCH_NS = calendar.timegm((2026, 3, 2, 9, 0, 0)) * NS_PER_S
@@ -116,10 +118,11 @@ class SetUp:
         settings = self.placing()
         loops = [Scheduler(settings).loop()]
         if self.configuration.pools:
-            loops += node_loops(self.configuration.catalogue, pools or self._pools, EPOCH_NS)
+            loops += node_loops(self.configuration.catalogue, pools or self.pools, EPOCH_NS)
         return [*loops, *self.controls.partitioning_loops(settings), *self.replica_loops()]
 
-    def _pools(self) -> Pools:
+    def pools(self) -> Pools:
+        """The NodePools of the manifests that can launch nodes, and what they need."""
         made = self.configuration
         daemon_sets = tuple(one.spec.template.spec for one in made.manifest.of(apps.DaemonSet))
         return Pools(made.pools, made.storage, daemon_sets, made.cuts)
@@ -153,7 +156,7 @@ class SetUp:
             seed=self.options.seed,
             traffic_source="; ".join(dict.fromkeys(_source_name(s) for s in self.sources.values())),
             prices_as_of=self.configuration.catalogue.book.as_of,
-            findings=self.configuration.findings,
+            known=Known(self.configuration.manifest.objects, self.configuration.blockers, self.configuration.findings),
             check=Check(self.options.check, machine.steps, machine.violations),
         )
 
@@ -181,7 +184,10 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
         *layouts_that_stay(scenario, policy, cluster.fleet, manifest),
     ]
     configuration = replace(configuration, findings=sorted_findings((*configuration.findings, *doubts)))
-    return SetUp(scenario, policy, options, configuration, cluster, sources)
+    made = SetUp(scenario, policy, options, configuration, cluster, sources)
+    found = tuple(prospects(made, configuration.setting))
+    nodes = bool(cluster.fleet.node_by_name)
+    return replace(made, configuration=configuration.with_blockers(found, nodes=nodes))
 
 
 def run(scenario: Scenario, policy: str, options: Options | None = None) -> Result:

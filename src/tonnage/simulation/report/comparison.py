@@ -109,41 +109,42 @@ def compare(results: Sequence[Result]) -> Comparison:
     """The figures of ``results`` side by side. A service that a run lacks is "no data" there."""
     names = labels(results)
     heads = [headline(result, name) for result, name in zip(results, names, strict=True)]
+    holds = tuple(holds_slo(result) for result in results)
     rows: list[Row] = []
     for service in dict.fromkeys(service.name for result in results for service in result.services):
         found = [_find(result, service) for result in results]
         for label, figure, text, better in _OF_SERVICE:
             values = tuple(None if one is None else figure(one) for one in found)
-            rows.append(_row(service, label, values, text, better))
+            rows.append(_row(service, label, values, text, better, holds))
         for label, figure, text, better in _OF_ROUTING:
             values = tuple(None if one is None else figure(one) for one in found)
             if any(value is not None for value in values):
-                rows.append(_row(service, label, values, text, better))
-    rows += _training_rows(heads)
-    holds = tuple(_holds(result) for result in results)
+                rows.append(_row(service, label, values, text, better, holds))
+    rows += _training_rows(heads, holds)
     for label, of_run, text, better in _OF_RUN:
         values = tuple(of_run(result, head) for result, head in zip(results, heads, strict=True))
         if all(value is None for value in values):
             continue
-        rows.append(_row("", label, values, text, better, holds if any(holds) else None))
+        rows.append(_row("", label, values, text, better, holds))
     return Comparison(tuple(names), tuple(rows))
 
 
-def _training_rows(heads: Sequence[Headline]) -> Iterator[Row]:
+def _training_rows(heads: Sequence[Headline], holds: tuple[bool, ...]) -> Iterator[Row]:
     if all(head.training is None for head in heads):
         return
     for label, figure, text, better in _OF_TRAINING:
         values = tuple(None if head.training is None else figure(head.training) for head in heads)
         if any(value is not None for value in values):
-            yield _row(TRAINING, label, values, text, better)
+            yield _row(TRAINING, label, values, text, better, holds)
 
 
 HOLDS = 0.99
 """Share of a service's requests within the SLO from which a run holds it: to be cheap below that is no merit."""
 
 
-def _holds(result: Result) -> bool:
-    return all((service.overall.share or 0.0) >= HOLDS for service in result.services)
+def holds_slo(result: Result) -> bool:
+    """Whether every Service of the run met its SLO with so many of its requests."""
+    return all(s.overall.share is None or s.overall.share >= HOLDS for s in result.services)
 
 
 def _find(result: Result, name: str) -> ServiceResult | None:
@@ -156,22 +157,21 @@ def _row(
     values: tuple[float | None, ...],
     text: Callable[[float | None], str],
     better: Better,
-    among: tuple[bool, ...] | None = None,
+    among: tuple[bool, ...],
 ) -> Row:
-    """``among``: the runs that may be best; None is all of them."""
+    """``among``: the runs that may be best."""
     texts = tuple(text(value) for value in values)
-    if among is None:
-        return Row(group, label, values, texts, _best(values, texts, better))
-    candidates = tuple(value if may else None for value, may in zip(values, among, strict=True))
-    marked = _best(candidates, texts, better)
-    return Row(group, label, values, texts, tuple(m and may for m, may in zip(marked, among, strict=True)))
+    return Row(group, label, values, texts, _best(values, texts, better, among))
 
 
-def _best(values: tuple[float | None, ...], texts: tuple[str, ...], better: Better) -> tuple[bool, ...]:
+def _best(
+    values: tuple[float | None, ...], texts: tuple[str, ...], better: Better, among: tuple[bool, ...]
+) -> tuple[bool, ...]:
     """Marks the best value and those that read the same; none where all do, or where neither end is good."""
-    known = [value for value in values if value is not None]
-    if not better or len(known) < 2 or len(set(texts)) == 1:
+    known = [value for value, may in zip(values, among, strict=True) if may and value is not None]
+    compared = sum(value is not None for value in values)
+    if not better or compared < 2 or not known or len(set(texts)) == 1:
         return (False,) * len(values)
     top = max(known) if better == "higher" else min(known)
     shown = texts[values.index(top)]
-    return tuple(text == shown for text in texts)
+    return tuple(may and text == shown for text, may in zip(texts, among, strict=True))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject, ObjectMeta
 from tonnage.scheduling.communication import allreduce
-from tonnage.simulation import pods
+from tonnage.simulation import ailing, pods
 from tonnage.simulation.admitting import refused
 from tonnage.simulation.events import Later
 from tonnage.simulation.objects import Pod, Workload
@@ -286,8 +286,11 @@ class Training:
 
     def container_started(self, cluster: SimulatedCluster, *, pod: Pod, number: int) -> None:
         """Its container runs again, unless it was started once more since."""
-        if not pods.gone(pod) and self._starts.get(pod.name) == number and pod.ready_ns is None:
-            pod.started_ns = cluster.now_ns
+        if pods.gone(pod) or self._starts.get(pod.name) != number or pod.ready_ns is not None:
+            return
+        pod.started_ns = cluster.now_ns
+        pod.starts += 1
+        if not ailing.stops(cluster, pod):
             cluster.sharing.join(cluster, pod)
             pods.pod_ready(cluster, pod)
 

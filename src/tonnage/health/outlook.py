@@ -1,0 +1,322 @@
+"""Pods that no node will ever take: neither one of those that are there, were they empty, nor one that can be bought.
+
+The scheduler and the provisioner answer, each workload alone on a cluster without pods: what waits only because others
+run is no fault of its manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tonnage.controllers.nodes import Pools
+from tonnage.decisions import Alternative, Bind, Reason, Wait
+from tonnage.errors import Where
+from tonnage.fleet.gangs import Gang
+from tonnage.fleet.rows import PodSpec, split_key
+from tonnage.fleet.snapshot import Snapshot
+from tonnage.fleet.state import Fleet
+from tonnage.health.blocker import UNSCHEDULABLE, Blocker
+from tonnage.health.setting import Pods
+from tonnage.objects import core, karpenter
+from tonnage.objects.base import where
+from tonnage.provisioning import explain, pods
+from tonnage.provisioning import karpenter as planner
+from tonnage.provisioning.catalogue import Catalogue
+from tonnage.provisioning.plans import PlanSettings
+from tonnage.provisioning.pods import ExistingNode
+from tonnage.scheduling import place
+from tonnage.scheduling.cache import Cache
+from tonnage.scheduling.why import gang as why_gang
+from tonnage.scheduling.why import search
+from tonnage.scheduling.why.changes import (
+    AFFINITY,
+    SPREAD,
+    AddNode,
+    DropNodeName,
+    DropRequirement,
+    DropRule,
+    DropSelector,
+    Edit,
+    Lower,
+    Tolerate,
+)
+
+MOST = 64
+"""Pods of one workload that are looked at; what holds for so many holds for more."""
+REASON = "Unschedulable"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The pods of one workload. ``templates``: what they are made from, one for each role."""
+
+    templates: tuple[Pods, ...]
+    pods: tuple[PodSpec, ...]
+    gangs: dict[str, Gang]
+
+
+class Outlook:
+    """What a cluster can take. ``snapshot``: its nodes; pods on them are thought away, but those of DaemonSets."""
+
+    def __init__(self, snapshot: Snapshot, settings: place.Settings, pools: Pools | None, catalogue: Catalogue) -> None:
+        self.snapshot, self.pools, self.catalogue = replace(snapshot, fleet=_emptied(snapshot.fleet)), pools, catalogue
+        self.settings = replace(settings, preemption=False, receipts=False, defrag=None)
+        self.nodes = len(snapshot.fleet.node_by_name)
+
+    def never(self, workload: Workload) -> Iterator[Blocker]:
+        """One blocker where pods of the workload have no place and will get none."""
+        fleet = self.snapshot.fleet
+        with fleet.what_if():
+            specs = workload.pods[:MOST]
+            rows = {spec.name: fleet.add_pod(spec) for spec in specs}
+            snapshot = replace(self.snapshot, gangs={**self.snapshot.gangs, **workload.gangs}, nominations={})
+            made = place.decide(snapshot, self.settings)
+            bound = {one.pod.name for one in made if isinstance(one, Bind)}
+            waits = {one.pod.name: one for one in made if isinstance(one, Wait)}
+            left = self._unbought([spec for spec in specs if spec.name in waits])
+            if left:
+                first = next(spec for spec in specs if spec.name in left)
+                some = len(left) < len(specs)
+                edits = () if bound else self._edits(snapshot, rows[first.name], first)
+                yield self._blocker(workload, first, waits[first.name].reason, left[first.name], edits, some=some)
+
+    def _unbought(self, waiting: Sequence[PodSpec]) -> dict[str, Reason | None]:
+        """Those for which no NodePool makes a node, by name, each with the planner's reason if there are NodePools."""
+        if not waiting or self.pools is None or not self.pools.node_pools:
+            return {spec.name: None for spec in waiting}
+        shapes: dict[int, pods.PodShape] = {}
+        pending = []
+        for spec in waiting:
+            shape = shapes.setdefault(id(spec.spec), pods.PodShape.of(spec.spec, spec.annotations))
+            pending.append(pods.PendingPod(spec.ref, shape))
+        settings = PlanSettings(
+            daemon_sets=tuple(pods.PodShape.of(spec) for spec in self.pools.daemon_sets),
+            node_classes=self.pools.storage,
+            configurations=self.pools.configurations,
+        )
+        plan = planner.plan(pending, self._full(), self.pools.node_pools, self.catalogue, settings)
+        return {wait.pod.name: wait.reason for wait in plan.waits}
+
+    def _full(self) -> Iterator[ExistingNode]:
+        """The nodes that are there, as what counts against the limits of their NodePools, without room."""
+        fleet = self.snapshot.fleet
+        for node in map(fleet.node, fleet.node_rows()):
+            kind = node.spec.instance_type
+            if node.spec.node_pool and kind in self.catalogue.names:
+                capacity = self.catalogue.as_map(self.catalogue.capacity[self.catalogue.index(kind)])
+                yield ExistingNode(
+                    ref=PodSpec("", node.spec.name, "", {}, core.PodSpec(containers=[])).ref,
+                    labels=node.labels,
+                    free={},
+                    node_pool=node.spec.node_pool,
+                    capacity=capacity,
+                )
+
+    def _edits(self, snapshot: Snapshot, row: int, spec: PodSpec) -> tuple[Edit | why_gang.GangEdit, ...]:
+        """The smallest change after which a node takes the pod; of a gang, its minimum."""
+        if not self.nodes:
+            return ()
+        cache = Cache(snapshot.fleet)
+        found = search.smallest(snapshot.fleet, row, cache)
+        if found.change is not None and found.change.edits:
+            return found.change.edits
+        if spec.gang in snapshot.gangs:
+            ready = [at for at in snapshot.fleet.gang_pods[spec.gang] if snapshot.fleet.pod(at).node < 0]
+            gang = why_gang.Search(snapshot, spec.gang, ready, cache).find(why_gang.EVERY)
+            return gang.change.edits if gang.change is not None else ()
+        return ()
+
+    def _blocker(
+        self,
+        workload: Workload,
+        spec: PodSpec,
+        waits: Reason,
+        unbought: Reason | None,
+        edits: tuple[Edit | why_gang.GangEdit, ...],
+        *,
+        some: bool,
+    ) -> Blocker:
+        template = _template_of(workload, spec)
+        place_, help_ = self._at_fault(template, unbought) if unbought is not None and not edits else (None, "")
+        if place_ is None:
+            field, help_ = _field(template, edits)
+            place_ = template.where(field)
+        elif edits:
+            help_ = _then(edits)
+        pools = f"; no NodePool makes one: {_text(unbought)}" if unbought is not None else ""
+        if self.nodes:
+            said = waits.verdict
+            cause = f"no node takes {'one of ' if some else ''}these pods: {said.removesuffix('.')}{pools}"
+        else:
+            said = f"no nodes available to schedule pods{pools}"
+            cause = pools.removeprefix("; ").replace("makes one", "makes a node for these pods") or (
+                "there is no node, and no NodePool that makes one"
+            )
+        rule = "pods-fit-no-nodepool" if unbought is not None and not self.nodes else "pods-fit-no-node"
+        help_ = help_ or "ask for less, or add nodes that have it"
+        return Blocker(rule, UNSCHEDULABLE, template.ref, place_, cause, help_, REASON, said, some)
+
+    def _at_fault(self, template: Pods, reason: Reason) -> tuple[Where | None, str]:
+        """The place of what a NodePool and the pods disagree about, and what would help. The NodePool that came
+        closest, by the check that failed last, is taken at its word."""
+        assert self.pools is not None
+        known = {f"NodePool {pool.name}": pool for pool in self.pools.node_pools}
+        beaten = [one for one in reason.alternatives if one.name in known]
+        if not beaten:
+            return None, ""
+        closest = max(beaten, key=lambda one: _ORDER.index(_kind(one)))
+        return _of_pool(template, known[closest.name], closest)
+
+
+def _emptied(fleet: Fleet) -> Fleet:
+    """The nodes anew, with the pods of DaemonSets alone: what is tried on them leaves no trace in the fleet."""
+    made = Fleet()
+    for at in fleet.node_rows():
+        node = fleet.node(at)
+        spec = replace(
+            node.spec, labels=node.labels, taints=node.taints, allocatable=fleet.allocatable_of(at), cuts=node.cuts
+        )
+        row = made.add_node(spec, schedulable=bool(fleet.schedulable[at]))
+        for pod in sorted(fleet.pod(one).key for one in node.pods if fleet.pod(one).spec.daemon):
+            made.bind(made.add_pod(fleet.pod(fleet.pod_by_key[split_key(pod)]).spec), row, observed=True)
+    return made
+
+
+_ORDER = (
+    "",
+    explain.UNTOLERATED,
+    explain.CONFLICT,
+    explain.NO_TYPE_HAS,
+    explain.NO_TYPE_MEETS,
+    explain.NO_LABEL,
+    explain.TOO_SMALL,
+    explain.NO_OFFERING,
+    explain.LIMITS,
+)
+
+
+def _kind(refused: Alternative) -> str:
+    return next((kind for kind in _ORDER[1:] if refused.why.startswith(kind)), "")
+
+
+def _of_pool(template: Pods, pool: karpenter.NodePool, refused: Alternative) -> tuple[Where, str]:
+    kind, why = _kind(refused), refused.why
+    detail = why.removeprefix(kind).lstrip(": ")
+    if kind == explain.UNTOLERATED:
+        return template.where("tolerations"), f"tolerate the taint {detail} of NodePool {pool.name}"
+    if kind == explain.LIMITS:
+        resource = detail.split()[0]
+        help_ = f"raise the limit on {resource} of NodePool {pool.name}, or ask for less"
+        return where(pool, f"spec.limits.{resource}"), help_
+    if kind in (explain.TOO_SMALL, explain.NO_TYPE_HAS):
+        resource = detail.split()[0].rstrip(",")
+        field = _requested(template.spec, resource)
+        index = _narrows(pool)
+        if kind == explain.TOO_SMALL and index is not None:
+            return (
+                where(pool, f"spec.template.spec.requirements[{index}]"),
+                f"let NodePool {pool.name} offer larger instance types, or ask for less {resource}",
+            )
+        return template.where(field), f"ask for what an instance type has ({detail}), or offer others"
+    key = next((key for key in _keys(template.spec) if key in why), "")
+    if key:
+        return template.where(_selecting(template.spec, key)), f"select what NodePool {pool.name} offers: {detail}"
+    index = next((i for i, r in enumerate(pool.spec.template.spec.requirements) if r.key in why), None)
+    if index is None and kind == explain.NO_OFFERING:
+        index = next(
+            (i for i, r in enumerate(pool.spec.template.spec.requirements) if "zone" in r.key or "capacity" in r.key),
+            None,
+        )
+    field = f"spec.template.spec.requirements[{index}]" if index is not None else "spec.template.spec.requirements"
+    return where(pool, field), f"widen the requirements of NodePool {pool.name}: {why}"
+
+
+def _narrows(pool: karpenter.NodePool) -> int | None:
+    """The requirement by which a NodePool names the sizes that it offers."""
+    sizes = ("instance-type", "instance-size", "instance-gpu-count", "instance-cpu", "instance-memory")
+    for index, requirement in enumerate(pool.spec.template.spec.requirements):
+        if requirement.key.endswith(sizes):
+            return index
+    return None
+
+
+def _keys(spec: core.PodSpec) -> list[str]:
+    """The labels that the pod insists on."""
+    required = _required(spec)
+    terms = required.node_selector_terms if required else []
+    return [*spec.node_selector, *(one.key for term in terms for one in term.match_expressions)]
+
+
+def _required(spec: core.PodSpec) -> core.NodeSelector | None:
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    return affinity.required_during_scheduling_ignored_during_execution if affinity else None
+
+
+def _selecting(spec: core.PodSpec, key: str) -> str:
+    if key in spec.node_selector:
+        return f"nodeSelector.{key}"
+    required = _required(spec)
+    for t, term in enumerate(required.node_selector_terms if required else ()):
+        for i, one in enumerate(term.match_expressions):
+            if one.key == key:
+                return f"affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms[{t}].matchExpressions[{i}]"
+    return ""
+
+
+def _requested(spec: core.PodSpec, resource: str) -> str:
+    """The field of the container that asks for most of the resource."""
+    best, field = -1, "containers[0].resources"
+    for part, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
+        for index, container in enumerate(containers):
+            amount = core.container_requests(container).get(resource, 0)
+            if amount > best and amount:
+                kind = "requests" if resource in container.resources.requests else "limits"
+                best, field = amount, f"{part}[{index}].resources.{kind}.{resource}"
+    return field
+
+
+def _template_of(workload: Workload, spec: PodSpec) -> Pods:
+    """What the pod was made from."""
+    containers = [(one.name, one.image, one.resources) for one in spec.spec.containers]
+    for template in workload.templates:
+        if [(one.name, one.image, one.resources) for one in template.spec.containers] == containers:
+            return template
+    return workload.templates[0]
+
+
+def _field(template: Pods, edits: Sequence[Edit | why_gang.GangEdit]) -> tuple[str, str]:
+    """The field of the pod's spec that the change is about, and the change."""
+    if not edits:
+        return "", ""
+    spec, field = template.spec, ""
+    match edits[0]:
+        case Tolerate():
+            field = "tolerations"
+        case DropSelector(key=key):
+            field = f"nodeSelector.{key}"
+        case DropNodeName():
+            field = "nodeName"
+        case DropRequirement(term=term, index=index, field=fields):
+            part = "matchFields" if fields else "matchExpressions"
+            field = f"affinity.nodeAffinity.{_REQUIRED}"
+            field += f".nodeSelectorTerms[{term}].{part}[{index}]" if term >= 0 else ""
+        case DropRule(kind=kind, index=index):
+            part = "podAffinity" if kind == AFFINITY else "podAntiAffinity"
+            field = f"topologySpreadConstraints[{index}]" if kind == SPREAD else f"affinity.{part}.{_REQUIRED}[{index}]"
+        case Lower(resource=resource):
+            field = _requested(spec, resource)
+        case AddNode():
+            field = ""
+    return field, _then(edits)
+
+
+def _then(edits: Sequence[Edit | why_gang.GangEdit]) -> str:
+    return " and ".join(edit.text() for edit in edits)
+
+
+def _text(reason: Reason | None) -> str:
+    if reason is None:
+        return ""
+    return "; ".join(f"{one.name}: {one.why}" for one in reason.alternatives) or reason.verdict

@@ -1,0 +1,168 @@
+"""Pods that never serve as they are: what their kubelet does instead, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tonnage.facts.restarts import backoffs
+from tonnage.health.blocker import CRASHING, CREATING, NOT_READY, UNSCHEDULABLE, Blocker
+from tonnage.simulation import pods
+from tonnage.simulation.crashes import OOM_KILLED, crash, reason_of
+from tonnage.simulation.events import Event, Later
+from tonnage.simulation.objects import End, Failing, Pod, Workload
+from tonnage.units import NS_PER_S
+from tonnage.workloads.failures import Cause
+
+if TYPE_CHECKING:
+    from tonnage.simulation.cluster import SimulatedCluster
+
+IMPORTS_S = 15
+"""Seconds until an engine that refuses its arguments or finds no driver has said so: Python and PyTorch load first."""
+PROGRAM_S = 2
+"""The same of any other program."""
+KILLED_BY_PROBE = "Unhealthy"
+_EXIT = {OOM_KILLED: 137, KILLED_BY_PROBE: 143}
+"""Exit codes: SIGKILL, and SIGTERM after a probe has failed too often; any other program ends with 1."""
+
+Blockers = Mapping[str, tuple[Blocker, ...]]
+"""What holds for all pods of an object: namespace/kind/name, the kind in lower case → causes, the first in a pod's life
+first."""
+
+
+def by_object(found: Iterable[Blocker]) -> Blockers:
+    """The blockers that stop every pod of their object."""
+    grouped: dict[str, list[Blocker]] = {}
+    for one in found:
+        if not one.some:
+            grouped.setdefault(_key(one.object.namespace, one.object.kind, one.object.name), []).append(one)
+    return {key: tuple(blockers) for key, blockers in grouped.items()}
+
+
+def _key(namespace: str, kind: str, name: str) -> str:
+    return f"{namespace or 'default'}/{kind.lower()}/{name}"
+
+
+def of_workload(cluster: SimulatedCluster, workload: Workload, pod: str = "") -> tuple[Blocker, ...]:
+    """What stops the pods of a workload, or the pod of this name in a group of bare pods."""
+    if workload.controller is None:
+        return cluster.blockers.get(_key(workload.namespace, "Deployment", workload.name), ())
+    own = cluster.blockers.get(_key(workload.namespace, "Pod", pod), ())
+    return cluster.blockers.get(workload.controller.origin, ()) or own
+
+
+def blocked(cluster: SimulatedCluster, pod: Pod, *stages: str) -> Blocker | None:
+    """What stops the pod, if that is at one of these stages of its life."""
+    if not cluster.blockers:
+        return None
+    first = next((b for b in of_workload(cluster, pod.workload, pod.name) if b.stage != UNSCHEDULABLE), None)
+    return first if first is not None and first.stage in stages else None
+
+
+def mark(cluster: SimulatedCluster, pod: Pod, stage: str, rule: str, cause: str, event: str) -> None:
+    """From now on the pod is one that does not serve, for this cause. ``event``: reason and message, as kubectl has."""
+    since = cluster.now_ns if pod.failing is None else pod.failing.since_ns
+    pod.failing = Failing(since, stage, rule, cause, event)
+    pods.count_ready(pod.workload)
+
+
+# ---- containers that are never created ----
+
+
+def uses_image(blocker: Blocker) -> bool:
+    """Whether the kubelet pulls the image before it stops: volumes come before it, variables after it."""
+    return not blocker.reason.startswith("Failed") and "Image" not in blocker.reason
+
+
+@dataclass(slots=True)
+class ContainerNotCreated:
+    """The kubelet tries again and again, later each time."""
+
+    pod: Pod
+    blocker: Blocker
+    tries: int = 0
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        pod, blocker = self.pod, self.blocker
+        if pods.gone(pod):
+            return
+        self.tries += 1
+        reason, message = shown(blocker)
+        mark(cluster, pod, CREATING, blocker.rule, blocker.message, f"{reason}: {message}")
+        waiting = "ContainerCreating" if blocker.reason.startswith("Failed") else blocker.reason or reason
+        cluster.mirror.pod_failing(pod, waiting, "" if waiting == "ContainerCreating" else blocker.said)
+        cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", reason, message)
+        yield cluster.now_ns + max(1, backoffs()["kubelet"].delay_s(self.tries)) * NS_PER_S, self
+
+
+def shown(blocker: Blocker) -> tuple[str, str]:
+    """(reason, message) of the event that the kubelet writes."""
+    said = blocker.said or blocker.message
+    if blocker.reason.startswith("Failed"):
+        return blocker.reason, said
+    if blocker.stage == CREATING:
+        return "Failed", said if "Image" in blocker.reason else f"Error: {said}"
+    return ("Unhealthy" if blocker.stage == NOT_READY else "BackOff"), said
+
+
+# ---- containers that end, or that never become Ready ----
+
+
+def stops(cluster: SimulatedCluster, pod: Pod, again: Event | None = None) -> bool:
+    """Whether the pod, whose container has started, is blocked: it will end after a while, or is never Ready.
+    ``again``: its next start, where that is the kubelet's doing."""
+    blocker = blocked(cluster, pod, CRASHING, NOT_READY)
+    if blocker is None:
+        return False
+    cluster.mirror.pod_changed(pod)
+    if blocker.stage == NOT_READY:
+        reason, message = shown(blocker)
+        mark(cluster, pod, NOT_READY, blocker.rule, blocker.message, f"{reason}: {message}")
+        cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", reason, message)
+        return True
+    if pod.failing is None:
+        mark(cluster, pod, CRASHING, blocker.rule, blocker.message, "")
+    ends_ns = cluster.now_ns + runs_s(pod, blocker) * NS_PER_S
+    cluster.queue.push(ends_ns, ContainerEnds(pod, pod.starts, blocker, again))
+    return True
+
+
+def runs_s(pod: Pod, blocker: Blocker) -> int:
+    """Seconds that the container runs before it ends."""
+    for container in pod.template.spec.containers if blocker.reason == KILLED_BY_PROBE else ():
+        probe = container.startup_probe or container.liveness_probe
+        if probe is not None:
+            return max(1, probe.initial_delay_seconds + probe.period_seconds * probe.failure_threshold)
+    return IMPORTS_S if is_engine(pod) else PROGRAM_S
+
+
+def is_engine(pod: Pod) -> bool:
+    """Whether its first container is an LLM engine."""
+    return pod.workload.server is not None or "vllm" in pod.template.spec.containers[0].image
+
+
+@dataclass(slots=True)
+class ContainerEnds:
+    """The container ends with an error; the kubelet, or the framework of the workload, starts it again."""
+
+    pod: Pod
+    start: int
+    blocker: Blocker
+    again: Event | None
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        pod, blocker = self.pod, self.blocker
+        if pods.gone(pod) or not pod.running_since(self.start):
+            return
+        said = blocker.said or blocker.message
+        code = _EXIT.get(blocker.reason, 1)
+        mark(cluster, pod, CRASHING, blocker.rule, blocker.message, f"BackOff: {said}")
+        if pod.workload.controller is None:
+            assert self.again is not None
+            yield crash(cluster, pod, said, code, blocker.reason), self.again
+            return
+        assert pod.started_ns is not None
+        pod.last_end = End(code, reason_of(code, blocker.reason), said, pod.started_ns, cluster.now_ns)
+        cause = Cause.OOM if blocker.reason == OOM_KILLED else Cause.PERMANENT
+        pod.workload.controller.exits(cluster, pod, cause, code, said)

@@ -1,0 +1,89 @@
+"""Which workloads of a scenario no node will ever take, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tonnage.decisions import Ref
+from tonnage.fleet import asks
+from tonnage.fleet.gangs import Gang
+from tonnage.fleet.rows import PodSpec
+from tonnage.health.blocker import Blocker
+from tonnage.health.outlook import MOST, Outlook, Workload
+from tonnage.health.setting import Pods, Setting
+from tonnage.objects import core
+
+if TYPE_CHECKING:
+    from tonnage.simulation.run import SetUp
+    from tonnage.simulation.training.workload import Training
+
+
+def prospects(made: SetUp, setting: Setting) -> Iterator[Blocker]:
+    """A blocker for each workload of which pods have no place and will get none. GPUs that the policy cuts as pods ask
+    for them are no reason to say so of pods that ask for parts."""
+    pools = made.pools()
+    if not made.cluster.fleet.node_by_name and not pools.node_pools:
+        return
+    outlook = Outlook(made.cluster.snapshot(), made.placing(), pools, made.configuration.catalogue)
+    templates: dict[Ref, list[Pods]] = {}
+    for one in setting.pods:
+        templates.setdefault(one.ref, []).append(one)
+    recut = made.controls.partitioning != "static"
+    for ref, workload, gangs in _workloads(made):
+        if ref in templates and not (recut and any(map(_in_parts, workload))):
+            yield from outlook.never(Workload(tuple(templates[ref]), tuple(workload), gangs))
+
+
+def _in_parts(pod: PodSpec) -> bool:
+    return asks.read(pod.spec, core.pod_requests(pod.spec), pod.annotations).shares
+
+
+def _workloads(made: SetUp) -> Iterator[tuple[Ref, list[PodSpec], dict[str, Gang]]]:
+    """Every workload with the pods that it is to have, and their gangs; one of several copies."""
+    for one in made.cluster.workloads.values():
+        count = min(max(1, one.replicas), MOST)
+        meta, spec = one.template.metadata, one.template.spec
+        yield (
+            Ref("Deployment", one.name, one.namespace),
+            [
+                PodSpec(
+                    one.namespace,
+                    f"{one.name}-{number:05d}",
+                    "",
+                    dict(meta.labels),
+                    spec,
+                    owner=one.key,
+                    priority=spec.priority or 0,
+                    annotations=meta.annotations,
+                )
+                for number in range(1, count + 1)
+            ],
+            {},
+        )
+    for training in {one.origin: one for one in made.cluster.training.values()}.values():
+        yield (
+            _ref(training),
+            [
+                PodSpec(
+                    replica.namespace,
+                    replica.name,
+                    "",
+                    dict(replica.labels),
+                    replica.spec,
+                    owner=training.owner,
+                    priority=replica.spec.priority or 0,
+                    annotations=replica.annotations,
+                    gang=training.members[replica.name].gang,
+                    subgroup=training.members[replica.name].subgroup,
+                )
+                for replica in training.replicas
+            ],
+            dict(training.gangs),
+        )
+
+
+def _ref(training: Training) -> Ref:
+    """The workload of the manifests."""
+    namespace, _, name = training.origin.split("/", 2)
+    return Ref(training.kind, name, namespace)
