@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tonnage.health.blocker import Blocker, in_order
-from tonnage.health.rules import admission, probes, references, services, volumes, waiting
+from tonnage.health.rules import admission, ports, probes, references, services, volumes, waiting
 from tonnage.health.setting import Setting
 
 Rule = Callable[[Setting], Iterator[Blocker]]
@@ -21,6 +21,7 @@ RULES: tuple[Rule, ...] = (
     waiting.scheduler_name,
     waiting.device_claims,
     volumes.claims,
+    ports.ports,
 )
 
 

@@ -6,7 +6,7 @@ pkg/controller/volume/persistentvolume/pv_controller.go; the drivers named in fa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -17,16 +17,17 @@ from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.health.inventory import content
 from tonnage.health.rules.naming import remedy
 from tonnage.health.setting import Pods, Setting
-from tonnage.objects.base import ObjectMeta, where
+from tonnage.objects.base import KubeObject, ObjectMeta, where
 from tonnage.objects.storage import (
     NO_PROVISIONER,
     WAIT_FOR_CONSUMER,
+    PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeClaimSpec,
     StorageClass,
 )
 from tonnage.scheduling.topology import IN_USE_ALONE
-from tonnage.workloads.volumes.book import NOTHING_TO_BIND, ONE_POD, UNBOUND
+from tonnage.workloads.volumes.book import NOTHING_TO_BIND, ONE_POD, UNBOUND, ZONE_LABELS
 from tonnage.workloads.volumes.claims import best, mismatch
 
 REASON = "Unschedulable"
@@ -69,6 +70,37 @@ def claims(setting: Setting) -> Iterator[Blocker]:
                 yield from _of_template(setting, pods, written, template)
         for template, written in made.values():
             yield from _of_template(setting, pods, written, template)
+
+
+def out_of_reach(blocker: Blocker, limits: Iterable[tuple[str, KubeObject, str]]) -> Blocker | None:
+    """The blocker of pods that no node takes because of where their volumes are. ``limits``: (claim, what says from
+    where its volume is reached, the field of it that does)."""
+    first = next(iter(limits), None)
+    if first is None:
+        return None
+    claim, one, field = first
+    places = ", ".join(_values(one))
+    return msgspec.structs.replace(
+        blocker,
+        rule="volume-out-of-reach",
+        where=where(one, field),
+        message=f"{one.kind} {one.name} of claim {claim} is reached from {places or 'some nodes'} only, where no node "
+        f"takes the pods: {blocker.said}",
+        help=f"let nodes be in {places or 'its reach'}, or use a volume that is where the nodes are",
+    )
+
+
+def _values(one: KubeObject) -> list[str]:
+    """The places from which a volume, or those of a class, can be reached."""
+    if isinstance(one, StorageClass):
+        return [value for term in one.allowed_topologies for e in term.match_label_expressions for value in e.values]
+    if not isinstance(one, PersistentVolume):
+        return []
+    affinity = one.spec.node_affinity
+    if affinity is None or affinity.required is None:
+        return [value for key, value in sorted(one.metadata.labels.items()) if key in ZONE_LABELS]
+    terms = affinity.required.node_selector_terms
+    return [value for term in terms for e in term.match_expressions for value in e.values]
 
 
 def _missing(setting: Setting, pods: Pods, name: str, at: Where) -> Blocker:

@@ -189,6 +189,24 @@ class Volumes:
                 terms += affinity.required.node_selector_terms
         yield Reach(NOTHING_TO_BIND, _usual_keys(core.NodeSelector(node_selector_terms=terms)))
 
+    def limits(
+        self, namespace: str, pod: str, volumes: Iterable[Mapping[str, Any]]
+    ) -> Iterator[tuple[str, KubeObject, str]]:
+        """(claim, object, its field) of all that leaves the pod some nodes only."""
+        for one in named(pod, volumes):
+            claim = self._claim(namespace, one)
+            volume = self.bound_to(claim) if claim is not None else None
+            if volume is not None:
+                affine = volume.spec.node_affinity is not None
+                for _ in list(_reach_of(volume))[:1]:
+                    yield one.name, volume, "spec.nodeAffinity" if affine else "metadata.labels"
+            elif claim is not None and (class_ := self.storage_class(self.class_of(claim))) is not None:
+                if class_.allowed_topologies:
+                    yield one.name, class_, "allowedTopologies"
+                for found in self.volumes.values():
+                    if not mismatch(claim, class_.name, found) and found.spec.node_affinity is not None:
+                        yield one.name, found, "spec.nodeAffinity"
+
     # ---- binding ----
 
     def bound_to(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
