@@ -79,13 +79,14 @@ def why(
 
 def _of_files(paths: Sequence[Path]) -> tuple[Snapshot, Settings]:
     from tonnage.cluster import still
+    from tonnage.health.schedulers import running
     from tonnage.objects import load
     from tonnage.scheduling import place
 
     manifest = load.read(paths)
     messages.warnings(manifest.problems)
     snapshot = still.snapshot_of(manifest.objects)
-    names = {pod.spec.spec.scheduler_name for pod in snapshot.fleet.pods if pod is not None}
+    names = running(manifest.objects)
     return snapshot, place.Settings(scheduler_names=tuple(sorted({*place.DEFAULTS.scheduler_names, *names})))
 
 

@@ -22,6 +22,7 @@ from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling import manifests, slo
 from tonnage.scheduling import place
+from tonnage.simulation.ailing import by_object
 from tonnage.simulation.assemble import assemble, workload_of
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, sorted_findings
@@ -187,7 +188,9 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     made = SetUp(scenario, policy, options, configuration, cluster, sources)
     found = tuple(prospects(made, configuration.setting))
     nodes = bool(cluster.fleet.node_by_name)
-    return replace(made, configuration=configuration.with_blockers(found, nodes=nodes))
+    configuration = configuration.with_blockers(found, nodes=nodes)
+    cluster.blockers = by_object(configuration.blockers)
+    return replace(made, configuration=configuration)
 
 
 def run(scenario: Scenario, policy: str, options: Options | None = None) -> Result:

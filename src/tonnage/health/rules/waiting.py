@@ -48,7 +48,7 @@ def scheduler_name(setting: Setting) -> Iterator[Blocker]:
         name = pods.spec.scheduler_name
         if not name or name in known:
             continue
-        near = difflib.get_close_matches(name, known, 1)
+        near = difflib.get_close_matches(name, known, 1, 0.8)
         meant = f"did you mean {near[0]}?" if near else "remove schedulerName: the default scheduler takes them then."
         yield Blocker(
             "scheduler-not-running",
