@@ -16,11 +16,13 @@ from tonnage.health.rules import (
     gangs,
     images,
     memory,
+    ports,
     probes,
     readiness_gates,
     references,
     services,
     start_budget,
+    volumes,
     waiting,
 )
 from tonnage.health.setting import Setting
@@ -53,6 +55,8 @@ RULES: tuple[Rule, ...] = (
     waiting.gates,
     waiting.scheduler_name,
     waiting.device_claims,
+    volumes.claims,
+    ports.ports,
 )
 
 

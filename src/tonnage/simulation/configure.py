@@ -41,7 +41,8 @@ from tonnage.simulation.objects import Claim, EngineSetup, Server, Workload
 from tonnage.simulation.physics import Physics, Pool
 from tonnage.simulation.rng import Streams
 from tonnage.simulation.scenario import NodeGroupSpec, Scenario
-from tonnage.workloads.priority import Priorities
+from tonnage.workloads.admission.chain import Admission
+from tonnage.workloads.volumes.book import Volumes
 
 NO_PREFIX_CACHING = "--no-enable-prefix-caching"
 """vLLM keeps and shares prefixes unless told otherwise."""
@@ -192,15 +193,17 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
     cluster.blockers = by_object(configuration.blockers)
     for daemon_set in configuration.manifest.of(apps.DaemonSet):
         cluster.daemon_sets.append((_namespace(daemon_set.namespace), daemon_set.name, daemon_set.spec.template))
-    priorities = Priorities(configuration.manifest.of(core.PriorityClass))
+    lets_in = cluster.admission = Admission(configuration.manifest.objects)
+    cluster.volumes = Volumes(configuration.manifest.objects, binds=True)
     for deployment in configuration.manifest.of(apps.Deployment):
         pod = deployment.spec.template
         workload = Workload(
             _namespace(deployment.namespace),
             deployment.name,
-            msgspec.structs.replace(pod, spec=priorities.admitted(pod.spec)),
+            msgspec.structs.replace(pod, spec=lets_in.completed(_namespace(deployment.namespace), pod.spec)),
             deployment.spec.replicas,
             server_of(pod.spec),
+            refused=next(iter(lets_in.refusals(_namespace(deployment.namespace), pod.spec)), None),
         )
         cluster.workloads[workload.key] = workload
     _start_fleet(scenario, configuration, cluster)

@@ -19,6 +19,7 @@ from tonnage.objects import core
 from tonnage.simulation.mirror import Mirror, Unseen
 from tonnage.simulation.serving import Replica, Service
 from tonnage.units import NS_PER_S
+from tonnage.workloads.admission.refused import Refused
 from tonnage.workloads.failures import Cause
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ class Workload:
     cold_starts_ns: list[int] = field(default_factory=list)
     gang: tuple[str, str] = ("", "")
     controller: Controller | None = None
+    refused: Refused | None = None  # why the API server lets in none of its pods
 
     @property
     def key(self) -> str:

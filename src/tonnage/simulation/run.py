@@ -45,7 +45,7 @@ from tonnage.simulation.split import SplitService
 from tonnage.simulation.standing import machines
 from tonnage.simulation.traffic.profile import TrafficProfile, sample
 from tonnage.simulation.traffic.traces import Trace
-from tonnage.simulation.training.connect import connect_training, scheduler_names
+from tonnage.simulation.training.connect import connect_training
 from tonnage.simulation.training.workload import Then
 from tonnage.simulation.unserved import Known
 from tonnage.units import NS_PER_S, ns
@@ -115,8 +115,8 @@ class SetUp:
 
     @property
     def scheduler_names(self) -> tuple[str, ...]:
-        """The schedulerName of every pod that the scenario has."""
-        return (*place.DEFAULTS.scheduler_names, *scheduler_names(self.cluster))
+        """Every schedulerName that somebody answers to: here that is one scheduler."""
+        return tuple(dict.fromkeys((*place.DEFAULTS.scheduler_names, *self.configuration.setting.schedulers)))
 
     def loops(self, pools: Callable[[], Pools] | None = None) -> list[Loop]:
         """All control loops, as the policy says. ``pools``: where they are not those of the manifests."""
