@@ -116,6 +116,7 @@ class Workload:
     was_ready: bool = False
     min_ready: int = 0
     max_ready: int = 0
+    ready_ns: int | None = None  # when one of its pods was Ready first
     cold_starts_ns: list[int] = field(default_factory=list)
     gang: tuple[str, str] = ("", "")
     controller: Controller | None = None
