@@ -87,15 +87,15 @@ def _case(paths: list[Path], at: str | None, policy: str | None, seed: int) -> C
 def _of_pod(key: str, case: Case) -> tuple[Told | None, Receipt | None]:
     """What is told of a pod or gang, and the receipt of its place while that is open or as it was."""
     from tonnage.fleet.rows import split_key
-    from tonnage.health.told import of_blockers
+    from tonnage.health.told import COMES, of_blockers
     from tonnage.scheduling.why import receipt as whys
 
     told = case.told(key)
     row = case.snapshot.fleet.pod_by_key.get(split_key(key)) if key.count("/") == 1 else None
-    if told is None and row is not None:
+    if (told is None or told.state == COMES) and row is not None:
         owner = next((ref for ref in case.owners() if key in case.pods_of(ref)), None)
         if owner is not None:
-            told = of_blockers(key, case.about(owner))
+            told = of_blockers(key, case.about(owner)) or told
     if row is None and key not in case.snapshot.gangs:
         return told, None
     return told, whys.why(case.snapshot, key, case.settings)

@@ -15,8 +15,9 @@ from tonnage.errors import InputError
 from tonnage.fleet.rows import PodSpec, split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.health import told
-from tonnage.health.blocker import Blocker, in_order
+from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker, in_order
 from tonnage.health.outlook import Outlook, Workload
+from tonnage.health.schedulers import running
 from tonnage.health.setting import Pods
 from tonnage.health.told import COMES, Told
 from tonnage.objects import apps, core, load
@@ -67,7 +68,7 @@ class OfFiles(Case):
         messages.warnings(manifest.problems)
         self.objects = manifest.objects
         self.snapshot = still.snapshot_of(manifest.objects)
-        names = {pod.spec.spec.scheduler_name for pod in self.snapshot.fleet.pods if pod is not None}
+        names = running(manifest.objects)
         self.settings = Settings(scheduler_names=tuple(sorted({*place.DEFAULTS.scheduler_names, *names})))
         self.blockers = ()
         self._pods = {f"{one.namespace or 'default'}/{one.name}": one for one in manifest.of(core.Pod)}
@@ -87,6 +88,8 @@ class OfFiles(Case):
                 templates.setdefault(one.ref, []).append(one)
             for ref, given in templates.items():
                 pods = tuple(self._specs(ref))
+                if any(one.stage in (REFUSED, UNSCHEDULABLE) and not one.some for one in told.about(ref, found)):
+                    continue  # why no node takes them is said
                 if pods and not given[0].is_daemon:
                     gangs = {pod.gang: self.snapshot.gangs[pod.gang] for pod in pods if pod.gang in self.snapshot.gangs}
                     found += self._outlook.never(Workload(tuple(given), pods, gangs))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tonnage.errors import InputError
+from tonnage.errors import InputError, Problem, Where
 from tonnage.inference import memory, tables
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.hybrid import Layout, layout, model_layers
@@ -32,6 +32,15 @@ _PRECISION_OF_QUANTIZATION = {
     "bitsandbytes": "nf4",
 }
 """Number formats (data/precisions.csv) of vLLM's --quantization. Others say nothing of the bytes of a weight."""
+
+
+class EngineRefused(InputError):
+    """vLLM does not start: ``kind`` is ``weights`` (they do not fit beside the rest), ``cache`` (it holds no sequence
+    of --max-model-len) or ``context`` (that is more than the model's own). ``said``: vLLM's own words."""
+
+    def __init__(self, problem: Problem, kind: str, said: str) -> None:
+        super().__init__(problem)
+        self.kind, self.said = kind, said
 
 
 class MemoryBudget(msgspec.Struct, frozen=True):
@@ -151,7 +160,8 @@ def engine_config(
         longest = blocks * size
     if longest < 1:
         raise _does_not_fit(model, gpu, tensor_parallel * pipeline_parallel, budget)
-    context = _context(model, max_model_len, longest, context_extended)
+    token = kv_bytes_per_token_per_gpu(model, tensor_parallel, element) / pipeline_parallel
+    context = _context(model, max_model_len, longest, context_extended, (token, budget.kv_cache))
     return EngineConfig(tokens, seqs, context, blocks, size, layout=plan)
 
 
@@ -257,8 +267,11 @@ def _scheduler_limits(gpu: Gpu, tokens: int | None, seqs: int | None) -> tuple[i
     return tokens, seqs
 
 
-def _context(model: ModelShape, max_model_len: int | None, cache_tokens: int, extended: bool) -> int:
-    """The context asked for, else the model's. As in vLLM, the KV cache must hold one sequence of it."""
+def _context(
+    model: ModelShape, max_model_len: int | None, cache_tokens: int, extended: bool, cache: tuple[float, int]
+) -> int:
+    """The context asked for, else the model's. As in vLLM, the KV cache must hold one sequence of it. ``cache``: bytes
+    of a token on each GPU, and of the whole."""
     longest = model.context_tokens or cache_tokens
     if max_model_len == AUTO_MODEL_LEN:
         return min(longest, cache_tokens)
@@ -266,21 +279,55 @@ def _context(model: ModelShape, max_model_len: int | None, cache_tokens: int, ex
     if extended:
         longest = max(longest, wanted)
     most = min(longest, cache_tokens)
+    if wanted > longest:
+        raise beyond_context(model, wanted)
     if not 1 <= wanted <= most:
         limit = "the KV cache holds" if cache_tokens < longest else f"{model.name} has a context of"
-        raise InputError.at(
+        problem = Problem(
+            Where(field="--max-model-len"),
             f"--max-model-len is {wanted}, but {limit} {most} tokens",
-            field="--max-model-len",
-            hint=f"set --max-model-len to {most} or less, or use more or larger GPUs",
+            f"set --max-model-len to {most} or less, or use more or larger GPUs",
         )
+        raise EngineRefused(problem, "cache", _too_little(wanted, most, *cache))
     return wanted
 
 
-def _does_not_fit(model: ModelShape, gpu: Gpu, tensor_parallel: int, budget: MemoryBudget) -> InputError:
-    needed = budget.requested - budget.kv_cache
-    return InputError.at(
-        f"{model.name} does not fit {tensor_parallel} x {gpu.name}: each GPU needs {needed / GIB:.1f} GiB "
-        f"({budget.weights / GIB:.1f} of it weights) besides KV cache, of {budget.requested / GIB:.1f}",
-        field="--tensor-parallel-size",
-        hint="raise --tensor-parallel-size, use a larger GPU, or --quantization fp8",
+def beyond_context(model: ModelShape, wanted: int) -> EngineRefused:
+    """That the model's own context is shorter than ``wanted`` tokens."""
+    most = model.context_tokens
+    problem = Problem(
+        Where(field="--max-model-len"),
+        f"--max-model-len is {wanted}, but {model.name} has a context of {most} tokens",
+        f"set --max-model-len to {most} or less",
     )
+    said = (
+        f"ValueError: User-specified max_model_len ({wanted}) is greater than the derived max_model_len "
+        f"(max_position_embeddings={most} or model_max_length=None in model's config.json)."
+    )
+    return EngineRefused(problem, "context", said)
+
+
+def _too_little(wanted: int, most: int, token: float, cache: int) -> str:
+    return (
+        f"ValueError: To serve at least one request with the models's max seq len ({wanted}), "
+        f"({wanted * token / GIB:.2f} GiB KV cache is needed, which is larger than the available KV cache memory "
+        f"({cache / GIB:.2f} GiB). Based on the available memory, the estimated maximum model length is {most}. Try "
+        "increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine."
+    )
+
+
+def _does_not_fit(model: ModelShape, gpu: Gpu, ranks: int, budget: MemoryBudget) -> EngineRefused:
+    needed = budget.requested - budget.kv_cache
+    problem = Problem(
+        Where(field="--tensor-parallel-size"),
+        f"{model.name} does not fit {ranks} x {gpu.name}: each GPU needs {needed / GIB:.1f} GiB "
+        f"({budget.weights / GIB:.1f} of it weights) besides KV cache, of {budget.requested / GIB:.1f}",
+        "raise --tensor-parallel-size, use a larger GPU, or --quantization fp8",
+    )
+    if budget.weights > budget.total:
+        return EngineRefused(problem, "weights", "torch.OutOfMemoryError: CUDA out of memory.")
+    said = (
+        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
+        "initializing the engine."
+    )
+    return EngineRefused(problem, "weights", said)

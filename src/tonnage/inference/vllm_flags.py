@@ -103,6 +103,16 @@ def choices(flag: str) -> dict[str, tuple[str, str]]:
     return {row["value"]: (row["capability"], row["capability_to_0_11"]) for row in rows}
 
 
+def near_choice(flag: str, value: str) -> tuple[str, ...]:
+    """Values of the flag that look like it."""
+    return names.near(value, choices(flag))
+
+
+def repository(image: str) -> str:
+    """The repository of an image."""
+    return split_image(image)[0]
+
+
 def version_of(image: str) -> Version | None:
     """The release of vLLM in an image such as ``vllm/vllm-openai:v0.11.0``; None for others, and for ``latest``."""
     repository, tag = split_image(image)

@@ -14,10 +14,12 @@ from tonnage.facts import durations, instances, mig, models, prices
 from tonnage.facts.models import ModelShape
 from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker, in_order
 from tonnage.health.diagnose import diagnose
+from tonnage.health.landing import Machine
 from tonnage.health.setting import Setting
 from tonnage.inference import servers
 from tonnage.inference.config import replica, weight_bytes
 from tonnage.inference.servers import UnknownModel
+from tonnage.inference.starting import is_eager
 from tonnage.inference.vllm_args import VllmArgs
 from tonnage.metrics import scrape
 from tonnage.metrics.promql import Query
@@ -39,7 +41,8 @@ from tonnage.simulation.objects import Claim, EngineSetup, Server, Workload
 from tonnage.simulation.physics import Physics, Pool
 from tonnage.simulation.rng import Streams
 from tonnage.simulation.scenario import NodeGroupSpec, Scenario
-from tonnage.workloads.priority import Priorities
+from tonnage.workloads.admission.chain import Admission
+from tonnage.workloads.volumes.book import Volumes
 
 NO_PREFIX_CACHING = "--no-enable-prefix-caching"
 """vLLM keeps and shares prefixes unless told otherwise."""
@@ -91,8 +94,9 @@ class Configuration:
         return [trigger.query for spec in self.scaled for trigger in spec.triggers if trigger.query is not None]
 
 
-def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
-    """Admit the objects in order and analyse what was admitted.
+def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machine] = ()) -> Configuration:
+    """Admit the objects in order and analyse what was admitted. ``machines``: nodes that are there beside those of the
+    manifest.
 
     Raises InputError for a configuration of mig-parted or the device plugin that its program refuses."""
     admitted = admission.apply_in_order(manifest.objects)
@@ -118,7 +122,7 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
         else:
             found.append(_class_missing(pool, reference.name))
     found += landing_findings(manifest, catalogue, cuts)
-    setting = Setting(manifest.objects, catalogue)
+    setting = Setting(manifest.objects, catalogue, machines, cuts)
     blockers = diagnose(setting)
     found += [one.finding() for one in blockers]
     return Configuration(
@@ -202,15 +206,17 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
     cluster.blockers = by_object(configuration.blockers)
     for daemon_set in configuration.manifest.of(apps.DaemonSet):
         cluster.daemon_sets.append((_namespace(daemon_set.namespace), daemon_set.name, daemon_set.spec.template))
-    priorities = Priorities(configuration.manifest.of(core.PriorityClass))
+    lets_in = cluster.admission = Admission(configuration.manifest.objects)
+    cluster.volumes = Volumes(configuration.manifest.objects, binds=True)
     for deployment in configuration.manifest.of(apps.Deployment):
         pod = deployment.spec.template
         workload = Workload(
             _namespace(deployment.namespace),
             deployment.name,
-            msgspec.structs.replace(pod, spec=priorities.admitted(pod.spec)),
+            msgspec.structs.replace(pod, spec=lets_in.completed(_namespace(deployment.namespace), pod.spec)),
             deployment.spec.replicas,
             server_of(pod.spec),
+            refused=next(iter(lets_in.refusals(_namespace(deployment.namespace), pod.spec)), None),
         )
         cluster.workloads[workload.key] = workload
     _start_fleet(scenario, configuration, cluster)
@@ -292,14 +298,12 @@ def _namespace(name: str) -> str:
 
 
 def server_of(spec: core.PodSpec) -> Server | None:
-    """The LLM server of a pod; None where it has none, or one with a model in a folder of which nothing is known: then
-    it is any container. Of a model that does not exist there is one that never starts."""
+    """The LLM server of a pod; None where it has none. One of which nothing is known, or whose command line cannot be
+    read, never starts here."""
     found = servers.find(spec)
     if found is None or not found.args.model:
         return None
     args, shape = found.args, servers.shape_of(found.args.model)
-    if isinstance(shape, UnknownModel) and shape.local:
-        return None
     timeout = SHUTDOWN.search(" ".join(word.text for word in found.words))
     return Server(
         args,
@@ -308,6 +312,8 @@ def server_of(spec: core.PodSpec) -> Server | None:
         int(timeout[1]) if timeout else 0,
         prefix_caching=not any(word.replace("_", "-") == NO_PREFIX_CACHING for word in args.ignored),
         refused=found.problem.message if found.problem else shape.message if isinstance(shape, UnknownModel) else "",
+        container=found.index,
+        eager=is_eager(found),
     )
 
 

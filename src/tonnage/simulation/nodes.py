@@ -48,7 +48,7 @@ def start_node(cluster: SimulatedCluster, claim: Claim, machine: InstanceType | 
         gpu_memory_mib=itype.gpu_memory_mib,
         images_on_disk=pool is not None and pool.images_on_disk,
         labels=launch.labels,
-        allocatable=launch.allocatable or _allocatable(itype, pool.storage if pool else NodeStorage()),
+        allocatable=launch.allocatable or allocatable(itype, pool.storage if pool else NodeStorage()),
     )
     made = cuts_of(cluster, node)
     if made.cuts or made.problems:
@@ -65,7 +65,7 @@ def start_node(cluster: SimulatedCluster, claim: Claim, machine: InstanceType | 
     return node
 
 
-def _allocatable(itype: instances.InstanceType, storage: NodeStorage) -> dict[str, int]:
+def allocatable(itype: instances.InstanceType, storage: NodeStorage) -> dict[str, int]:
     """What such a node can hold once everything on it is up."""
     found = {
         "cpu": itype.allocatable_cpu_milli,

@@ -19,6 +19,7 @@ from tonnage.objects import core
 from tonnage.simulation.mirror import Mirror, Unseen
 from tonnage.simulation.serving import Replica, Service
 from tonnage.units import NS_PER_S
+from tonnage.workloads.admission.refused import Refused
 from tonnage.workloads.failures import Cause
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ Offering: TypeAlias = tuple[str, str, str]
 @dataclass(slots=True)
 class Server:
     """What a pod's container serves: an LLM, with the engine settings of its command line. ``refused``: why the engine
-    starts on no GPU; empty where it may."""
+    starts on no GPU; empty where it may. ``container``: which of the pod's containers it is. ``eager``: it compiles
+    nothing."""
 
     args: VllmArgs
     weight_bytes: int
@@ -40,6 +42,8 @@ class Server:
     shutdown_timeout_s: int = 0
     prefix_caching: bool = True
     refused: str = ""
+    container: int = 0
+    eager: bool = False
 
 
 class Controller(Protocol):
@@ -116,6 +120,7 @@ class Workload:
     cold_starts_ns: list[int] = field(default_factory=list)
     gang: tuple[str, str] = ("", "")
     controller: Controller | None = None
+    refused: Refused | None = None  # why the API server lets in none of its pods
 
     @property
     def key(self) -> str:

@@ -14,7 +14,9 @@ from tonnage.costs.ledger import Resources
 from tonnage.fleet.state import PodSpec
 from tonnage.objects import core
 from tonnage.scaling import removal
+from tonnage.simulation.admitting import refused
 from tonnage.simulation.blocked import held_back
+from tonnage.simulation.claiming import need
 from tonnage.simulation.events import Later
 from tonnage.simulation.objects import Pod, Workload, drain_times
 from tonnage.simulation.serving import Replica
@@ -33,7 +35,8 @@ def reconcile(cluster: SimulatedCluster, workload: Workload) -> None:
         count_ready(workload)
         return
     for _ in range(workload.replicas - len(active)):
-        _create(cluster, workload)
+        if not _create(cluster, workload):
+            break
     for pod in removal_order(active, cluster.now_ns)[: max(0, len(active) - workload.replicas)]:
         stop_pod(cluster, pod)
     count_ready(workload)
@@ -58,9 +61,18 @@ def _standing(pod: Pod) -> removal.Standing:
     )
 
 
-def _create(cluster: SimulatedCluster, workload: Workload) -> None:
+def _create(cluster: SimulatedCluster, workload: Workload) -> bool:
+    """Make one pod more; whether the API server let it in."""
+    name, owner = f"{workload.name}-{workload.created + 1:05d}", f"Deployment {workload.key}"
+
+    def again(cluster: SimulatedCluster) -> None:
+        reconcile(cluster, workload)
+
+    if refused(cluster, workload, owner, workload.template.spec, workload.refused, name, again):
+        return False
     workload.created += 1
-    create_pod(cluster, workload, f"{workload.name}-{workload.created:05d}", None, *workload.gang)
+    create_pod(cluster, workload, name, None, *workload.gang)
+    return True
 
 
 def create_pod(
@@ -82,6 +94,7 @@ def create_pod(
             annotations=template.metadata.annotations,
             gang=gang,
             subgroup=subgroup,
+            volumes=need(cluster, workload.namespace, name, template.spec),
         )
     )
     pod = Pod(workload, name, uid, row, cluster.now_ns, own=own)

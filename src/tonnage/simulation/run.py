@@ -42,9 +42,10 @@ from tonnage.simulation.scenario import Scenario
 from tonnage.simulation.scraping import GATEWAY_ACTIVE, GATEWAY_RECEIVED, Scraper
 from tonnage.simulation.serving import Service
 from tonnage.simulation.split import SplitService
+from tonnage.simulation.standing import machines
 from tonnage.simulation.traffic.profile import TrafficProfile, sample
 from tonnage.simulation.traffic.traces import Trace
-from tonnage.simulation.training.connect import connect_training, scheduler_names
+from tonnage.simulation.training.connect import connect_training
 from tonnage.simulation.training.workload import Then
 from tonnage.simulation.unserved import Known
 from tonnage.units import NS_PER_S, ns
@@ -114,8 +115,8 @@ class SetUp:
 
     @property
     def scheduler_names(self) -> tuple[str, ...]:
-        """The schedulerName of every pod that the scenario has."""
-        return (*place.DEFAULTS.scheduler_names, *scheduler_names(self.cluster))
+        """Every schedulerName that somebody answers to: here that is one scheduler."""
+        return tuple(dict.fromkeys((*place.DEFAULTS.scheduler_names, *self.configuration.setting.schedulers)))
 
     def loops(self, pools: Callable[[], Pools] | None = None) -> list[Loop]:
         """All control loops, as the policy says. ``pools``: where they are not those of the manifests."""
@@ -193,7 +194,7 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
         manifest = assumed.with_nodes(manifest)
     if options.tune is not None:
         manifest = options.tune(manifest)
-    configuration = configure(manifest, catalogue)
+    configuration = configure(manifest, catalogue, machines(scenario, manifest))
     cluster = build_cluster(scenario, configuration, Streams(options.seed))
     sources = connect_traffic(scenario, chosen, configuration, cluster, options.trace, options.seed)
     for key, (least, _) in bounds(configuration, list(cluster.workloads.values())).items():
