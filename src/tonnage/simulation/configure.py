@@ -208,6 +208,8 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
         cluster.daemon_sets.append((_namespace(daemon_set.namespace), daemon_set.name, daemon_set.spec.template))
     lets_in = cluster.admission = Admission(configuration.manifest.objects)
     cluster.volumes = Volumes(configuration.manifest.objects, binds=True)
+    for claim in configuration.setting.made_claims():
+        cluster.volumes.see(claim)
     for deployment in configuration.manifest.of(apps.Deployment):
         pod = deployment.spec.template
         workload = Workload(
@@ -298,12 +300,14 @@ def _namespace(name: str) -> str:
 
 
 def server_of(spec: core.PodSpec) -> Server | None:
-    """The LLM server of a pod; None where it has none. One of which nothing is known, or whose command line cannot be
-    read, never starts here."""
+    """The LLM server of a pod; None where it has none, or one with a model in a folder of which nothing is known: that
+    is any container. One whose model does not exist, or whose command line cannot be read, never starts."""
     found = servers.find(spec)
     if found is None or not found.args.model:
         return None
     args, shape = found.args, servers.shape_of(found.args.model)
+    if isinstance(shape, UnknownModel) and shape.local and not found.problem:
+        return None
     timeout = SHUTDOWN.search(" ".join(word.text for word in found.words))
     return Server(
         args,

@@ -63,11 +63,17 @@ def not_running(cluster: SimulatedCluster, recorder: Recorder, known: Known) -> 
     for blocker in known.blockers:
         ref = blocker.object
         key = (ref.kind.lower(), ref.namespace, ref.name)
-        told = key in seen or (blocker.rule, blocker.message) in said
-        if not (blocker.some or told or _is_simulated(cluster, ref)):
+        shown = blocker.stage != NO_EFFECT and (key in seen or _is_simulated(cluster, ref))
+        if not (blocker.some or shown or (blocker.rule, blocker.message) in said):
             seen.add(key)
             found.append(_from_blocker(blocker, ref, 0, 0, 0, 0))
-    return sorted(found, key=lambda one: (STAGES.index(one.stage), -one.pods, str(one.object)))
+    return sorted(found, key=_order)
+
+
+def _order(one: NotRunning) -> tuple[bool, bool, int, int, str]:
+    """What serves nobody before what has no effect, what is known by the files before what merely came of it."""
+    weak = one.rule in (PENDING, ENDED, NO_ENDPOINTS, NO_ENGINE)
+    return one.stage == NO_EFFECT, weak, STAGES.index(one.stage), -one.pods, str(one.object)
 
 
 def _is_simulated(cluster: SimulatedCluster, ref: Ref) -> bool:
