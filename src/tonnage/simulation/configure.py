@@ -300,13 +300,15 @@ def _namespace(name: str) -> str:
 
 
 def server_of(spec: core.PodSpec) -> Server | None:
-    """The LLM server of a pod; None where it has none, or one with a model in a folder of which nothing is known: that
-    is any container. One whose model does not exist, or whose command line cannot be read, never starts."""
+    """The LLM server of a pod; None where it has none, or one with a model in a folder of which nothing is known, or
+    with weights in host memory: that is any container. One whose model does not exist, or whose command line cannot be
+    read, never starts."""
     found = servers.find(spec)
     if found is None or not found.args.model:
         return None
     args, shape = found.args, servers.shape_of(found.args.model)
-    if isinstance(shape, UnknownModel) and shape.local and not found.problem:
+    unknown = isinstance(shape, UnknownModel) and shape.local
+    if not found.problem and (unknown or any(_flag(word.text) in _NOT_SIMULATED for word in found.words)):
         return None
     timeout = SHUTDOWN.search(" ".join(word.text for word in found.words))
     return Server(
@@ -319,6 +321,13 @@ def server_of(spec: core.PodSpec) -> Server | None:
         container=found.index,
         eager=is_eager(found),
     )
+
+
+_NOT_SIMULATED = ("--cpu-offload-gb", "--cpu-offload-params")
+
+
+def _flag(word: str) -> str:
+    return word.partition("=")[0].replace("_", "-")
 
 
 def _weights(args: VllmArgs, shape: ModelShape | UnknownModel) -> int:

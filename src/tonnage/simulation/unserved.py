@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import Where
 from tonnage.health.blocker import CRASHING, NO_EFFECT, REFUSED, STAGES, UNSCHEDULABLE, Blocker, in_order
+from tonnage.objects import core
 from tonnage.objects.base import KubeObject, where
 from tonnage.simulation.ailing import NO_ENGINE
 from tonnage.simulation.blocked import of_group, of_workload
 from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.simulation.configure import workloads_behind
 from tonnage.simulation.objects import Failing, Pod, Workload
 from tonnage.simulation.recorder import Recorder
 from tonnage.simulation.result import DecisionRecord, NotRunning
@@ -87,11 +89,15 @@ def _is_simulated(cluster: SimulatedCluster, ref: Ref) -> bool:
 
 def _dead_services(cluster: SimulatedCluster, known: Known) -> Iterator[NotRunning]:
     """Services with traffic that select no pods at all."""
-    answered = {id(workload.service) for workload in cluster.workloads.values()}
+    behind = {
+        f"{one.namespace or 'default'}/{one.name}"
+        for one in known.objects
+        if isinstance(one, core.Service) and workloads_behind(cluster, one)
+    }
     for service in cluster.services:
         namespace, _, name = service.name.partition("/")
         ref = Ref("Service", name, namespace)
-        if id(service) not in answered and not any(one.object == ref for one in known.blockers):
+        if service.name not in behind and not any(one.object == ref for one in known.blockers):
             cause = f"no pod answers for {service.name}: all of its requests fail"
             yield NotRunning(ref, 0, 0, 0.0, NO_EFFECT, NO_ENDPOINTS, cause, known.place(ref), "", 0, "")
 
