@@ -16,6 +16,7 @@ from tonnage.health.rules import (
     readiness_gates,
     references,
     services,
+    shutdown,
     waiting,
 )
 from tonnage.health.setting import Setting
@@ -34,6 +35,7 @@ RULES: tuple[Rule, ...] = (
     services.services,
     budgets.budgets,
     autoscalers.autoscalers,
+    shutdown.shutdown,
     admission.refused,
     admission.some_over_quota,
     waiting.gates,

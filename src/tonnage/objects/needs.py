@@ -169,5 +169,6 @@ class PodNeeds(Field, frozen=True, kw_only=True):
     service_account_name: str = ""
     host_network: bool = False
     active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: int | None = None
     enable_service_links: bool | None = None
     security_context: dict[str, Any] | None = None
