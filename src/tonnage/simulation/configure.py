@@ -13,6 +13,7 @@ from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import durations, instances, mig, models, prices
 from tonnage.health.blocker import Blocker, in_order
 from tonnage.health.diagnose import diagnose
+from tonnage.health.rules.nodepools import AWS
 from tonnage.health.setting import KnownNode, Setting
 from tonnage.inference.config import parse_vllm_args, replica, weight_bytes
 from tonnage.metrics import scrape
@@ -100,12 +101,11 @@ def configure(manifest: Manifest, catalogue: Catalogue, nodes: Iterable[KnownNod
     found += config_findings(cuts)
     pools = []
     for pool in manifest.of(karpenter.NodePool):
-        found += pool_findings.analyse(pool, catalogue, cuts)
         reference = pool.spec.template.spec.node_class_ref
-        if reference.name in classes:
+        if reference.group == AWS:  # what nodes of other clouds are like is not known here
+            found += pool_findings.analyse(pool, catalogue, cuts)
+        if reference.group == AWS and reference.kind == "EC2NodeClass" and reference.name in classes:
             pools.append(pool)
-        else:
-            found.append(_class_missing(pool, reference.name))
     found += landing_findings(manifest, catalogue, cuts)
     setting = Setting(manifest.objects, catalogue, nodes)
     blockers = diagnose(setting)
@@ -143,16 +143,6 @@ def _sentence(problem: Problem) -> str:
 
 
 _SEVERITY = {"error": 0, "warning": 1, "info": 2}
-
-
-def _class_missing(pool: karpenter.NodePool, name: str) -> Finding:
-    return Finding(
-        "nodepool-nodeclass-missing",
-        "error",
-        Ref("NodePool", pool.name),
-        where(pool, "spec.template.spec.nodeClassRef.name"),
-        f"EC2NodeClass {name} does not exist: the NodePool is not Ready and never launches a node",
-    )
 
 
 def build_cluster(scenario: Scenario, configuration: Configuration, streams: Streams) -> SimulatedCluster:
