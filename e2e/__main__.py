@@ -54,7 +54,7 @@ def _build() -> int:
 
 
 def _test(arguments: list[str], long: bool) -> int:
-    pytest = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-m", "e2e", *(arguments or PATHS)]
+    pytest = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-m", "e2e", "--durations=25", *(arguments or PATHS)]
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     seed = os.environ.get(SEED) or str(int(time.time()) // 86_400)
     environment = os.environ | {"PYTHONPATH": path, SEED: seed, LONG: "1" if long else ""}

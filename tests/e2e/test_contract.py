@@ -125,7 +125,7 @@ def test_pods_are_moved_as_in_the_simulated_world(empty: Transport, tmp_path: Pa
 def test_an_example_with_training_is_decided_as_in_the_simulated_world(
     empty: Transport, name: str, policy: str, minutes: int
 ) -> None:
-    until = minutes if sampling.LONG else minutes // 3
+    until = minutes if sampling.LONG else minutes // 4
     training.check_alike(training.example(name, policy, until, None), training.example(name, policy, until, empty))
 
 
@@ -145,7 +145,7 @@ def test_a_node_pool_that_offers_cut_nodes(empty: Transport, operator: bool, tmp
 
 @pytest.mark.parametrize("policy", ["slo", "corrected"])
 def test_the_traffic_surge(empty: Transport, policy: str) -> None:
-    minutes = sampling.often(f"minutes of the surge under {policy}", 90, 45)
+    minutes = sampling.often(f"minutes of the surge under {policy}", 90, 33)
     check_same(surge(policy, minutes, None), surge(policy, minutes, empty))
 
 

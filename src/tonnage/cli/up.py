@@ -6,6 +6,7 @@ import math
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,9 +76,10 @@ def _run(loaded: Scenario, options: dict[str, Any]) -> int:
     with Up(made, settings, Printed("none" if quiet else "text")) as running:
         config = _write_kubeconfig(path, running)
         url = running.server.url if running.server is not None else ""
+        told: set[str] = set()
+        _tell_stopped(running, told, quiet)
         _welcome(running, config, quiet)
-        deadline = options["for_s"]
-        stop.wait(deadline) if deadline else _wait(stop, running, quiet)
+        _wait(stop, running, options["for_s"], told, quiet)
         bill = running.bill()
         state = running.state()
     if config is not None and running.server is not None:
@@ -144,10 +146,23 @@ def _welcome(running: Up, config: Path | None, quiet: bool) -> None:
     click.echo("Decisions follow. Interrupt to end; nothing is kept.\n")
 
 
-def _wait(stop: threading.Event, running: Up, quiet: bool) -> None:
-    """Until interrupted; what goes wrong meanwhile is said once."""
+def _tell_stopped(running: Up, told: set[str], quiet: bool) -> None:
+    """Say what does not run and was not said before."""
+    from tonnage.cli import not_running, output
+
+    for one in () if quiet else running.not_running():
+        key = f"{one.object} {one.rule} {one.cause}"
+        if key not in told:
+            told.add(key)
+            not_running.show_one(one, output.console())
+
+
+def _wait(stop: threading.Event, running: Up, for_s: float | None, stopped: set[str], quiet: bool) -> None:
+    """Until interrupted, or for so many seconds; what goes wrong meanwhile, or does not run, is said once."""
+    ends = time.monotonic() + for_s if for_s else math.inf
     told: dict[str, str] = {}
-    while not stop.wait(STATUS_S):
+    while not stop.wait(min(STATUS_S, max(0.0, ends - time.monotonic()))) and time.monotonic() < ends:
+        _tell_stopped(running, stopped, quiet)
         for name, why in running.state().problems.items():
             if told.get(name) != why:
                 told[name] = why

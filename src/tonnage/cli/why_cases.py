@@ -17,6 +17,7 @@ from tonnage.fleet.snapshot import Snapshot
 from tonnage.health import told
 from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker, in_order
 from tonnage.health.outlook import Outlook, Workload
+from tonnage.health.schedulers import running
 from tonnage.health.setting import Pods
 from tonnage.health.told import COMES, Told
 from tonnage.objects import apps, core, load
@@ -67,7 +68,7 @@ class OfFiles(Case):
         messages.warnings(manifest.problems)
         self.objects = manifest.objects
         self.snapshot = still.snapshot_of(manifest.objects)
-        names = {pod.spec.spec.scheduler_name for pod in self.snapshot.fleet.pods if pod is not None}
+        names = running(manifest.objects)
         self.settings = Settings(scheduler_names=tuple(sorted({*place.DEFAULTS.scheduler_names, *names})))
         self.blockers = ()
         self._pods = {f"{one.namespace or 'default'}/{one.name}": one for one in manifest.of(core.Pod)}

@@ -7,18 +7,22 @@ from collections.abc import Callable, Iterator
 from tonnage.health.blocker import Blocker, in_order
 from tonnage.health.rules import (
     admission,
+    architectures,
     autoscalers,
     budgets,
     cuda,
     devices,
     engines,
     gangs,
+    images,
     memory,
+    ports,
     probes,
     readiness_gates,
     references,
     services,
     start_budget,
+    volumes,
     waiting,
 )
 from tonnage.health.setting import Setting
@@ -37,17 +41,22 @@ RULES: tuple[Rule, ...] = (
     start_budget.start_budget,
     references.volumes,
     gangs.gangs,
+    images.names,
+    images.pull_secrets,
+    architectures.architectures,
     probes.probes,
     readiness_gates.readiness_gates,
     services.services,
+    budgets.budgets,
+    autoscalers.autoscalers,
     admission.refused,
     admission.some_over_quota,
     devices.not_simulated,
     waiting.gates,
     waiting.scheduler_name,
     waiting.device_claims,
-    budgets.budgets,
-    autoscalers.autoscalers,
+    volumes.claims,
+    ports.ports,
 )
 
 

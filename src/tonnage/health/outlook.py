@@ -16,6 +16,7 @@ from tonnage.fleet.gangs import Gang
 from tonnage.fleet.rows import PodSpec, split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
+from tonnage.fleet.volumes import folded
 from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.health.setting import Pods
 from tonnage.objects import core, karpenter
@@ -26,6 +27,7 @@ from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.plans import Plan, PlanSettings
 from tonnage.provisioning.pods import ExistingNode
 from tonnage.scheduling import place
+from tonnage.scheduling.beyond import beyond
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.why import gang as why_gang
 from tonnage.scheduling.why import search
@@ -69,7 +71,7 @@ class Outlook:
         """One blocker where pods of the workload have no place and will get none."""
         fleet = self.snapshot.fleet
         with fleet.what_if():
-            specs = workload.pods[:MOST]
+            specs = [spec for spec in workload.pods[:MOST] if not beyond(spec, self.nodes, strict=False)]
             rows = {spec.name: fleet.add_pod(spec) for spec in specs}
             snapshot = replace(self.snapshot, gangs={**self.snapshot.gangs, **workload.gangs}, nominations={})
             made = place.decide(snapshot, self.settings)
@@ -100,7 +102,8 @@ class Outlook:
         shapes: dict[int, pods.PodShape] = {}
         pending = []
         for spec in waiting:
-            shape = shapes.setdefault(id(spec.spec), pods.PodShape.of(spec.spec, spec.annotations))
+            wanted = folded(spec.spec, spec.volumes)
+            shape = shapes.setdefault(id(spec.spec), pods.PodShape.of(wanted, spec.annotations))
             pending.append(pods.PendingPod(spec.ref, shape))
         settings = PlanSettings(
             daemon_sets=tuple(pods.PodShape.of(spec) for spec in self.pools.daemon_sets),

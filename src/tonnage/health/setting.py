@@ -11,6 +11,7 @@ from tonnage.errors import Where
 from tonnage.health.counting import ONE, Count, count
 from tonnage.health.inventory import DEFAULT, Inventory
 from tonnage.health.landing import Landing, Machine, Place
+from tonnage.health.schedulers import running
 from tonnage.inference import servers
 from tonnage.inference.servers import EngineServer
 from tonnage.objects import apps, core, karpenter, training
@@ -22,6 +23,7 @@ from tonnage.provisioning import nodeclass
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.replicas import runtime_of
+from tonnage.workloads.volumes.book import Volumes
 
 _COMPARE = frozenset(
     {
@@ -97,10 +99,13 @@ class Setting:
         self.inventory = Inventory(self.objects)
         self.catalogue = catalogue
         self.admission = Admission(self.objects)
+        self.volumes = Volumes(self.objects, binds=True)
+        self.schedulers = running(self.objects)
         self.pods: tuple[Pods, ...] = tuple(self._pods())
         nodes = [_machine(one) for one in self.objects if isinstance(one, core.Node) and not one.spec.unschedulable]
         pools = [one for one in self.objects if isinstance(one, karpenter.NodePool)]
-        self.landing = Landing([*machines, *nodes], pools, catalogue, cuts)
+        self.nodes = (*machines, *nodes)
+        self.landing = Landing(self.nodes, pools, catalogue, cuts)
         classes = {one.name: one for one in self.objects if isinstance(one, karpenter.EC2NodeClass)}
         of_pool = ((pool.name, classes.get(pool.spec.template.spec.node_class_ref.name)) for pool in pools)
         self.storage = {name: nodeclass.read(one) for name, one in of_pool if one is not None}

@@ -51,7 +51,9 @@ from tonnage.scheduling.gangs.release import Patience
 from tonnage.scheduling.place import SCHEDULER_NAME
 from tonnage.simulation.configure import Configuration
 from tonnage.simulation.events import Event
+from tonnage.simulation.result import NotRunning
 from tonnage.simulation.run import SetUp
+from tonnage.simulation.unserved import PENDING, not_running
 from tonnage.units import NS_PER_S
 
 WARM_UP_S = 20.0
@@ -333,6 +335,12 @@ class Up:
                 cluster.ledger.total(cluster.now_ns),
                 problems | self.room.machines.errors,
             )
+
+    def not_running(self) -> list[NotRunning]:
+        """What does not run now, and why. Of pods that merely have no node the controllers say why as they decide."""
+        with self.lock:
+            found = not_running(self.made.cluster, self.made.recorder(), self.made.known)
+        return [one for one in found if one.rule != PENDING]
 
     def bill(self) -> Settlement:
         """What everything has cost so far, and who pays."""

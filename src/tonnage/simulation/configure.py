@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -34,14 +34,15 @@ from tonnage.provisioning.cut_findings import config_findings
 from tonnage.scaling import admission, manifests, triggers
 from tonnage.scaling.keda import KedaSpec
 from tonnage.simulation import nodes, own_nodes
-from tonnage.simulation.ailing import by_object
+from tonnage.simulation.blocked import by_object
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.landing import landing_findings
 from tonnage.simulation.objects import Claim, EngineSetup, Server, Workload
 from tonnage.simulation.physics import Physics, Pool
 from tonnage.simulation.rng import Streams
 from tonnage.simulation.scenario import NodeGroupSpec, Scenario
-from tonnage.workloads.priority import Priorities
+from tonnage.workloads.admission.chain import Admission
+from tonnage.workloads.volumes.book import Volumes
 
 NO_PREFIX_CACHING = "--no-enable-prefix-caching"
 """vLLM keeps and shares prefixes unless told otherwise."""
@@ -81,7 +82,12 @@ class Configuration:
                 continue
             meant = one.rule in PLACES and nodes
             findings.append(msgspec.structs.replace(one, severity="warning") if meant else one)
-        return replace(self, findings=sorted_findings(findings), blockers=in_order((*self.blockers, *more)))
+        return replace(self, findings=sorted_findings(findings, self.pods), blockers=in_order((*self.blockers, *more)))
+
+    @property
+    def pods(self) -> dict[Ref, int]:
+        """How many pods each workload stands for."""
+        return _pods_of(self.setting)
 
     def queries(self) -> list[Query]:
         """Every query that a trigger asks."""
@@ -128,15 +134,23 @@ def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machi
         tuple(monitors),
         tuple(manifests.keda_spec(s) for s in admitted.scaled_objects),
         cuts,
-        sorted_findings(found),
+        sorted_findings(found, _pods_of(setting)),
         setting,
         blockers,
     )
 
 
-def sorted_findings(found: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The worst first, then by place and rule."""
-    return tuple(sorted(found, key=lambda f: (_SEVERITY[f.severity], str(f.where), f.rule)))
+def _pods_of(setting: Setting) -> dict[Ref, int]:
+    found: dict[Ref, int] = {}
+    for one in setting.pods:
+        found[one.ref] = found.get(one.ref, 0) + one.counted.pods
+    return found
+
+
+def sorted_findings(found: Iterable[Finding], pods: Mapping[Ref, int] | None = None) -> tuple[Finding, ...]:
+    """By what they cost: the worst first, then those about the most ``pods``, then by place and rule."""
+    many = pods or {}
+    return tuple(sorted(found, key=lambda f: (_SEVERITY[f.severity], -many.get(f.object, 0), str(f.where), f.rule)))
 
 
 def _doubts(manifest: Manifest) -> list[Finding]:
@@ -192,15 +206,17 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
     cluster.blockers = by_object(configuration.blockers)
     for daemon_set in configuration.manifest.of(apps.DaemonSet):
         cluster.daemon_sets.append((_namespace(daemon_set.namespace), daemon_set.name, daemon_set.spec.template))
-    priorities = Priorities(configuration.manifest.of(core.PriorityClass))
+    lets_in = cluster.admission = Admission(configuration.manifest.objects)
+    cluster.volumes = Volumes(configuration.manifest.objects, binds=True)
     for deployment in configuration.manifest.of(apps.Deployment):
         pod = deployment.spec.template
         workload = Workload(
             _namespace(deployment.namespace),
             deployment.name,
-            msgspec.structs.replace(pod, spec=priorities.admitted(pod.spec)),
+            msgspec.structs.replace(pod, spec=lets_in.completed(_namespace(deployment.namespace), pod.spec)),
             deployment.spec.replicas,
             server_of(pod.spec),
+            refused=next(iter(lets_in.refusals(_namespace(deployment.namespace), pod.spec)), None),
         )
         cluster.workloads[workload.key] = workload
     _start_fleet(scenario, configuration, cluster)

@@ -17,8 +17,8 @@ from tonnage.inference.disaggregation.actions import Leases
 from tonnage.inference.disaggregation.links import kv_link
 from tonnage.inference.hybrid import layout, model_layers
 from tonnage.objects import apps, core, selectors
-from tonnage.simulation.ailing import of_workload
 from tonnage.simulation.balancing import needs_content
+from tonnage.simulation.blocked import of_workload
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import Configuration, workloads_behind
 from tonnage.simulation.entries import SplitEntry, TrafficSpec, conditional_rule, duration_ns, prefixes

@@ -19,6 +19,7 @@ from tonnage.objects import core
 from tonnage.simulation.mirror import Mirror, Unseen
 from tonnage.simulation.serving import Replica, Service
 from tonnage.units import NS_PER_S
+from tonnage.workloads.admission.refused import Refused
 from tonnage.workloads.failures import Cause
 
 if TYPE_CHECKING:
@@ -115,9 +116,11 @@ class Workload:
     was_ready: bool = False
     min_ready: int = 0
     max_ready: int = 0
+    ready_ns: int | None = None  # when one of its pods was Ready first
     cold_starts_ns: list[int] = field(default_factory=list)
     gang: tuple[str, str] = ("", "")
     controller: Controller | None = None
+    refused: Refused | None = None  # why the API server lets in none of its pods
 
     @property
     def key(self) -> str:

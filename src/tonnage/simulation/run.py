@@ -25,8 +25,8 @@ from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling import manifests, slo
 from tonnage.scheduling import place
 from tonnage.simulation import assumed
-from tonnage.simulation.ailing import by_object
 from tonnage.simulation.assemble import assemble, workload_of
+from tonnage.simulation.blocked import by_object
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, sorted_findings
 from tonnage.simulation.connect import connect_traffic, left_out
@@ -45,7 +45,7 @@ from tonnage.simulation.split import SplitService
 from tonnage.simulation.standing import machines
 from tonnage.simulation.traffic.profile import TrafficProfile, sample
 from tonnage.simulation.traffic.traces import Trace
-from tonnage.simulation.training.connect import connect_training, scheduler_names
+from tonnage.simulation.training.connect import connect_training
 from tonnage.simulation.training.workload import Then
 from tonnage.simulation.unserved import Known
 from tonnage.units import NS_PER_S, ns
@@ -115,8 +115,8 @@ class SetUp:
 
     @property
     def scheduler_names(self) -> tuple[str, ...]:
-        """The schedulerName of every pod that the scenario has."""
-        return (*place.DEFAULTS.scheduler_names, *scheduler_names(self.cluster))
+        """Every schedulerName that somebody answers to: here that is one scheduler."""
+        return tuple(dict.fromkeys((*place.DEFAULTS.scheduler_names, *self.configuration.setting.schedulers)))
 
     def loops(self, pools: Callable[[], Pools] | None = None) -> list[Loop]:
         """All control loops, as the policy says. ``pools``: where they are not those of the manifests."""
@@ -155,6 +155,12 @@ class SetUp:
         scaler = self.options.scaler or (_slo_loops if by_slo else _manifest_loops)
         return scaler(self.scenario, self.configuration, self.cluster, self.sources)
 
+    @property
+    def known(self) -> Known:
+        """What tells why something does not run."""
+        made = self.configuration
+        return Known(made.manifest.objects, made.blockers, made.findings)
+
     def recorder(self) -> Recorder:
         """An empty record."""
         return Recorder(max(5 * NS_PER_S, self.scenario.duration_ns // SAMPLES))
@@ -169,7 +175,7 @@ class SetUp:
             seed=self.options.seed,
             traffic_source="; ".join(dict.fromkeys(_source_name(s) for s in self.sources.values())),
             prices_as_of=self.configuration.catalogue.book.as_of,
-            known=Known(self.configuration.manifest.objects, self.configuration.blockers, self.configuration.findings),
+            known=self.known,
             check=Check(self.options.check, machine.steps, machine.violations),
         )
 
@@ -202,7 +208,7 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     found = (*configuration.findings, *doubts)
     if scenario.assumes:
         found = tuple(assumed.said(manifest, found, str(scenario.folder)))
-    configuration = replace(configuration, findings=sorted_findings(found))
+    configuration = replace(configuration, findings=sorted_findings(found, configuration.pods))
     made = SetUp(scenario, policy, options, configuration, cluster, sources)
     more = tuple(prospects(made, configuration.setting))
     configuration = configuration.with_blockers(more, nodes=bool(cluster.fleet.node_by_name))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from tonnage.decisions import Ref
 from tonnage.health.blocker import REFUSED
 from tonnage.health.told import COMES, ENDED, FAILS, RUNS, SERVES, STARTS, Told, of_blockers
-from tonnage.simulation.ailing import of_workload
+from tonnage.simulation.blocked import of_workload
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.objects import Claim, Pod
 from tonnage.simulation.recorder import Recorder

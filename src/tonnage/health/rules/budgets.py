@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from tonnage.decisions import Ref
 from tonnage.health import labels
 from tonnage.health.blocker import NO_EFFECT, Blocker
-from tonnage.health.counts import Count, count
+from tonnage.health.bounds import Bounds, bounds
 from tonnage.health.inventory import DEFAULT
 from tonnage.health.setting import Pods, Setting
 from tonnage.objects.base import where
@@ -66,7 +66,7 @@ class _Budget:
         self.budget = budget
         self.ref = Ref("PodDisruptionBudget", budget.name, namespace)
         self.chosen = chosen
-        self.counts = [count(setting, pods) for pods in chosen]
+        self.bounds = [bounds(setting, pods) for pods in chosen]
         self.at_least, self.at_most = budget.spec.min_available, budget.spec.max_unavailable
         self.field = "spec.maxUnavailable" if self.at_most is not None else "spec.minAvailable"
         self.reason = "InsufficientPods"
@@ -92,10 +92,10 @@ class _Budget:
         if self.at_least == "100%":
             yield self._blocker(f"{self._written()} allows no eviction", "set maxUnavailable: 1")
             return
-        known = [one for one in self.counts if one is not None]
+        known = [one for one in self.bounds if one is not None]
         if len(known) < len(self.chosen):
             return
-        total = Count(sum(one.least for one in known), sum(one.most for one in known))
+        total = Bounds(sum(one.least for one in known), sum(one.most for one in known))
         if total.most and not self._allows(total.most):
             yield self._blocker(self._of(total.most), self._remedy(total.most))
         elif total.least and not self._allows(total.least):

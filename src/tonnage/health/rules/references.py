@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from tonnage.health.blocker import CREATING, Blocker
 from tonnage.health.inventory import Inventory, content
+from tonnage.health.rules.naming import remedy
 from tonnage.health.setting import Pods, Setting
 from tonnage.objects.needs import ContainerNeeds, KeyedVolume, Volume
 
@@ -128,20 +129,10 @@ def missing(
         pods.ref,
         pods.where(field),
         f"{kind} {name} does not exist in namespace {pods.namespace}: the containers are never created",
-        how_to_add(inventory, kind, name, pods.namespace),
+        remedy(inventory, kind, name, pods.namespace),
         reason,
         said or f'{kind.lower()} "{name}" not found',
     )
-
-
-def how_to_add(inventory: Inventory, kind: str, name: str, namespace: str) -> str:
-    """What to do about an object of a namespace that is not there."""
-    near, elsewhere = inventory.near(kind, name, namespace), inventory.elsewhere(kind, name)
-    if near:
-        return f"did you mean {near}? Else add {kind} {name} in namespace {namespace}"
-    if elsewhere:
-        return f"{kind} {name} is in namespace {', '.join(elsewhere)}: add it in {namespace}"
-    return f"add {kind} {name} in namespace {namespace} to the files"
 
 
 def _missing_key(
