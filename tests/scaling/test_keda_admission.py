@@ -7,7 +7,7 @@ import pytest
 
 from tonnage.objects.autoscaling import HorizontalPodAutoscaler
 from tonnage.objects.keda import ScaledObject
-from tonnage.scaling.admission import admit, apply_in_order
+from tonnage.scaling.admission import admit, apply_in_order, target_missing
 
 
 def test_an_hpa_that_is_there_first_makes_keda_refuse_the_scaled_object(tmp_path: Path) -> None:
@@ -80,9 +80,9 @@ def test_two_scaled_objects_on_one_workload_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_scaled_object_without_its_target_is_not_ready(tmp_path: Path) -> None:
-    admitted = apply_in_order(guide.read(tmp_path, guide.SCALED_OBJECT).objects)
-    [finding] = admitted.findings
-    assert finding.rule == "scaledobject-target-missing"
+    manifest = guide.read(tmp_path, guide.SCALED_OBJECT)
+    finding = target_missing(manifest.of(ScaledObject)[0], manifest.objects)
+    assert finding is not None and finding.rule == "scaledobject-target-missing"
     assert "Deployment model-a-serving is not in namespace inference" in finding.message
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.workloads.contradictions import problems_of
+from tonnage.workloads.contradictions import never_start, problems_of
 from workload_manifests import (
     COSCHEDULING,
     KAI,
@@ -26,7 +26,9 @@ NAMED = "{pod-group-name: g}"
 
 
 def told(*texts: str) -> list[str]:
-    return [str(problem).rpartition("w.yaml:")[2] for problem in problems_of(objects(*texts))]
+    given = objects(*texts)
+    found = (*problems_of(given), *(one.problem for one in never_start(given)))
+    return [str(problem).rpartition("w.yaml:")[2] for problem in found]
 
 
 def test_workloads_that_make_sense_are_told_nothing() -> None:
@@ -70,7 +72,8 @@ def test_workloads_that_make_sense_are_told_nothing() -> None:
                 group(COSCHEDULING, "  minMember: 1\n", "trainers"),
                 pod(labels="{scheduling.x-k8s.io/pod-group: trainer}"),
             ),
-            "9:metadata: 'trainer' names no group of pods (did you mean trainers?)",
+            "9:metadata.labels.scheduling.x-k8s.io/pod-group: 'trainer' names no group of pods: they wait for it for ever "
+            "(did you mean trainers?)",
         ),
         (
             (group(KAI, "  minMember: 1\n"), group(VOLCANO, "  minMember: 2\n")),

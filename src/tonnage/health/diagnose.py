@@ -5,18 +5,57 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tonnage.health.blocker import Blocker, in_order
-from tonnage.health.rules import admission, ports, probes, references, services, volumes, waiting
+from tonnage.health.rules import (
+    admission,
+    architectures,
+    autoscalers,
+    budgets,
+    cuda,
+    devices,
+    engines,
+    gangs,
+    images,
+    memory,
+    nodepools,
+    ports,
+    probes,
+    readiness_gates,
+    references,
+    services,
+    shutdown,
+    start_budget,
+    volumes,
+    waiting,
+)
 from tonnage.health.setting import Setting
 
 Rule = Callable[[Setting], Iterator[Blocker]]
 
 RULES: tuple[Rule, ...] = (
     references.environment,
+    engines.engines,
+    memory.gpu_memory,
+    memory.shared_cards,
+    memory.shared_memory,
+    memory.host_memory,
+    cuda.images,
+    cuda.formats,
+    start_budget.start_budget,
     references.volumes,
+    gangs.gangs,
+    images.names,
+    images.pull_secrets,
+    architectures.architectures,
     probes.probes,
+    readiness_gates.readiness_gates,
     services.services,
+    budgets.budgets,
+    autoscalers.autoscalers,
+    shutdown.shutdown,
+    nodepools.node_classes,
     admission.refused,
     admission.some_over_quota,
+    devices.not_simulated,
     waiting.gates,
     waiting.scheduler_name,
     waiting.device_claims,

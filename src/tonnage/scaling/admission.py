@@ -7,8 +7,11 @@ pkg/controller/podautoscaler/horizontal.go (validateAndParseSelector).
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from tonnage.decisions import Finding
 from tonnage.objects.autoscaling import HorizontalPodAutoscaler
@@ -19,6 +22,9 @@ from tonnage.scaling.manifests import ref
 
 TRANSFER_OWNERSHIP = "scaledobject.keda.sh/transfer-hpa-ownership"
 HPA_OWNERSHIP = "validations.keda.sh/hpa-ownership"
+
+_SCALED = ("Deployment", "StatefulSet", "LeaderWorkerSet")
+"""Kinds that are usually scaled."""
 
 _Autoscaler = HorizontalPodAutoscaler | ScaledObject
 _Target = tuple[str, str, str, str]
@@ -74,20 +80,17 @@ def apply_in_order(objects: Sequence[KubeObject]) -> Admitted:
                 scaled.append(item)
             else:
                 findings.append(refused)
-    autoscalers: list[_Autoscaler] = [*hpas, *scaled]
-    for autoscaler in autoscalers:
-        findings += target_missing(autoscaler, objects)
     ambiguous = _ambiguous(hpas, scaled)
     findings += _double(hpas, scaled)
     return Admitted(tuple(hpas), tuple(scaled), ambiguous, tuple(findings))
 
 
-def target_missing(autoscaler: _Autoscaler, objects: Iterable[KubeObject]) -> list[Finding]:
-    """A finding when the scale target is not among ``objects``."""
+def target_missing(autoscaler: _Autoscaler, objects: Iterable[KubeObject]) -> Finding | None:
+    """A finding when the scale target is not among ``objects``; None when it is."""
     _, kind, namespace, name = _target(autoscaler)
-    present = any(item.kind == kind and item.name == name and _namespace(item) == namespace for item in objects)
-    if present:
-        return []
+    others = [(item.kind, item.name, _namespace(item)) for item in objects]
+    if (kind, name, namespace) in others:
+        return None
     if isinstance(autoscaler, ScaledObject):
         rule = "scaledobject-target-missing"
         effect = "the ScaledObject is not Ready (ScaledObjectCheckFailed), no HPA is made and nothing scales"
@@ -95,7 +98,11 @@ def target_missing(autoscaler: _Autoscaler, objects: Iterable[KubeObject]) -> li
         rule = "hpa-target-missing"
         effect = "the HPA is not AbleToScale (FailedGetScale) and nothing scales"
     message = f"{kind} {name} is not in namespace {namespace}: {effect}"
-    return [_finding(rule, autoscaler, "spec.scaleTargetRef.name", message)]
+    near = difflib.get_close_matches(name, [of for what, of, at in others if (what, at) == (kind, namespace)], 1)
+    same = [f"{what} {of} in namespace {at}" for what, of, at in others if of == name and what in _SCALED]
+    help_ = f"did you mean {near[0] if near else same[0]}?" if near or same else f"add {kind} {name} to the files"
+    found = _finding(rule, autoscaler, "spec.scaleTargetRef.name", message)
+    return msgspec.structs.replace(found, help=help_)
 
 
 def _resource_triggers(item: ScaledObject) -> Finding | None:

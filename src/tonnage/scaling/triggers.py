@@ -13,12 +13,15 @@ from collections.abc import Iterable, Mapping
 from tonnage.decisions import Finding
 from tonnage.errors import InputError
 from tonnage.metrics.promql import UnsupportedQuery
-from tonnage.objects.autoscaling import HorizontalPodAutoscaler
+from tonnage.objects.autoscaling import ExternalMetricSource, HorizontalPodAutoscaler
 from tonnage.objects.keda import ScaledObject
 from tonnage.objects.monitoring import ServiceMonitor
 from tonnage.scaling import keda
+from tonnage.scaling.adapters import CUSTOM, EXTERNAL, Served
 from tonnage.scaling.manifests import ref, trigger
 from tonnage.scaling.trigger_checks import DCGM_EXPORTER, Subject, check, finding
+
+NOBODY = Served()
 
 
 def analyse(scaled_object: ScaledObject, *, honor_labels: Mapping[str, bool] | None = None) -> tuple[Finding, ...]:
@@ -42,10 +45,40 @@ def analyse(scaled_object: ScaledObject, *, honor_labels: Mapping[str, bool] | N
     return tuple(findings)
 
 
-def analyse_hpa(hpa: HorizontalPodAutoscaler, scaled_objects: Iterable[ScaledObject] = ()) -> tuple[Finding, ...]:
-    """External metrics of a plain HPA that nobody serves: KEDA serves only those of its own generated
-    HPAs.
+def analyse_hpa(
+    hpa: HorizontalPodAutoscaler, scaled_objects: Iterable[ScaledObject] = (), adapters: Served = NOBODY
+) -> tuple[Finding, ...]:
+    """Metrics of a plain HPA that nobody serves: neither one of the ``adapters`` among the objects, nor KEDA, which
+    serves only the external metrics of its own generated HPAs.
     """
+    scaled = tuple(scaled_objects)
+    findings = []
+    for index, metric in enumerate(hpa.spec.metrics):
+        path = f"spec.metrics[{index}]"
+        if metric.external is not None:
+            found = _external(hpa, metric.external, f"{path}.external.metric.name", scaled, adapters)
+            findings += [found] if found is not None else []
+        for kind, source in (("pods", metric.pods), ("object", metric.object)):
+            if source is not None and not adapters.has(CUSTOM, source.metric.name):
+                name = source.metric.name
+                why = "no rule of the adapter names it" if CUSTOM in adapters.apis else "there is no adapter"
+                message = (
+                    f"{kind} metric {name} is served by nobody ({why}): FailedGet{kind.capitalize()}Metric, "
+                    "ScalingActive is False, and only minReplicas and maxReplicas act"
+                )
+                findings.append(
+                    finding("custom-metric-not-served", "error", hpa, f"{path}.{kind}.metric.name", message)
+                )
+    return tuple(findings)
+
+
+def _external(
+    hpa: HorizontalPodAutoscaler,
+    source: ExternalMetricSource,
+    path: str,
+    scaled_objects: tuple[ScaledObject, ...],
+    adapters: Served,
+) -> Finding | None:
     served = {
         (owner.name, keda.metric_name(index, trigger(owner, index)))
         for owner in scaled_objects
@@ -53,25 +86,18 @@ def analyse_hpa(hpa: HorizontalPodAutoscaler, scaled_objects: Iterable[ScaledObj
         for index, written in enumerate(owner.spec.triggers)
         if written.type == "prometheus" and not _broken(owner, index)
     }
-    findings = []
-    for index, metric in enumerate(hpa.spec.metrics):
-        if metric.external is None:
-            continue
-        identifier = metric.external.metric
-        selector = identifier.selector.match_labels if identifier.selector else {}
-        owner = selector.get("scaledobject.keda.sh/name", "")
-        if owner and (owner, identifier.name) in served:
-            continue
-        names = ", ".join(sorted(name for of, name in served if of == owner))
-        known = f"KEDA serves {names} for {owner}" if names else "no ScaledObject here serves it"
-        message = (
-            f"external metric {identifier.name} is served by nobody ({known}): FailedGetExternalMetric, "
-            "ScalingActive is False, and only minReplicas and maxReplicas act"
-        )
-        severity = "error" if owner else "warning"
-        path = f"spec.metrics[{index}].external.metric.name"
-        findings.append(finding("external-metric-not-served", severity, hpa, path, message))
-    return tuple(findings)
+    identifier = source.metric
+    selector = identifier.selector.match_labels if identifier.selector else {}
+    owner = selector.get("scaledobject.keda.sh/name", "")
+    if (owner and (owner, identifier.name) in served) or (not owner and adapters.has(EXTERNAL, identifier.name)):
+        return None
+    names = ", ".join(sorted(name for of, name in served if of == owner))
+    known = f"KEDA serves {names} for {owner}" if names else "no ScaledObject here serves it"
+    message = (
+        f"external metric {identifier.name} is served by nobody ({known}): FailedGetExternalMetric, "
+        "ScalingActive is False, and only minReplicas and maxReplicas act"
+    )
+    return finding("external-metric-not-served", "error", hpa, path, message)
 
 
 def honored_labels(monitors: Iterable[ServiceMonitor]) -> dict[str, bool]:

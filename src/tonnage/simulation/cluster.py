@@ -36,7 +36,7 @@ from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.scheduling.budgets import Budgets
 from tonnage.simulation import claiming, nodes, pods, relayouts
 from tonnage.simulation.admitting import Refusals
-from tonnage.simulation.ailing import Blockers
+from tonnage.simulation.blocked import Blockers, unplaceable
 from tonnage.simulation.events import Queue
 from tonnage.simulation.life import NodeRunning, PodBound
 from tonnage.simulation.mirror import Mirror, Unseen
@@ -152,6 +152,10 @@ class SimulatedCluster:
 
     def _bind(self, decision: Bind) -> Outcome:
         pod = self.pods[decision.pod.namespace, decision.pod.name]
+        why = unplaceable(self, pod)
+        if why is not None:
+            pods.hold(self, pod, why)
+            return Refused(why.message)
         try:
             self.assign(pod, self.nodes[decision.node.name], decision.devices)
         except Conflict as conflict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -11,14 +11,21 @@ import msgspec
 from tonnage.decisions import Finding, Launch, Reason, Ref
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import durations, instances, mig, models, prices
-from tonnage.health.blocker import Blocker, in_order
+from tonnage.facts.models import ModelShape
+from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker, in_order
 from tonnage.health.diagnose import diagnose
+from tonnage.health.landing import Machine
+from tonnage.health.rules.nodepools import AWS
 from tonnage.health.setting import Setting
-from tonnage.inference.config import parse_vllm_args, replica, weight_bytes
+from tonnage.inference import servers
+from tonnage.inference.config import replica, weight_bytes
+from tonnage.inference.servers import UnknownModel
+from tonnage.inference.starting import is_eager
+from tonnage.inference.vllm_args import VllmArgs
 from tonnage.metrics import scrape
 from tonnage.metrics.promql import Query
 from tonnage.objects import apps, core, gpu_operator, karpenter, keda, monitoring, selectors
-from tonnage.objects.load import Manifest, where
+from tonnage.objects.load import Manifest
 from tonnage.partitioning import node_cuts
 from tonnage.partitioning.configurations import read as read_cuts
 from tonnage.provisioning import findings as pool_findings
@@ -27,8 +34,8 @@ from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.cut_findings import config_findings
 from tonnage.scaling import admission, manifests, triggers
 from tonnage.scaling.keda import KedaSpec
-from tonnage.simulation import nodes
-from tonnage.simulation.ailing import by_object
+from tonnage.simulation import nodes, own_nodes
+from tonnage.simulation.blocked import by_object
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.landing import landing_findings
 from tonnage.simulation.objects import Claim, EngineSetup, Server, Workload
@@ -67,29 +74,33 @@ class Configuration:
     def with_blockers(self, more: Sequence[Blocker], *, nodes: bool) -> Configuration:
         """With what else never runs. What was said about places by the NodePools alone is said no more where this says
         better; where ``nodes`` that are there take the pods all the same, it is a warning."""
-        placed = {one.object for one in more}
+        stopped = {one.object for one in self.blockers if not one.some and one.stage in (REFUSED, UNSCHEDULABLE)}
+        more = [one for one in more if one.object not in stopped]  # where they get no place is of no account then
+        placed = {one.object for one in more} | stopped
         findings = [one.finding() for one in more]
         for one in self.findings:
             if one.rule in PLACES and one.object in placed:
                 continue
             meant = one.rule in PLACES and nodes
             findings.append(msgspec.structs.replace(one, severity="warning") if meant else one)
-        return replace(self, findings=sorted_findings(findings), blockers=in_order((*self.blockers, *more)))
+        return replace(self, findings=sorted_findings(findings, self.pods), blockers=in_order((*self.blockers, *more)))
+
+    @property
+    def pods(self) -> dict[Ref, int]:
+        """How many pods each workload stands for."""
+        return _pods_of(self.setting)
 
     def queries(self) -> list[Query]:
         """Every query that a trigger asks."""
         return [trigger.query for spec in self.scaled for trigger in spec.triggers if trigger.query is not None]
 
 
-def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
-    """Admit the objects in order and analyse what was admitted.
+def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machine] = ()) -> Configuration:
+    """Admit the objects in order and analyse what was admitted. ``machines``: nodes that are there beside those of the
+    manifest.
 
-    Raises InputError for what would not run at all: a ScaledObject or HPA whose target is missing, a configuration of
-    mig-parted or the device plugin that its program refuses."""
+    Raises InputError for a configuration of mig-parted or the device plugin that its program refuses."""
     admitted = admission.apply_in_order(manifest.objects)
-    missing = [f for f in admitted.findings if f.rule.endswith("target-missing")]
-    if missing:
-        raise InputError(*(Problem(f.where, f.message, "name a Deployment of the manifests") for f in missing))
     found = [*_doubts(manifest), *admitted.findings]
     services = manifest.of(core.Service)
     monitors = []
@@ -100,21 +111,18 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
     honored = triggers.honored_labels(monitor for monitor, _ in monitors)
     for scaled_object in manifest.of(keda.ScaledObject):
         found += triggers.analyse(scaled_object, honor_labels=honored)
-    for autoscaler in admitted.hpas:
-        found += triggers.analyse_hpa(autoscaler, admitted.scaled_objects)
     classes = {c.name: c for c in manifest.of(karpenter.EC2NodeClass)}
     cuts = read_cuts(manifest.of(core.ConfigMap), manifest.of(gpu_operator.ClusterPolicy))
     found += config_findings(cuts)
     pools = []
     for pool in manifest.of(karpenter.NodePool):
-        found += pool_findings.analyse(pool, catalogue, cuts)
         reference = pool.spec.template.spec.node_class_ref
-        if reference.name in classes:
+        if reference.group == AWS:  # what nodes of other clouds are like is not known here
+            found += pool_findings.analyse(pool, catalogue, cuts)
+        if reference.group == AWS and reference.kind == "EC2NodeClass" and reference.name in classes:
             pools.append(pool)
-        else:
-            found.append(_class_missing(pool, reference.name))
     found += landing_findings(manifest, catalogue, cuts)
-    setting = Setting(manifest.objects, catalogue)
+    setting = Setting(manifest.objects, catalogue, machines, cuts)
     blockers = diagnose(setting)
     found += [one.finding() for one in blockers]
     return Configuration(
@@ -126,15 +134,23 @@ def configure(manifest: Manifest, catalogue: Catalogue) -> Configuration:
         tuple(monitors),
         tuple(manifests.keda_spec(s) for s in admitted.scaled_objects),
         cuts,
-        sorted_findings(found),
+        sorted_findings(found, _pods_of(setting)),
         setting,
         blockers,
     )
 
 
-def sorted_findings(found: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The worst first, then by place and rule."""
-    return tuple(sorted(found, key=lambda f: (_SEVERITY[f.severity], str(f.where), f.rule)))
+def _pods_of(setting: Setting) -> dict[Ref, int]:
+    found: dict[Ref, int] = {}
+    for one in setting.pods:
+        found[one.ref] = found.get(one.ref, 0) + one.counted.pods
+    return found
+
+
+def sorted_findings(found: Iterable[Finding], pods: Mapping[Ref, int] | None = None) -> tuple[Finding, ...]:
+    """By what they cost: the worst first, then those about the most ``pods``, then by place and rule."""
+    many = pods or {}
+    return tuple(sorted(found, key=lambda f: (_SEVERITY[f.severity], -many.get(f.object, 0), str(f.where), f.rule)))
 
 
 def _doubts(manifest: Manifest) -> list[Finding]:
@@ -150,16 +166,6 @@ def _sentence(problem: Problem) -> str:
 
 
 _SEVERITY = {"error": 0, "warning": 1, "info": 2}
-
-
-def _class_missing(pool: karpenter.NodePool, name: str) -> Finding:
-    return Finding(
-        "nodepool-nodeclass-missing",
-        "error",
-        Ref("NodePool", pool.name),
-        where(pool, "spec.template.spec.nodeClassRef.name"),
-        f"EC2NodeClass {name} does not exist: the NodePool is not Ready and never launches a node",
-    )
 
 
 def build_cluster(scenario: Scenario, configuration: Configuration, streams: Streams) -> SimulatedCluster:
@@ -199,11 +205,12 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
             deployment.name,
             msgspec.structs.replace(pod, spec=lets_in.completed(_namespace(deployment.namespace), pod.spec)),
             deployment.spec.replicas,
-            server_of(pod.spec, where(deployment, "spec.template.spec.containers[0].args")),
+            server_of(pod.spec),
             refused=next(iter(lets_in.refusals(_namespace(deployment.namespace), pod.spec)), None),
         )
         cluster.workloads[workload.key] = workload
     _start_fleet(scenario, configuration, cluster)
+    _start_own(configuration, cluster)
     return cluster
 
 
@@ -239,6 +246,18 @@ def _start_fleet(scenario: Scenario, configuration: Configuration, cluster: Simu
             nodes.initialize_node(cluster, node)
 
 
+def _start_own(configuration: Configuration, cluster: SimulatedCluster) -> None:
+    """The Nodes of the manifests."""
+    for one in configuration.manifest.of(core.Node):
+        machine = own_nodes.machine_of(one)
+        launch = own_nodes.launch_of(one, machine, configuration.catalogue.book)
+        node = nodes.start_node(cluster, Claim(launch, 0), machine)
+        nodes.register_node(cluster, node)
+        nodes.initialize_node(cluster, node)
+        if not own_nodes.usable(one):
+            cluster.fleet.set_schedulable(cluster.fleet.node_by_name[node.name], False)
+
+
 def _at_labels(scenario: Scenario, field: str, problem: Problem) -> Problem:
     """The problem with the line of the labels that cause it, unless it has a place of its own."""
     if problem.where.file:
@@ -268,34 +287,41 @@ def _namespace(name: str) -> str:
     return name or "default"
 
 
-def server_of(spec: core.PodSpec, at: Where) -> Server | None:
-    """The LLM server in the first container, if its command line is one. Raises InputError for a model unknown."""
-    container = spec.containers[0]
-    words = [*container.command, *container.args]
-    if "vllm" not in container.image and not any("vllm" in word for word in words):
+def server_of(spec: core.PodSpec) -> Server | None:
+    """The LLM server of a pod; None where it has none. One of which nothing is known, or whose command line cannot be
+    read, never starts here."""
+    found = servers.find(spec)
+    if found is None or not found.args.model:
         return None
-    args = parse_vllm_args(words)
-    if args.model is None:
-        return None
-    try:
-        shape = models.get(args.model)
-    except InputError as error:
-        problem = error.problems[0]
-        raise InputError(Problem(at, problem.message, problem.hint)) from error
-    timeout = SHUTDOWN.search(" ".join(words))
-    per_param = weight_bytes(args.dtype, args.quantization)
+    args, shape = found.args, servers.shape_of(found.args.model)
+    timeout = SHUTDOWN.search(" ".join(word.text for word in found.words))
     return Server(
         args,
-        shape.weight_bytes(per_param),
-        args.model,
+        _weights(args, shape),
+        found.args.model,
         int(timeout[1]) if timeout else 0,
         prefix_caching=not any(word.replace("_", "-") == NO_PREFIX_CACHING for word in args.ignored),
+        refused=found.problem.message if found.problem else shape.message if isinstance(shape, UnknownModel) else "",
+        container=found.index,
+        eager=is_eager(found),
     )
+
+
+def _weights(args: VllmArgs, shape: ModelShape | UnknownModel) -> int:
+    """Bytes of the weights; 0 where nothing is known of the model, or of the format."""
+    if isinstance(shape, UnknownModel):
+        return 0
+    try:
+        return shape.weight_bytes(weight_bytes(args.dtype, args.quantization, shape))
+    except InputError:
+        return 0
 
 
 def _engine(workload: Workload, gpu: str, utilization: float | None) -> EngineSetup | str:
     """The engine, or why it does not start on this GPU (:class:`~tonnage.simulation.physics.Engines`)."""
     assert workload.server is not None
+    if workload.server.refused:
+        return workload.server.refused
     if not gpu:
         return "the engine finds no GPU: its pod requests none"
     args = workload.server.args

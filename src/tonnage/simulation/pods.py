@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
+
+import msgspec
 
 from tonnage.costs.ledger import Resources
 from tonnage.fleet.state import PodSpec
 from tonnage.objects import core
 from tonnage.scaling import removal
 from tonnage.simulation.admitting import refused
+from tonnage.simulation.blocked import held_back
 from tonnage.simulation.claiming import need
 from tonnage.simulation.events import Later
 from tonnage.simulation.objects import Pod, Workload, drain_times
@@ -20,6 +24,7 @@ from tonnage.units import NS_PER_S
 from tonnage.workloads.failures import Cause
 
 if TYPE_CHECKING:
+    from tonnage.health.blocker import Blocker
     from tonnage.simulation.cluster import SimulatedCluster
 
 
@@ -82,7 +87,7 @@ def create_pod(
             name,
             uid,
             dict(template.metadata.labels),
-            template.spec,
+            _without_gates(cluster, workload, name, template.spec),
             owner=workload.key if workload.controller is None else workload.controller.owner,
             priority=template.spec.priority or 0,
             created_ns=cluster.now_ns,
@@ -100,9 +105,27 @@ def create_pod(
     return pod
 
 
+def _without_gates(cluster: SimulatedCluster, workload: Workload, name: str, spec: core.PodSpec) -> core.PodSpec:
+    """The spec once whoever put gates on the pods has removed them: at once, unless nobody does."""
+    if not spec.scheduling_gates or held_back(cluster, workload, name):
+        return spec
+    return msgspec.structs.replace(spec, scheduling_gates=[])
+
+
+def hold(cluster: SimulatedCluster, pod: Pod, why: Blocker) -> None:
+    """No scheduler takes the pod up from now on."""
+    spec = cluster.fleet.pod(pod.row).spec
+    gated = msgspec.structs.replace(spec.spec, scheduling_gates=[core.PodSchedulingGate(name=why.rule)])
+    cluster.fleet.remove_pod(pod.row)
+    pod.row = cluster.fleet.add_pod(dataclasses.replace(spec, spec=gated))
+    cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", "FailedScheduling", why.said or why.message)
+
+
 def pod_ready(cluster: SimulatedCluster, pod: Pod) -> None:
     """The pod's Ready condition turns true; its Service, if any, sends it requests."""
     pod.ready_ns = cluster.now_ns
+    if pod.workload.ready_ns is None:
+        pod.workload.ready_ns = cluster.now_ns
     if pod.workload.service is not None and pod.workload.server is not None:
         pod.replica = pod.replica or new_replica(cluster, pod)
         pod.workload.service.add(pod.replica)
@@ -241,6 +264,6 @@ def account(cluster: SimulatedCluster, pod: Pod) -> None:
         return
     taken = pod.replica.taken_ns
     server = pod.workload.server
-    used = server.args.tensor_parallel_size if server is not None else 1  # the pod may hold more than its engine uses
+    used = server.args.gpus if server is not None else 1  # the pod may hold more than its engine uses
     cluster.ledger.add_busy(pod.node, pod.workload.key, (taken - pod.busy_ns) * used)
     pod.busy_ns = taken

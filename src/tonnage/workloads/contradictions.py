@@ -5,14 +5,26 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from tonnage.errors import Problem
+import msgspec
+
+from tonnage.errors import Problem, Where
 from tonnage.fleet.gangs import Gang, TopologyRule
-from tonnage.objects import core, groups, training, volcano
+from tonnage.objects import apps, core, groups, training, volcano
 from tonnage.objects.base import KubeObject, where
+from tonnage.objects.group_names import WorkloadReference
 from tonnage.workloads import marks
-from tonnage.workloads.membership import gangs_of, member_of, named, stamped, task_groups, topologies_of
+from tonnage.workloads.membership import (
+    gangs_of,
+    member_of,
+    named,
+    stamped,
+    task_groups,
+    topologies_of,
+    workload_key,
+)
 from tonnage.workloads.priority import Priorities
 from tonnage.workloads.replicas import Replica, runtime_of
 
@@ -25,36 +37,118 @@ POD_GROUPS: dict[type[KubeObject], str] = {
 """The kinds of pod groups, each with the field of its minimum."""
 
 
+_MOST = 100_000
+"""Objects that count beyond this are no gangs."""
+_COUNTS = frozenset({"replicas", "parallelism", "completions", "size", "numNodes", "numOfHosts"})
+_NAMING = (
+    *(f"labels.{key}" for key in (*marks.COSCHEDULING_GROUP, marks.OLD_GROUP, marks.KUEUE_GROUP)),
+    *(f"annotations.{key}" for key in (*marks.VOLCANO_GROUP, marks.KAI_GROUP)),
+    "schedulingGroup.podGroupName",
+    "workloadRef.name",
+)
+"""The ends of the paths of fields that name a group."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Pod:
-    """A pod, the object that it stands in, and its gang."""
+    """A pod, the object that it stands in, its gang, and how many like it there are."""
 
     owner: KubeObject
     replica: Replica
     gang: str
     subgroup: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NeverStarts:
+    """Pods of ``owner`` that wait for ever: ``missing`` says whether their group does not exist, else there are too few
+    of them."""
+
+    owner: KubeObject
+    problem: Problem
+    missing: bool = False
 
 
 def problems_of(objects: Iterable[KubeObject]) -> tuple[Problem, ...]:
-    """Minimums above the pods that there are, groups, subgroups, topologies, levels, priority classes and runtimes that
-    are named and do not exist, names that stand for two groups, and what a group asks for that is not read."""
+    """Subgroups, topologies, levels, priority classes and runtimes that are named and do not exist, names that stand
+    for two groups, and what a group asks for that is not read."""
     given = tuple(objects)
     gangs = gangs_of(given)
     pods = tuple(_pods(given, gangs))
     return (
         *_twice(given),
         *_unknown_names(given, gangs, pods),
-        *_too_few(given, gangs, pods),
         *_places(given, gangs, pods),
         *_not_read(given),
     )
 
 
+def never_start(objects: Iterable[KubeObject]) -> tuple[NeverStarts, ...]:
+    """Groups whose minimum is above the pods that there are, and pods that name a group that does not exist."""
+    given = tuple(obj for obj in objects if not _is_immense(obj.written))
+    gangs = gangs_of(given)
+    pods = tuple(_pods(given, gangs))
+    return (*_missing_groups(given, gangs, pods), *_too_few(given, gangs, pods))
+
+
+def _is_immense(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(_is_immense(one) for one in value)
+    return isinstance(value, dict) and any(
+        (key in _COUNTS and isinstance(inner, int) and inner > _MOST) or _is_immense(inner)
+        for key, inner in value.items()
+    )
+
+
 def _pods(objects: tuple[KubeObject, ...], gangs: Mapping[str, Gang]) -> Iterator[_Pod]:
     for obj in objects:
-        for replica in stamped(obj, objects):
+        made, count = obj, 1
+        if isinstance(obj, apps.Deployment) and obj.spec.replicas:
+            count = obj.spec.replicas
+            made = msgspec.structs.replace(obj, spec=msgspec.structs.replace(obj.spec, replicas=1))
+        for replica in stamped(made, objects):
             member = member_of(gangs, replica.namespace, replica.labels, replica.annotations, replica.spec)
-            yield _Pod(obj, replica, member.gang, member.subgroup)
+            yield _Pod(obj, replica, member.gang, member.subgroup, count)
+
+
+def _missing_groups(
+    objects: tuple[KubeObject, ...], gangs: Mapping[str, Gang], pods: tuple[_Pod, ...]
+) -> Iterator[NeverStarts]:
+    """Groups that pods name and that do not exist, each once for an object."""
+    named_groups = _group_names(objects)
+    told: set[tuple[int, str]] = set()
+    for pod in pods:
+        replica = pod.replica
+        if replica.spec.workload_ref is not None:  # its replicas share the group of the Workload
+            like = msgspec.structs.replace(replica.spec.workload_ref, pod_group_replica_key="")
+            replica = replace(replica, spec=msgspec.structs.replace(replica.spec, workload_ref=like))
+        apps_of_yunikorn = {f"{replica.namespace}/{replica.labels.get(key)}" for key in marks.YUNIKORN_APP}
+        for key, _ in named(replica.namespace, replica.labels, replica.annotations, replica.spec):
+            exists = gangs.get(key) is not None or key in named_groups or key in apps_of_yunikorn
+            if not exists and (id(pod.owner), key) not in told:
+                told.add((id(pod.owner), key))
+                name = key.rpartition("/")[2]
+                near = _near(name, (other.partition("/")[2] for other in named_groups))
+                message = f"{name!r} names no group of pods: they wait for it for ever"
+                yield NeverStarts(pod.owner, Problem(_naming(pod.owner), message, near), missing=True)
+
+
+def _group_names(objects: tuple[KubeObject, ...]) -> set[str]:
+    """The keys of all groups that pods may name, those included that are no gangs."""
+    found = {f"{obj.namespace}/{obj.name}" for obj in objects if isinstance(obj, tuple(POD_GROUPS))}
+    for obj in objects:
+        if isinstance(obj, groups.KubeWorkload):
+            for group in obj.spec.pod_groups:
+                found.add(workload_key(obj.namespace, WorkloadReference(name=obj.name, pod_group=group.name)))
+    return found
+
+
+def _naming(owner: KubeObject) -> Where:
+    """Where an object names the group of its pods, as far as that can be seen."""
+    paths = [path for path in owner.lines if path.startswith("spec") or isinstance(owner, core.Pod)]
+    found = next((path for end in _NAMING for path in paths if path.endswith(end)), "")
+    return where(owner, found or ("metadata" if isinstance(owner, core.Pod) else "spec"))
 
 
 def _twice(objects: tuple[KubeObject, ...]) -> Iterator[Problem]:
@@ -75,10 +169,9 @@ def _twice(objects: tuple[KubeObject, ...]) -> Iterator[Problem]:
 def _unknown_names(
     objects: tuple[KubeObject, ...], gangs: Mapping[str, Gang], pods: tuple[_Pod, ...]
 ) -> Iterator[Problem]:
-    named_groups = {f"{obj.namespace}/{obj.name}" for obj in objects if isinstance(obj, tuple(POD_GROUPS))}
     told: set[tuple[int, str]] = set()
     for pod in pods:
-        for name, message, near in _unknown_of_pod(pod, gangs, named_groups):
+        for name, message, near in _unknown_subgroups(pod, gangs):
             if (id(pod.owner), name) not in told:
                 told.add((id(pod.owner), name))
                 field = "metadata" if isinstance(pod.owner, core.Pod) else "spec"
@@ -92,17 +185,13 @@ def _unknown_names(
             yield Problem(where(obj, "spec.runtimeRef.name"), message, near)
 
 
-def _unknown_of_pod(pod: _Pod, gangs: Mapping[str, Gang], named_groups: set[str]) -> Iterator[tuple[str, str, str]]:
-    """(name, message, hint) of each group and subgroup that a pod names and that does not exist."""
+def _unknown_subgroups(pod: _Pod, gangs: Mapping[str, Gang]) -> Iterator[tuple[str, str, str]]:
+    """(name, message, hint) of each subgroup that a pod names and that its group does not have."""
     replica = pod.replica
     for key, subgroups in named(replica.namespace, replica.labels, replica.annotations, replica.spec):
         gang = gangs.get(key)
         wanted = next((name for name in subgroups if name), "")
-        if gang is None and key not in named_groups:
-            name = key.partition("/")[2]
-            near = _near(name, (other.partition("/")[2] for other in named_groups))
-            yield key, f"{name!r} names no group of pods", near
-        elif gang is not None and gang.source == "KAI PodGroup" and wanted and not pod.subgroup:
+        if gang is not None and gang.source == "KAI PodGroup" and wanted and not pod.subgroup:
             near = _near(wanted, (one.name for one in gang.subgroups))
             yield wanted, f"{wanted!r} is no subgroup of PodGroup {key}", near
 
@@ -124,10 +213,14 @@ def _unknown_classes(objects: tuple[KubeObject, ...]) -> Iterator[Problem]:
             )
 
 
-def _too_few(objects: tuple[KubeObject, ...], gangs: Mapping[str, Gang], pods: tuple[_Pod, ...]) -> Iterator[Problem]:
+def _too_few(
+    objects: tuple[KubeObject, ...], gangs: Mapping[str, Gang], pods: tuple[_Pod, ...]
+) -> Iterator[NeverStarts]:
     """Minimums that the pods of the objects cannot meet. A group that no pod names is made for pods yet to come."""
-    counts = Counter(pod.gang for pod in pods)
-    parts = Counter((pod.gang, pod.subgroup) for pod in pods)
+    counts, parts = Counter[str](), Counter[tuple[str, str]]()
+    for pod in pods:
+        counts[pod.gang] += pod.count
+        parts[pod.gang, pod.subgroup] += pod.count
     owners = {pod.gang: pod.owner for pod in reversed(pods)}
     for obj in objects:
         if isinstance(obj, tuple(POD_GROUPS)):
@@ -138,14 +231,15 @@ def _too_few(objects: tuple[KubeObject, ...], gangs: Mapping[str, Gang], pods: t
         owner = owners[key]
         if gang.min_member > counts[key]:
             message = f"{gang.min_member} pods are needed and only {counts[key]} are of the group: it can never start"
-            yield Problem(where(owner, _minimum_field(owner)), message, f"at most {counts[key]}")
+            yield NeverStarts(owner, Problem(where(owner, _minimum_field(owner)), message, f"at most {counts[key]}"))
         inner = {subgroup.parent for subgroup in gang.subgroups}
         for index, subgroup in enumerate(gang.subgroups):
             have = parts[key, subgroup.name]
             if subgroup.name not in inner and subgroup.min_member > have:
                 field = f"spec.subGroups[{index}].minMember" if isinstance(owner, groups.KaiPodGroup) else ""
                 message = f"subgroup {subgroup.name!r} needs {subgroup.min_member} pods and only {have} are of it"
-                yield Problem(where(owner, field or _minimum_field(owner)), message, f"at most {have}")
+                at = where(owner, field or _minimum_field(owner))
+                yield NeverStarts(owner, Problem(at, message, f"at most {have}"))
 
 
 def _places(objects: tuple[KubeObject, ...], gangs: Mapping[str, Gang], pods: tuple[_Pod, ...]) -> Iterator[Problem]:

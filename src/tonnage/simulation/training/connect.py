@@ -103,8 +103,6 @@ def connect_training(
     for key, one in {**found.workloads, **{k: p[0] for k, p in found.pods.items()}}.items():
         origin = _origin(key, entries)
         entry = entries.get(origin)
-        if isinstance(one, core.Pod) and entry is None and f"/{POD_GROUP}/" not in key:
-            continue
         replicas = tuple(map(_replica, found.pods[key])) if key in found.pods else replicas_of(one, found.objects)
         if entry is None:
             endless.append(_endless(one, key))
