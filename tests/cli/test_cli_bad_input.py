@@ -45,7 +45,6 @@ class Case:
 
 CASES = {
     "a missing scenario": Case(nothing, r"elsewhere\.yaml: no such scenario .*", ("simulate", "elsewhere.yaml")),
-    "a folder without a scenario": Case(nothing, r"fixed/scenario\.yaml: no such scenario .*", ("simulate", "fixed")),
     "broken YAML in the scenario": Case(
         swap("scenario.yaml", "slo:\n", "slo: [\n"), r"scenario\.yaml:\d+: not valid YAML: .*"
     ),

@@ -90,8 +90,9 @@ def test_copies_of_what_shares_a_pod_group_are_refused(tmp_path: Path) -> None:
     assert "copies of them would be one group" in found["training[0].copies"]
 
 
-def test_a_scenario_has_traffic_or_training(tmp_path: Path) -> None:
-    assert "neither traffic nor training" in _mistakes(tmp_path, [pytorch()])["traffic"]
+def test_workloads_that_nobody_gives_work_run_without_end(tmp_path: Path) -> None:
+    (work,) = run.run(load(tmp_path, [pytorch()], ()), "only").training or ()
+    assert (work.state, work.progress) == ("running", None)
 
 
 @pytest.mark.parametrize(
