@@ -59,7 +59,8 @@ def runs_once_mended(one: BrokenSet, folder: Path) -> None:
 
 
 def runs(one: BrokenSet, result: Result) -> None:
-    assert stopped(result) == []
+    """Every workload serves; that some of its pods get no place is no error."""
+    assert [left for left in stopped(result) if left.pods == left.wanted] == []
     assert all(service.max_ready_replicas for service in result.services)
     assert all(workload.max_ready_replicas for workload in result.workloads or () if workload.replicas)
 

@@ -31,8 +31,11 @@ from tonnage.health.setting import Setting
 
 Rule = Callable[[Setting], Iterator[Blocker]]
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Rule, ...] = (  # of causes at one stage the earlier one first
     references.environment,
+    images.names,
+    images.pull_secrets,
+    architectures.architectures,
     engines.engines,
     memory.gpu_memory,
     memory.shared_cards,
@@ -43,9 +46,6 @@ RULES: tuple[Rule, ...] = (
     start_budget.start_budget,
     references.volumes,
     gangs.gangs,
-    images.names,
-    images.pull_secrets,
-    architectures.architectures,
     probes.probes,
     readiness_gates.readiness_gates,
     services.services,

@@ -15,8 +15,13 @@ from tonnage.health.schedulers import running
 from tonnage.inference import servers
 from tonnage.inference.servers import EngineServer
 from tonnage.objects import apps, core, karpenter, training
-from tonnage.objects.base import KubeObject, Unknown, where
+from tonnage.objects.base import KubeObject, ObjectMeta, Unknown, where
 from tonnage.objects.needs import ContainerNeeds
+from tonnage.objects.storage import (
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpec,
+    PersistentVolumeClaimStatus,
+)
 from tonnage.objects.templates import Template, templates
 from tonnage.partitioning.node_cuts import OWN, Configurations
 from tonnage.provisioning import nodeclass
@@ -25,6 +30,7 @@ from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.replicas import runtime_of
 from tonnage.workloads.volumes.book import Volumes
 
+CLAIM = "PersistentVolumeClaim"
 _COMPARE = frozenset(
     {
         "admissionregistration.k8s.io",
@@ -116,6 +122,22 @@ class Setting:
         if id(pods) not in self._places:
             self._places[id(pods)] = self.landing.places(pods.spec, pods.template.metadata.annotations)
         return self._places[id(pods)]
+
+    def made_claims(self) -> Iterator[PersistentVolumeClaim]:
+        """Claims that pods name and that a controller makes of something else: bound, to nobody knows what."""
+        for pods in self.pods:
+            for volume in pods.template.needs.volumes:
+                name = volume.persistent_volume_claim.claim_name if volume.persistent_volume_claim else ""
+                found = self.inventory.find(CLAIM, name, pods.namespace) if name else None
+                if found is not None and not isinstance(found, PersistentVolumeClaim):
+                    made = PersistentVolumeClaim(
+                        api_version="v1",
+                        kind=CLAIM,
+                        metadata=ObjectMeta(name=name, namespace=pods.namespace),
+                        spec=PersistentVolumeClaimSpec(volume_name=found.name),
+                        status=PersistentVolumeClaimStatus(phase="Bound"),
+                    )
+                    yield made
 
     def _pods(self) -> Iterator[Pods]:
         for one in self.objects:

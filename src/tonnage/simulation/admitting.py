@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tonnage.health.blocker import REFUSED
 from tonnage.objects import core
+from tonnage.simulation.blocked import of_workload
 from tonnage.simulation.events import Later
 from tonnage.simulation.objects import Workload
 from tonnage.units import NS_PER_MS, NS_PER_S
-from tonnage.workloads.admission.refused import Refused
+from tonnage.workloads.admission.refused import VALIDATION, Refused
 
 if TYPE_CHECKING:
     from tonnage.simulation.cluster import SimulatedCluster
@@ -28,6 +30,12 @@ def over_quota(cluster: SimulatedCluster, namespace: str, spec: core.PodSpec) ->
         return None
     used = admission.in_use(namespace, _specs(cluster, namespace))
     return next(iter(admission.over_quota(namespace, spec, used)), None)
+
+
+def _as_found(cluster: SimulatedCluster, workload: Workload, name: str) -> Refused | None:
+    """Why the API server refuses every pod, where that was found in the files; quotas count the pods that there are."""
+    found = (b for b in of_workload(cluster, workload, name) if b.stage == REFUSED and not b.rule.startswith("quota"))
+    return next((Refused(VALIDATION, b.said or b.message, "") for b in found), None)
 
 
 def _specs(cluster: SimulatedCluster, namespace: str) -> Iterator[core.PodSpec]:
@@ -74,7 +82,7 @@ def refused(
     """Whether one more pod is refused: then an event of its ``owner`` says so, and ``again`` is called later.
 
     ``ever``: why no pod of this spec is ever let in, whatever others there are."""
-    why = ever or over_quota(cluster, workload.namespace, spec)
+    why = ever or _as_found(cluster, workload, name) or over_quota(cluster, workload.namespace, spec)
     if why is None:
         cluster.refusals.pop(owner, None)
         return False

@@ -198,6 +198,8 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
         cluster.daemon_sets.append((_namespace(daemon_set.namespace), daemon_set.name, daemon_set.spec.template))
     lets_in = cluster.admission = Admission(configuration.manifest.objects)
     cluster.volumes = Volumes(configuration.manifest.objects, binds=True)
+    for claim in configuration.setting.made_claims():
+        cluster.volumes.see(claim)
     for deployment in configuration.manifest.of(apps.Deployment):
         pod = deployment.spec.template
         workload = Workload(
@@ -288,12 +290,16 @@ def _namespace(name: str) -> str:
 
 
 def server_of(spec: core.PodSpec) -> Server | None:
-    """The LLM server of a pod; None where it has none. One of which nothing is known, or whose command line cannot be
-    read, never starts here."""
+    """The LLM server of a pod; None where it has none, or one with a model in a folder of which nothing is known, or
+    with weights in host memory: that is any container. One whose model does not exist, or whose command line cannot be
+    read, never starts."""
     found = servers.find(spec)
     if found is None or not found.args.model:
         return None
     args, shape = found.args, servers.shape_of(found.args.model)
+    unknown = isinstance(shape, UnknownModel) and shape.local
+    if not found.problem and (unknown or any(_flag(word.text) in _NOT_SIMULATED for word in found.words)):
+        return None
     timeout = SHUTDOWN.search(" ".join(word.text for word in found.words))
     return Server(
         args,
@@ -305,6 +311,13 @@ def server_of(spec: core.PodSpec) -> Server | None:
         container=found.index,
         eager=is_eager(found),
     )
+
+
+_NOT_SIMULATED = ("--cpu-offload-gb", "--cpu-offload-params")
+
+
+def _flag(word: str) -> str:
+    return word.partition("=")[0].replace("_", "-")
 
 
 def _weights(args: VllmArgs, shape: ModelShape | UnknownModel) -> int:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError
 from tonnage.facts import models
+from tonnage.inference import servers
 from tonnage.inference.config import kv_bytes
 from tonnage.inference.disaggregation.actions import Leases
 from tonnage.inference.disaggregation.links import kv_link
@@ -70,7 +71,7 @@ def connect_traffic(
         stream = "+".join(names)
         surges = draw_surges(traffic.surges, cluster.streams.get(f"surges/{stream}"))
         for name, workloads in zip(names, found, strict=True):
-            if not workloads and selects(services[name], configuration):
+            if not workloads and selects(services[name], configuration, cluster):
                 continue
             arrivals = _arrivals(scenario, spec, source, stream, surges, _server(workloads), seed)
             if spec.routes:
@@ -102,7 +103,7 @@ def _workloads(
     why = ""
     if known is None:
         why = "no such Service in the manifests"
-    elif not found or (found[0].server is None and of_workload(cluster, found[0])):
+    elif not found or _is_unknown(cluster, found[0]) or (found[0].server is None and of_workload(cluster, found[0])):
         return []
     elif found[0].server is None:
         why = "the Service selects no workload with an engine"
@@ -118,15 +119,24 @@ def _workloads(
     return found
 
 
-def selects(service: core.Service, configuration: Configuration) -> bool:
-    """Whether the Service has pods of some workload that is no Deployment, as far as the manifests tell."""
+def selects(service: core.Service, configuration: Configuration, cluster: SimulatedCluster) -> bool:
+    """Whether the Service has pods whose engine is not simulated: of a workload that is no Deployment, or with a model
+    of which nothing is known."""
     ref = Ref("Service", service.name, service.namespace or "default")
+    if any(_is_unknown(cluster, one) for one in workloads_behind(cluster, service)):
+        return True
     if any(one.object == ref for one in configuration.blockers):
         return False
     return any(
         pods.namespace == ref.namespace and not isinstance(pods.object, apps.Deployment)
         for pods in configuration.setting.pods
     )
+
+
+def _is_unknown(cluster: SimulatedCluster, workload: Workload) -> bool:
+    """Whether nothing is known of the model of its engine, which is no reason not to start."""
+    engine = workload.server is None and servers.find(workload.template.spec) is not None
+    return engine and not of_workload(cluster, workload)
 
 
 def left_out(scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster) -> Iterator[Finding]:
@@ -137,9 +147,8 @@ def left_out(scenario: Scenario, configuration: Configuration, cluster: Simulate
             if name not in there:
                 namespace, _, short = name.partition("/")
                 place = scenario.document.where(f"traffic[{i}].service")
-                message = (
-                    f"{name} selects pods of no Deployment: their engines are not simulated, its traffic is left out"
-                )
+                why = "they are of no Deployment, or nothing is known of their model"
+                message = f"the engines of {name} are not simulated: {why}; its traffic is left out"
                 yield Finding("traffic-left-out", "warning", Ref("Service", short, namespace), place, message)
 
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import Where
 from tonnage.health.blocker import CRASHING, NO_EFFECT, REFUSED, STAGES, UNSCHEDULABLE, Blocker, in_order
+from tonnage.objects import core
 from tonnage.objects.base import KubeObject, where
 from tonnage.simulation.ailing import NO_ENGINE
 from tonnage.simulation.blocked import of_group, of_workload
 from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.simulation.configure import workloads_behind
 from tonnage.simulation.objects import Failing, Pod, Workload
 from tonnage.simulation.recorder import Recorder
 from tonnage.simulation.result import DecisionRecord, NotRunning
@@ -63,11 +65,17 @@ def not_running(cluster: SimulatedCluster, recorder: Recorder, known: Known) -> 
     for blocker in known.blockers:
         ref = blocker.object
         key = (ref.kind.lower(), ref.namespace, ref.name)
-        told = key in seen or (blocker.rule, blocker.message) in said
-        if not (blocker.some or told or _is_simulated(cluster, ref)):
+        shown = blocker.stage != NO_EFFECT and (key in seen or _is_simulated(cluster, ref))
+        if not (blocker.some or shown or (blocker.rule, blocker.message) in said):
             seen.add(key)
             found.append(_from_blocker(blocker, ref, 0, 0, 0, 0))
-    return sorted(found, key=lambda one: (STAGES.index(one.stage), -one.pods, str(one.object)))
+    return sorted(found, key=_order)
+
+
+def _order(one: NotRunning) -> tuple[bool, bool, int, int, str]:
+    """What serves nobody before what has no effect, what is known by the files before what merely came of it."""
+    weak = one.rule in (PENDING, ENDED, NO_ENDPOINTS, NO_ENGINE)
+    return one.stage == NO_EFFECT, weak, STAGES.index(one.stage), -one.pods, str(one.object)
 
 
 def _is_simulated(cluster: SimulatedCluster, ref: Ref) -> bool:
@@ -81,11 +89,15 @@ def _is_simulated(cluster: SimulatedCluster, ref: Ref) -> bool:
 
 def _dead_services(cluster: SimulatedCluster, known: Known) -> Iterator[NotRunning]:
     """Services with traffic that select no pods at all."""
-    answered = {id(workload.service) for workload in cluster.workloads.values()}
+    behind = {
+        f"{one.namespace or 'default'}/{one.name}"
+        for one in known.objects
+        if isinstance(one, core.Service) and workloads_behind(cluster, one)
+    }
     for service in cluster.services:
         namespace, _, name = service.name.partition("/")
         ref = Ref("Service", name, namespace)
-        if id(service) not in answered and not any(one.object == ref for one in known.blockers):
+        if service.name not in behind and not any(one.object == ref for one in known.blockers):
             cause = f"no pod answers for {service.name}: all of its requests fail"
             yield NotRunning(ref, 0, 0, 0.0, NO_EFFECT, NO_ENDPOINTS, cause, known.place(ref), "", 0, "")
 

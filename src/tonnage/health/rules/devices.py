@@ -35,7 +35,7 @@ def not_simulated(setting: Setting) -> Iterator[Blocker]:
             what = described(name)
             if what and name not in there:
                 yield Blocker(
-                    NOT_SIMULATED,
+                    "device-not-simulated",
                     UNSCHEDULABLE,
                     pods.ref,
                     pods.where(field),
