@@ -20,7 +20,7 @@ from e2e import prerequisites
 from e2e.build import BuildError, build, built
 from e2e.record import FILE
 
-PATHS = ("tests/e2e", "tests/hollow", "tests/cluster/managers")
+PATHS = ("tests/e2e", "tests/hollow", "tests/cluster/managers", "tests/cluster/differential")
 """Where end-to-end tests are: those that need real programs, and those that take real time."""
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -54,7 +54,7 @@ def _build() -> int:
 
 
 def _test(arguments: list[str], long: bool) -> int:
-    pytest = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-m", "e2e", *(arguments or PATHS)]
+    pytest = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-m", "e2e", "--durations=25", *(arguments or PATHS)]
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     seed = os.environ.get(SEED) or str(int(time.time()) // 86_400)
     environment = os.environ | {"PYTHONPATH": path, SEED: seed, LONG: "1" if long else ""}

@@ -133,6 +133,9 @@ CASES = {
     ),
     "a negative seed": Case(nothing, r"invalid value for '--seed': -1, expected .*", ("simulate", ".", "--seed", "-1")),
     "a form that is none": Case(nothing, r"invalid value for '-o' / '--output': 'xml' .*", ("compare", ".", "-o", "xml")),
+    "a bare API server that nobody named": Case(
+        nothing, r"invalid value for '?--bare'?: .* the API server of a context.*", ("up", ".", "--bare")
+    ),
     "no scenario named": Case(nothing, r"missing argument 'SCENARIO'.*", ("simulate",)),
     "an unknown option": Case(nothing, r"no such option.*--sed.*--seed.*", ("simulate", ".", "--sed", "1")),
     "an unknown command": Case(nothing, r"no command 'simulat' \(did you mean simulate\?\).*", ("simulat",)),

@@ -92,7 +92,7 @@ def test_the_schema_has_every_field_of_a_result(capfd: pytest.CaptureFixture[str
     schema = json.loads(tonnage(capfd, "schema", "result").out)
     result = schema["$defs"]["Result"]
     fields = [field.encode_name for field in msgspec.structs.fields(Result)]
-    assert list(result["properties"]) == fields == [*result["required"], "training"]
+    assert list(result["properties"]) == fields == [*result["required"], "training", "not_running"]
 
 
 def test_a_table_and_a_report_are_made_without_a_word_on_standard_error_when_quiet(

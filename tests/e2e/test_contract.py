@@ -10,7 +10,7 @@ import sampling
 
 from cluster.contract import rest, training
 from cluster.contract.cases import APPLIED, MOVED_ON, STALE, Case, Decide, check_applied, check_moved_on, check_stale
-from cluster.contract.cut import bought, example
+from cluster.contract.cut import bought, example, short_day
 from cluster.contract.faulty import Rates
 from cluster.contract.processes import DRIZZLE, play, set_up
 from cluster.contract.same import broken, check_same, surge
@@ -125,14 +125,17 @@ def test_pods_are_moved_as_in_the_simulated_world(empty: Transport, tmp_path: Pa
 def test_an_example_with_training_is_decided_as_in_the_simulated_world(
     empty: Transport, name: str, policy: str, minutes: int
 ) -> None:
-    until = minutes if sampling.LONG else minutes // 3
+    until = minutes if sampling.LONG else minutes // 4
     training.check_alike(training.example(name, policy, until, None), training.example(name, policy, until, empty))
 
 
 def test_layouts_that_follow_the_load(empty: Transport) -> None:
-    minutes = sampling.often("minutes of mig-day-night", 285, 120)
-    simulated = example("mig-day-night", "relayout", minutes, None)
-    check_same(simulated, example("mig-day-night", "relayout", minutes, empty))
+    minutes = sampling.often("minutes of mig-day-night", 285, 40)
+    if sampling.LONG:
+        simulated = example("mig-day-night", "relayout", minutes, None)
+        check_same(simulated, example("mig-day-night", "relayout", minutes, empty))
+    else:
+        check_same(short_day(minutes, None), short_day(minutes, empty))
 
 
 @pytest.mark.parametrize("operator", [False, True], ids=["config maps alone", "a ClusterPolicy names them"])
@@ -142,7 +145,7 @@ def test_a_node_pool_that_offers_cut_nodes(empty: Transport, operator: bool, tmp
 
 @pytest.mark.parametrize("policy", ["slo", "corrected"])
 def test_the_traffic_surge(empty: Transport, policy: str) -> None:
-    minutes = sampling.often(f"minutes of the surge under {policy}", 90, 45)
+    minutes = sampling.often(f"minutes of the surge under {policy}", 90, 33)
     check_same(surge(policy, minutes, None), surge(policy, minutes, empty))
 
 

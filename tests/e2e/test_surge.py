@@ -46,8 +46,12 @@ def told(result: Result) -> Json:
 
 
 @pytest.mark.parametrize("seed", sampling.some("seeds of the surge in lockstep", range(1, 4), 1))
-def test_by_the_simulators_clock_it_is_the_simulators_run_to_the_last_microdollar(start_plane: Any, seed: int) -> None:
-    surge, options = scenario.load(SURGE), run.Options(seed=seed)
+def test_by_the_simulators_clock_it_is_the_simulators_run_to_the_last_microdollar(
+    start_plane: Any, seed: int, tmp_path: Path
+) -> None:
+    """The whole surge in a long run, otherwise the shorter one."""
+    surge = scenario.load(SURGE) if sampling.LONG else changed(tmp_path / "scenario", SHORTER)
+    options = run.Options(seed=seed)
     simulated = told(run.run(surge, "slo", options))
     plane = start_plane(controllers=(), scheduler=False, admission_off=UNTOUCHED)
     made = run.set_up(surge, "slo", options)

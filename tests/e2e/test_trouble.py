@@ -160,7 +160,7 @@ def test_an_api_server_that_is_killed_is_waited_for_and_an_expired_watch_is_list
 
 def test_a_scheduler_that_is_killed_over_and_over_binds_every_pod_once(cluster: Cluster, start: Start) -> None:
     draw = sampling.draw("when a scheduler dies")
-    kills = sampling.often("schedulers killed", 20, 4)
+    kills = sampling.often("schedulers killed", 20, 3)
     each = ROOM // kills
     for first in range(0, kills * each, each):
         cluster.make("burst", each, first=first)
@@ -178,7 +178,7 @@ def test_a_scheduler_that_is_killed_over_and_over_binds_every_pod_once(cluster: 
 def test_a_nodes_controller_that_is_killed_over_and_over_buys_no_node_twice(cluster: Cluster, start: Start) -> None:
     """Pods of four GPUs, and a NodePool whose machines have four: a NodeClaim for each, whoever is killed when."""
     draw = sampling.draw("when a nodes controller dies")
-    nodes = sampling.often("nodes controllers killed", 12, 3)
+    nodes = sampling.often("nodes controllers killed", 12, 2)
     for i in range(nodes):
         cluster.make("bought", 1, gpus=4, first=i, nodeSelector=IN_POOL)
         process = start("scheduler", "nodes", more=("--no-leader-elect",), wait=False)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from contextlib import nullcontext
 from typing import Any
 
-from tonnage.cluster.client.informer import Informers
+from hollow.informers_in_step import InformersInStep
 from tonnage.cluster.client.transport import ApiError, Reply
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.resources import CRDS, PODS, Resource
@@ -26,6 +25,7 @@ from tonnage.units import NS_PER_S
 
 Json = dict[str, Any]
 WORK = "tonnage.dev/simulated-work"
+MOST_TURNS = 10_000
 
 
 class Refusing(InProcess):
@@ -44,9 +44,18 @@ class Refusing(InProcess):
 
 
 class Running:
-    """Machines, operators and managers on an embedded API. Time goes by only where a test says so."""
+    """Machines, operators and managers on an embedded API, in one thread. Time goes by only where a test says so.
 
-    def __init__(self, made: run.SetUp, *, theirs: tuple[Resource, ...] = (), managed: bool = False) -> None:
+    ``late``: how watches lag behind each other; without it none does."""
+
+    def __init__(
+        self,
+        made: run.SetUp,
+        *,
+        theirs: tuple[Resource, ...] = (),
+        managed: bool = False,
+        late: random.Random | None = None,
+    ) -> None:
         made.cluster.runs_workloads = False
         self.cluster = made.cluster
         self.now_s = 0.0
@@ -63,51 +72,39 @@ class Running:
         )
         self.refusing = Refusing(api)
         self.machines = Machines(made.cluster, Client(self.refusing))
-        self.informers = Informers(self.client, time.time, random.Random(1))
+        self.informers = InformersInStep(self.client, api, late)
         self.room = MachineRoom(self.machines, self.informers, clock, nullcontext())
         self.room.begin([])
         self.room.turn()
         lay_out(made, self.client, self.machines, managed=managed)
         made.start_training()
         self.room.operate(Operators(self.machines, self.client), operated(self.client, embedded=not managed))
-        assert self.informers.wait_synced(10)
         self.settle()
 
-    def settle(self, quiet_s: float = 0.15) -> None:
-        """Until nothing happens any more."""
-        quiet = time.monotonic()
-        while time.monotonic() - quiet < quiet_s or self._unseen():
-            self.room.turn()
-            if self.managers.step() or self.informers.pump(0.01) or self.machines.behind:
-                quiet = time.monotonic()
+    def settle(self) -> None:
+        """Until nothing happens any more: all watches have brought what is in the API, and all is written."""
+        for _ in range(MOST_TURNS):
+            if not self._turn() and not self.informers.backlog and not self.machines.behind:
+                return
+        raise AssertionError(f"it does not settle: {self.machines.errors}")
 
-    def _unseen(self) -> bool:
-        """Whether a watch has not brought all that is in the API: on a busy machine its thread may come late."""
-        for informer in self.informers:
-            if not informer.synced:
-                continue
-            there = {
-                one["metadata"]["uid"]: one["metadata"]["resourceVersion"]
-                for one in self.client.list(informer.resource)
-            }
-            if there != {one.metadata.uid: one.metadata.resource_version for one in informer.items()}:
-                return True
-        return False
-
-    def turns(self, seconds: float) -> None:
+    def turns(self, count: int = 10) -> None:
         """Let what happens happen for so long, also where something is left to be written."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            self.room.turn()
-            self.managers.step()
-            self.informers.pump(0.01)
+        for _ in range(count):
+            self._turn()
+
+    def _turn(self) -> bool:
+        """Whether something has happened."""
+        behind = self.machines.behind or bool(self.informers.backlog)
+        self.room.turn()
+        return bool(self.managers.step() or self.informers.pump(0)) or behind
 
     def later(self, seconds: float) -> None:
         """Let time go by."""
         end = self.now_s + seconds
         while self.now_s < end:
             self.now_s = min(end, self.now_s + max(1.0, seconds / 5))
-            self.settle(0.05)
+            self.settle()
         found = [said for training in self.cluster.training.values() for said in training.violations()]
         assert [*violations(self.cluster.fleet), *found] == []
 
@@ -124,7 +121,7 @@ class Running:
             fleet = self.cluster.fleet
             node = min(fleet.node_rows(), key=lambda row: len(fleet.node(row).pods))
             self.client.bind(meta["name"], meta["namespace"], meta["uid"], fleet.node(node).spec.name)
-            self.turns(0.05)
+            self.turns()
 
     def status(self, resource: Resource, name: str, namespace: str = "research") -> Json:
         found: Json = self.client.get(resource, name, namespace).get("status", {})

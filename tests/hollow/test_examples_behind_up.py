@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sampling
 
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.resources import JOBS, NODES, PODS
@@ -92,7 +93,12 @@ def test_pods_behind_the_embedded_api_are_placed_as_in_a_simulation(name: str) -
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(
-    ("name", "speed", "least"), [("training-cluster", 3600.0, 10), ("mixed", 600.0, 3), ("mig-day-night", 3600.0, 5)]
+    ("name", "speed", "least"),
+    sampling.some(
+        "examples in running time",
+        [("training-cluster", 3600.0, 10), ("mixed", 600.0, 3), ("mig-day-night", 3600.0, 5)],
+        1,
+    ),
 )
 def test_training_work_of_an_example_comes_to_its_end_behind_an_api(name: str, speed: float, least: int) -> None:
     loaded = scenario.load(EXAMPLES / name)

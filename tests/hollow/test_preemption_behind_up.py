@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from cluster.contract import in_time, training
+from cluster.contract import in_time, shortened, training
 from cluster.contract.same import played
 from tonnage.hollow.up import Settings
-from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.simulation.run import SetUp
 from tonnage.units import NS_PER_S
 
 pytestmark = pytest.mark.e2e
@@ -22,27 +23,28 @@ def test_gangs_are_preempted_whole_and_the_simulators_pods_finish(tmp_path: Path
     assert all(one.over and not one.failed for one in simulated.cluster.training.values())
     made = training.rivals(tmp_path)
     seen = in_time.played(made, Settings(speed=SPEED), 180)
-    assert (seen.errors, seen.over) == ([], True)
+    assert (seen.errors, seen.over, seen.in_part) == ([], True, set())
     assert seen.applied["Evict"] >= 4
-    assert seen.halves < 2, "seconds in which pods of a gang come or go one after the other"
-    assert seen.succeeded == {name for one in simulated.cluster.training.values() for name in one.succeeded}
+    assert seen.longest_s < 2, "seconds in which pods of a gang come or go one after the other"
+    assert seen.succeeded == in_time.finished(simulated.cluster)
 
 
-def test_the_workloads_of_the_training_cluster_finish_as_in_the_simulated_world(tmp_path: Path) -> None:
-    simulated = played(training.cluster_in_short(tmp_path), 9 * 3600 * NS_PER_S, None)
-    made = training.cluster_in_short(tmp_path)
-    seen = in_time.played(made, Settings(speed=1200.0), 240)
-    assert (seen.errors, seen.over) == ([], True)
-    assert seen.applied["Evict"] > 5
-    assert seen.halves < 2
-    expected, found = finished(simulated.cluster), finished(made.cluster)
-    assert found == expected
-    assert seen.succeeded <= {name for names in found.values() for name in names} | BARE
-
-
-def finished(cluster: SimulatedCluster) -> dict[str, set[str]]:
-    """The pods that have done their work, of each workload but the bare pods: who evicts those ends them for good."""
-    return {key: one.succeeded for key, one in cluster.training.items() if one.kind != "Pod" and not one.failed}
-
-
-BARE = {f"protein-{number}" for number in range(4)}
+@pytest.mark.parametrize(
+    ("shorten", "speed", "kind", "least"),
+    [
+        (shortened.training_cluster, 600.0, "Evict", 6),
+        (shortened.mixed, 150.0, "Evict", 2),
+        (shortened.mig_day_night, 150.0, "Relayout", 5),
+    ],
+)
+def test_the_workloads_of_an_example_finish_as_in_the_simulated_world(
+    tmp_path: Path, shorten: Callable[[Path], SetUp], speed: float, kind: str, least: int
+) -> None:
+    simulated = played(shorten(tmp_path), shortened.END_S * NS_PER_S, None).cluster
+    assert all(one.over and not one.failed for one in simulated.training.values())
+    made = shorten(tmp_path)
+    seen = in_time.played(made, Settings(speed=speed), 240)
+    assert (seen.errors, seen.over, seen.in_part) == ([], True, set())
+    assert seen.applied[kind] >= least
+    assert seen.longest_s < 2
+    assert seen.succeeded - in_time.bare(simulated) == in_time.finished(simulated)

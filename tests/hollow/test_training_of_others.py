@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,6 +114,30 @@ def test_pods_go_with_their_workload_and_it_can_be_made_again(running: Running) 
     assert sorted(running.pods()) == ["mine-worker-0", "mine-worker-1", "mine-worker-2"]
     owner = running.client.get(PYTORCH_JOBS, "mine", "research")["metadata"]["uid"]
     assert {one["metadata"]["ownerReferences"][0]["uid"] for one in running.client.list(PODS)} == {owner}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_can_be_made_again_whichever_watch_is_behind(tmp_path: Path, seed: int) -> None:
+    made = set_up(tmp_path, [job("first")], training=[{"workload": "research/job/first", "arrival": "2h"}])
+    running = Running(made, late=random.Random(seed))
+    try:
+        running.create(PYTORCH_JOBS, workers("mine", 2))
+        running.place()
+        running.later(30)
+        running.client.delete(PYTORCH_JOBS, "mine", "research", propagation="Background")
+        for _ in range(60):
+            running.now_s += 1
+            running.turns(1)
+        running.settle()
+        assert (running.pods(), running.cluster.pods) == ({}, {})
+        running.create(PYTORCH_JOBS, workers("mine", 3))
+        running.later(120)
+        owner = running.client.get(PYTORCH_JOBS, "mine", "research")["metadata"]["uid"]
+        pods = running.client.list(PODS)
+        assert sorted(one["metadata"]["name"] for one in pods) == [f"mine-worker-{i}" for i in range(3)]
+        assert {one["metadata"]["ownerReferences"][0]["uid"] for one in pods} == {owner}
+    finally:
+        running.close()
 
 
 def test_a_suspended_job_gets_pods_when_it_is_resumed_and_loses_them_when_it_is_suspended(running: Running) -> None:
@@ -239,18 +265,20 @@ def test_one_object_that_cannot_be_written_holds_up_no_other(running: Running, m
     running.refusing.refused["mine-0"] = 0
     running.place()
     running.now_s += 30
-    running.turns(0.2)
+    running.turns()
     assert running.pods() == {"mine-0": "Pending", "mine-1": "Running"}
     assert (running.refusing.refused["mine-0"], list(running.machines.errors)) == (1, ["pod research/mine-0"])
 
 
 def test_what_could_not_be_written_is_tried_again(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tonnage.hollow.running.RETRY_S", 0.05)
+    monkeypatch.setattr("tonnage.hollow.running.RETRY_S", 0.01)
     running.create(JOBS, job("mine"))
     running.refusing.refused["mine-0"] = 0
     running.place()
     running.now_s += 30
-    running.turns(0.2)
+    running.turns()
+    time.sleep(0.02)
+    running.turns()
     assert running.refusing.refused.pop("mine-0") > 1
     running.settle()
     assert (running.pods(), running.machines.errors) == ({"mine-0": "Running"}, {})

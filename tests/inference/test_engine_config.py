@@ -80,7 +80,7 @@ def test_a_small_batch_lowers_the_default_number_of_sequences() -> None:
         ({"max_num_batched_tokens": 64, "max_num_seqs": 65}, "max-num-seqs is 65"),
         ({"max_model_len": 10_000_000}, "has a context of 131072"),
         ({"tensor_parallel": 5}, "does not divide"),
-        ({"quantization": "awq"}, "not modelled"),
+        ({"quantization": "gguf"}, "not modelled"),
         ({"dtype": "int3"}, "not modelled"),
         ({"gpu_memory_utilization": 0.3}, "does not fit"),
     ],

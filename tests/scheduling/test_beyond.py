@@ -15,21 +15,9 @@ from tonnage.scheduling import place
 
 STRICT = place.Settings(strict=True)
 NOTHING_ODD: dict[str, Any] = {"volumes": [{"name": "c", "hostPath": {"path": "/c"}}, {"name": "e", "emptyDir": {}}]}
-BEYOND: dict[str, tuple[dict[str, Any], str]] = {
-    "a volume claim": ({"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]}, "persistent volume"),
-    "an ephemeral volume": (
-        {"volumes": [{"name": "d", "ephemeral": {"volumeClaimTemplate": {}}}]},
-        "persistent volume",
-    ),
-    "a resource claim": ({"resourceClaims": [{"name": "gpu"}]}, "resource claims"),
-    "a port of the host": (
-        {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]},
-        "host ports",
-    ),
-    "a port of the host in an init container": (
-        {"initContainers": [{"name": "init", "ports": [{"containerPort": 80, "hostPort": 80}]}]},
-        "host ports",
-    ),
+CLAIMED: dict[str, dict[str, Any]] = {
+    "a volume claim": {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]},
+    "an ephemeral volume": {"volumes": [{"name": "d", "ephemeral": {"volumeClaimTemplate": {}}}]},
 }
 
 
@@ -41,17 +29,24 @@ def _decide(written: dict[str, Any], settings: place.Settings) -> list[Any]:
     return place.decide(Snapshot(0, fleet), settings)
 
 
-@pytest.mark.parametrize(("written", "what"), BEYOND.values(), ids=BEYOND)
-def test_a_pod_that_asks_for_it_waits(written: dict[str, Any], what: str) -> None:
+@pytest.mark.parametrize("written", CLAIMED.values(), ids=CLAIMED)
+def test_a_pod_with_claims_of_which_nobody_knows_waits(written: dict[str, Any]) -> None:
     (decision,) = _decide(written, STRICT)
     assert isinstance(decision, Wait)
-    assert what in decision.reason.verdict
+    assert "persistent volume claims" in decision.reason.verdict
 
 
-@pytest.mark.parametrize("written", [written for written, _ in BEYOND.values()], ids=list(BEYOND))
-def test_a_simulation_passes_it_over(written: dict[str, Any]) -> None:
+@pytest.mark.parametrize("written", CLAIMED.values(), ids=CLAIMED)
+def test_where_there_is_nobody_else_it_is_placed(written: dict[str, Any]) -> None:
     (decision,) = _decide(written, place.DEFAULTS)
     assert isinstance(decision, Bind)
+
+
+@pytest.mark.parametrize("settings", [STRICT, place.DEFAULTS], ids=["strict", "alone"])
+def test_a_pod_with_claims_on_devices_waits_in_every_world(settings: place.Settings) -> None:
+    (decision,) = _decide({"resourceClaims": [{"name": "gpu"}]}, settings)
+    assert isinstance(decision, Wait)
+    assert decision.reason.verdict == "resource claims are not placed by this scheduler"
 
 
 def test_volumes_of_the_node_are_no_reason_to_wait() -> None:

@@ -59,7 +59,8 @@ def _look_at(paths: list[Path]) -> tuple[int, tuple[Finding, ...]]:
         loaded = scenario.load(paths[0])
         made = [run.set_up(loaded, name).configuration for name in loaded.spec.policies]
         unique = {(f.rule, str(f.object), str(f.where)): f for one in made for f in one.findings}
-        return sum(len(one.manifest.objects) for one in made), sorted_findings(unique.values())
+        pods = {ref: n for one in made for ref, n in one.pods.items()}
+        return sum(len(one.manifest.objects) for one in made), sorted_findings(unique.values(), pods)
     from tonnage.objects import load
     from tonnage.provisioning.catalogue import Catalogue
 

@@ -30,16 +30,21 @@ def show(results: Sequence[Result], console: Console) -> None:
             key = (str(one.object), one.rule, one.cause)
             found.setdefault(key, (one, []))[1].append(result.policy)
     for one, policies in list(found.values())[:SHOWN]:
-        under = f" under {', '.join(policies)}" if len(results) > len(policies) else ""
-        hang(console, look.text("", ""), look.text(title(one) + under, "bold red"))
-        for line in details(one):
-            hang(console, Text(" " * INDENT), Text(line))
-        if str(one.where):
-            console.print(look.text(" " * INDENT + place(one.where), "dim"), soft_wrap=True)
+        show_one(one, console, f" under {', '.join(policies)}" if len(results) > len(policies) else "")
     if len(found) > SHOWN:
         console.print(look.text(f"{len(found) - SHOWN} more do not run: see the report or -o json", "bold red"))
     if found:
         console.print()
+
+
+def show_one(one: NotRunning, console: Console, under: str = "") -> None:
+    """Prints one of them."""
+    look = Look.of(console)
+    hang(console, Text(""), look.text(title(one) + under, "bold red"))
+    for line in details(one):
+        hang(console, Text(" " * INDENT), Text(line))
+    if str(one.where):
+        console.print(look.text(" " * INDENT + place(one.where), "dim"), soft_wrap=True)
 
 
 def title(one: NotRunning) -> str:

@@ -21,7 +21,7 @@ from tonnage.decisions import Finding
 from tonnage.simulation.report import formats
 from tonnage.simulation.report.comparison import HOLDS, compare, holds_slo
 from tonnage.simulation.report.headline import SEVERITIES, Headline, TrainingHeadline, headline, training_headline
-from tonnage.simulation.result import CostResult, Result, Slo, TrainingResult
+from tonnage.simulation.result import CostResult, Result, Slo, TrainingResult, WorkloadResult
 
 CHECK_SCHEMA = "tonnage.dev/check/v1"
 FINDINGS_SHOWN = 5
@@ -48,6 +48,9 @@ def summary(result: Result, console: Console, findings: int = FINDINGS_SHOWN) ->
     if result.slo is not None and result.services:
         console.print(_services(result, result.slo, look))
         console.print(look.text(_slo(result.slo), "dim"))
+        console.print()
+    if not isinstance(result.workloads, msgspec.UnsetType):
+        console.print(_workloads(result.workloads, look))
         console.print()
     if head.training is not None:
         console.print(_training(result, look))
@@ -191,6 +194,17 @@ def _services(result: Result, slo: Slo, look: Look) -> Table:
             _limited(service.tpot_ms.p99, 1000 * slo.tpot_s, look),
             f"{service.min_ready_replicas} to {service.max_ready_replicas}",
         )
+    return table
+
+
+def _workloads(workloads: Sequence[WorkloadResult], look: Look) -> Table:
+    table = look.table()
+    table.add_column("Deployment", overflow="fold", style=look.style("bold"))
+    for name in ("replicas", "Ready", "Ready since"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in workloads:
+        ready = f"{one.min_ready_replicas} to {one.max_ready_replicas}"
+        table.add_row(Text(one.name), str(one.replicas), ready, formats.clock(one.ready_s))
     return table
 
 

@@ -6,6 +6,7 @@ import math
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ STATUS_S = 1.0
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of the API on 127.0.0.1. [default: any free]")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Written here; with --on, read.")
 @click.option("--on", "context", metavar="CONTEXT", help="Put the machines on this context's API server instead.")
+@click.option("--bare", is_flag=True, help="With --on: no kube-controller-manager runs there; do its part as well.")
 @click.option("--prometheus-port", type=click.IntRange(0, 65535), help="Serve /metrics and /api/v1/query on loopback.")
 @click.option("--only", type=click.Choice(CONTROLLERS), multiple=True, help="Run this one; repeatable. [default: all]")
 @click.option("--no-controllers", is_flag=True, help="Run none of them: yours decide.")
@@ -48,6 +50,8 @@ def up(scenario: Path, **options: Any) -> None:
     for name, value in (("--speed", options["speed"]), ("--for", options["for_s"])):
         if value is not None and not 0 < value < math.inf:
             raise click.BadParameter(f"{value}, expected a number above 0", param_hint=name)
+    if options["bare"] and not options["context"]:
+        raise click.BadParameter("it is for the API server of a context, and none is given", param_hint="--bare")
     loaded = scenarios.load(files.existing(scenario))
     sys.exit(_run(loaded, options))
 
@@ -63,7 +67,8 @@ def _run(loaded: Scenario, options: dict[str, Any]) -> int:
     path = _kubeconfig_path(loaded, options)
     client = _client(options)
     chosen = () if options["no_controllers"] else options["only"] or CONTROLLERS
-    settings = Settings(options["port"], options["speed"], chosen, client, options["prometheus_port"])
+    port, speed, prometheus = options["port"], options["speed"], options["prometheus_port"]
+    settings = Settings(port, speed, chosen, client, prometheus, bare=options["bare"])
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -71,9 +76,10 @@ def _run(loaded: Scenario, options: dict[str, Any]) -> int:
     with Up(made, settings, Printed("none" if quiet else "text")) as running:
         config = _write_kubeconfig(path, running)
         url = running.server.url if running.server is not None else ""
+        told: set[str] = set()
+        _tell_stopped(running, told, quiet)
         _welcome(running, config, quiet)
-        deadline = options["for_s"]
-        stop.wait(deadline) if deadline else _wait(stop, running, quiet)
+        _wait(stop, running, options["for_s"], told, quiet)
         bill = running.bill()
         state = running.state()
     if config is not None and running.server is not None:
@@ -140,10 +146,23 @@ def _welcome(running: Up, config: Path | None, quiet: bool) -> None:
     click.echo("Decisions follow. Interrupt to end; nothing is kept.\n")
 
 
-def _wait(stop: threading.Event, running: Up, quiet: bool) -> None:
-    """Until interrupted; what goes wrong meanwhile is said once."""
+def _tell_stopped(running: Up, told: set[str], quiet: bool) -> None:
+    """Say what does not run and was not said before."""
+    from tonnage.cli import not_running, output
+
+    for one in () if quiet else running.not_running():
+        key = f"{one.object} {one.rule} {one.cause}"
+        if key not in told:
+            told.add(key)
+            not_running.show_one(one, output.console())
+
+
+def _wait(stop: threading.Event, running: Up, for_s: float | None, stopped: set[str], quiet: bool) -> None:
+    """Until interrupted, or for so many seconds; what goes wrong meanwhile, or does not run, is said once."""
+    ends = time.monotonic() + for_s if for_s else math.inf
     told: dict[str, str] = {}
-    while not stop.wait(STATUS_S):
+    while not stop.wait(min(STATUS_S, max(0.0, ends - time.monotonic()))) and time.monotonic() < ends:
+        _tell_stopped(running, stopped, quiet)
         for name, why in running.state().problems.items():
             if told.get(name) != why:
                 told[name] = why

@@ -1,32 +1,30 @@
-"""`tonnage why`: why a pod or a gang waits, or stands where it does, and the smallest change that makes it fit."""
+"""`tonnage why`: what has become of a pod, why it waits or stands where it does, and the change that makes it run."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tonnage.cli import files, messages
+from tonnage.cli import files
 from tonnage.cli.options import OUTPUT
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
-    from tonnage.fleet.rows import PodSpec
-    from tonnage.fleet.snapshot import Snapshot
-    from tonnage.scheduling.place import Settings
-    from tonnage.simulation.cluster import SimulatedCluster
+    from tonnage.cli.why_cases import Case
+    from tonnage.decisions import Ref
+    from tonnage.health.told import Told
+    from tonnage.scheduling.why.receipt import Receipt
 
 _PATH = click.Path(path_type=Path)
 SCHEMA = "tonnage.dev/why/v1"
-NEAR = 5
 
 
 @click.command()
-@click.argument("pod", metavar="POD")
+@click.argument("pod", metavar="POD|KIND/NAME")
 @click.argument("paths", metavar="SCENARIO|FILES...", nargs=-1, required=True, type=_PATH)
+@click.option("-n", "--namespace", default="", metavar="NAME", help="Of the pod or object. [default: any]")
 @click.option("--at", metavar="TIME", help="Of a scenario: the time, like 90m or 3h30m. [default: its end]")
 @click.option("--policy", metavar="NAME", help="Of a scenario: one of its policies. [default: as the scenario says]")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Of a scenario.")
@@ -35,84 +33,111 @@ NEAR = 5
 def why(
     pod: str,
     paths: tuple[Path, ...],
+    namespace: str,
     at: str | None,
     policy: str | None,
     seed: int,
     placement: str | None,
     output: str,
 ) -> None:
-    """Why POD (a name, namespace/name, or a gang's key) waits or stands where it does.
+    """Why POD (a name, namespace/name, or a gang's key) does not run, or stands where it does. KIND/NAME is a workload
+    or a Service as kubectl names it: deploy/model, job/train, svc/model.
 
     SCENARIO is a scenario's file or folder: its cluster at a time of a run. FILES hold a cluster's objects, as `kubectl
-    get nodes,pods,... -A -o yaml` prints them: nodes, pods, pod groups, topologies, priority classes, disruption
-    budgets; workloads written by hand stand for their pods.
+    get nodes,pods,events,... -A -o yaml` prints them, or manifests: workloads written by hand stand for their pods, and
+    NodePools make the nodes that are missing.
 
-    Exit code 0 when it runs or would be placed now, 1 when it waits, 2 when the input cannot be read or has no such
+    Exit code 0 when it runs or is about to, 1 when it waits or fails, 2 when the input cannot be read or has no such
     pod.
     """
-    from tonnage.simulation.scenario import is_scenario
+    from tonnage.cli import why_cases, why_tables, why_targets
 
-    found = [files.existing(path) for path in paths]
-    if is_scenario(found):
-        snapshot, settings = _of_scenario(found[0], at, policy, seed)
+    case = _case([files.existing(path) for path in paths], at, policy, seed)
+    if placement is not None:
+        case.settings = why_cases.with_policy(case.settings, placement)
+    target = why_targets.find(pod, case, namespace)
+    if target.ref is not None:
+        told, receipt = _of_object(target.ref, case)
     else:
-        for name, value in (("--at", at), ("--policy", policy)):
-            if value is not None:
-                raise InputError.at("is of a scenario, and these are manifests", field=name, hint="leave it out")
-        snapshot, settings = _of_files(found)
-    settings = _placed_by(settings, placement)
-    from tonnage.scheduling.why import receipt as whys
-
-    receipt = whys.why(snapshot, _key(pod, snapshot), settings)
-    from tonnage.cli import why_tables
-
+        told, receipt = _of_pod(target.key, case)
     if output == "json":
         import msgspec
 
-        report = why_tables.WhyReport(SCHEMA, receipt)
+        report = why_tables.WhyReport(SCHEMA, receipt, told)
         click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
     else:
-        why_tables.show(receipt)
-    if receipt.state in (whys.WAITS, whys.HELD):
+        why_tables.show(receipt, told)
+    if not _well(told, receipt):
         raise click.exceptions.Exit(1)
 
 
-def _of_files(paths: Sequence[Path]) -> tuple[Snapshot, Settings]:
-    from tonnage.cluster import still
-    from tonnage.objects import load
-    from tonnage.scheduling import place
+def _case(paths: list[Path], at: str | None, policy: str | None, seed: int) -> Case:
+    from tonnage.cli import why_cases
+    from tonnage.simulation import scenario
 
-    manifest = load.read(paths)
-    messages.warnings(manifest.problems)
-    snapshot = still.snapshot_of(manifest.objects)
-    names = {pod.spec.spec.scheduler_name for pod in snapshot.fleet.pods if pod is not None}
-    return snapshot, place.Settings(scheduler_names=tuple(sorted({*place.DEFAULTS.scheduler_names, *names})))
-
-
-class _ReachedError(Exception):
-    """The run is as far as was asked for."""
+    if scenario.is_scenario(paths):
+        loaded = scenario.load(paths[0])
+        return why_cases.OfScenario(loaded, _time(at, loaded.duration_ns), policy, seed)
+    for name, value in (("--at", at), ("--policy", policy)):
+        if value is not None:
+            raise InputError.at("is of a scenario, and these are manifests", field=name, hint="leave it out")
+    return why_cases.OfFiles(paths)
 
 
-def _of_scenario(path: Path, at: str | None, policy: str | None, seed: int) -> tuple[Snapshot, Settings]:
-    from tonnage.simulation import run, scenario
+def _of_pod(key: str, case: Case) -> tuple[Told | None, Receipt | None]:
+    """What is told of a pod or gang, and the receipt of its place while that is open or as it was."""
+    from tonnage.fleet.rows import split_key
+    from tonnage.health.told import COMES, of_blockers
+    from tonnage.scheduling.why import receipt as whys
 
-    loaded = scenario.load(path)
-    until = _time(at, loaded.duration_ns)
-    chosen = policy or loaded.default_policy
-    last: list[SimulatedCluster] = []
+    told = case.told(key)
+    row = case.snapshot.fleet.pod_by_key.get(split_key(key)) if key.count("/") == 1 else None
+    if (told is None or told.state == COMES) and row is not None:
+        owner = next((ref for ref in case.owners() if key in case.pods_of(ref)), None)
+        if owner is not None:
+            told = of_blockers(key, case.about(owner)) or told
+    if row is None and key not in case.snapshot.gangs:
+        return told, None
+    return told, whys.why(case.snapshot, key, case.settings)
 
-    def watch(cluster: SimulatedCluster, _: int) -> None:
-        last[:] = [cluster]
-        following = cluster.queue.next_ns()
-        if following is None or following > until:
-            raise _ReachedError
 
-    made = run.set_up(loaded, chosen, run.Options(seed=seed, observer=watch))
-    try:
-        run.play(made)
-    except _ReachedError:
-        made.cluster.advance_to(until)
-    return made.cluster.snapshot(), made.placing()
+def _of_object(ref: Ref, case: Case) -> tuple[Told | None, Receipt | None]:
+    """Of a workload the pod that is worst off stands for all; of a Service the workloads that it selects."""
+    from tonnage.cli import why_targets
+    from tonnage.health.told import RUNS, Told, of_blockers
+
+    found = of_blockers(str(ref), case.about(ref))
+    if ref.kind == "Service" and found is None:
+        behind = [_of_object(one, case) for one in why_targets.selected(ref, case.objects)]
+        if not behind:
+            return Told(str(ref), RUNS, "selects by no label: its endpoints are made by hand"), None
+        return next((pair for pair in behind if not _well(*pair)), behind[0])
+    pods = case.pods_of(ref)
+    looked = [_of_pod(key, case) for key in pods]
+    worst = next((pair for pair in looked if not _well(*pair)), looked[0] if looked else (None, None))
+    if found is not None:
+        return found, worst[1] if found.state == "waits" else None
+    if not pods:
+        return Told(
+            str(ref), RUNS, "has no pods now: it is yet to come, suspended or done, or its replicas are 0"
+        ), None
+    if worst[0] is None and worst[1] is not None:
+        return worst
+    well = sum(_well(*pair) for pair in looked)
+    if worst[0] is not None and len(pods) > 1:
+        line = f"{worst[0].line} ({well} of {len(pods)} pods of {ref} run or are about to)"
+        return Told(
+            worst[0].about, worst[0].state, line, worst[0].details, worst[0].help, worst[0].where, worst[0].rule
+        ), worst[1]
+    return worst
+
+
+def _well(told: Told | None, receipt: Receipt | None) -> bool:
+    from tonnage.scheduling.why import receipt as whys
+
+    if told is not None:
+        return told.well
+    return receipt is not None and receipt.state not in (whys.WAITS, whys.HELD)
 
 
 def _time(written: str | None, end_ns: int) -> int:
@@ -127,48 +152,3 @@ def _time(written: str | None, end_ns: int) -> int:
     if not 0 <= at <= end_ns:
         raise InputError.at(f"{written} is after the scenario's end", field="--at", hint="choose an earlier time")
     return at
-
-
-def _placed_by(settings: Settings, placement: str | None) -> Settings:
-    from dataclasses import replace
-
-    from tonnage.scheduling import place
-
-    if placement is None:
-        return settings
-    if placement not in place.POLICIES:
-        near = difflib.get_close_matches(placement, place.POLICIES, 1)
-        hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(place.POLICIES)}"
-        raise InputError.at(f'"{placement}" is no placement policy', field="--placement", hint=hint)
-    return replace(settings, policy=placement)
-
-
-def _key(name: str, snapshot: Snapshot) -> str:
-    """The pod or gang meant. Raises InputError for none, and for several."""
-    pods = [f"{namespace}/{pod}" for namespace, pod in snapshot.fleet.pod_by_key]
-    known = [*pods, *snapshot.gangs]
-    if name in known:
-        return name
-    found = sorted({key for key in known if key.endswith(f"/{name}")})
-    if len(found) == 1:
-        return found[0]
-    if found:
-        hint = f"say which: {', '.join(found[:NEAR])}"
-        raise InputError.at(f'"{name}" is the name of {len(found)} pods or gangs', field="POD", hint=hint)
-    near = difflib.get_close_matches(name, known, NEAR, 0.5)
-    near += [key for key in known if name.rpartition("/")[2] in key and key not in near][: NEAR - len(near)]
-    if not near:
-        ends = {key.partition("/")[2]: key for key in known}
-        near = [ends[end] for end in difflib.get_close_matches(name, ends, NEAR, 0.4)]
-    waiting = sorted({spec.gang or f"{spec.namespace}/{spec.name}" for spec in _waiting(snapshot)})
-    hint = f"did you mean {', '.join(near[:NEAR])}?" if near else f"of {len(pods)} pods there wait: {_some(waiting)}"
-    raise InputError.at(f'"{name}": no such pod or gang', field="POD", hint=hint)
-
-
-def _waiting(snapshot: Snapshot) -> list[PodSpec]:
-    return [snapshot.fleet.pod(row).spec for row in snapshot.fleet.pending]
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NEAR} more" if len(names) > NEAR else ""
-    return ", ".join(names[:NEAR]) + more if names else "none"

@@ -11,7 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tonnage.cli.look import Look
+from tonnage.cli.look import Look, place
+from tonnage.health.told import NEVER, WAITS, Told
 from tonnage.scheduling.why.changes import Edit, Leave
 from tonnage.scheduling.why.gang import GangEdit
 from tonnage.scheduling.why.moves import Moves
@@ -26,26 +27,42 @@ class WhyReport(msgspec.Struct, frozen=True):
     """What `tonnage why -o json` prints."""
 
     schema: str
-    receipt: PodReceipt | GangReceipt
+    receipt: PodReceipt | GangReceipt | None
+    told: Told | None = None
 
 
-def show(receipt: Receipt) -> None:
-    """Print the receipt."""
+def show(receipt: Receipt | None, told: Told | None = None) -> None:
+    """Print what is told, then the receipt of the place."""
     console = Console(file=sys.stdout, highlight=False)
     if console.width > _WIDTH or not console.is_terminal:
         console.width = _WIDTH
-    _Printer(console).show(receipt)
+    _Printer(console).show(receipt, told)
 
 
 class _Printer:
     def __init__(self, console: Console) -> None:
         self.console, self.look = console, Look.of(console)
 
-    def show(self, receipt: Receipt) -> None:
+    def show(self, receipt: Receipt | None, told: Told | None) -> None:
+        if told is not None:
+            self._told(told)
+            if receipt is None or told.state not in (NEVER, WAITS):
+                return
+            self.console.print()
         if isinstance(receipt, PodReceipt):
             self._pod(receipt)
-        else:
+        elif receipt is not None:
             self._gang(receipt)
+
+    def _told(self, told: Told) -> None:
+        style = "bold green" if told.well else "bold red"
+        self._line(f"{told.about} {told.line}", style)
+        if told.help:
+            self._line(f"help: {told.help}")
+        if str(told.where):
+            self.console.print(self.look.text(place(told.where), "dim"), soft_wrap=True)
+        for detail in told.details:
+            self._line(detail, "dim", 2)
 
     def _line(self, text: str, style: str = "", indent: int = 0) -> None:
         self.console.print(Padding(self.look.text(text, style), (0, 0, 0, indent), expand=False))
@@ -66,8 +83,7 @@ class _Printer:
                 self._line(f"{receipt.pod} is not taken up: {receipt.verdict}", "bold yellow")
                 return
             case _:
-                self._line(f"{receipt.pod} waits", "bold red")
-                self._line(receipt.verdict)
+                self._line(f"{receipt.pod} waits: {receipt.verdict}", "bold red")
         self._before(receipt.ahead, receipt.evicted, (receipt.nominated,) if receipt.nominated else ())
         self._scores(receipt)
         self._out(receipt.out, f"Nodes that do not take it, of {receipt.nodes}")
@@ -167,8 +183,7 @@ class _Printer:
             case state if state == FITS:
                 self._line(f"Gang {receipt.gang}{source} would be bound now", "bold green")
             case _:
-                self._line(f"Gang {receipt.gang}{source} waits", "bold red")
-                self._line(receipt.verdict)
+                self._line(f"Gang {receipt.gang}{source} waits: {receipt.verdict}", "bold red")
         self._line(f"{receipt.bound} pods bound, {receipt.pending} pending, minimum {receipt.minimum}")
         self._before(receipt.ahead, receipt.evicted, receipt.nominated)
         self._stands(receipt)

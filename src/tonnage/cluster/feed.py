@@ -22,6 +22,7 @@ from tonnage.fleet.devices import Cut
 from tonnage.fleet.holding import Place
 from tonnage.fleet.rows import NodeSpec, PodSpec
 from tonnage.fleet.state import Conflict, Fleet
+from tonnage.fleet.volumes import UNKNOWN, VolumeNeed
 from tonnage.objects import core, quantity
 from tonnage.objects.karpenter import DO_NOT_DISRUPT
 from tonnage.partitioning.fleet_layouts import devices
@@ -70,11 +71,17 @@ def alone(pod: core.Pod) -> Member:
     return Member()
 
 
+def unknown(pod: core.Pod) -> VolumeNeed:
+    """Nobody knows of claims."""
+    return UNKNOWN
+
+
 class FleetFeed:
     """Writes nodes and pods into a fleet as they are observed. Not safe for several threads: its owner's alone.
 
     ``pool_of``: the NodePool or node group that a node comes from, "" where it comes from neither. ``member_of``: a
-    pod's gang, and its part of it. ``cutting``: how the GPUs of nodes are cut, where somebody knows.
+    pod's gang, and its part of it. ``cutting``: how the GPUs of nodes are cut, where somebody knows. ``need_of``: what
+    the claims of a pod ask of its node.
     """
 
     def __init__(
@@ -86,8 +93,10 @@ class FleetFeed:
         pool_of: Callable[[core.Node], str] = karpenter_pool,
         member_of: Callable[[core.Pod], Member] = alone,
         cutting: Cutting | None = None,
+        need_of: Callable[[core.Pod], VolumeNeed] = unknown,
     ) -> None:
         self.fleet = fleet
+        self._need_of = need_of
         self._cutting = cutting
         self._pool_of = pool_of
         self._member_of = member_of
@@ -287,6 +296,7 @@ class FleetFeed:
             annotations=meta.annotations,
             gang=member.gang,
             subgroup=member.subgroup,
+            volumes=self._need_of(pod),
         )
 
     def _settle(self, row: int, node_name: str, on: tuple[Place, ...] = ()) -> None:

@@ -39,8 +39,9 @@ from tonnage.workloads.membership import (
 from tonnage.workloads.priority import Priorities
 
 UNSEEN_NS = 120 * NS_PER_S
-"""For so long from its creation on a pod waits for the workload that made it. A kind that was installed a moment ago is
-looked for once a minute at least (:class:`tonnage.cluster.client.reflector.Delays`)."""
+"""For so long from its creation on, and from when its kind was last heard of again, a pod waits for the workload that
+made it. A kind that was installed a moment ago is looked for once a minute at least
+(:class:`tonnage.cluster.client.reflector.Delays`)."""
 KINDS = (*GROUPS, *WORKLOADS, *REFERRED)
 """What is read, in the order in which it counts."""
 PLACES = {(resource.api_version, resource.kind): place for place, (resource, _) in enumerate(KINDS)}
@@ -81,7 +82,7 @@ class Groups:
     """``renew`` is called with every pod whose gang is another one now.
 
     ``unseen_ns``: how long a pod waits for a workload that is not there. ``is_served`` says of the word of a workload's
-    kind (``jobset``) whether the cluster has it."""
+    kind (``jobset``) whether the cluster has it, ``is_behind`` whether nothing is heard of it at the moment."""
 
     def __init__(self, clock: Clock, changes: Changes, unseen_ns: int = UNSEEN_NS) -> None:
         self.gangs: dict[str, Gang] = {}
@@ -89,6 +90,7 @@ class Groups:
         self.done: dict[str, Counter[str]] = {}
         """Of each gang, how many pods of each subgroup have succeeded."""
         self.is_served: Callable[[str], bool] = lambda word: False
+        self.is_behind: Callable[[str], bool] = lambda word: False
         self.renew: Callable[[core.Pod], None] = lambda pod: None
         self._clock, self._changes, self._unseen_ns = clock, changes, unseen_ns
         self._objects: dict[Source, KubeObject] = {}
@@ -101,6 +103,7 @@ class Groups:
         self._pods: dict[Key, _Pod] = {}
         self._asking: dict[str, set[Key]] = {}  # the pods that may be of a gang or of a workload's
         self._awaiting: dict[Key, int] = {}  # until when a pod waits for its workload
+        self._behind_ns: dict[str, int] = {}  # when a kind that is waited for was last behind
         self._touched = _Touched()
 
     # ---- what informers report ----
@@ -187,8 +190,8 @@ class Groups:
         """The gang of a pod, as of when it was last seen or gangs were settled.
 
         A pod is taken for one of a gang that is not known, and so waits, while the workload that made it has not been
-        seen: its labels name one of a kind that the cluster has, or its controller is one. After ``unseen_ns`` that
-        workload counts as gone, and the pod as one on its own."""
+        seen: its labels name one of a kind that the cluster has, or its controller is one. After ``unseen_ns`` in which
+        the kind was heard of that workload counts as gone, and the pod as one on its own."""
         known = self._pods.get((pod.namespace, pod.name))
         return known.member if known is not None else ALONE
 
@@ -206,6 +209,8 @@ class Groups:
         changed = {name for name in sorted(made) if self._choose(name)}
         if changed:
             self._changes.kinds.add("pod")
+        for word in {_word(self._pods[key].member.gang) for key in self._awaiting}:
+            self._listen(word)
         now = self._clock.now_ns()
         keys = {key for name in changed | touched.keys for key in self._asking.get(name, ())}
         keys |= {key for key, until in self._awaiting.items() if until <= now}
@@ -280,7 +285,7 @@ class Groups:
             if one.key in self.gangs:
                 return first_of(self.gangs, known.asked[number:])
             if one.workload and self._is_awaited(known, one.workload):
-                self._awaiting[key] = known.created_ns + self._unseen_ns
+                self._awaiting[key] = self._until(known, one.workload)
                 return Member(one.workload)
         return ALONE
 
@@ -288,9 +293,19 @@ class Groups:
         """Whether the pod, which is not bound, waits for this workload, which is not there."""
         if workload in self._makers or known.pod.spec.node_name:
             return False
-        if self._clock.now_ns() >= known.created_ns + self._unseen_ns:
+        self._listen(_word(workload))
+        if self._clock.now_ns() >= self._until(known, workload):
             return False
-        return known.owner == workload or self.is_served(workload.split("/")[1])
+        return known.owner == workload or self.is_served(_word(workload))
+
+    def _listen(self, word: str) -> None:
+        """Note whether a kind is behind: of what was created since then nothing may have been heard."""
+        if self.is_behind(word):
+            self._behind_ns[word] = self._clock.now_ns()
+
+    def _until(self, known: _Pod, workload: str) -> int:
+        """Until when the pod waits for this workload to be seen."""
+        return max(known.created_ns, self._behind_ns.get(_word(workload), 0)) + self._unseen_ns
 
     def _reassign(self, key: Key) -> None:
         known = self._pods.get(key)
@@ -319,6 +334,11 @@ class Groups:
         counts[member.subgroup] -= 1
         if not +counts:
             del self.done[member.gang]
+
+
+def _word(workload: str) -> str:
+    """Of which kind a workload is, by its key."""
+    return workload.split("/")[1]
 
 
 def _names(one: _Pod) -> set[str]:

@@ -17,11 +17,13 @@ from tonnage.fleet.cluster_state import State
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.snapshot import ClaimView, PodLife, WorkloadView
 from tonnage.fleet.state import Fleet
+from tonnage.fleet.volumes import NO_VOLUMES, VolumeNeed
 from tonnage.objects import apps, core, karpenter
 from tonnage.objects.base import KubeObject
 from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.provisioning import nodeclass
 from tonnage.workloads.membership import Member
+from tonnage.workloads.volumes.book import Volumes
 
 Kind = TypeVar("Kind", bound=KubeObject)
 
@@ -50,7 +52,7 @@ class Observed(State):
     """Implements :class:`tonnage.fleet.cluster_state.State` over what an API reports.
 
     ``in_flight``: nodes on their way that no NodeClaim stands for; ``pool_of``: where a node comes from; ``cutter``:
-    who cuts GPUs."""
+    who cuts GPUs; ``volumes``: claims that are known already."""
 
     def __init__(
         self,
@@ -62,11 +64,14 @@ class Observed(State):
         in_flight: Callable[[], tuple[ClaimView, ...]] = tuple,
         pool_of: Callable[[core.Node], str] = karpenter_pool,
         cutter: Cutter | None = None,
+        volumes: Volumes | None = None,
     ) -> None:
         super().__init__(Fleet())
+        self.volumes = volumes or Volumes()
+        self._changes = changes
         self.configurations = WatchedConfigurations(self._cut_anew)
         self.cutting = Cutting(clock, self.configurations, cutter or Cutter())
-        self.feed = FleetFeed(self.fleet, clock, price, changes, pool_of, groups.member_of, self.cutting)
+        self.feed = FleetFeed(self.fleet, clock, price, changes, pool_of, groups.member_of, self.cutting, self._need)
         self.groups = groups
         self.pod_lives = Lives(clock, self.nominations)
         self.deployments = WorkloadViews(self.fleet, clock)
@@ -137,6 +142,24 @@ class Observed(State):
     def see_budget(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
         """A PodDisruptionBudget was added, changed or deleted."""
         _keep(self._budgets, old, new)
+
+    def see_volumes(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        """A PersistentVolumeClaim, PersistentVolume or StorageClass was added, changed or deleted."""
+        if new is not None:
+            self.volumes.see(new)
+        elif old is not None:
+            self.volumes.forget(old)
+        fleet = self.fleet
+        for row in list(fleet.pending):
+            pod = fleet.pod(row).spec
+            if pod.spec.volumes:
+                need = self.volumes.need(pod.namespace, pod.name, pod.spec.volumes)
+                if need != pod.volumes:
+                    fleet.set_volumes(row, need)
+                    self._changes.kinds.add("pod")
+
+    def _need(self, pod: core.Pod) -> VolumeNeed:
+        return self.volumes.need(pod.namespace, pod.name, pod.spec.volumes) if pod.spec.volumes else NO_VOLUMES
 
     # ---- what is asked ----
 

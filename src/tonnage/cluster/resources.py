@@ -138,6 +138,84 @@ CLUSTER_POLICIES = Resource(
     "nvidia.com", "v1", "ClusterPolicy", "clusterpolicies", "clusterpolicy", False, (), (), ("status",), True, True
 )
 
+RESOURCE_QUOTAS = Resource(
+    "",
+    "v1",
+    "ResourceQuota",
+    "resourcequotas",
+    "resourcequota",
+    True,
+    ("quota",),
+    (),
+    ("status",),
+    open=True,
+    columns=(AGE,),
+)
+LIMIT_RANGES = Resource(
+    "", "v1", "LimitRange", "limitranges", "limitrange", True, ("limits",), open=True, columns=(AGE,)
+)
+VOLUME_CLAIMS = Resource(
+    "",
+    "v1",
+    "PersistentVolumeClaim",
+    "persistentvolumeclaims",
+    "persistentvolumeclaim",
+    True,
+    ("pvc",),
+    (),
+    ("status",),
+    open=True,
+    columns=(
+        Column("Status", "string", "status.phase"),
+        Column("Volume", "string", "spec.volumeName"),
+        Column("StorageClass", "string", "spec.storageClassName"),
+        AGE,
+    ),
+)
+VOLUMES = Resource(
+    "",
+    "v1",
+    "PersistentVolume",
+    "persistentvolumes",
+    "persistentvolume",
+    False,
+    ("pv",),
+    (),
+    ("status",),
+    open=True,
+    columns=(
+        Column("Status", "string", "status.phase"),
+        Column("Claim", "string", "spec.claimRef.name"),
+        Column("StorageClass", "string", "spec.storageClassName"),
+        AGE,
+    ),
+)
+STORAGE_CLASSES = Resource(
+    "storage.k8s.io",
+    "v1",
+    "StorageClass",
+    "storageclasses",
+    "storageclass",
+    False,
+    ("sc",),
+    open=True,
+    columns=(
+        Column("Provisioner", "string", "provisioner"),
+        Column("VolumeBindingMode", "string", "volumeBindingMode"),
+        AGE,
+    ),
+)
+RUNTIME_CLASSES = Resource(
+    "node.k8s.io",
+    "v1",
+    "RuntimeClass",
+    "runtimeclasses",
+    "runtimeclass",
+    False,
+    open=True,
+    columns=(Column("Handler", "string", "handler"), AGE),
+)
+
 CRDS = Resource(
     "apiextensions.k8s.io",
     "v1",
@@ -175,6 +253,12 @@ ALL = (
     EC2_NODE_CLASSES,
     SCALED_OBJECTS,
     SERVICE_MONITORS,
+    RESOURCE_QUOTAS,
+    LIMIT_RANGES,
+    VOLUME_CLAIMS,
+    VOLUMES,
+    STORAGE_CLASSES,
+    RUNTIME_CLASSES,
 )
 """What Tonnage knows, and the embedded API serves from the start."""
 

@@ -15,14 +15,15 @@ from tonnage.cluster.feed import Changes, owner_key, workload_of
 from tonnage.cluster.groups import PLACES, Groups
 from tonnage.cluster.observed import Observed
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.objects import apps, autoscaling, core, karpenter, keda
+from tonnage.objects import apps, autoscaling, core, karpenter, keda, storage
 from tonnage.objects.base import KubeObject, ObjectMeta
 from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.workloads.membership import epoch, stamped
 from tonnage.workloads.priority import Priorities
+from tonnage.workloads.volumes.book import Volumes
 
 DEFAULT = "default"
-CLUSTER_SCOPED = (core.Node, karpenter.NodeClaim)
+CLUSTER_SCOPED = (core.Node, karpenter.NodeClaim, storage.PersistentVolume, storage.StorageClass)
 _READY = core.NodeCondition(type="Ready", status="True")
 
 
@@ -47,7 +48,8 @@ def snapshot_of(objects: Iterable[KubeObject]) -> Snapshot:
     clock = _Then(max((epoch(one.metadata.creation_timestamp) for one in given), default=0))
     changes = Changes(set())
     groups = Groups(clock, changes, unseen_ns=0)
-    state = Observed(clock, groups, price=lambda *_: 0, changes=changes)
+    volumes = Volumes(given, binds=True)
+    state = Observed(clock, groups, price=lambda *_: 0, changes=changes, volumes=volumes)
     groups.renew = state.feed.renew
     for one in given:
         place = PLACES.get((one.api_version, one.kind))

@@ -26,7 +26,7 @@ from tonnage.cluster.world import ClusterWorld
 from tonnage.objects import apps, autoscaling, core, karpenter, keda, policy
 from tonnage.objects.base import KubeObject
 from tonnage.objects.gpu_operator import OWN_MIG_CONFIG_MAP, ClusterPolicy
-from tonnage.workloads.implied import WORDS
+from tonnage.workloads.membership import MAKERS
 
 T = TypeVar("T", bound=KubeObject)
 See = Callable[[T | None, T | None], None]
@@ -91,13 +91,16 @@ def watch_configurations(informers: Informers, world: ClusterWorld, more: Iterab
 
 def watch_groups(informers: Informers, world: ClusterWorld) -> None:
     """Watch all of which gangs are read. Few clusters have more than some of it."""
-    served: dict[str, list[str]] = {}
+    named: dict[str, list[str]] = {}
     for place, ((resource, type_), name) in enumerate(zip(KINDS, names_of(r for r, _ in KINDS), strict=True)):
         watch(informers, resource, type_, world.groups.seer(place), optional=True)
-        served.setdefault(WORDS.get(type_, ""), []).append(name)
+        named.setdefault(MAKERS.get(type_, ""), []).append(name)
 
     def is_served(word: str) -> bool:
         absent = informers.absent()
-        return any(name not in absent for name in served.get(word, ()))
+        return any(name not in absent for name in named.get(word, ()))
 
-    world.groups.is_served = is_served
+    def is_behind(word: str) -> bool:
+        return not informers.behind().isdisjoint(named.get(word, ()))
+
+    world.groups.is_served, world.groups.is_behind = is_served, is_behind

@@ -77,8 +77,9 @@ class CostLine(msgspec.Struct, frozen=True):
 
 
 class GpuTime(msgspec.Struct, frozen=True):
-    """GPU-nanoseconds: on nodes that were billed, held by owners, and with an engine step in flight. Of shared GPUs the
-    last may be more than what is held of them, never more than the first."""
+    """GPU-nanoseconds: on nodes that were billed, held by owners, and with an engine step in flight; none is more than
+    the one before. Whoever has a part of a GPU may take all of it while the others are idle: that counts as far as it
+    was held."""
 
     paid_ns: int = 0
     allocated_ns: int = 0
@@ -200,9 +201,9 @@ class _Node:
         for index, (owner, _, _) in enumerate(parts):
             lines.append(CostLine(owner, amounts[2 * index], amounts[2 * index + 1]))
         gpus = self.capacity.gpus
-        paid = Fraction(gpus) * self.billed_ns(t)
+        paid, held = Fraction(gpus) * self.billed_ns(t), gpus * held_by_all
         busy = sum((max(gpus * used, Fraction(self.taken_ns(owner))) for owner, _, used in parts), Fraction(0))
-        gpu_time = GpuTime(int(paid), int(gpus * held_by_all), int(min(paid, busy)))
+        gpu_time = GpuTime(int(paid), int(held), int(min(held, busy)))
         return NodeBill(self.name, cost, tuple(lines), gpu_time)
 
     def violations(self, t: int) -> Iterator[str]:
@@ -325,6 +326,10 @@ class Ledger:
         for bill in settlement.nodes:
             if sum(line.total_micro_usd for line in bill.lines) != bill.cost_micro_usd:
                 found.append(f"node {bill.node}: the lines do not add up to {bill.cost_micro_usd} micro-dollars")
+            time = bill.gpu_time
+            if not time.busy_ns <= time.allocated_ns <= time.paid_ns:
+                times = f"{time.busy_ns} busy, {time.allocated_ns} allocated, {time.paid_ns} paid"
+                found.append(f"node {bill.node}: GPU-ns do not add up: {times}")
             for line in bill.lines:
                 if min(line.used_micro_usd, line.idle_in_allocation_micro_usd, line.idle_micro_usd) < 0:
                     found.append(f"node {bill.node}: the line of {line.owner!r} is negative")

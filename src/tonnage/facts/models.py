@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import math
+import re
 from functools import lru_cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tonnage.facts import names, tables
 
 _TUNINGS = ("-instruct", "-it", "-chat", "-hf")
 """Ends of published names that do not change the shape."""
+
+_QUANTIZED = (
+    (re.compile(r"-(gptq-)?int8$|-(quantized\.)?w8a(8|16)$"), "int8"),
+    (re.compile(r"-(awq|gptq)(-int4)?$|-int4$|-(quantized\.)?w4a16$"), "int4"),
+    (re.compile(r"-fp8(-dynamic|-block)?$"), "fp8"),
+    (re.compile(r"(-unsloth)?-bnb-4bit$"), "nf4"),
+    (re.compile(r"-(nv)?fp4$"), "fp4"),
+)
+"""Ends of published names that tell in which format the weights are (the names of inference/data/precisions.csv)."""
 
 _OPTIONAL = (
     "ffn",
@@ -124,11 +135,12 @@ class ModelShape(Struct, frozen=True):
 
 
 def get(name: str) -> ModelShape:
-    """The model called ``name``: a Hugging Face id, with or without organisation and -Instruct, in any case.
+    """The model called ``name``: a Hugging Face id, with or without organisation and -Instruct, in any case; also one
+    whose name ends in the format of its weights, such as -AWQ or -FP8.
 
     Raises :class:`~tonnage.errors.InputError` with near names if the model is not known.
     """
-    found = _by_name().get(_plain(name))
+    found = _by_name().get(_plain(name)) or _quantized(name)
     if found is None:
         short = name.rpartition("/")[2]
         known = [model.name.rpartition("/")[2] for model in all()]
@@ -175,6 +187,16 @@ def _model(row: dict[str, str]) -> ModelShape:
         traits=tuple(row["traits"].split()),
         **{name: tables.whole(row[name]) or 0 for name in _OPTIONAL},
     )
+
+
+def _quantized(name: str) -> ModelShape | None:
+    """The model without the end that tells its format, in that format."""
+    lower = name.strip().lower()
+    for end, precision in _QUANTIZED:
+        found = _by_name().get(_plain(end.sub("", lower))) if end.search(lower) else None
+        if found is not None:
+            return replace(found, name=f"{found.name}{name.strip()[len(end.sub('', lower)) :]}", precision=precision)
+    return None
 
 
 def _plain(name: str) -> str:

@@ -10,14 +10,21 @@ from tonnage.health.rules import (
     architectures,
     autoscalers,
     budgets,
+    cuda,
+    devices,
+    engines,
     gangs,
     images,
+    memory,
     nodepools,
+    ports,
     probes,
     readiness_gates,
     references,
     services,
     shutdown,
+    start_budget,
+    volumes,
     waiting,
 )
 from tonnage.health.setting import Setting
@@ -26,6 +33,14 @@ Rule = Callable[[Setting], Iterator[Blocker]]
 
 RULES: tuple[Rule, ...] = (
     references.environment,
+    engines.engines,
+    memory.gpu_memory,
+    memory.shared_cards,
+    memory.shared_memory,
+    memory.host_memory,
+    cuda.images,
+    cuda.formats,
+    start_budget.start_budget,
     references.volumes,
     gangs.gangs,
     images.names,
@@ -40,9 +55,12 @@ RULES: tuple[Rule, ...] = (
     nodepools.node_classes,
     admission.refused,
     admission.some_over_quota,
+    devices.not_simulated,
     waiting.gates,
     waiting.scheduler_name,
     waiting.device_claims,
+    volumes.claims,
+    ports.ports,
 )
 
 

@@ -28,6 +28,9 @@ _MAKERS: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
         ("ConfigMap", "configMapGenerator[].name"),
         ("Secret", "secretGenerator[].name"),
     ),
+    ("data.fluid.io", "Dataset"): (("PersistentVolumeClaim", ""),),
+    ("cdi.kubevirt.io", "DataVolume"): (("PersistentVolumeClaim", ""),),
+    ("volsync.backube", "ReplicationDestination"): (("PersistentVolumeClaim", ""),),
 }
 """(API group, kind) to the kinds of what a controller makes of it, each with the field that names it, else it is called
 the same."""
@@ -65,8 +68,9 @@ class Inventory:
         return next((named[name] for (known, _), named in self._known.items() if known == kind and name in named), None)
 
     def near(self, kind: str, name: str, namespace: str = "") -> str:
-        """The name most like it of those that exist; empty where none is."""
-        names = [n for (known, at), named in self._known.items() if known == kind and at == namespace for n in named]
+        """The name most like it of those that exist; empty where none is. Cluster-scoped kinds have no namespace."""
+        places = {at: named for (known, at), named in self._known.items() if known == kind}
+        names = [n for at, named in places.items() if namespace in ("", at) for n in named]
         return next(iter(difflib.get_close_matches(name, names, 1)), "")
 
     def elsewhere(self, kind: str, name: str) -> tuple[str, ...]:

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tonnage.controllers.nodes import Pools
-from tonnage.decisions import Alternative, Bind, Reason, Wait
+from tonnage.decisions import Alternative, Bind, Launch, Reason, Wait
 from tonnage.errors import Where
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.rows import PodSpec, split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
+from tonnage.fleet.volumes import folded
 from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.health.setting import Pods
 from tonnage.objects import core, karpenter
@@ -23,9 +24,10 @@ from tonnage.objects.base import where
 from tonnage.provisioning import explain, pods
 from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning.catalogue import Catalogue
-from tonnage.provisioning.plans import PlanSettings
+from tonnage.provisioning.plans import Plan, PlanSettings
 from tonnage.provisioning.pods import ExistingNode
 from tonnage.scheduling import place
+from tonnage.scheduling.beyond import beyond
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.why import gang as why_gang
 from tonnage.scheduling.why import search
@@ -69,7 +71,7 @@ class Outlook:
         """One blocker where pods of the workload have no place and will get none."""
         fleet = self.snapshot.fleet
         with fleet.what_if():
-            specs = workload.pods[:MOST]
+            specs = [spec for spec in workload.pods[:MOST] if not beyond(spec, self.nodes, strict=False)]
             rows = {spec.name: fleet.add_pod(spec) for spec in specs}
             snapshot = replace(self.snapshot, gangs={**self.snapshot.gangs, **workload.gangs}, nominations={})
             made = place.decide(snapshot, self.settings)
@@ -82,22 +84,33 @@ class Outlook:
                 edits = () if bound else self._edits(snapshot, rows[first.name], first)
                 yield self._blocker(workload, first, waits[first.name].reason, left[first.name], edits, some=some)
 
+    def launch_for(self, spec: PodSpec) -> Launch | None:
+        """The node that would be bought for the pod; None where no NodePool makes one."""
+        if self.pools is None or not self.pools.node_pools:
+            return None
+        return next(iter(self._plan([spec]).launches), None)
+
     def _unbought(self, waiting: Sequence[PodSpec]) -> dict[str, Reason | None]:
         """Those for which no NodePool makes a node, by name, each with the planner's reason if there are NodePools."""
         if not waiting or self.pools is None or not self.pools.node_pools:
             return {spec.name: None for spec in waiting}
+        return {wait.pod.name: wait.reason for wait in self._plan(waiting).waits}
+
+    def _plan(self, waiting: Sequence[PodSpec]) -> Plan:
+        """The nodes that the provisioner would buy, with no room on those that are there."""
+        assert self.pools is not None
         shapes: dict[int, pods.PodShape] = {}
         pending = []
         for spec in waiting:
-            shape = shapes.setdefault(id(spec.spec), pods.PodShape.of(spec.spec, spec.annotations))
+            wanted = folded(spec.spec, spec.volumes)
+            shape = shapes.setdefault(id(spec.spec), pods.PodShape.of(wanted, spec.annotations))
             pending.append(pods.PendingPod(spec.ref, shape))
         settings = PlanSettings(
             daemon_sets=tuple(pods.PodShape.of(spec) for spec in self.pools.daemon_sets),
             node_classes=self.pools.storage,
             configurations=self.pools.configurations,
         )
-        plan = planner.plan(pending, self._full(), self.pools.node_pools, self.catalogue, settings)
-        return {wait.pod.name: wait.reason for wait in plan.waits}
+        return planner.plan(pending, self._full(), self.pools.node_pools, self.catalogue, settings)
 
     def _full(self) -> Iterator[ExistingNode]:
         """The nodes that are there, as what counts against the limits of their NodePools, without room."""

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tonnage.decisions import Ref
 from tonnage.errors import Where
 from tonnage.health.counting import ONE, Count, count
 from tonnage.health.inventory import DEFAULT, Inventory
-from tonnage.objects import apps, core, training
+from tonnage.health.landing import Landing, Machine, Place
+from tonnage.health.schedulers import running
+from tonnage.inference import servers
+from tonnage.inference.servers import EngineServer
+from tonnage.objects import apps, core, karpenter, training
 from tonnage.objects.base import KubeObject, Unknown, where
 from tonnage.objects.needs import ContainerNeeds
 from tonnage.objects.templates import Template, templates
+from tonnage.partitioning.node_cuts import OWN, Configurations
+from tonnage.provisioning import nodeclass
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.replicas import runtime_of
+from tonnage.workloads.volumes.book import Volumes
 
 _COMPARE = frozenset(
     {
@@ -31,7 +39,7 @@ _COMPARE = frozenset(
 """API groups whose objects hold parts of pods to compare others with, or to change them by."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pods:
     """The pods that one template of an object stands for. ``inside``: their namespace, where it is not the object's."""
 
@@ -54,6 +62,11 @@ class Pods:
     def spec(self) -> core.PodSpec:
         return self.template.spec
 
+    @cached_property
+    def engine(self) -> EngineServer | None:
+        """The vLLM server in one of the containers."""
+        return servers.find(self.spec)
+
     @property
     def is_daemon(self) -> bool:
         """Whether every node has one, rather than any."""
@@ -71,26 +84,38 @@ class Pods:
         return where(self.object, f"{self.template.field}.{field}" if field else self.template.field)
 
 
-@dataclass(frozen=True, slots=True)
-class KnownNode:
-    """A node that is there, as far as pods select it."""
-
-    name: str
-    labels: Mapping[str, str]
-    taints: tuple[core.Taint, ...] = ()
-
-
 class Setting:
-    """Objects, those that stand for pods apart, the nodes that are there, and what can be bought."""
+    """Objects, those that stand for pods apart, what can be bought, and the nodes that there are: ``machines`` beside
+    the Node objects. ``cuts``: what labels of nodes may say of how GPUs are cut."""
 
-    def __init__(self, objects: Iterable[KubeObject], catalogue: Catalogue, nodes: Iterable[KnownNode] = ()) -> None:
+    def __init__(
+        self,
+        objects: Iterable[KubeObject],
+        catalogue: Catalogue,
+        machines: Sequence[Machine] = (),
+        cuts: Configurations = OWN,
+    ) -> None:
         self.objects = tuple(objects)
         self.inventory = Inventory(self.objects)
         self.catalogue = catalogue
-        written = (one for one in self.objects if isinstance(one, core.Node))
-        self.nodes = (*nodes, *(KnownNode(one.name, one.metadata.labels, tuple(one.spec.taints)) for one in written))
         self.admission = Admission(self.objects)
+        self.volumes = Volumes(self.objects, binds=True)
+        self.schedulers = running(self.objects)
         self.pods: tuple[Pods, ...] = tuple(self._pods())
+        nodes = [_machine(one) for one in self.objects if isinstance(one, core.Node) and not one.spec.unschedulable]
+        pools = [one for one in self.objects if isinstance(one, karpenter.NodePool)]
+        self.nodes = (*machines, *nodes)
+        self.landing = Landing(self.nodes, pools, catalogue, cuts)
+        classes = {one.name: one for one in self.objects if isinstance(one, karpenter.EC2NodeClass)}
+        of_pool = ((pool.name, classes.get(pool.spec.template.spec.node_class_ref.name)) for pool in pools)
+        self.storage = {name: nodeclass.read(one) for name, one in of_pool if one is not None}
+        self._places: dict[int, tuple[Place, ...]] = {}
+
+    def places(self, pods: Pods) -> tuple[Place, ...]:
+        """Where these pods may land; none where nothing takes them."""
+        if id(pods) not in self._places:
+            self._places[id(pods)] = self.landing.places(pods.spec, pods.template.metadata.annotations)
+        return self._places[id(pods)]
 
     def _pods(self) -> Iterator[Pods]:
         for one in self.objects:
@@ -119,3 +144,11 @@ def _makes_none(one: KubeObject) -> bool:
             owned or one.api_version.rpartition("/")[0] in _COMPARE or one.kind in ("PodTemplate", "ControllerRevision")
         )
     return any(owner.controller for owner in one.metadata.owner_references)
+
+
+def _machine(node: core.Node) -> Machine:
+    try:
+        has = core.amounts(node.status.allocatable or node.status.capacity)
+    except ValueError:
+        has = {}
+    return Machine(node.name, node.metadata.labels, tuple(node.spec.taints), has)

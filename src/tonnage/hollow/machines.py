@@ -21,7 +21,6 @@ import msgspec
 from tonnage.cluster.client.transport import ApiError, ClientError
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.clock import rfc3339
-from tonnage.cluster.feed import workload_of
 from tonnage.cluster.views import launch_of
 from tonnage.decisions import Ref, Refused
 from tonnage.facts import instances
@@ -30,7 +29,7 @@ from tonnage.fleet.state import Conflict
 from tonnage.hollow.mig_manager import MigManager
 from tonnage.hollow.node_writer import NodeWriter
 from tonnage.hollow.pod_writer import REJECTED, Key, PodWriter
-from tonnage.hollow.strangers import take_up
+from tonnage.hollow.strangers import Ours, take_up
 from tonnage.hollow.workload_writer import WorkloadWriter
 from tonnage.objects import apps, core, karpenter
 from tonnage.simulation import nodes, pods
@@ -70,11 +69,11 @@ class Machines:
         self._nodes = NodeWriter(cluster, client, self._stamp, self.mig)
         self.workloads = WorkloadWriter(cluster, client, self._stamp)
         self.pods = PodWriter(cluster, client, self.workloads, self._stamp)
+        self._ours = Ours(cluster, self.workloads.uid)
         self._bought: dict[str, str] = {}  # uid of a NodeClaim → its machine
         self._dirty_pods: dict[Key, None] = {}
         self._dirty_nodes: dict[str, None] = {}
         self._dirty_workloads: dict[str, None] = {}  # of training, by key
-        self._replicas: dict[str, tuple[object, frozenset[Key]]] = {}  # of each: its replicas, and their names
         self._unreconciled: dict[str, None] = {}  # workloads whose number of replicas has changed
         self._paused: dict[str, float] = {}  # until when an object is left alone that could not be written
         cluster.mirror = cluster.events.mirror = self
@@ -179,13 +178,16 @@ class Machines:
             self._lose(pod)  # another pod of that name: the end of this one was not seen
             pod = None
         if pod is None:
-            if self._made_here(key, new):
+            if before == uid and self.pods.standing(key) is not None:
+                return  # it has ended here, and its end is written: this was on its way meanwhile
+            if self._ours.made_here(key, new):
                 if not before:
                     self._dirty_pods[key] = None  # its creation was never answered, and so it was not deleted
                 return  # one of ours that has ended since
             if new.metadata.deletion_timestamp and not new.spec.node_name:
                 return
             pod = take_up(cluster, new, self.event)
+            self.pods.stands_no_more(key)  # for an earlier one of that name
         self.pods.stands_for(key, pod)
         pod.deletion_cost = new.metadata.deletion_cost
         node = cluster.nodes.get(new.spec.node_name)
@@ -197,24 +199,6 @@ class Machines:
             self.pods.deleting.add(key)
             pods.stop_pod(cluster, pod)
             pods.replace(cluster, pod, Cause.EVICTION)
-
-    def _made_here(self, key: Key, pod: core.Pod) -> bool:
-        """Whether pods of this name are made here, so that one that is not known is to be deleted, not taken up."""
-        cluster = self.cluster
-        if cluster.runs_workloads and workload_of(pod) in cluster.workloads:
-            return True
-        owner = next((one for one in pod.metadata.owner_references if one.controller), None)
-        made_by = f"{pod.namespace}/{owner.kind.lower()}/{owner.name}" if owner is not None else ""
-        if owner is not None and made_by in cluster.training and self.workloads.uid(made_by) == owner.uid:
-            return True
-        return any(key in self._replicas_of(training) for training in cluster.training.values() if not training.over)
-
-    def _replicas_of(self, training: Training) -> frozenset[Key]:
-        known = self._replicas.get(training.key)
-        if known is None or known[0] is not training.replicas:
-            names = frozenset((one.namespace, one.name) for one in training.replicas)
-            known = self._replicas[training.key] = training.replicas, names
-        return known[1]
 
     def _lose(self, pod: Pod) -> None:
         """The pod is gone, and nobody here has ended it."""

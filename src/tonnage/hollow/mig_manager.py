@@ -19,7 +19,6 @@ from tonnage.cluster.cutting import SIMULATED, read_order
 from tonnage.cluster.resources import CLUSTER_POLICIES, CONFIG_MAPS
 from tonnage.decisions import Instances, Reason, Ref, Relayout
 from tonnage.errors import InputError
-from tonnage.facts import instances
 from tonnage.fleet.geometry import geometry
 from tonnage.objects import core
 from tonnage.objects.gpu_operator import ClusterPolicy
@@ -108,7 +107,7 @@ class MigManager:
     def _goal(self, node: core.Node) -> tuple[Instances, ...]:
         """The layouts that the node's label names. Raises InputError and ClientError."""
         name, label = node.metadata.name, node.metadata.labels.get(MIG_CONFIG, "")
-        itype = instances.get(self._cluster.nodes[name].instance_type)
+        itype = self._cluster.nodes[name].kind
         configurations = self._configurations()
         if label not in known_names(configurations, MIG_CONFIG):
             raise InputError(unknown_name(configurations, MIG_CONFIG, label))

@@ -10,7 +10,6 @@ from tonnage.cluster.client.transport import STRATEGIC_PATCH, ApiError
 from tonnage.cluster.client.verbs import Client, JsonObject
 from tonnage.cluster.feed import INITIALIZED
 from tonnage.cluster.resources import NODE_CLAIMS, NODES
-from tonnage.facts import instances
 from tonnage.fleet.geometry import MIG_PREFIX
 from tonnage.hollow import statuses
 from tonnage.hollow.mig_manager import MigManager
@@ -82,7 +81,7 @@ class NodeWriter:
         node = self.cluster.nodes.get(name)
         if node is None or node.ended_ns is not None:
             return partial(self.clear_away, name)
-        itype = instances.get(node.instance_type)
+        itype = node.kind
         capacity = {**node.allocatable, "cpu": itype.vcpu * 1000, "memory": itype.memory_mib * MIB}
         at = self._stamp(self.cluster.now_ns)
         row = self.cluster.fleet.node_by_name.get(name)

@@ -30,6 +30,10 @@ from tonnage.workloads.replicas import WORKLOADS, Replica, is_suspended, replica
 WORK = "tonnage.dev/simulated-work"
 """On a training workload: how long it works with all of its pods."""
 
+KUBERNETES = (".k8s.io", ".kubernetes.io")
+"""The ends of groups that an API server guards as its own. Source: kubernetes/kubernetes apiextensions-apiserver
+pkg/apihelpers, IsProtectedCommunityGroup."""
+
 
 Shape = tuple[tuple[str, int], ...]
 """Of each pod of a workload: its name, and how many must have succeeded before it."""
@@ -180,14 +184,16 @@ def _is_elastic(workload: KubeObject) -> bool:
     return isinstance(workload, batch.Job | leaderworker.LeaderWorkerSet | ray.RayCluster)
 
 
-def operated(client: Client, *, embedded: bool) -> list[tuple[Resource, type[KubeObject]]]:
+def operated(client: Client, *, embedded: bool, bare: bool = False) -> list[tuple[Resource, type[KubeObject]]]:
     """The kinds whose workloads are taken up here, and those to which they refer.
 
-    On the embedded API all of them, which it serves from then on. On another server those that were defined from here:
-    whoever else has defined a kind runs it."""
+    On the embedded API all of them, which it serves from then on; on a ``bare`` server too, but for kinds of groups
+    that are Kubernetes' own, which a server has or has not. On another one those that were defined from here: whoever
+    else has defined a kind runs it."""
     referred = (*GROUPS, *REFERRED)
-    if embedded:
-        define_missing_kinds(client, [resource for resource, _ in (*KINDS, *reversed(referred))])
+    if embedded or bare:
+        wanted = [resource for resource, _ in (*KINDS, *reversed(referred))]
+        define_missing_kinds(client, [one for one in wanted if embedded or not one.group.endswith(KUBERNETES)])
         mine = list(KINDS)
     else:
         here = run_here(client)

@@ -85,8 +85,12 @@ class PodWriter:
         """The pod in the API is this one."""
         self._stands.setdefault(key, pod)
 
+    def stands_no_more(self, key: Key) -> None:
+        """The pod in the API is another one than that which stood for a pod of this name."""
+        self._stands.pop(key, None)
+
     def standing(self, key: Key) -> Pod | None:
-        """The pod for which the one in the API stands."""
+        """The pod for which the one in the API stands, also after that has ended here."""
         return self._stands.get(key)
 
     def is_gone(self, key: Key, uid: str) -> bool:

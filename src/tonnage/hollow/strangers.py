@@ -1,4 +1,4 @@
-"""Pods that others have made, as simulated machines run them."""
+"""Which pods others have made, and how simulated machines run them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,42 @@ from zlib import crc32
 import msgspec
 
 from tonnage.cluster.feed import belongs_to_node, owner_key, workload_of
-from tonnage.errors import InputError, Where
 from tonnage.fleet.rows import PodSpec
+from tonnage.hollow.pod_writer import Key
 from tonnage.objects import core
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import server_of
 from tonnage.simulation.objects import Pod, Workload
+from tonnage.simulation.training.workload import Training
 
 Say = Callable[[str, str, str, str], None]
 """(object, type, reason, message)."""
+
+
+class Ours:
+    """Whether pods are made here. ``uid`` gives the uid of a training workload's object by its key, empty for none."""
+
+    def __init__(self, cluster: SimulatedCluster, uid: Callable[[str], str]) -> None:
+        self._cluster, self._uid = cluster, uid
+        self._replicas: dict[str, tuple[object, frozenset[Key]]] = {}  # of each: its replicas, and their names
+
+    def made_here(self, key: Key, pod: core.Pod) -> bool:
+        """Whether pods of this name are made here, so that one that is not known is to be deleted, not taken up."""
+        cluster = self._cluster
+        if cluster.runs_workloads and workload_of(pod) in cluster.workloads:
+            return True
+        owner = next((one for one in pod.metadata.owner_references if one.controller), None)
+        made_by = f"{pod.namespace}/{owner.kind.lower()}/{owner.name}" if owner is not None else ""
+        if owner is not None and made_by in cluster.training and self._uid(made_by) == owner.uid:
+            return True
+        return any(key in self._replicas_of(training) for training in cluster.training.values() if not training.over)
+
+    def _replicas_of(self, training: Training) -> frozenset[Key]:
+        known = self._replicas.get(training.key)
+        if known is None or known[0] is not training.replicas:
+            names = frozenset((one.namespace, one.name) for one in training.replicas)
+            known = self._replicas[training.key] = training.replicas, names
+        return known[1]
 
 
 def take_up(cluster: SimulatedCluster, new: core.Pod, say: Say) -> Pod:
@@ -49,11 +76,9 @@ def _workload(cluster: SimulatedCluster, pod: core.Pod, say: Say) -> Workload:
         return known
     name = key if known is None else f"{key}#{crc32(chr(0).join(variant).encode()):x}"
     if name not in cluster.workloads:
-        try:
-            server = server_of(pod.spec, Where(field=f"pod {pod.namespace}/{pod.name}"))
-        except InputError as error:
-            say(f"Pod {pod.namespace}/{pod.name}", "Warning", "Failed", error.problems[0].message)
-            server = None
+        server = server_of(pod.spec)
+        if server is not None and server.refused:
+            say(f"Pod {pod.namespace}/{pod.name}", "Warning", "Failed", server.refused)
         template = core.PodTemplateSpec(spec=pod.spec, metadata=pod.metadata)
         made = Workload(pod.namespace, key.partition("/")[2], template, 0, server)
         made.service = known.service if known is not None else None

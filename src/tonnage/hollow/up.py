@@ -22,6 +22,7 @@ from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.cutting import SIMULATED
 from tonnage.cluster.effects import ApiEffects
 from tonnage.cluster.feed import NODE_POOL
+from tonnage.cluster.group_kinds import WORKLOADS
 from tonnage.cluster.manager import Controller, Manager, Observer
 from tonnage.cluster.recording import Events
 from tonnage.cluster.resources import NODE_CLAIMS, NODES
@@ -29,8 +30,9 @@ from tonnage.cluster.server.api import Api
 from tonnage.cluster.server.background import BackgroundServer
 from tonnage.cluster.server.http import Server
 from tonnage.cluster.server.inprocess import InProcess
-from tonnage.cluster.server.managers.loop import Managers
-from tonnage.cluster.server.managers.loop import Options as ManagerOptions
+from tonnage.cluster.server.managers import WATCHED, Managers, WatchFeed
+from tonnage.cluster.server.managers import Options as ManagerOptions
+from tonnage.cluster.server.managers.feeds import Subscribe
 from tonnage.cluster.watching import watch_world
 from tonnage.cluster.world import ClusterWorld
 from tonnage.controllers.nodes import Pools, node_loops
@@ -49,7 +51,9 @@ from tonnage.scheduling.gangs.release import Patience
 from tonnage.scheduling.place import SCHEDULER_NAME
 from tonnage.simulation.configure import Configuration
 from tonnage.simulation.events import Event
+from tonnage.simulation.result import NotRunning
 from tonnage.simulation.run import SetUp
+from tonnage.simulation.unserved import PENDING, not_running
 from tonnage.units import NS_PER_S
 
 WARM_UP_S = 20.0
@@ -66,7 +70,8 @@ class Settings:
     """``port`` 0: any. ``speed``: simulated seconds in a real one. ``controllers``: which of them run.
 
     ``client``: of a real API server; None for the embedded one. ``prometheus_port``: where the metrics are served on
-    loopback, 0 for any; None for nowhere."""
+    loopback, 0 for any; None for nowhere. ``bare``: the real API server stands alone (envtest's, say): what
+    kube-controller-manager would do is done here, and all training workloads are the simulated operators'."""
 
     port: int = 0
     speed: float = 1.0
@@ -74,6 +79,12 @@ class Settings:
     client: Client | None = None
     prometheus_port: int | None = None
     parallel: int = 8
+    bare: bool = False
+
+    @property
+    def managed(self) -> bool:
+        """Whether others make pods on the API server: its kube-controller-manager, and perhaps operators."""
+        return self.client is not None and not self.bare
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +179,12 @@ class Up:
         self.room = MachineRoom(machines, informers, self.clock, self.lock)
         self.room.begin(self._events())
         self.room.turn()  # nodes first: pods find them there
-        lay_out(self.made, client, machines, SCHEDULER_NAME, managed=settings.client is not None)
-        self.room.operate(Operators(machines, client), operated(client, embedded=settings.client is None))
+        lay_out(self.made, client, machines, SCHEDULER_NAME, managed=settings.managed)
+        kinds = operated(client, embedded=settings.client is None, bare=settings.bare)
+        self.room.operate(Operators(machines, client), kinds)
+        if settings.bare:
+            watched = (*WATCHED, *(replace(resource, open=True) for resource, _ in WORKLOADS))
+            self._manage(client, partial(WatchFeed, client, watched), time.time)
         self.made.start_training()
         self._controllers(client, Events(recorder))
         if settings.prometheus_port is not None:
@@ -193,15 +208,13 @@ class Up:
         self.server = Server(api, port=self.settings.port).start()
         self._closers.append(self.server.stop)
         client = Client(InProcess(api))
-        managers = Managers(
-            client,
-            lambda notify: api.store.subscribe(notify=notify),
-            self.clock.seconds,
-            self.made.options.seed,
-            ManagerOptions(node_grace_s=0),
-        )
-        self._run("workloads", managers.run)
+        self._manage(client, lambda notify: api.store.subscribe(notify=notify), self.clock.seconds)
         return client
+
+    def _manage(self, client: Client, subscribe: Subscribe, clock: Callable[[], float]) -> None:
+        """Do what kube-controller-manager would do. ``clock``: the time by which the API stamps what is created."""
+        managers = Managers(client, subscribe, clock, self.made.options.seed, ManagerOptions(node_grace_s=0))
+        self._run("workloads", managers.run)
 
     def _controllers(self, client: Client, events: Events) -> None:
         made = self.made
@@ -219,15 +232,15 @@ class Up:
         required = watch_world(informers, self.world, config_maps(made))
         loops: dict[str, list[Loop]] = {"scheduler": made.controls.scheduling_loops(self.placing(), Patience())}
         pools = partial(_of_scenario, self.world, made.configuration)
-        loops["nodes"] = [*node_loops(made.configuration.catalogue, pools)]
+        loops["nodes"] = [*node_loops(made.for_sale, pools)]
         loops["replicas"] = made.replica_loops()
         controllers = [Controller(name, tuple(loops[name])) for name in self.settings.controllers]
         self.manager = Manager(self.world, informers, required, controllers, self.observer, speed=self.settings.speed)
 
     def placing(self) -> place.Settings:
-        """The scheduler's settings: on the embedded API those of a simulation, since all machines are simulated and
-        there is no other scheduler; on another API server those of the controller there."""
-        if self.settings.client is None:
+        """The scheduler's settings: those of a simulation where all machines are simulated and there is no other
+        scheduler; elsewhere those of the controller there."""
+        if not self.settings.managed:
             return self.made.placing()
         return self.made.controls.settings((SCHEDULER_NAME,), strict=True)
 
@@ -322,6 +335,12 @@ class Up:
                 cluster.ledger.total(cluster.now_ns),
                 problems | self.room.machines.errors,
             )
+
+    def not_running(self) -> list[NotRunning]:
+        """What does not run now, and why. Of pods that merely have no node the controllers say why as they decide."""
+        with self.lock:
+            found = not_running(self.made.cluster, self.made.recorder(), self.made.known)
+        return [one for one in found if one.rule != PENDING]
 
     def bill(self) -> Settlement:
         """What everything has cost so far, and who pays."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tonnage.errors import InputError
-from tonnage.inference import tables
+from tonnage.errors import InputError, Problem, Where
+from tonnage.inference import memory, tables
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.hybrid import Layout, layout, model_layers
 from tonnage.inference.timing import RooflineTiming, check_tensor_parallel, heads_per_gpu
@@ -23,7 +23,24 @@ if TYPE_CHECKING:
 __all__ = ["MemoryBudget", "VllmArgs", "engine_config", "memory_budget", "parse_vllm_args", "replica"]
 
 _BYTES_OF_DTYPE = {"auto": 2, "bfloat16": 2, "half": 2, "float16": 2, "float": 4, "float32": 4}
-_BYTES_OF_QUANTIZATION = {"fp8": 1}
+_PRECISION_OF_QUANTIZATION = {
+    **dict.fromkeys(("fp8", "fbgemm_fp8", "ptpc_fp8", "modelopt", "fp8_per_tensor", "fp8_per_block"), "fp8"),
+    **dict.fromkeys(("awq", "awq_marlin", "auto_awq", "gptq", "gptq_marlin", "auto_gptq", "moe_wna16"), "int4"),
+    **dict.fromkeys(("modelopt_fp4", "nvfp4", "petit_nvfp4"), "fp4"),
+    **dict.fromkeys(("mxfp4", "gpt_oss_mxfp4"), "mxfp4"),
+    "experts_int8": "int8",
+    "bitsandbytes": "nf4",
+}
+"""Number formats (data/precisions.csv) of vLLM's --quantization. Others say nothing of the bytes of a weight."""
+
+
+class EngineRefused(InputError):
+    """vLLM does not start: ``kind`` is ``weights`` (they do not fit beside the rest), ``cache`` (it holds no sequence
+    of --max-model-len) or ``context`` (that is more than the model's own). ``said``: vLLM's own words."""
+
+    def __init__(self, problem: Problem, kind: str, said: str) -> None:
+        super().__init__(problem)
+        self.kind, self.said = kind, said
 
 
 class MemoryBudget(msgspec.Struct, frozen=True):
@@ -55,9 +72,11 @@ def memory_budget(
     max_num_batched_tokens: int,
     max_num_seqs: int,
     gpu_memory_utilization: float,
-    weight_bytes_per_param: int = 2,
+    weight_bytes_per_param: float = 2,
+    pipeline_parallel: int = 1,
 ) -> MemoryBudget:
-    """The budget of each of ``tensor_parallel`` GPUs.
+    """The budget of each of ``tensor_parallel`` GPUs, of each stage of ``pipeline_parallel``: the weights are taken to
+    be dealt out evenly.
 
     The activation peak is that of vLLM's profiling run: either the widest layer over
     ``max_num_batched_tokens`` 16-bit activations or the 32-bit logits of ``max_num_seqs`` sequences,
@@ -68,12 +87,13 @@ def memory_budget(
     layer = ceil(max_num_batched_tokens * model.hidden * 2 * widths)
     logits = int(max_num_seqs * model.vocab * 4 * known["logits_copies"])
     total = gpu.memory_mib * MIB
+    ranks = tensor_parallel * pipeline_parallel
     return MemoryBudget(
         total=total,
         requested=ceil(total * gpu_memory_utilization),
-        weights=ceil(model.weight_bytes(weight_bytes_per_param) / tensor_parallel),
+        weights=ceil(model.weight_bytes(weight_bytes_per_param) / ranks),
         activations=max(layer, logits),
-        non_torch=int(known["non_torch_bytes"] + (known["nccl_bytes"] if tensor_parallel > 1 else 0)),
+        non_torch=int(known["non_torch_bytes"] + (known["nccl_bytes"] if ranks > 1 else 0)),
         cuda_graphs=int(known["cuda_graph_bytes"]),
     )
 
@@ -92,9 +112,12 @@ def engine_config(
     quantization: str | None = None,
     kv_cache_dtype: str = "auto",
     hybrid_kv_cache: bool = True,
+    pipeline_parallel: int = 1,
+    context_extended: bool = False,
 ) -> EngineConfig:
     """What vLLM would start with. None takes vLLM's default for this GPU; a ``max_model_len`` of -1 what
-    fits.
+    fits. With ``pipeline_parallel`` each GPU has its share of the layers, weights and cache alike.
+    ``context_extended``: more than the model's own context may be asked for.
 
     The blocks of a model with sliding windows are those of its groups (``EngineConfig.layout``), unless without
     ``hybrid_kv_cache`` every layer keeps the whole context (--disable-hybrid-kv-cache-manager).
@@ -120,22 +143,26 @@ def engine_config(
         max_num_batched_tokens=tokens,
         max_num_seqs=seqs,
         gpu_memory_utilization=gpu_memory_utilization,
-        weight_bytes_per_param=weight_bytes(dtype, quantization),
+        weight_bytes_per_param=weight_bytes(dtype, quantization, model),
+        pipeline_parallel=pipeline_parallel,
     )
+    cache = budget.kv_cache * pipeline_parallel
     size = block_size or 16
     element = kv_bytes(dtype, kv_cache_dtype)
     if model.window_layers and hybrid_kv_cache:
         plan = layout(model_layers(model, tensor_parallel=tensor_parallel, bytes_per_element=element), size)
-        size, blocks = plan.block_size, plan.pool(budget.kv_cache)
+        size, blocks = plan.block_size, plan.pool(cache)
         longest = _longest(plan, max(blocks, 0), tokens, model)
     else:
         plan = None
         token_bytes = kv_bytes_per_token_per_gpu(model, tensor_parallel, element)
-        blocks = budget.kv_cache // (size * token_bytes) - 1  # vLLM keeps the first block as its null block
+        blocks = cache // (size * token_bytes) - 1  # vLLM keeps the first block as its null block
         longest = blocks * size
     if longest < 1:
-        raise _does_not_fit(model, gpu, tensor_parallel, budget)
-    return EngineConfig(tokens, seqs, _context(model, max_model_len, longest), blocks, size, layout=plan)
+        raise _does_not_fit(model, gpu, tensor_parallel * pipeline_parallel, budget)
+    token = kv_bytes_per_token_per_gpu(model, tensor_parallel, element) / pipeline_parallel
+    context = _context(model, max_model_len, longest, context_extended, (token, budget.kv_cache))
+    return EngineConfig(tokens, seqs, context, blocks, size, layout=plan)
 
 
 def _longest(plan: Layout, blocks: int, max_num_batched_tokens: int, model: ModelShape) -> int:
@@ -145,7 +172,10 @@ def _longest(plan: Layout, blocks: int, max_num_batched_tokens: int, model: Mode
 
 
 def replica(model: ModelShape, gpu: Gpu, args: VllmArgs) -> tuple[EngineConfig, RooflineTiming]:
-    """The engine that this command line starts on these GPUs. Raises InputError as ``engine_config`` does."""
+    """The engine that this command line starts on these GPUs. Raises InputError as ``engine_config`` does.
+
+    Of several data-parallel ranks it is one. Stages of a pipeline are taken to work one after the other, so that a step
+    takes as long as without them."""
     config = engine_config(
         model,
         gpu,
@@ -159,12 +189,14 @@ def replica(model: ModelShape, gpu: Gpu, args: VllmArgs) -> tuple[EngineConfig, 
         quantization=args.quantization,
         kv_cache_dtype=args.kv_cache_dtype,
         hybrid_kv_cache=not args.disable_hybrid_kv_cache_manager,
+        pipeline_parallel=args.pipeline_parallel_size,
+        context_extended=args.context_extended,
     )
     timing = RooflineTiming(
         model,
         gpu,
         tensor_parallel=args.tensor_parallel_size,
-        weight_bytes_per_param=weight_bytes(args.dtype, args.quantization),
+        weight_bytes_per_param=weight_bytes(args.dtype, args.quantization, model),
         kv_bytes_per_element=kv_bytes(args.dtype, args.kv_cache_dtype),
     )
     return config, timing
@@ -184,11 +216,22 @@ def kv_bytes_per_token_per_gpu(model: ModelShape, tensor_parallel: int, bytes_pe
     return held
 
 
-def weight_bytes(dtype: str, quantization: str | None) -> int:
-    """Bytes of one parameter. Raises InputError for a format that is not modelled."""
-    if quantization is not None:
-        return _lookup(_BYTES_OF_QUANTIZATION, quantization, "--quantization")
-    return _lookup(_BYTES_OF_DTYPE, dtype, "--dtype")
+def weight_bytes(dtype: str, quantization: str | None, model: ModelShape | None = None) -> float:
+    """Bytes of one parameter, on average: in the format of --quantization, else in that of the ``model``'s published
+    checkpoint, else of --dtype. Raises InputError for a format that is not modelled."""
+    published = "bf16" if model is None else model.precision
+    stored = published if quantization is None else _PRECISION_OF_QUANTIZATION.get(quantization, published)
+    if quantization is not None and stored == "bf16":
+        known = ", ".join(_PRECISION_OF_QUANTIZATION)
+        raise InputError.at(
+            f"--quantization {quantization} is not modelled", field="--quantization", hint=f"use one of {known}"
+        )
+    if stored == "bf16":
+        return _lookup(_BYTES_OF_DTYPE, dtype, "--dtype")
+    if model is None or published == "bf16" or stored != published:
+        known_as = memory.precision(stored)
+        return 1 if known_as.bytes_per_weight == 1 else known_as.bytes_per_weight
+    return memory.weight_bytes(model, memory.precision(stored)) / model.params
 
 
 def kv_bytes(dtype: str, kv_cache_dtype: str) -> int:
@@ -224,28 +267,67 @@ def _scheduler_limits(gpu: Gpu, tokens: int | None, seqs: int | None) -> tuple[i
     return tokens, seqs
 
 
-def _context(model: ModelShape, max_model_len: int | None, cache_tokens: int) -> int:
-    """The context asked for, else the model's. As in vLLM, the KV cache must hold one sequence of it."""
+def _context(
+    model: ModelShape, max_model_len: int | None, cache_tokens: int, extended: bool, cache: tuple[float, int]
+) -> int:
+    """The context asked for, else the model's. As in vLLM, the KV cache must hold one sequence of it. ``cache``: bytes
+    of a token on each GPU, and of the whole."""
     longest = model.context_tokens or cache_tokens
     if max_model_len == AUTO_MODEL_LEN:
         return min(longest, cache_tokens)
     wanted = longest if max_model_len is None else max_model_len
+    if extended:
+        longest = max(longest, wanted)
     most = min(longest, cache_tokens)
+    if wanted > longest:
+        raise beyond_context(model, wanted)
     if not 1 <= wanted <= most:
         limit = "the KV cache holds" if cache_tokens < longest else f"{model.name} has a context of"
-        raise InputError.at(
+        problem = Problem(
+            Where(field="--max-model-len"),
             f"--max-model-len is {wanted}, but {limit} {most} tokens",
-            field="--max-model-len",
-            hint=f"set --max-model-len to {most} or less, or use more or larger GPUs",
+            f"set --max-model-len to {most} or less, or use more or larger GPUs",
         )
+        raise EngineRefused(problem, "cache", _too_little(wanted, most, *cache))
     return wanted
 
 
-def _does_not_fit(model: ModelShape, gpu: Gpu, tensor_parallel: int, budget: MemoryBudget) -> InputError:
-    needed = budget.requested - budget.kv_cache
-    return InputError.at(
-        f"{model.name} does not fit {tensor_parallel} x {gpu.name}: each GPU needs {needed / GIB:.1f} GiB "
-        f"({budget.weights / GIB:.1f} of it weights) besides KV cache, of {budget.requested / GIB:.1f}",
-        field="--tensor-parallel-size",
-        hint="raise --tensor-parallel-size, use a larger GPU, or --quantization fp8",
+def beyond_context(model: ModelShape, wanted: int) -> EngineRefused:
+    """That the model's own context is shorter than ``wanted`` tokens."""
+    most = model.context_tokens
+    problem = Problem(
+        Where(field="--max-model-len"),
+        f"--max-model-len is {wanted}, but {model.name} has a context of {most} tokens",
+        f"set --max-model-len to {most} or less",
     )
+    said = (
+        f"ValueError: User-specified max_model_len ({wanted}) is greater than the derived max_model_len "
+        f"(max_position_embeddings={most} or model_max_length=None in model's config.json)."
+    )
+    return EngineRefused(problem, "context", said)
+
+
+def _too_little(wanted: int, most: int, token: float, cache: int) -> str:
+    return (
+        f"ValueError: To serve at least one request with the models's max seq len ({wanted}), "
+        f"({wanted * token / GIB:.2f} GiB KV cache is needed, which is larger than the available KV cache memory "
+        f"({cache / GIB:.2f} GiB). Based on the available memory, the estimated maximum model length is {most}. Try "
+        "increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine."
+    )
+
+
+def _does_not_fit(model: ModelShape, gpu: Gpu, ranks: int, budget: MemoryBudget) -> EngineRefused:
+    needed = budget.requested - budget.kv_cache
+    problem = Problem(
+        Where(field="--tensor-parallel-size"),
+        f"{model.name} does not fit {ranks} x {gpu.name}: each GPU needs {needed / GIB:.1f} GiB "
+        f"({budget.weights / GIB:.1f} of it weights) besides KV cache, of {budget.requested / GIB:.1f}",
+        "raise --tensor-parallel-size, use a larger GPU, or --quantization fp8",
+    )
+    if budget.weights > budget.total:
+        return EngineRefused(problem, "weights", "torch.OutOfMemoryError: CUDA out of memory.")
+    said = (
+        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
+        "initializing the engine."
+    )
+    return EngineRefused(problem, "weights", said)

@@ -198,7 +198,7 @@ class RooflineTiming:
         gpu: Gpu,
         *,
         tensor_parallel: int = 1,
-        weight_bytes_per_param: int = 2,
+        weight_bytes_per_param: float = 2,
         kv_bytes_per_element: int = 2,
     ) -> None:
         check_tensor_parallel(model, tensor_parallel)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from tonnage.errors import InputError
+from tonnage.inference import vllm_flags
 
 AUTO_MODEL_LEN = -1
 """``--max-model-len auto``: the longest context that the KV cache can hold."""
@@ -29,6 +31,24 @@ class VllmArgs(msgspec.Struct, frozen=True):
     kv_cache_dtype: str = "auto"
     disable_hybrid_kv_cache_manager: bool = False
     ignored: tuple[str, ...] = ()
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    context_extended: bool = False
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs the server uses: those of TP × PP × DP."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
+
+
+class Given(NamedTuple):
+    """A flag as it was written, without ``=``; empty for a word that belongs to none. ``value``: None where it has
+    none. ``at``, ``value_at``: the words (by index) that it and its value stand in."""
+
+    flag: str
+    value: str | None
+    at: int
+    value_at: int
 
 
 def parse_vllm_args(args: Sequence[str]) -> VllmArgs:
@@ -37,33 +57,54 @@ def parse_vllm_args(args: Sequence[str]) -> VllmArgs:
 
     A leading ``vllm serve`` or ``python -m vllm.entrypoints…`` is skipped; a word that belongs to no flag is
     the model. An unknown flag is listed in ``ignored`` together with the word after it, unless it is known to
-    take none. Raises InputError for a value that cannot be read.
+    take none. ``context_extended``: flags change how far the model's context goes. Raises InputError for a value that
+    cannot be read.
     """
-    words = _without_program(args)
     values: dict[str, str | int | float | bool] = {}
     ignored: list[str] = []
+    for flag, value, at, value_at in given(words := _without_program(args)):
+        name = known.name if (known := vllm_flags.find(flag)) is not None else flag.replace("_", "-")
+        if not flag:
+            values["model"] = value or ""
+        elif flag.replace("_", "-") in _BOOLEANS and value is None:
+            field, meant = _BOOLEANS[flag.replace("_", "-")]
+            values[field] = meant
+        elif name in _FLAGS:
+            values[name[2:].replace("-", "_")] = _convert(name, value or "")
+        else:
+            ignored.append(words[at] if value_at == at else f"{words[at]} {value}")
+            if name in _EXTENDS_CONTEXT:
+                values["context_extended"] = True
+    return msgspec.convert({**values, "ignored": tuple(ignored)}, VllmArgs)
+
+
+def given(words: Sequence[str]) -> Iterator[Given]:
+    """The flags and the other words of a command line, the program left out. Further words of a flag that takes several
+    are passed over."""
     index = 0
     while index < len(words):
-        word = words[index]
+        at = index
+        word = words[at]
         index += 1
         if not word.startswith("-"):
-            values["model"] = word
+            yield Given("", word, at, at)
             continue
         flag, equals, value = word.partition("=")
-        flag = _ALIASES.get(flag, flag).replace("_", "-")
-        if flag in _BOOLEANS and not equals:
-            name, meant = _BOOLEANS[flag]
-            values[name] = meant
-            continue
-        bare = flag in _SWITCHES or index == len(words) or words[index].startswith("--")
-        if not equals and not bare:
-            value = words[index]
-            index += 1
-        if flag in _FLAGS:
-            values[flag[2:].replace("-", "_")] = _convert(flag, value)
+        known = vllm_flags.find(flag)
+        end = index == len(words)
+        bare = end or words[index].startswith("--") or (known is not None and known.bare)
+        if known is not None and known.bare and not end and words[index].lower() in ("true", "false"):
+            bare = False
+        if equals:
+            yield Given(flag, value, at, at)
+        elif bare:
+            yield Given(flag, None, at, at)
         else:
-            ignored.append(word if equals or bare else f"{word} {value}")
-    return msgspec.convert({**values, "ignored": tuple(ignored)}, VllmArgs)
+            yield Given(flag, words[index], at, index)
+            index += 1
+        if known is not None and known.kind == "list":
+            while index < len(words) and not words[index].startswith("-"):
+                index += 1
 
 
 def _without_program(args: Sequence[str]) -> list[str]:
@@ -108,6 +149,8 @@ _FLAGS: dict[str, Callable[[str], str | int | float]] = {
     "--model": _name,
     "--served-model-name": _name,
     "--tensor-parallel-size": int,
+    "--pipeline-parallel-size": int,
+    "--data-parallel-size": int,
     "--max-num-batched-tokens": _count,
     "--max-num-seqs": int,
     "--gpu-memory-utilization": float,
@@ -121,20 +164,5 @@ _BOOLEANS = {
     "--disable-hybrid-kv-cache-manager": ("disable_hybrid_kv_cache_manager", True),
     "--no-disable-hybrid-kv-cache-manager": ("disable_hybrid_kv_cache_manager", False),
 }
-_ALIASES = {"-tp": "--tensor-parallel-size", "-q": "--quantization"}
-_SWITCHES = {
-    "--trust-remote-code",
-    "--enforce-eager",
-    "--enable-prefix-caching",
-    "--no-enable-prefix-caching",
-    "--enable-chunked-prefill",
-    "--no-enable-chunked-prefill",
-    "--enable-auto-tool-choice",
-    "--enable-lora",
-    "--enable-expert-parallel",
-    "--disable-log-stats",
-    "--disable-log-requests",
-    "--enable-log-requests",
-    "--async-scheduling",
-    "--enable-sleep-mode",
-}
+_EXTENDS_CONTEXT = ("--hf-overrides", "--rope-scaling", "--rope-theta", "--hf-config-path")
+"""Flags that change how long a context the model is taken to have."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -93,6 +94,7 @@ KINDS: dict[tuple[str, str], type[KubeObject]] = {
     ("monitoring.coreos.com/v1", "PrometheusRule"): monitoring.PrometheusRule,
 }
 
+_NO_EFFECT = "the object is kept and has no effect"
 _SUFFIXES = (".yaml", ".yml", ".json")
 _IN_ITEM = re.compile(r"items\[(\d+)\]\.")
 T = TypeVar("T", bound=KubeObject)
@@ -137,7 +139,20 @@ def read(paths: Sequence[Path]) -> Manifest:
         errors.append(Problem(Where(names), "no objects found", "expected Kubernetes manifests"))
     if errors:
         raise InputError(*errors)
-    return Manifest(tuple(objects), tuple(warnings))
+    return Manifest(tuple(objects), tuple(_together(warnings)))
+
+
+def _together(warnings: Sequence[Problem]) -> Iterator[Problem]:
+    """The warnings, with one for all objects of kinds that are not read."""
+    unread = [one for one in warnings if one.hint == _NO_EFFECT]
+    for one in warnings:
+        if one.hint != _NO_EFFECT or len(unread) == 1:
+            yield one
+        elif one is unread[0]:
+            kinds = Counter(other.message.split()[1] for other in unread)
+            listed = ", ".join(f"{kind} ({n})" if n > 1 else kind for kind, n in sorted(kinds.items()))
+            message = f"{len(unread)} objects are of kinds that are not read here: {listed}"
+            yield Problem(one.where, message, "they are kept and have no effect")
 
 
 class _File:
@@ -261,4 +276,4 @@ def _unknown_kind(made: KubeObject, at: Where) -> Problem:
     message = f"kind {made.kind} of {made.api_version} is not read here"
     if others:
         return Problem(at, message, f"{made.kind} is read as {', '.join(others)}")
-    return Problem(at, message, "the object is kept and has no effect")
+    return Problem(at, message, _NO_EFFECT)

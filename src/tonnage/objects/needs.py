@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from tonnage.objects.base import Field
 
 
@@ -168,6 +170,7 @@ class PodNeeds(Field, frozen=True, kw_only=True):
     runtime_class_name: str = ""
     service_account_name: str = ""
     host_network: bool = False
+    host_ipc: bool = msgspec.field(default=False, name="hostIPC")
     active_deadline_seconds: int | None = None
     termination_grace_period_seconds: int | None = None
     enable_service_links: bool | None = None

@@ -70,6 +70,20 @@ class NodeStorage:
         return min(self.throughput_bytes_per_s, instance.ebs_mbps * 10**6 // BITS_PER_BYTE)
 
 
+NETWORK_SHARE = 4
+"""A download from an object store over one connection pool reaches about a quarter of an instance's bandwidth."""
+DEFAULT_NETWORK_MBPS = 10_000
+"""Taken for an instance type whose bandwidth is not known."""
+_BYTES_PER_S_PER_MBPS = 125_000
+
+
+def fill_bytes_per_s(storage: NodeStorage, instance: instances.InstanceType) -> float:
+    """How fast a node fills its disk: its volume, or what local NVMe and the network allow."""
+    volume = storage.disk_bytes_per_s(instance)
+    network = (instance.network_mbps or DEFAULT_NETWORK_MBPS) * _BYTES_PER_S_PER_MBPS / NETWORK_SHARE
+    return min(volume, network) if volume is not None else network
+
+
 def read(node_class: karpenter.EC2NodeClass) -> NodeStorage:
     """The storage that an EC2NodeClass asks for, with EC2's defaults where it says nothing."""
     spec = node_class.spec

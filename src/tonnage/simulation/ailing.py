@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tonnage.facts.restarts import backoffs
-from tonnage.health.blocker import CRASHING, CREATING, NOT_READY, UNSCHEDULABLE, Blocker
+from tonnage.health.blocker import CRASHING, CREATING, NOT_READY, Blocker
 from tonnage.simulation import pods
+from tonnage.simulation.blocked import blocked
 from tonnage.simulation.crashes import OOM_KILLED, crash, reason_of
 from tonnage.simulation.events import Event, Later
-from tonnage.simulation.objects import End, Failing, Pod, Workload
+from tonnage.simulation.objects import End, Failing, Pod
 from tonnage.units import NS_PER_S
 from tonnage.workloads.failures import Cause
 
@@ -22,42 +22,10 @@ IMPORTS_S = 15
 """Seconds until an engine that refuses its arguments or finds no driver has said so: Python and PyTorch load first."""
 PROGRAM_S = 2
 """The same of any other program."""
-KILLED_BY_PROBE = "Unhealthy"
-_EXIT = {OOM_KILLED: 137, KILLED_BY_PROBE: 143}
-"""Exit codes: SIGKILL, and SIGTERM after a probe has failed too often; any other program ends with 1."""
-
-Blockers = Mapping[str, tuple[Blocker, ...]]
-"""What holds for all pods of an object: namespace/kind/name, the kind in lower case → causes, the first in a pod's life
-first."""
-
-
-def by_object(found: Iterable[Blocker]) -> Blockers:
-    """The blockers that stop every pod of their object."""
-    grouped: dict[str, list[Blocker]] = {}
-    for one in found:
-        if not one.some:
-            grouped.setdefault(_key(one.object.namespace, one.object.kind, one.object.name), []).append(one)
-    return {key: tuple(blockers) for key, blockers in grouped.items()}
-
-
-def _key(namespace: str, kind: str, name: str) -> str:
-    return f"{namespace or 'default'}/{kind.lower()}/{name}"
-
-
-def of_workload(cluster: SimulatedCluster, workload: Workload, pod: str = "") -> tuple[Blocker, ...]:
-    """What stops the pods of a workload, or the pod of this name in a group of bare pods."""
-    if workload.controller is None:
-        return cluster.blockers.get(_key(workload.namespace, "Deployment", workload.name), ())
-    own = cluster.blockers.get(_key(workload.namespace, "Pod", pod), ())
-    return cluster.blockers.get(workload.controller.origin, ()) or own
-
-
-def blocked(cluster: SimulatedCluster, pod: Pod, *stages: str) -> Blocker | None:
-    """What stops the pod, if that is at one of these stages of its life."""
-    if not cluster.blockers:
-        return None
-    first = next((b for b in of_workload(cluster, pod.workload, pod.name) if b.stage != UNSCHEDULABLE), None)
-    return first if first is not None and first.stage in stages else None
+NO_ENGINE = "engine-does-not-start"
+"""The rule of an engine that ends with an error where it is, for a cause that no finding names."""
+KILLED, TERMINATED = 137, 143
+"""Exit codes: of SIGKILL, as for memory, and of SIGTERM, as after a probe has failed too often."""
 
 
 def mark(cluster: SimulatedCluster, pod: Pod, stage: str, rule: str, cause: str, event: str) -> None:
@@ -130,11 +98,16 @@ def stops(cluster: SimulatedCluster, pod: Pod, again: Event | None = None) -> bo
 
 def runs_s(pod: Pod, blocker: Blocker) -> int:
     """Seconds that the container runs before it ends."""
-    for container in pod.template.spec.containers if blocker.reason == KILLED_BY_PROBE else ():
+    for container in pod.template.spec.containers if killed_by_probe(blocker) else ():
         probe = container.startup_probe or container.liveness_probe
         if probe is not None:
             return max(1, probe.initial_delay_seconds + probe.period_seconds * probe.failure_threshold)
     return IMPORTS_S if is_engine(pod) else PROGRAM_S
+
+
+def killed_by_probe(blocker: Blocker) -> bool:
+    """Whether the kubelet ends the container, as a probe fails too often."""
+    return blocker.said.startswith(("Startup probe", "Liveness probe"))
 
 
 def is_engine(pod: Pod) -> bool:
@@ -156,7 +129,7 @@ class ContainerEnds:
         if pods.gone(pod) or not pod.running_since(self.start):
             return
         said = blocker.said or blocker.message
-        code = _EXIT.get(blocker.reason, 1)
+        code = KILLED if blocker.reason == OOM_KILLED else TERMINATED if killed_by_probe(blocker) else 1
         mark(cluster, pod, CRASHING, blocker.rule, blocker.message, f"BackOff: {said}")
         if pod.workload.controller is None:
             assert self.again is not None

@@ -30,6 +30,7 @@ from tonnage.simulation.result import (
     ServiceResult,
     ServiceSeries,
     Slo,
+    WorkloadResult,
 )
 from tonnage.simulation.scenario import Scenario
 from tonnage.simulation.serving import DONE, PENDING, Service
@@ -143,6 +144,7 @@ def assemble(
         check=check,
         training=training_results(cluster) or msgspec.UNSET,
         not_running=not_running(cluster, recorder, known) or msgspec.UNSET,
+        workloads=(not scenario.spec.traffic and not scenario.spec.training and _workloads(cluster)) or msgspec.UNSET,
     )
 
 
@@ -175,6 +177,20 @@ def _service(scenario: Scenario, cluster: SimulatedCluster, service: Service, ta
         cold_start_s=_quantiles(cold),
         routing=_routing(service, table),
     )
+
+
+def _workloads(cluster: SimulatedCluster) -> list[WorkloadResult]:
+    return [
+        WorkloadResult(
+            workload.key,
+            workload.server.model if workload.server else "",
+            workload.replicas,
+            workload.min_ready,
+            workload.max_ready,
+            None if workload.ready_ns is None else _s(workload.ready_ns),
+        )
+        for workload in cluster.workloads.values()
+    ]
 
 
 def _routing(service: Service, table: Requests) -> Routing | msgspec.UnsetType:

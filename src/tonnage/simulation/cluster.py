@@ -34,8 +34,9 @@ from tonnage.metrics.store import SeriesStore
 from tonnage.objects import core
 from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.scheduling.budgets import Budgets
-from tonnage.simulation import nodes, pods, relayouts
-from tonnage.simulation.ailing import Blockers
+from tonnage.simulation import claiming, nodes, pods, relayouts
+from tonnage.simulation.admitting import Refusals
+from tonnage.simulation.blocked import Blockers, unplaceable
 from tonnage.simulation.events import Queue
 from tonnage.simulation.life import NodeRunning, PodBound
 from tonnage.simulation.mirror import Mirror, Unseen
@@ -47,7 +48,9 @@ from tonnage.simulation.sharing import Sharing
 from tonnage.simulation.state import SimulatedState
 from tonnage.simulation.training.workload import Training
 from tonnage.units import ns
+from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.failures import Cause
+from tonnage.workloads.volumes.book import Volumes
 
 
 class SimulatedCluster:
@@ -75,6 +78,12 @@ class SimulatedCluster:
         """Those of the workloads that there are now."""
         self.topologies: dict[str, tuple[str, ...]] = {}
         self.disruption_budgets: tuple[PodDisruptionBudget, ...] = ()
+        self.admission = Admission(())
+        """What lets pods in."""
+        self.refusals: dict[str, Refusals] = {}
+        """Of the owners of pods that it did not let in."""
+        self.volumes = Volumes(binds=True)
+        """The claims of pods, and what they are bound to."""
         self.daemon_sets: list[tuple[str, str, core.PodTemplateSpec]] = []
         self.services: list[Service] = []
         self.nodes: dict[str, Node] = {}
@@ -143,6 +152,10 @@ class SimulatedCluster:
 
     def _bind(self, decision: Bind) -> Outcome:
         pod = self.pods[decision.pod.namespace, decision.pod.name]
+        why = unplaceable(self, pod)
+        if why is not None:
+            pods.hold(self, pod, why)
+            return Refused(why.message)
         try:
             self.assign(pod, self.nodes[decision.node.name], decision.devices)
         except Conflict as conflict:
@@ -162,6 +175,8 @@ class SimulatedCluster:
         pod.held = held(self.fleet, pod.row, gpus=bool(node.gpus))
         if pod.held != Resources():
             self.ledger.allocate(node.name, pod.workload.key, pod.held, self.now_ns)
+        if pod.template.spec.volumes:
+            claiming.bind(self, pod, self.fleet.node(row).labels)
         self.events.add(self.now_ns, f"Pod {pod.key}", "Normal", "Scheduled", f"assigned to {node.name}")
         if controller is not None:
             controller.after(self, pod)

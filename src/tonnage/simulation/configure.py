@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -11,15 +11,21 @@ import msgspec
 from tonnage.decisions import Finding, Launch, Reason, Ref
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import durations, instances, mig, models, prices
-from tonnage.health.blocker import Blocker, in_order
+from tonnage.facts.models import ModelShape
+from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker, in_order
 from tonnage.health.diagnose import diagnose
+from tonnage.health.landing import Machine
 from tonnage.health.rules.nodepools import AWS
-from tonnage.health.setting import KnownNode, Setting
-from tonnage.inference.config import parse_vllm_args, replica, weight_bytes
+from tonnage.health.setting import Setting
+from tonnage.inference import servers
+from tonnage.inference.config import replica, weight_bytes
+from tonnage.inference.servers import UnknownModel
+from tonnage.inference.starting import is_eager
+from tonnage.inference.vllm_args import VllmArgs
 from tonnage.metrics import scrape
 from tonnage.metrics.promql import Query
 from tonnage.objects import apps, core, gpu_operator, karpenter, keda, monitoring, selectors
-from tonnage.objects.load import Manifest, where
+from tonnage.objects.load import Manifest
 from tonnage.partitioning import node_cuts
 from tonnage.partitioning.configurations import read as read_cuts
 from tonnage.provisioning import findings as pool_findings
@@ -28,15 +34,16 @@ from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.cut_findings import config_findings
 from tonnage.scaling import admission, manifests, triggers
 from tonnage.scaling.keda import KedaSpec
-from tonnage.simulation import nodes
-from tonnage.simulation.ailing import by_object
+from tonnage.simulation import nodes, own_nodes
+from tonnage.simulation.blocked import by_object
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.landing import landing_findings
 from tonnage.simulation.objects import Claim, EngineSetup, Server, Workload
 from tonnage.simulation.physics import Physics, Pool
 from tonnage.simulation.rng import Streams
 from tonnage.simulation.scenario import NodeGroupSpec, Scenario
-from tonnage.workloads.priority import Priorities
+from tonnage.workloads.admission.chain import Admission
+from tonnage.workloads.volumes.book import Volumes
 
 NO_PREFIX_CACHING = "--no-enable-prefix-caching"
 """vLLM keeps and shares prefixes unless told otherwise."""
@@ -67,22 +74,30 @@ class Configuration:
     def with_blockers(self, more: Sequence[Blocker], *, nodes: bool) -> Configuration:
         """With what else never runs. What was said about places by the NodePools alone is said no more where this says
         better; where ``nodes`` that are there take the pods all the same, it is a warning."""
-        placed = {one.object for one in more}
+        stopped = {one.object for one in self.blockers if not one.some and one.stage in (REFUSED, UNSCHEDULABLE)}
+        more = [one for one in more if one.object not in stopped]  # where they get no place is of no account then
+        placed = {one.object for one in more} | stopped
         findings = [one.finding() for one in more]
         for one in self.findings:
             if one.rule in PLACES and one.object in placed:
                 continue
             meant = one.rule in PLACES and nodes
             findings.append(msgspec.structs.replace(one, severity="warning") if meant else one)
-        return replace(self, findings=sorted_findings(findings), blockers=in_order((*self.blockers, *more)))
+        return replace(self, findings=sorted_findings(findings, self.pods), blockers=in_order((*self.blockers, *more)))
+
+    @property
+    def pods(self) -> dict[Ref, int]:
+        """How many pods each workload stands for."""
+        return _pods_of(self.setting)
 
     def queries(self) -> list[Query]:
         """Every query that a trigger asks."""
         return [trigger.query for spec in self.scaled for trigger in spec.triggers if trigger.query is not None]
 
 
-def configure(manifest: Manifest, catalogue: Catalogue, nodes: Iterable[KnownNode] = ()) -> Configuration:
-    """Admit the objects in order and analyse what was admitted. ``nodes``: those that are there from the start.
+def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machine] = ()) -> Configuration:
+    """Admit the objects in order and analyse what was admitted. ``machines``: nodes that are there beside those of the
+    manifest.
 
     Raises InputError for a configuration of mig-parted or the device plugin that its program refuses."""
     admitted = admission.apply_in_order(manifest.objects)
@@ -107,7 +122,7 @@ def configure(manifest: Manifest, catalogue: Catalogue, nodes: Iterable[KnownNod
         if reference.group == AWS and reference.kind == "EC2NodeClass" and reference.name in classes:
             pools.append(pool)
     found += landing_findings(manifest, catalogue, cuts)
-    setting = Setting(manifest.objects, catalogue, nodes)
+    setting = Setting(manifest.objects, catalogue, machines, cuts)
     blockers = diagnose(setting)
     found += [one.finding() for one in blockers]
     return Configuration(
@@ -119,15 +134,23 @@ def configure(manifest: Manifest, catalogue: Catalogue, nodes: Iterable[KnownNod
         tuple(monitors),
         tuple(manifests.keda_spec(s) for s in admitted.scaled_objects),
         cuts,
-        sorted_findings(found),
+        sorted_findings(found, _pods_of(setting)),
         setting,
         blockers,
     )
 
 
-def sorted_findings(found: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The worst first, then by place and rule."""
-    return tuple(sorted(found, key=lambda f: (_SEVERITY[f.severity], str(f.where), f.rule)))
+def _pods_of(setting: Setting) -> dict[Ref, int]:
+    found: dict[Ref, int] = {}
+    for one in setting.pods:
+        found[one.ref] = found.get(one.ref, 0) + one.counted.pods
+    return found
+
+
+def sorted_findings(found: Iterable[Finding], pods: Mapping[Ref, int] | None = None) -> tuple[Finding, ...]:
+    """By what they cost: the worst first, then those about the most ``pods``, then by place and rule."""
+    many = pods or {}
+    return tuple(sorted(found, key=lambda f: (_SEVERITY[f.severity], -many.get(f.object, 0), str(f.where), f.rule)))
 
 
 def _doubts(manifest: Manifest) -> list[Finding]:
@@ -173,18 +196,21 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
     cluster.blockers = by_object(configuration.blockers)
     for daemon_set in configuration.manifest.of(apps.DaemonSet):
         cluster.daemon_sets.append((_namespace(daemon_set.namespace), daemon_set.name, daemon_set.spec.template))
-    priorities = Priorities(configuration.manifest.of(core.PriorityClass))
+    lets_in = cluster.admission = Admission(configuration.manifest.objects)
+    cluster.volumes = Volumes(configuration.manifest.objects, binds=True)
     for deployment in configuration.manifest.of(apps.Deployment):
         pod = deployment.spec.template
         workload = Workload(
             _namespace(deployment.namespace),
             deployment.name,
-            msgspec.structs.replace(pod, spec=priorities.admitted(pod.spec)),
+            msgspec.structs.replace(pod, spec=lets_in.completed(_namespace(deployment.namespace), pod.spec)),
             deployment.spec.replicas,
-            server_of(pod.spec, where(deployment, "spec.template.spec.containers[0].args")),
+            server_of(pod.spec),
+            refused=next(iter(lets_in.refusals(_namespace(deployment.namespace), pod.spec)), None),
         )
         cluster.workloads[workload.key] = workload
     _start_fleet(scenario, configuration, cluster)
+    _start_own(configuration, cluster)
     return cluster
 
 
@@ -220,12 +246,16 @@ def _start_fleet(scenario: Scenario, configuration: Configuration, cluster: Simu
             nodes.initialize_node(cluster, node)
 
 
-def fleet_nodes(scenario: Scenario) -> Iterator[KnownNode]:
-    """One node of each group that is there from the start."""
-    for index, group in enumerate(scenario.spec.fleet.nodes):
-        if instances.known(group.instance_type):
-            own = instances.get(group.instance_type).labels(group.zone, group.capacity_type, scenario.spec.region)
-            yield KnownNode(f"base-{index + 1:02d}", {**own, **group.labels})
+def _start_own(configuration: Configuration, cluster: SimulatedCluster) -> None:
+    """The Nodes of the manifests."""
+    for one in configuration.manifest.of(core.Node):
+        machine = own_nodes.machine_of(one)
+        launch = own_nodes.launch_of(one, machine, configuration.catalogue.book)
+        node = nodes.start_node(cluster, Claim(launch, 0), machine)
+        nodes.register_node(cluster, node)
+        nodes.initialize_node(cluster, node)
+        if not own_nodes.usable(one):
+            cluster.fleet.set_schedulable(cluster.fleet.node_by_name[node.name], False)
 
 
 def _at_labels(scenario: Scenario, field: str, problem: Problem) -> Problem:
@@ -257,34 +287,41 @@ def _namespace(name: str) -> str:
     return name or "default"
 
 
-def server_of(spec: core.PodSpec, at: Where) -> Server | None:
-    """The LLM server in the first container, if its command line is one. Raises InputError for a model unknown."""
-    container = spec.containers[0]
-    words = [*container.command, *container.args]
-    if "vllm" not in container.image and not any("vllm" in word for word in words):
+def server_of(spec: core.PodSpec) -> Server | None:
+    """The LLM server of a pod; None where it has none. One of which nothing is known, or whose command line cannot be
+    read, never starts here."""
+    found = servers.find(spec)
+    if found is None or not found.args.model:
         return None
-    args = parse_vllm_args(words)
-    if args.model is None:
-        return None
-    try:
-        shape = models.get(args.model)
-    except InputError as error:
-        problem = error.problems[0]
-        raise InputError(Problem(at, problem.message, problem.hint)) from error
-    timeout = SHUTDOWN.search(" ".join(words))
-    per_param = weight_bytes(args.dtype, args.quantization)
+    args, shape = found.args, servers.shape_of(found.args.model)
+    timeout = SHUTDOWN.search(" ".join(word.text for word in found.words))
     return Server(
         args,
-        shape.weight_bytes(per_param),
-        args.model,
+        _weights(args, shape),
+        found.args.model,
         int(timeout[1]) if timeout else 0,
         prefix_caching=not any(word.replace("_", "-") == NO_PREFIX_CACHING for word in args.ignored),
+        refused=found.problem.message if found.problem else shape.message if isinstance(shape, UnknownModel) else "",
+        container=found.index,
+        eager=is_eager(found),
     )
+
+
+def _weights(args: VllmArgs, shape: ModelShape | UnknownModel) -> int:
+    """Bytes of the weights; 0 where nothing is known of the model, or of the format."""
+    if isinstance(shape, UnknownModel):
+        return 0
+    try:
+        return shape.weight_bytes(weight_bytes(args.dtype, args.quantization, shape))
+    except InputError:
+        return 0
 
 
 def _engine(workload: Workload, gpu: str, utilization: float | None) -> EngineSetup | str:
     """The engine, or why it does not start on this GPU (:class:`~tonnage.simulation.physics.Engines`)."""
     assert workload.server is not None
+    if workload.server.refused:
+        return workload.server.refused
     if not gpu:
         return "the engine finds no GPU: its pod requests none"
     args = workload.server.args

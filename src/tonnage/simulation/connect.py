@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError
 from tonnage.facts import models
 from tonnage.inference.config import kv_bytes
 from tonnage.inference.disaggregation.actions import Leases
 from tonnage.inference.disaggregation.links import kv_link
 from tonnage.inference.hybrid import layout, model_layers
-from tonnage.objects import core, selectors
+from tonnage.objects import apps, core, selectors
 from tonnage.simulation.balancing import needs_content
+from tonnage.simulation.blocked import of_workload
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import Configuration, workloads_behind
 from tonnage.simulation.entries import SplitEntry, TrafficSpec, conditional_rule, duration_ns, prefixes
@@ -50,10 +52,11 @@ def connect_traffic(
     override: Path | None,
     seed: int,
 ) -> dict[str, Source]:
-    """Make the Services that receive traffic. Returns each one's source, by its name.
+    """Make the Services that receive traffic. Returns each one's source, by its name. One that selects no pod has
+    no endpoints, and its requests fail; one whose pods are no Deployment's is left out (:func:`left_out`).
 
-    ``override``: a trace that replaces every source. Raises InputError for a Service that is not there, selects no
-    workload with an engine, or serves already, for pools that are not there, and for unreadable sources.
+    ``override``: a trace that replaces every source. Raises InputError for a Service that is not there, selects a
+    Deployment without an engine, or serves already, for pools that are not there, and for unreadable sources.
     """
     services = {f"{s.namespace or 'default'}/{s.name}": s for s in configuration.manifest.of(core.Service)}
     trace = load_trace(override) if override else None
@@ -67,6 +70,8 @@ def connect_traffic(
         stream = "+".join(names)
         surges = draw_surges(traffic.surges, cluster.streams.get(f"surges/{stream}"))
         for name, workloads in zip(names, found, strict=True):
+            if not workloads and selects(services[name], configuration):
+                continue
             arrivals = _arrivals(scenario, spec, source, stream, surges, _server(workloads), seed)
             if spec.routes:
                 route = _routed(spec, arrivals, Streams(seed).get(f"routes/{stream}"))
@@ -90,13 +95,16 @@ def _workloads(
     services: dict[str, core.Service],
     cluster: SimulatedCluster,
 ) -> list[Workload]:
-    """Who answers for a Service: one workload, or with pools the two of them, prefill first."""
+    """Who answers for a Service: one workload, or with pools the two of them, prefill first; nobody where it selects no
+    Deployment, or one whose pods never run."""
     known = services.get(name)
     found = workloads_behind(cluster, known) if known else []
     why = ""
     if known is None:
         why = "no such Service in the manifests"
-    elif not found or found[0].server is None:
+    elif not found or (found[0].server is None and of_workload(cluster, found[0])):
+        return []
+    elif found[0].server is None:
         why = "the Service selects no workload with an engine"
     else:
         found = _pools(spec.split, found, scenario, field) or found[:1]
@@ -108,6 +116,31 @@ def _workloads(
         place = f"{field}.routes" if spec.routes else f"{field}.service"
         raise InputError(scenario.document.problem(place, f'"{name}": {why}', hint))
     return found
+
+
+def selects(service: core.Service, configuration: Configuration) -> bool:
+    """Whether the Service has pods of some workload that is no Deployment, as far as the manifests tell."""
+    ref = Ref("Service", service.name, service.namespace or "default")
+    if any(one.object == ref for one in configuration.blockers):
+        return False
+    return any(
+        pods.namespace == ref.namespace and not isinstance(pods.object, apps.Deployment)
+        for pods in configuration.setting.pods
+    )
+
+
+def left_out(scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster) -> Iterator[Finding]:
+    """Traffic to pods that are no Deployment's: nobody answers it here, and nobody misses it."""
+    there = {service.name for service in cluster.services}
+    for i, traffic in enumerate(scenario.spec.traffic):
+        for name in dict.fromkeys(traffic.services):
+            if name not in there:
+                namespace, _, short = name.partition("/")
+                place = scenario.document.where(f"traffic[{i}].service")
+                message = (
+                    f"{name} selects pods of no Deployment: their engines are not simulated, its traffic is left out"
+                )
+                yield Finding("traffic-left-out", "warning", Ref("Service", short, namespace), place, message)
 
 
 def _pools(split: SplitEntry | None, found: Sequence[Workload], scenario: Scenario, field: str) -> list[Workload]:
@@ -137,14 +170,13 @@ def _pools(split: SplitEntry | None, found: Sequence[Workload], scenario: Scenar
 
 
 def _model(workload: Workload) -> tuple[str, int]:
-    server = _server([workload])
-    return server.model, _block_size(server)
+    assert workload.server is not None
+    return workload.server.model, _block_size(workload.server)
 
 
-def _server(workloads: Sequence[Workload]) -> Server:
-    server = workloads[-1].server
-    assert server is not None
-    return server
+def _server(workloads: Sequence[Workload]) -> Server | None:
+    """The engine of those who answer; None where nobody does."""
+    return workloads[-1].server if workloads else None
 
 
 def _service(
@@ -166,22 +198,28 @@ def _service(
         message = "tiers hold what prompts have in common, and the trace has no hash_ids"
         raise InputError(scenario.document.problem(f"{field}.tiers", message, "leave them out or use another trace"))
     rng = cluster.streams.python(f"balancing/{name}")
-    if spec.split is not None and len(workloads) > 1:
-        split = _split(spec.split, policy, _server(workloads))
+    server = _server(workloads)
+    if spec.split is not None and len(workloads) > 1 and server is not None:
+        split = _split(spec.split, policy, server)
         prefill_rng = cluster.streams.python(f"balancing/{name}/prefill")
         made: Service = SplitService(name, arrivals, balancing, rng, prefill_rng, split)
     else:
         near = arrivals.zones is not None and known.spec.traffic_distribution in _NEAR
         made = Service(name, arrivals, balancing, rng, zone_aware=spec.zone_aware or near)
     sizes = tier_sizes(spec.tiers if policy.tiers is None else policy.tiers)
-    if sizes and arrivals.content is not None:
-        made.tiers = LowerTiers(sizes, _token_bytes(_server(workloads)))
+    if sizes and arrivals.content is not None and server is not None:
+        made.tiers = LowerTiers(sizes, _token_bytes(server))
     return made
 
 
-def _block_size(server: Server) -> int:
+def _block_size(server: Server | None) -> int:
     """Tokens of a block by which an engine finds prompts again; any where no engine could start."""
-    size, model, args = server.args.block_size or _BLOCK_SIZE, models.get(server.model), server.args
+    if server is None:
+        return _BLOCK_SIZE
+    size, args = server.args.block_size or _BLOCK_SIZE, server.args
+    if server.refused:
+        return size  # the pods say why
+    model = models.get(server.model)
     if not model.window_layers or args.disable_hybrid_kv_cache_manager:
         return size
     element = kv_bytes(args.dtype, args.kv_cache_dtype)
@@ -219,7 +257,7 @@ def _arrivals(
     source: Source,
     stream: str,
     surges: Sequence[Surge],
-    server: Server,
+    server: Server | None,
     seed: int,
 ) -> Arrivals:
     return build(

@@ -23,6 +23,12 @@ class Document:
         self._root = root
         self._hint = hint
 
+    @classmethod
+    def empty(cls, path: Path, hint: str) -> Document:
+        """One in which nothing stands, of a place without a file."""
+        nowhere = yaml.Mark("", 0, -1, 0, "", 0)
+        return cls(path, yaml.MappingNode("tag:yaml.org,2002:map", [], nowhere, nowhere), hint)
+
     def where(self, field: str) -> Where:
         """The place of the innermost part of ``field`` (``traffic[1].surges[0].start``) that is there."""
         return Where(str(self.path), self._node(field).start_mark.line + 1, field)

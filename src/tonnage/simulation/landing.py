@@ -19,22 +19,13 @@ _SPEC = "spec.template.spec"
 def landing_findings(
     manifest: Manifest, catalogue: Catalogue, configurations: Configurations = OWN
 ) -> Iterator[Finding]:
-    """For every Deployment: NodePools that would never make a node for it, and engines that get no GPU."""
+    """For every Deployment: NodePools that would never make a node for it."""
     node_pools = manifest.of(karpenter.NodePool)
     for deployment in manifest.of(apps.Deployment):
         ref = Ref("Deployment", deployment.name, deployment.namespace)
         spec = deployment.spec.template.spec
         shape = pods.PodShape.of(spec, deployment.spec.template.metadata.annotations)
         accelerated = shape.ask.shares or any("/" in name and amount for name, amount in shape.requests.items())
-        serves = any("vllm" in container.image for container in spec.containers)
-        if serves and not accelerated:
-            yield Finding(
-                "engine-without-gpu",
-                "error",
-                ref,
-                where(deployment, f"{_SPEC}.containers[0].resources"),
-                "the engine requests no GPU: its pod lands on any node and finds no device there",
-            )
         if not node_pools or not (accelerated or spec.tolerations):
             continue
         refused = {pool.name: _refusal(shape, pool, catalogue, configurations) for pool in node_pools}

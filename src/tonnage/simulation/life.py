@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tonnage.health.blocker import CRASHING, CREATING
 from tonnage.inference.engine import Engine
 from tonnage.simulation import ailing, loading, nodes, pods
+from tonnage.simulation.blocked import blocked
 from tonnage.simulation.crashes import crash
 from tonnage.simulation.events import Later
 from tonnage.simulation.objects import Claim, Node, Pod, gated_by_probe, probe_period_s
@@ -81,7 +82,7 @@ class PodBound:
     def handle(self, cluster: SimulatedCluster) -> Later:
         if pods.gone(self.pod):
             return
-        blocker = ailing.blocked(cluster, self.pod, CREATING)
+        blocker = blocked(cluster, self.pod, CREATING)
         if blocker is not None and not ailing.uses_image(blocker):
             yield cluster.now_ns, ailing.ContainerNotCreated(self.pod, blocker)
             return
@@ -113,7 +114,7 @@ class PodStarted:
             return
         crowded = loading.claim_memory(cluster, pod)
         if crowded:
-            ailing.mark(cluster, pod, CRASHING, "engine-does-not-start", crowded, f"BackOff: {crowded}")
+            ailing.mark(cluster, pod, CRASHING, ailing.NO_ENGINE, crowded, f"BackOff: {crowded}")
             yield crash(cluster, pod, crowded), self
             return
         if not gated_by_probe(pod.template.spec) and not isinstance(loading.engine_setup(cluster, pod), str):
@@ -135,7 +136,7 @@ class EngineUp:
             return
         setup = loading.engine_setup(cluster, pod)
         if isinstance(setup, str):
-            ailing.mark(cluster, pod, CRASHING, "engine-does-not-start", setup, f"BackOff: {setup}")
+            ailing.mark(cluster, pod, CRASHING, ailing.NO_ENGINE, setup, f"BackOff: {setup}")
             yield crash(cluster, pod, setup), PodStarted(pod)
             return
         pod.failing = None

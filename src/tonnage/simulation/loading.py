@@ -12,15 +12,14 @@ from tonnage.facts import gpus, mig
 from tonnage.fleet.devices import Piece
 from tonnage.fleet.geometry import geometry
 from tonnage.inference.memory import visible_bytes
+from tonnage.inference.servers import too_few
+from tonnage.inference.starting import engine_s, keeps_graphs
 from tonnage.inference.tables import vllm_memory
 from tonnage.simulation.objects import EngineSetup, Pod
 from tonnage.units import GIB, ns
 
 if TYPE_CHECKING:
     from tonnage.simulation.cluster import SimulatedCluster
-
-COMPILE_CACHE = "VLLM_CACHE_ROOT"
-"""Names a folder that outlives the container, in which vLLM keeps what it has compiled."""
 
 
 def image_ready_ns(cluster: SimulatedCluster, pod: Pod) -> int:
@@ -55,11 +54,10 @@ def engine_start_s(cluster: SimulatedCluster, pod: Pod) -> float:
     A node has them when its disk came with them, or once an engine of the same model has started there."""
     assert pod.workload.server is not None
     node = cluster.nodes[pod.node]
-    container = pod.template.spec.containers[0]
-    kept = any(variable.name == COMPILE_CACHE for variable in container.env)
-    compiled = node.images_on_disk or pod.workload.server.model in node.compiled
-    durations = cluster.durations
-    return durations.engine_start_cached_s if kept and compiled else durations.engine_start_s
+    server = pod.workload.server
+    kept = keeps_graphs(pod.template.spec.containers[server.container])
+    compiled = node.images_on_disk or server.model in node.compiled
+    return engine_s(cluster.durations, kept=kept and compiled, eager=server.eager)
 
 
 def claim_memory(cluster: SimulatedCluster, pod: Pod) -> str:
@@ -83,13 +81,11 @@ def engine_setup(cluster: SimulatedCluster, pod: Pod) -> EngineSetup | str:
     server = pod.workload.server
     assert server is not None
     row = cluster.fleet.pod(pod.row)
-    wanted = server.args.tensor_parallel_size
     gpu = cluster.nodes[pod.node].gpu
     instances = [piece for piece in row.pieces if piece.what]
-    if instances and wanted > 1:
-        return f"the engine needs {wanted} GPUs that reach each other, and MIG instances do not: use one that is larger"
-    if len(row.devices) < wanted:
-        return f"the engine needs {wanted} GPUs, the pod holds {len(row.devices)}"
+    short = too_few(server.args, len(row.devices), instances=bool(instances))
+    if short:
+        return short
     if instances:
         largest = _largest(instances)
         found = cluster.physics.engine(pod.workload, _instance(gpu, largest))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tonnage.costs.ledger import Resources
 from tonnage.facts import instances
+from tonnage.facts.instances import InstanceType
 from tonnage.fleet.asks import GPU
 from tonnage.fleet.devices import Cut
 from tonnage.fleet.state import NO_DEVICE, Conflict, NodeSpec, PodSpec
@@ -14,6 +15,7 @@ from tonnage.partitioning.node_cuts import NodeCuts, cut_node
 from tonnage.provisioning.catalogue import EFA, EPHEMERAL_STORAGE
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.simulation.objects import Claim, Node
+from tonnage.simulation.own_nodes import PRODUCT
 from tonnage.simulation.pods import end_pod, lose, replace, stop_pod
 from tonnage.units import MIB
 from tonnage.workloads.failures import Cause
@@ -22,10 +24,10 @@ if TYPE_CHECKING:
     from tonnage.simulation.cluster import SimulatedCluster
 
 
-def start_node(cluster: SimulatedCluster, claim: Claim) -> Node:
-    """The instance runs, and is billed from now on."""
+def start_node(cluster: SimulatedCluster, claim: Claim, machine: InstanceType | None = None) -> Node:
+    """The instance runs, and is billed from now on. ``machine``: what it is, where its labels are all that it has."""
     launch, physics = claim.launch, cluster.physics
-    itype = instances.get(launch.instance_type)
+    itype = machine or instances.get(launch.instance_type)
     name = launch.claim.name
     pool = physics.pools.get(launch.node_pool)
     node = Node(
@@ -40,11 +42,13 @@ def start_node(cluster: SimulatedCluster, claim: Claim) -> Node:
         price_micro_usd_per_hour=launch.price_micro_usd_per_hour,
         launched_ns=cluster.now_ns,
         disk_bytes_per_s=physics.disk_bytes_per_s(launch.node_pool, itype),
-        gpu_product=physics.gpu_product(itype),
+        gpu_product=launch.labels.get(PRODUCT, "") if machine else physics.gpu_product(itype),
+        machine=machine,
+        taints=launch.taints if machine else (),
         gpu_memory_mib=itype.gpu_memory_mib,
         images_on_disk=pool is not None and pool.images_on_disk,
         labels=launch.labels,
-        allocatable=launch.allocatable or _allocatable(itype, pool.storage if pool else NodeStorage()),
+        allocatable=launch.allocatable or allocatable(itype, pool.storage if pool else NodeStorage()),
     )
     made = cuts_of(cluster, node)
     if made.cuts or made.problems:
@@ -61,7 +65,7 @@ def start_node(cluster: SimulatedCluster, claim: Claim) -> Node:
     return node
 
 
-def _allocatable(itype: instances.InstanceType, storage: NodeStorage) -> dict[str, int]:
+def allocatable(itype: instances.InstanceType, storage: NodeStorage) -> dict[str, int]:
     """What such a node can hold once everything on it is up."""
     found = {
         "cpu": itype.allocatable_cpu_milli,
@@ -77,7 +81,7 @@ def _allocatable(itype: instances.InstanceType, storage: NodeStorage) -> dict[st
 
 def cuts_of(cluster: SimulatedCluster, node: Node) -> NodeCuts:
     """What its labels make of the node's GPUs as it joins."""
-    itype = instances.get(node.instance_type)
+    itype = node.kind
     if itype.resource != GPU:
         return NodeCuts()
     pool = cluster.physics.pools.get(node.node_pool)
@@ -99,13 +103,13 @@ def gpus_up_s(cluster: SimulatedCluster, node: Node) -> float:
 
 def register_node(cluster: SimulatedCluster, node: Node) -> None:
     """The Node object appears with its labels and taints, not yet with its GPUs."""
-    itype = instances.get(node.instance_type)
+    itype = node.kind
     pool = cluster.physics.pools.get(node.node_pool)
-    labels = dict(itype.labels(node.zone, node.capacity_type, cluster.physics.region))
+    labels = {} if node.machine else dict(itype.labels(node.zone, node.capacity_type, cluster.physics.region))
     if pool is not None:
         labels |= {"karpenter.sh/nodepool": node.node_pool, **pool.labels}
     labels |= node.labels
-    if node.gpus:
+    if node.gpus and not node.machine:
         labels |= {
             "nvidia.com/gpu.present": "true",
             "nvidia.com/gpu.count": str(node.gpus),
@@ -118,7 +122,7 @@ def register_node(cluster: SimulatedCluster, node: Node) -> None:
             node.name,
             {name: amount for name, amount in node.allocatable.items() if name not in later},
             labels,
-            taints=pool.taints if pool else (),
+            taints=pool.taints if pool else node.taints,
             uid=node.uid,
             instance_type=node.instance_type,
             gpu=node.gpu,

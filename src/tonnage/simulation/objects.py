@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from tonnage.costs.ledger import Resources
 from tonnage.decisions import Launch
+from tonnage.facts import instances
+from tonnage.facts.instances import InstanceType
 from tonnage.fleet.snapshot import ClaimView
 from tonnage.inference.config import VllmArgs
 from tonnage.inference.engine import EngineConfig
@@ -17,6 +19,7 @@ from tonnage.objects import core
 from tonnage.simulation.mirror import Mirror, Unseen
 from tonnage.simulation.serving import Replica, Service
 from tonnage.units import NS_PER_S
+from tonnage.workloads.admission.refused import Refused
 from tonnage.workloads.failures import Cause
 
 if TYPE_CHECKING:
@@ -29,13 +32,18 @@ Offering: TypeAlias = tuple[str, str, str]
 
 @dataclass(slots=True)
 class Server:
-    """What a pod's container serves: an LLM, with the engine settings of its command line."""
+    """What a pod's container serves: an LLM, with the engine settings of its command line. ``refused``: why the engine
+    starts on no GPU; empty where it may. ``container``: which of the pod's containers it is. ``eager``: it compiles
+    nothing."""
 
     args: VllmArgs
     weight_bytes: int
     model: str
     shutdown_timeout_s: int = 0
     prefix_caching: bool = True
+    refused: str = ""
+    container: int = 0
+    eager: bool = False
 
 
 class Controller(Protocol):
@@ -108,9 +116,11 @@ class Workload:
     was_ready: bool = False
     min_ready: int = 0
     max_ready: int = 0
+    ready_ns: int | None = None  # when one of its pods was Ready first
     cold_starts_ns: list[int] = field(default_factory=list)
     gang: tuple[str, str] = ("", "")
     controller: Controller | None = None
+    refused: Refused | None = None  # why the API server lets in none of its pods
 
     @property
     def key(self) -> str:
@@ -210,6 +220,8 @@ class Node:
     gpu_product: str = ""
     gpu_memory_mib: int = 0
     images_on_disk: bool = False
+    machine: InstanceType | None = None  # where it is none of the instance types that are known
+    taints: tuple[core.Taint, ...] = ()  # its own, where no pool gives it any
     labels: dict[str, str] = field(default_factory=dict)  # as planned; empty: those of the instance type
     allocatable: dict[str, int] = field(default_factory=dict)  # likewise
     kubelet_ready: bool = False
@@ -220,6 +232,11 @@ class Node:
     weights_ready_ns: dict[str, int] = field(default_factory=dict)
     compiled: set[str] = field(default_factory=set)  # models whose engine has started here
     leaving: bool = False
+
+    @property
+    def kind(self) -> InstanceType:
+        """What machine it is."""
+        return self.machine or instances.get(self.instance_type)
 
 
 @dataclass(slots=True)

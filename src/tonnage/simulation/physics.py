@@ -11,16 +11,8 @@ from tonnage.facts.durations import Durations
 from tonnage.facts.instances import InstanceType
 from tonnage.objects import core
 from tonnage.partitioning.node_cuts import OWN, Configurations
-from tonnage.provisioning.nodeclass import NodeStorage
+from tonnage.provisioning.nodeclass import NodeStorage, fill_bytes_per_s
 from tonnage.simulation.objects import EngineSetup, Workload
-
-NETWORK_SHARE = 4
-"""A download from an object store over one connection pool reaches about a quarter of an instance's bandwidth."""
-
-DEFAULT_NETWORK_MBPS = 10_000
-"""Taken for an instance type whose bandwidth is not known."""
-
-_BYTES_PER_S_PER_MBPS = 125_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +47,7 @@ class Physics:
     def disk_bytes_per_s(self, pool: str, itype: InstanceType) -> float:
         """How fast a node of this pool fills its disk: its volume, or what local NVMe and the network allow."""
         known = self.pools.get(pool)
-        storage = known.storage if known else NodeStorage()
-        volume = storage.disk_bytes_per_s(itype)
-        mbps = itype.network_mbps or DEFAULT_NETWORK_MBPS
-        network = mbps * _BYTES_PER_S_PER_MBPS / NETWORK_SHARE
-        return min(volume, network) if volume is not None else network
+        return fill_bytes_per_s(known.storage if known else NodeStorage(), itype)
 
     def image_bytes(self, image: str) -> float:
         """Compressed size of an image."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+import msgspec
+
 from tonnage.costs.ledger import Resources
 from tonnage.fleet.state import PodSpec
 from tonnage.objects import core
 from tonnage.scaling import removal
+from tonnage.simulation.admitting import refused
+from tonnage.simulation.blocked import held_back
+from tonnage.simulation.claiming import need
 from tonnage.simulation.events import Later
 from tonnage.simulation.objects import Pod, Workload, drain_times
 from tonnage.simulation.serving import Replica
@@ -18,6 +24,7 @@ from tonnage.units import NS_PER_S
 from tonnage.workloads.failures import Cause
 
 if TYPE_CHECKING:
+    from tonnage.health.blocker import Blocker
     from tonnage.simulation.cluster import SimulatedCluster
 
 
@@ -28,7 +35,8 @@ def reconcile(cluster: SimulatedCluster, workload: Workload) -> None:
         count_ready(workload)
         return
     for _ in range(workload.replicas - len(active)):
-        _create(cluster, workload)
+        if not _create(cluster, workload):
+            break
     for pod in removal_order(active, cluster.now_ns)[: max(0, len(active) - workload.replicas)]:
         stop_pod(cluster, pod)
     count_ready(workload)
@@ -53,9 +61,18 @@ def _standing(pod: Pod) -> removal.Standing:
     )
 
 
-def _create(cluster: SimulatedCluster, workload: Workload) -> None:
+def _create(cluster: SimulatedCluster, workload: Workload) -> bool:
+    """Make one pod more; whether the API server let it in."""
+    name, owner = f"{workload.name}-{workload.created + 1:05d}", f"Deployment {workload.key}"
+
+    def again(cluster: SimulatedCluster) -> None:
+        reconcile(cluster, workload)
+
+    if refused(cluster, workload, owner, workload.template.spec, workload.refused, name, again):
+        return False
     workload.created += 1
-    create_pod(cluster, workload, f"{workload.name}-{workload.created:05d}", None, *workload.gang)
+    create_pod(cluster, workload, name, None, *workload.gang)
+    return True
 
 
 def create_pod(
@@ -70,13 +87,14 @@ def create_pod(
             name,
             uid,
             dict(template.metadata.labels),
-            template.spec,
+            _without_gates(cluster, workload, name, template.spec),
             owner=workload.key if workload.controller is None else workload.controller.owner,
             priority=template.spec.priority or 0,
             created_ns=cluster.now_ns,
             annotations=template.metadata.annotations,
             gang=gang,
             subgroup=subgroup,
+            volumes=need(cluster, workload.namespace, name, template.spec),
         )
     )
     pod = Pod(workload, name, uid, row, cluster.now_ns, own=own)
@@ -87,9 +105,27 @@ def create_pod(
     return pod
 
 
+def _without_gates(cluster: SimulatedCluster, workload: Workload, name: str, spec: core.PodSpec) -> core.PodSpec:
+    """The spec once whoever put gates on the pods has removed them: at once, unless nobody does."""
+    if not spec.scheduling_gates or held_back(cluster, workload, name):
+        return spec
+    return msgspec.structs.replace(spec, scheduling_gates=[])
+
+
+def hold(cluster: SimulatedCluster, pod: Pod, why: Blocker) -> None:
+    """No scheduler takes the pod up from now on."""
+    spec = cluster.fleet.pod(pod.row).spec
+    gated = msgspec.structs.replace(spec.spec, scheduling_gates=[core.PodSchedulingGate(name=why.rule)])
+    cluster.fleet.remove_pod(pod.row)
+    pod.row = cluster.fleet.add_pod(dataclasses.replace(spec, spec=gated))
+    cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", "FailedScheduling", why.said or why.message)
+
+
 def pod_ready(cluster: SimulatedCluster, pod: Pod) -> None:
     """The pod's Ready condition turns true; its Service, if any, sends it requests."""
     pod.ready_ns = cluster.now_ns
+    if pod.workload.ready_ns is None:
+        pod.workload.ready_ns = cluster.now_ns
     if pod.workload.service is not None and pod.workload.server is not None:
         pod.replica = pod.replica or new_replica(cluster, pod)
         pod.workload.service.add(pod.replica)
@@ -228,6 +264,6 @@ def account(cluster: SimulatedCluster, pod: Pod) -> None:
         return
     taken = pod.replica.taken_ns
     server = pod.workload.server
-    used = server.args.tensor_parallel_size if server is not None else 1  # the pod may hold more than its engine uses
+    used = server.args.gpus if server is not None else 1  # the pod may hold more than its engine uses
     cluster.ledger.add_busy(pod.node, pod.workload.key, (taken - pod.busy_ns) * used)
     pod.busy_ns = taken

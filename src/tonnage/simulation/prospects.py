@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tonnage.decisions import Ref
 from tonnage.fleet import asks
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.rows import PodSpec
-from tonnage.health.blocker import Blocker
+from tonnage.fleet.volumes import NO_VOLUMES
+from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.health.outlook import MOST, Outlook, Workload
+from tonnage.health.rules import ports, volumes
 from tonnage.health.setting import Pods, Setting
 from tonnage.objects import core
+from tonnage.simulation.claiming import need
 
 if TYPE_CHECKING:
     from tonnage.simulation.run import SetUp
@@ -29,10 +33,27 @@ def prospects(made: SetUp, setting: Setting) -> Iterator[Blocker]:
     templates: dict[Ref, list[Pods]] = {}
     for one in setting.pods:
         templates.setdefault(one.ref, []).append(one)
+    said = {one.object for one in made.configuration.blockers if one.stage == UNSCHEDULABLE and not one.some}
     recut = made.controls.partitioning != "static"
     for ref, workload, gangs in _workloads(made):
-        if ref in templates and not (recut and any(map(_in_parts, workload))):
-            yield from outlook.never(Workload(tuple(templates[ref]), tuple(workload), gangs))
+        if ref in templates and ref not in said and not (recut and any(map(_in_parts, workload))):
+            known = Workload(tuple(templates[ref]), tuple(workload), gangs)
+            for blocker in list(outlook.never(known)):
+                yield _by_volumes(made, outlook, known, blocker) or blocker
+    if not pools.node_pools:
+        yield from ports.taken(setting, len(made.cluster.fleet.node_by_name))
+
+
+def _by_volumes(made: SetUp, outlook: Outlook, workload: Workload, blocker: Blocker) -> Blocker | None:
+    """The blocker of pods that have a place, but for where their volumes are; None of others."""
+    first = next((pod for pod in workload.pods if pod.volumes.reach), None)
+    if first is None:
+        return None
+    freed = tuple(replace(pod, volumes=NO_VOLUMES) for pod in workload.pods)
+    if list(outlook.never(replace(workload, pods=freed))):
+        return None
+    limits = made.cluster.volumes.limits(first.namespace, first.name, first.spec.volumes)
+    return volumes.out_of_reach(blocker, limits)
 
 
 def _in_parts(pod: PodSpec) -> bool:
@@ -56,6 +77,7 @@ def _workloads(made: SetUp) -> Iterator[tuple[Ref, list[PodSpec], dict[str, Gang
                     owner=one.key,
                     priority=spec.priority or 0,
                     annotations=meta.annotations,
+                    volumes=need(made.cluster, one.namespace, f"{one.name}-{number:05d}", spec),
                 )
                 for number in range(1, count + 1)
             ],
@@ -76,6 +98,7 @@ def _workloads(made: SetUp) -> Iterator[tuple[Ref, list[PodSpec], dict[str, Gang
                     annotations=replica.annotations,
                     gang=training.members[replica.name].gang,
                     subgroup=training.members[replica.name].subgroup,
+                    volumes=need(made.cluster, replica.namespace, replica.name, replica.spec),
                 )
                 for replica in training.replicas
             ],

@@ -251,6 +251,17 @@ class NotRunning(msgspec.Struct, frozen=True):
     help: str  # the change that makes them run; empty where none is known
 
 
+class WorkloadResult(msgspec.Struct, frozen=True):
+    """A Deployment of a run without traffic. Replicas count as Ready while they serve."""
+
+    name: str  # namespace/name
+    model: str  # "" where it serves none
+    replicas: int  # wanted, at the end
+    min_ready_replicas: int  # after the first replica became ready
+    max_ready_replicas: int
+    ready_s: float | None  # when one was Ready first
+
+
 class Check(msgspec.Struct):
     """Invariant checks made with --check."""
 
@@ -284,3 +295,4 @@ class Result(msgspec.Struct):
     check: Check
     training: list[TrainingResult] | msgspec.UnsetType = msgspec.UNSET  # with workloads of training frameworks
     not_running: list[NotRunning] | msgspec.UnsetType = msgspec.UNSET  # the worst first; unset where there is none
+    workloads: list[WorkloadResult] | msgspec.UnsetType = msgspec.UNSET  # Deployments, where there is no traffic

@@ -15,6 +15,8 @@ from tonnage.controllers.policy import Policy
 from tonnage.controllers.replicas import Autoscalers, Planned, SloPlanner
 from tonnage.controllers.scheduler import Scheduler
 from tonnage.errors import InputError
+from tonnage.fleet.asks import GPU
+from tonnage.health.rules.devices import NOT_SIMULATED
 from tonnage.inference.capacity import RequestMix, Slo, capacity, mean_latency_s
 from tonnage.loops import Loop
 from tonnage.objects import apps, autoscaling, load, selectors
@@ -22,10 +24,12 @@ from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling import manifests, slo
 from tonnage.scheduling import place
+from tonnage.simulation import assumed
 from tonnage.simulation.assemble import assemble, workload_of
+from tonnage.simulation.blocked import by_object
 from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, fleet_nodes, sorted_findings
-from tonnage.simulation.connect import connect_traffic
+from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, sorted_findings
+from tonnage.simulation.connect import connect_traffic, left_out
 from tonnage.simulation.faults import schedule_faults
 from tonnage.simulation.machine import Machine, Observer
 from tonnage.simulation.objects import EngineSetup, Offering, Workload
@@ -38,9 +42,10 @@ from tonnage.simulation.scenario import Scenario
 from tonnage.simulation.scraping import GATEWAY_ACTIVE, GATEWAY_RECEIVED, Scraper
 from tonnage.simulation.serving import Service
 from tonnage.simulation.split import SplitService
+from tonnage.simulation.standing import machines
 from tonnage.simulation.traffic.profile import TrafficProfile, sample
 from tonnage.simulation.traffic.traces import Trace
-from tonnage.simulation.training.connect import connect_training, scheduler_names
+from tonnage.simulation.training.connect import connect_training
 from tonnage.simulation.training.workload import Then
 from tonnage.simulation.unserved import Known
 from tonnage.units import NS_PER_S, ns
@@ -110,15 +115,15 @@ class SetUp:
 
     @property
     def scheduler_names(self) -> tuple[str, ...]:
-        """The schedulerName of every pod that the scenario has."""
-        return (*place.DEFAULTS.scheduler_names, *scheduler_names(self.cluster))
+        """Every schedulerName that somebody answers to: here that is one scheduler."""
+        return tuple(dict.fromkeys((*place.DEFAULTS.scheduler_names, *self.configuration.setting.schedulers)))
 
     def loops(self, pools: Callable[[], Pools] | None = None) -> list[Loop]:
         """All control loops, as the policy says. ``pools``: where they are not those of the manifests."""
         settings = self.placing()
         loops = [Scheduler(settings).loop()]
         if self.configuration.pools:
-            loops += node_loops(self.configuration.catalogue, pools or self.pools, EPOCH_NS)
+            loops += node_loops(self.for_sale, pools or self.pools, EPOCH_NS)
         return [*loops, *self.controls.partitioning_loops(settings), *self.replica_loops()]
 
     def pools(self) -> Pools:
@@ -126,6 +131,14 @@ class SetUp:
         made = self.configuration
         daemon_sets = tuple(one.spec.template.spec for one in made.manifest.of(apps.DaemonSet))
         return Pools(made.pools, made.storage, daemon_sets, made.cuts)
+
+    @property
+    def for_sale(self) -> Catalogue:
+        """The instance types that are bought: none for devices that are not simulated, where pods ask for such."""
+        catalogue = self.configuration.catalogue
+        if all(one.rule != NOT_SIMULATED for one in self.configuration.blockers):
+            return catalogue
+        return Catalogue((one for one in catalogue.types if one.resource in ("", GPU)), catalogue.book)
 
     def start_training(self) -> None:
         """Let the training workloads of the manifests arrive when they are due."""
@@ -142,6 +155,12 @@ class SetUp:
         scaler = self.options.scaler or (_slo_loops if by_slo else _manifest_loops)
         return scaler(self.scenario, self.configuration, self.cluster, self.sources)
 
+    @property
+    def known(self) -> Known:
+        """What tells why something does not run."""
+        made = self.configuration
+        return Known(made.manifest.objects, made.blockers, made.findings)
+
     def recorder(self) -> Recorder:
         """An empty record."""
         return Recorder(max(5 * NS_PER_S, self.scenario.duration_ns // SAMPLES))
@@ -156,7 +175,7 @@ class SetUp:
             seed=self.options.seed,
             traffic_source="; ".join(dict.fromkeys(_source_name(s) for s in self.sources.values())),
             prices_as_of=self.configuration.catalogue.book.as_of,
-            known=Known(self.configuration.manifest.objects, self.configuration.blockers, self.configuration.findings),
+            known=self.known,
             check=Check(self.options.check, machine.steps, machine.violations),
         )
 
@@ -171,9 +190,11 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
         message = f'"{scenario.spec.region}": the prices are those of {catalogue.book.region}'
         raise InputError(scenario.document.problem("region", message, "give this region's prices with prices:"))
     manifest = load.read([scenario.folder / chosen.manifests])
+    if scenario.assumes:
+        manifest = assumed.with_nodes(manifest)
     if options.tune is not None:
         manifest = options.tune(manifest)
-    configuration = configure(manifest, catalogue, fleet_nodes(scenario))
+    configuration = configure(manifest, catalogue, machines(scenario, manifest))
     cluster = build_cluster(scenario, configuration, Streams(options.seed))
     sources = connect_traffic(scenario, chosen, configuration, cluster, options.trace, options.seed)
     for key, (least, _) in bounds(configuration, list(cluster.workloads.values())).items():
@@ -181,13 +202,18 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     cluster.disruption_budgets = manifest.of(PodDisruptionBudget)
     doubts = [
         *connect_training(scenario, manifest.objects, cluster),
+        *left_out(scenario, configuration, cluster),
         *layouts_that_stay(scenario, policy, cluster.fleet, manifest),
     ]
-    configuration = replace(configuration, findings=sorted_findings((*configuration.findings, *doubts)))
+    found = (*configuration.findings, *doubts)
+    if scenario.assumes:
+        found = tuple(assumed.said(manifest, found, str(scenario.folder)))
+    configuration = replace(configuration, findings=sorted_findings(found, configuration.pods))
     made = SetUp(scenario, policy, options, configuration, cluster, sources)
-    found = tuple(prospects(made, configuration.setting))
-    nodes = bool(cluster.fleet.node_by_name)
-    return replace(made, configuration=configuration.with_blockers(found, nodes=nodes))
+    more = tuple(prospects(made, configuration.setting))
+    configuration = configuration.with_blockers(more, nodes=bool(cluster.fleet.node_by_name))
+    cluster.blockers = by_object(configuration.blockers)
+    return replace(made, configuration=configuration)
 
 
 def run(scenario: Scenario, policy: str, options: Options | None = None) -> Result:
@@ -196,9 +222,9 @@ def run(scenario: Scenario, policy: str, options: Options | None = None) -> Resu
     return made.result(play(made))
 
 
-def play(made: SetUp) -> Machine:
-    """Run to the end, or to where the observer raises."""
-    machine = Machine(made.cluster, made.recorder(), made.options.check)
+def play(made: SetUp, recorder: Recorder | None = None) -> Machine:
+    """Run to the end, or to where the observer raises. ``recorder``: where what happens is written down."""
+    machine = Machine(made.cluster, recorder or made.recorder(), made.options.check)
     made.start_training()
     machine.start(made.loops(), made.scraper())
     made.break_things()
@@ -275,7 +301,7 @@ def slo_planner(
             minimum=least,
             maximum=most,
             prior_cold_start_ns=ns(start),
-            gpus=workload.server.args.tensor_parallel_size if workload.server else 1,
+            gpus=workload.server.args.gpus if workload.server else 1,
             sized=sized if service.has_content else None,
         )
         selector = f'{{envoy_cluster_name="{service.name}"}}'

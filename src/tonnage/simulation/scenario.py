@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tonnage.controllers.policy import PARTITIONING, Policy
@@ -49,6 +49,7 @@ __all__ = [
 ]
 
 _HINT = "see docs/reference/scenario.md"
+_SUFFIXES = (".yaml", ".yml", ".json")
 CAPACITY_TYPES = ("on-demand", "spot")
 FAULTS = ("spot-interruption", "node-failure", "gpu-failure", "pod-failure", "out-of-stock")
 OOM = "oom"
@@ -171,6 +172,8 @@ class Scenario:
     tpot_ns: int
     grace_ns: int
     traffic: tuple[Traffic, ...]
+    assumes: bool = False
+    """Whether there is no scenario beside the manifests: what they leave open is assumed."""
 
     @property
     def default_policy(self) -> str:
@@ -201,19 +204,37 @@ def is_scenario(paths: Sequence[Path]) -> bool:
         return any(line.split("#")[0].split() == ["kind:", "Scenario"] for line in file)
 
 
+AS_WRITTEN, MANIFESTS, DURATION = "as-written", "manifests", "30m"
+"""Of a folder without a scenario: the policy, where its manifests are, and how long it runs."""
+
+
 def load(path: Path) -> Scenario:
-    """Read a scenario file, or ``scenario.yaml`` in a folder. Raises InputError with all that is wrong in it."""
+    """Read a scenario file, or ``scenario.yaml`` in a folder; a folder of manifests without one, or with one named
+    ``manifests``, runs as it is for half an hour. Raises InputError with all that is wrong in it."""
     file = path / "scenario.yaml" if path.is_dir() else path
     if not file.exists():
-        raise InputError.at(
-            "no such scenario", file=str(file), hint="give a scenario file, or a folder with a scenario.yaml"
-        )
+        if path.is_dir() and any(one.suffix in _SUFFIXES for one in path.rglob("*")):
+            return _without(path)
+        hint = "give a scenario file, or a folder with a scenario.yaml or with manifests"
+        raise InputError.at("no such scenario", file=str(file), hint=hint)
     document = read(file, "Scenario", "a scenario", _HINT)
     spec = document.convert(ScenarioSpec)
     problems = list(_problems(spec, document, file.parent))
     if problems:
         raise InputError(*problems)
-    folder, slo = file.parent, spec.slo or _NO_SLO
+    return _scenario(spec, document, file.parent)
+
+
+def _without(folder: Path) -> Scenario:
+    """The scenario of a folder that has manifests alone."""
+    manifests = MANIFESTS if (folder / MANIFESTS).is_dir() else "."
+    policies = {AS_WRITTEN: PolicySpec(manifests=manifests)}
+    spec = ScenarioSpec(kind="Scenario", name=folder.resolve().name, duration=DURATION, policies=policies)
+    return replace(_scenario(spec, Document.empty(folder, _HINT), folder), assumes=True)
+
+
+def _scenario(spec: ScenarioSpec, document: Document, folder: Path) -> Scenario:
+    slo = spec.slo or _NO_SLO
     traffic = tuple(
         Traffic(t, tuple(surge_spec(s) for s in t.surges), folder / (t.trace or t.profile), bool(t.trace))
         for t in spec.traffic
@@ -265,8 +286,6 @@ def _problems(spec: ScenarioSpec, document: Document, folder: Path) -> list[Prob
         found.append(document.problem("default", f'"{spec.default}" is not among the policies: {names}'))
     for name, policy in spec.policies.items():
         found += _policy_problems(f"policies.{name}", policy, spec, document, folder)
-    if not spec.traffic and not spec.training:
-        found.append(document.problem("traffic", "neither traffic nor training, expected at least one of either"))
     served: set[str] = set()
     for i, traffic in enumerate(spec.traffic):
         found += traffic_problems(f"traffic[{i}]", traffic, document)

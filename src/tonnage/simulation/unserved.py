@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import Where
-from tonnage.health.blocker import CRASHING, NO_EFFECT, REFUSED, STAGES, UNSCHEDULABLE, Blocker
+from tonnage.health.blocker import CRASHING, NO_EFFECT, REFUSED, STAGES, UNSCHEDULABLE, Blocker, in_order
 from tonnage.objects.base import KubeObject, where
-from tonnage.simulation.ailing import of_workload
+from tonnage.simulation.ailing import NO_ENGINE
+from tonnage.simulation.blocked import of_group, of_workload
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.objects import Failing, Pod, Workload
 from tonnage.simulation.recorder import Recorder
@@ -20,8 +21,9 @@ from tonnage.units import NS_PER_S
 
 SOON_NS = 60 * NS_PER_S
 """A pod that has waited no longer than this may still be placed: whoever buys nodes has not had its turn."""
-PENDING, ENDED = "pod-pending", "workload-failed"
-"""Rules of causes that no finding names: nobody had room for the pods; the workload has ended with an error."""
+PENDING, ENDED, NO_ENDPOINTS = "pod-pending", "workload-failed", "service-without-endpoints"
+"""Rules of causes that no finding names: nobody had room for the pods; the workload has ended with an error; a Service
+selects nothing that runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +38,13 @@ class Known:
         """Where the object begins."""
         return next((where(one) for one in self.objects if _same(ref, one.kind, one.namespace, one.name)), Where())
 
-    def error(self, ref: Ref) -> Finding | None:
-        """The first finding of severity error about the object, where it stops the pods."""
-        found = (f for f in self.findings if f.severity == "error" and f.rule in _STOPS)
+    def error(self, ref: Ref, stage: str) -> Finding | None:
+        """The first finding of severity error about the object that stops its pods at this stage."""
+        found = (f for f in self.findings if f.severity == "error" and f.rule in _STOPS.get(stage, ()))
         return next((f for f in found if _same(ref, f.object.kind, f.object.namespace, f.object.name)), None)
 
 
-_STOPS = ("pods-fit-no-nodepool", "nodepool-nodeclass-missing")
+_STOPS = {UNSCHEDULABLE: ("pods-fit-no-nodepool",), CRASHING: ("engine-without-gpu",)}
 
 
 def _same(ref: Ref, kind: str, namespace: str, name: str) -> bool:
@@ -55,11 +57,14 @@ def not_running(cluster: SimulatedCluster, recorder: Recorder, known: Known) -> 
     reasons = _Reasons(cluster, recorder)
     found = [one for w in cluster.workloads.values() for one in _of_deployment(cluster, w, known, reasons)]
     found += [one for t in cluster.training.values() for one in _of_training(cluster, t, known, reasons)]
+    found += _dead_services(cluster, known)
     seen = {(one.object.kind.lower(), one.object.namespace, one.object.name) for one in found}
+    said = {(one.rule, one.cause) for one in found}
     for blocker in known.blockers:
         ref = blocker.object
         key = (ref.kind.lower(), ref.namespace, ref.name)
-        if not blocker.some and key not in seen and not _is_simulated(cluster, ref):
+        told = key in seen or (blocker.rule, blocker.message) in said
+        if not (blocker.some or told or _is_simulated(cluster, ref)):
             seen.add(key)
             found.append(_from_blocker(blocker, ref, 0, 0, 0, 0))
     return sorted(found, key=lambda one: (STAGES.index(one.stage), -one.pods, str(one.object)))
@@ -74,6 +79,17 @@ def _is_simulated(cluster: SimulatedCluster, ref: Ref) -> bool:
     return any(training.origin == origin for training in cluster.training.values())
 
 
+def _dead_services(cluster: SimulatedCluster, known: Known) -> Iterator[NotRunning]:
+    """Services with traffic that select no pods at all."""
+    answered = {id(workload.service) for workload in cluster.workloads.values()}
+    for service in cluster.services:
+        namespace, _, name = service.name.partition("/")
+        ref = Ref("Service", name, namespace)
+        if id(service) not in answered and not any(one.object == ref for one in known.blockers):
+            cause = f"no pod answers for {service.name}: all of its requests fail"
+            yield NotRunning(ref, 0, 0, 0.0, NO_EFFECT, NO_ENDPOINTS, cause, known.place(ref), "", 0, "")
+
+
 # ---- Deployments ----
 
 
@@ -83,7 +99,7 @@ def _of_deployment(
     ref = Ref("Deployment", workload.name, workload.namespace)
     blockers = of_workload(cluster, workload)
     missing = workload.replicas - len(workload.active)
-    if missing > 0 and cluster.runs_workloads:
+    if missing > 0:
         refused = next((b for b in blockers if b.stage == REFUSED), None)
         if refused is not None:
             yield _from_blocker(refused, ref, missing, workload.replicas, 0, 0)
@@ -96,7 +112,7 @@ def _groups(
     """The pods of a workload that do not serve, those with one cause together."""
     grouped: dict[tuple[str, str, str], list[tuple[Pod, Failing]]] = {}
     for pod in active:
-        failing = _failing(pod, blockers, known.error(ref), reasons)
+        failing = _failing(pod, ref, blockers, known, reasons)
         if failing is not None:
             grouped.setdefault((failing.stage, failing.rule, failing.cause), []).append((pod, failing))
     for (stage, rule, cause), group in grouped.items():
@@ -106,7 +122,7 @@ def _groups(
         if blocker is not None:
             yield _from_blocker(blocker, ref, len(group), wanted, since_ns, restarts)
             continue
-        finding = known.error(ref)
+        finding = known.error(ref, stage)
         mine = finding if finding is not None and finding.rule == rule else None
         yield NotRunning(
             ref,
@@ -123,12 +139,14 @@ def _groups(
         )
 
 
-def _failing(pod: Pod, blockers: Sequence[Blocker], error: Finding | None, reasons: _Reasons) -> Failing | None:
+def _failing(pod: Pod, ref: Ref, blockers: Sequence[Blocker], known: Known, reasons: _Reasons) -> Failing | None:
     """Why the pod does not serve; None of one that does, or is on its way."""
     if pod.bound_ns is None:
-        return reasons.pending(pod, next((b for b in blockers if b.stage == UNSCHEDULABLE), None), error)
+        waits = next((b for b in blockers if b.stage == UNSCHEDULABLE), None)
+        return reasons.pending(pod, waits, known.error(ref, UNSCHEDULABLE))
     if pod.failing is not None:
-        return pod.failing
+        error = known.error(ref, pod.failing.stage) if pod.failing.rule == NO_ENGINE else None
+        return pod.failing if error is None else replace(pod.failing, rule=error.rule, cause=error.message)
     stopped = next((b for b in blockers if b.stage not in (REFUSED, UNSCHEDULABLE, NO_EFFECT)), None)
     if stopped is None or pod.ready_ns is not None:
         return None
@@ -147,6 +165,7 @@ def _of_training(
     ref = Ref(training.kind, name, namespace) if kind != "podgroup" else Ref("PodGroup", name, namespace)
     wanted = len(training.replicas)
     blockers = of_workload(cluster, training.workload, training.replicas[0].name)
+    blockers = in_order((*blockers, *(b for gang in training.gangs for b in of_group(cluster, gang))))
     pods = [pod for part in training.parts for pod in part.pods.values() if not pod.terminating]
     if training.over:
         if training.state is State.FAILED and not training.withdrawn:

@@ -45,6 +45,10 @@ PRECEDENCE: tuple[type[KubeObject], ...] = (
 """Where several objects stand for one gang, the first of these kinds counts, then the first by name."""
 _PLACE = {kind: place for place, kind in enumerate(PRECEDENCE)}
 
+MAKERS: Mapping[type[KubeObject], str] = {**implied.WORDS, training.TrainJob: implied.WORDS[batch.JobSet]}
+"""How the labels of pods name the kind of the workload that made them: the JobSet that a TrainJob makes, and the
+RayCluster that a RayJob makes."""
+
 Clock = Callable[[str | None], int]
 """Nanoseconds of a creationTimestamp; of none, whatever now is."""
 
@@ -143,13 +147,10 @@ def first_of(gangs: Mapping[str, Gang], candidates: Iterable[Asked]) -> Member:
 
 
 def maker_key(obj: KubeObject) -> str:
-    """How the labels of its pods know a workload: namespace, kind and name, those of the JobSet that a TrainJob makes
-    and of the RayCluster that a RayJob makes. Empty for an object that makes no pods."""
-    if isinstance(obj, training.TrainJob):
-        return f"{obj.namespace}/{implied.WORDS[batch.JobSet]}/{obj.name}"
-    if type(obj) not in implied.WORDS:
-        return ""
-    return implied.key(obj, cluster_name(obj) if isinstance(obj, ray.RayJob) else obj.name)
+    """How the labels of its pods know a workload: namespace, kind and name. Empty for an object that makes no pods."""
+    word = MAKERS.get(type(obj))
+    name = cluster_name(obj) if isinstance(obj, ray.RayJob) else obj.name
+    return f"{obj.namespace}/{word}/{name}" if word is not None else ""
 
 
 def named(

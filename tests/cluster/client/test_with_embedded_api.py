@@ -16,11 +16,13 @@ pytest.importorskip("lightkube", reason="the kube extra is not installed")
 from tonnage.cluster.client.http import HttpTransport, open_cluster
 from tonnage.cluster.client.informer import Informers
 from tonnage.cluster.client.verbs import Client
+from tonnage.cluster.group_kinds import JOB_SETS
 from tonnage.cluster.resources import NODES, PODS
 from tonnage.cluster.server import kubeconfig
 from tonnage.cluster.server.api import Api
 from tonnage.cluster.server.http import Server
 from tonnage.cluster.server.inprocess import InProcess
+from tonnage.objects.batch import JobSet
 from tonnage.objects.core import Node, Pod
 
 
@@ -88,6 +90,25 @@ def test_after_compaction_it_lists_again(api: Api, client: Client, gate: Gate, i
     gate.shut = False
     until(informers, lambda: pods.relists >= 1)
     assert sorted(item.name for item in pods.items()) == ["comes", "stays"] == names(client, "default")
+
+
+def test_while_its_watch_is_not_open_a_resource_is_behind(gate: Gate, informers: Informers) -> None:
+    assert informers.behind() == frozenset()
+    informers.add(PODS, Pod)
+    assert informers.behind() == {"pods"}
+    until(informers, lambda: not informers.behind())
+    gate.cut()
+    until(informers, lambda: informers.behind() == {"pods"})
+    informers.pump(0.3)
+    assert informers.behind() == {"pods"}, "the attempts to open it change nothing"
+    gate.shut = False
+    until(informers, lambda: not informers.behind())
+
+
+def test_what_the_server_does_not_have_is_not_behind(informers: Informers) -> None:
+    informers.add(JOB_SETS, JobSet, optional=True)
+    until(informers, lambda: "jobsets.jobset.x-k8s.io" in informers.absent())
+    assert informers.behind() == frozenset()
 
 
 def test_election_and_events(client: Client) -> None:

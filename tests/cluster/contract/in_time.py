@@ -1,36 +1,47 @@
-"""A scenario with training in running time: what becomes of its gangs and pods, seen from the API."""
+"""A scenario with training in running time: what becomes of its gangs and pods, as a watch on the API records it."""
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tonnage.cluster.client.transport import ClientError
-from tonnage.cluster.client.verbs import Client, JsonObject
+from tonnage.cluster.client.informer import Informers
+from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.resources import PODS
 from tonnage.cluster.server.inprocess import InProcess
+from tonnage.cluster.watching import watch
 from tonnage.decisions import Applied, Decision, Outcome
 from tonnage.fleet.invariants import violations
 from tonnage.hollow.up import Settings, Up
+from tonnage.objects import core
+from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.run import SetUp
-from tonnage.simulation.training.workload import Training
+from tonnage.simulation.training.part import Part
 
 LOOK_S = 0.05
+REST_S = 1.0
+"""Real seconds after the end in which nothing comes any more."""
 
 
 @dataclass
 class Seen:
-    """Implements Observer. ``halves``: for how many real seconds a gang was held in part without a break, at most.
+    """Implements Observer. ``halves``: for how many real seconds each gang was bound in part without a break, at most;
+    while the API server is away nobody can mend it, and it does not count.
+
     ``disturbed``: whether the disturbance came before the end; ``succeeded``: the pods that have done their work."""
 
     errors: list[str] = field(default_factory=list)
     applied: Counter[str] = field(default_factory=Counter)
-    halves: float = 0.0
+    halves: dict[str, float] = field(default_factory=dict)
+    changes: int = 0
     disturbed: bool = False
     over: bool = False
     succeeded: set[str] = field(default_factory=set)
+    _standing: set[str] = field(default_factory=set)
+    _parts: dict[str, Part] = field(default_factory=dict)
     _since: dict[str, float] = field(default_factory=dict)
 
     def decided(self, controller: str, loop: str, decision: Decision, outcome: Outcome) -> None:
@@ -43,50 +54,109 @@ class Seen:
     def ticked(self, loop: str, seconds: float, taken: int) -> None:
         return
 
-    def look(self, made: SetUp, pods: list[JsonObject]) -> None:
-        """Which gangs are held in part now, and since when."""
-        standing = {one["metadata"]["name"] for one in pods if _stands(one)}
-        self.succeeded |= {one["metadata"]["name"] for one in pods if one["status"].get("phase") == "Succeeded"}
-        now = time.monotonic()
-        half = {key for one in made.cluster.training.values() for key in _halves(one, standing, self.succeeded)}
-        self._since = {key: self._since.get(key, now) for key in half}
-        self.halves = max((self.halves, *(now - since for since in self._since.values())))
+    def know(self, cluster: SimulatedCluster) -> None:
+        """The gangs that there will be."""
+        parts = [part for one in cluster.training.values() for part in one.parts if part.gang is not None]
+        self._parts = {name: part for part in parts for name in part.replicas}
+
+    def see(self, old: core.Pod | None, new: core.Pod | None) -> None:
+        """A pod was added, changed or deleted: whether its gang is bound in part now, and since when."""
+        self.changes += 1
+        name = (new or old).name  # type: ignore[union-attr]
+        self._standing.discard(name)
+        if new is not None and new.status.phase == "Succeeded":
+            self.succeeded.add(name)
+        if new is not None and _stands(new):
+            self._standing.add(name)
+        part = self._parts.get(name)
+        if part is None:
+            return
+        assert part.gang is not None
+        if self._in_part(part):
+            self._since.setdefault(part.gang.key, time.monotonic())
+        elif (since := self._since.pop(part.gang.key, None)) is not None:
+            self._note(part.gang.key, since)
+
+    def _in_part(self, part: Part) -> bool:
+        """Whether pods of it stand, and with those that have succeeded fewer than it takes."""
+        standing = part.replicas.keys() & self._standing
+        return bool(standing) and not part.enough(standing | part.replicas.keys() & self.succeeded)
+
+    def _note(self, gang: str, since: float) -> None:
+        self.halves[gang] = max(self.halves.get(gang, 0.0), time.monotonic() - since)
+
+    def look(self) -> None:
+        """Count what is still in part."""
+        for gang, since in self._since.items():
+            self._note(gang, since)
+
+    def back(self) -> None:
+        """The API server is there again."""
+        self._since = dict.fromkeys(self._since, time.monotonic())
+
+    @property
+    def in_part(self) -> set[str]:
+        """The gangs that are bound in part now."""
+        return set(self._since)
+
+    @property
+    def longest_s(self) -> float:
+        """For how long a gang was bound in part, at most."""
+        return max(self.halves.values(), default=0.0)
 
 
-def _stands(pod: JsonObject) -> bool:
-    ended = pod["status"].get("phase") in ("Succeeded", "Failed")
-    return bool(pod["spec"].get("nodeName")) and not ended and "deletionTimestamp" not in pod["metadata"]
+def _stands(pod: core.Pod) -> bool:
+    return bool(pod.spec.node_name) and pod.status.phase not in core.FINISHED and not pod.metadata.deletion_timestamp
 
 
-def _halves(training: Training, standing: set[str], succeeded: set[str]) -> list[str]:
-    """The gangs of which some pods stand, and with those that have succeeded fewer than they take."""
-    found = []
-    for part in training.parts:
-        members = part.replicas.keys() & (standing | succeeded)
-        if part.gang is not None and part.replicas.keys() & standing and not part.enough(members):
-            found.append(part.gang.key)
-    return found
+def finished(cluster: SimulatedCluster) -> set[str]:
+    """The pods that have done their work, without the bare pods: who evicts those ends them for good."""
+    return {name for one in cluster.training.values() if one.kind != "Pod" for name in one.succeeded}
 
 
-def played(made: SetUp, settings: Settings, patience_s: float, disturb: Callable[[], None] | None = None) -> Seen:
-    """Run it until every workload is over, but not for longer than this many real seconds. ``disturb`` is called once,
-    when pods have been evicted for the first time."""
+def bare(cluster: SimulatedCluster) -> set[str]:
+    """The training pods that nobody would make again."""
+    return {r.name for one in cluster.training.values() if one.kind == "Pod" for r in one.replicas}
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """What is done once, when so many decisions of this kind have been carried out."""
+
+    act: Callable[[], object]
+    kind: str
+    times: int = 1
+
+
+def played(made: SetUp, settings: Settings, patience_s: float, disturb: Disturbance | None = None) -> Seen:
+    """Run it until every workload is over, but not for longer than this many real seconds."""
     seen = Seen()
+    seen.know(made.cluster)
     with Up(made, settings, seen) as up:
         client = settings.client or Client(InProcess(up.server.api))  # type: ignore[union-attr]
-        deadline = time.monotonic() + patience_s
-        while time.monotonic() < deadline and not seen.over:
-            time.sleep(LOOK_S)
-            if disturb is not None and seen.applied["Evict"] and not seen.disturbed:
-                seen.disturbed = True
-                disturb()
-            try:
-                seen.look(made, client.list(PODS))
-            except ClientError:
-                continue
-            with up.lock:
-                assert violations(made.cluster.fleet) == []
-                seen.over = all(one.over for one in made.cluster.training.values()) and not made.cluster.pods
-        time.sleep(2 * LOOK_S)
-        seen.look(made, client.list(PODS))
+        informers = Informers(client, time.time, random.Random(0))
+        watch(informers, PODS, core.Pod, seen.see)
+        try:
+            _watched(up, informers, seen, time.monotonic() + patience_s, disturb)
+        finally:
+            informers.stop()
     return seen
+
+
+def _watched(up: Up, informers: Informers, seen: Seen, deadline: float, disturb: Disturbance | None) -> None:
+    cluster = up.made.cluster
+    while time.monotonic() < deadline and not seen.over:
+        informers.pump(LOOK_S)
+        if disturb is not None and seen.applied[disturb.kind] >= disturb.times and not seen.disturbed:
+            seen.disturbed = True
+            disturb.act()
+            seen.back()
+        seen.look()
+        with up.lock:
+            assert violations(cluster.fleet) == []
+            working = any(pod.workload.controller is not None for pod in cluster.pods.values())
+            seen.over = all(one.over for one in cluster.training.values()) and not working
+    rest = time.monotonic() + REST_S
+    while time.monotonic() < rest:
+        informers.pump(LOOK_S)
+    seen.look()

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from cluster.contract.cut import bought, example, layouts, under_faults
+from cluster.contract.cut import bought, example, layouts, short_day, under_faults
 from cluster.contract.same import check_same
 from cluster.contract.worlds import APIS, opened
 from tonnage.fleet.invariants import violations
 from tonnage.partitioning.node_cuts import MIG_CONFIG
 from tonnage.simulation.machine import Machine
 
-MORNING, BEGUN = 120, 75
-"""Minutes of examples/mig-day-night: until its layouts have followed the evening's work, and while they do."""
+MORNING, BEGUN = 80, 35
+"""Minutes of the short day: until its layouts have followed the evening's work, and while they do."""
 
 
 def changes(machine: Machine) -> list[tuple[int, str, str]]:
@@ -27,18 +27,18 @@ def changes(machine: Machine) -> list[tuple[int, str, str]]:
 @pytest.mark.parametrize("kind", APIS)
 def test_layouts_follow_the_load_on_an_api_as_in_the_simulator(kind: str) -> None:
     minutes = MORNING if kind == "embedded" else BEGUN
-    simulated = example("mig-day-night", "relayout", minutes, None)
+    simulated = short_day(minutes, None)
     assert sum(one.kind == "Relayout" for one in simulated.recorder.decisions) > 5
     with opened(kind) as transport:
-        played = example("mig-day-night", "relayout", minutes, transport)
+        played = short_day(minutes, transport)
     check_same(simulated, played)
     assert changes(played) == changes(simulated)
 
 
 def test_layouts_follow_when_the_manager_of_a_cluster_runs_the_loops() -> None:
     with opened("embedded") as transport:
-        played = example("mig-day-night", "relayout", MORNING, transport, by_manager=True)
-    check_same(example("mig-day-night", "relayout", MORNING, None), played)
+        played = short_day(MORNING, transport, by_manager=True)
+    check_same(short_day(MORNING, None), played)
 
 
 @pytest.mark.parametrize("policy", ["mig", "mps", "time-sliced"])

@@ -159,27 +159,6 @@ def rivals(folder: Path) -> run.SetUp:
     return set_up(folder, [*classes, *manifests], training=training, policies=policies)
 
 
-def cluster_in_short(folder: Path) -> run.SetUp:
-    """The training cluster with a fifth of its Jobs, all of which come within an hour. Nothing fails."""
-    document = yaml.safe_load((EXAMPLES / "training-cluster" / "scenario.yaml").read_text(encoding="utf-8"))
-    for entry in document["training"]:
-        if entry.get("copies", 1) > 1:
-            entry["copies"] = max(2, entry["copies"] // 5)
-        entry["arrival"] = [f"{number}m" for number in _arrival(entry["workload"])]
-        if "duration" in entry["work"]:
-            entry["work"] = {"duration": "30m"}
-    manifests = str(EXAMPLES / "training-cluster" / "manifests")
-    document |= {"faults": [], "duration": "6h", "policies": {"tonnage": {"manifests": manifests}}}
-    path = folder / "scenario.yaml"
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
-    return run.set_up(scenario.load(path), "tonnage", run.Options(seed=5))
-
-
-def _arrival(workload: str) -> tuple[int, int]:
-    """Small work first, so that what comes later must take its room."""
-    return (0, 40) if "/job/" in workload else (30, 60)
-
-
 def moved_replicas(folder: Path, transport: Transport | None) -> Machine:
     """A replica of a Deployment moves to make room for a Job. It takes its time to leave, while another is made in its
     stead, and Jobs come that would take its room or the Job's."""

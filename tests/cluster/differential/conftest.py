@@ -12,8 +12,6 @@ import pytest
 from custom_kinds import definition
 from differential_checks import Side
 
-pytest.importorskip("lightkube", reason="the kube extra is not installed")
-
 import kube_programs
 from e2e.build import Built
 from e2e.control_plane import ControlPlane, Options
@@ -41,6 +39,7 @@ _CONTROLLERS = (
 
 @pytest.fixture(scope="session")
 def programs() -> Built:
+    pytest.importorskip("lightkube", reason="the kube extra is not installed")
     return kube_programs.needed()
 
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from differential_checks import Side, not_supported, play, scenarios
+from differential_checks import Side, play, scenarios
 
 from tonnage.cluster.client.transport import JSON
 from tonnage.cluster.resources import ALL
@@ -22,7 +21,7 @@ from tonnage.cluster.server.openapi import schema_name
 sys.path.insert(0, str(Path(__file__).parent.parent / "look"))
 from look_checks import base, named, recorded, resource_of
 
-pytestmark = [pytest.mark.peer, pytest.mark.slow]
+pytestmark = [pytest.mark.peer, pytest.mark.e2e]
 
 
 @pytest.mark.parametrize("scenario", scenarios(), ids=lambda scenario: scenario["name"])
@@ -31,23 +30,6 @@ def test_kubectl_sees_no_difference(scenario: dict[str, Any], embedded: Side, re
     assert not differences, f"{len(differences)} of {len(scenario['commands'])} commands differ:\n\n" + "\n\n".join(
         differences
     )
-
-
-@pytest.fixture(scope="module")
-def running(embedded: Side) -> Iterator[Side]:
-    """The embedded API with a pod that runs."""
-    embedded.run("kubectl apply -f nodes.yaml -f pod.yaml")
-    embedded.play("run-pods")
-    yield embedded
-    embedded.run("kubectl delete pod alone --now --wait=false")
-    embedded.play("stop-pods")
-
-
-@pytest.mark.parametrize("command", not_supported(), ids=lambda command: command["run"])
-def test_what_is_not_supported_is_said_to_be_so(command: dict[str, Any], running: Side) -> None:
-    result = running.run(command["run"])
-    assert result.code != 0
-    assert command.get("says", "not supported here") in result.err, result.err
 
 
 # ---- what was recorded ----

@@ -137,6 +137,10 @@ class Direct:
     def absent(self) -> frozenset[str]:
         return frozenset()
 
+    def behind(self) -> frozenset[str]:
+        """None: :meth:`pump` brings all that there is."""
+        return frozenset()
+
     def pump(self) -> None:
         for informer, type_, changes in self._informers:
             while (one := changes.get(0)) is not None:

@@ -183,6 +183,28 @@ def test_a_workload_that_never_comes_is_waited_for_a_while_and_no_longer() -> No
     assert kept.members[pod.name] == Member()
 
 
+@pytest.mark.parametrize("kind", ["PyTorchJob", "Job", "LeaderWorkerSet"])
+def test_while_nothing_is_heard_of_its_kind_a_pod_waits_for_its_workload(kind: str) -> None:
+    kept = Kept()
+    kept.clock.second = 100
+    behind = {kind.lower()}
+    kept.groups.is_behind = lambda word: word in behind
+    pod, other = (_at(pod, 100) for pod in pods_of(WORKLOADS[kind](2, "w"))[:2])
+    kept.put(pod)
+    for _ in range(3):
+        kept.clock.second += UNSEEN_NS // NS_PER_S
+        kept.groups.settle()
+        assert kept.members[pod.name].gang, "else it would be bound alone"
+    behind.clear()
+    kept.clock.second += UNSEEN_NS // NS_PER_S - 1
+    kept.groups.settle()
+    assert kept.members[pod.name].gang, "what was created meanwhile may be on its way"
+    kept.put(other)
+    kept.clock.second += 1
+    kept.groups.settle()
+    assert kept.members == {pod.name: Member(), other.name: Member()}
+
+
 def test_labels_of_a_kind_that_the_cluster_does_not_have_keep_nobody_waiting() -> None:
     kept = Kept()
     kept.clock.second = 100

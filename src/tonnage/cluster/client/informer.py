@@ -278,6 +278,12 @@ class Informers:
         """The resources that the server does not know."""
         return frozenset(name for name, (_, reflector) in self._reflectors.items() if reflector.absent)
 
+    def behind(self) -> frozenset[str]:
+        """The resources that the server has, as far as is known, and of which nothing is heard at the moment: the watch
+        has ended, and the next one is not open yet."""
+        watched = ((name, reflector) for name, (_, reflector) in self._reflectors.items())
+        return frozenset(name for name, reflector in watched if not (reflector.follows or reflector.absent))
+
     def restarts(self) -> dict[str, int]:
         """How often each watch was begun again, by resource."""
         return {name: reflector.restarts for name, (_, reflector) in self._reflectors.items()}

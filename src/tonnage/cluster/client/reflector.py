@@ -118,6 +118,8 @@ class Reflector(Generic[T]):
         self._failure = ""
         self.absent = False
         """Whether the server does not know the resource."""
+        self.follows = False
+        """Whether its watch is open: what happens is heard at once."""
         self._pause = delays.first
         self._version = ""  # where the next watch begins; empty: list first
         self.restarts = 0
@@ -246,6 +248,7 @@ class Reflector(Generic[T]):
         try:
             with stream as lines:
                 self._well()
+                self.follows = True
                 for line in lines:
                     if self._stopped.is_set():
                         return
@@ -253,7 +256,7 @@ class Reflector(Generic[T]):
                     events += 1
                     self._pause = self._delays.first
         finally:
-            self._stream = None
+            self._stream, self.follows = None, False
             self.restarts += 1
         if events == 0 and time.monotonic() - begun < self._delays.short and not self._stopped.is_set():
             raise Unreachable("the watch ended at once, without an event")

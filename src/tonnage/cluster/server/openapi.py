@@ -142,7 +142,8 @@ def name_of(resource: Resource) -> str:
     """The name of a kind's schema: ``org.kubeflow.v1.PyTorchJob`` of one that a CRD defines."""
     if not resource.open:
         return schema_name(resource.kind)
-    return ".".join((*reversed(resource.group.split(".")), resource.version, resource.kind))
+    group = resource.group if resource.custom else f"{(resource.group or 'core').partition('.')[0]}.api.k8s.io"
+    return ".".join((*reversed(group.split(".")), resource.version, resource.kind))
 
 
 def _schemas(resources: tuple[Resource, ...], prefix: str) -> dict[str, JsonObject]:
@@ -154,7 +155,7 @@ def _schemas(resources: tuple[Resource, ...], prefix: str) -> dict[str, JsonObje
         *(_SUBRESOURCE_KINDS[name] for r in resources for name in r.subresources if name in _SUBRESOURCE_KINDS),
     ]
     for resource in resources:
-        if resource.custom:
+        if resource.custom or resource.open:
             found[name_of(resource)] = _custom(resource, prefix)
         else:
             wanted.append(resource.kind)

@@ -92,7 +92,7 @@ def _row(resource: Resource, obj: JsonObject, now_s: float, include: str) -> Jso
 
 def cells(resource: Resource, obj: JsonObject, now_s: float) -> list[Any]:
     """The cells of one object, one for each column."""
-    if resource.custom:
+    if resource.custom or resource.open:
         paths = [(column.path, column.type) for column in columns_of(resource)]
         return tables_custom.cells(obj, paths, now_s)
     if resource.kind == "Pod":

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from tonnage.cluster.resources import CRDS, EVENTS, LEASES, NAMESPACES, NODES, PDBS, PODS, Resource
-from tonnage.cluster.server import admission, apply, defaults, definitions, lifecycle, ownership, schema
+from tonnage.cluster.server import admission, admitting_pods, apply, defaults, definitions, lifecycle, ownership, schema
 from tonnage.cluster.server.canonical import canonical
 from tonnage.cluster.server.kinds import Kinds
 from tonnage.cluster.server.lifecycle import DeleteOptions
@@ -39,7 +39,7 @@ EVENT_LIFE_S = 3600.0
 _VERSION_REQUIRED = (LEASES, PDBS)  # and all custom resources: no update without a resourceVersion
 _MADE_BY_UPDATE = (LEASES, EVENTS)
 _WHOLE = ("", "scale")  # what may change more than a status
-_ADMITTED = ("preemptionPolicy", "priority", "serviceAccount", "serviceAccountName", "tolerations")  # by the server
+_ADMITTED = ("overhead", "preemptionPolicy", "priority", "serviceAccount", "serviceAccountName", "tolerations")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -75,6 +75,7 @@ class Writes:
             owned = ownership.fields(of, ownership.owned_part(obj))
             lifecycle.born(resource, obj, self.clock(), self.random)
             lifecycle.name_given(resource, obj)
+            admitting_pods.prepare(self.store, resource, namespace, obj)
             defaults.apply_defaults(resource, obj, priority_classes=self._classes)
             if resource is CRDS:
                 definitions.complete(obj, self._now())
@@ -84,6 +85,7 @@ class Writes:
             causes = defaults.invalid(resource, obj, None)
             if causes:
                 raise invalid(resource, meta["name"], causes)
+            admitting_pods.admit(self.store, resource, namespace, obj)
             if self.store.get(resource, namespace, meta["name"]) is not None:
                 raise already_exists(resource, meta["name"])
             meta["managedFields"] = [entry]

@@ -7,22 +7,15 @@ Sources: kubernetes/kubernetes v1.36 pkg/scheduler/framework/plugins/schedulingg
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator
 
-from tonnage.facts import schedulers
 from tonnage.health.blocker import UNSCHEDULABLE, Blocker
-from tonnage.health.inventory import Inventory, content
 from tonnage.health.setting import Setting
-from tonnage.objects import core
 
 KUEUE_GATES = ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology", "kueue.x-k8s.io/elastic-job")
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 _OPEN = "remove the gate, or run the controller that removes it"
 GATED = "SchedulingGated"
-
-_PROFILE = re.compile(r"schedulerName[\"']?\s*:\s*[\"']?([-a-z0-9./]+)")
-_OPTION = re.compile(r"--scheduler-name[= ]([-a-z0-9./]+)")
 
 
 def gates(setting: Setting) -> Iterator[Blocker]:
@@ -50,12 +43,12 @@ def gates(setting: Setting) -> Iterator[Blocker]:
 
 def scheduler_name(setting: Setting) -> Iterator[Blocker]:
     """Schedulers that nobody runs."""
-    known = {"", *schedulers.names(), *_run_here(setting.inventory)}
+    known = setting.schedulers
     for pods in setting.pods:
         name = pods.spec.scheduler_name
-        if name in known:
+        if not name or name in known:
             continue
-        near = difflib.get_close_matches(name, sorted(known - {""}), 1)
+        near = difflib.get_close_matches(name, known, 1, 0.8)
         meant = f"did you mean {near[0]}?" if near else "remove schedulerName: the default scheduler takes them then."
         yield Blocker(
             "scheduler-not-running",
@@ -81,24 +74,3 @@ def device_claims(setting: Setting) -> Iterator[Blocker]:
                 "Unschedulable",
                 "resource claims are not placed by this scheduler",
             )
-
-
-def _run_here(inventory: Inventory) -> Iterator[str]:
-    """Schedulers that the objects themselves run: profiles of a kube-scheduler's configuration, or a program that is
-    told its name."""
-    for one in inventory.objects:
-        if isinstance(one, core.ConfigMap):
-            for text in one.data.values():
-                if "KubeSchedulerConfiguration" in text:
-                    yield from _PROFILE.findall(text)
-        elif "--scheduler-name" in (words := _words(content(one))):
-            yield from _OPTION.findall(words)
-
-
-def _words(value: object) -> str:
-    """The words of all command lines in an object."""
-    if isinstance(value, dict):
-        return " ".join(_words(inner) for key, inner in value.items() if key != "metadata")
-    if isinstance(value, list):
-        return " ".join(map(_words, value))
-    return value if isinstance(value, str) else ""

@@ -216,7 +216,7 @@ class _Receipts:
             names = ", ".join(gate.name for gate in spec.scheduling_gates)
             return f"it has scheduling gates: {names}"
         if spec.scheduler_name not in self.settings.scheduler_names:
-            return f"it is placed by scheduler {spec.scheduler_name}"
+            return f"it is placed by scheduler {spec.scheduler_name}, and by nobody where that does not run"
         return beyond(pod.spec, len(self.fleet.node_by_name), strict=self.settings.strict)
 
     def _out(self, row: int) -> tuple[int, tuple[Out, ...]]:

@@ -24,6 +24,7 @@ SCRIPTS = (
     "assets/list.js",
     "assets/logs.js",
     "assets/headline.js",
+    "assets/stopped.js",
     "assets/costs.js",
     "assets/training.js",
     "assets/main.js",

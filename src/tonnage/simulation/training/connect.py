@@ -33,6 +33,8 @@ from tonnage.simulation.training.entries import (
 from tonnage.simulation.training.part import Part
 from tonnage.simulation.training.workload import Training
 from tonnage.units import NS_PER_HOUR
+from tonnage.workloads.admission.chain import Admission
+from tonnage.workloads.admission.refused import Refused
 from tonnage.workloads.contradictions import problems_of
 from tonnage.workloads.membership import Member, gangs_of, member_of, topologies_of
 from tonnage.workloads.priority import Priorities
@@ -101,13 +103,13 @@ def connect_training(
     for key, one in {**found.workloads, **{k: p[0] for k, p in found.pods.items()}}.items():
         origin = _origin(key, entries)
         entry = entries.get(origin)
-        if isinstance(one, core.Pod) and entry is None and f"/{POD_GROUP}/" not in key:
-            continue
         replicas = tuple(map(_replica, found.pods[key])) if key in found.pods else replicas_of(one, found.objects)
         if entry is None:
             endless.append(_endless(one, key))
         _refuse_shared(scenario, entry, replicas, found)
-        cluster.training[key] = _training(cluster, key, origin, one, replicas, entry, found, priorities)
+        made = _training(cluster, key, origin, one, replicas, entry, found, cluster.admission)
+        made.refused = _refused(cluster.admission, replicas)
+        cluster.training[key] = made
     _refuse_spread(cluster)
     for i, fault in enumerate(scenario.spec.faults):
         known = (*cluster.training, *cluster.workloads)
@@ -136,7 +138,7 @@ def adopted(
             raise ValueError(problem)
         entry = TrainingEntry(workload=key, work=work)
     cluster.topologies = cluster.topologies | topologies_of(others)
-    return _training(cluster, key, key, one, replicas, entry, found, priorities, cluster.now_ns)
+    return _training(cluster, key, key, one, replicas, entry, found, Admission(others), cluster.now_ns)
 
 
 def _unknown(scenario: Scenario, field: str, name: str, known: Iterable[str]) -> Problem:
@@ -145,13 +147,6 @@ def _unknown(scenario: Scenario, field: str, name: str, known: Iterable[str]) ->
     near = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean {near[0]}?" if near else f"the manifests have {', '.join(names) or 'none'}"
     return scenario.document.problem(field, f'"{name}": no such workload with pods in the manifests', hint)
-
-
-def scheduler_names(cluster: SimulatedCluster) -> Iterator[str]:
-    """The schedulers that training pods ask for: in the simulated cluster there is one, which places them all."""
-    for training in cluster.training.values():
-        for replica in training.replicas:
-            yield replica.spec.scheduler_name
 
 
 def _entries(scenario: Scenario, written: _Manifests) -> dict[str, TrainingEntry]:
@@ -216,11 +211,13 @@ def _training(
     replicas: tuple[Replica, ...],
     entry: TrainingEntry | None,
     found: _Manifests,
-    priorities: Priorities,
+    admission: Admission,
     from_ns: int = 0,
 ) -> Training:
     namespace, name = split_key(origin)
-    specs = {id(one.spec): priorities.admitted(one.spec) for one in replicas}  # replicas of one role share theirs
+    specs = {
+        id(r.spec): admission.completed(r.namespace, r.spec) for r in replicas
+    }  # replicas of one role share theirs
     replicas = tuple(replaced(one, spec=specs[id(one.spec)]) for one in replicas)
     work = work_of(entry.work) if entry is not None and entry.work is not None else None
     checkpoint = checkpoint_of(entry.checkpoint) if entry is not None and entry.checkpoint is not None else None
@@ -250,6 +247,18 @@ def _training(
     )
     workload.controller = made
     return made
+
+
+def _refused(admission: Admission, replicas: Iterable[Replica]) -> dict[str, Refused]:
+    """Why the API server lets in no pod as these are written, by their names; those that it lets in are left out."""
+    known: dict[int, Refused | None] = {}
+    found = {}
+    for one in replicas:
+        if id(one.spec) not in known:
+            known[id(one.spec)] = next(iter(admission.refusals(one.namespace, one.spec)), None)
+        if (why := known[id(one.spec)]) is not None:
+            found[one.name] = why
+    return found
 
 
 def _parts(

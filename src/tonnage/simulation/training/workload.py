@@ -13,11 +13,13 @@ from tonnage.objects import core
 from tonnage.objects.base import KubeObject, ObjectMeta
 from tonnage.scheduling.communication import allreduce
 from tonnage.simulation import ailing, pods
+from tonnage.simulation.admitting import refused
 from tonnage.simulation.events import Later
 from tonnage.simulation.objects import Pod, Workload
 from tonnage.simulation.training.entries import Work
 from tonnage.simulation.training.part import AT_WORK, OVER, Part, State
 from tonnage.units import ns
+from tonnage.workloads.admission.refused import Refused
 from tonnage.workloads.failures import Cause
 from tonnage.workloads.membership import Member
 from tonnage.workloads.outcomes import Outcome, outcome
@@ -75,6 +77,7 @@ class Training:
     not_before_ns: dict[str, int] = field(default_factory=dict)
     failures: dict[Failure, list[str]] = field(default_factory=dict)
     phases: list[Phase] = field(default_factory=list)
+    refused: Mapping[str, Refused] = field(default_factory=dict)
     _part_of: dict[str, Part] = field(default_factory=dict)
     _staged: bool = False
     _starts: dict[str, int] = field(default_factory=dict)
@@ -132,8 +135,12 @@ class Training:
             part.settle(cluster.now_ns)
             if part.state is State.ABSENT:
                 part.state = State.WAITING
+            template = self._templates[name]
+            owner, ever = f"Training {self.key}", self.refused.get(name)
+            if refused(cluster, self.workload, owner, template.spec, ever, name, self.reconcile):
+                break
             member = self.members[name]
-            part.pods[name] = pods.create_pod(cluster, self.workload, name, self._templates[name], *member)
+            part.pods[name] = pods.create_pod(cluster, self.workload, name, template, *member)
         self._note(cluster)
 
     def _may_start(self, replica: Replica) -> bool:

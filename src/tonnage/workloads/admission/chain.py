@@ -61,7 +61,7 @@ class Admission:
     def refusals(self, namespace: str, given: core.PodSpec) -> list[Refused]:
         """Why no pod of this spec is ever let in, whatever others there are; the first in the order of the plugins."""
         spec = self.completed(namespace, given)
-        found = [*self._unknown(namespace, given)]
+        found = [*self.unknown(namespace, given)]
         found += limits.contradictions(given, spec, self.ranges(namespace))
         found += limits.refusals(spec, self.ranges(namespace))
         return [*found, *self.over_quota(namespace, spec)]
@@ -82,7 +82,7 @@ class Admission:
                     found[quota.name] = quotas.added(found[quota.name], quotas.usage_of(spec))
         return found
 
-    def _unknown(self, namespace: str, spec: core.PodSpec) -> Iterable[Refused]:
+    def unknown(self, namespace: str, spec: core.PodSpec) -> Iterable[Refused]:
         """What the pod names and is not there."""
         account = spec.service_account_name or spec.service_account
         if account not in ("", DEFAULT) and (namespace, account) not in self._accounts:

@@ -21,6 +21,7 @@ _NAMED = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "lim
 """Of these every container has to say how much, where a quota counts them."""
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
 POD_COUNTS = ("pods", "count/pods")
+NOTHING = Fraction(0)
 
 
 def usage_of(spec: core.PodSpec) -> Usage:

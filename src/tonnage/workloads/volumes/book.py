@@ -12,16 +12,21 @@ from typing import Any
 import msgspec
 
 from tonnage.facts import provisioners
+from tonnage.fleet.tables import HOSTNAME
 from tonnage.fleet.volumes import NO_VOLUMES, Reach, VolumeNeed
-from tonnage.objects import core
+from tonnage.objects import core, selectors
 from tonnage.objects.base import KubeObject, ObjectMeta
 from tonnage.objects.storage import (
     NO_PROVISIONER,
     WAIT_FOR_CONSUMER,
+    ClaimReference,
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeClaimSpec,
+    PersistentVolumeClaimStatus,
+    PersistentVolumeSpec,
     StorageClass,
+    VolumeNodeAffinity,
 )
 from tonnage.workloads.volumes.claims import Named, best, mismatch, named
 
@@ -43,8 +48,8 @@ _SEVERAL = "__"
 
 
 class Volumes:
-    """Claims, volumes and classes as they are now. A controller of its own binds claims where ``binds``: then they are
-    as the binding controller and the provisioners of a cluster would have made them."""
+    """Claims, volumes and classes as they are now. Claims that were never in a cluster (without a uid) are taken, where
+    ``binds``, as the binding controller and the provisioners of a cluster would make them."""
 
     def __init__(self, objects: Iterable[KubeObject] = (), *, binds: bool = False) -> None:
         self.claims: dict[tuple[str, str], PersistentVolumeClaim] = {}
@@ -94,6 +99,10 @@ class Volumes:
         known = provisioners.of_class().get(name) if found is None and self.binds else None
         return found if known is None else _usual(name, known.name)
 
+    def is_written(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether nobody has bound the claim yet who could, so that it counts as it would be bound."""
+        return self.binds and not claim.metadata.uid and not claim.status.phase
+
     # ---- what a pod needs ----
 
     def need(self, namespace: str, pod: str, volumes: Iterable[Mapping[str, Any]]) -> VolumeNeed:
@@ -130,24 +139,23 @@ class Volumes:
         volume = self.bound_to(claim)
         if volume is not None:
             return "", list(_reach_of(volume))
-        if claim.status.phase == "Lost" or (claim.spec.volume_name and claim.status.phase == "Bound"):
-            name = claim.spec.volume_name
+        written, name = self.is_written(claim), self.class_of(claim)
+        if claim.spec.volume_name and not written:
             if claim.status.phase == "Bound" and self.binds:
-                return "", []  # a cluster's claim without its volume: that is there
-            return f'persistentvolumeclaim "{claim.name}" bound to non-existent persistentvolume "{name}"', []
-        name = self.class_of(claim)
+                return "", []  # files of a cluster without its volumes
+            bound = f'persistentvolumeclaim "{claim.name}" bound to non-existent persistentvolume'
+            return f'{bound} "{claim.spec.volume_name}"', []
         class_ = self.storage_class(name)
         if class_ is None:
-            if name:
-                return f'storageclass.storage.k8s.io "{name}" not found' if not self.binds else UNBOUND, []
-            if claim.spec.storage_class_name is None and self.binds and not self.classes:
-                return "", []  # the default class of whatever cluster this is
-            return UNBOUND, []
+            somewhere = written and claim.spec.storage_class_name is None and not self.classes
+            return ("", []) if somewhere else (UNBOUND, [])  # the default class of whatever cluster this is
         if class_.volume_binding_mode != WAIT_FOR_CONSUMER:
-            return ("", list(self.made_where(class_))) if self._is_made(claim, class_) and self.binds else (UNBOUND, [])
+            made = written and self.is_made(claim, class_)
+            return ("", list(self.made_where(class_))) if made else (UNBOUND, [])
         return "", list(self._waiting(claim, class_))
 
-    def _is_made(self, claim: PersistentVolumeClaim, class_: StorageClass) -> bool:
+    def is_made(self, claim: PersistentVolumeClaim, class_: StorageClass) -> bool:
+        """Whether the class's provisioner makes a volume for the claim."""
         return class_.provisioner != NO_PROVISIONER and not claim.spec.volume_name and claim.spec.selector is None
 
     def made_where(self, class_: StorageClass) -> Iterator[Reach]:
@@ -162,11 +170,11 @@ class Volumes:
                 )
                 for term in class_.allowed_topologies
             ]
-            yield Reach(NOTHING_TO_BIND, core.NodeSelector(node_selector_terms=terms))
+            yield Reach(NOTHING_TO_BIND, _usual_keys(core.NodeSelector(node_selector_terms=terms)))
 
     def _waiting(self, claim: PersistentVolumeClaim, class_: StorageClass) -> Iterator[Reach]:
         """Of a claim that is bound when its pod is: where a volume that is there can be reached, or one be made."""
-        if self._is_made(claim, class_):
+        if self.is_made(claim, class_):
             made = list(self.made_where(class_))
             if not made:
                 return
@@ -179,22 +187,79 @@ class Volumes:
                 if affinity is None or affinity.required is None:
                     return
                 terms += affinity.required.node_selector_terms
-        yield Reach(NOTHING_TO_BIND, core.NodeSelector(node_selector_terms=terms))
+        yield Reach(NOTHING_TO_BIND, _usual_keys(core.NodeSelector(node_selector_terms=terms)))
+
+    def limits(
+        self, namespace: str, pod: str, volumes: Iterable[Mapping[str, Any]]
+    ) -> Iterator[tuple[str, KubeObject, str]]:
+        """(claim, object, its field) of all that leaves the pod some nodes only."""
+        for one in named(pod, volumes):
+            claim = self._claim(namespace, one)
+            volume = self.bound_to(claim) if claim is not None else None
+            if volume is not None:
+                affine = volume.spec.node_affinity is not None
+                for _ in list(_reach_of(volume))[:1]:
+                    yield one.name, volume, "spec.nodeAffinity" if affine else "metadata.labels"
+            elif claim is not None and (class_ := self.storage_class(self.class_of(claim))) is not None:
+                if class_.allowed_topologies:
+                    yield one.name, class_, "allowedTopologies"
+                for found in self.volumes.values():
+                    if not mismatch(claim, class_.name, found) and found.spec.node_affinity is not None:
+                        yield one.name, found, "spec.nodeAffinity"
 
     # ---- binding ----
 
     def bound_to(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
-        """The volume that the claim is bound to; where claims are bound here, that which it would be bound to."""
+        """The volume that the claim is bound to, or would be before a pod uses it."""
         name = claim.spec.volume_name
-        if name and (not self.binds or claim.status.phase == "Bound"):
-            return self.volumes.get(name)
-        if not self.binds:
-            return None
-        class_name = self.class_of(claim)
-        class_ = self.storage_class(class_name)
+        if not self.is_written(claim):
+            return self.volumes.get(name) if name else None
+        class_ = self.storage_class(self.class_of(claim))
         if class_ is not None and class_.volume_binding_mode == WAIT_FOR_CONSUMER and not name:
             return None
         return self._settled().get((claim.namespace or DEFAULT, claim.name))
+
+    def bind(self, namespace: str, pod: str, volumes: Iterable[Mapping[str, Any]], node: Mapping[str, str]) -> bool:
+        """A pod with these volumes stands on a node with these labels: claims that waited for that are bound now, to a
+        volume that is there or one that is made. Whether any was."""
+        changed = False
+        for one in named(pod, volumes):
+            claim = self._claim(namespace, one)
+            if claim is None or not self.is_written(claim):
+                continue
+            volume = self.bound_to(claim) or self._found_on(claim, node) or self._made_on(claim, node)
+            spec = msgspec.structs.replace(claim.spec, volume_name=volume.name)
+            status = PersistentVolumeClaimStatus(phase="Bound")
+            self.claims[namespace, claim.name] = msgspec.structs.replace(claim, spec=spec, status=status)
+            kept = ClaimReference(name=claim.name, namespace=namespace)
+            self.see(msgspec.structs.replace(volume, spec=msgspec.structs.replace(volume.spec, claim_ref=kept)))
+            changed = True
+        return changed
+
+    def _found_on(self, claim: PersistentVolumeClaim, node: Mapping[str, str]) -> PersistentVolume | None:
+        """The volume that is there which the claim gets from this node."""
+        within = [one for one in self.volumes.values() if _reached(one, node)]
+        return best(claim, self.class_of(claim), within)
+
+    def _made_on(self, claim: PersistentVolumeClaim, node: Mapping[str, str]) -> PersistentVolume:
+        """The volume that is made for the claim where a pod that uses it stands on this node."""
+        name = self.class_of(claim)
+        class_ = self.storage_class(name)
+        maker = provisioners.all().get(class_.provisioner) if class_ is not None else None
+        reach = _SAME_AS.get(maker.reach, maker.reach) if maker is not None else ""
+        affinity = None
+        if reach in node:
+            only = core.NodeSelectorRequirement(key=reach, operator="In", values=[node[reach]])
+            term = core.NodeSelectorTerm(match_expressions=[only])
+            affinity = VolumeNodeAffinity(required=core.NodeSelector(node_selector_terms=[term]))
+        spec = PersistentVolumeSpec(
+            capacity=dict(claim.spec.resources.requests),
+            access_modes=claim.spec.access_modes,
+            storage_class_name=name,
+            node_affinity=affinity,
+        )
+        metadata = ObjectMeta(name=f"pvc-{claim.namespace or DEFAULT}-{claim.name}")
+        return PersistentVolume(api_version="v1", kind="PersistentVolume", metadata=metadata, spec=spec)
 
     def _settled(self) -> dict[tuple[str, str], PersistentVolume]:
         """Which claim has which volume when all are bound that can be, in the order of their names."""
@@ -207,18 +272,50 @@ class Volumes:
         return found
 
 
+_SAME_AS = {
+    "topology.ebs.csi.aws.com/zone": ZONE_LABELS[0],
+    "topology.gke.io/zone": ZONE_LABELS[0],
+    "failure-domain.beta.kubernetes.io/zone": ZONE_LABELS[0],
+    "failure-domain.beta.kubernetes.io/region": ZONE_LABELS[1],
+}
+"""Labels of drivers and of old, by which that has the same value."""
+
+
 def _reach_of(volume: PersistentVolume) -> Iterator[Reach]:
     """By its node affinity, and by its labels."""
     affinity = volume.spec.node_affinity
     if affinity is not None and affinity.required is not None:
-        yield Reach(NOT_REACHED, affinity.required)
+        yield Reach(NOT_REACHED, _usual_keys(affinity.required))
     zones = [
-        core.NodeSelectorRequirement(key=key, operator="In", values=volume.metadata.labels[key].split(_SEVERAL))
+        core.NodeSelectorRequirement(
+            key=_SAME_AS.get(key, key), operator="In", values=volume.metadata.labels[key].split(_SEVERAL)
+        )
         for key in ZONE_LABELS
         if key in volume.metadata.labels
     ]
     if zones:
         yield Reach(NO_ZONE, core.NodeSelector(node_selector_terms=[core.NodeSelectorTerm(match_expressions=zones)]))
+
+
+def _reached(volume: PersistentVolume, node: Mapping[str, str]) -> bool:
+    labels = dict(node)
+    return all(
+        any(selectors.term_matches(term, labels, labels.get(HOSTNAME, "")) for term in one.nodes.node_selector_terms)
+        for one in _reach_of(volume)
+    )
+
+
+def _usual_keys(selector: core.NodeSelector) -> core.NodeSelector:
+    terms = [
+        msgspec.structs.replace(
+            term,
+            match_expressions=[
+                msgspec.structs.replace(one, key=_SAME_AS.get(one.key, one.key)) for one in term.match_expressions
+            ],
+        )
+        for term in selector.node_selector_terms
+    ]
+    return core.NodeSelector(node_selector_terms=terms)
 
 
 def _usual(name: str, provisioner: str) -> StorageClass:

@@ -48,6 +48,7 @@ from tonnage.cluster.server.managers.garbage import Garbage
 from tonnage.cluster.server.managers.meta import Key, key_of, stamp, uid_of, version_of
 from tonnage.cluster.server.managers.namespaces import Namespaces, ServiceAccounts
 from tonnage.cluster.server.managers.nodes import Nodes
+from tonnage.cluster.server.managers.quotas import ResourceQuotas
 from tonnage.cluster.server.managers.recording import Recorder
 from tonnage.cluster.server.managers.replica_sets import ReplicaSets
 from tonnage.cluster.server.managers.writer import Stale, Writer
@@ -128,6 +129,7 @@ class Managers:
             replica_sets,
             DaemonSets(context),
             Disruption(context),
+            ResourceQuotas(context),
         )
         self._managers = {manager.name: manager for manager in managers}
         self.last_error = ""

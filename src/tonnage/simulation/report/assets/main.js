@@ -85,7 +85,9 @@ function start() {
   startTheme();
   byId("title").textContent = data.results[0].scenario;
   view.start(Math.max(...data.results.map((one) => one.duration_s)));
+  notRunning(data.results, names);
   if (data.comparison) {
+    compareHint(data.results);
     byId("compare").hidden = byId("run-heading").hidden = byId("about").hidden = false;
     byId("about").textContent = `${plural(names.length, "run")} side by side: ${names.join("; ")}. Below the comparison stands the run chosen at the top.`;
     policySwitch(selected);

@@ -1,0 +1,183 @@
+"""What `tonnage why` looks at: a scenario's cluster at a time of a run, or the cluster of files."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tonnage.cli import messages
+from tonnage.cluster import still, telling
+from tonnage.controllers.nodes import Pools
+from tonnage.decisions import Launch, Ref
+from tonnage.errors import InputError
+from tonnage.fleet.rows import PodSpec, split_key
+from tonnage.fleet.snapshot import Snapshot
+from tonnage.health import told
+from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker, in_order
+from tonnage.health.outlook import Outlook, Workload
+from tonnage.health.schedulers import running
+from tonnage.health.setting import Pods
+from tonnage.health.told import COMES, Told
+from tonnage.objects import apps, core, load
+from tonnage.objects.base import KubeObject
+from tonnage.objects.templates import templates
+from tonnage.provisioning.catalogue import Catalogue
+from tonnage.scheduling import place
+from tonnage.scheduling.place import Settings
+from tonnage.simulation import run, scenario
+from tonnage.simulation import telling as simulated
+from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.simulation.configure import Configuration, configure
+from tonnage.workloads.membership import stamped
+
+
+class Case(ABC):
+    """A cluster at one instant. ``objects``: of which it is made; ``blockers``: what of it never runs."""
+
+    snapshot: Snapshot
+    settings: Settings
+    objects: tuple[KubeObject, ...]
+    blockers: tuple[Blocker, ...]
+
+    @abstractmethod
+    def pods_of(self, ref: Ref) -> Sequence[str]:
+        """The pods (namespace/name) of a workload that are there or are to come, by name."""
+
+    @abstractmethod
+    def told(self, pod: str) -> Told | None:
+        """What has become of the pod; None where only its place is known."""
+
+    def owners(self) -> Iterator[Ref]:
+        """Every object that pods are made from."""
+        for one in self.objects:
+            if next(iter(templates(one)), None) is not None:
+                yield Ref(one.kind, one.name, one.namespace or "default")
+
+    def about(self, ref: Ref) -> tuple[Blocker, ...]:
+        """Why the object never runs, or does nothing."""
+        return told.about(ref, self.blockers)
+
+
+class OfFiles(Case):
+    """Objects as written by hand, or as a cluster has them (then each has a uid)."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        manifest = load.read(paths)
+        messages.warnings(manifest.problems)
+        self.objects = manifest.objects
+        self.snapshot = still.snapshot_of(manifest.objects)
+        names = running(manifest.objects)
+        self.settings = Settings(scheduler_names=tuple(sorted({*place.DEFAULTS.scheduler_names, *names})))
+        self.blockers = ()
+        self._pods = {f"{one.namespace or 'default'}/{one.name}": one for one in manifest.of(core.Pod)}
+        self._outlook: Outlook | None = None
+        if not any(one.metadata.uid for one in manifest.objects):
+            self._plan(configure(manifest, Catalogue.load()))
+
+    def _plan(self, made: Configuration) -> None:
+        """What never runs, as nothing but the files is there."""
+        daemon_sets = tuple(one.spec.template.spec for one in made.manifest.of(apps.DaemonSet))
+        pools = Pools(made.pools, made.storage, daemon_sets, made.cuts)
+        found = list(made.blockers)
+        if self.snapshot.fleet.node_by_name or made.pools:
+            self._outlook = Outlook(self.snapshot, self.settings, pools, made.catalogue)
+            templates: dict[Ref, list[Pods]] = {}
+            for one in made.setting.pods:
+                templates.setdefault(one.ref, []).append(one)
+            for ref, given in templates.items():
+                pods = tuple(self._specs(ref))
+                if any(one.stage in (REFUSED, UNSCHEDULABLE) and not one.some for one in told.about(ref, found)):
+                    continue  # why no node takes them is said
+                if pods and not given[0].is_daemon:
+                    gangs = {pod.gang: self.snapshot.gangs[pod.gang] for pod in pods if pod.gang in self.snapshot.gangs}
+                    found += self._outlook.never(Workload(tuple(given), pods, gangs))
+        self.blockers = in_order(found)
+
+    def _specs(self, ref: Ref) -> Iterator[PodSpec]:
+        fleet = self.snapshot.fleet
+        for key in self.pods_of(ref):
+            row = fleet.pod_by_key.get(split_key(key))
+            if row is not None and fleet.pod(row).node < 0:
+                yield fleet.pod(row).spec
+
+    def pods_of(self, ref: Ref) -> Sequence[str]:
+        owner = (
+            f"{ref.namespace}/{ref.name}"
+            if ref.kind == "Deployment"
+            else f"{ref.namespace}/{ref.kind.lower()}/{ref.name}"
+        )
+        fleet = self.snapshot.fleet
+        owned = [pod.key for pod in fleet.pods if pod is not None and pod.spec.owner == owner]
+        if owned:
+            return sorted(owned)
+        return [
+            f"{replica.namespace or 'default'}/{replica.name}"
+            for one in self.objects
+            if (one.kind, one.namespace or "default", one.name) == (ref.kind, ref.namespace, ref.name)
+            for replica in stamped(one, self.objects)
+        ]
+
+    def told(self, pod: str) -> Told | None:
+        written = self._pods.get(pod)
+        if written is not None and (found := telling.of_pod(written, self.objects)) is not None:
+            return found
+        row = self.snapshot.fleet.pod_by_key.get(split_key(pod))
+        if row is None or self._outlook is None or self.snapshot.fleet.pod(row).node >= 0:
+            return None
+        spec = self.snapshot.fleet.pod(row).spec
+        if place.feasible(self.snapshot.fleet, row):
+            return None
+        launch = self._outlook.launch_for(spec)
+        return None if launch is None else Told(pod, COMES, f"waits for a node: {_bought(launch)}")
+
+
+def _bought(launch: Launch) -> str:
+    price = launch.price_micro_usd_per_hour / 1e6
+    return (
+        f"NodePool {launch.node_pool} launches {launch.instance_type} ({launch.capacity_type}, {launch.zone}, "
+        f"${price:.2f} an hour) for it"
+    )
+
+
+class _ReachedError(Exception):
+    """The run is as far as was asked for."""
+
+
+class OfScenario(Case):
+    """A run of a scenario until a time."""
+
+    def __init__(self, loaded: scenario.Scenario, at_ns: int, policy: str | None, seed: int) -> None:
+        def watch(cluster: SimulatedCluster, _: int) -> None:
+            following = cluster.queue.next_ns()
+            if following is None or following > at_ns:
+                raise _ReachedError
+
+        chosen = policy or loaded.default_policy
+        made = run.set_up(loaded, chosen, run.Options(seed=seed, observer=watch))
+        self._cluster, self._recorder = made.cluster, made.recorder()
+        try:
+            run.play(made, self._recorder)
+        except _ReachedError:
+            made.cluster.advance_to(at_ns)
+        self.snapshot, self.settings = made.cluster.snapshot(), made.placing()
+        self.objects = made.configuration.manifest.objects
+        self.blockers = made.configuration.blockers
+
+    def pods_of(self, ref: Ref) -> Sequence[str]:
+        return [pod.key for pod in simulated.pods_of(self._cluster, ref)]
+
+    def told(self, pod: str) -> Told | None:
+        return simulated.of_pod(self._cluster, self._recorder, split_key(pod))
+
+
+def with_policy(settings: Settings, policy: str) -> Settings:
+    """With another placement policy. Raises InputError for one that there is not."""
+    if policy not in place.POLICIES:
+        import difflib
+
+        near = difflib.get_close_matches(policy, place.POLICIES, 1)
+        hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(place.POLICIES)}"
+        raise InputError.at(f'"{policy}" is no placement policy', field="--placement", hint=hint)
+    return replace(settings, policy=policy)

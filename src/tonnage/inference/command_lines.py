@@ -1,0 +1,100 @@
+"""The words that a container runs, as the kubelet and a shell make them of its command, args and environment.
+
+Source: Kubernetes documentation, "Define a Command and Arguments for a Container" and "Define Dependent Environment
+Variables" (``$(NAME)``, ``$$`` for a dollar); POSIX shell for ``$NAME``, ``${NAME}`` and ``${NAME:-default}``.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from tonnage.objects import core
+
+_SHELLS = ("sh", "bash", "ash", "dash", "zsh")
+_OPERATORS = frozenset(";&|\n()<>")
+_KUBELET = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
+_SHELL = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
+_LEFT = re.compile(r"\$[({\w]")
+
+
+class Word(NamedTuple):
+    """One word, and the field of the container in which it stands: ``args[2]``."""
+
+    text: str
+    field: str
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it names a variable whose value the manifest does not have."""
+        return _LEFT.search(self.text) is not None
+
+
+def commands(container: core.Container) -> Iterator[list[Word]]:
+    """Each command that the container runs: one, or those of its shell script."""
+    values = environment(container)
+    words = [
+        Word(_expanded(text, values), f"{part}[{index}]")
+        for part, listed in (("command", container.command), ("args", container.args))
+        for index, text in enumerate(listed)
+    ]
+    script = _script(words)
+    if script is None:
+        yield words
+    else:
+        yield from _parsed(script, values)
+
+
+def environment(container: core.Container) -> dict[str, str]:
+    """The variables whose values the manifest has; those before are known to those after."""
+    values: dict[str, str] = {}
+    for variable in container.env:
+        if variable.value:
+            values[variable.name] = _expanded(variable.value, values)
+    return values
+
+
+def _expanded(text: str, values: Mapping[str, str]) -> str:
+    def one(match: re.Match[str]) -> str:
+        return "$" if match[0] == "$$" else values.get(match[1], match[0])
+
+    return _KUBELET.sub(one, text)
+
+
+def _script(words: list[Word]) -> Word | None:
+    """The script of ``sh -c SCRIPT``; None where no shell is called with one."""
+    if not words or words[0].text.rpartition("/")[2] not in _SHELLS:
+        return None
+    for index, word in enumerate(words[1:-1], 1):
+        if not word.text.startswith("-"):
+            return None
+        if not word.text.startswith("--") and "c" in word.text:
+            return next((one for one in words[index + 1 :] if not one.text.startswith("-")), None)
+    return None
+
+
+def _parsed(script: Word, values: Mapping[str, str]) -> Iterator[list[Word]]:
+    """The simple commands of a script; nothing of one that a shell could not read."""
+    lexer = shlex.shlex(script.text.replace("\\\n", " "), posix=True, punctuation_chars=";&|\n()<>")
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    made: list[Word] = []
+    try:
+        for token in lexer:
+            if token and set(token) <= _OPERATORS:
+                yield made
+                made = []
+            else:
+                made.append(Word(_substituted(token, values), script.field))
+    except ValueError:
+        return
+    yield made
+
+
+def _substituted(text: str, values: Mapping[str, str]) -> str:
+    def one(match: re.Match[str]) -> str:
+        default = match[3] if match[3] is not None else match[0]
+        return values.get(match[1] or match[2], default)
+
+    return _SHELL.sub(one, text)

@@ -1,0 +1,88 @@
+"""The API server's admission in the simulated cluster: pods that it refuses are not made, and tried again later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tonnage.objects import core
+from tonnage.simulation.events import Later
+from tonnage.simulation.objects import Workload
+from tonnage.units import NS_PER_MS, NS_PER_S
+from tonnage.workloads.admission.refused import Refused
+
+if TYPE_CHECKING:
+    from tonnage.simulation.cluster import SimulatedCluster
+
+FIRST_NS, LONGEST_NS = 5 * NS_PER_MS, 1000 * NS_PER_S
+"""How long a controller waits before it tries again: twice as long each time.
+
+Source: kubernetes/client-go util/workqueue/default_rate_limiters.go."""
+
+
+def over_quota(cluster: SimulatedCluster, namespace: str, spec: core.PodSpec) -> Refused | None:
+    """What a quota says to one more pod of this completed spec; None where all let it in."""
+    admission = cluster.admission
+    if not admission.quotas(namespace):
+        return None
+    used = admission.in_use(namespace, _specs(cluster, namespace))
+    return next(iter(admission.over_quota(namespace, spec, used)), None)
+
+
+def _specs(cluster: SimulatedCluster, namespace: str) -> Iterator[core.PodSpec]:
+    """Of the pods that a quota of the namespace counts: those of nodes that DaemonSets have among them."""
+    fleet = cluster.fleet
+    return (pod.spec.spec for pod in filter(None, fleet.pods) if pod.spec.namespace == namespace)
+
+
+@dataclass(slots=True)
+class Refusals:
+    """What a controller has been refused since it last made a pod."""
+
+    tries: int = 0
+    waits: bool = False
+
+    def next_ns(self) -> int:
+        """How long it waits now."""
+        self.tries += 1
+        return min(LONGEST_NS, FIRST_NS << min(self.tries - 1, 40))
+
+
+@dataclass(slots=True)
+class TryAgain:
+    """The controller looks at its pods again."""
+
+    refusals: Refusals
+    again: Callable[[SimulatedCluster], None]
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        self.refusals.waits = False
+        self.again(cluster)
+        return ()
+
+
+def refused(
+    cluster: SimulatedCluster,
+    workload: Workload,
+    owner: str,
+    spec: core.PodSpec,
+    ever: Refused | None,
+    name: str,
+    again: Callable[[SimulatedCluster], None],
+) -> bool:
+    """Whether one more pod is refused: then an event of its ``owner`` says so, and ``again`` is called later.
+
+    ``ever``: why no pod of this spec is ever let in, whatever others there are."""
+    why = ever or over_quota(cluster, workload.namespace, spec)
+    if why is None:
+        cluster.refusals.pop(owner, None)
+        return False
+    known = cluster.refusals.setdefault(owner, Refusals())
+    if not known.waits:
+        known.waits = True
+        prefix = f"{workload.name}-"
+        said = f"Error creating: {why.sentence(name, prefix)}"
+        cluster.events.add(cluster.now_ns, owner, "Warning", "FailedCreate", said)
+        cluster.queue.push(cluster.now_ns + known.next_ns(), TryAgain(known, again))
+    return True
