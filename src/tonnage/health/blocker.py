@@ -51,10 +51,10 @@ class Blocker(msgspec.Struct, frozen=True):
 
 
 def in_order(found: Iterable[Blocker]) -> tuple[Blocker, ...]:
-    """Those of all pods before those of some, then causes before symptoms, then by object, place and rule."""
+    """Those of all pods before those of some, then causes before symptoms, then by object, then as they were found."""
     return tuple(
         sorted(
             found,
-            key=lambda one: (one.some, STAGES.index(one.stage), str(one.object), str(one.where), one.rule),
+            key=lambda one: (one.some, STAGES.index(one.stage), str(one.object)),
         )
     )

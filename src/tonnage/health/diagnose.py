@@ -31,19 +31,19 @@ Rule = Callable[[Setting], Iterator[Blocker]]
 
 RULES: tuple[Rule, ...] = (
     references.environment,
-    engines.engines,
-    memory.gpu_memory,
-    memory.shared_cards,
-    memory.shared_memory,
-    memory.host_memory,
-    cuda.images,
-    cuda.formats,
-    start_budget.start_budget,
     references.volumes,
     gangs.gangs,
     images.names,
     images.pull_secrets,
     architectures.architectures,
+    engines.engines,
+    cuda.images,
+    cuda.formats,
+    memory.gpu_memory,
+    memory.shared_cards,
+    memory.shared_memory,
+    memory.host_memory,
+    start_budget.start_budget,
     probes.probes,
     readiness_gates.readiness_gates,
     services.services,
@@ -58,6 +58,7 @@ RULES: tuple[Rule, ...] = (
     volumes.claims,
     ports.ports,
 )
+"""Of one stage of one object's life what stands first here comes first."""
 
 
 def diagnose(setting: Setting) -> tuple[Blocker, ...]:
