@@ -127,7 +127,7 @@ def _spec(random_: random.Random, workload: str, gpus: int, index: int) -> dict[
             {"effect": "NoSchedule", "key": "nvidia.com/gpu", "operator": "Exists"},
             *({"effect": "NoExecute", "key": key, "operator": "Exists", "tolerationSeconds": 300} for key in evictions),
         ],
-        "volumes": [{"emptyDir": {}, "name": "models"}],
+        "volumes": [{"emptyDir": {}, "name": "models"}, {"emptyDir": {"medium": "Memory"}, "name": "shm"}],
     }
 
 

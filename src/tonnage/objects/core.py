@@ -174,10 +174,17 @@ class ExecAction(Field, frozen=True, kw_only=True):
     command: list[str] = []
 
 
+class SleepAction(Field, frozen=True, kw_only=True):
+    """Wait, at most as long as the pod's grace period."""
+
+    seconds: int = 0
+
+
 class LifecycleHandler(Field, frozen=True, kw_only=True):
-    """What a hook does; only commands are read."""
+    """What a hook does; requests are not read."""
 
     exec: ExecAction | None = None
+    sleep: SleepAction | None = None
 
 
 class Lifecycle(Field, frozen=True, kw_only=True):

@@ -196,6 +196,8 @@ class _File:
         if type_ is not None:
             self.warnings += [Problem(at(p), text, hint) for p, text, hint in unknown.fields(content, type_)]
             self.errors += validate.check(made, at)
+        elif isinstance(made, Unknown):
+            self.errors += validate.check_unread(made, at)
 
 
 def _files(paths: Sequence[Path], errors: list[Problem]) -> Iterator[Path]:

@@ -172,5 +172,6 @@ class PodNeeds(Field, frozen=True, kw_only=True):
     host_network: bool = False
     host_ipc: bool = msgspec.field(default=False, name="hostIPC")
     active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: int | None = None
     enable_service_links: bool | None = None
     security_context: dict[str, Any] | None = None

@@ -7,9 +7,13 @@ hypervisor's share.
 
 from __future__ import annotations
 
+import difflib
+
 import numpy as np
+from msgspec import UNSET
 
 from tonnage.decisions import Finding, Ref, Scalar
+from tonnage.facts import instances, prices
 from tonnage.objects import karpenter, load
 from tonnage.partitioning.node_cuts import OWN, Configurations
 from tonnage.provisioning import labels
@@ -27,6 +31,8 @@ consolidation.go).
 FLEXIBLE_TYPES = 5
 """Types that a spot request should have (aws/karpenter-provider-aws, instanceTypeFlexibilityThreshold)."""
 
+_REQUIREMENTS = "spec.template.spec.requirements"
+
 RESTRICTED_DOMAINS = ("karpenter.sh", "karpenter.k8s.aws")
 
 
@@ -43,6 +49,9 @@ def analyse(node_pool: karpenter.NodePool, catalogue: Catalogue, configurations:
     if not buyable.any():
         return [*found, checks.nothing_to_buy()]
     found += cut_findings(node_pool, template, catalogue, buyable, configurations)
+    found += checks.too_few_values()
+    if not (buyable & template.within(template.limits, catalogue)).any():
+        return [*found, *checks.limits_below_one_node(), *checks.few_spot_types()]
     return [*found, *checks.unreachable_limits(), *checks.few_spot_types()]
 
 
@@ -56,9 +65,12 @@ class _Checks:
         self.buyable = buyable
         self.written = pool.spec.template.spec.requirements
 
-    def finding(self, rule: str, severity: str, field: str, message: str, *evidence: tuple[str, Scalar]) -> Finding:
+    def finding(
+        self, rule: str, severity: str, field: str, message: str, *evidence: tuple[str, Scalar], help_: str = ""
+    ) -> Finding:
         where = load.where(self.pool, field)
-        return Finding(rule, severity, Ref("NodePool", self.pool.metadata.name), where, message, evidence)
+        ref = Ref("NodePool", self.pool.metadata.name)
+        return Finding(rule, severity, ref, where, message, evidence, help=help_ or UNSET)
 
     def field(self, key: str) -> str:
         """Where the first requirement on this label is written; the list of requirements when there is
@@ -116,14 +128,118 @@ class _Checks:
         return [self.finding("nodepool-fractional-gpu-dropped", "info", field, message, ("types", len(names)))]
 
     def nothing_to_buy(self) -> Finding:
-        """No instance type meets the requirements, or none that has a price for them."""
-        field = "spec.template.spec.requirements"
+        """No instance type meets the requirements, or none is offered where and as they ask."""
         count = int(self.template.types.sum())
+        index = self._at_fault()
+        field = _REQUIREMENTS if index is None else self._values(index)
         if count == 0:
             message = f"no instance type meets {self.template.requirements}"
-            return self.finding("nodepool-no-instance-type", "error", field, message)
-        message = f"no price is known for its {count} instance types in the zones and capacity types asked for"
-        return self.finding("nodepool-no-price", "warning", field, message, ("types", count))
+            help_ = "loosen the requirements" if index is None else self._remedy(index)
+            return self.finding("nodepool-no-instance-type", "error", field, message, help_=help_)
+        if not self._offered():
+            message = f"no price is known for its {count} instance types in the zones and capacity types asked for"
+            return self.finding("nodepool-no-price", "warning", field, message, ("types", count))
+        names = [self.catalogue.names[i] for i in np.flatnonzero(self.template.types)]
+        wanted = " and ".join(
+            f"{label} {', '.join(sorted(one.values))}"
+            for label, one in (
+                ("zone", self.template.requirements.get(labels.ZONE)),
+                ("capacity type", self.template.requirements.get(labels.CAPACITY_TYPE)),
+            )
+            if one is not None and not one.complement
+        )
+        offers = sorted(
+            {f"{o.zone} ({o.capacity_type})" for name in names for o in self.catalogue.book.offerings(name)}
+        )
+        shown = ", ".join(names[:3]) + (f" and {count - 3} more" if count > 3 else "")
+        message = f"{shown} {'is' if count == 1 else 'are'} not offered in {wanted or 'what is asked for'}"
+        help_ = f"offered in {', '.join(offers[:6])}" + (" …" if len(offers) > 6 else "")
+        return self.finding("nodepool-no-offering", "error", field, message, ("types", count), help_=help_)
+
+    def _offered(self) -> bool:
+        """Whether the price book knows where the types are offered: each somewhere, the zones' region at all, and not
+        by the default zones alone."""
+        book = self.catalogue.book
+        regions = {o.region for offers in book.by_type.values() for o in offers} | {book.region}
+        zones = self.template.requirements.get(labels.ZONE)
+        listed = zones.values if zones is not None and not zones.complement else frozenset[str]()
+        offers = [book.offerings(self.catalogue.names[i]) for i in np.flatnonzero(self.template.types)]
+        taken = frozenset(prices.default_zones())
+        guessed = any(
+            {o.zone for o in own} == taken and all(o.capacity_type != labels.SPOT for o in own) for own in offers
+        )
+        elsewhere = listed and not listed & taken and listed <= {zone for zone, _ in self.catalogue.pairs}
+        return (
+            all(instances.region_of(zone) in regions for zone in listed) and all(offers) and not (guessed and elsewhere)
+        )
+
+    def _at_fault(self) -> int | None:
+        """The requirement without which there would be something to buy: the first with a value that nothing has, else
+        the last of them."""
+        offers = self.catalogue.available()
+        own = Requirements.of_labels(self.template.labels)
+        found = []
+        for i in range(len(self.written)):
+            others = Requirements(
+                Requirement.of(one.key, one.operator, one.values) for j, one in enumerate(self.written) if j != i
+            ).merged(own)
+            empty = any(one.is_empty() for one in others.values())
+            if not empty and (self.catalogue.select(others) & offers.open_to(others)).any():
+                found.append(i)
+        return next((i for i in found if self._unknown(i)), found[-1] if found else None)
+
+    def _values(self, index: int) -> str:
+        """The field of the value that nothing has, of the only one, or of the list."""
+        values = self.written[index].values
+        wrong = [*self._unknown(index), *(values if len(values) == 1 else ())]
+        at = f"[{values.index(wrong[0])}]" if wrong else ""
+        return f"{_REQUIREMENTS}[{index}].values{at}"
+
+    def _unknown(self, index: int) -> list[str]:
+        """The listed values that no instance type or offering has."""
+        one = self.written[index]
+        everything = np.ones(len(self.catalogue.types), dtype=np.bool_)
+        known = self.catalogue.values(labels.normalise(one.key), everything)
+        return [value for value in one.values if value not in known] if one.operator == "In" and known else []
+
+    def _remedy(self, index: int) -> str:
+        one = self.written[index]
+        everything = np.ones(len(self.catalogue.types), dtype=np.bool_)
+        known = sorted(self.catalogue.values(labels.normalise(one.key), everything))
+        near = [m for value in self._unknown(index) for m in difflib.get_close_matches(value, known, 1)]
+        return f"did you mean {', '.join(near)}?" if near else f"loosen the requirement on {one.key}, or the others"
+
+    def too_few_values(self) -> list[Finding]:
+        """minValues above the number of different values that the types of the pool have."""
+        found = []
+        for i, one in enumerate(self.written):
+            values = self.catalogue.values(labels.normalise(one.key), self.buyable)
+            allowed = [value for value in values if self.template.requirements[labels.normalise(one.key)].has(value)]
+            if one.min_values is not None and values and len(allowed) < one.min_values:
+                message = (
+                    f"minValues {one.min_values} of {one.key} cannot be met: the instance types of the pool have "
+                    f"{len(allowed)}, so that no node is launched"
+                )
+                help_ = f"set minValues: {len(allowed)}, or allow more instance types"
+                field = f"{_REQUIREMENTS}[{i}].minValues"
+                found.append(self.finding("nodepool-min-values-unreachable", "error", field, message, help_=help_))
+        return found
+
+    def limits_below_one_node(self) -> list[Finding]:
+        """Limits that the smallest node of the pool is above: nothing is ever launched."""
+        found = []
+        for resource, limit in sorted(self.template.limits.items()):
+            column = self.catalogue.column.get(resource)
+            if column is None:
+                continue
+            least = int(self.template.capacity[self.buyable, column].min())
+            if least > limit:
+                amounts = amount_text(resource, limit), amount_text(resource, least)
+                message = f"the limit of {amounts[0]} {resource} is below the smallest node of the pool, {amounts[1]}"
+                help_ = f"raise the limit on {resource} to {amounts[1]} at least, or allow smaller instance types"
+                field = f"spec.limits.{resource}"
+                found.append(self.finding("nodepool-limit-below-one-node", "error", field, message, help_=help_))
+        return found
 
     def unreachable_limits(self) -> list[Finding]:
         """Limits on GPUs or other devices that the other limits stop short of, by any mix of types."""

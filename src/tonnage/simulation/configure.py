@@ -15,6 +15,7 @@ from tonnage.facts.models import ModelShape
 from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker, in_order
 from tonnage.health.diagnose import diagnose
 from tonnage.health.landing import Machine
+from tonnage.health.rules.nodepools import AWS
 from tonnage.health.setting import Setting
 from tonnage.inference import servers
 from tonnage.inference.config import replica, weight_bytes
@@ -24,7 +25,7 @@ from tonnage.inference.vllm_args import VllmArgs
 from tonnage.metrics import scrape
 from tonnage.metrics.promql import Query
 from tonnage.objects import apps, core, gpu_operator, karpenter, keda, monitoring, selectors
-from tonnage.objects.load import Manifest, where
+from tonnage.objects.load import Manifest
 from tonnage.partitioning import node_cuts
 from tonnage.partitioning.configurations import read as read_cuts
 from tonnage.provisioning import findings as pool_findings
@@ -115,12 +116,11 @@ def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machi
     found += config_findings(cuts)
     pools = []
     for pool in manifest.of(karpenter.NodePool):
-        found += pool_findings.analyse(pool, catalogue, cuts)
         reference = pool.spec.template.spec.node_class_ref
-        if reference.name in classes:
+        if reference.group == AWS:  # what nodes of other clouds are like is not known here
+            found += pool_findings.analyse(pool, catalogue, cuts)
+        if reference.group == AWS and reference.kind == "EC2NodeClass" and reference.name in classes:
             pools.append(pool)
-        else:
-            found.append(_class_missing(pool, reference.name))
     found += landing_findings(manifest, catalogue, cuts)
     setting = Setting(manifest.objects, catalogue, machines, cuts)
     blockers = diagnose(setting)
@@ -166,16 +166,6 @@ def _sentence(problem: Problem) -> str:
 
 
 _SEVERITY = {"error": 0, "warning": 1, "info": 2}
-
-
-def _class_missing(pool: karpenter.NodePool, name: str) -> Finding:
-    return Finding(
-        "nodepool-nodeclass-missing",
-        "error",
-        Ref("NodePool", pool.name),
-        where(pool, "spec.template.spec.nodeClassRef.name"),
-        f"EC2NodeClass {name} does not exist: the NodePool is not Ready and never launches a node",
-    )
 
 
 def build_cluster(scenario: Scenario, configuration: Configuration, streams: Streams) -> SimulatedCluster:

@@ -309,6 +309,8 @@ def drain_times(spec: core.PodSpec, server: Server | None) -> tuple[int, int]:
         hook = container.lifecycle.pre_stop if container.lifecycle else None
         if hook is not None and hook.exec is not None:
             sleep = max([sleep, *(int(s) for s in _SLEEP.findall(" ".join(hook.exec.command or ())))])
+        if hook is not None and hook.sleep is not None:
+            sleep = max(sleep, hook.sleep.seconds)
     timeout = server.shutdown_timeout_s if server else 0
     return min(sleep, limit) * NS_PER_S, min(sleep + timeout, limit) * NS_PER_S
 

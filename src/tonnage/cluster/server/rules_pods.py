@@ -117,6 +117,7 @@ def _containers(path: str, spec: JsonObject) -> list[Cause]:
                 causes.append(duplicate(f"{here}.name", name))
             names.add(name)
             causes += _container(here, container, volumes, host_network=bool(spec.get("hostNetwork")))
+            causes += _sleeps(f"{here}.lifecycle", container, spec.get("terminationGracePeriodSeconds"))
     return causes
 
 
@@ -189,6 +190,19 @@ def _mounts(path: str, mounts: list[JsonObject], volumes: set[Any]) -> list[Caus
         elif where in seen:
             causes.append(invalid_value(f"{path}[{index}].mountPath", where, "must be unique"))
         seen.add(where)
+    return causes
+
+
+def _sleeps(path: str, container: JsonObject, grace: int | None) -> list[Cause]:
+    """Hooks that would sleep beyond the grace period."""
+    most = 30 if grace is None else grace
+    causes = []
+    for name, hook in (container.get("lifecycle") or {}).items():
+        sleep = hook.get("sleep") if isinstance(hook, dict) else None
+        seconds = (sleep or {}).get("seconds", 0)
+        if not 0 <= seconds <= most:
+            why = f"must be non-negative and less than terminationGracePeriodSeconds ({most})"
+            causes.append(invalid_value(f"{path}.{name}.sleep", seconds, why))
     return causes
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from tonnage.errors import Problem
 from tonnage.objects import (
     apps,
@@ -24,7 +26,9 @@ from tonnage.objects import (
     training,
     volcano,
 )
-from tonnage.objects.base import KubeObject, where
+from tonnage.objects.base import KubeObject, Unknown, where
+from tonnage.objects.core import LabelSelector
+from tonnage.objects.templates import Template, templates
 from tonnage.objects.validate import (
     cluster,
     jobs,
@@ -37,6 +41,7 @@ from tonnage.objects.validate import (
     workloads,
 )
 from tonnage.objects.validate.common import Place, Report, Rule
+from tonnage.objects.validate.needs import pod_needs
 
 _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
     core.Pod: pods.pod,
@@ -84,7 +89,40 @@ def check(obj: KubeObject, place: Place) -> list[Problem]:
     rules = _BY_KIND.get(type(obj))
     if rules is not None:
         rules(obj, report)
+    for template in templates(obj):
+        pod_needs(template.field, template.needs, report)
     return report.problems
+
+
+def check_unread(obj: Unknown, place: Place) -> list[Problem]:
+    """What is wrong with the pods of an object whose kind is Kubernetes' own and is not read otherwise."""
+    if obj.api_version.rpartition("/")[0] not in ("apps", "batch"):
+        return []
+    report = Report(place, obj.lines)
+    claimed = _names(obj.content.get("spec"), "volumeClaimTemplates")
+    for template in templates(obj):
+        pod_needs(template.field, template.needs, report, claimed=claimed)
+        _selector(obj, template, report)
+    return report.problems
+
+
+def _names(spec: Any, part: str) -> frozenset[str]:
+    listed = spec.get(part) if isinstance(spec, dict) else None
+    metas = [one.get("metadata") for one in (listed if isinstance(listed, list) else ()) if isinstance(one, dict)]
+    return frozenset(str(meta.get("name")) for meta in metas if isinstance(meta, dict))
+
+
+def _selector(obj: Unknown, template: Template, report: Report) -> None:
+    """StatefulSets and ReplicaSets select the pods that they make."""
+    spec = obj.content.get("spec")
+    selector = spec.get("selector") if isinstance(spec, dict) else None
+    if obj.kind not in ("StatefulSet", "ReplicaSet") or not isinstance(selector, dict):
+        return
+    try:
+        read = msgspec.convert(selector, LabelSelector, strict=False)
+    except msgspec.ValidationError:
+        return
+    workloads.selects_its_pods(read, template.metadata.labels, report)
 
 
 def duplicates(objects: Sequence[KubeObject]) -> Iterator[Problem]:
