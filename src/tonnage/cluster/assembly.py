@@ -39,10 +39,11 @@ _NEEDS = {
     REPLICAS: (resources.NODES, resources.PODS, resources.DEPLOYMENTS, resources.HPAS),
     NODES: (resources.NODES, resources.PODS, resources.DAEMON_SETS, resources.NODE_POOLS, resources.NODE_CLAIMS),
 }
+_VOLUMES = (resources.VOLUME_CLAIMS, resources.VOLUMES, resources.STORAGE_CLASSES)
 _ASKS = {
-    SCHEDULER: (resources.PDBS, *(resource for resource, _ in KINDS)),
+    SCHEDULER: (*_VOLUMES, resources.PDBS, *(resource for resource, _ in KINDS)),
     REPLICAS: (resources.SCALED_OBJECTS,),
-    NODES: (resources.EC2_NODE_CLASSES,),
+    NODES: (*_VOLUMES, resources.EC2_NODE_CLASSES),
 }
 """Kinds that a cluster may do without: the nodes controller cannot buy without NodePools, but with another's class.
 Without a kind of which gangs are read, the scheduler places as if nobody used it."""

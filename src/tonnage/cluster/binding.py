@@ -17,9 +17,9 @@ from tonnage.cluster.clock import Clock
 from tonnage.cluster.doubts import Doubts
 from tonnage.cluster.effects import Effects, Observing, Unsure
 from tonnage.cluster.feed import FleetFeed
+from tonnage.cluster.observed import Observed
 from tonnage.cluster.recording import Recorder
-from tonnage.decisions import Applied, Bind, Outcome, Stale
-from tonnage.fleet.cluster_state import State
+from tonnage.decisions import Applied, Bind, Outcome, Ref, Stale
 from tonnage.fleet.state import Conflict
 from tonnage.units import NS_PER_S
 
@@ -47,7 +47,7 @@ class Binder:
 
     def __init__(
         self,
-        state: State,
+        state: Observed,
         feed: FleetFeed,
         effects: Effects,
         clock: Clock,
@@ -166,14 +166,16 @@ class Binder:
                     together.setdefault(gang, _Together(gang))
         for gang, numbers in first.items():
             for number in sorted(numbers, key=lambda number: batch[number].pod.uid not in self.tries):
-                yield number, partial(self._call, batch[number], together.get(gang))
+                one = batch[number]
+                claims = self._state.claims_of(one.pod, one.node.name)
+                yield number, partial(self._call, one, claims, together.get(gang))
 
-    def _call(self, decision: Bind, together: _Together | None) -> Outcome:
+    def _call(self, decision: Bind, claims: Sequence[tuple[Ref, Ref | None]], together: _Together | None) -> Outcome:
         """Runs in any thread."""
         if together is not None and together.failed:
             return Left(f"gang {together.gang} is bound whole or not at all: {together.failed}")
         try:
-            outcome = self._effects.bind(decision)
+            outcome = self._take(decision, claims)
         except Exception as error:
             if together is not None:
                 together.failed = f"{decision.pod}: {error}"
@@ -181,6 +183,14 @@ class Binder:
         if together is not None and not isinstance(outcome, Applied) and outcome is not Observing.WHY:
             together.failed = outcome.changed if isinstance(outcome, Stale) else outcome.why
         return outcome
+
+    def _take(self, decision: Bind, claims: Sequence[tuple[Ref, Ref | None]]) -> Outcome:
+        """First the claims that wait for the pod, then the pod."""
+        for claim, volume in claims:
+            outcome = self._effects.take_claim(claim, volume, decision.node.name)
+            if not isinstance(outcome, Applied):
+                return outcome
+        return self._effects.bind(decision)
 
     # ---- after the calls ----
 

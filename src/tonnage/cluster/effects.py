@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tonnage.cluster.annotations import COST_WAS, DISRUPTED_TAINT, LAUNCH, RETURNING
+from tonnage.cluster.claiming import take
 from tonnage.cluster.claims import claim_body, told
 from tonnage.cluster.client.transport import STRATEGIC_PATCH, ApiError, ClientError, LostReply
 from tonnage.cluster.client.verbs import Client, JsonObject
@@ -49,6 +50,7 @@ class Effects(Protocol):
     makes_claims: bool
 
     def bind(self, decision: Bind) -> Outcome: ...
+    def take_claim(self, claim: Ref, volume: Ref | None, node: str) -> Outcome: ...
     def scale(self, decision: Scale) -> Outcome: ...
     def launch(self, decision: Launch, pool: karpenter.NodePool | None) -> Outcome: ...
     def give_back(self, decision: Return) -> Outcome: ...
@@ -70,6 +72,9 @@ class Observing:
     makes_claims = False
 
     def bind(self, decision: Bind) -> Outcome:
+        return self.WHY
+
+    def take_claim(self, claim: Ref, volume: Ref | None, node: str) -> Outcome:
         return self.WHY
 
     def scale(self, decision: Scale) -> Outcome:
@@ -126,6 +131,11 @@ class ApiEffects:
             lambda: self._bound(decision),
             str(pod),
         )
+
+    def take_claim(self, claim: Ref, volume: Ref | None, node: str) -> Outcome:
+        """A claim that waited for its pod: the volume is kept for it, or one is to be made for the node. The binding
+        controller and the provisioner do the rest, as after kube-scheduler."""
+        return self._guarded(lambda: take(self._client, claim, volume, node), lambda: True, str(claim))
 
     def bound(self, decision: Bind) -> bool | None:
         """Whether the pod stands on the node; None when that cannot be told."""

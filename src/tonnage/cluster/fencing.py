@@ -28,6 +28,9 @@ class Fenced:
     def bind(self, decision: Bind) -> Outcome:
         return self.inner.bind(decision) if self._leads("scheduler") else LOST
 
+    def take_claim(self, claim: Ref, volume: Ref | None, node: str) -> Outcome:
+        return self.inner.take_claim(claim, volume, node) if self._leads("scheduler") else LOST
+
     def unschedulable(self, decision: Wait) -> Outcome:
         return self.inner.unschedulable(decision) if self._leads("scheduler") else LOST
 

@@ -12,10 +12,10 @@ from tonnage.cluster.feed import Changes, FleetFeed, Price, karpenter_pool
 from tonnage.cluster.lives import Lives
 from tonnage.cluster.views import ClaimViews, WorkloadViews
 from tonnage.controllers.nodes import Pools
-from tonnage.decisions import Evict, Instances
+from tonnage.decisions import Evict, Instances, Ref
 from tonnage.fleet.cluster_state import State
 from tonnage.fleet.gangs import Gang
-from tonnage.fleet.snapshot import ClaimView, PodLife, WorkloadView
+from tonnage.fleet.snapshot import ClaimView, PodLife, Snapshot, WorkloadView
 from tonnage.fleet.state import Fleet
 from tonnage.fleet.volumes import NO_VOLUMES, VolumeNeed
 from tonnage.objects import apps, core, karpenter
@@ -69,6 +69,7 @@ class Observed(State):
         super().__init__(Fleet())
         self.volumes = volumes or Volumes()
         self._changes = changes
+        self._claims_changed = False
         self.configurations = WatchedConfigurations(self._cut_anew)
         self.cutting = Cutting(clock, self.configurations, cutter or Cutter())
         self.feed = FleetFeed(self.fleet, clock, price, changes, pool_of, groups.member_of, self.cutting, self._need)
@@ -149,14 +150,32 @@ class Observed(State):
             self.volumes.see(new)
         elif old is not None:
             self.volumes.forget(old)
-        fleet = self.fleet
-        for row in list(fleet.pending):
-            pod = fleet.pod(row).spec
-            if pod.spec.volumes:
-                need = self.volumes.need(pod.namespace, pod.name, pod.spec.volumes)
-                if need != pod.volumes:
-                    fleet.set_volumes(row, need)
-                    self._changes.kinds.add("pod")
+        self._claims_changed = True
+        self._changes.kinds.add("pod")
+
+    def snapshot(self, now_ns: int) -> Snapshot:
+        if self._claims_changed:
+            self._claims_changed = False
+            for row in list(self.fleet.pending):
+                pod = self.fleet.pod(row).spec
+                if pod.spec.volumes:
+                    self.fleet.set_volumes(row, self.volumes.need(pod.namespace, pod.name, pod.spec.volumes))
+        return super().snapshot(now_ns)
+
+    def claims_of(self, pod: Ref, node: str) -> list[tuple[Ref, Ref | None]]:
+        """The claims that are bound with the pod where it is bound to the node, each with the volume that it gets; None
+        where one is made for it."""
+        row, at = self.fleet.pod_by_key.get((pod.namespace, pod.name)), self.fleet.node_by_name.get(node)
+        if row is None or at is None or not (spec := self.fleet.pod(row).spec).spec.volumes:
+            return []
+        found = self.volumes.waiting(pod.namespace, pod.name, spec.spec.volumes, self.fleet.node(at).labels)
+        return [
+            (
+                Ref(claim.kind, claim.name, claim.namespace, claim.metadata.uid),
+                Ref(volume.kind, volume.name, uid=volume.metadata.uid) if volume is not None else None,
+            )
+            for claim, volume in found
+        ]
 
     def _need(self, pod: core.Pod) -> VolumeNeed:
         return self.volumes.need(pod.namespace, pod.name, pod.spec.volumes) if pod.spec.volumes else NO_VOLUMES

@@ -20,14 +20,22 @@ from tonnage.cluster.resources import (
     PDBS,
     PODS,
     SCALED_OBJECTS,
+    STORAGE_CLASSES,
+    VOLUME_CLAIMS,
+    VOLUMES,
     Resource,
 )
 from tonnage.cluster.world import ClusterWorld
-from tonnage.objects import apps, autoscaling, core, karpenter, keda, policy
+from tonnage.objects import apps, autoscaling, core, karpenter, keda, policy, storage
 from tonnage.objects.base import KubeObject
 from tonnage.objects.gpu_operator import OWN_MIG_CONFIG_MAP, ClusterPolicy
 from tonnage.workloads.membership import MAKERS
 
+VOLUME_KINDS: tuple[tuple[Resource, type[KubeObject]], ...] = (
+    (VOLUME_CLAIMS, storage.PersistentVolumeClaim),
+    (VOLUMES, storage.PersistentVolume),
+    (STORAGE_CLASSES, storage.StorageClass),
+)
 T = TypeVar("T", bound=KubeObject)
 See = Callable[[T | None, T | None], None]
 
@@ -59,6 +67,8 @@ def watch_world(
     watch(informers, NODE_POOLS, karpenter.NodePool, world.state.see_node_pool)
     watch(informers, EC2_NODE_CLASSES, karpenter.EC2NodeClass, world.state.see_node_class)
     watch(informers, NODE_CLAIMS, karpenter.NodeClaim, world.see_claim)
+    for resource, type_ in VOLUME_KINDS:
+        watch(informers, resource, type_, world.state.see_volumes, optional=True)
     watch(informers, PDBS, policy.PodDisruptionBudget, world.state.see_budget)
     watch_groups(informers, world)
     return [nodes, pods, deployments, daemon_sets, hpas]

@@ -166,7 +166,7 @@ def shape_of(model: str) -> ModelShape | UnknownModel:
     except InputError:
         local = model.startswith(("/", "./", "~", *_STORES))
         short = model.rpartition("/")[2]
-        full = {one.name.rpartition("/")[2]: one.name for one in models.all()}
+        full = {one.name.rpartition("/")[2] + end: one.name + end for one in models.all() for end in ("", "-Instruct")}
         near = () if local else names.near(short, full)
         return UnknownModel(model, tuple(full[one] for one in near), local)
 

@@ -147,12 +147,11 @@ def _inside(at: Where, field: str) -> Where:
 @cache
 def _mirror(type_: type[msgspec.Struct]) -> type[msgspec.Struct]:
     """A struct with every field of the API's type, read here or not, that refuses any other. Scalars stay raw."""
-    fields: list[tuple[str, Any, Any]] = [
-        (field.name, _mirrored(field.type), msgspec.field(default=None, name=field.encode_name))
-        for field in msgspec.structs.fields(type_)
-    ]
-    for number, name in enumerate(sorted(unread(type_.__name__))):
-        fields.append((f"unread_{number}", msgspec.Raw, msgspec.field(default=None, name=name)))
+    known = {field.encode_name: (field.name, _mirrored(field.type)) for field in msgspec.structs.fields(type_)}
+    for number, name in enumerate(unread(type_.__name__)):
+        known[name] = f"unread_{number}", msgspec.Raw
+    # In the order in which kubectl prints them: the decoder looks for each beside the one before.
+    fields = [(*known[name], msgspec.field(default=None, name=name)) for name in sorted(known)]
     return msgspec.defstruct(type_.__name__, fields, forbid_unknown_fields=True, gc=False, kw_only=True)
 
 

@@ -21,11 +21,11 @@ def test_an_object_has_the_cells_that_kube_apiserver_gives_it(row: dict[str, Any
 
 @pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.plural)
 def test_every_kind_has_columns_and_as_many_cells(resource: Resource) -> None:
-    columns = tables.columns(resource.kind)
+    columns = tables.columns_of(resource)
     obj = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": "a"}}
     assert [column.format for column in columns].count("name") == 1
     assert len(tables.cells(resource, obj, 0.0)) == len(columns)
-    assert all(column.description for column in columns)
+    assert resource.open or all(column.description for column in columns)
 
 
 @pytest.mark.parametrize("include", ["Metadata", "Object", "None"])

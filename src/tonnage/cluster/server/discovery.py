@@ -34,7 +34,6 @@ _ELSEWHERE = {
     "authorization.k8s.io": "access reviews (kubectl auth can-i) are",
     "authentication.k8s.io": "token reviews are",
     "networking.k8s.io": "networking.k8s.io is",
-    "storage.k8s.io": "storage.k8s.io is",
     "resource.k8s.io": "dynamic resource allocation is",
     "admissionregistration.k8s.io": "admission webhooks are",
     "apiregistration.k8s.io": "APIServices are",

@@ -40,12 +40,8 @@ _KNOWN = {
 }
 _ELSEWHERE = (
     "secrets",
-    "persistentvolumeclaims",
-    "persistentvolumes",
     "endpoints",
     "replicationcontrollers",
-    "resourcequotas",
-    "limitranges",
     "podtemplates",
     "componentstatuses",
     "bindings",

@@ -13,7 +13,7 @@ from tonnage.facts.cuda import cuda_text, parse_version
 from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.health.landing import Place
 from tonnage.health.rules import engines
-from tonnage.health.rules.engines import crash
+from tonnage.health.rules.engines import crash_blocker
 from tonnage.health.setting import Pods, Setting
 from tonnage.inference import vllm_flags
 from tonnage.inference.servers import EngineServer
@@ -95,7 +95,7 @@ def _format(setting: Setting, pods: Pods, server: EngineServer, flag: str) -> It
             f"ValueError: The quantization method {value} is not supported for the current GPU. Minimum capability: "
             f"{needed.replace('.', '')}. Current capability: {arch.replace('.', '')}."
         )
-    yield crash(
+    yield crash_blocker(
         pods,
         "format-not-on-gpu",
         server.field(flag),

@@ -55,7 +55,9 @@ def starts_not(found: Iterable[Blocker]) -> bool:
     return any(not one.some and one.stage != NO_EFFECT for one in found)
 
 
-def crash(pods: Pods, rule: str, field: str, message: str, help_: str, said: str, *, some: bool = False) -> Blocker:
+def crash_blocker(
+    pods: Pods, rule: str, field: str, message: str, help_: str, said: str, *, some: bool = False
+) -> Blocker:
     """The server starts and ends with an error, again and again."""
     return Blocker(rule, CRASHING, pods.ref, pods.where(field), message, help_, ERROR, said, some)
 
@@ -73,7 +75,7 @@ def _flags(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Block
         if found is None and one.flag.startswith("--") and not word.is_open:
             near = vllm_flags.near(one.flag)
             newer = server.version is not None and server.version > vllm_flags.VERSIONS[-1]
-            yield crash(
+            yield crash_blocker(
                 pods,
                 "engine-flag-unknown",
                 field,
@@ -83,7 +85,7 @@ def _flags(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Block
                 some=newer and not near,
             )
         elif found is not None and (missing := found.missing(server.version)):
-            yield crash(
+            yield crash_blocker(
                 pods,
                 "engine-flag-of-another-release",
                 field,
@@ -101,14 +103,16 @@ def _values(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Bloc
     if server.problem is not None:
         flag = server.problem.where.field
         said = f"api_server.py: error: argument {flag}: invalid value: {server.value(flag)!r}"
-        yield crash(pods, "engine-flag-value", server.field(flag), server.problem.message, server.problem.hint, said)
+        yield crash_blocker(
+            pods, "engine-flag-value", server.field(flag), server.problem.message, server.problem.hint, said
+        )
         return
     for flag in ("--dtype", "--quantization", "--kv-cache-dtype", "--distributed-executor-backend"):
         value, allowed = server.value(flag), vllm_flags.choices(flag)
         if value is None or flag in server.open or value.lower() in allowed or "." in value:
             continue
         near = vllm_flags.near_choice(flag, value)
-        yield crash(
+        yield crash_blocker(
             pods,
             "engine-flag-value",
             server.field(flag),
@@ -119,7 +123,7 @@ def _values(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Bloc
     args, util = server.args, "--gpu-memory-utilization"
     share = args.gpu_memory_utilization
     if share is not None and not 0 < share <= 1:
-        yield crash(
+        yield crash_blocker(
             pods,
             "engine-flag-value",
             server.field(util),
@@ -132,10 +136,10 @@ def _values(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Bloc
     for flag, number in zip(PARALLEL, _sizes(server), strict=True):
         if number < 1:
             message, said = f"{flag} is {number}", f"ValueError: {flag} must be greater than 0, got {number}"
-            yield crash(pods, "engine-flag-value", server.field(flag), message, "expected 1 or more", said)
+            yield crash_blocker(pods, "engine-flag-value", server.field(flag), message, "expected 1 or more", said)
     seqs, tokens = args.max_num_seqs, args.max_num_batched_tokens
     if seqs is not None and tokens is not None and tokens < seqs:
-        yield crash(
+        yield crash_blocker(
             pods,
             "engine-flag-value",
             server.field("--max-num-batched-tokens"),
@@ -162,7 +166,7 @@ def _port(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocke
     if service.spec.type == "ExternalName":
         return
     address = f"tcp://10.96.0.1:{service.spec.ports[0].port}"
-    yield crash(
+    yield crash_blocker(
         pods,
         "service-link-vllm-port",
         f"containers[{server.index}].name",
@@ -178,7 +182,7 @@ def _without_gpu(setting: Setting, pods: Pods, server: EngineServer) -> Iterator
     """A server that asks for no accelerator of any kind."""
     if accelerators(pods, server) or not wants_gpu(pods, server):
         return
-    yield crash(
+    yield crash_blocker(
         pods,
         "engine-without-gpu",
         f"containers[{server.index}].resources",
@@ -232,7 +236,7 @@ def _model(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Block
         return
     field, name = server.field(MODEL), found.name
     if found.local and (not name.startswith("/") or _mounted(pods, server, name)):
-        yield crash(
+        yield crash_blocker(
             pods,
             "model-not-simulated",
             field,
@@ -249,7 +253,7 @@ def _model(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Block
         message, help_ = f"{found.message}: nothing is known of it", found.hint
     listed = "is not a valid model identifier listed on 'https://huggingface.co/models'"
     said = f"OSError: {name} is not a local folder and {listed}"
-    yield crash(pods, "model-unknown", field, message, help_, said, some=not server.certain)
+    yield crash_blocker(pods, "model-unknown", field, message, help_, said, some=not server.certain)
 
 
 def _mounted(pods: Pods, server: EngineServer, path: str) -> bool:
@@ -273,10 +277,12 @@ def _gpus(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocke
     if instances and needed > 1:
         message = servers.too_few(server.args, has, instances=True)
         help_ = "use whole GPUs (nvidia.com/gpu), or one larger instance and --tensor-parallel-size 1"
-        yield crash(pods, "gpus-below-parallelism", server.field(*PARALLEL), message, help_, _world(needed, has))
+        yield crash_blocker(
+            pods, "gpus-below-parallelism", server.field(*PARALLEL), message, help_, _world(needed, has)
+        )
     elif needed > has * max(1, group):
         of = f"{has * group} of its {group} pods" if group > 1 else f"{has}"
-        yield crash(
+        yield crash_blocker(
             pods,
             "gpus-below-parallelism",
             server.field(*PARALLEL),
@@ -330,7 +336,7 @@ def _heads(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Block
         said = f"ValueError: Total number of attention heads ({model.heads}) {dealt}"
         field = server.field("--tensor-parallel-size")
         message, help_ = error.problems[0].message, f"set --tensor-parallel-size to one of {possible}"
-        yield crash(pods, "tensor-parallel-heads", field, message, help_, said)
+        yield crash_blocker(pods, "tensor-parallel-heads", field, message, help_, said)
 
 
 def _context(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocker]:
@@ -341,4 +347,4 @@ def _context(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blo
     if wanted > model.context_tokens:
         refused = beyond_context(model, wanted)
         problem, field = refused.problems[0], server.field("--max-model-len")
-        yield crash(pods, "max-model-len-above-model", field, problem.message, problem.hint, refused.said)
+        yield crash_blocker(pods, "max-model-len-above-model", field, problem.message, problem.hint, refused.said)

@@ -15,7 +15,7 @@ from tonnage.facts.models import ModelShape
 from tonnage.health.blocker import CRASHING, Blocker
 from tonnage.health.landing import Card, Place
 from tonnage.health.rules import engines
-from tonnage.health.rules.engines import crash
+from tonnage.health.rules.engines import crash_blocker
 from tonnage.health.setting import Pods, Setting
 from tonnage.inference import tables
 from tonnage.inference.config import EngineRefused, engine_config, replica
@@ -103,7 +103,7 @@ def _too_small(pods: Pods, server: EngineServer, shape: ModelShape, refused: lis
     problem = why.problems[0]
     on = _where_it_lands(best, refused)
     help_ = f"raise {UTILIZATION}" if lowered else _remedy(shape, best.card, server.args, why)
-    return crash(pods, rule, field, f"{problem.message}{on}", help_, why.said, some=some)
+    return crash_blocker(pods, rule, field, f"{problem.message}{on}", help_, why.said, some=some)
 
 
 def _where_it_lands(best: _Tried, refused: list[_Tried]) -> str:
@@ -219,7 +219,7 @@ def _crowded(pods: Pods, share: float, replicas: int, placed: int, cards: int, p
     total = mig.resolve(card.name)[0].memory_mib / 1024
     fits = math.floor(1 / share + 1e-9) * cards if share else 0
     many = f"{replicas} pods" if replicas > 1 else "the pod"
-    return crash(
+    return crash_blocker(
         pods,
         "gpu-memory-oversubscribed",
         server.field(UTILIZATION),
@@ -264,7 +264,7 @@ def shared_memory(setting: Setting) -> Iterator[Blocker]:
             size, field = found
             what = f"/dev/shm has {size / MIB:.0f} MiB"
         if size < SHM_LEAST:
-            yield crash(
+            yield crash_blocker(
                 pods,
                 "shared-memory-too-small",
                 field,

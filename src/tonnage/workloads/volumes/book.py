@@ -207,6 +207,19 @@ class Volumes:
                     if not mismatch(claim, class_.name, found) and found.spec.node_affinity is not None:
                         yield one.name, found, "spec.nodeAffinity"
 
+    def waiting(
+        self, namespace: str, pod: str, volumes: Iterable[Mapping[str, Any]], node: Mapping[str, str]
+    ) -> Iterator[tuple[PersistentVolumeClaim, PersistentVolume | None]]:
+        """The claims that are bound once the pod is on a node with these labels, each with the volume that is there for
+        it; None where one is made."""
+        for one in named(pod, volumes):
+            claim = self._claim(namespace, one)
+            if claim is None or claim.spec.volume_name or self.is_written(claim):
+                continue
+            class_ = self.storage_class(self.class_of(claim))
+            if class_ is not None and class_.volume_binding_mode == WAIT_FOR_CONSUMER:
+                yield claim, self._found_on(claim, node)
+
     # ---- binding ----
 
     def bound_to(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:

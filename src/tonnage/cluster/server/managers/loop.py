@@ -4,7 +4,7 @@ Given the same API, clock and seed they do the same: changes are taken in by the
 first in, first out, and names are drawn from one seeded source. Nothing has to survive a restart but the API's objects.
 
 What is not here: Endpoints and EndpointSlices, StatefulSets, Jobs, CronJobs, HorizontalPodAutoscalers,
-ControllerRevisions, volumes, tokens and certificates; pods are bound by whoever schedules them and run by their nodes.
+ControllerRevisions, tokens and certificates; pods are bound by whoever schedules them and run by their nodes.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ from tonnage.cluster.server.managers.nodes import Nodes
 from tonnage.cluster.server.managers.quotas import ResourceQuotas
 from tonnage.cluster.server.managers.recording import Recorder
 from tonnage.cluster.server.managers.replica_sets import ReplicaSets
+from tonnage.cluster.server.managers.volumes import VolumeBinder
 from tonnage.cluster.server.managers.writer import Stale, Writer
 from tonnage.cluster.server.status import Refusal
 
@@ -130,6 +131,7 @@ class Managers:
             DaemonSets(context),
             Disruption(context),
             ResourceQuotas(context),
+            VolumeBinder(context),
         )
         self._managers = {manager.name: manager for manager in managers}
         self.last_error = ""
