@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from health.broken_sets import BrokenSet, broken, good
+from tonnage.errors import InputError, Where
 from tonnage.health.blocker import NO_EFFECT
 from tonnage.simulation import run, scenario
 from tonnage.simulation.result import NotRunning, Result
@@ -36,6 +37,10 @@ def served(result: Result, one: NotRunning) -> bool:
     return any(ready) or any(at is not None for at in started)
 
 
+def line_of(where: Where) -> str:
+    return Path(where.file).read_text().splitlines()[where.line - 1]
+
+
 def in_part(sets: Iterable[BrokenSet]) -> list[BrokenSet]:
     """The first of each rule."""
     return list({one.expect["rule"]: one for one in reversed(list(sets)) if one.expect is not None}.values())
@@ -43,11 +48,17 @@ def in_part(sets: Iterable[BrokenSet]) -> list[BrokenSet]:
 
 def says_the_cause_first(one: BrokenSet, folder: Path) -> None:
     assert one.expect is not None
-    result = played(one.write(folder))
+    try:
+        result = played(one.write(folder))
+    except InputError as refused:  # the API server refuses the object itself: nothing of it can be run
+        (problem,) = refused.problems
+        assert one.expect["stage"] == "refused" and problem.hint
+        assert str(one.expect["at"]) in line_of(problem.where)
+        return
     first = stopped(result)[0]
     assert (first.rule, first.stage) == (one.expect["rule"], one.expect["stage"])
-    assert first.help and first.cause
-    assert str(one.expect["at"]) in Path(first.where.file).read_text().splitlines()[first.where.line - 1]
+    assert first.cause and (first.help or first.rule.startswith("nodepool-"))
+    assert str(one.expect["at"]) in line_of(first.where)
     if reason := one.expect.get("reason"):
         assert reason in first.event
     if first.stage != NO_EFFECT:

@@ -69,7 +69,16 @@ def not_running(cluster: SimulatedCluster, recorder: Recorder, known: Known) -> 
         if not (blocker.some or shown or (blocker.rule, blocker.message) in said):
             seen.add(key)
             found.append(_from_blocker(blocker, ref, 0, 0, 0, 0))
+    found += _useless_pools(known)
     return sorted(found, key=_order)
+
+
+def _useless_pools(known: Known) -> Iterator[NotRunning]:
+    """NodePools that never make a node, or not the nodes that they say."""
+    for one in known.findings:
+        if one.severity == "error" and one.rule.startswith("nodepool-"):
+            help_ = one.help if isinstance(one.help, str) else ""
+            yield NotRunning(one.object, 0, 0, 0.0, NO_EFFECT, one.rule, one.message, one.where, "", 0, help_)
 
 
 def _order(one: NotRunning) -> tuple[bool, bool, int, int, str]:
