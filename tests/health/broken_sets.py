@@ -39,13 +39,18 @@ class BrokenSet:
         """The cause; None of a good set."""
         return self.listed.get("expect")
 
-    def write(self, folder: Path, *, fixed: bool = False) -> Path:
-        """The set as ``manifests/`` and ``scenario.yaml`` in the folder, which is returned."""
+    def parts(self, *, fixed: bool = False) -> tuple[list[Json], Json]:
+        """Its objects and its scenario, which is empty where it has none."""
         objects, scenario = _base(self.listed.get("base", "serving"))
         scenario = {} if self.listed.get("scenario") is False else scenario
         _change(objects, scenario, self.listed)
         if fixed:
             _change(objects, scenario, self.listed["fix"])
+        return objects, scenario
+
+    def write(self, folder: Path, *, fixed: bool = False) -> Path:
+        """The set as ``manifests/`` and ``scenario.yaml`` in the folder, which is returned."""
+        objects, scenario = self.parts(fixed=fixed)
         (folder / "manifests").mkdir(parents=True)
         text = yaml.safe_dump_all(objects, sort_keys=False, width=10**6)
         (folder / "manifests/objects.yaml").write_text(text)

@@ -51,8 +51,7 @@ class Blocker(msgspec.Struct, frozen=True):
 
 
 def in_order(found: Iterable[Blocker]) -> tuple[Blocker, ...]:
-    """Those of all pods before those of some, then causes before symptoms, then by object; of one object as they
-    were found."""
+    """Those of all pods before those of some, then causes before symptoms, then by object, then as they were found."""
     return tuple(
         sorted(
             found,

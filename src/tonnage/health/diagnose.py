@@ -31,21 +31,21 @@ from tonnage.health.setting import Setting
 
 Rule = Callable[[Setting], Iterator[Blocker]]
 
-RULES: tuple[Rule, ...] = (  # of causes at one stage the earlier one first
+RULES: tuple[Rule, ...] = (
     references.environment,
+    references.volumes,
+    gangs.gangs,
     images.names,
     images.pull_secrets,
     architectures.architectures,
     engines.engines,
+    cuda.images,
+    cuda.formats,
     memory.gpu_memory,
     memory.shared_cards,
     memory.shared_memory,
     memory.host_memory,
-    cuda.images,
-    cuda.formats,
     start_budget.start_budget,
-    references.volumes,
-    gangs.gangs,
     probes.probes,
     readiness_gates.readiness_gates,
     services.services,
@@ -62,6 +62,7 @@ RULES: tuple[Rule, ...] = (  # of causes at one stage the earlier one first
     volumes.claims,
     ports.ports,
 )
+"""Of one stage of one object's life what stands first here comes first."""
 
 
 def diagnose(setting: Setting) -> tuple[Blocker, ...]:

@@ -49,6 +49,7 @@ class Inventory:
 
     def __init__(self, objects: Iterable[KubeObject]) -> None:
         self.objects = tuple(objects)
+        self._observed = any(one.metadata.uid for one in self.objects)
         self._known: dict[tuple[str, str], dict[str, KubeObject]] = {}
         for one in self.objects:
             self._known.setdefault((one.kind, _namespace(one)), {}).setdefault(one.name, one)
@@ -57,7 +58,10 @@ class Inventory:
                 self._known.setdefault((kind, at), {}).setdefault(made, one)
 
     def has(self, kind: str, name: str, namespace: str = "") -> bool:
-        """Whether there is one; cluster-scoped kinds have no namespace."""
+        """Whether there is one; cluster-scoped kinds have no namespace. What a cluster has of a kind that its dump
+        leaves out is not known, and taken for there."""
+        if self._observed and not any(known == kind for known, _ in self._known):
+            return True
         return name in _EVERYWHERE.get(kind, ()) or self.find(kind, name, namespace) is not None
 
     def find(self, kind: str, name: str, namespace: str = "") -> KubeObject | None:

@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 
 from tonnage.health.setting import Pods
+from tonnage.inference import servers
+from tonnage.inference.servers import EngineServer
 from tonnage.objects import core
 
 VLLM_PORT = 8000
@@ -32,54 +34,49 @@ VLLM_PATHS = frozenset(
 )
 """Paths that answer to GET."""
 
-_SERVER = re.compile(r"\bvllm[\"',\s]+serve\b|\bvllm\.entrypoints\.(?:openai\.)?api_server\b")
-_PORT = re.compile(r"(?<!\S)--port(?:=|\s+)[\"']?([^\s\"';&|]+)")
-_ELSEWHERE = re.compile(r"(?<!\S)--(?:config|uds|headless)(?=[=\s]|$)")
-_VARIABLE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)(?::-(\d+))?\}|(\w+))")
-_FLAG = r"(?<!\S)--{}(?=[=\s]|$)"
+_ELSEWHERE = ("--config", "--uds", "--headless")
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """An OpenAI server of vLLM. ``line``: its command line; ``ports``: on which it listens."""
+class Listener:
+    """The vLLM servers of a container, and the ports on which they listen."""
 
-    line: str
+    servers: tuple[EngineServer, ...]
     ports: frozenset[int]
 
     def has(self, *flags: str) -> bool:
-        """Whether one of the flags, written without dashes, is set."""
-        return any(re.search(_FLAG.format(flag.replace("-", "[-_]")), self.line) for flag in flags)
+        """Whether one of the flags is given."""
+        return any(one.value(flag) is not None for one in self.servers for flag in flags)
 
 
-def server(container: core.Container) -> Server | None:
-    """The server in a container; None where there is none, or it is not known where it listens."""
-    line = " ".join((*container.command, *container.args))
-    starts = [found.end() for found in _SERVER.finditer(line)]
-    if not starts:
-        if container.command or not container.image.rpartition("/")[2].startswith("vllm-openai"):
-            return None
-        starts = [0]
-    ports = set[int]()
-    for start, end in zip(starts, [*starts[1:], len(line)], strict=True):
-        part = line[start:end]
-        written = _PORT.findall(part)
-        port = _number(written[-1], container) if written else VLLM_PORT
-        if port is None or _ELSEWHERE.search(part):
-            return None
-        ports.add(port)
-    return Server(line, frozenset(ports))
+def listener(container: core.Container) -> Listener | None:
+    """What listens in a container; None where there is no server of vLLM, or it is not known where it listens."""
+    running = tuple(servers.all_in(0, container))
+    ports = [_port(one) for one in running]
+    if not running or None in ports or not all(one.certain for one in running):
+        return None
+    return Listener(running, frozenset(port for port in ports if port is not None))
+
+
+def _port(server: EngineServer) -> int | None:
+    written = server.value("--port")
+    if "--port" in server.open or any(server.value(flag) is not None for flag in _ELSEWHERE):
+        return None
+    if written is None:
+        return VLLM_PORT
+    return int(written) if written.isascii() and written.isdigit() and len(written) < 6 else None
 
 
 def may_listen(pods: Pods, port: int) -> bool:
     """Whether some container of the pod may listen on the port: a server that does, another container that declares
     the port or says its number, any container of a pod without a server."""
     running = (*pods.spec.containers, *(one for one in pods.spec.init_containers if one.restart_policy == "Always"))
-    servers = [server(one) for one in running]
-    if not any(servers):
+    found = [listener(one) for one in running]
+    if not any(found):
         return True
-    for container, found in zip(running, servers, strict=True):
-        if found is not None:
-            if port in found.ports or _says(container, port):
+    for container, own in zip(running, found, strict=True):
+        if own is not None:
+            if port in own.ports or _says(container, port):
                 return True
         elif any(one.container_port == port for one in container.ports) or _says(container, port):
             return True
@@ -88,20 +85,10 @@ def may_listen(pods: Pods, port: int) -> bool:
 
 def where_else(pods: Pods) -> str:
     """The ports of the servers in the pod, in words."""
-    ports = sorted({port for one in pods.spec.containers if (found := server(one)) for port in found.ports})
+    ports = sorted({port for one in pods.spec.containers if (found := listener(one)) for port in found.ports})
     return " and ".join(str(port) for port in ports)
 
 
 def _says(container: core.Container, port: int) -> bool:
     words = (*container.command, *container.args, *(one.value for one in container.env))
     return any(re.search(rf"(?<!\d){port}(?!\d)", word) for word in words)
-
-
-def _number(written: str, container: core.Container) -> int | None:
-    """The port, by way of a variable whose value stands beside it."""
-    variable = _VARIABLE.fullmatch(written)
-    if variable is not None:
-        name = variable[1] or variable[2] or variable[4]
-        value = next((one.value for one in container.env if one.name == name), variable[3] or "")
-        written = value
-    return int(written) if written.isascii() and written.isdigit() and len(written) < 6 else None

@@ -60,11 +60,21 @@ class Workload:
 
 
 class Outlook:
-    """What a cluster can take. ``snapshot``: its nodes; pods on them are thought away, but those of DaemonSets."""
+    """What a cluster can take. ``snapshot``: its nodes; pods on them are thought away, but those of DaemonSets.
+    ``sizes``: of nodes that could be bought nothing is known but how large they may be."""
 
-    def __init__(self, snapshot: Snapshot, settings: place.Settings, pools: Pools | None, catalogue: Catalogue) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        settings: place.Settings,
+        pools: Pools | None,
+        catalogue: Catalogue,
+        *,
+        sizes: bool = False,
+    ) -> None:
         self.snapshot, self.pools, self.catalogue = replace(snapshot, fleet=_emptied(snapshot.fleet)), pools, catalogue
         self.settings = replace(settings, preemption=False, receipts=False, defrag=None)
+        self.sizes = sizes
         self.nodes = len(snapshot.fleet.node_by_name)
 
     def never(self, workload: Workload) -> Iterator[Blocker]:
@@ -94,7 +104,8 @@ class Outlook:
         """Those for which no NodePool makes a node, by name, each with the planner's reason if there are NodePools."""
         if not waiting or self.pools is None or not self.pools.node_pools:
             return {spec.name: None for spec in waiting}
-        return {wait.pod.name: wait.reason for wait in self._plan(waiting).waits}
+        waits = self._plan(waiting).waits
+        return {wait.pod.name: wait.reason for wait in waits if not self.sizes or _too_large(wait.reason)}
 
     def _plan(self, waiting: Sequence[PodSpec]) -> Plan:
         """The nodes that the provisioner would buy, with no room on those that are there."""
@@ -208,6 +219,12 @@ _ORDER = (
     explain.NO_OFFERING,
     explain.LIMITS,
 )
+
+
+def _too_large(reason: Reason) -> bool:
+    """Whether the pod asks for more than any instance type has, by every NodePool that can be asked."""
+    kinds = {_kind(one) for one in reason.alternatives}
+    return explain.TOO_SMALL in kinds and kinds <= {explain.TOO_SMALL, explain.CONFLICT, explain.UNTOLERATED}
 
 
 def _kind(refused: Alternative) -> str:

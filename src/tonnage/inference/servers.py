@@ -5,7 +5,7 @@ it has no command, by its image: that of ``vllm/vllm-openai`` runs the server.""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
@@ -67,26 +67,26 @@ class EngineServer(msgspec.Struct, frozen=True):
 def find(spec: core.PodSpec) -> EngineServer | None:
     """The first container that is a vLLM server; None if there is none."""
     for index, container in enumerate(spec.containers):
-        server = _server(index, container)
+        server = next(all_in(index, container), None)
         if server is not None:
             return server
     return None
 
 
-def _server(index: int, container: core.Container) -> EngineServer | None:
+def all_in(index: int, container: core.Container) -> Iterator[EngineServer]:
+    """Every server that a container runs, which is ``containers[index]``, in the order in which they start."""
     official = vllm_flags.is_official(split_image(container.image)[0])
     for words in commands(container):
         start = _start(words)
         if start is not None:
-            return _read(index, container, words[start:], certain=True)
-        if official and not container.command:
-            return _read(index, container, words, certain=True)
-        if "vllm" in container.image or any("vllm" in word.text for word in words):
+            yield _read(index, container, words[start:], certain=True)
+        elif official and not container.command:
+            yield _read(index, container, words, certain=True)
+        elif "vllm" in container.image or any("vllm" in word.text for word in words):
             made = _read(index, container, words, certain=False)
             model = made.args.model
             if model and (made.value(MODEL) is not None or isinstance(shape_of(model), ModelShape)):
-                return made
-    return None
+                yield made
 
 
 def _start(words: Sequence[Word]) -> int | None:

@@ -28,6 +28,6 @@ def is_eager(server: EngineServer) -> bool:
     return any(word.text.replace("_", "-") == "--enforce-eager" for word in server.words)
 
 
-def start_s(durations: Durations, weight_bytes: float, bytes_per_s: float, engine: float) -> float:
-    """Seconds until it answers, with weights that are read at ``bytes_per_s``."""
+def start_s(weight_bytes: float, bytes_per_s: float, engine: float) -> float:
+    """Seconds until it answers, with weights that are read at ``bytes_per_s``, ``engine`` of them for the engine."""
     return weight_bytes / bytes_per_s + engine

@@ -29,6 +29,7 @@ VERSIONS: tuple[Version, ...] = (
 """The releases that were read, oldest first."""
 _TAG = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)(?:[.-].*)?")
 _NO = "--no-"
+_OWN = "/vllm/vllm-openai"
 
 
 class Flag(Struct, frozen=True):
@@ -116,7 +117,7 @@ def repository(image: str) -> str:
 def version_of(image: str) -> Version | None:
     """The release of vLLM in an image such as ``vllm/vllm-openai:v0.11.0``; None for others, and for ``latest``."""
     repository, tag = split_image(image)
-    match = _TAG.fullmatch(tag) if is_official(repository) else None
+    match = _TAG.fullmatch(tag) if f"/{repository}".endswith(_OWN) else None
     return (*parse_version(match[1]), 0)[:3] if match else None
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject, ObjectMeta, Unknown
+from tonnage.objects.decode import without_nulls
 from tonnage.objects.needs import PodNeeds
 
 
@@ -26,7 +27,7 @@ class Template:
 def templates(obj: KubeObject) -> Iterator[Template]:
     """Every pod template of an object that was read from a file, in the order in which they stand. What cannot be read
     as a pod is left out: reading has said so."""
-    content = obj.content if isinstance(obj, Unknown) else obj.written
+    content = without_nulls(obj.content) if isinstance(obj, Unknown) else obj.written
     for field, above, spec in _pod_specs(content, "", {}):
         try:
             read = msgspec.convert(spec, core.PodSpec, strict=False)

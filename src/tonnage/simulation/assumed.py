@@ -47,6 +47,11 @@ def with_nodes(manifest: Manifest) -> Manifest:
     return Manifest((*manifest.objects, node_class, *made), manifest.problems)
 
 
+def are_assumed(pools: Iterable[karpenter.NodePool]) -> bool:
+    """Whether these NodePools are assumed."""
+    return any(pool.name == NAME for pool in pools)
+
+
 def _pool(base: KubeObject, name: str, more: list[dict[str, Any]], has: dict[str, str] | None = None) -> KubeObject:
     """A NodePool like ``base`` with ``more`` requirements, whose nodes ``has`` these labels."""
     content = copy.deepcopy(base.written)

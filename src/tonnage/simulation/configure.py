@@ -26,6 +26,7 @@ from tonnage.metrics import scrape
 from tonnage.metrics.promql import Query
 from tonnage.objects import apps, core, gpu_operator, karpenter, keda, monitoring, selectors
 from tonnage.objects.load import Manifest
+from tonnage.objects.templates import templates
 from tonnage.partitioning import node_cuts
 from tonnage.partitioning.configurations import read as read_cuts
 from tonnage.provisioning import findings as pool_findings
@@ -44,6 +45,7 @@ from tonnage.simulation.rng import Streams
 from tonnage.simulation.scenario import NodeGroupSpec, Scenario
 from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.volumes.book import Volumes
+from tonnage.workloads.volumes.weights import source
 
 NO_PREFIX_CACHING = "--no-enable-prefix-caching"
 """vLLM keeps and shares prefixes unless told otherwise."""
@@ -207,7 +209,7 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
             deployment.name,
             msgspec.structs.replace(pod, spec=lets_in.completed(_namespace(deployment.namespace), pod.spec)),
             deployment.spec.replicas,
-            server_of(pod.spec),
+            _with_weights(server_of(pod.spec), deployment, cluster.volumes),
             refused=next(iter(lets_in.refusals(_namespace(deployment.namespace), pod.spec)), None),
         )
         cluster.workloads[workload.key] = workload
@@ -318,6 +320,17 @@ _NOT_SIMULATED = ("--cpu-offload-gb", "--cpu-offload-params")
 
 def _flag(word: str) -> str:
     return word.partition("=")[0].replace("_", "-")
+
+
+def _with_weights(server: Server | None, deployment: apps.Deployment, volumes: Volumes) -> Server | None:
+    """The server with the claim on which its weights lie."""
+    template = next(templates(deployment), None)
+    if server is not None and template is not None and server.container < len(template.needs.containers):
+        container = template.needs.containers[server.container]
+        folder = server.model if server.model.startswith("/") else ""
+        namespace = _namespace(deployment.namespace)
+        server.weights = source(volumes, namespace, container, template.needs.volumes, folder)
+    return server
 
 
 def _weights(args: VllmArgs, shape: ModelShape | UnknownModel) -> int:

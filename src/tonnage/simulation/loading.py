@@ -8,18 +8,20 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from tonnage.costs.held import part_of
-from tonnage.facts import gpus, mig
+from tonnage.facts import gpus, instances, mig
 from tonnage.fleet.devices import Piece
 from tonnage.fleet.geometry import geometry
 from tonnage.inference.memory import visible_bytes
 from tonnage.inference.servers import too_few
 from tonnage.inference.starting import engine_s, keeps_graphs
 from tonnage.inference.tables import vllm_memory
-from tonnage.simulation.objects import EngineSetup, Pod
+from tonnage.simulation.objects import EngineSetup, Node, Pod, Server
 from tonnage.units import GIB, ns
 
 if TYPE_CHECKING:
     from tonnage.simulation.cluster import SimulatedCluster
+
+_BYTES_PER_MBIT = 125_000
 
 
 def image_ready_ns(cluster: SimulatedCluster, pod: Pod) -> int:
@@ -36,16 +38,28 @@ def image_ready_ns(cluster: SimulatedCluster, pod: Pod) -> int:
 
 
 def weights_loaded_ns(cluster: SimulatedCluster, pod: Pod) -> int:
-    """When the pod's engine has its weights: the node's first load comes over its disk, later ones from page cache."""
+    """When the pod's engine has its weights: the node's first load comes over its disk, or from the claim on which they
+    lie; later ones come from page cache."""
     server = pod.workload.server
     assert server is not None
     node = cluster.nodes[pod.node]
     cached = node.weights_ready_ns.get(server.model)
     if cached is None or cluster.now_ns == 0:
-        first = cluster.vary("weights", server.weight_bytes / node.disk_bytes_per_s)
+        first = cluster.vary("weights", server.weight_bytes / read_bytes_per_s(node, server))
         node.weights_ready_ns[server.model] = cluster.now_ns + first
         return cluster.now_ns + first
     return max(cached, cluster.now_ns) + ns(server.weight_bytes / cluster.durations.page_cache_bytes_per_s)
+
+
+def read_bytes_per_s(node: Node, server: Server) -> float:
+    """How fast a node reads weights that it has not read before: from the claim on which they lie, as fast as its
+    storage and the instance allow, or else from its own disk."""
+    place = server.weights
+    if place is None:
+        return node.disk_bytes_per_s
+    kind = instances.get(node.instance_type)
+    megabits = {"ebs": kind.ebs_mbps, "network": kind.network_mbps}.get(place.path)
+    return min(place.bytes_per_s, megabits * _BYTES_PER_MBIT) if megabits else place.bytes_per_s
 
 
 def engine_start_s(cluster: SimulatedCluster, pod: Pod) -> float:

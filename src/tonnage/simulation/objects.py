@@ -21,6 +21,7 @@ from tonnage.simulation.serving import Replica, Service
 from tonnage.units import NS_PER_S
 from tonnage.workloads.admission.refused import Refused
 from tonnage.workloads.failures import Cause
+from tonnage.workloads.volumes.weights import Source
 
 if TYPE_CHECKING:
     from tonnage.simulation.cluster import SimulatedCluster
@@ -44,6 +45,7 @@ class Server:
     refused: str = ""
     container: int = 0
     eager: bool = False
+    weights: Source | None = None  # the claim on which they lie; None: the node's disk
 
 
 class Controller(Protocol):

@@ -16,6 +16,7 @@ from tonnage.health.outlook import MOST, Outlook, Workload
 from tonnage.health.rules import ports, volumes
 from tonnage.health.setting import Pods, Setting
 from tonnage.objects import core
+from tonnage.simulation import assumed
 from tonnage.simulation.claiming import need
 
 if TYPE_CHECKING:
@@ -29,12 +30,13 @@ def prospects(made: SetUp, setting: Setting) -> Iterator[Blocker]:
     pools = made.pools()
     if not made.cluster.fleet.node_by_name and not pools.node_pools:
         return
-    outlook = Outlook(made.cluster.snapshot(), made.placing(), pools, made.configuration.catalogue)
+    catalogue, unknown = made.configuration.catalogue, assumed.are_assumed(pools.node_pools)
+    outlook = Outlook(made.cluster.snapshot(), made.placing(), pools, catalogue, sizes=unknown)
     templates: dict[Ref, list[Pods]] = {}
     for one in setting.pods:
         templates.setdefault(one.ref, []).append(one)
     said = {one.object for one in made.configuration.blockers if one.stage == UNSCHEDULABLE and not one.some}
-    recut = made.controls.partitioning != "static"
+    recut = made.controls.partitioning != "static" or unknown
     for ref, workload, gangs in _workloads(made):
         if ref in templates and ref not in said and not (recut and any(map(_in_parts, workload))):
             known = Workload(tuple(templates[ref]), tuple(workload), gangs)

@@ -189,7 +189,7 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     if scenario.spec.region != catalogue.book.region:
         message = f'"{scenario.spec.region}": the prices are those of {catalogue.book.region}'
         raise InputError(scenario.document.problem("region", message, "give this region's prices with prices:"))
-    manifest = load.read([scenario.folder / chosen.manifests])
+    manifest = load.read(scenario.files or [scenario.folder / chosen.manifests])
     if scenario.assumes:
         manifest = assumed.with_nodes(manifest)
     if options.tune is not None:

@@ -172,6 +172,8 @@ class Scenario:
     tpot_ns: int
     grace_ns: int
     traffic: tuple[Traffic, ...]
+    files: tuple[Path, ...] = ()
+    """The manifests, where no policy says where they are."""
     assumes: bool = False
     """Whether there is no scenario beside the manifests: what they leave open is assumed."""
 
@@ -223,6 +225,12 @@ def load(path: Path) -> Scenario:
     if problems:
         raise InputError(*problems)
     return _scenario(spec, document, file.parent)
+
+
+def of_files(paths: Sequence[Path]) -> Scenario:
+    """The scenario of these files and folders of manifests together, which say nothing of traffic."""
+    first = paths[0] if paths[0].is_dir() else paths[0].parent
+    return replace(_without(first), files=tuple(paths))
 
 
 def _without(folder: Path) -> Scenario:

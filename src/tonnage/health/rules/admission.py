@@ -29,14 +29,6 @@ from tonnage.workloads.admission.refused import (
 FAILED_CREATE = "FailedCreate"
 """The event of a controller whose pods are refused."""
 
-_RULES = {
-    SERVICE_ACCOUNT: "service-account-missing",
-    PRIORITY: "priority-class-missing",
-    RUNTIME_CLASS: "runtime-class-missing",
-    LIMIT_RANGER: "limit-range-refuses",
-    VALIDATION: "limit-range-refuses",
-    QUOTA: "quota-below-one-pod",
-}
 _KINDS = {SERVICE_ACCOUNT: "ServiceAccount", PRIORITY: "PriorityClass", RUNTIME_CLASS: "RuntimeClass"}
 
 
@@ -45,18 +37,27 @@ def refused(setting: Setting) -> Iterator[Blocker]:
     for pods in setting.pods:
         seen: set[tuple[str, str]] = set()
         for one in setting.admission.refusals(pods.namespace, pods.spec):
-            key = _RULES[one.plugin], one.by
+            key = _rule(one), one.by
             if key not in seen:
                 seen.add(key)
                 yield _blocker(setting, pods, one)
 
 
+def _rule(one: Refused) -> str:
+    rule = {
+        SERVICE_ACCOUNT: "service-account-missing",
+        PRIORITY: "priority-class-missing",
+        RUNTIME_CLASS: "runtime-class-missing",
+        LIMIT_RANGER: "limit-range-refuses",
+        VALIDATION: "limit-range-refuses",
+        QUOTA: "quota-needs-requests" if one.said.startswith("failed quota") else "quota-below-one-pod",
+    }
+    return rule[one.plugin]
+
+
 def _blocker(setting: Setting, pods: Pods, one: Refused) -> Blocker:
-    rule = _RULES[one.plugin]
-    if one.said.startswith("failed quota"):
-        rule = "quota-needs-requests"
     message, help_ = _in_words(setting, pods, one)
-    return Blocker(rule, REFUSED, pods.ref, pods.where(one.field), message, help_, *said_of(pods, one))
+    return Blocker(_rule(one), REFUSED, pods.ref, pods.where(one.field), message, help_, *said_of(pods, one))
 
 
 def said_of(pods: Pods, one: Refused) -> tuple[str, str]:

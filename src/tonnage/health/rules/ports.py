@@ -15,7 +15,7 @@ from tonnage.health.setting import Pods, Setting
 from tonnage.objects import core
 from tonnage.scheduling.topology import NO_PORTS
 
-RULE, REASON = "host-port-taken", "Unschedulable"
+REASON = "Unschedulable"
 
 
 def ports(setting: Setting) -> Iterator[Blocker]:
@@ -83,7 +83,7 @@ def taken(setting: Setting, nodes: int) -> Iterator[Blocker]:
 
 def _blocker(pods: Pods, port: Port, why: str, *, some: bool = False) -> Blocker:
     return Blocker(
-        RULE,
+        "host-port-taken",
         UNSCHEDULABLE,
         pods.ref,
         pods.where(_field(pods.spec, port)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tonnage.health.blocker import CRASHING, NOT_READY, Blocker
-from tonnage.health.listening import VLLM_PATHS, Server, may_listen, server
+from tonnage.health.listening import VLLM_PATHS, Listener, listener, may_listen
 from tonnage.health.setting import Pods, Setting
 from tonnage.objects import core
 from tonnage.objects.needs import HttpGet, ProbeNeeds
@@ -53,7 +53,7 @@ class _Probe:
         elif not may_listen(self.pods, port):
             yield self._not_served(port, f"{handler}.port")
         else:
-            engine = server(self.container)
+            engine = listener(self.container)
             if http is not None and engine is not None and port in engine.ports:
                 yield from self._asked_of_vllm(http, engine)
 
@@ -86,7 +86,7 @@ class _Probe:
         )
 
     def _not_served(self, port: int, field: str) -> Blocker:
-        engine = server(self.container)
+        engine = listener(self.container)
         ports = " and ".join(str(one) for one in sorted(engine.ports)) if engine else "another port"
         refused = f"dial tcp 10.0.0.1:{port}: connect: connection refused"
         http = self.probe.http_get
@@ -98,15 +98,15 @@ class _Probe:
             f'Get "http://10.0.0.1:{port}{http.path}": {refused}' if http else refused,
         )
 
-    def _asked_of_vllm(self, http: HttpGet, engine: Server) -> Iterator[Blocker]:
+    def _asked_of_vllm(self, http: HttpGet, engine: Listener) -> Iterator[Blocker]:
         path = "/" + http.path.partition("?")[0].strip("/")
-        encrypted = engine.has("ssl-keyfile", "ssl-certfile")
+        encrypted = engine.has("--ssl-keyfile", "--ssl-certfile")
         if (http.scheme.upper() == "HTTPS") != encrypted:
             speaks = "HTTPS" if encrypted else "HTTP"
             said = "server gave HTTP response to HTTPS client" if speaks == "HTTP" else "EOF"
             message, help_ = f"vLLM speaks {speaks} on this port, not {http.scheme}", f"set scheme: {speaks}"
             yield self._blocker("probe-not-answered", "httpGet.scheme", message, help_, said)
-        elif path not in VLLM_PATHS and not engine.has("root-path", "middleware"):
+        elif path not in VLLM_PATHS and not engine.has("--root-path", "--middleware"):
             message = f"vLLM answers GET {http.path} with 404 or 405"
             said = "HTTP probe failed with statuscode: 404"
             yield self._blocker("probe-not-answered", "httpGet.path", message, "set path: /health", said)
@@ -117,9 +117,9 @@ class _Probe:
                 "probe-not-answered", "httpGet.path", message, "set path: /health, which needs no key", said
             )
 
-    def _needs_key(self, engine: Server) -> bool:
+    def _needs_key(self, engine: Listener) -> bool:
         named = any(one.name == "VLLM_API_KEY" for one in self.container.env)
-        return named or engine.has("api-key")
+        return named or engine.has("--api-key")
 
     def _blocker(self, rule_: str, field: str, message: str, help_: str, said: str) -> Blocker:
         effect = (

@@ -24,8 +24,8 @@ KILLED = "Killing"
 
 
 def start_budget(setting: Setting) -> Iterator[Blocker]:
-    """The engine takes longer than its probe waits: surely where even a start that is faster than the usual one by the
-    spread between nodes is too slow, else of some pods."""
+    """The engine takes longer than its probe waits: surely where that is so from the fastest volume too, or by a factor
+    of two; else of some pods."""
     known = durations.get()
     for pods in setting.pods:
         server = pods.engine
@@ -40,7 +40,7 @@ def start_budget(setting: Setting) -> Iterator[Blocker]:
         wanted = _start(setting, pods, server)
         if wanted is None:
             continue
-        load, total = wanted
+        load, total, least = wanted
         budget = probe.initial_delay_seconds + probe.failure_threshold * probe.period_seconds
         if total <= budget:
             continue
@@ -62,7 +62,7 @@ def start_budget(setting: Setting) -> Iterator[Blocker]:
             help_,
             KILLED,
             f"Container {server.container.name} failed {name.removesuffix('Probe')} probe, will be restarted",
-            some=total * (1 - known.jitter) <= budget,
+            some=budget >= max(least * (1 - known.jitter), total / 2),
         )
 
 
@@ -71,9 +71,9 @@ def _asks_the_server(probe: ProbeNeeds) -> bool:
     return probe.http_get is not None or probe.tcp_socket is not None or probe.grpc is not None
 
 
-def _start(setting: Setting, pods: Pods, server: EngineServer) -> tuple[float, float] | None:
-    """(seconds for the weights, seconds until it answers) on the fastest of the places; None where nothing is known of
-    its weights."""
+def _start(setting: Setting, pods: Pods, server: EngineServer) -> tuple[float, float, float] | None:
+    """Seconds for the weights, until it answers, and the latter with the fastest volume that can be bought, on the
+    fastest of the places; None where nothing is known of its weights."""
     shape = engines.shape(server)
     places = [place for place in setting.places(pods) if place.card is not None]
     if shape is None or not places:
@@ -85,13 +85,13 @@ def _start(setting: Setting, pods: Pods, server: EngineServer) -> tuple[float, f
     known = durations.get()
     engine = engine_s(known, eager=is_eager(server))
     rate = max(_bytes_per_s(setting, place) for place in places)
-    total = start_s(known, size, rate, engine)
-    return total - engine, total
+    total = start_s(size, rate, engine)
+    return total - engine, total, start_s(size, max(rate, known.ebs_max_bytes_per_s), engine)
 
 
 def _bytes_per_s(setting: Setting, place: Place) -> float:
-    """How fast weights come to a node: over its disk, or, where its type is not known, at the most that gp3 can do."""
+    """How fast weights come to a node: over its disk, or, where its type is not known, over a volume as it comes."""
     if not instances.known(place.instance_type):
-        return durations.get().ebs_max_bytes_per_s
+        return durations.get().ebs_bytes_per_s
     storage = setting.storage.get(place.pool, NodeStorage())
     return fill_bytes_per_s(storage, instances.get(place.instance_type))

@@ -31,7 +31,6 @@ from tonnage.workloads.volumes.book import NOTHING_TO_BIND, ONE_POD, UNBOUND, ZO
 from tonnage.workloads.volumes.claims import best, mismatch
 
 REASON = "Unschedulable"
-RULE_MISSING, RULE_CLASS, RULE_UNBOUND = "missing-persistent-volume-claim", "storage-class-missing", "claim-never-bound"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +78,11 @@ def out_of_reach(blocker: Blocker, limits: Iterable[tuple[str, KubeObject, str]]
     if first is None:
         return None
     claim, one, field = first
+    rule = "volume-out-of-reach"
     places = ", ".join(_values(one))
     return msgspec.structs.replace(
         blocker,
-        rule="volume-out-of-reach",
+        rule=rule,
         where=where(one, field),
         message=f"{one.kind} {one.name} of claim {claim} is reached from {places or 'some nodes'} only, where no node "
         f"takes the pods: {blocker.said}",
@@ -105,7 +105,7 @@ def _values(one: KubeObject) -> list[str]:
 
 def _missing(setting: Setting, pods: Pods, name: str, at: Where) -> Blocker:
     return Blocker(
-        RULE_MISSING,
+        "missing-persistent-volume-claim",
         UNSCHEDULABLE,
         pods.ref,
         at,
@@ -158,7 +158,7 @@ def _of(setting: Setting, use: _Use) -> Iterator[Blocker]:
     class_ = book.storage_class(name)
     if class_ is None and name and not _is_static(setting, claim):
         yield Blocker(
-            RULE_CLASS,
+            "storage-class-missing",
             UNSCHEDULABLE,
             use.pods.ref,
             use.field("storageClassName"),
@@ -240,7 +240,7 @@ def _help_of(reasons: dict[str, str]) -> str:
 
 def _unbound(use: _Use, at: Where, why: str, help_: str, said: str) -> Blocker:
     message = f"PersistentVolumeClaim {use.claim.name} {why}: it is never bound, and the pods wait"
-    return Blocker(RULE_UNBOUND, UNSCHEDULABLE, use.pods.ref, at, message, help_, REASON, said)
+    return Blocker("claim-never-bound", UNSCHEDULABLE, use.pods.ref, at, message, help_, REASON, said)
 
 
 def _not_provided(use: _Use, class_: StorageClass) -> Iterator[Blocker]:
@@ -251,7 +251,7 @@ def _not_provided(use: _Use, class_: StorageClass) -> Iterator[Blocker]:
     lacking = [mode for mode in claim.spec.access_modes if mode not in maker.modes]
     if lacking:
         yield Blocker(
-            RULE_UNBOUND,
+            "claim-never-bound",
             UNSCHEDULABLE,
             use.pods.ref,
             use.field("accessModes"),

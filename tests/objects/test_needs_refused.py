@@ -1,0 +1,92 @@
+"""What the API server refuses of volumes, mounts, variables, probes and hooks, each with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tonnage.cluster.server import rules_pods
+from tonnage.errors import InputError
+from tonnage.objects import load
+
+VOLUME = {"name": "data", "emptyDir": {}}
+HOOK = {"preStop": {"sleep": {"seconds": 31}}}
+
+
+def pod(container: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    made = {"name": "c", "image": "nginx", **container}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [made], **spec}}
+
+
+def refused(tmp_path: Path, *objects: dict[str, Any]) -> list[tuple[str, str]]:
+    """(field, message) of each problem."""
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump_all(objects))
+    try:
+        load.read([tmp_path / "x.yaml"])
+    except InputError as error:
+        return [(problem.where.field, problem.message) for problem in error.problems]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("written", "field", "words"),
+    [
+        (pod({"volumeMounts": [{"name": "a", "mountPath": "/a"}]}), "volumeMounts[0].name", "there is none"),
+        (
+            pod({"volumeMounts": [{"name": "a", "mountPath": "/a"}]}, volumes=[VOLUME]),
+            "volumeMounts[0].name",
+            "expected one of data",
+        ),
+        (pod({"volumeMounts": [{"name": "data"}]}, volumes=[VOLUME]), "volumeMounts[0].mountPath", "missing"),
+        (pod({"env": [{"name": "A", "value": "x", "valueFrom": {}}]}), "env[0].valueFrom", "beside a value"),
+        (pod({"livenessProbe": {"tcpSocket": {"port": 0}}}), "livenessProbe.tcpSocket.port", "1 to 65535"),
+        (pod({"livenessProbe": {"tcpSocket": {"port": "8000"}}}), "livenessProbe.tcpSocket.port", "with a letter"),
+        (pod({"startupProbe": {"httpGet": {"port": 1}, "exec": {}}}), "startupProbe.httpGet", "stands beside exec"),
+        (pod({"lifecycle": HOOK}), "lifecycle.preStop.sleep.seconds", "31: expected 0 to"),
+    ],
+)
+def test_a_pod_is_refused_at_its_field(tmp_path: Path, written: dict[str, Any], field: str, words: str) -> None:
+    [(at, message)] = refused(tmp_path, written)
+    assert at == f"spec.containers[0].{field}" and words in message
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        pod({"volumeMounts": [{"name": "data", "mountPath": "/a"}]}, volumes=[VOLUME]),
+        pod({"lifecycle": HOOK}, terminationGracePeriodSeconds=31),
+        pod({"readinessProbe": {"httpGet": {"port": "web"}}}),
+    ],
+)
+def test_what_is_at_the_limit_or_wrong_later_is_read(tmp_path: Path, written: dict[str, Any]) -> None:
+    assert refused(tmp_path, written) == []
+
+
+def test_volumes_that_stand_twice_are_refused(tmp_path: Path) -> None:
+    [(at, _)] = refused(tmp_path, pod({}, volumes=[VOLUME, VOLUME]))
+    assert at == "spec.volumes[1].name"
+
+
+@pytest.mark.parametrize(("kind", "group", "count"), [("StatefulSet", "apps/v1", 1), ("Rollout", "argoproj.io/v1", 0)])
+def test_of_kinds_that_are_not_read_those_of_kubernetes_are_looked_at(
+    tmp_path: Path, kind: str, group: str, count: int
+) -> None:
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": pod({"volumeMounts": [{"name": "a", "mountPath": "/a"}]})["spec"],
+    }
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    found = refused(tmp_path, {"apiVersion": group, "kind": kind, "metadata": {"name": "s"}, "spec": spec})
+    assert len(found) == count
+
+
+@pytest.mark.parametrize(
+    ("seconds", "grace", "count"), [(31, None, 1), (30, None, 0), (60, 60, 0), (61, 60, 1), (-1, 5, 1)]
+)
+def test_the_embedded_api_refuses_hooks_that_sleep_too_long(seconds: int, grace: int | None, count: int) -> None:
+    spec = pod({"lifecycle": {"preStop": {"sleep": {"seconds": seconds}}}}, terminationGracePeriodSeconds=grace)["spec"]
+    found = rules_pods.pod_spec("spec", spec)
+    assert [cause.field for cause in found] == ["spec.containers[0].lifecycle.preStop.sleep"] * count
