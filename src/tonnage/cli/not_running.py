@@ -29,7 +29,8 @@ def show(results: Sequence[Result], console: Console) -> None:
         for one in of(result):
             key = (str(one.object), one.rule, one.cause)
             found.setdefault(key, (one, []))[1].append(result.policy)
-    for one, policies in list(found.values())[:SHOWN]:
+    for one, named in list(found.values())[:SHOWN]:
+        policies = list(dict.fromkeys(named))
         show_one(one, console, f" under {', '.join(policies)}" if len(results) > len(policies) else "")
     if len(found) > SHOWN:
         console.print(look.text(f"{len(found) - SHOWN} more do not run: see the report or -o json", "bold red"))
