@@ -38,11 +38,14 @@ class InformersInStep(Informers):
         namespace: str = "",
         optional: bool = False,
     ) -> Informer[T]:
-        assert not (field_selector or label_selector or namespace), "only whole resources are watched here"
-        informer: Informer[T] = Informer(resource, "", "", "", optional=optional)
+        assert not label_selector, "labels are not looked at here"
+        informer: Informer[T] = Informer(resource, namespace, field_selector, "", optional=optional)
         informer.synced = True
         served = self._api.writes.kinds.find(resource.root, resource.plural)
-        self._watches.append((informer, self._api.store.subscribe(served), msgspec.json.Decoder(type_)))
+        if served is not None:
+            self._watches.append((informer, self._api.store.subscribe(served), msgspec.json.Decoder(type_)))
+        else:
+            assert optional, f"{resource.plural} is not served"
         return informer
 
     def pump(self, timeout_s: float) -> int:
@@ -55,6 +58,8 @@ class InformersInStep(Informers):
             assert change is not None
             item = decoder.decode(change.now.raw)
             key = item.metadata.namespace, item.metadata.name
+            if not informer.selects(*key):
+                continue
             changes += informer.apply(Change(key, item, change.version, change.type == "DELETED"))
         return changes
 

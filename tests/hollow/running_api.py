@@ -8,8 +8,10 @@ from contextlib import nullcontext
 from typing import Any
 
 from hollow.informers_in_step import InformersInStep
+from tonnage.cluster.client.events import EventRecorder
 from tonnage.cluster.client.transport import ApiError, Reply
 from tonnage.cluster.client.verbs import Client
+from tonnage.cluster.recording import Events
 from tonnage.cluster.resources import CRDS, PODS, Resource
 from tonnage.cluster.server.api import Api
 from tonnage.cluster.server.inprocess import InProcess
@@ -17,15 +19,18 @@ from tonnage.cluster.server.managers.loop import Managers, Options
 from tonnage.fleet.invariants import violations
 from tonnage.hollow.definitions import crd
 from tonnage.hollow.machines import Machines
+from tonnage.hollow.machines import Options as MachineOptions
 from tonnage.hollow.operators import Operators, operated
 from tonnage.hollow.running import MachineRoom, RunningClock
 from tonnage.hollow.setting import lay_out
+from tonnage.scheduling.place import SCHEDULER_NAME
 from tonnage.simulation import run
 from tonnage.units import NS_PER_S
 
 Json = dict[str, Any]
 WORK = "tonnage.dev/simulated-work"
 MOST_TURNS = 10_000
+START_NS = 1_800_000_000 * NS_PER_S
 
 
 class Refusing(InProcess):
@@ -46,7 +51,7 @@ class Refusing(InProcess):
 class Running:
     """Machines, operators and managers on an embedded API, in one thread. Time goes by only where a test says so.
 
-    ``late``: how watches lag behind each other; without it none does."""
+    ``late``: how watches lag behind each other; without it none does. ``recorded``: whether events are written."""
 
     def __init__(
         self,
@@ -55,13 +60,15 @@ class Running:
         theirs: tuple[Resource, ...] = (),
         managed: bool = False,
         late: random.Random | None = None,
+        recorded: bool = False,
+        scheduler_name: str = SCHEDULER_NAME,
     ) -> None:
         made.cluster.runs_workloads = False
         self.cluster = made.cluster
         self.now_s = 0.0
-        clock = RunningClock(1_800_000_000 * NS_PER_S, monotonic=lambda: self.now_s)
+        clock = self.clock = RunningClock(START_NS, monotonic=lambda: self.now_s)
         clock.go()
-        api = Api(clock=clock.seconds, random=random.Random(1))
+        api = self.api = Api(clock=clock.seconds, random=random.Random(1))
         self.client = Client(InProcess(api))
         for resource in theirs:
             body = crd(resource)
@@ -71,12 +78,15 @@ class Running:
             self.client, lambda notify: api.store.subscribe(notify=notify), clock.seconds, 1, Options(node_grace_s=0)
         )
         self.refusing = Refusing(api)
-        self.machines = Machines(made.cluster, Client(self.refusing))
+        self.recorder = EventRecorder(self.client, "simulated-machines", clock.seconds) if recorded else None
+        event = Events(self.recorder).event if self.recorder is not None else None
+        options = MachineOptions(epoch_ns=START_NS if recorded else 0, event=event)
+        self.machines = Machines(made.cluster, Client(self.refusing), options)
         self.informers = InformersInStep(self.client, api, late)
         self.room = MachineRoom(self.machines, self.informers, clock, nullcontext())
         self.room.begin([])
         self.room.turn()
-        lay_out(made, self.client, self.machines, managed=managed)
+        lay_out(made, self.client, self.machines, scheduler_name, managed=managed)
         made.start_training()
         self.room.operate(Operators(self.machines, self.client), operated(self.client, embedded=not managed))
         self.settle()
@@ -138,3 +148,5 @@ class Running:
         self.informers.stop()
         self.managers.close()
         self.machines.close()
+        if self.recorder is not None:
+            self.recorder.close()

@@ -28,7 +28,8 @@ from tonnage.fleet.rows import PodSpec
 from tonnage.fleet.state import Conflict
 from tonnage.hollow.mig_manager import MigManager
 from tonnage.hollow.node_writer import NodeWriter
-from tonnage.hollow.pod_writer import REJECTED, Key, PodWriter
+from tonnage.hollow.pod_writer import REJECTED, Key, NotAdmitted, PodWriter
+from tonnage.hollow.refused_pods import RefusedPods
 from tonnage.hollow.strangers import Ours, take_up
 from tonnage.hollow.workload_writer import WorkloadWriter
 from tonnage.objects import apps, core, karpenter
@@ -48,11 +49,13 @@ TOLD_BY_OTHERS = frozenset({"Scheduled", "FailedScheduling", "ScalingReplicaSet"
 
 @dataclass(slots=True)
 class Options:
-    """``epoch_ns``: the Unix time at which the run starts. ``parallel``: writes at once. ``event``: told of events."""
+    """``epoch_ns``: the Unix time at which the run starts. ``parallel``: writes at once. ``event``: told of events.
+    ``opens_gates``: whether scheduling gates that somebody would remove are removed here."""
 
     epoch_ns: int = 0
     parallel: int = 1
     event: Event | None = None
+    opens_gates: bool = True
 
 
 class Machines:
@@ -75,6 +78,7 @@ class Machines:
         self._dirty_nodes: dict[str, None] = {}
         self._dirty_workloads: dict[str, None] = {}  # of training, by key
         self._unreconciled: dict[str, None] = {}  # workloads whose number of replicas has changed
+        self._refused = RefusedPods(cluster, self.event)
         self._paused: dict[str, float] = {}  # until when an object is left alone that could not be written
         cluster.mirror = cluster.events.mirror = self
 
@@ -104,9 +108,7 @@ class Machines:
         self._dirty_pods[pod.namespace, pod.name] = None
 
     def pod_gone(self, pod: Pod) -> None:
-        controller = pod.workload.controller
-        if controller is not None and controller.has_succeeded(pod):
-            self.pods.succeeded(pod)
+        self.pods.ended(pod)
         self._dirty_pods[pod.namespace, pod.name] = None
 
     def training_changed(self, training: Training) -> None:
@@ -190,6 +192,8 @@ class Machines:
             self.pods.stands_no_more(key)  # for an earlier one of that name
         self.pods.stands_for(key, pod)
         pod.deletion_cost = new.metadata.deletion_cost
+        if self.options.opens_gates and self.pods.opens(pod, new):
+            self._dirty_pods[key] = None
         node = cluster.nodes.get(new.spec.node_name)
         if node is not None and node.name in cluster.fleet.node_by_name and pod.bound_ns is None:
             self._bound(pod, node)
@@ -322,6 +326,7 @@ class Machines:
         self._dirty_nodes |= self._left(nodes_, [(_node(name), self._nodes.job(name)) for name in nodes_], pause_s)
         self._dirty_workloads |= self._left(workloads, [(key, self.workloads.job(key)) for key in workloads], pause_s)
         self._dirty_pods |= self._left(pods_, [(_pod(key), self.pods.job(key)) for key in pods_], pause_s)
+        self._refused.tell(self.pod_created)
         return bool(nodes_ or workloads or pods_)
 
     def _due(self, dirty: Iterable[K], name: Callable[[K], str]) -> tuple[list[K], dict[K, None]]:
@@ -348,6 +353,10 @@ class Machines:
     def _write(self, what: str, call: Callable[[], object]) -> bool:
         try:
             call()
+        except NotAdmitted as refused:
+            self.errors[what] = str(refused)
+            self._refused.add(refused.pod, str(refused))
+            return True  # it is made again later
         except ApiError as error:
             if error.code != 404 and error.reason != "AlreadyExists":
                 self.errors[what] = str(error)

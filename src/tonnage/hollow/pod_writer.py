@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from copy import deepcopy
-from typing import Any
-
-import msgspec
 
 from tonnage.cluster.annotations import GPUS, SAVED_AT
 from tonnage.cluster.client.transport import STRATEGIC_PATCH, ApiError, ClientError
@@ -15,17 +12,26 @@ from tonnage.cluster.places import places_of, written
 from tonnage.cluster.resources import PODS
 from tonnage.fleet.rows import PodSpec
 from tonnage.hollow import statuses
+from tonnage.hollow.pod_bodies import job_labels, owner_reference, written_spec
 from tonnage.hollow.workload_writer import WorkloadWriter
 from tonnage.objects import core
-from tonnage.objects.decode import without_nulls
 from tonnage.partitioning.fleet_layouts import may_change
 from tonnage.scheduling.place import DEFAULT_SCHEDULER
+from tonnage.simulation.blocked import held_back
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.objects import Controller, Pod, Workload
 
 Key = tuple[str, str]
 REJECTED = "OutOfResources"
 """Why a kubelet takes a pod not up that does not fit."""
+
+
+class NotAdmitted(ClientError):
+    """The API server refuses to make the pod."""
+
+    def __init__(self, pod: Pod, said: str) -> None:
+        super().__init__(said)
+        self.pod = pod
 
 
 class PodWriter:
@@ -56,6 +62,7 @@ class PodWriter:
         """Pods whose deletion the API knows."""
         self.failing: dict[Key, tuple[str, str]] = {}
         """Reason and message."""
+        self._gated: set[Key] = set()
         self._placed: dict[str, str] = {}  # by uid: the GPUs as they were written
 
     # ---- what is there ----
@@ -80,6 +87,13 @@ class PodWriter:
         """The pod is in the API with this uid. Returns the uid under which it was known."""
         before, self._uids[key] = self._uids.get(key, ""), uid
         return before
+
+    def opens(self, pod: Pod, seen: core.Pod) -> bool:
+        """Whether its scheduling gates are to be removed, as somebody would; then :meth:`job` does."""
+        opened = bool(seen.spec.scheduling_gates) and not held_back(self.cluster, pod.workload, pod.name)
+        if opened:
+            self._gated.add((pod.namespace, pod.name))
+        return opened
 
     def stands_for(self, key: Key, pod: Pod) -> None:
         """The pod in the API is this one."""
@@ -107,8 +121,13 @@ class PodWriter:
         self.failing.pop(key, None)
         return True
 
-    def succeeded(self, pod: Pod) -> None:
-        """Its containers have ended without an error: it stays in the API."""
+    def ended(self, pod: Pod) -> None:
+        """It is gone here. Where its containers have ended by themselves it stays in the API, as what it has become."""
+        controller = pod.workload.controller
+        if self._has_failed(pod):
+            self._done[pod.namespace, pod.name] = self._status(pod)
+        if controller is None or not controller.has_succeeded(pod):
+            return
         times = {"bound": pod.bound_ns, "started": pod.started_ns}
         at = {name: self._stamp(t) for name, t in times.items() if t is not None}
         if "started" in at:
@@ -137,12 +156,12 @@ class PodWriter:
             return self._create_job(pod) if self._made_here(pod) else _nothing
         if self._stands.get(key, pod) is not pod:
             return self._replace_job(pod, uid)
-        if pod.terminating and key not in self.deleting:
+        if pod.terminating and key not in self.deleting and not self._has_failed(pod):
             self.deleting.add(key)
             return lambda: client.delete(PODS, name, namespace, uid=uid)
         saved = self._saved_job(key, uid, pod)
         if pod.bound_ns is None and key not in self.failing:
-            return saved
+            return _both(saved, self._open_job(key)) if key in self._gated else saved
         status, places = self._status_job(key, uid, self._status(pod)), self._places(pod)
         if not places or self._placed.get(uid) == places:
             return _both(saved, status)
@@ -183,6 +202,12 @@ class PodWriter:
             client.patch(PODS, name, patch, namespace, subresource="status", content_type=STRATEGIC_PATCH)
         )
 
+    def _open_job(self, key: Key) -> Callable[[], None]:
+        """Remove the gates, as whoever put them there would."""
+        self._gated.discard(key)
+        patch = {"metadata": {"uid": self.uid(key)}, "spec": {"schedulingGates": None}}
+        return lambda: _ignore(self._client.patch(PODS, key[1], patch, key[0]))
+
     def _saved_job(self, key: Key, uid: str, pod: Pod) -> Callable[[], None]:
         """Write on the pod when the last checkpoint of its work was written, as a launcher does."""
         controller = pod.workload.controller
@@ -202,11 +227,17 @@ class PodWriter:
         failing = self.failing.get((pod.namespace, pod.name))
         if failing is not None and failing[0] == REJECTED:
             return {"phase": "Failed", "reason": failing[0], "message": failing[1]}
+        failed = self._has_failed(pod)
         times = {"bound": pod.bound_ns, "started": pod.started_ns, "ready": pod.ready_ns}
         if pod.last_end is not None:
             times |= {"began": pod.last_end.started_ns, "ended": pod.last_end.ended_ns}
         at = {name: self._stamp(t) for name, t in times.items() if t is not None}
-        return statuses.pod_status(pod, self.cluster.fleet.pod(pod.row).spec.spec, at, failing)
+        return (statuses.pod_failed if failed else statuses.pod_status)(pod, pod.template.spec, at, failing)
+
+    def _has_failed(self, pod: Pod) -> bool:
+        """Whether its container has ended and is not started again: pods of Jobs stay then, for their logs."""
+        kind = getattr(pod.workload.controller, "kind", "")
+        return kind == "Job" and pod.last_end is not None and pod.template.spec.restart_policy == "Never"
 
     # ---- making pods ----
 
@@ -217,7 +248,12 @@ class PodWriter:
         return lambda: self._create(pod, body)
 
     def _create(self, pod: Pod, body: JsonObject) -> None:
-        made = self._client.create(PODS, body, pod.namespace)
+        try:
+            made = self._client.create(PODS, body, pod.namespace)
+        except ApiError as error:
+            if error.code in (403, 422):
+                raise NotAdmitted(pod, str(error)) from error
+            raise
         key = (pod.namespace, pod.name)
         self._uids[key], self._stands[key] = made["metadata"]["uid"], pod
 
@@ -276,7 +312,7 @@ class PodWriter:
         if owner is None:
             return None
         template = pod.template
-        labels = _job_labels(owner) | template.metadata.labels
+        labels = job_labels(owner) | template.metadata.labels
         meta: JsonObject = {"name": pod.name, "namespace": pod.namespace, "ownerReferences": [owner_reference(owner)]}
         meta |= {"labels": labels}
         meta |= {"annotations": dict(template.metadata.annotations)}
@@ -305,62 +341,6 @@ class PodWriter:
             )
 
         return create
-
-
-def owner_reference(owner: JsonObject) -> JsonObject:
-    """As its controller writes it on what it makes."""
-    meta = owner["metadata"]
-    named = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"]}
-    return {**named, "controller": True, "blockOwnerDeletion": True}
-
-
-def written_spec(spec: core.PodSpec, body: Mapping[str, Any]) -> JsonObject:
-    """The spec of a pod, with all that its workload's template says beyond what is read here.
-
-    The restart policy is the controller's; priorities follow from the class."""
-    wanted = _without_admission(spec)
-    found = next((raw for raw in _templates(body) if _read(raw) == wanted), None)
-    if found is None:
-        made: JsonObject = msgspec.to_builtins(spec)
-        for admitted in ("priority", "preemptionPolicy"):
-            made.pop(admitted, None)
-    else:
-        made = deepcopy(found)
-    if spec.restart_policy != "Always" or "restartPolicy" in made:
-        made["restartPolicy"] = spec.restart_policy
-    return made
-
-
-def _templates(value: Any) -> Iterator[JsonObject]:
-    """Everything in an object that looks like the spec of a pod."""
-    if isinstance(value, dict):
-        if isinstance(value.get("containers"), list):
-            yield value
-        for inner in value.values():
-            yield from _templates(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _templates(inner)
-
-
-def _read(raw: JsonObject) -> core.PodSpec | None:
-    try:
-        return _without_admission(msgspec.convert(without_nulls(raw), core.PodSpec))
-    except msgspec.ValidationError:
-        return None
-
-
-def _without_admission(spec: core.PodSpec) -> core.PodSpec:
-    """What of a spec neither a controller nor admission sets."""
-    return msgspec.structs.replace(spec, restart_policy="", priority=None, preemption_policy="")
-
-
-def _job_labels(owner: JsonObject) -> dict[str, str]:
-    """Of a Job: the labels by which it knows its pods."""
-    if (owner["apiVersion"], owner["kind"]) != ("batch/v1", "Job"):
-        return {}
-    found: dict[str, str] = owner["spec"]["template"].get("metadata", {}).get("labels") or {}
-    return dict(found)
 
 
 def _waits_for_its_owner() -> None:

@@ -14,6 +14,7 @@ from tonnage.cluster.resources import ALL, DAEMON_SETS, DEPLOYMENTS, JOBS, NAMES
 from tonnage.controllers.policy import STATIC
 from tonnage.errors import InputError
 from tonnage.hollow.definitions import Kind, define_missing_kinds, run_here, served_as
+from tonnage.hollow.given import given
 from tonnage.hollow.machines import Machines
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject
@@ -36,7 +37,8 @@ def lay_out(
 
     Training workloads are created when they arrive. ``managed``: the server has a kube-controller-manager, which makes
     Jobs' pods, and perhaps operators, which make those of the kinds that they have defined. Objects of kinds that are
-    not served are left out: the configuration's findings name them."""
+    not served are left out: the configuration's findings name them. What the API server refuses is left out too, and
+    among the machines' ``errors``."""
     cluster, manifest = made.cluster, made.configuration.manifest.objects
     objects = [(resource, one) for one in manifest if (resource := _resource(one)) is not None]
     define_missing_kinds(client, (*ALL, *(resource for resource, _ in objects if resource.custom)))
@@ -48,6 +50,10 @@ def lay_out(
         _create(client, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     machines.pods.scheduler_name = scheduler_name
     later = _give_training(client, cluster, manifest, machines)
+    for body in () if managed else given(manifest, made.configuration.setting.made_claims()):
+        known = by_kind(body["apiVersion"], body["kind"])
+        assert known is not None
+        _create(client, known, body)
     for resource, one in sorted(objects, key=lambda pair: pair[0].kind not in _FIRST):
         if one.kind in _MADE_OTHERWISE or id(one) in later:
             continue
@@ -55,7 +61,13 @@ def lay_out(
         body = _body(one, resource)
         if resource in (DEPLOYMENTS, DAEMON_SETS):
             body["spec"]["template"]["spec"].setdefault("schedulerName", scheduler_name)
-        stored = _create(client, resource, body)
+        try:
+            stored = _create(client, resource, body)
+        except ApiError as error:
+            if error.code not in (403, 422):
+                raise
+            machines.errors[f"{one.kind} {_namespace_of(one)}/{one.name}"] = str(error)
+            continue
         if resource in (DEPLOYMENTS, DAEMON_SETS):
             meta = stored["metadata"]
             machines.pods.own(f"{meta['namespace']}/{meta['name']}", stored)

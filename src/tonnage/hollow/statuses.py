@@ -173,6 +173,20 @@ def pod_succeeded(pod: Pod, spec: core.PodSpec, at: Mapping[str, str], ended: st
     return {**status, "phase": "Succeeded"}
 
 
+def pod_failed(pod: Pod, spec: core.PodSpec, at: Mapping[str, str], failing: tuple[str, str] | None) -> JsonObject:
+    """The status of a pod whose container has ended with an error and is not started again. ``at``: as for
+    :func:`pod_status`."""
+    assert pod.last_end is not None
+    status = pod_status(pod, spec, at, None)
+    for condition in status["conditions"]:
+        if condition["type"] in ("Ready", "ContainersReady"):
+            condition |= {"status": "False", "reason": "PodFailed", "message": None, "lastTransitionTime": at["ended"]}
+    for container in status["containerStatuses"]:
+        container.pop("lastState", None)
+        container |= {"ready": False, "started": False, "state": _last_state(pod.last_end, at)}
+    return {**status, "phase": "Failed"}
+
+
 def _container(
     pod: Pod,
     container: core.Container,

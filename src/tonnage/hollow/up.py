@@ -49,6 +49,7 @@ from tonnage.metrics.promql import Result
 from tonnage.scheduling import place
 from tonnage.scheduling.gangs.release import Patience
 from tonnage.scheduling.place import SCHEDULER_NAME
+from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import Configuration
 from tonnage.simulation.events import Event
 from tonnage.simulation.result import NotRunning
@@ -171,10 +172,11 @@ class Up:
                 epoch_ns=self.epoch_ns,
                 parallel=settings.parallel if settings.client else 1,
                 event=Events(self._recorder(client, "simulated-machines")).event,
+                opens_gates=not settings.managed,
             ),
         )
         self._closers.append(machines.close)
-        self._forget_daemons()
+        forget_daemons(cluster)
         informers = self._informers(client)
         self.room = MachineRoom(machines, informers, self.clock, self.lock)
         self.room.begin(self._events())
@@ -194,14 +196,6 @@ class Up:
         self._run("controllers", self.manager.run)
         self._warm_up()
         self.clock.go()
-
-    def _forget_daemons(self) -> None:
-        """The pods of DaemonSets are made by their controller, behind the API."""
-        cluster = self.made.cluster
-        cluster.daemon_sets.clear()
-        for row, pod in enumerate(cluster.fleet.pods):
-            if pod is not None and pod.spec.daemon:
-                cluster.fleet.remove_pod(row)
 
     def _embed(self) -> Client:
         api = Api(clock=self.clock.seconds, random=random.Random(self.made.options.seed))
@@ -231,7 +225,7 @@ class Up:
         informers = self._informers(client)
         required = watch_world(informers, self.world, config_maps(made))
         loops: dict[str, list[Loop]] = {"scheduler": made.controls.scheduling_loops(self.placing(), Patience())}
-        pools = partial(_of_scenario, self.world, made.configuration)
+        pools = partial(pools_of_scenario, self.world, made.configuration)
         loops["nodes"] = [*node_loops(made.for_sale, pools)]
         loops["replicas"] = made.replica_loops()
         controllers = [Controller(name, tuple(loops[name])) for name in self.settings.controllers]
@@ -350,7 +344,15 @@ class Up:
             return self.made.cluster.ledger.settle(self.made.cluster.now_ns)
 
 
-def _of_scenario(world: ClusterWorld, configuration: Configuration) -> Pools:
+def forget_daemons(cluster: SimulatedCluster) -> None:
+    """The pods of DaemonSets are made by their controller, behind the API."""
+    cluster.daemon_sets.clear()
+    for row, pod in enumerate(cluster.fleet.pods):
+        if pod is not None and pod.spec.daemon:
+            cluster.fleet.remove_pod(row)
+
+
+def pools_of_scenario(world: ClusterWorld, configuration: Configuration) -> Pools:
     """The scenario's NodePools, and no other that the API server has."""
     found, names = world.pools(), {pool.name for pool in configuration.pools}
     mine = tuple(pool for pool in found.node_pools if pool.name in names)

@@ -89,7 +89,7 @@ def refused(
     known = cluster.refusals.setdefault(owner, Refusals())
     if not known.waits:
         known.waits = True
-        prefix = f"{workload.name}-"
+        prefix = f"{workload.name.rpartition('/')[2]}-"
         said = f"Error creating: {why.sentence(name, prefix)}"
         cluster.events.add(cluster.now_ns, owner, "Warning", "FailedCreate", said)
         cluster.queue.push(cluster.now_ns + known.next_ns(), TryAgain(known, again))

@@ -71,7 +71,9 @@ def shown(blocker: Blocker) -> tuple[str, str]:
         return blocker.reason, said
     if blocker.stage == CREATING:
         return "Failed", said if "Image" in blocker.reason else f"Error: {said}"
-    return ("Unhealthy" if blocker.stage == NOT_READY else "BackOff"), said
+    if blocker.stage == NOT_READY:
+        return blocker.reason or "Unhealthy", said
+    return "BackOff", said
 
 
 # ---- containers that end, or that never become Ready ----

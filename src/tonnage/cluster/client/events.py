@@ -32,6 +32,8 @@ MESSAGE_LIMIT = 1024
 _COMBINED = "(combined from similar events): "
 _SEND_TRIES = 4
 _SEND_PAUSE_S = 1.0
+_NAMES = 20
+"""Names that are tried for one event."""
 
 V = TypeVar("V")
 Key: TypeAlias = tuple[str, ...]
@@ -224,9 +226,17 @@ class EventRecorder:
                 if error.code != 404:  # events live for an hour; then it begins anew
                     raise
                 known.count = 1
-        event = self._event(said, message, known.count, namespace)
-        self._client.create(EVENTS, event, namespace)
-        known.name = event["metadata"]["name"]
+        for _ in range(_NAMES):
+            event = self._event(said, message, known.count, namespace)
+            try:
+                self._client.create(EVENTS, event, namespace)
+            except ApiError as error:
+                if error.reason != "AlreadyExists":  # else another recorder wrote one at the same instant
+                    raise
+            else:
+                known.name = event["metadata"]["name"]
+                return
+        raise ClientError(f"the names of events about {said.about.name} are taken")
 
     def _event(self, said: _Said, message: str, count: int, namespace: str) -> JsonObject:
         about, at = said.about, _time(said.at)

@@ -118,6 +118,24 @@ def _containers(path: str, spec: JsonObject) -> list[Cause]:
             names.add(name)
             causes += _container(here, container, volumes, host_network=bool(spec.get("hostNetwork")))
             causes += _sleeps(f"{here}.lifecycle", container, spec.get("terminationGracePeriodSeconds"))
+    return causes + _taken_ports(path, spec)
+
+
+def _taken_ports(path: str, spec: JsonObject) -> list[Cause]:
+    """Ports of the node that the pod's containers, or one of its init containers, take more than once
+    (checkHostPortConflicts)."""
+    causes: list[Cause] = []
+    seen: set[str] = set()
+    for part in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(part) or ()):
+            seen = set() if part == "initContainers" else seen
+            for number, port in enumerate(container.get("ports") or ()):
+                if not port.get("hostPort"):
+                    continue
+                taken = f"{port.get('protocol') or 'TCP'}/{port.get('hostIP') or ''}/{port['hostPort']}"
+                if taken in seen:
+                    causes.append(duplicate(f"{path}.{part}[{index}].ports[{number}].hostPort", taken))
+                seen.add(taken)
     return causes
 
 

@@ -39,7 +39,8 @@ def _twice(pods: Pods) -> Iterator[Blocker]:
             for port in host_ports(core.PodSpec(containers=[one], host_network=pods.spec.host_network)):
                 field = f"containers[{index}].ports[{number}]"
                 if port in seen:
-                    said = f'spec.{field}.hostPort: Duplicate value: "{port.protocol}/{port.address}/{port.number}"'
+                    taken = f"{port.protocol}/{written.host_ip}/{port.number}"
+                    said = f'spec.{field}.hostPort: Duplicate value: "{taken}"'
                     yield Blocker(
                         "host-port-twice",
                         REFUSED,

@@ -173,10 +173,13 @@ def _of(setting: Setting, use: _Use) -> Iterator[Blocker]:
         if class_.volume_binding_mode != WAIT_FOR_CONSUMER or best(claim, name, book.volumes.values()) is None:
             waits = class_.volume_binding_mode == WAIT_FOR_CONSUMER
             said = NOTHING_TO_BIND if waits else UNBOUND
+            named = bool(claim.spec.volume_name) or claim.spec.selector is not None
+            lacking = [] if named else book.not_provided(claim, class_)
+            if lacking:
+                yield _not_provided(use, class_, lacking[0], said)
+                return
             yield from _static(setting, use, name, said)
     else:
-        if class_ is not None:
-            yield from _not_provided(use, class_)
         yield from _shared(use)
 
 
@@ -243,24 +246,20 @@ def _unbound(use: _Use, at: Where, why: str, help_: str, said: str) -> Blocker:
     return Blocker("claim-never-bound", UNSCHEDULABLE, use.pods.ref, at, message, help_, REASON, said)
 
 
-def _not_provided(use: _Use, class_: StorageClass) -> Iterator[Blocker]:
-    """Access modes that volumes of the class's provisioner do not have."""
-    maker, claim = provisioners.all().get(class_.provisioner), use.claim
-    if maker is None or claim.spec.volume_mode == "Block":
-        return
-    lacking = [mode for mode in claim.spec.access_modes if mode not in maker.modes]
-    if lacking:
-        yield Blocker(
-            "claim-never-bound",
-            UNSCHEDULABLE,
-            use.pods.ref,
-            use.field("accessModes"),
-            f"PersistentVolumeClaim {claim.name} asks for {lacking[0]}, which {class_.provisioner} of class "
-            f"{class_.name} does not provide ({', '.join(maker.modes)}): no volume is made, and the pods wait",
-            f"ask for {maker.modes[0]}, or name a class whose volumes several nodes can mount (a shared file system)",
-            REASON,
-            UNBOUND,
-        )
+def _not_provided(use: _Use, class_: StorageClass, lacking: str, said: str) -> Blocker:
+    """``lacking``: an access mode of the claim that volumes of the class's provisioner do not have."""
+    modes = provisioners.all()[class_.provisioner].modes
+    return Blocker(
+        "claim-never-bound",
+        UNSCHEDULABLE,
+        use.pods.ref,
+        use.field("accessModes"),
+        f"PersistentVolumeClaim {use.claim.name} asks for {lacking}, which {class_.provisioner} of class "
+        f"{class_.name} does not provide ({', '.join(modes)}): no volume is made, and the pods wait",
+        f"ask for {modes[0]}, or name a class whose volumes several nodes can mount (a shared file system)",
+        REASON,
+        said,
+    )
 
 
 def _shared(use: _Use) -> Iterator[Blocker]:

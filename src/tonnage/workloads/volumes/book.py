@@ -156,7 +156,15 @@ class Volumes:
 
     def is_made(self, claim: PersistentVolumeClaim, class_: StorageClass) -> bool:
         """Whether the class's provisioner makes a volume for the claim."""
-        return class_.provisioner != NO_PROVISIONER and not claim.spec.volume_name and claim.spec.selector is None
+        plain = class_.provisioner != NO_PROVISIONER and not claim.spec.volume_name and claim.spec.selector is None
+        return plain and not self.not_provided(claim, class_)
+
+    def not_provided(self, claim: PersistentVolumeClaim, class_: StorageClass) -> list[str]:
+        """The access modes of the claim that volumes of the class's provisioner, where that is known, do not have."""
+        maker = provisioners.all().get(class_.provisioner)
+        if maker is None or claim.spec.volume_mode == "Block":
+            return []
+        return [mode for mode in claim.spec.access_modes if mode not in maker.modes]
 
     def made_where(self, class_: StorageClass) -> Iterator[Reach]:
         """From where a volume that the class's provisioner makes can be reached, as far as its class says."""
