@@ -56,7 +56,7 @@ class _Printer:
 
     def _told(self, told: Told) -> None:
         style = "bold green" if told.well else "bold red"
-        self._line(f"{told.about} {told.line}", style)
+        self._first(f"{told.about} {told.line}", style)
         if told.help:
             self._line(f"help: {told.help}")
         if str(told.where):
@@ -66,6 +66,10 @@ class _Printer:
 
     def _line(self, text: str, style: str = "", indent: int = 0) -> None:
         self.console.print(Padding(self.look.text(text, style), (0, 0, 0, indent), expand=False))
+
+    def _first(self, text: str, style: str) -> None:
+        """The answer: one line, however long, for who reads it in a pipe."""
+        self.console.print(self.look.text(text, style), soft_wrap=not self.console.is_terminal)
 
     def _title(self, text: str) -> None:
         self.console.print()
@@ -83,7 +87,7 @@ class _Printer:
                 self._line(f"{receipt.pod} is not taken up: {receipt.verdict}", "bold yellow")
                 return
             case _:
-                self._line(f"{receipt.pod} waits: {receipt.verdict}", "bold red")
+                self._first(f"{receipt.pod} waits: {receipt.verdict}", "bold red")
         self._before(receipt.ahead, receipt.evicted, (receipt.nominated,) if receipt.nominated else ())
         self._scores(receipt)
         self._out(receipt.out, f"Nodes that do not take it, of {receipt.nodes}")
@@ -183,7 +187,7 @@ class _Printer:
             case state if state == FITS:
                 self._line(f"Gang {receipt.gang}{source} would be bound now", "bold green")
             case _:
-                self._line(f"Gang {receipt.gang}{source} waits: {receipt.verdict}", "bold red")
+                self._first(f"Gang {receipt.gang}{source} waits: {receipt.verdict}", "bold red")
         self._line(f"{receipt.bound} pods bound, {receipt.pending} pending, minimum {receipt.minimum}")
         self._before(receipt.ahead, receipt.evicted, receipt.nominated)
         self._stands(receipt)
