@@ -6,12 +6,11 @@ import sys
 from collections.abc import Sequence
 
 import msgspec
-from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tonnage.cli.look import Look, place
+from tonnage.cli.look import Console, Look, place
 from tonnage.health.told import NEVER, WAITS, Told
 from tonnage.scheduling.why.changes import Edit, Leave
 from tonnage.scheduling.why.gang import GangEdit
@@ -33,7 +32,7 @@ class WhyReport(msgspec.Struct, frozen=True):
 
 def show(receipt: Receipt | None, told: Told | None = None) -> None:
     """Print what is told, then the receipt of the place."""
-    console = Console(file=sys.stdout, highlight=False)
+    console = Console(sys.stdout)
     if console.width > _WIDTH or not console.is_terminal:
         console.width = _WIDTH
     _Printer(console).show(receipt, told)
