@@ -86,14 +86,6 @@ CASES = {
         swap("keda/chat.yaml", "nvidia.com/gpu: 1", "nvidia.com/gpu: -1"),
         r"keda/chat\.yaml:LINE:spec\.template\.spec\.containers\[0\]\.resources\.limits.*-1.*",
     ),
-    "an unknown model": Case(
-        swap("keda/chat.yaml", "Llama-3.1-8B-Instruct", "Llama-3.1-9B-Instruct"),
-        r"keda/chat\.yaml:LINE:spec\.template\.spec\.containers\[0\]\.args: .*Llama-3\.1-9B-Instruct.*",
-    ),
-    "a ScaledObject without its target": Case(
-        swap("keda/scaler.yaml", "scaleTargetRef:\n    name: chat", "scaleTargetRef:\n    name: chats"),
-        r"keda/scaler\.yaml:\d+:spec\.scaleTargetRef\.name: .*chats.*",
-    ),
     "an unknown policy": Case(
         nothing, r"scenario\.yaml:\d+:policies: no policy 'kedda' \(did you mean keda\?\)", ("simulate", ".", "--policy", "kedda")
     ),
@@ -143,9 +135,6 @@ CASES = {
         swap("keda/chat.yaml", "spec:\n  replicas: 2", "spec: ]\n  replicas: 2"),
         r"keda/chat\.yaml:LINE:? .*",
         ("check", "keda"),
-    ),
-    "a ScaledObject without its target, checked": Case(
-        nothing, r"keda/scaler\.yaml:\d+:spec\.scaleTargetRef\.name: .*chat.*", ("check", "keda/scaler.yaml")
     ),
 }  # fmt: skip
 

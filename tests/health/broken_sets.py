@@ -10,6 +10,7 @@ named (``at``), and what kubectl shows (``reason``). ``fix``: the same three aga
 from __future__ import annotations
 
 import copy
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +20,6 @@ from typing import Any
 import yaml
 
 HERE = Path(__file__).parent
-PROFILE = HERE.parents[1] / "examples/traffic-surge/traffic/azure-2023-conv.yaml"
 Json = dict[str, Any]
 
 
@@ -56,7 +56,7 @@ class BrokenSet:
         (folder / "manifests/objects.yaml").write_text(text)
         if scenario:
             (folder / "scenario.yaml").write_text(yaml.safe_dump(scenario, sort_keys=False))
-            (folder / "profile.yaml").write_text(PROFILE.read_text())
+            shutil.copy(HERE / "bases/profile.yaml", folder / "profile.yaml")
         return folder
 
 

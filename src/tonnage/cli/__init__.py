@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import click
 
 from tonnage import __version__
+from tonnage.cli import terminal
 from tonnage.errors import TonnageError
 
 INTERNAL_ERROR = 70
@@ -102,7 +103,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "tonnage") -> No
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except OSError as error:
-        click.echo(f"error: {error.filename or 'standard output'}: {error.strerror or error}", err=True)
+        terminal.echo(f"error: {error.filename or 'standard output'}: {error.strerror or error}", err=True)
         code = 1
     sys.exit(code)
 
@@ -111,17 +112,17 @@ def _run(arguments: list[str], program: str) -> int:
     try:
         code = cli.main(args=arguments or ["--help"], prog_name=program, standalone_mode=False)
     except click.UsageError as error:
-        click.echo(_usage(error, program), err=True)
+        terminal.echo(_usage(error, program), err=True)
         return 2
     except click.ClickException as error:
-        click.echo(f"error: {error.format_message()}", err=True)
+        terminal.echo(f"error: {error.format_message()}", err=True)
         return 2
     except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted", err=True)
+        terminal.echo("interrupted", err=True)
         return 130
     except TonnageError as error:
         for line in str(error).splitlines():
-            click.echo(f"error: {line}", err=True)
+            terminal.echo(f"error: {line}", err=True)
         return error.exit_code
     except OSError:
         raise
@@ -129,7 +130,7 @@ def _run(arguments: list[str], program: str) -> int:
         if os.environ.get(DEBUG):
             traceback.print_exc()
         what = " ".join(f"{type(error).__name__}: {error}".split())
-        click.echo(f"internal error: {what}; please report, rerun with {DEBUG}=1 for the traceback", err=True)
+        terminal.echo(f"internal error: {what}; please report, rerun with {DEBUG}=1 for the traceback", err=True)
         return INTERNAL_ERROR
     return code if isinstance(code, int) else 0
 

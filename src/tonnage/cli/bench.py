@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from tonnage.cli import terminal
 from tonnage.cli.meter import meter
 from tonnage.cli.options import ENGINE_WORDS, Finite, at_option, said_as
 from tonnage.errors import InputError
@@ -112,7 +113,7 @@ def paged(
         report = compare(played, setting, load=load, observe=done)
     if output == "json":
         found = {"schema": _SCHEMA, "workload": workload, "engine": name, **msgspec.structs.asdict(report)}
-        click.echo(msgspec.json.Encoder(order="deterministic").encode(found).decode())
+        terminal.echo(msgspec.json.Encoder(order="deterministic").encode(found))
         return
     _print(report, workload, name)
 
@@ -198,19 +199,19 @@ def _check(setting: Setting, played: Sequence[Sized]) -> None:
 
 def _print(report: Report, workload: str, engine: str) -> None:
     requests = "1 request" if report.requests == 1 else f"{report.requests:,} requests"
-    click.echo(
+    terminal.echo(
         f"{workload}: {requests}, mean {report.mean_prompt_tokens:,.0f} prompt and {report.mean_output_tokens:,.0f} "
         "output tokens" + (f"; {report.refused:,} longer than the longest sequence left out" if report.refused else "")
     )
     rate = report.offered_requests_per_s
-    click.echo(
+    terminal.echo(
         f"{engine}: KV memory of {report.kv_tokens:,} tokens, longest sequence {report.max_model_len:,}; "
         + (f"TTFT at {rate:.2f} requests/s" if rate else "no TTFT, as all arrive at once")
     )
-    click.echo()
+    terminal.echo()
     head = ("KV memory", "used", "reserved", "internal", "external", "batch", "max", "tokens/s", "TTFT ms", "p99")
     _table([head, *(_row(result) for result in report.schemes)])
-    click.echo()
+    terminal.echo()
     rows = [("PagedAttention's claim", "claimed", "measured", "verdict")]
     rows += [(claim.claim, claim.claimed, claim.measured, claim.verdict) for claim in report.claims]
     _table(rows, left=(0, 3))
@@ -233,4 +234,4 @@ def _table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> None:
             cell.ljust(width) if column in left else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
-        click.echo("  ".join(cells).rstrip())
+        terminal.echo("  ".join(cells).rstrip())

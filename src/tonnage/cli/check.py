@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tonnage.cli import files
+from tonnage.cli import files, terminal
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError
 
@@ -38,14 +38,14 @@ def check(paths: tuple[Path, ...], form: str) -> None:
                 Finding("input-refused", "error", Ref("File", p.where.file), p.where, p.message, help=p.hint)
                 for p in error.problems
             ]
-            click.echo(output.check_json(refused), nl=False)
+            terminal.echo(output.check_json(refused), nl=False)
         raise
     if form == "json":
-        click.echo(output.check_json(findings), nl=False)
+        terminal.echo(output.check_json(findings), nl=False)
     elif findings:
         output.print_findings(findings, output.console(), limit=len(findings))
     else:
-        click.echo(f"No findings in {objects} objects")
+        terminal.echo(f"No findings in {objects} objects")
     if any(finding.severity == "error" for finding in findings):
         raise click.exceptions.Exit(1)
 

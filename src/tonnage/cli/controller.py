@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tonnage.cli import messages
+from tonnage.cli import messages, terminal
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
@@ -368,11 +368,11 @@ class Printed:
                 "decision": decision,
                 "outcome": became,
             }
-            click.echo(msgspec.json.encode(line).decode())
+            terminal.echo(msgspec.json.encode(line))
             return
         stamp = time.strftime("%H:%M:%S")
         outcome_text = f"  [{kind}: {why}]" if why else "" if isinstance(decision, Wait) else f"  [{kind}]"
-        click.echo(f"{stamp}  {loop:<12} {decision.summary()}{outcome_text}  {decision.reason.text()}")
+        terminal.echo(f"{stamp}  {loop:<12} {decision.summary()}{outcome_text}  {decision.reason.text()}")
 
     def failed(self, loop: str, error: Exception) -> None:
         """A fault, in one line."""

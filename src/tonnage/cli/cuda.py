@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import files, messages
+from tonnage.cli import files, messages, terminal
 from tonnage.cli.options import OUTPUT
 from tonnage.errors import InputError
 
@@ -75,7 +75,7 @@ def check(
     cases = [(name, _said(need, image_cuda, image_archs)) for name, need in cases]
     answers = [_answer(name, need, host) for name, need in cases]
     if output == "json":
-        click.echo(_json({"schema": "tonnage.dev/cuda-check/v1", "node": _node(host), "answers": answers}))
+        terminal.echo(_json({"schema": "tonnage.dev/cuda-check/v1", "node": _node(host), "answers": answers}))
     else:
         from tonnage.cli import cuda_tables
 
@@ -106,7 +106,7 @@ def fleet(paths: tuple[Path, ...], to: str, strict: bool, output: str) -> None:
 
     report = cuda_reports.report(found, to)
     if output == "json":
-        click.echo(_json(report))
+        terminal.echo(_json(report))
     else:
         from tonnage.cli import cuda_tables
 
@@ -255,5 +255,5 @@ def _node(host: Host) -> dict[str, Any]:
     }
 
 
-def _json(value: Any) -> str:
-    return msgspec.json.Encoder(order="deterministic").encode(value).decode()
+def _json(value: Any) -> bytes:
+    return msgspec.json.Encoder(order="deterministic").encode(value)

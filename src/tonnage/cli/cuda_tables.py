@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tonnage.cli.look import Look
+from tonnage.cli.look import Console, Look
 
 _WIDTH = 80
 _WORDS = {True: "yes", False: "no", None: "not known"}
@@ -20,7 +19,7 @@ _TITLES = {"require": "conditions", "gpu": "GPU", "driver": "driver", "kernels":
 
 
 def _console() -> tuple[Console, Look]:
-    console = Console(file=sys.stdout, highlight=False)
+    console = Console(sys.stdout)
     if console.width > _WIDTH or not console.is_terminal:
         console.width = _WIDTH
     return console, Look.of(console)

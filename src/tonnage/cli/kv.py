@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import kv_tiers
+from tonnage.cli import kv_tiers, terminal
 from tonnage.cli.engine_options import EngineChoice, engine_options, extrapolated
 from tonnage.cli.meter import meter
 from tonnage.cli.options import ENGINE_WORDS, Finite, at_option, said_as
@@ -103,10 +103,10 @@ def worth(
         found = value(log, setup, specs, lambda number: done(1))
     note = extrapolated(setup.timing, choice.step_times)
     if note is not None:
-        click.echo(f"note: {note}", err=True)
+        terminal.echo(f"note: {note}", err=True)
     if output == "json":
         shown = {"schema": _SCHEMA, "trace": str(trace), "policy": policy, **msgspec.structs.asdict(found)}
-        click.echo(msgspec.json.Encoder(order="deterministic").encode(shown).decode())
+        terminal.echo(msgspec.json.Encoder(order="deterministic").encode(shown))
         return
     _print(found, setup, choice, policy)
 
@@ -220,27 +220,27 @@ def _print(found: Valuation, setup: Setup, choice: EngineChoice, policy: str) ->
         engine += f" x {choice.tensor_parallel}"
     gpu_gib = setup.config.kv_blocks * setup.block_bytes / GIB
     played = f"{_count(found.requests, 'request')} in {found.hours * 60:.1f} min, {_count(found.workers, 'worker')}"
-    click.echo(f"{played}, {policy}; {engine} at {setup.micro_usd_per_engine_hour / MICRO_PER_USD:.2f} USD an hour")
-    click.echo(
+    terminal.echo(f"{played}, {policy}; {engine} at {setup.micro_usd_per_engine_hour / MICRO_PER_USD:.2f} USD an hour")
+    terminal.echo(
         f"KV cache of an engine on its GPUs: {_count(setup.config.kv_blocks, 'block')} of "
         f"{_count(setup.config.block_size, 'token')}, {gpu_gib:,.1f} GiB"
     )
-    click.echo()
+    terminal.echo()
     rows: list[tuple[str, ...]] = [("", "reuse", "TTFT ms", "p50", "p99", "engine h", "saved", "tiers", "net USD/h")]
     rows += [_row(setting, index, found, setup) for index, setting in enumerate(found.settings)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
-        click.echo("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip())
-    click.echo()
-    click.echo("saved: GPU time against the GPU alone; tiers: their cost; both in USD for an hour of this traffic")
+        terminal.echo("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip())
+    terminal.echo()
+    terminal.echo("saved: GPU time against the GPU alone; tiers: their cost; both in USD for an hour of this traffic")
     own, shared = found.bound.own, found.bound.shared
     each = f"{own:.1%} with one for each worker and round robin, " if found.workers > 1 else ""
-    click.echo(f"bound: caches without end reuse {each}{shared:.1%} with one for all")
+    terminal.echo(f"bound: caches without end reuse {each}{shared:.1%} with one for all")
     refused = max(setting.refused for setting in found.settings)
     if refused:
-        click.echo(f"{_count(refused, 'request')} not served: too long for the engine")
+        terminal.echo(f"{_count(refused, 'request')} not served: too long for the engine")
     for finding in found.findings:
-        click.echo(f"warning: {finding}", err=True)
+        terminal.echo(f"warning: {finding}", err=True)
 
 
 def _count(number: int, what: str) -> str:

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import IO, Any
 
+import rich.console
 from rich import box
-from rich.console import Console
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from tonnage.cli.terminal import visible
 from tonnage.errors import Where
 
 INDENT = 8
 """Columns before a finding's text: the longest severity and a space."""
+
+
+class Console(rich.console.Console):
+    """A console on which text is text: no markup, no emoji codes, no control characters. ``file``: standard output
+    unless given."""
+
+    def __init__(self, file: IO[str] | None = None) -> None:
+        super().__init__(file=file, highlight=False, markup=False, emoji=False)
+
+    def render(self, renderable: Any, options: rich.console.ConsoleOptions | None = None) -> Iterable[Segment]:
+        """As rich renders it, with what the text of each segment would do to a terminal taken away."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import click
-
+from tonnage.cli import terminal
 from tonnage.errors import Problem
 
 
 def error(text: str) -> None:
     """Something went wrong."""
-    click.echo(f"error: {text}", err=True)
+    terminal.echo(f"error: {text}", err=True)
 
 
 def warnings(problems: Iterable[Problem]) -> None:
     """Doubtful places of an input."""
     for problem in problems:
-        click.echo(f"warning: {problem}", err=True)
+        terminal.echo(f"warning: {problem}", err=True)
 
 
 def note(text: str, quiet: bool) -> None:
     """Good to know, unless the person asked for quiet."""
     if not quiet:
-        click.echo(text, err=True)
+        terminal.echo(text, err=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import mig_discover, mig_files, mig_plan
+from tonnage.cli import mig_discover, mig_files, mig_plan, terminal
 from tonnage.cli.options import OUTPUT, at_option
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class _Drawn(click.Group):
             return super().invoke(ctx)
         except Impossible as error:
             for line in error.map:
-                click.echo(line, err=True)
+                terminal.echo(line, err=True)
             raise
 
 
@@ -195,4 +195,4 @@ def _change(on: Geometry, change: Any) -> dict[str, Any]:
 
 
 def _print(value: Mapping[str, Any]) -> None:
-    click.echo(msgspec.json.encode(value).decode())
+    terminal.echo(msgspec.json.encode(value))

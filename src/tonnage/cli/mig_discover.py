@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from tonnage.cli import terminal
 from tonnage.cli.meter import meter
 from tonnage.cli.mig_plan import QUIET
 from tonnage.cli.options import OUTPUT
@@ -37,11 +38,11 @@ def discover(output: str, quiet: bool) -> None:
 def show(driver: str, cards: Sequence[Discovered], output: str) -> None:
     """Print what was found."""
     if output == "json":
-        click.echo(msgspec.json.encode(answer(driver, cards)).decode())
+        terminal.echo(msgspec.json.encode(answer(driver, cards)))
         return
-    click.echo(f"driver {driver}, {len(cards)} GPUs")
+    terminal.echo(f"driver {driver}, {len(cards)} GPUs")
     for one in cards:
-        click.echo()
+        terminal.echo()
         _table(one)
 
 
@@ -90,24 +91,24 @@ def _card(one: Discovered) -> dict[str, Any]:
 
 def _table(one: Discovered) -> None:
     called = f" ({one.gpu})" if one.gpu else " (not in the tables)"
-    click.echo(f"GPU {one.index}: {one.name}{called}, {one.memory_mib} MiB, {_mode(one.mode)}")
+    terminal.echo(f"GPU {one.index}: {one.name}{called}, {one.memory_mib} MiB, {_mode(one.mode)}")
     if not one.profiles:
-        click.echo("  the driver lists no MIG profiles")
+        terminal.echo("  the driver lists no MIG profiles")
         return
-    click.echo("  profile       id  SMs      MiB  CE  dec  jpeg  ofa  places")
+    terminal.echo("  profile       id  SMs      MiB  CE  dec  jpeg  ofa  places")
     for p in one.profiles:
         starts = "{" + ",".join(map(str, p.profile.starts)) + "}" if p.profile.starts else "?"
         places = f"{starts}:{p.profile.memory_slices}" + ("" if p.placed else " (table)")
-        click.echo(
+        terminal.echo(
             f"  {p.profile.name:<12} {p.info.id:>3} {p.info.sms:>4} {p.info.memory_mib:>8} {p.info.copy_engines:>3} "
             f"{p.info.decoders:>4} {p.info.jpegs:>5} {p.info.ofas:>4}  {places}"
         )
     for name, there in one.instances:
-        click.echo(f"  instance {there.id}: {name} at memory slice {there.start}")
+        terminal.echo(f"  instance {there.id}: {name} at memory slice {there.start}")
     if not one.differences:
-        click.echo("  as in the table" if one.gpu else "  nothing to compare with")
+        terminal.echo("  as in the table" if one.gpu else "  nothing to compare with")
     for d in one.differences:
-        click.echo(f"  {d.profile}: {d.field} is {d.card or 'not there'}, in the table {d.table or 'not there'}")
+        terminal.echo(f"  {d.profile}: {d.field} is {d.card or 'not there'}, in the table {d.table or 'not there'}")
 
 
 def _mode(mode: tuple[bool, bool] | None) -> str:

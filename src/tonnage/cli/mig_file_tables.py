@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import click
+from tonnage.cli import terminal
 
 _WIDTH = 80
 
@@ -15,10 +15,10 @@ def check(reports: Sequence[Mapping[str, Any]]) -> None:
     """One block a file or key: what each configuration makes, then problems with slot maps, then notes."""
     for number, report in enumerate(reports):
         if number:
-            click.echo()
+            terminal.echo()
         key = f" ({report['key']})" if report["key"] else ""
         what = {"hooks": "mig-parted hooks"}.get(report["kind"], report["kind"])
-        click.echo(f"{report['file']}{key}: {what}")
+        terminal.echo(f"{report['file']}{key}: {what}")
         if report["kind"] == "mig-parted":
             for config in report["configs"]:
                 _config(config)
@@ -31,18 +31,18 @@ def check(reports: Sequence[Mapping[str, Any]]) -> None:
 
 def node(answer: Mapping[str, Any]) -> None:
     """Resources, labels as key=value, and what is to be said about them."""
-    click.echo(f"MIG strategy {answer['strategy']}, sharing {answer['sharing']}")
-    click.echo()
-    click.echo("resources")
+    terminal.echo(f"MIG strategy {answer['strategy']}, sharing {answer['sharing']}")
+    terminal.echo()
+    terminal.echo("resources")
     for name, count in answer["resources"].items():
-        click.echo(f"  {name}: {count}")
+        terminal.echo(f"  {name}: {count}")
     if not answer["resources"]:
-        click.echo("  none")
-    click.echo()
-    click.echo("labels")
+        terminal.echo("  none")
+    terminal.echo()
+    terminal.echo("labels")
     for key, value in answer["labels"].items():
         line = f"  {key}={value}"
-        click.echo(line if len(line) <= _WIDTH else f"  {key}=\n    {value}")
+        terminal.echo(line if len(line) <= _WIDTH else f"  {key}=\n    {value}")
     for title, lines in (("not in the tables", answer["unknown_labels"]), ("problems", answer["problems"])):
         _list(title, lines)
     _list("notes", answer["notes"])
@@ -50,15 +50,15 @@ def node(answer: Mapping[str, Any]) -> None:
 
 def _list(title: str, lines: Sequence[str]) -> None:
     if lines:
-        click.echo()
-        click.echo(title)
+        terminal.echo()
+        terminal.echo(title)
     for line in lines:
         _say(line, 2)
 
 
 def _config(config: Mapping[str, Any]) -> None:
     """The configuration's name, and a line for each layout with the GPUs that get it."""
-    click.echo(f"  {config['name']}")
+    terminal.echo(f"  {config['name']}")
     for what, gpus in _grouped(config["makes"]):
         _say(f"{what}: {', '.join(gpus)}", 4)
     for problem in config["problems"]:
@@ -71,7 +71,7 @@ def _config(config: Mapping[str, Any]) -> None:
         if drawn and drawn not in shown:
             shown.add(drawn)
             for line in drawn:
-                click.echo(line)
+                terminal.echo(line)
     for note in config["notes"]:
         _say(f"note: {_line(note)}", 4)
 
@@ -88,7 +88,7 @@ def _grouped(makes: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
 
 def _device_plugin(report: Mapping[str, Any]) -> None:
     each = ", one replica a container" if report["one_each"] else ""
-    click.echo(f"  sharing: {report['sharing']}{each if report['resources'] else ''}")
+    terminal.echo(f"  sharing: {report['sharing']}{each if report['resources'] else ''}")
     for one in report["resources"]:
         _say(f"{one['name']}: {one['replicas']} replicas of each, offered as {one['advertised']}", 4)
     for name, value in report["flags"].items():
@@ -113,4 +113,4 @@ def _say(text: str, indent: int) -> None:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    click.echo("\n".join(lines))
+    terminal.echo("\n".join(lines))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import files, messages
+from tonnage.cli import files, messages, terminal
 from tonnage.cli.options import OUTPUT, at_option, said_as
 from tonnage.errors import InputError, Problem
 
@@ -39,7 +39,7 @@ def check(paths: tuple[Path, ...], gpu: str, output: str) -> None:
     """
     reports = _reports(_documents([files.existing(path) for path in paths]), gpu)
     if output == "json":
-        click.echo(msgspec.json.encode({"schema": "tonnage.dev/mig-check/v1", "files": reports}).decode())
+        terminal.echo(msgspec.json.encode({"schema": "tonnage.dev/mig-check/v1", "files": reports}))
     else:
         from tonnage.cli import mig_file_tables
 
@@ -78,7 +78,7 @@ def render(layouts: tuple[str, ...], defaults: bool, config_map: str, namespace:
     text = mig_parted.render(spec)
     with said_as({"metadata.name": "--config-map", "metadata.namespace": "--namespace"}):
         whole = documents.config_map(config_map, {"config.yaml": text}, namespace) if config_map else text
-    click.echo(whole, nl=False)
+    terminal.echo(whole, nl=False)
 
 
 @click.command()
@@ -132,7 +132,7 @@ def node(
         "notes": notes,
     }
     if output == "json":
-        click.echo(msgspec.json.encode(answer).decode())
+        terminal.echo(msgspec.json.encode(answer))
     else:
         from tonnage.cli import mig_file_tables
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import files, messages
+from tonnage.cli import files, messages, terminal
 from tonnage.cli.meter import meter
 from tonnage.cli.options import OUTPUT
 
@@ -43,7 +43,7 @@ def plan(paths: tuple[Path, ...], gpus: tuple[str, ...], demands: tuple[str, ...
     with meter(2 * len(given.cards), "plan", quiet=quiet) as done:
         found = fleet_plan.plan(given.cards, given.demands, done=done)
     if output == "json":
-        click.echo(msgspec.json.encode(_answer(found, given.demands, given.notes)).decode())
+        terminal.echo(msgspec.json.encode(_answer(found, given.demands, given.notes)))
     else:
         from tonnage.cli import mig_plan_tables
 

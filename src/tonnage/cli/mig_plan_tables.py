@@ -6,8 +6,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
-import click
-
+from tonnage.cli import terminal
 from tonnage.partitioning import notation
 from tonnage.partitioning.fleet_plan import CardPlan, Demand, FleetPlan
 
@@ -32,7 +31,7 @@ def plan(found: FleetPlan, demands: Sequence[Demand], notes: Sequence[str]) -> N
             alike.setdefault((one.card.on.gpu, one.card.running, one.card.busy, one.change.after), []).append(one)
     for members in alike.values():
         _cards(members)
-    click.echo()
+    terminal.echo()
     for row in found.unserved[:_SHOWN]:
         demand = demands[row.demand]
         _line(f"not served: {row.count} of {demand.count} x {demand.name}: {row.why}", "  ")
@@ -48,7 +47,7 @@ def _cards(members: Sequence[CardPlan]) -> None:
     names = [member.card.name for member in members]
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     change = one.change
-    click.echo()
+    terminal.echo()
     _line(
         f"{len(members)} x {one.card.on.gpu}: {len(change.destroyed)} destroyed, {len(change.created)} created: {shown}"
     )
@@ -71,4 +70,4 @@ def _price(found: FleetPlan) -> str:
 
 def _line(text: str, further: str = "", first: str = "") -> None:
     for line in textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=further, break_on_hyphens=False):
-        click.echo(line)
+        terminal.echo(line)

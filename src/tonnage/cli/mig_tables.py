@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-import click
-
+from tonnage.cli import terminal
 from tonnage.fleet.geometry import Geometry
 from tonnage.partitioning.defrag import Defrag
 from tonnage.partitioning.layouts import Kind, Layout, Placement, kind_of
@@ -18,16 +17,16 @@ _WIDTH = 80
 def layouts(on: Geometry, names: Sequence[str], found: Mapping[Kind, Layout], around: Layout) -> None:
     """One row a layout: how many of each profile."""
     beside = f" beside {text(on, (one.profile for one in around))}" if around else ""
-    click.echo(f"{on.gpu}: {len(found)} layouts{beside} to which nothing can be added")
+    terminal.echo(f"{on.gpu}: {len(found)} layouts{beside} to which nothing can be added")
     rows = sorted((tuple(dict(kind).get(name, 0) for name in names) for kind in found), reverse=True)
     if len("  ".join(names)) > _WIDTH:
         for row in rows:
-            click.echo(text(on, (name for name, count in zip(names, row, strict=True) for _ in range(count))))
+            terminal.echo(text(on, (name for name, count in zip(names, row, strict=True) for _ in range(count))))
         return
-    click.echo("  ".join(names))
+    terminal.echo("  ".join(names))
     for row in rows:
         cells = (str(count or "·").rjust(len(name)) for name, count in zip(names, row, strict=True))
-        click.echo("  ".join(cells))
+        terminal.echo("  ".join(cells))
 
 
 def fit(
@@ -40,29 +39,29 @@ def fit(
 ) -> None:
     """Yes with the place, or no with who is in the way of each."""
     if found is not None:
-        click.echo(f"yes: {found.profile} at memory slice {found.start}")
+        terminal.echo(f"yes: {found.profile} at memory slice {found.start}")
         _draw(on, tuple(sorted([*layout, found])), busy)
         return
-    click.echo(f"no: {profile} has no place beside {text(on, (one.profile for one in layout))}")
+    terminal.echo(f"no: {profile} has no place beside {text(on, (one.profile for one in layout))}")
     _draw(on, layout, busy)
     for start, who in against.items():
         there = ", ".join(f"{one.profile} at {one.start}" + (" (in use)" if one in busy else "") for one in who)
-        click.echo(f"  at {start}: {there or 'the media engines are taken'}")
+        terminal.echo(f"  at {start}: {there or 'the media engines are taken'}")
 
 
 def change(on: Geometry, running: Layout, busy: Collection[Placement], found: Change | Stuck) -> None:
     """Both layouts drawn, and the steps between them."""
     _draw(on, running, busy)
     if isinstance(found, Stuck):
-        click.echo(f"no: {found.why}")
+        terminal.echo(f"no: {found.why}")
         return
     for number, step in enumerate(found.steps, 1):
-        click.echo(f"  {number}. {step.action} {step.placement.profile} at memory slice {step.placement.start}")
+        terminal.echo(f"  {number}. {step.action} {step.placement.profile} at memory slice {step.placement.start}")
     if not found.steps:
-        click.echo("  nothing to do")
+        terminal.echo("  nothing to do")
     _draw(on, found.after, busy)
     kept = text(on, (one.profile for one in found.kept)) or "nothing"
-    click.echo(f"{len(found.destroyed)} destroyed, {len(found.created)} created; kept: {kept}")
+    terminal.echo(f"{len(found.destroyed)} destroyed, {len(found.created)} created; kept: {kept}")
 
 
 def defrag(on: Geometry, running: Layout, busy: Collection[Placement], profile: str, found: Defrag | None) -> None:
@@ -70,16 +69,20 @@ def defrag(on: Geometry, running: Layout, busy: Collection[Placement], profile: 
     _draw(on, running, busy)
     if found is None:
         held = kind_of(on, (one.profile for one in running))
-        click.echo(f"no: no layout of this card holds {profile} and {text(on, (n for n, c in held for _ in range(c)))}")
+        terminal.echo(
+            f"no: no layout of this card holds {profile} and {text(on, (n for n, c in held for _ in range(c)))}"
+        )
         return
     for left, move in zip(range(len(found.moves), 0, -1), found.moves, strict=True):
         if left == found.at_once:
-            click.echo(f"  destroy the next {left}, then make them anew: each goes where another stands")
+            terminal.echo(f"  destroy the next {left}, then make them anew: each goes where another stands")
         user = "its user must restart" if move.restarts else "idle"
-        click.echo(f"  move {move.before.profile} from memory slice {move.before.start} to {move.after.start} ({user})")
+        terminal.echo(
+            f"  move {move.before.profile} from memory slice {move.before.start} to {move.after.start} ({user})"
+        )
     if not found.moves:
-        click.echo("  nothing has to move")
-    click.echo(f"  then {found.placement.profile} fits at memory slice {found.placement.start}")
+        terminal.echo("  nothing has to move")
+    terminal.echo(f"  then {found.placement.profile} fits at memory slice {found.placement.start}")
     _draw(
         on, found.after, [move.after for move in found.moves if move.restarts] + [b for b in busy if b in found.after]
     )
@@ -87,4 +90,4 @@ def defrag(on: Geometry, running: Layout, busy: Collection[Placement], profile: 
 
 def _draw(on: Geometry, layout: Layout, busy: Collection[Placement]) -> None:
     for line in draw(on, layout, busy):
-        click.echo(line)
+        terminal.echo(line)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from rich.console import Console
 from rich.text import Text
 
-from tonnage.cli.look import INDENT, Look, hang, place
+from tonnage.cli.look import INDENT, Console, Look, hang, place
 from tonnage.health.blocker import NO_EFFECT
 from tonnage.simulation.report import formats
 from tonnage.simulation.result import NotRunning, Result

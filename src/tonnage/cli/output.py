@@ -10,13 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import msgspec
-from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from tonnage.cli import not_running
-from tonnage.cli.look import INDENT, Look, hang, place
+from tonnage.cli.look import INDENT, Console, Look, hang, place
 from tonnage.decisions import Finding
 from tonnage.simulation.report import formats
 from tonnage.simulation.report.comparison import HOLDS, compare, holds_slo
@@ -142,7 +141,7 @@ def _ranked(findings: Sequence[Finding]) -> list[Finding]:
 
 def console() -> Console:
     """Standard output, as wide as the terminal."""
-    return Console(highlight=False)
+    return Console()
 
 
 def json_bytes(results: Result | Sequence[Result]) -> bytes:

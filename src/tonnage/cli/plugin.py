@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem, ShellComplete
 
-from tonnage.cli import cli
+from tonnage.cli import cli, terminal
 from tonnage.cli import main as run
 
 PROGRAM = "kubectl tonnage"
@@ -42,8 +42,8 @@ def complete(arguments: Sequence[str] | None = None) -> None:
         items = []
     for item in items:
         if item.type == "plain":
-            click.echo(f"{item.value}\t{' '.join(item.help.split())}" if item.help else item.value)
-    click.echo(f":{directive(items)}")
+            terminal.echo(f"{item.value}\t{' '.join(item.help.split())}" if item.help else item.value)
+    terminal.echo(f":{directive(items)}")
 
 
 def directive(items: Sequence[CompletionItem[str]]) -> int:

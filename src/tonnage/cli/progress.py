@@ -69,10 +69,11 @@ class Progress:
 
     def __enter__(self) -> Self:
         if self._enabled:
-            from rich.console import Console
             from rich.live import Live
 
-            self._live = Live(console=Console(file=self._stream), auto_refresh=False, transient=True)
+            from tonnage.cli.look import Console
+
+            self._live = Live(console=Console(self._stream), auto_refresh=False, transient=True)
             self._live.start()
         return self
 

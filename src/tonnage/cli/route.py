@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import files
+from tonnage.cli import files, terminal
 from tonnage.cli.engine_options import EngineChoice, engine_options, extrapolated, load_log
 from tonnage.cli.meter import meter
 from tonnage.cli.options import Finite
@@ -100,9 +100,9 @@ def replay(
     rows = [_row(result, explain) for result in results]
     note = extrapolated(cluster.timing, choice.step_times)
     if note is not None:
-        click.echo(f"note: {note}", err=True)
+        terminal.echo(f"note: {note}", err=True)
     if output == "json":
-        click.echo(msgspec.json.Encoder(order="deterministic").encode(rows).decode())
+        terminal.echo(msgspec.json.Encoder(order="deterministic").encode(rows))
         return
     _print(rows, log, trace, choice)
 
@@ -157,7 +157,7 @@ def tune(
     if save is not None:
         files.write(save, _yaml(found))
     if output == "json":
-        click.echo(msgspec.json.Encoder(order="deterministic").encode(found).decode())
+        terminal.echo(msgspec.json.Encoder(order="deterministic").encode(found))
         return
     _print_tuned(found, goal)
 
@@ -225,11 +225,9 @@ def _row(result: Replay, explain: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _print(rows: list[dict[str, Any]], log: Log, trace: Path, choice: EngineChoice) -> None:
-    from rich.console import Console
+    from tonnage.cli.look import Console, Look
 
-    from tonnage.cli.look import Look
-
-    console = Console(file=sys.stdout)
+    console = Console(sys.stdout)
     table = Look.of(console).table()
     table.add_column("policy")
     for name in ("reuse", "TTFT mean", "p50", "p99", "TPOT mean", "p99", "imbalance"):
@@ -241,14 +239,14 @@ def _print(rows: list[dict[str, Any]], log: Log, trace: Path, choice: EngineChoi
         table.add_row(row["policy"], f"{row['reuse']:.1%}", *cells, f"{row['imbalance']:.2f}")
     console.print(table)
     engines = f"{choice.workers} engines" if choice.workers > 1 else "one engine"
-    click.echo(f"{len(log):,} requests of {trace.name} on {engines}; times in milliseconds")
+    terminal.echo(f"{len(log):,} requests of {trace.name} on {engines}; times in milliseconds")
     for row in rows:
         if row["refused"]:
-            click.echo(f"{row['policy']}: {row['refused']:,} requests were not served")
+            terminal.echo(f"{row['policy']}: {row['refused']:,} requests were not served")
         for line in row.get("receipts", ()):
-            click.echo(line)
+            terminal.echo(line)
     if not log.paths:
-        click.echo("the log says nothing of what prompts have in common: nothing can be reused")
+        terminal.echo("the log says nothing of what prompts have in common: nothing can be reused")
 
 
 def _ms(value: float | None) -> str:
@@ -260,10 +258,10 @@ def _ms(value: float | None) -> str:
 def _print_tuned(found: Tuned, goal: str) -> None:
     unit = "" if goal == "reuse" else " s"
     name = "share not reused" if goal == "reuse" else goal
-    click.echo(f"{name}, {len(found.trials)} settings tried")
-    click.echo(f"  fitted half    {found.fitted_before:.4f}{unit} -> {found.fitted_after:.4f}{unit}")
-    click.echo(f"  held-out half  {found.held_out_before:.4f}{unit} -> {found.held_out_after:.4f}{unit}")
+    terminal.echo(f"{name}, {len(found.trials)} settings tried")
+    terminal.echo(f"  fitted half    {found.fitted_before:.4f}{unit} -> {found.fitted_after:.4f}{unit}")
+    terminal.echo(f"  held-out half  {found.held_out_before:.4f}{unit} -> {found.held_out_after:.4f}{unit}")
     for field, value in msgspec.structs.asdict(found.settings).items():
-        click.echo(f"  {field}: {value:g}")
+        terminal.echo(f"  {field}: {value:g}")
     if not found.holds:
-        click.echo("worse than the defaults on what it was not fitted to: keep the defaults")
+        terminal.echo("worse than the defaults on what it was not fitted to: keep the defaults")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from tonnage.cli import terminal
+
 
 @click.command()
 @click.argument("what", metavar="WHAT", type=click.Choice(["result", "check", "why"]))
@@ -23,4 +25,4 @@ def schema(what: str) -> None:
         "check": output.CheckReport,
         "why": why_tables.WhyReport,
     }
-    click.echo(output.json_schema(types[what]), nl=False)
+    terminal.echo(output.json_schema(types[what]), nl=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import files, messages
+from tonnage.cli import files, messages, terminal
 from tonnage.cli.options import OUTPUT, at_option
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def share(
     found = [WAYS[name](asked) for name in names]
     best = sharing.recommended(asked, found)
     if output == "json":
-        click.echo(msgspec.json.encode(_answer(asked, found, best)).decode())
+        terminal.echo(msgspec.json.encode(_answer(asked, found, best)))
     else:
         from tonnage.cli import share_tables
 

@@ -6,8 +6,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-import click
-
+from tonnage.cli import terminal
 from tonnage.partitioning.share import Card, Question, Way, cost, offers, reasons
 from tonnage.simulation.report import formats
 
@@ -20,7 +19,7 @@ def show(asked: Question, found: Sequence[Way], best: Way | None) -> None:
     count = sum(one.count for one in asked.workloads)
     processes = f"{count} process{'es' if count != 1 else ''}"
     _say(f"{processes} on {asked.gpu.name}, load {asked.load:,.1f} GPUs; {_price(asked)}")
-    click.echo()
+    terminal.echo()
     rows = [_HEAD, *(_row(way) for way in found if not way.why)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
     gap = "  " if sum(widths) + 2 * len(widths) - 2 <= _WIDTH else " "
@@ -29,18 +28,18 @@ def show(asked: Question, found: Sequence[Way], best: Way | None) -> None:
         cells = (
             cell.ljust(w) if i in left else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
         )
-        click.echo(gap.join(cells).rstrip())
+        terminal.echo(gap.join(cells).rstrip())
     for way in found:
         if way.why:
             _say(f"{way.name}: no, {way.why}")
-    click.echo()
+    terminal.echo()
     if best is None:
         _say("No way does what is asked.")
         return
     for way in found:
         if way is best or (way.name in ("mig", "smaller") and not way.why):
             _say(f"{way.name}: {_cards(asked, way)}")
-    click.echo()
+    terminal.echo()
     _say(f"Recommended: {best.name}" + (f" ({best.setting})" if best.setting else ""))
     for line in reasons(asked, found, best):
         _say(f"- {line}")
@@ -84,7 +83,7 @@ def _holds(asked: Question, card: Card) -> str:
 
 def _say(text: str) -> None:
     for line in _lines(text):
-        click.echo(line)
+        terminal.echo(line)
 
 
 def _lines(text: str) -> Iterable[str]:

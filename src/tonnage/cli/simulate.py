@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tonnage.cli import files, messages
+from tonnage.cli import files, messages, terminal
 
 if TYPE_CHECKING:
     from tonnage.simulation.result import Result
@@ -238,9 +238,9 @@ def _print(results: Sequence[Result], settings: Settings, *, single: bool) -> No
 
     what = results[0] if single else results
     if settings.form == "json":
-        click.echo(output.json_bytes(what), nl=False)
+        terminal.echo(output.json_bytes(what), nl=False)
     elif settings.form == "yaml":
-        click.echo(output.yaml_text(what), nl=False)
+        terminal.echo(output.yaml_text(what), nl=False)
     elif single:
         output.summary(results[0], output.console())
     else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from tonnage.cli import files
+from tonnage.cli import files, terminal
 from tonnage.cli.options import Finite, said_as
 from tonnage.errors import InputError
 
@@ -180,7 +180,7 @@ def size(model: str | None, **given: Any) -> None:
     if given["plot"] is not None:
         files.write(given["plot"], size_report.drawing(request, found))
     if given["form"] == "json":
-        click.echo(_ENCODER.encode(size_json.document(request, found, given, notes)))
+        terminal.echo(_ENCODER.encode(size_json.document(request, found, given, notes)))
     else:
         size_report.show(request, found, given, notes)
     if not found.options:
@@ -206,7 +206,7 @@ def _train(request: Request, given: dict[str, Any]) -> None:
     )
     found = size_train.fitted(request, asked)
     if given["form"] == "json":
-        click.echo(_ENCODER.encode(size_train.document(request, asked, found)))
+        terminal.echo(_ENCODER.encode(size_train.document(request, asked, found)))
     else:
         size_train.show(request, asked, found)
     if not any(row.memory.fits for row in found):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from tonnage.cli import terminal
 from tonnage.facts import instances
 from tonnage.inference import memory
 from tonnage.inference.sizing import loading, options, plot, point, rules, warnings
@@ -36,11 +35,13 @@ def show(request: Request, answer: Answer, given: dict[str, Any], notes: tuple[s
             _rules(request)
         return
     chosen = best[0]
-    click.echo()
-    click.echo(f"  {'GPU':<19} {'x':>3} {'instances':<17} {'$/h':>7} {'spot':>6} {'$/Mout':>6} {'TTFT':>6} {'TPOT':>6}")
+    terminal.echo()
+    terminal.echo(
+        f"  {'GPU':<19} {'x':>3} {'instances':<17} {'$/h':>7} {'spot':>6} {'$/Mout':>6} {'TTFT':>6} {'TPOT':>6}"
+    )
     for option in best:
-        click.echo(_row(option, ">" if option is chosen else " "))
-    click.echo()
+        terminal.echo(_row(option, ">" if option is chosen else " "))
+    terminal.echo()
     _why(request, answer, chosen)
     _estimate(request, chosen)
     _memory_line(request, chosen)
@@ -60,7 +61,7 @@ def show(request: Request, answer: Answer, given: dict[str, Any], notes: tuple[s
     if given["rule_of_thumb"]:
         _rules(request)
     if given["plot"] is not None:
-        click.echo(f"drawn in {given['plot']}")
+        terminal.echo(f"drawn in {given['plot']}")
 
 
 def drawing(request: Request, answer: Answer) -> str:
@@ -187,7 +188,7 @@ def _fits(answer: Answer) -> None:
 
 
 def _nothing(request: Request, answer: Answer) -> None:
-    click.echo()
+    terminal.echo()
     if not answer.refused:
         say(
             f"Nothing carries this load: it takes {answer.too_few or 0:,} replicas at least, and no more than "
@@ -206,15 +207,15 @@ def _nothing(request: Request, answer: Answer) -> None:
 
 def _explain(request: Request, chosen: Option, given: dict[str, Any]) -> None:
     plan = chosen.plan
-    click.echo()
-    click.echo(f"Memory of the fullest GPU of {plan.label}")
+    terminal.echo()
+    terminal.echo(f"Memory of the fullest GPU of {plan.label}")
     print_parts(plan.memory.parts)
     found = plan.memory
     what = f"{found.visible / GIB:.2f} GiB visible x {found.utilization:g}"
     _part("may be used", found.requested, what)
     _part("KV cache", found.kv_cache, "what the parts leave of it")
     for kind in memory.kv_kinds(request.shape, request.kv, plan.tensor_parallel):
-        click.echo(f"  {_kind(request, kind)}")
+        terminal.echo(f"  {_kind(request, kind)}")
     layout = plan.kv.layout
     groups = ", ".join(f"{g.count} x {g.layers.kind} of {g.block_size} tokens" for g in layout.groups)
     say(f"  blocks: {plan.kv.blocks:,} of {layout.block_bytes:,} B; groups: {groups}")
@@ -223,17 +224,17 @@ def _explain(request: Request, chosen: Option, given: dict[str, Any]) -> None:
         f"{layout.blocks(request.lengths.resident):,} blocks on average"
     )
     _times(request, chosen)
-    click.echo()
-    click.echo(f"Weights from each disk, against a startup probe of {given['startup_probe']:.0f} s")
+    terminal.echo()
+    terminal.echo(f"Weights from each disk, against a startup probe of {given['startup_probe']:.0f} s")
     for row in loadings_of(request, chosen):
         if row.load_s is None or row.start_s is None:
-            click.echo(f"  {row.storage:<15} none on this instance")
+            terminal.echo(f"  {row.storage:<15} none on this instance")
             continue
         verdict = "in time" if row.start_s <= given["startup_probe"] else "too late"
         speed = f"{(row.bytes_per_s or 0) / 1e6:,.0f} MB/s ({row.limit})"
         times = f"{row.load_s:>6,.0f} s, answers after {row.start_s:>5,.0f} s"
-        click.echo(f"  {row.storage:<14} {speed:<21} {times}, {verdict}")
-    click.echo()
+        terminal.echo(f"  {row.storage:<14} {speed:<21} {times}, {verdict}")
+    terminal.echo()
     say(f"Model: {request.shape.source}")
     say(f"{request.stored.name}: {request.stored.source}")
     say(f"{plan.card.whole}: {plan.card.gpu.source}")
@@ -243,15 +244,15 @@ def _times(request: Request, chosen: Option) -> None:
     """What takes the time of a decode step, and an hour of an owned GPU."""
     at, plan = chosen.point, chosen.plan
     if at.tpot_s is not None:
-        click.echo()
+        terminal.echo()
         parts = point.decode_step(request, plan, at.concurrency / plan.pipeline_parallel)
-        click.echo(f"A decode step of {at.concurrency / plan.pipeline_parallel:g} sequences, no prompt beside it")
+        terminal.echo(f"A decode step of {at.concurrency / plan.pipeline_parallel:g} sequences, no prompt beside it")
         say("  " + " + ".join(f"{name} {_time(seconds)}" for name, seconds in parts.items()))
         say(f"  = {_time(sum(parts.values()))}; TPOT {_time(at.tpot_s)} with the prompts of others in between")
     owned = chosen.owned
     if owned is not None:
-        click.echo()
-        click.echo(f"An owned {plan.card.whole}")
+        terminal.echo()
+        terminal.echo(f"An owned {plan.card.whole}")
         say(f"  {owned.formula} = ${owned.usd_per_hour / owned.gpus:.2f} an hour")
 
 
@@ -270,23 +271,23 @@ def print_parts(parts: Iterable[Part]) -> None:
 
 def _part(name: str, size: int, formula: str) -> None:
     lines = wrap(formula, _WIDTH - 46) or [""]
-    click.echo(f"  {name:<32} {size / GIB:>6.2f} GiB {lines[0]}".rstrip())
+    terminal.echo(f"  {name:<32} {size / GIB:>6.2f} GiB {lines[0]}".rstrip())
     for line in lines[1:]:
-        click.echo(" " * 46 + line)
+        terminal.echo(" " * 46 + line)
 
 
 def _rules(request: Request) -> None:
-    click.echo()
+    terminal.echo()
     advice = rules.advise(request)
     say(f"Rule of thumb, {advice.range} ({advice.gigabytes:.4g} GB): {advice.advice}")
     for outcome in advice.outcomes:
         say(f"  {outcome}")
-    click.echo("Instance guide")
+    terminal.echo("Instance guide")
     for guide in rules.guides():
         say(f"  {guide.gpu}: {guide.says}")
         for text in guide.differs:
             say(f"    ! {text}")
-    click.echo("Where the rules are wrong")
+    terminal.echo("Where the rules are wrong")
     for fault in rules.faults():
         say(f"  {fault.rule}: {fault.claim}")
         say(f"    ! {fault.fact}")
@@ -348,4 +349,4 @@ def say(text: str) -> None:
     """Print within 80 columns, what follows on indented."""
     indent = len(text) - len(text.lstrip(" "))
     for line in wrap(text, _WIDTH, subsequent_indent=" " * (indent + 2), drop_whitespace=True, initial_indent=""):
-        click.echo(line)
+        terminal.echo(line)

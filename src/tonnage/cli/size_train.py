@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
 import msgspec
 
+from tonnage.cli import terminal
 from tonnage.cli.size_json import SCHEMA
 from tonnage.cli.size_report import print_parts, say
 from tonnage.inference.sizing import training
@@ -62,15 +62,15 @@ def show(request: Request, asked: Training, found: list[Fitted]) -> None:
     if not found:
         say("No whole GPU was named: MIG instances and shares of a GPU are for serving.")
         return
-    click.echo()
-    click.echo(f"  {'GPU':<14} {'GPUs':>5} {'of each':>9} {'needs':>10}")
+    terminal.echo()
+    terminal.echo(f"  {'GPU':<14} {'GPUs':>5} {'of each':>9} {'needs':>10}")
     for row in found:
         verdict = "" if row.memory.fits else "  does not fit"
         count = str(row.gpus) if row.memory.fits else "-"
         visible, used = row.memory.visible / GIB, row.memory.used / GIB
-        click.echo(f"  {row.gpu:<14} {count:>5} {visible:>5.1f} GiB {used:>6.1f} GiB{verdict}")
+        terminal.echo(f"  {row.gpu:<14} {count:>5} {visible:>5.1f} GiB {used:>6.1f} GiB{verdict}")
     if not found[0].memory.fits:
         say("Nothing fits: use TP (--tensor-parallel), shorter sequences (--context) or --train lora.")
-    click.echo()
-    click.echo(f"On each of {found[0].gpus} {found[0].gpu}")
+    terminal.echo()
+    terminal.echo(f"On each of {found[0].gpus} {found[0].gpu}")
     print_parts(found[0].memory.parts)

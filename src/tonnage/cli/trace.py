@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from tonnage.cli import files
+from tonnage.cli import files, terminal
 
 _PATH = click.Path(path_type=Path)
 
@@ -26,7 +26,7 @@ def show(file: Path) -> None:
     rows = describe(load_trace(file))
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
-        click.echo(f"{name:<{width}}  {value}")
+        terminal.echo(f"{name:<{width}}  {value}")
 
 
 @trace.command(short_help="Fit a traffic profile to FILE.")
@@ -60,4 +60,4 @@ def fit(
     )
     made = profile.fit(load_trace(file), source, interval)
     files.write(out, profile_file.to_yaml(made))
-    click.echo(f"{out}: {made.requests:,} requests, {made.mean_rate:.2f} a second over {made.span_ns // 10**9:,} s")
+    terminal.echo(f"{out}: {made.requests:,} requests, {made.mean_rate:.2f} a second over {made.span_ns // 10**9:,} s")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tonnage.cli import files, messages
+from tonnage.cli import files, messages, terminal
 from tonnage.errors import InputError
 from tonnage.units import NS_PER_S, usd
 
@@ -123,14 +123,14 @@ def _write_kubeconfig(path: Path, running: Up) -> Path | None:
 def _welcome(running: Up, config: Path | None, quiet: bool) -> None:
     if quiet:
         if config is not None:
-            click.echo(str(config))
+            terminal.echo(str(config))
         return
     state = running.state()
     gpus = f"{state.nodes_ready} nodes, {state.pods_running} pods running"
     if config is None:
-        click.echo(f"{gpus} on the API server. Interrupt to end; the nodes are then taken away.")
+        terminal.echo(f"{gpus} on the API server. Interrupt to end; the nodes are then taken away.")
         return
-    click.echo(f"""{gpus}.
+    terminal.echo(f"""{gpus}.
 
   export KUBECONFIG={config}
 
@@ -142,8 +142,8 @@ def _welcome(running: Up, config: Path | None, quiet: bool) -> None:
   kubectl get events -A --sort-by .lastTimestamp
 """)
     if running.prometheus_url:
-        click.echo(f"Prometheus: {running.prometheus_url}\n")
-    click.echo("Decisions follow. Interrupt to end; nothing is kept.\n")
+        terminal.echo(f"Prometheus: {running.prometheus_url}\n")
+    terminal.echo("Decisions follow. Interrupt to end; nothing is kept.\n")
 
 
 def _tell_stopped(running: Up, told: set[str], quiet: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tonnage.cli import files
+from tonnage.cli import files, terminal
 from tonnage.cli.options import OUTPUT
 from tonnage.errors import InputError
 
@@ -64,7 +64,7 @@ def why(
         import msgspec
 
         report = why_tables.WhyReport(SCHEMA, receipt, told)
-        click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
+        terminal.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
     else:
         why_tables.show(receipt, told)
     if not _well(told, receipt):

@@ -6,12 +6,11 @@ import sys
 from collections.abc import Sequence
 
 import msgspec
-from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tonnage.cli.look import Look, place
+from tonnage.cli.look import Console, Look, place
 from tonnage.health.told import NEVER, WAITS, Told
 from tonnage.scheduling.why.changes import Edit, Leave
 from tonnage.scheduling.why.gang import GangEdit
@@ -33,7 +32,7 @@ class WhyReport(msgspec.Struct, frozen=True):
 
 def show(receipt: Receipt | None, told: Told | None = None) -> None:
     """Print what is told, then the receipt of the place."""
-    console = Console(file=sys.stdout, highlight=False)
+    console = Console(sys.stdout)
     if console.width > _WIDTH or not console.is_terminal:
         console.width = _WIDTH
     _Printer(console).show(receipt, told)
@@ -56,7 +55,7 @@ class _Printer:
 
     def _told(self, told: Told) -> None:
         style = "bold green" if told.well else "bold red"
-        self._line(f"{told.about} {told.line}", style)
+        self._first(f"{told.about} {told.line}", style)
         if told.help:
             self._line(f"help: {told.help}")
         if str(told.where):
@@ -66,6 +65,10 @@ class _Printer:
 
     def _line(self, text: str, style: str = "", indent: int = 0) -> None:
         self.console.print(Padding(self.look.text(text, style), (0, 0, 0, indent), expand=False))
+
+    def _first(self, text: str, style: str) -> None:
+        """The answer: one line, however long, for who reads it in a pipe."""
+        self.console.print(self.look.text(text, style), soft_wrap=not self.console.is_terminal)
 
     def _title(self, text: str) -> None:
         self.console.print()
@@ -83,7 +86,7 @@ class _Printer:
                 self._line(f"{receipt.pod} is not taken up: {receipt.verdict}", "bold yellow")
                 return
             case _:
-                self._line(f"{receipt.pod} waits: {receipt.verdict}", "bold red")
+                self._first(f"{receipt.pod} waits: {receipt.verdict}", "bold red")
         self._before(receipt.ahead, receipt.evicted, (receipt.nominated,) if receipt.nominated else ())
         self._scores(receipt)
         self._out(receipt.out, f"Nodes that do not take it, of {receipt.nodes}")
@@ -183,7 +186,7 @@ class _Printer:
             case state if state == FITS:
                 self._line(f"Gang {receipt.gang}{source} would be bound now", "bold green")
             case _:
-                self._line(f"Gang {receipt.gang}{source} waits: {receipt.verdict}", "bold red")
+                self._first(f"Gang {receipt.gang}{source} waits: {receipt.verdict}", "bold red")
         self._line(f"{receipt.bound} pods bound, {receipt.pending} pending, minimum {receipt.minimum}")
         self._before(receipt.ahead, receipt.evicted, receipt.nominated)
         self._stands(receipt)

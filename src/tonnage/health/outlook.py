@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from tonnage.controllers.nodes import Pools
 from tonnage.decisions import Alternative, Bind, Launch, Reason, Wait
@@ -44,9 +45,12 @@ from tonnage.scheduling.why.changes import (
     Tolerate,
 )
 
+Edits: TypeAlias = tuple[Edit | why_gang.GangEdit, ...]
 MOST = 64
 """Pods of one workload that are looked at; what holds for so many holds for more."""
 REASON = "Unschedulable"
+SHORT = "Insufficient "
+"""How kube-scheduler begins to say that a resource is short."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -91,8 +95,26 @@ class Outlook:
             if left:
                 first = next(spec for spec in specs if spec.name in left)
                 some = len(left) < len(specs)
-                edits = () if bound else self._edits(snapshot, rows[first.name], first)
-                yield self._blocker(workload, first, waits[first.name].reason, left[first.name], edits, some=some)
+                reason = waits[first.name].reason
+                edits: Edits = ()
+                homeless = [s for s in specs if s.name in left and s.gang and not place.feasible(fleet, rows[s.name])]
+                if homeless:
+                    first = homeless[0]
+                    reason, edits = self._alone(snapshot, list(rows.values()), first)
+                elif not bound:
+                    edits = self._edits(snapshot, rows[first.name], first)
+                yield self._blocker(workload, first, reason, left[first.name], edits, some=some)
+
+    def _alone(self, snapshot: Snapshot, rows: Sequence[int], spec: PodSpec) -> tuple[Reason, Edits]:
+        """Why no node takes this pod of a gang, whatever becomes of the others, and the smallest change."""
+        fleet = snapshot.fleet
+        with fleet.what_if():
+            for row in rows:
+                fleet.remove_pod(row)
+            single = replace(spec, gang="", subgroup="")
+            row = fleet.add_pod(single)
+            reason = next(one.reason for one in place.decide(snapshot, self.settings) if isinstance(one, Wait))
+            return reason, self._edits(snapshot, row, single)
 
     def launch_for(self, spec: PodSpec) -> Launch | None:
         """The node that would be bought for the pod; None where no NodePool makes one."""
@@ -138,7 +160,7 @@ class Outlook:
                     capacity=capacity,
                 )
 
-    def _edits(self, snapshot: Snapshot, row: int, spec: PodSpec) -> tuple[Edit | why_gang.GangEdit, ...]:
+    def _edits(self, snapshot: Snapshot, row: int, spec: PodSpec) -> Edits:
         """The smallest change after which a node takes the pod; of a gang, its minimum."""
         if not self.nodes:
             return ()
@@ -158,7 +180,7 @@ class Outlook:
         spec: PodSpec,
         waits: Reason,
         unbought: Reason | None,
-        edits: tuple[Edit | why_gang.GangEdit, ...],
+        edits: Edits,
         *,
         some: bool,
     ) -> Blocker:
@@ -166,7 +188,7 @@ class Outlook:
         place_, help_ = self._at_fault(template, unbought) if unbought is not None and not edits else (None, "")
         if place_ is None:
             field, help_ = _field(template, edits)
-            place_ = template.where(field)
+            place_ = template.where(field or _short_of(template.spec, waits))
         elif edits:
             help_ = _then(edits)
         pools = f"; no NodePool makes one: {_text(unbought)}" if unbought is not None else ""
@@ -340,6 +362,12 @@ def _field(template: Pods, edits: Sequence[Edit | why_gang.GangEdit]) -> tuple[s
         case AddNode():
             field = ""
     return field, _then(edits)
+
+
+def _short_of(spec: core.PodSpec, waits: Reason) -> str:
+    """Where the pod asks for what the nodes do not have enough of; empty where that is not why it waits."""
+    lacking = [text.removeprefix(SHORT) for text, _ in waits.evidence if text.startswith(SHORT)]
+    return _requested(spec, lacking[0]) if lacking else ""
 
 
 def _then(edits: Sequence[Edit | why_gang.GangEdit]) -> str:

@@ -8,7 +8,7 @@ import msgspec
 
 from tonnage.decisions import Ref
 from tonnage.errors import Where
-from tonnage.health.blocker import CRASHING, REFUSED, Blocker
+from tonnage.health.blocker import CRASHING, NO_EFFECT, REFUSED, Blocker
 
 NEVER, WAITS, COMES, STARTS, FAILS, SERVES, RUNS, ENDED = (
     "never",
@@ -58,6 +58,8 @@ def of_blockers(about: str, found: Sequence[Blocker]) -> Told | None:
 def _never(blocker: Blocker) -> str:
     if blocker.stage == REFUSED:
         return "has no pods"
+    if blocker.stage == NO_EFFECT:
+        return "does nothing"
     return "crash-loops" if blocker.stage == CRASHING else "never runs"
 
 

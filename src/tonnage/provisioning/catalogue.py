@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,7 +77,7 @@ class Catalogue:
     @classmethod
     def load(cls, overrides: Path | None = None) -> Catalogue:
         """Every known instance type with the bundled prices, or with those of ``overrides`` on top."""
-        return cls(instances.all(), prices.load(overrides))
+        return cls(instances.all(), prices.load(overrides)) if overrides is not None else _bundled()
 
     def index(self, name: str) -> int:
         """Column of the instance type ``name``. Raises :class:`KeyError` when it is not in the catalogue."""
@@ -229,3 +230,8 @@ def _capacity(one: instances.InstanceType) -> dict[str, int]:
 
 def _allocatable(one: instances.InstanceType) -> dict[str, int]:
     return {"cpu": one.allocatable_cpu_milli, "memory": one.allocatable_memory_mib * MIB}
+
+
+@cache
+def _bundled() -> Catalogue:
+    return Catalogue(instances.all(), prices.load(None))

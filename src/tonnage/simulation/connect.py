@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError
 from tonnage.facts import models
+from tonnage.fleet.rows import split_key
+from tonnage.health.blocker import Blocker
 from tonnage.inference import servers
 from tonnage.inference.config import kv_bytes
 from tonnage.inference.disaggregation.actions import Leases
@@ -36,6 +38,7 @@ from tonnage.simulation.traffic.profile_file import read_profile
 from tonnage.simulation.traffic.surges import Surge, draw_surges
 from tonnage.simulation.traffic.traces import Trace, load_trace
 
+_NO_PORT = ("service-port-not-found", "service-port-not-served")
 _BLOCK_SIZE = 16
 """Tokens of a KV block unless a server is told otherwise."""
 
@@ -66,7 +69,11 @@ def connect_traffic(
     for i, traffic in enumerate(scenario.traffic):
         spec = traffic.spec
         names = tuple(dict.fromkeys(spec.services))
-        found = [_workloads(scenario, f"traffic[{i}]", spec, name, services, cluster) for name in names]
+        dead = {(b.object.namespace, b.object.name) for b in configuration.blockers if _has_no_endpoints(b)}
+        found = [
+            [] if split_key(name) in dead else _workloads(scenario, f"traffic[{i}]", spec, name, services, cluster)
+            for name in names
+        ]
         source = trace or _read_source(traffic)
         stream = "+".join(names)
         surges = draw_surges(traffic.surges, cluster.streams.get(f"surges/{stream}"))
@@ -117,6 +124,11 @@ def _workloads(
         place = f"{field}.routes" if spec.routes else f"{field}.service"
         raise InputError(scenario.document.problem(place, f'"{name}": {why}', hint))
     return found
+
+
+def _has_no_endpoints(blocker: Blocker) -> bool:
+    """Whether nothing answers under the port of a Service."""
+    return blocker.object.kind == "Service" and not blocker.some and blocker.rule in _NO_PORT
 
 
 def selects(service: core.Service, configuration: Configuration, cluster: SimulatedCluster) -> bool:

@@ -71,7 +71,8 @@ def launch_of(node: core.Node, machine: InstanceType, book: PriceBook) -> Launch
     """As if it had been bought: with the labels and taints that it has."""
     labels = node.metadata.labels
     zone, kind = labels.get(ZONE, ""), labels.get(CAPACITY_TYPE, "on-demand")
-    offers = [o for o in book.offerings(machine.name) if o.capacity_type == kind] if machine.name else []
+    sold = book.offerings(machine.name) if instances.known(machine.name) else ()
+    offers = [o for o in sold if o.capacity_type == kind]
     price = next((o.micro_usd_per_hour for o in offers if o.zone == zone), None)
     if price is None:
         price = offers[0].micro_usd_per_hour if offers else 0

@@ -6,16 +6,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tonnage.decisions import Ref
 from tonnage.fleet import asks
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.rows import PodSpec
 from tonnage.fleet.volumes import NO_VOLUMES
 from tonnage.health.blocker import UNSCHEDULABLE, Blocker
-from tonnage.health.outlook import MOST, Outlook, Workload
+from tonnage.health.outlook import MOST, REASON, Outlook, Workload
 from tonnage.health.rules import ports, volumes
 from tonnage.health.setting import Pods, Setting
 from tonnage.objects import core
+from tonnage.scheduling.explain import NO_NODES
 from tonnage.simulation import assumed
 from tonnage.simulation.claiming import need
 
@@ -29,6 +32,7 @@ def prospects(made: SetUp, setting: Setting) -> Iterator[Blocker]:
     for them are no reason to say so of pods that ask for parts."""
     pools = made.pools()
     if not made.cluster.fleet.node_by_name and not pools.node_pools:
+        yield from _without_nodes(made, setting)
         return
     catalogue, unknown = made.configuration.catalogue, assumed.are_assumed(pools.node_pools)
     outlook = Outlook(made.cluster.snapshot(), made.placing(), pools, catalogue, sizes=unknown)
@@ -44,6 +48,24 @@ def prospects(made: SetUp, setting: Setting) -> Iterator[Blocker]:
                 yield _by_volumes(made, outlook, known, blocker) or blocker
     if not pools.node_pools:
         yield from ports.taken(setting, len(made.cluster.fleet.node_by_name))
+
+
+def _without_nodes(made: SetUp, setting: Setting) -> Iterator[Blocker]:
+    """Nobody has a place: for the same cause as why no NodePool makes a node, where there are NodePools."""
+    broken = next((one for one in made.configuration.blockers if one.object.kind == "NodePool" and not one.some), None)
+    wanted = {ref for ref, _, _ in _workloads(made)}
+    for pods in setting.pods:
+        if pods.ref not in wanted or pods.is_daemon:
+            continue
+        if broken is not None:
+            message = f"no node takes these pods, and no NodePool makes one: {broken.message}"
+            yield msgspec.structs.replace(
+                broken, stage=UNSCHEDULABLE, object=pods.ref, message=message, reason=REASON, said=NO_NODES
+            )
+        else:
+            message = "there is no node, and no NodePool that makes one"
+            help_ = "give the scenario's fleet nodes, or add a NodePool to the files"
+            yield Blocker("pods-fit-no-node", UNSCHEDULABLE, pods.ref, pods.where(""), message, help_, REASON, NO_NODES)
 
 
 def _by_volumes(made: SetUp, outlook: Outlook, workload: Workload, blocker: Blocker) -> Blocker | None:
