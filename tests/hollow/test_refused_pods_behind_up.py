@@ -59,13 +59,23 @@ def test_what_a_limit_range_refuses_is_said_of_its_owner(tmp_path: Path) -> None
 
 
 def test_a_gate_that_somebody_removes_is_removed(tmp_path: Path) -> None:
+    one = next(one for one in broken() if one.name == "scheduling gate of kueue without a queue")
+    loaded = scenario.load(one.write(tmp_path / "set", fixed=True))
+    with UpInStep(run.set_up(loaded, loaded.default_policy)) as up:
+        up.run_for(300)
+        found = [(one["status"]["phase"], one["spec"].get("schedulingGates")) for one in up.list_pods()]
+        assert found == [("Running", None)]
+
+
+def test_a_gate_that_nobody_removes_stays(tmp_path: Path) -> None:
     with up_in_step(tmp_path) as up:
         body = job("mine")
         body["spec"]["template"] = pod(schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
         up.apply(body)
         up.run_for(120)
         (found,) = up.list_pods()
-        assert "schedulingGates" not in found["spec"] and found["status"]["phase"] == "Running"
+        said = next(c for c in found["status"]["conditions"] if c["type"] == "PodScheduled")
+        assert (said["status"], said["reason"]) == ("False", "SchedulingGated")
 
 
 def test_the_failed_pod_of_a_job_stays_and_goes_with_it(tmp_path: Path) -> None:

@@ -224,10 +224,32 @@ def runs_in_up(one: BrokenSet, folder: Path, *, fixed: bool = False) -> None:
             assert made_by == "ReplicaSet" or done or is_ready(pod), pod["metadata"]["name"]
 
 
+def runs_once_applied(one: BrokenSet, folder: Path) -> None:
+    """What mends the set is applied while it is behind the API."""
+    before, _ = one.parts()
+    after, _ = one.parts(fixed=True)
+    with behind_up(one, folder) as up:
+        up.run_for(120)
+        for body in after:
+            if body not in before:
+                up.apply(body)
+        up.run_for(SERVING_S)
+        told = not_running(up.made.cluster, up.made.recorder(), up.made.known)
+        assert [(left.object, left.rule) for left in told if left.pods == left.wanted] == []
+        pods = up.list_pods()
+        assert pods and all(is_ready(pod) or pod["status"]["phase"] == "Succeeded" for pod in pods)
+
+
 def made_in_up(one: BrokenSet) -> bool:
-    """Whether what is broken is no StatefulSet: the embedded API has no controller that makes their pods."""
+    """Whether the embedded API has the controllers that it takes: none makes StatefulSets' pods or ephemeral claims."""
     objects, _ = one.parts()
-    return not any(body["kind"] == "StatefulSet" for body in objects)
+    made = (volume for body in objects for volume in _volumes(body))
+    return not any(body["kind"] == "StatefulSet" for body in objects) and not any("ephemeral" in v for v in made)
+
+
+def _volumes(body: Json) -> list[Json]:
+    found: list[Json] = body.get("spec", {}).get("template", {}).get("spec", {}).get("volumes", [])
+    return found
 
 
 def in_part(sets: Iterable[BrokenSet]) -> list[BrokenSet]:
@@ -243,7 +265,9 @@ def name(one: BrokenSet) -> str:
     return one.name.replace(" ", "-")
 
 
-BROKEN = [one for one in broken() if made_in_up(one)]
+NOT_HELD = ("gang-missing",)
+"""Rules whose pods the controllers' scheduler places all the same."""
+BROKEN = [one for one in broken() if made_in_up(one) and one.expect and one.expect["rule"] not in NOT_HELD]
 GOOD = [one for one in good() if made_in_up(one)]
 
 
@@ -273,3 +297,29 @@ def test_kubectl_shows_the_cause_of_every_set_and_pods_run_once_it_is_mended(one
 @pytest.mark.parametrize("one", GOOD, ids=name)
 def test_pods_of_every_good_set_run(one: BrokenSet, tmp_path: Path) -> None:
     runs_in_up(one, tmp_path / "set")
+
+
+APPLIED = (
+    "service account missing",
+    "quota of gpus below one pod",
+    "config map of a volume missing",
+    "config map of a training job missing",
+    "no such model",
+    "readiness probe of a port on which nothing listens",
+    "node selector for a GPU that no node has",
+    "taint of the NodePool not tolerated",
+    "image with capitals",
+    "service selects another label value",
+)
+"""Sets that one can mend without making an object anew."""
+
+
+@pytest.mark.parametrize("one", [one for one in BROKEN if one.name in APPLIED[::3]], ids=name)
+def test_pods_run_once_what_mends_the_set_is_applied(one: BrokenSet, tmp_path: Path) -> None:
+    runs_once_applied(one, tmp_path / "set")
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("one", [one for one in BROKEN if one.name in APPLIED], ids=name)
+def test_pods_of_every_such_set_run_once_what_mends_it_is_applied(one: BrokenSet, tmp_path: Path) -> None:
+    runs_once_applied(one, tmp_path / "set")

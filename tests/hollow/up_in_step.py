@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,10 +22,12 @@ from tonnage.cluster.watching import watch_world
 from tonnage.cluster.world import ClusterWorld
 from tonnage.controllers.nodes import node_loops
 from tonnage.decisions import Decision, Outcome
+from tonnage.hollow.diagnosis import Diagnosis
 from tonnage.hollow.setting import config_maps
 from tonnage.hollow.up import forget_daemons, pools_of_scenario
 from tonnage.scheduling.gangs.release import Patience
 from tonnage.simulation import run
+from tonnage.simulation.configure import Configuration
 
 STEP_S = 10.0
 
@@ -50,6 +53,7 @@ class UpInStep(Running):
         self.made = made
         forget_daemons(made.cluster)
         super().__init__(made, recorded=True, scheduler_name="tonnage")
+        self.room.diagnosis = Diagnosis(made, self.api.store, self._diagnosed)
         self._recorder = EventRecorder(self.client, "tonnage", self.clock.seconds)
         self.world = ClusterWorld(
             ApiEffects(self.client, self.clock),
@@ -70,6 +74,9 @@ class UpInStep(Running):
         self._watches.pump(0)
         self.manager.start()
         self.settle()
+
+    def _diagnosed(self, configuration: Configuration) -> None:
+        self.made = replace(self.made, configuration=configuration)
 
     def _turn(self) -> bool:
         happened = super()._turn()

@@ -19,6 +19,7 @@ from tonnage.cluster.clock import parse, rfc3339
 from tonnage.cluster.resources import LEASES, NODE_CLAIMS, NODES, PODS, Resource
 from tonnage.cluster.watching import See, T, watch
 from tonnage.errors import InputError
+from tonnage.hollow.diagnosis import Diagnosis
 from tonnage.hollow.machines import Machines
 from tonnage.hollow.operators import Operators
 from tonnage.objects import core, karpenter
@@ -120,6 +121,8 @@ class MachineRoom:
         self.clock = clock
         self.lock = lock
         self._operators: Operators | None = None
+        self.diagnosis: Diagnosis | None = None
+        """Where it is known what others change."""
         watch(informers, NODE_CLAIMS, karpenter.NodeClaim, self._locked(machines.see_claim))
         watch(informers, NODES, core.Node, self._locked(machines.see_node))
         watch(informers, PODS, core.Pod, self._locked(machines.see_pod))
@@ -154,6 +157,8 @@ class MachineRoom:
         """Let everything happen that is due, and write it."""
         cluster = self.machines.cluster
         with self.lock:
+            if self.diagnosis is not None:
+                self.diagnosis.catch_up()
             now = self.clock.now_ns() - self.clock.start_ns
             while (at := cluster.queue.next_ns()) is not None and at <= now:
                 cluster.queue.step(cluster)

@@ -60,7 +60,8 @@ def take_up(cluster: SimulatedCluster, new: core.Pod, say: Say) -> Pod:
         created_ns=cluster.now_ns,
         daemon=belongs_to_node(new),
     )
-    pod = Pod(workload, new.name, new.metadata.uid, cluster.fleet.add_pod(spec), cluster.now_ns)
+    row, own = cluster.fleet.add_pod(spec), core.PodTemplateSpec(spec=new.spec, metadata=new.metadata)
+    pod = Pod(workload, new.name, new.metadata.uid, row, cluster.now_ns, own=own)
     workload.pods[new.name] = pod
     cluster.pods[new.namespace, new.name] = pod
     return pod

@@ -38,7 +38,9 @@ from tonnage.cluster.world import ClusterWorld
 from tonnage.controllers.nodes import Pools, node_loops
 from tonnage.costs.ledger import Settlement
 from tonnage.errors import InputError
+from tonnage.health.blocker import REFUSED
 from tonnage.hollow import prometheus
+from tonnage.hollow.diagnosis import Diagnosis
 from tonnage.hollow.machines import Machines, Options
 from tonnage.hollow.operators import Operators, operated
 from tonnage.hollow.running import Heartbeats, MachineRoom, RunningClock
@@ -49,9 +51,11 @@ from tonnage.metrics.promql import Result
 from tonnage.scheduling import place
 from tonnage.scheduling.gangs.release import Patience
 from tonnage.scheduling.place import SCHEDULER_NAME
+from tonnage.simulation.blocked import of_workload
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import Configuration
 from tonnage.simulation.events import Event
+from tonnage.simulation.objects import Workload
 from tonnage.simulation.result import NotRunning
 from tonnage.simulation.run import SetUp
 from tonnage.simulation.unserved import PENDING, not_running
@@ -184,6 +188,8 @@ class Up:
         lay_out(self.made, client, machines, SCHEDULER_NAME, managed=settings.managed)
         kinds = operated(client, embedded=settings.client is None, bare=settings.bare)
         self.room.operate(Operators(machines, client), kinds)
+        if self.server is not None:
+            self.room.diagnosis = Diagnosis(self.made, self.server.api.store, self._diagnosed)
         if settings.bare:
             watched = (*WATCHED, *(replace(resource, open=True) for resource, _ in WORKLOADS))
             self._manage(client, partial(WatchFeed, client, watched), time.time)
@@ -196,6 +202,9 @@ class Up:
         self._run("controllers", self.manager.run)
         self._warm_up()
         self.clock.go()
+
+    def _diagnosed(self, configuration: Configuration) -> None:
+        self.made = replace(self.made, configuration=configuration)
 
     def _embed(self) -> Client:
         api = Api(clock=self.clock.seconds, random=random.Random(self.made.options.seed))
@@ -262,7 +271,7 @@ class Up:
             time.sleep(0.05)
             with self.lock:
                 pods = list(self.made.cluster.pods.values())
-                wanted = sum(workload.replicas for workload in self.made.cluster.workloads.values())
+                wanted = sum(map(self._wanted, list(self.made.cluster.workloads.values())))
                 made = sum(p.workload.controller is None for p in pods)
                 now = (len(pods), sum(p.bound_ns is not None for p in pods), sum(p.ready_ns is not None for p in pods))
             if now != before:
@@ -274,6 +283,12 @@ class Up:
                 and quiet_s > (AT_REST_S if now[0] == now[2] else STUCK_S)
             ):
                 return
+
+    def _wanted(self, workload: Workload) -> int:
+        """How many pods of the workload there should be soon: none where the API server refuses them."""
+        cluster = self.made.cluster
+        never = workload.refused or any(b.stage == REFUSED for b in of_workload(cluster, workload))
+        return 0 if never else workload.replicas
 
     def _informers(self, client: Client) -> Informers:
         informers = Informers(client, time.time, random.Random())

@@ -49,12 +49,19 @@ class ContainerNotCreated:
 
     pod: Pod
     blocker: Blocker
+    again: Event
     tries: int = 0
 
     def handle(self, cluster: SimulatedCluster) -> Later:
         pod, blocker = self.pod, self.blocker
         if pods.gone(pod):
             return
+        now = blocked(cluster, pod, CREATING)
+        if now is None:  # what was missing has been made since
+            pod.failing = None
+            yield cluster.now_ns, self.again
+            return
+        self.blocker = blocker = now
         self.tries += 1
         reason, message = shown(blocker)
         mark(cluster, pod, CREATING, blocker.rule, blocker.message, f"{reason}: {message}")

@@ -84,11 +84,11 @@ class PodBound:
             return
         blocker = blocked(cluster, self.pod, CREATING)
         if blocker is not None and not ailing.uses_image(blocker):
-            yield cluster.now_ns, ailing.ContainerNotCreated(self.pod, blocker)
+            yield cluster.now_ns, ailing.ContainerNotCreated(self.pod, blocker, self)
             return
         pulled = loading.image_ready_ns(cluster, self.pod)
         if blocker is not None:
-            yield pulled, ailing.ContainerNotCreated(self.pod, blocker)
+            yield pulled, ailing.ContainerNotCreated(self.pod, blocker, self)
             return
         yield pulled + cluster.vary("container", cluster.durations.container_start_s), PodStarted(self.pod)
 
