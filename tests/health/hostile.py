@@ -23,17 +23,28 @@ NUMBERS = (
     2147483647, -1, 0, 2**31, 2**63, 2**64, -(2**63), 10**400, 1e400, 1e-400, float("nan"), float("-inf"), 1e308, 0.1, "1e400", "-1",
     "9999999999999999999Ei", "1e-400", "0x7fffffff", "1" * 400, "1" * 5_000, "١٢٣", "1_000", "0", "-0", "1Ki", "1.5", "1e1001", "9" * 30 + "m",
 )  # fmt: skip
-ODD = (None, True, [], {}, [[]], [None], {"a": None}, "text", [1, "a", None], {"": ""}, {"x": {"y": {"z": []}}}, [{}], "null", "on", "2026-01-01")
+ODD = (
+    None,
+    True,
+    [],
+    {},
+    [[]],
+    [None],
+    {"a": None},
+    "text",
+    [1, "a", None],
+    {"": ""},
+    {"x": {"y": {"z": []}}},
+    [{}],
+    "null",
+    "on",
+    "2026-01-01",
+)
 SERVING = (
     "replicas", "parallelism", "completions", "containerPort", "cpu", "memory", "nvidia.com/gpu", "periodSeconds", "failureThreshold",
     "initialDelaySeconds", "timeoutSeconds", "terminationGracePeriodSeconds", "duration", "count", "rate", "ttft", "tpot", "weight", "storage",
 )  # fmt: skip
 Made = Callable[[Random, Path], list[Path]]
-
-
-def hostile(rng: Random, folder: Path) -> list[Path]:
-    """Writes one hostile input into the folder: the paths to give to a command."""
-    return rng.choice(_KINDS)(rng, folder)
 
 
 def well(rng: Random) -> tuple[list[Json], Json]:
@@ -79,7 +90,9 @@ def _dumped_all(objects: list[Any]) -> str:
 def _places(value: Any, found: list[tuple[Any, Any]] | None = None) -> list[tuple[Any, Any]]:
     """Every place of a value: what holds it and under which key."""
     found = [] if found is None else found
-    for key, inner in list(value.items()) if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+    for key, inner in (
+        list(value.items()) if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    ):
         found.append((value, key))
         _places(inner, found)
     return found
@@ -119,7 +132,17 @@ def _escapes(rng: Random, folder: Path) -> list[Path]:
 
 
 def _file_names(rng: Random, folder: Path) -> list[Path]:
-    name = rng.choice([one for one in ESCAPES if one.isprintable() is False and "\0" not in one and "/" not in one and len(one) < 60 and "\ud83d" not in one])
+    name = rng.choice(
+        [
+            one
+            for one in ESCAPES
+            if one.isprintable() is False
+            and "\0" not in one
+            and "/" not in one
+            and len(one) < 60
+            and "\ud83d" not in one
+        ]
+    )
     objects, scenario = _spoilt(rng, ODD)
     _set(folder, objects, scenario, name=f"{name}.yaml")
     return [folder] if rng.random() < 0.5 else [folder / "manifests" / f"{name}.yaml"]
@@ -128,7 +151,7 @@ def _file_names(rng: Random, folder: Path) -> list[Path]:
 def _many(rng: Random, folder: Path) -> list[Path]:
     """2,147,483,647 of what there is one of."""
     objects, scenario = well(rng)
-    most = rng.choice((2147483647, 1_000_000, 100_000, 10_000))
+    most = rng.choice((2147483647, 1_000_000, 10**12))
     for one in objects:
         spec = one.get("spec") if isinstance(one, dict) else None
         if isinstance(spec, dict):
@@ -145,10 +168,15 @@ def _many(rng: Random, folder: Path) -> list[Path]:
 def _bomb(rng: Random, folder: Path) -> list[Path]:
     """Aliases that multiply, contain themselves, or are merged without end."""
     lines = {
-        0: "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(f"{n}: &{n} [{', '.join([f'*{p}'] * 9)}]\n" for p, n in zip("abcdefgh", "bcdefghi", strict=True)),
+        0: "a: &a [x, x, x, x, x, x, x, x, x]\n"
+        + "".join(f"{n}: &{n} [{', '.join([f'*{p}'] * 9)}]\n" for p, n in zip("abcdefgh", "bcdefghi", strict=True)),
         1: "a: &a {x: *a}\n",
         2: "a: &a [*a]\n",
-        3: "a: &a {k0: v}\n" + "".join(f"b{n}: &{n} {{<<: [*{p}, *{p}, *{p}], k{n}: v}}\n" for p, n in zip(["a", *map(str, range(59))], range(60), strict=True)),
+        3: "a: &a {k0: v}\n"
+        + "".join(
+            f"b{n}: &{n} {{<<: [*{p}, *{p}, *{p}], k{n}: v}}\n"
+            for p, n in zip(["a", *map(str, range(59))], range(60), strict=True)
+        ),
         4: "a: &a {<<: *a}\n",
         5: "a: &a\n" + "".join(f"  k{n}: v\n" for n in range(300)) + "b:\n" + "  - *a\n" * 20_000,
         6: "<<: [[[]]]\n<<: 3\n<<: *missing\n",
@@ -168,8 +196,16 @@ def _deep(rng: Random, folder: Path) -> list[Path]:
         3: '{"a":' * depth + "1" + "}" * depth,
         4: "".join(f"{' ' * n}a:\n" for n in range(min(depth, 1_500))),
         5: "- " * depth + "x",
-        6: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x, annotations: " + "{a: " * depth + "b" + "}" * depth + "}\n",
-        7: "apiVersion: v1\nkind: List\nitems: " + "[{apiVersion: v1, kind: List, items: " * depth + "[]" + "}]" * depth + "\n",
+        6: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x, annotations: "
+        + "{a: " * depth
+        + "b"
+        + "}" * depth
+        + "}\n",
+        7: "apiVersion: v1\nkind: List\nitems: "
+        + "[{apiVersion: v1, kind: List, items: " * depth
+        + "[]"
+        + "}]" * depth
+        + "\n",
     }[rng.randrange(8)]
     return _file(folder, text, rng.choice((".yaml", ".json")))
 
@@ -200,8 +236,21 @@ def _bytes(rng: Random, folder: Path) -> list[Path]:
 def _tags(rng: Random, folder: Path) -> list[Path]:
     tag = rng.choice(("!!python/object/apply:os.system ['echo x']", "!!python/name:os.system", "!!binary =====", "!!set {a, b}", "!!omap [a: 1]",
                       "!!timestamp 2026-99-99", "!!int x", "!!float x", "!!bool x", "!!null x", "!!merge x", "!x y", "!<tag:x> y", "|\n    \x1b", '"\\x1b[31m"', '"\\u202e"', '"\\ud800"'))  # fmt: skip
-    field = rng.choice(("metadata: {name: NAME}", "metadata:\n  name: x\n  labels: {a: NAME}", "spec: NAME", "metadata: NAME", "kind: NAME"))
-    return _file(folder, f"apiVersion: {rng.choice(('v1', 'apps/v1'))}\nkind: {rng.choice(('Pod', 'Deployment', 'Node'))}\n" + field.replace("NAME", tag) + "\n")
+    field = rng.choice(
+        (
+            "metadata: {name: NAME}",
+            "metadata:\n  name: x\n  labels: {a: NAME}",
+            "spec: NAME",
+            "metadata: NAME",
+            "kind: NAME",
+        )
+    )
+    return _file(
+        folder,
+        f"apiVersion: {rng.choice(('v1', 'apps/v1'))}\nkind: {rng.choice(('Pod', 'Deployment', 'Node'))}\n"
+        + field.replace("NAME", tag)
+        + "\n",
+    )
 
 
 def _twice(rng: Random, folder: Path) -> list[Path]:
@@ -213,7 +262,8 @@ def _twice(rng: Random, folder: Path) -> list[Path]:
     return _file(folder, "\n".join(lines) + "\n")
 
 
-def _much(rng: Random, folder: Path) -> list[Path]:
+def much(rng: Random, folder: Path) -> list[Path]:
+    """100,000 labels, 3,000 documents, a line of 3 MB: seconds each."""
     objects, scenario = well(rng)
     kind = rng.randrange(5)
     if kind == 0:
@@ -221,16 +271,34 @@ def _much(rng: Random, folder: Path) -> list[Path]:
         return _set(folder, objects, scenario)
     if kind == 1:
         config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
-        return _file(folder, "---\n".join(json.dumps({**config, "metadata": {"name": f"x{n}"}}) + "\n" for n in range(3_000)))
+        return _file(
+            folder, "---\n".join(json.dumps({**config, "metadata": {"name": f"x{n}"}}) + "\n" for n in range(3_000))
+        )
     if kind == 2:
-        return _file(folder, f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: x}}\ndata: {{a: {'x' * 3_000_000}}}\n")
+        return _file(
+            folder, f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: x}}\ndata: {{a: {'x' * 3_000_000}}}\n"
+        )
     if kind == 3:
         return _file(folder, "---\n".join('{"kind": 3}\n' for _ in range(5_000)))
     return _file(folder, "\n".join(f"k{n}: {n}" for n in range(50_000)))
 
 
 def _not_json(rng: Random, folder: Path) -> list[Path]:
-    value = rng.choice(("NaN", "Infinity", "-Infinity", "1e999", "9" * 400, "9" * 5_000, '"\\ud800"', '"\\u001b[31m"', "[,]", "01", '"\\u0000"'))
+    value = rng.choice(
+        (
+            "NaN",
+            "Infinity",
+            "-Infinity",
+            "1e999",
+            "9" * 400,
+            "9" * 5_000,
+            '"\\ud800"',
+            '"\\u001b[31m"',
+            "[,]",
+            "01",
+            '"\\u0000"',
+        )
+    )
     texts = (
         '{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "m"}, "spec": {"replicas": VALUE}}',
         '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": VALUE}}',
@@ -244,13 +312,19 @@ def _not_json(rng: Random, folder: Path) -> list[Path]:
 def _scenario_text(rng: Random, folder: Path) -> list[Path]:
     """A scenario that is spoilt as text."""
     objects, scenario = well(rng)
-    paths = _set(folder, objects, scenario or {"kind": "Scenario", "name": "x", "duration": "1m", "policies": {"a": {"manifests": "manifests"}}})
+    paths = _set(
+        folder,
+        objects,
+        scenario or {"kind": "Scenario", "name": "x", "duration": "1m", "policies": {"a": {"manifests": "manifests"}}},
+    )
     file = folder / "scenario.yaml"
     text = file.read_text()
     lines = text.splitlines()
     at = rng.randrange(len(lines))
     key, _, _ = lines[at].partition(":")
-    lines[at] = f"{key}: {rng.choice(('&a [*a]', '{', '1e400', '9' * 400, '[[[[', '2147483647', '-1', 'x' * 100_000, '.nan', '1000000h', '!!python/none', '../../..', json.dumps(chr(27) + '[31m')))}"
+    lines[at] = (
+        f"{key}: {rng.choice(('&a [*a]', '{', '1e400', '9' * 400, '[[[[', '2147483647', '-1', 'x' * 100_000, '.nan', '1000000h', '!!python/none', '../../..', json.dumps(chr(27) + '[31m')))}"
+    )
     file.write_text("\n".join(lines) + "\n")
     return paths
 
@@ -263,7 +337,7 @@ def _file(folder: Path, text: str, suffix: str = ".yaml") -> list[Path]:
 
 
 _KINDS: tuple[Made, ...] = (
-    _wrong_types, _wrong_types, _wrong_types, _numbers, _numbers, _escapes, _escapes, _file_names, _many, _bomb, _deep, _bytes, _tags, _twice, _much,
+    _wrong_types, _wrong_types, _wrong_types, _numbers, _numbers, _escapes, _escapes, _file_names, _many, _bomb, _deep, _bytes, _tags, _twice, much,
     _not_json, _scenario_text,
 )  # fmt: skip
 
@@ -271,3 +345,8 @@ _KINDS: tuple[Made, ...] = (
 def kinds() -> Iterator[Made]:
     """Every kind once."""
     yield from dict.fromkeys(_KINDS)
+
+
+def any_kind(rng: Random) -> Made:
+    """One of them, those more often that have more in them."""
+    return rng.choice(_KINDS)
