@@ -13,6 +13,7 @@ import pytest
 import yaml
 from cli_builders import make_scenario, replace, tonnage, tree
 
+from health.broken_sets import BrokenSet
 from tonnage.cli import files
 from tonnage.simulation.result import Result
 
@@ -158,8 +159,11 @@ def test_manifests_without_an_error_pass_the_check_and_an_error_fails_it(
 
 
 def test_manifests_without_findings_are_said_to_have_none(scenario: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    ran = tonnage(capfd, "check", scenario.parent / "fixed")
+    ran = tonnage(capfd, "check", BrokenSet("", {"name": "good", "base": "serving"}).write(scenario.parent / "set"))
     assert (ran.code, ran.out) == (0, "No findings in 2 objects\n")
+    assumed = tonnage(capfd, "check", scenario.parent / "fixed")
+    assert assumed.code == 0
+    assert assumed.out.startswith("Findings: 1 info\ninfo    nodes-assumed")
 
 
 def test_a_profile_is_fitted_and_can_be_simulated(scenario: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 HERE = Path(__file__).parent
+PROFILE = HERE / "bases/profile.yaml"
 Json = dict[str, Any]
 
 
@@ -56,7 +57,7 @@ class BrokenSet:
         (folder / "manifests/objects.yaml").write_text(text)
         if scenario:
             (folder / "scenario.yaml").write_text(yaml.safe_dump(scenario, sort_keys=False))
-            shutil.copy(HERE / "bases/profile.yaml", folder / "profile.yaml")
+            shutil.copy(PROFILE, folder / "profile.yaml")
         return folder
 
 

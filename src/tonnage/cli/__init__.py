@@ -18,6 +18,9 @@ from tonnage.errors import TonnageError
 INTERNAL_ERROR = 70
 """Exit code of a fault of ours (EX_SOFTWARE of sysexits.h)."""
 
+MOST_ERRORS = 100
+"""Lines about an input; whoever gets more reads no further."""
+
 DEBUG = "TONNAGE_DEBUG"
 """Environment variable: anything but empty shows tracebacks."""
 
@@ -121,8 +124,11 @@ def _run(arguments: list[str], program: str) -> int:
         terminal.echo("interrupted", err=True)
         return 130
     except TonnageError as error:
-        for line in str(error).splitlines():
+        lines = str(error).splitlines()
+        for line in lines[:MOST_ERRORS]:
             terminal.echo(f"error: {line}", err=True)
+        if len(lines) > MOST_ERRORS:
+            terminal.echo(f"error: {len(lines) - MOST_ERRORS} more", err=True)
         return error.exit_code
     except OSError:
         raise

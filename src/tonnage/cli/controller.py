@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tonnage.cluster.health import Metrics
     from tonnage.cluster.manager import Manager
     from tonnage.cluster.world import ClusterWorld
+    from tonnage.controllers.idle import Idle
     from tonnage.decisions import Decision, Outcome
     from tonnage.provisioning.catalogue import Catalogue
 
@@ -171,6 +172,7 @@ class _Run:
     def __init__(self, settings: Settings, stack: ExitStack) -> None:
         from tonnage.cluster.client.http import open_cluster
         from tonnage.cluster.health import Health, HealthServer, Metrics
+        from tonnage.cluster.idling import Standing
 
         self.settings = settings
         self.health, self.metrics = Health(), Metrics()
@@ -178,6 +180,8 @@ class _Run:
         stack.callback(self.client.transport.close)
         self.stop = threading.Event()
         self.electors: dict[str, Elector] = {}
+        self.standing = Standing(self._idle)
+        self.health.idle = self.standing.listed
         self.world, self.manager = self._assemble(stack)
         if settings.listen:
             server = HealthServer(settings.listen, self.health, self.metrics)
@@ -214,6 +218,7 @@ class _Run:
             policy=Policy(settings.placement, settings.preemption, settings.defragmentation, settings.partitioning),
             pools=backend.pools,
             not_needed=backend.not_needed,
+            standing=self.standing,
         )
         printed = Printed(settings.form, self.metrics)
         manager = Manager(world, informers, required, controllers, printed, speed=settings.speed)
@@ -292,6 +297,13 @@ class _Run:
         elector = self.electors.get(controller)
         return elector is None or elector.leading()
 
+    def _idle(self, controller: str, why: Idle) -> None:
+        """Say why a controller does nothing: an error where something was asked for."""
+        if why.asked:
+            messages.error(f"{controller}: {why}")
+        else:
+            messages.note(f"{controller}: {why}", self.settings.quiet)
+
     def go(self) -> int:
         """Run until SIGTERM or SIGINT; the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -307,7 +319,8 @@ class _Run:
         return 0
 
     def _once(self) -> int:
-        """Decide once. A controller that cannot look is left out, and said so: then the exit code is 1."""
+        """Decide once. A controller that cannot look is left out, and said so: then the exit code is 1, and where what
+        was asked for cannot be done."""
         begun, manager = time.monotonic(), self.manager
         while waiting := [one for one in manager.controllers if not manager.informed(one)]:
             wrong = manager.degraded()
@@ -319,7 +332,7 @@ class _Run:
             manager.informers.pump(0.2)
         manager.start()
         manager.run_all()
-        return 1 if waiting else 0
+        return 1 if waiting or self.standing.asked() else 0
 
 
 def _clock(settings: Settings) -> Any:

@@ -30,6 +30,7 @@ from tonnage.simulation import run, scenario
 from tonnage.simulation import telling as simulated
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import Configuration, configure
+from tonnage.simulation.extent import refuse_too_many_pods
 from tonnage.workloads.membership import stamped
 
 
@@ -66,6 +67,7 @@ class OfFiles(Case):
     def __init__(self, paths: Sequence[Path]) -> None:
         manifest = load.read(paths)
         messages.warnings(manifest.problems)
+        refuse_too_many_pods(manifest.objects)
         self.objects = manifest.objects
         self.snapshot = still.snapshot_of(manifest.objects)
         names = running(manifest.objects)

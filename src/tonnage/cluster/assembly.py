@@ -6,30 +6,33 @@ import json
 import os
 import secrets
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from tonnage.cluster import resources
-from tonnage.cluster.annotations import PREFIX
 from tonnage.cluster.client.informer import name_of, names_of
 from tonnage.cluster.client.leases import Elector
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.groups import KINDS
+from tonnage.cluster.idling import Standing
 from tonnage.cluster.manager import Controller
 from tonnage.cluster.world import ClusterWorld
+from tonnage.controllers import idle
+from tonnage.controllers.idle import BUYS, LIMITS, Idle
 from tonnage.controllers.nodes import Pools, node_loops
 from tonnage.controllers.opt_in import Refusal, opted_in
 from tonnage.controllers.policy import DEFAULT, Policy
 from tonnage.controllers.replicas import Planned, SloPlanner
-from tonnage.decisions import Ref
+from tonnage.decisions import Decision
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.loops import Loop
 from tonnage.objects import karpenter
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scheduling.gangs.release import Patience
 from tonnage.scheduling.place import SCHEDULER_NAME
+from tonnage.world import World
 
 SCHEDULER, REPLICAS, NODES = "scheduler", "replicas", "nodes"
 CONTROLLERS = (SCHEDULER, REPLICAS, NODES)
@@ -48,31 +51,17 @@ _ASKS = {
 """Kinds that a cluster may do without: the nodes controller cannot buy without NodePools, but with another's class.
 Without a kind of which gangs are read, the scheduler places as if nobody used it."""
 
-BUYS = f"{PREFIX}/buys"
-"""On a NodePool: ``true`` lets the nodes controller buy and return its nodes."""
-LIMITS = f"{PREFIX}/limits"
-"""On such a NodePool: the limits that the nodes controller keeps, as JSON. ``spec.limits`` is Karpenter's own: with
-``nodes: 0`` there, Karpenter launches what the nodes controller asks for and nothing of its own accord."""
-
 
 @dataclass(slots=True)
 class OptedIn:
-    """Workloads under the slo policy by their annotations; says once why another is left alone."""
+    """Workloads under the slo policy by their annotations, and those that asked in vain."""
 
-    world: ClusterWorld
-    _told: dict[str, str]
+    planned: Sequence[Planned] = ()
+    refused: Sequence[Refusal] = ()
 
     def __call__(self, snapshot: Snapshot) -> Sequence[Planned]:
-        planned, refused = opted_in(snapshot)
-        for one in refused:
-            self._tell(one)
-        return planned
-
-    def _tell(self, one: Refusal) -> None:
-        view = one.workload
-        if self._told.get(view.key) != one.message:
-            self._told[view.key] = one.message
-            self.world.note(Ref(view.kind, view.name, view.namespace, view.uid), one.reason, one.message)
+        self.planned, self.refused = opted_in(snapshot)
+        return self.planned
 
 
 def bought_here(pools: Pools) -> Pools:
@@ -105,13 +94,43 @@ def loops_of(
     policy: Policy = DEFAULT,
     pools: Callable[[Pools], Pools] = bought_here,
     epoch_ns: int = 0,
+    standing: Standing | None = None,
 ) -> tuple[Loop, ...]:
-    """The loops of one controller."""
+    """The loops of one controller, which tell ``standing`` why they do nothing."""
+    said = standing or Standing()
     if name == SCHEDULER:
-        return tuple(policy.scheduling_loops(policy.settings((SCHEDULER_NAME,), strict=True), Patience()))
+        loops = policy.scheduling_loops(policy.settings((SCHEDULER_NAME,), strict=True), Patience())
+        return (_telling(loops[0], name, said, lambda: idle.of_scheduler(SCHEDULER_NAME, _names(world))), *loops[1:])
     if name == REPLICAS:
-        return (SloPlanner(OptedIn(world, {})).loop(),)
-    return node_loops(catalogue, lambda: pools(world.pools()), epoch_ns)
+        asked = OptedIn()
+        planner = SloPlanner(asked)
+        found = lambda: idle.of_replicas(len(asked.planned), asked.refused, planner.silent)  # noqa: E731
+        return (_telling(planner.loop(), name, said, found),)
+    first, *others = node_loops(catalogue, lambda: pools(world.pools()), epoch_ns)
+    if pools is bought_here:
+        first = _telling(first, name, said, lambda: idle.of_nodes(world.node_pools(), _readable(world)))
+    return (first, *others)
+
+
+def _telling(loop: Loop, controller: str, standing: Standing, found: Callable[[], Iterable[Idle]]) -> Loop:
+    """The loop, which after each tick says what keeps its controller from acting."""
+
+    def decide(world: World) -> Sequence[Decision]:
+        decisions = loop.decide(world)
+        standing.say(controller, found(), world)
+        return decisions
+
+    return replace(loop, decide=decide)
+
+
+def _names(world: ClusterWorld) -> Iterator[str]:
+    """The scheduler names of the pods, one after another: whoever looks for one ends there."""
+    fleet = world.fleet
+    return (fleet.pod(row).spec.spec.scheduler_name for row in fleet.pod_by_key.values())
+
+
+def _readable(world: ClusterWorld) -> list[str]:
+    return [pool.name for pool in world.pools().node_pools]
 
 
 def controllers(
@@ -124,12 +143,13 @@ def controllers(
     pools: Callable[[Pools], Pools] = bought_here,
     epoch_ns: int = 0,
     not_needed: Sequence[resources.Resource] = (),
+    standing: Standing | None = None,
 ) -> list[Controller]:
     """The controllers of these names, each with its lease. ``not_needed``: kinds that they do without here."""
     return [
         Controller(
             name,
-            loops_of(name, world, catalogue, policy=policy, pools=pools, epoch_ns=epoch_ns),
+            loops_of(name, world, catalogue, policy=policy, pools=pools, epoch_ns=epoch_ns, standing=standing),
             elector(name),
             frozenset(name_of(kind) for kind in _NEEDS[name] if kind not in not_needed),
             frozenset(names_of(_ASKS.get(name, ()))),

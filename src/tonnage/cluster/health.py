@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
 from typing import Any
@@ -116,6 +116,8 @@ class Health:
     def __init__(self) -> None:
         self._alive: list[Check] = []
         self._ready: list[Check] = []
+        self.idle: Callable[[], Sequence[str]] = tuple
+        """Why controllers do nothing, a line each: no fault, for ``/readyz?verbose``."""
 
     def add_alive(self, check: Check) -> None:
         """A check whose failure means that the process should be restarted."""
@@ -192,18 +194,19 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
+        path, _, query = self.path.partition("?")
         if path in ("/healthz", "/livez"):
             self._state(self.health.dead())
         elif path == "/readyz":
-            self._state(self.health.degraded())
+            self._state(self.health.degraded(), self.health.idle() if "verbose" in query.split("&") else ())
         elif path == "/metrics":
             self._answer(200, self.metrics.render(), CONTENT_TYPE_LATEST)
         else:
             self._answer(404, b"there is /healthz, /readyz and /metrics\n")
 
-    def _state(self, wrong: Mapping[str, str]) -> None:
+    def _state(self, wrong: Mapping[str, str], more: Sequence[str] = ()) -> None:
         text = "".join(f"{name}: {why}\n" for name, why in sorted(wrong.items())) or "ok\n"
+        text += "".join(f"idle: {line}\n" for line in more)
         self._answer(503 if wrong else 200, text.encode())
 
     def _answer(self, status: int, body: bytes, content_type: str = "text/plain; charset=utf-8") -> None:

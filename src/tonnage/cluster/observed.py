@@ -196,6 +196,10 @@ class Observed(State):
             self.configurations.current,
         )
 
+    def node_pools(self) -> list[karpenter.NodePool]:
+        """Every NodePool that there is, by name."""
+        return [pool for _, pool in sorted(self._node_pools.items())]
+
     def node_pool(self, name: str) -> karpenter.NodePool | None:
         """The NodePool of this name."""
         return self._node_pools.get(name)

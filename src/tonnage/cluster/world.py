@@ -139,6 +139,10 @@ class ClusterWorld:
         """NodePools, and what else planning needs of the cluster."""
         return self.state.pools()
 
+    def node_pools(self) -> list[karpenter.NodePool]:
+        """Every NodePool that there is, by name, those without their class too."""
+        return self.state.node_pools()
+
     # ---- World ----
 
     def now(self) -> int:

@@ -132,12 +132,15 @@ class SloPlanner:
 
     planned: Callable[[Snapshot], Sequence[Planned]]
     memory: dict[str, slo.Memory] = field(default_factory=dict)
+    silent: dict[Ref, str] = field(default_factory=dict)
+    """Workloads of which the last tick had no readings, and why."""
 
     def decide(self, world: World) -> Sequence[Decision]:
         """A Scale for each workload whose replicas are not what it needs."""
         snapshot = world.snapshot()
         planned = self.planned(snapshot)
         ask = _Asker(world, snapshot.now_ns)
+        self.silent = {}
         readings = {
             one.target.workload: slo.Reading(
                 ask.number(one.received),
@@ -149,6 +152,11 @@ class SloPlanner:
             for one in planned
             if one.target.workload in snapshot.workloads
         }
+        for one in planned:
+            view = snapshot.workloads.get(one.target.workload)
+            why = next((ask.why[query] for query in (one.received, one.in_flight) if query in ask.why), "")
+            if view is not None and why:
+                self.silent[Ref(view.kind, view.name, view.namespace, view.uid)] = why
         decisions, self.memory = slo.decide(snapshot, [one.target for one in planned], readings, self.memory)
         return decisions
 
@@ -165,21 +173,30 @@ class _Asker:
 
     world: World
     at_ns: int
-    silent: bool = False
+    silent: str = ""
+    why: dict[str, str] = field(default_factory=dict)
+    """Why a query gave no number."""
 
     def number(self, query: str) -> float | None:
         """The one number that a query gives; None for no data, several series, or no answer."""
         if self.silent:
+            self.why[query] = self.silent
             return None
         try:
             answer = self.world.measure(query, self.at_ns)
             value = answer.value() if isinstance(answer, Vector) else answer.value
-            return value if value is not None and isfinite(value) else None
         except InputError as error:
-            self.silent = isinstance(error, NotAnswered)
+            self.why[query] = str(error)
+            if isinstance(error, NotAnswered):
+                self.silent = str(error)
             return None
-        except ValueError:
+        except ValueError as error:
+            self.why[query] = f"{query}: {error}"
             return None
+        if value is None or not isfinite(value):
+            self.why[query] = f"{query} answers " + ("nothing" if value is None else f"{value}")
+            return None
+        return value
 
 
 def _key(ref: Ref) -> str:

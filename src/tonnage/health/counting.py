@@ -44,17 +44,38 @@ def count(one: KubeObject, template: Template, objects: Iterable[KubeObject]) ->
 
 
 def _few(one: KubeObject) -> bool:
-    """Whether the pods can be listed: no number in the object is so large that a list of them would fill the memory."""
-    return _largest(content(one).get("spec")) <= _MOST
+    """Whether the pods can be listed: no numbers are so large that a list of them would fill the memory."""
+    return at_most(one)[0] <= _MOST
 
 
-def _largest(value: object) -> int:
-    if isinstance(value, dict):
-        listed = (inner for key, inner in value.items() if key in _NUMBERS or isinstance(inner, dict | list))
-        return max(map(_largest, listed), default=0)
+def at_most(one: KubeObject) -> tuple[int, str]:
+    """More pods than the object makes at no time, by the numbers that are written in it alone, and the field of the
+    largest of them."""
+    return _bound(content(one).get("spec"), "spec")
+
+
+def _bound(value: object, path: str) -> tuple[int, str]:
+    """Numbers beside each other are of the same pods, but for hosts; those within each other multiply."""
     if isinstance(value, list):
-        return max(map(_largest, value), default=0)
-    return value if isinstance(value, int) else 0
+        found = [_bound(inner, f"{path}[{n}]") for n, inner in enumerate(value)]
+        return max(1, sum(number for number, _ in found if number > 1)), max(found, default=(1, ""))[1]
+    if not isinstance(value, dict):
+        return 1, ""
+    own = [(n, f"{path}.{key}") for key in _NUMBERS if isinstance(n := value.get(key), int)]
+    inner = [_bound(one, f"{path}.{key}") for key, one in value.items() if isinstance(one, dict | list)]
+    numbers = [
+        max(own, default=(1, "")),
+        max(inner, default=(1, "")),
+        (_whole(value.get("numOfHosts")), f"{path}.numOfHosts"),
+    ]
+    product = 1
+    for number, _ in numbers:
+        product *= max(1, number)
+    return product, max(numbers)[1]
 
 
-_NUMBERS = ("replicas", "parallelism", "completions", "size", "numNodes", "numOfHosts", "minReplicas")
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) else 1
+
+
+_NUMBERS = ("replicas", "parallelism", "completions", "size", "numNodes", "minReplicas", "minReplicaCount")

@@ -28,12 +28,20 @@ _WORDS: dict[str, bool | None] = {**_NULL, **_TRUE, **_FALSE}
 _INTEGER = re.compile(r"([+-]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
 _BASES = (16, 2, 8, 10)
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_NO_NUMBER = re.compile(r"(?<![\w\"])(NaN|-?Infinity)(?![\w\"])")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _JSON_TOKEN = re.compile(r'\n|"(?:[^"\\]|\\.)*"|[\[\]{}:,]|[^\s"\[\]{}:,]+')
+
+_MOST_DIGITS = 250
+"""Of an integer: in any base less than the largest float, 1.8e308."""
 
 _STR = "tag:yaml.org,2002:str"
 _MERGE = "tag:yaml.org,2002:merge"
 _MAX_ALIASED = 100_000
 """Values that aliases may add to a document: far more than any manifest needs, and no way to fill the memory."""
+
+DEEPEST = 200
+"""Levels of a document. Schemas in CustomResourceDefinitions have some 60."""
 
 _RESOLVER = yaml.resolver.Resolver()
 
@@ -54,11 +62,20 @@ class Tree:
     problems: list[Problem] = field(default_factory=list)
 
 
+LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's where it is there: ten times as fast."""
+
+
+def check(root: yaml.Node, file: str) -> None:
+    """Raises InputError where aliases contain themselves or stand for too much, or the nodes are nested too deep: then
+    nothing may walk them."""
+    _Reader(root, file)
+
+
 def parse(text: str, file: str) -> Iterator[Tree]:
     """Every non-empty document of a YAML text. Raises InputError with file and line for broken YAML."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        for root in yaml.compose_all(text, Loader=loader):
+        for root in yaml.compose_all(text, Loader=LOADER):
             if root is not None and not (isinstance(root, yaml.ScalarNode) and root.value in _NULL):
                 yield _Reader(root, file).tree
     except yaml.MarkedYAMLError as error:
@@ -76,7 +93,7 @@ def parse(text: str, file: str) -> Iterator[Tree]:
 def parse_json(text: str, file: str) -> Tree:
     """The value of a JSON text. Raises InputError with file and line for broken JSON."""
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_int=_json_integer, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         raise InputError.at(
             f"not valid JSON: {error.msg} (column {error.colno})",
@@ -84,9 +101,42 @@ def parse_json(text: str, file: str) -> Tree:
             line=error.lineno,
             hint="check the commas and quotes there",
         ) from error
+    except _NoNumber as error:
+        found = _NO_NUMBER.search(text)
+        line = text[: found.start()].count("\n") + 1 if found else 0
+        hint = "JSON has neither NaN nor infinity"
+        raise InputError.at(f"not valid JSON: {error}", file=file, line=line, hint=hint) from error
+    if _SURROGATE.search(text):
+        value = _without_halves(value)
     tree = Tree(file, text[: len(text) - len(text.lstrip())].count("\n") + 1, value)
     _note_json_lines(text, tree)
     return tree
+
+
+def _json_integer(written: str) -> int | float | str:
+    """As YAML's: one that no float holds is no number."""
+    found = scalar(written)
+    assert isinstance(found, int | float | str)
+    return found
+
+
+def _without_halves(value: Any) -> Any:
+    """The value with U+FFFD for each half of a character that stands alone, as Go has it."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_without_halves(inner) for inner in value]
+    if isinstance(value, dict):
+        return {_without_halves(key): _without_halves(inner) for key, inner in value.items()}
+    return value
+
+
+class _NoNumber(ValueError):
+    """NaN or Infinity, which Python reads and JSON does not have."""
+
+
+def _no_constant(written: str) -> Any:
+    raise _NoNumber(written)
 
 
 @lru_cache(maxsize=4096)
@@ -105,7 +155,10 @@ def _number(text: str) -> Any:
     integer = _INTEGER.fullmatch(plain)
     if integer:
         sign, *digits = integer.groups()
-        value = next(int(d, base) for d, base in zip(digits, _BASES, strict=True) if d is not None)
+        written, base = next((d, base) for d, base in zip(digits, _BASES, strict=True) if d is not None)
+        if len(written) > _MOST_DIGITS:
+            return text  # more than a float holds: a string, as infinity is
+        value = int(written, base)
         value = -value if sign == "-" else value
         return value if -(2**63) <= value < 2**63 else float(value)
     if not _FLOAT.fullmatch(plain):
@@ -115,6 +168,10 @@ def _number(text: str) -> Any:
         return text
     # JSON, through which every manifest passes, writes 3.0 and 1e3 as integers.
     return int(number) if number.is_integer() and abs(number) < 1e21 else number
+
+
+def _too_deep(file: str, line: int) -> InputError:
+    return InputError.at("nested too deep", file=file, line=line, hint=f"expected at most {DEEPEST} levels")
 
 
 def _implicit_tag(text: str) -> str:
@@ -145,6 +202,8 @@ class _Reader:
         line = node.start_mark.line + 1
         if id(node) in self._open:
             raise InputError.at("an alias stands inside its own anchor", file=self.tree.file, line=line, field=path)
+        if len(self._open) >= DEEPEST:
+            raise _too_deep(self.tree.file, line)
         if id(node) in self._seen:
             self._aliased += len(node.value)
             if self._aliased > _MAX_ALIASED:
@@ -273,6 +332,8 @@ def _note_json_lines(text: str, tree: Tree) -> None:
             if token in ("{", "["):
                 expects_key = token == "{"
                 levels.append(_Level(path, is_object=expects_key))
+                if len(levels) > DEEPEST:
+                    raise _too_deep(tree.file, line)
 
 
 def _note_key(key: str, level: _Level, line: int, tree: Tree) -> None:

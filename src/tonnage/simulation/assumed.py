@@ -23,6 +23,14 @@ from tonnage.simulation.own_nodes import PRODUCT
 NAME = "assumed"
 """With it the names of all that is assumed begin: of the NodePools, those with CPUs alone are used first, then those
 with GPUs that hold most models."""
+_SOME_NODES = (
+    "engine-exceeds-gpu-memory",
+    "format-not-on-gpu",
+    "image-cuda-not-supported",
+    "image-wrong-architecture",
+    "kv-cache-below-max-model-len",
+)
+"""Rules that warn where pods would fail on some of the nodes on which they may land."""
 _HOSTNAME, _GPU_NAME = "kubernetes.io/hostname", "karpenter.k8s.aws/instance-gpu-name"
 
 
@@ -72,6 +80,8 @@ def _karpenter_name(product: str) -> str:
 def said(manifest: Manifest, findings: Iterable[Finding], folder: str) -> Iterator[Finding]:
     """The findings without those about what is assumed, which is said instead."""
     for one in findings:
+        if one.severity == "warning" and one.rule in _SOME_NODES:
+            continue  # of nodes that are assumed others will do
         if one.object.kind not in ("NodePool", "EC2NodeClass") or not one.object.name.startswith(NAME):
             yield one
     if any(isinstance(one, karpenter.NodePool) and one.name == NAME for one in manifest.objects):

@@ -32,7 +32,7 @@ from tonnage.simulation.scenario import PolicySpec, Scenario, Traffic
 from tonnage.simulation.scraping import wants_histograms
 from tonnage.simulation.serving import Service
 from tonnage.simulation.split import DECODE, PREFILL, Split, SplitService
-from tonnage.simulation.traffic.arrivals import Arrivals, Content, build
+from tonnage.simulation.traffic.arrivals import Arrivals, Content, TooManyRequests, build
 from tonnage.simulation.traffic.profile import TrafficProfile
 from tonnage.simulation.traffic.profile_file import read_profile
 from tonnage.simulation.traffic.surges import Surge, draw_surges
@@ -80,7 +80,11 @@ def connect_traffic(
         for name, workloads in zip(names, found, strict=True):
             if not workloads and selects(services[name], configuration, cluster):
                 continue
-            arrivals = _arrivals(scenario, spec, source, stream, surges, _server(workloads), seed)
+            try:
+                arrivals = _arrivals(scenario, spec, source, stream, surges, _server(workloads), seed)
+            except TooManyRequests as error:
+                (told,) = error.problems
+                raise InputError(scenario.document.problem(f"traffic[{i}].rate", told.message, told.hint)) from error
             if spec.routes:
                 route = _routed(spec, arrivals, Streams(seed).get(f"routes/{stream}"))
                 arrivals = _part(arrivals, np.isin(route, [n for n, r in enumerate(spec.routes) if r.service == name]))

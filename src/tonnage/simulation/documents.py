@@ -11,6 +11,7 @@ import msgspec
 import yaml
 
 from tonnage.errors import InputError, Problem, Where
+from tonnage.objects import tree
 
 T = TypeVar("T")
 
@@ -114,7 +115,7 @@ def read(path: Path, kind: str, what: str, hint: str) -> Document:
     kind.
     """
     try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=tree.LOADER)
     except OSError as error:
         raise InputError.at(
             f"cannot be read: {error.strerror}", file=str(path), hint=f"give the path of {what}"
@@ -129,6 +130,7 @@ def read(path: Path, kind: str, what: str, hint: str) -> Document:
         raise InputError.at(f"not valid YAML: {what_is_wrong}", file=str(path), hint=hint) from error
     if root is None:
         raise InputError.at(f"the file is empty, expected {what}", file=str(path), hint=hint)
+    tree.check(root, str(path))
     twice = list(_stands_twice(root))
     if twice:
         raise InputError(*(Problem(Where(str(path), line, key), "the field stands twice", hint) for line, key in twice))

@@ -30,6 +30,7 @@ from tonnage.simulation.blocked import by_object
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, sorted_findings
 from tonnage.simulation.connect import connect_traffic, left_out
+from tonnage.simulation.extent import refuse_too_much
 from tonnage.simulation.faults import schedule_faults
 from tonnage.simulation.machine import Machine, Observer
 from tonnage.simulation.objects import EngineSetup, Offering, Workload
@@ -194,6 +195,7 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
         manifest = assumed.with_nodes(manifest)
     if options.tune is not None:
         manifest = options.tune(manifest)
+    refuse_too_much(scenario, manifest.objects)
     configuration = configure(manifest, catalogue, machines(scenario, manifest))
     cluster = build_cluster(scenario, configuration, Streams(options.seed))
     sources = connect_traffic(scenario, chosen, configuration, cluster, options.trace, options.seed)

@@ -17,7 +17,7 @@ from tonnage.cluster.effects import Observing
 from tonnage.cluster.groups import KINDS
 from tonnage.cluster.lives import Lives
 from tonnage.cluster.recording import Silent
-from tonnage.cluster.resources import PDBS
+from tonnage.cluster.resources import PDBS, STORAGE_CLASSES, VOLUME_CLAIMS, VOLUMES
 from tonnage.cluster.server.api import Api
 from tonnage.cluster.server.inprocess import InProcess
 from tonnage.cluster.watching import watch_world
@@ -42,7 +42,10 @@ def test_a_cluster_without_any_kind_of_gang_is_well() -> None:
         assert not world.groups.is_served("jobset")
         [scheduler] = assembly.controllers(["scheduler"], world, Catalogue.load(), lambda name: None)
         watched = informers.named().keys()
-        assert scheduler.asks == {*names_of(resource for resource, _ in KINDS), *names_of([PDBS])}
+        assert scheduler.asks == {
+            *names_of(resource for resource, _ in KINDS),
+            *names_of([PDBS, VOLUME_CLAIMS, VOLUMES, STORAGE_CLASSES]),
+        }
         assert scheduler.asks <= watched
     finally:
         informers.stop()

@@ -42,6 +42,9 @@ class Content:
         return f"session-{self.sessions[number]}" if self.sessions else None
 
 
+MOST_REQUESTS = 100_000_000
+"""Of a service in one run: some GB of memory."""
+
 Times = NDArray[np.float64]
 Tokens = NDArray[np.int32]
 
@@ -94,6 +97,7 @@ def build(
     duration the same requests and more.
 
     Raises:
+        TooManyRequests: more than :data:`MOST_REQUESTS` are to be expected.
         InputError: duration, rate or speed is not above 0, or a hash of the trace does not stand for whole blocks.
     """
     _check(duration_ns=duration_ns, rate=rate, speed=speed)
@@ -166,11 +170,12 @@ def _from_profile(profile: TrafficProfile, run: _Run) -> tuple[Times, Tokens, To
     edges: Times = np.arange(intervals + 1, dtype=np.float64) * width_ns
     expected: Times = np.resize(np.array(profile.arrivals, dtype=np.float64), intervals) * run.rate
 
+    surplus = bound_between(run.surges, edges[:-1], edges[1:]) - 1.0
+    _check_number(run, float((expected * np.maximum(surplus + 1.0, 1.0)).sum()))
     times, _ = _poisson(run.rng("arrivals"), edges, expected)
     prompt, output = sample(profile, run.rng("lengths"), len(times))
     kept = run.rng("thinning").random(len(times)) < factor_at(run.surges, times)
 
-    surplus = bound_between(run.surges, edges[:-1], edges[1:]) - 1.0
     more_times, interval = _poisson(run.rng("surge-arrivals"), edges, expected * surplus)
     more_prompt, more_output = sample(profile, run.rng("surge-lengths"), len(more_times))
     wanted = (factor_at(run.surges, more_times) - 1.0) / surplus[interval]
@@ -193,6 +198,8 @@ def _from_trace(trace: Trace, run: _Run) -> tuple[Times, NDArray[np.intp], NDArr
     period_ns = max(trace.span_ns + mean_gap_ns, NS_PER_S)
     horizon_ns = run.duration_ns + bucket_ns  # copies of requests after the end may fall before it
     rounds = math.ceil(horizon_ns * run.speed / period_ns)
+    highest = float(bound_between(run.surges, np.zeros(1), np.full(1, float(horizon_ns)))[0])
+    _check_number(run, rounds * len(trace) * max(1.0, run.rate) * max(1.0, highest), ", speed")
     times = (np.arange(rounds)[:, np.newaxis] * period_ns + trace.arrivals_ns).ravel() / run.speed
     times = times[times < horizon_ns]
     request = np.arange(len(times)) % len(trace)
@@ -250,6 +257,17 @@ def _poisson(rng: np.random.Generator, edges: Times, expected: Times) -> tuple[T
     interval = np.searchsorted(integrated, unit, side="right") - 1
     times: Times = np.interp(unit, integrated, edges)
     return times, interval
+
+
+class TooManyRequests(InputError):
+    """More requests than the memory holds."""
+
+
+def _check_number(run: _Run, requests: float, more: str = "") -> None:
+    """Refuse more requests than the memory holds, before there is any."""
+    if requests > MOST_REQUESTS:
+        message = f"{requests:.3g} requests, expected at most {MOST_REQUESTS:,}"
+        raise TooManyRequests.at(message, field="rate", hint=f"give a lower rate{more} or a shorter duration")
 
 
 def _check(**values: float) -> None:

@@ -1,0 +1,57 @@
+"""How much of a cluster is played at most: more is refused before anything is made of it.
+
+Source: https://kubernetes.io/docs/setup/best-practices/cluster-large/, which has 5,000 nodes and 150,000 pods; managed
+clusters go to 65,000 nodes (https://cloud.google.com/kubernetes-engine/docs/concepts/gke-large-clusters).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tonnage.errors import InputError, Problem
+from tonnage.health.counting import at_most
+from tonnage.objects.autoscaling import HorizontalPodAutoscaler
+from tonnage.objects.base import KubeObject, where
+from tonnage.objects.keda import ScaledObject
+from tonnage.objects.templates import templates
+from tonnage.simulation.scenario import Scenario
+
+NODES = 65_000
+PODS = 150_000
+
+
+def refuse_too_much(scenario: Scenario, objects: Iterable[KubeObject]) -> None:
+    """Raises InputError where there are more nodes or pods than a cluster has, with the number that says so."""
+    problems = [*_nodes(scenario), *_pods(objects)]
+    if problems:
+        raise InputError(*problems)
+
+
+def refuse_too_many_pods(objects: Iterable[KubeObject]) -> None:
+    """The same of objects alone."""
+    problems = tuple(_pods(objects))
+    if problems:
+        raise InputError(*problems)
+
+
+def _nodes(scenario: Scenario) -> Iterator[Problem]:
+    groups = scenario.spec.fleet.nodes
+    total = sum(group.count for group in groups)
+    if total > NODES:
+        most = max(range(len(groups)), key=lambda index: groups[index].count)
+        message = f"{total} nodes, expected at most {NODES:,}: no cluster has more"
+        yield scenario.document.problem(f"fleet.nodes[{most}].count", message, "is it a typing error?")
+
+
+def _pods(objects: Iterable[KubeObject]) -> Iterator[Problem]:
+    """Of a running cluster, whose objects have uids, workloads and their pods are both there: each counts alone."""
+    total = 0
+    for one in objects:
+        if not isinstance(one, HorizontalPodAutoscaler | ScaledObject) and not templates(one):
+            continue
+        pods, field = at_most(one)
+        total = pods if one.metadata.uid else total + pods
+        if total > PODS:
+            message = f"{total} pods, expected at most {PODS:,}: no cluster has more"
+            yield Problem(where(one, field), message, "is it a typing error?")
+            return
