@@ -124,7 +124,7 @@ def _run(arguments: list[str], program: str) -> int:
         terminal.echo("interrupted", err=True)
         return 130
     except TonnageError as error:
-        lines = str(error).splitlines()
+        lines = str(error).split("\n")
         for line in lines[:MOST_ERRORS]:
             terminal.echo(f"error: {line}", err=True)
         if len(lines) > MOST_ERRORS:

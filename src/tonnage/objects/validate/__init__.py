@@ -95,12 +95,23 @@ def check(obj: KubeObject, place: Place) -> list[Problem]:
 
 
 def check_unread(obj: Unknown, place: Place) -> list[Problem]:
-    """What is wrong with the pods of an object whose kind is Kubernetes' own and is not read otherwise."""
-    if obj.api_version.rpartition("/")[0] not in ("apps", "batch"):
-        return []
+    """What is wrong with the pods of an object whose kind is not read otherwise: all where it is Kubernetes' own, of
+    others what would be no quantity."""
     report = Report(place, obj.lines)
+    if obj.api_version.rpartition("/")[0] not in ("apps", "batch"):
+        for template in templates(obj):
+            for part, containers in (
+                ("initContainers", template.spec.init_containers),
+                ("containers", template.spec.containers),
+            ):
+                for index, container in enumerate(containers):
+                    for which in ("requests", "limits"):
+                        for name, written in getattr(container.resources, which).items():
+                            report.quantity(f"{template.field}.{part}[{index}].resources.{which}.{name}", written)
+        return report.problems
     claimed = _names(obj.content.get("spec"), "volumeClaimTemplates")
     for template in templates(obj):
+        pods.pod_spec(template.field, template.spec, report)
         pod_needs(template.field, template.needs, report, claimed=claimed)
         _selector(obj, template, report)
     return report.problems
