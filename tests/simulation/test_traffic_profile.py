@@ -188,7 +188,7 @@ def test_a_small_handwritten_profile_is_fine(tmp_path: Path) -> None:
         ("  - [5, 5]\n", "", "/p.yaml:12:lengths.output_tokens: 1 rows, expected 2, one for each prompt bin"),
         ("[5, 5]", "[5, 5, 6]", "/p.yaml:13:lengths.output_tokens[1]: 3 quantiles, expected 2, one for each level"),
         ("[5, 5]", "[0, 5]", '/p.yaml:13:lengths.output_tokens[1][0]: "0": expected int >= 1'),
-        ("[5, 5]", "[5, 5", "/p.yaml:14: not valid YAML: expected ',' or ']'"),
+        ("[5, 5]", "[5, 5", "/p.yaml:14: not valid YAML: did not find expected ',' or ']'"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_profile_is_named_with_its_place(tmp_path: Path, old: str, new: str, said: str) -> None:
