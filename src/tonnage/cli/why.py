@@ -84,8 +84,9 @@ def _case(paths: list[Path], at: str | None, policy: str | None, seed: int) -> C
     return why_cases.OfFiles(paths)
 
 
-def _of_pod(key: str, case: Case) -> tuple[Told | None, Receipt | None]:
-    """What is told of a pod or gang, and the receipt of its place while that is open or as it was."""
+def _of_pod(key: str, case: Case, owner: Ref | None = None) -> tuple[Told | None, Receipt | None]:
+    """What is told of a pod or gang, and the receipt of its place while that is open or as it was. ``owner``: whose pod
+    it is, where that is known."""
     from tonnage.fleet.rows import split_key
     from tonnage.health.told import COMES, of_blockers
     from tonnage.scheduling.why import receipt as whys
@@ -93,7 +94,7 @@ def _of_pod(key: str, case: Case) -> tuple[Told | None, Receipt | None]:
     told = case.told(key)
     row = case.snapshot.fleet.pod_by_key.get(split_key(key)) if key.count("/") == 1 else None
     if (told is None or told.state == COMES) and row is not None:
-        owner = next((ref for ref in case.owners() if key in case.pods_of(ref)), None)
+        owner = owner or next((ref for ref in case.owners() if key in case.pods_of(ref)), None)
         if owner is not None:
             told = of_blockers(key, case.about(owner)) or told
     if row is None and key not in case.snapshot.gangs:
@@ -103,33 +104,31 @@ def _of_pod(key: str, case: Case) -> tuple[Told | None, Receipt | None]:
 
 def _of_object(ref: Ref, case: Case) -> tuple[Told | None, Receipt | None]:
     """Of a workload the pod that is worst off stands for all; of a Service the workloads that it selects."""
+    from msgspec.structs import replace
+
     from tonnage.cli import why_targets
     from tonnage.health.told import RUNS, Told, of_blockers
 
     found = of_blockers(str(ref), case.about(ref))
-    if ref.kind == "Service" and found is None:
+    if found is not None:
+        return found, None
+    if ref.kind == "Service":
         behind = [_of_object(one, case) for one in why_targets.selected(ref, case.objects)]
         if not behind:
             return Told(str(ref), RUNS, "selects by no label: its endpoints are made by hand"), None
         return next((pair for pair in behind if not _well(*pair)), behind[0])
     pods = case.pods_of(ref)
-    looked = [_of_pod(key, case) for key in pods]
-    worst = next((pair for pair in looked if not _well(*pair)), looked[0] if looked else (None, None))
-    if found is not None:
-        return found, worst[1] if found.state == "waits" else None
     if not pods:
         return Told(
             str(ref), RUNS, "has no pods now: it is yet to come, suspended or done, or its replicas are 0"
         ), None
-    if worst[0] is None and worst[1] is not None:
-        return worst
-    well = sum(_well(*pair) for pair in looked)
-    if worst[0] is not None and len(pods) > 1:
-        line = f"{worst[0].line} ({well} of {len(pods)} pods of {ref} run or are about to)"
-        return Told(
-            worst[0].about, worst[0].state, line, worst[0].details, worst[0].help, worst[0].where, worst[0].rule
-        ), worst[1]
-    return worst
+    looked = [_of_pod(key, case, ref) for key in pods]
+    told, receipt = next((pair for pair in looked if not _well(*pair)), looked[0])
+    if told is not None and len(pods) > 1:
+        well = sum(_well(*pair) for pair in looked)
+        line = f"{told.line} ({well} of {len(pods)} pods of {ref} run or are about to)"
+        told = replace(told, line=line)
+    return told, receipt
 
 
 def _well(told: Told | None, receipt: Receipt | None) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tonnage.cli import messages
 from tonnage.cluster import still, telling
+from tonnage.cluster.feed import owner_key
 from tonnage.controllers.nodes import Pools
 from tonnage.decisions import Launch, Ref
 from tonnage.errors import InputError
@@ -18,7 +19,6 @@ from tonnage.health import told
 from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker, in_order
 from tonnage.health.outlook import Outlook, Workload
 from tonnage.health.schedulers import running
-from tonnage.health.setting import Pods
 from tonnage.health.told import COMES, Told
 from tonnage.objects import apps, core, load
 from tonnage.objects.base import KubeObject
@@ -85,16 +85,13 @@ class OfFiles(Case):
         found = list(made.blockers)
         if self.snapshot.fleet.node_by_name or made.pools:
             self._outlook = Outlook(self.snapshot, self.settings, pools, made.catalogue)
-            templates: dict[Ref, list[Pods]] = {}
-            for one in made.setting.pods:
-                templates.setdefault(one.ref, []).append(one)
-            for ref, given in templates.items():
+            for ref, given in made.setting.by_object().items():
                 pods = tuple(self._specs(ref))
                 if any(one.stage in (REFUSED, UNSCHEDULABLE) and not one.some for one in told.about(ref, found)):
                     continue  # why no node takes them is said
                 if pods and not given[0].is_daemon:
                     gangs = {pod.gang: self.snapshot.gangs[pod.gang] for pod in pods if pod.gang in self.snapshot.gangs}
-                    found += self._outlook.never(Workload(tuple(given), pods, gangs))
+                    found += self._outlook.never(Workload(given, pods, gangs))
         self.blockers = in_order(found)
 
     def _specs(self, ref: Ref) -> Iterator[PodSpec]:
@@ -105,11 +102,7 @@ class OfFiles(Case):
                 yield fleet.pod(row).spec
 
     def pods_of(self, ref: Ref) -> Sequence[str]:
-        owner = (
-            f"{ref.namespace}/{ref.name}"
-            if ref.kind == "Deployment"
-            else f"{ref.namespace}/{ref.kind.lower()}/{ref.name}"
-        )
+        owner = owner_key(ref.namespace, ref.kind, ref.name)
         fleet = self.snapshot.fleet
         owned = [pod.key for pod in fleet.pods if pod is not None and pod.spec.owner == owner]
         if owned:

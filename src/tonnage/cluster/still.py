@@ -43,7 +43,9 @@ class _Then:
 def snapshot_of(objects: Iterable[KubeObject]) -> Snapshot:
     """The cluster of these objects. Nodes without conditions, as written by hand, are ready; pods without a priority
     get that of their class."""
-    given = tuple(one if one.namespace or isinstance(one, CLUSTER_SCOPED) else _in_default(one) for one in objects)
+    given = tuple(
+        one if one.namespace or isinstance(one, CLUSTER_SCOPED) else one.renamed(namespace=DEFAULT) for one in objects
+    )
     priorities = Priorities(one for one in given if isinstance(one, core.PriorityClass))
     clock = _Then(max((epoch(one.metadata.creation_timestamp) for one in given), default=0))
     changes = Changes(set())
@@ -69,11 +71,6 @@ def snapshot_of(objects: Iterable[KubeObject]) -> Snapshot:
         state.see_pod(None, _admitted(pod, priorities))
     groups.settle()
     return state.snapshot(clock.now_ns())
-
-
-def _in_default(one: KubeObject) -> KubeObject:
-    metadata = msgspec.structs.replace(one.metadata, namespace=DEFAULT)
-    return msgspec.structs.replace(one, metadata=metadata)
 
 
 def _usable(node: core.Node) -> core.Node:

@@ -46,6 +46,16 @@ class Pools:
     daemon_sets: tuple[core.PodSpec, ...] = ()
     configurations: Configurations = OWN
 
+    def plan_settings(self, unavailable: frozenset[OfferingKey] = frozenset(), first_claim: int = 1) -> PlanSettings:
+        """How to plan with them."""
+        return PlanSettings(
+            unavailable=unavailable,
+            daemon_sets=tuple(pods.PodShape.of(spec) for spec in self.daemon_sets),
+            node_classes=self.storage,
+            first_claim=first_claim,
+            configurations=self.configurations,
+        )
+
 
 @dataclass(slots=True)
 class Provisioner:
@@ -79,12 +89,9 @@ class Provisioner:
         if not waiting:
             return ()
         pools = self.pools()
-        settings = PlanSettings(
-            unavailable=frozenset(OfferingKey(*offering) for offering in snapshot.unavailable),
-            daemon_sets=tuple(pods.PodShape.of(spec) for spec in pools.daemon_sets),
-            node_classes=pools.storage,
-            first_claim=max(self.launched, snapshot.last_claim, _last_number(snapshot)) + 1,
-            configurations=pools.configurations,
+        settings = pools.plan_settings(
+            frozenset(OfferingKey(*offering) for offering in snapshot.unavailable),
+            max(self.launched, snapshot.last_claim, _last_number(snapshot)) + 1,
         )
         parts = any(beyond_counting(shape.ask) for shape in shapes.values())
         in_flight = [on_its_way(claim.launch, pools.configurations, parts=parts) for claim in snapshot.claims]
@@ -116,16 +123,11 @@ class Provisioner:
                     free=free,
                     taints=node.taints,
                     node_pool=node.spec.node_pool,
-                    capacity=self._capacity(node.spec.instance_type) if node.spec.node_pool else {},
+                    capacity=self.catalogue.capacity_of(node.spec.instance_type) if node.spec.node_pool else {},
                     devices=Devices.of_node(fleet, row) if parts or fleet.cards.special[row] else None,
                 )
             )
         return found
-
-    def _capacity(self, instance_type: str) -> dict[str, int]:
-        if instance_type not in self.catalogue.names:
-            return {}
-        return self.catalogue.as_map(self.catalogue.capacity[self.catalogue.index(instance_type)])
 
     def loop(self) -> Loop:
         """Every ten seconds, and a second after the scheduler has let a pod wait or an offering has run out."""

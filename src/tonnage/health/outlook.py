@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tonnage.controllers.nodes import Pools
-from tonnage.decisions import Alternative, Bind, Launch, Reason, Wait
+from tonnage.decisions import Alternative, Bind, Launch, Reason, Ref, Wait
 from tonnage.errors import Where
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.rows import PodSpec, split_key
@@ -25,7 +25,7 @@ from tonnage.objects.base import where
 from tonnage.provisioning import explain, pods
 from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning.catalogue import Catalogue
-from tonnage.provisioning.plans import Plan, PlanSettings
+from tonnage.provisioning.plans import Plan
 from tonnage.provisioning.pods import ExistingNode
 from tonnage.scheduling import place
 from tonnage.scheduling.beyond import beyond
@@ -135,25 +135,19 @@ class Outlook:
         shapes: dict[int, pods.PodShape] = {}
         pending = []
         for spec in waiting:
-            wanted = folded(spec.spec, spec.volumes)
-            shape = shapes.setdefault(id(spec.spec), pods.PodShape.of(wanted, spec.annotations))
-            pending.append(pods.PendingPod(spec.ref, shape))
-        settings = PlanSettings(
-            daemon_sets=tuple(pods.PodShape.of(spec) for spec in self.pools.daemon_sets),
-            node_classes=self.pools.storage,
-            configurations=self.pools.configurations,
-        )
-        return planner.plan(pending, self._full(), self.pools.node_pools, self.catalogue, settings)
+            if id(spec.spec) not in shapes:
+                shapes[id(spec.spec)] = pods.PodShape.of(folded(spec.spec, spec.volumes), spec.annotations)
+            pending.append(pods.PendingPod(spec.ref, shapes[id(spec.spec)]))
+        return planner.plan(pending, self._full(), self.pools.node_pools, self.catalogue, self.pools.plan_settings())
 
     def _full(self) -> Iterator[ExistingNode]:
         """The nodes that are there, as what counts against the limits of their NodePools, without room."""
         fleet = self.snapshot.fleet
         for node in map(fleet.node, fleet.node_rows()):
-            kind = node.spec.instance_type
-            if node.spec.node_pool and kind in self.catalogue.names:
-                capacity = self.catalogue.as_map(self.catalogue.capacity[self.catalogue.index(kind)])
+            capacity = self.catalogue.capacity_of(node.spec.instance_type)
+            if node.spec.node_pool and capacity:
                 yield ExistingNode(
-                    ref=PodSpec("", node.spec.name, "", {}, core.PodSpec(containers=[])).ref,
+                    ref=Ref("Node", node.spec.name, uid=node.spec.uid),
                     labels=node.labels,
                     free={},
                     node_pool=node.spec.node_pool,

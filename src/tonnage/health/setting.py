@@ -117,6 +117,13 @@ class Setting:
         self.storage = {name: nodeclass.read(one) for name, one in of_pool if one is not None}
         self._places: dict[int, tuple[Place, ...]] = {}
 
+    def by_object(self) -> dict[Ref, tuple[Pods, ...]]:
+        """The templates of each object that has some, as they stand in it."""
+        found: dict[Ref, tuple[Pods, ...]] = {}
+        for one in self.pods:
+            found[one.ref] = (*found.get(one.ref, ()), one)
+        return found
+
     def places(self, pods: Pods) -> tuple[Place, ...]:
         """Where these pods may land; none where nothing takes them."""
         if id(pods) not in self._places:

@@ -14,6 +14,7 @@ from tonnage.objects.base import KubeObject
 from tonnage.objects.gpu_operator import ClusterPolicy
 from tonnage.objects.quota import RuntimeClass
 from tonnage.objects.storage import PersistentVolumeClaim, StorageClass
+from tonnage.objects.templates import mappings
 from tonnage.workloads.admission.chain import OF_GPU_OPERATOR
 
 STANDARD = "standard"
@@ -63,14 +64,7 @@ def _class(name: str, provisioner: str, annotations: dict[str, str]) -> JsonObje
 
 def _claims(value: Any) -> Iterator[JsonObject]:
     """Everything in an object that looks like the spec of a claim."""
-    if isinstance(value, dict):
-        if "accessModes" in value and "resources" in value:
-            yield value
-        for inner in value.values():
-            yield from _claims(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _claims(inner)
+    return (one for one in mappings(value) if "accessModes" in one and "resources" in one)
 
 
 def _bound(claim: PersistentVolumeClaim) -> Iterator[JsonObject]:

@@ -11,6 +11,7 @@ import msgspec
 from tonnage.cluster.client.verbs import JsonObject
 from tonnage.objects import core
 from tonnage.objects.decode import without_nulls
+from tonnage.objects.templates import mappings
 
 
 def owner_reference(owner: JsonObject) -> JsonObject:
@@ -39,14 +40,7 @@ def written_spec(spec: core.PodSpec, body: Mapping[str, Any]) -> JsonObject:
 
 def _templates(value: Any) -> Iterator[JsonObject]:
     """Everything in an object that looks like the spec of a pod."""
-    if isinstance(value, dict):
-        if isinstance(value.get("containers"), list):
-            yield value
-        for inner in value.values():
-            yield from _templates(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _templates(inner)
+    return (one for one in mappings(value) if isinstance(one.get("containers"), list))
 
 
 def _read(raw: JsonObject) -> core.PodSpec | None:

@@ -98,6 +98,11 @@ class KubeObject(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=Tru
         found: dict[str, Any] = self.__dict__.get("_written", {})
         return found
 
+    def renamed(self, **names: str) -> Self:
+        """The same object with another ``name`` or ``namespace``; where it was read, and what stood there, stay."""
+        made = msgspec.structs.replace(self, metadata=msgspec.structs.replace(self.metadata, **names))
+        return made.remember(self.origin, self.lines, self.written)
+
     def remember(self, origin: Origin, lines: dict[str, int], written: dict[str, Any] | None = None) -> Self:
         """Note where the object was read, and what stood there."""
         self.__dict__["_origin"] = origin

@@ -38,6 +38,14 @@ def templates(obj: KubeObject) -> Iterator[Template]:
         yield Template(field, read, needs, metadata)
 
 
+def mappings(value: Any) -> Iterator[dict[str, Any]]:
+    """Every mapping in a value, the outer ones first."""
+    if isinstance(value, dict):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from mappings(inner)
+
+
 def _pod_specs(value: Any, path: str, above: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     """(path, what it stands in, the spec) of every mapping that lists containers."""
     if isinstance(value, list):

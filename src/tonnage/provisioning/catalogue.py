@@ -96,6 +96,11 @@ class Catalogue:
         """A row as a resource map, without zeros."""
         return {name: int(amount) for name, amount in zip(self.resources, amounts, strict=True) if amount}
 
+    def capacity_of(self, name: str) -> dict[str, int]:
+        """The capacity of the instance type ``name`` as a resource map; empty when it is not in the catalogue."""
+        at = self._index.get(name)
+        return {} if at is None else self.as_map(self.capacity[at])
+
     def select(self, requirements: Requirements) -> TypeMask:
         """Types whose own labels meet the requirements.
 

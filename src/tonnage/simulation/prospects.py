@@ -16,7 +16,7 @@ from tonnage.fleet.volumes import NO_VOLUMES
 from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.health.outlook import MOST, REASON, Outlook, Workload
 from tonnage.health.rules import ports, volumes
-from tonnage.health.setting import Pods, Setting
+from tonnage.health.setting import Setting
 from tonnage.objects import core
 from tonnage.scheduling.explain import NO_NODES
 from tonnage.simulation import assumed
@@ -36,14 +36,12 @@ def prospects(made: SetUp, setting: Setting) -> Iterator[Blocker]:
         return
     catalogue, unknown = made.configuration.catalogue, assumed.are_assumed(pools.node_pools)
     outlook = Outlook(made.cluster.snapshot(), made.placing(), pools, catalogue, sizes=unknown)
-    templates: dict[Ref, list[Pods]] = {}
-    for one in setting.pods:
-        templates.setdefault(one.ref, []).append(one)
+    templates = setting.by_object()
     said = {one.object for one in made.configuration.blockers if one.stage == UNSCHEDULABLE and not one.some}
     recut = made.controls.partitioning != "static" or unknown
     for ref, workload, gangs in _workloads(made):
         if ref in templates and ref not in said and not (recut and any(map(_in_parts, workload))):
-            known = Workload(tuple(templates[ref]), tuple(workload), gangs)
+            known = Workload(templates[ref], tuple(workload), gangs)
             for blocker in list(outlook.never(known)):
                 yield _by_volumes(made, outlook, known, blocker) or blocker
     if not pools.node_pools:

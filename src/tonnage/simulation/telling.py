@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from tonnage.decisions import Ref
 from tonnage.health.blocker import REFUSED
 from tonnage.health.told import COMES, ENDED, FAILS, RUNS, SERVES, STARTS, Told, of_blockers
@@ -25,9 +27,7 @@ def of_pod(cluster: SimulatedCluster, recorder: Recorder, key: tuple[str, str]) 
     about, events = pod.key, tuple(_events(cluster, pod.key))
     blocked = of_blockers(about, [b for b in of_workload(cluster, pod.workload, pod.name) if b.stage != REFUSED])
     if blocked is not None:
-        return Told(
-            about, blocked.state, blocked.line, (*blocked.details, *events), blocked.help, blocked.where, blocked.rule
-        )
+        return msgspec.structs.replace(blocked, details=(*blocked.details, *events))
     if pod.failing is not None:
         starts = f" after {pod.starts} starts" if pod.starts > 1 else ""
         return Told(about, FAILS, f"crash-loops{starts}: {pod.failing.cause}", events, rule=pod.failing.rule)

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace as replaced
 from fractions import Fraction
 
-import msgspec
-
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError, Problem
 from tonnage.fleet import asks
@@ -80,12 +78,7 @@ def key_of(one: KubeObject) -> str:
 
 def _in_a_namespace(one: KubeObject) -> KubeObject:
     """The object; one that names no namespace is in default."""
-    return one if one.namespace else _renamed(one, namespace="default")
-
-
-def _renamed(one: KubeObject, **names: str) -> KubeObject:
-    metadata = msgspec.structs.replace(one.metadata, **names)
-    return msgspec.structs.replace(one, metadata=metadata).remember(one.origin, one.lines)
+    return one if one.namespace else one.renamed(namespace="default")
 
 
 def connect_training(
@@ -169,7 +162,7 @@ def _with_copies(objects: Iterable[KubeObject], entries: Mapping[str, TrainingEn
             yield one
             continue
         for number in range(1, entry.copies + 1):
-            yield _renamed(one, name=f"{one.name}-{number}")
+            yield one.renamed(name=f"{one.name}-{number}")
 
 
 def _origin(key: str, entries: Mapping[str, TrainingEntry]) -> str:
