@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 import pytest
-import yaml
 
+import yaml_text
 from chart_builders import (
     CASES,
     CHART,
@@ -301,5 +301,5 @@ def test_the_notes_say_who_acts_and_how_to_let_the_others_act(helm: Helm) -> Non
 def test_the_chart_is_of_the_projects_version() -> None:
     from tonnage import __version__
 
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    chart = yaml_text.load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == __version__

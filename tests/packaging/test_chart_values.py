@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
+import yaml_text
 from chart_builders import CASES, CHART, ROOT, Helm, leaves, only
 
 VALUES_TEXT = (CHART / "values.yaml").read_text()
-VALUES = yaml.safe_load(VALUES_TEXT)
+VALUES = yaml_text.load(VALUES_TEXT)
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 README = (CHART / "README.md").read_text()
 

@@ -13,14 +13,14 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import yaml
 
+import yaml_text
 from chart_builders import CHART, ROOT
 from tonnage import __version__
 
 CONTAINERFILE = ROOT / "Containerfile"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+VALUES = yaml_text.load((CHART / "values.yaml").read_text())
 INSTRUCTIONS = {
     "ARG", "FROM", "ENV", "WORKDIR", "COPY", "RUN", "LABEL", "USER", "EXPOSE", "ENTRYPOINT", "CMD",
 }  # fmt: skip

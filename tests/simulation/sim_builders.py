@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
-import yaml
 
+import yaml_text
 from tonnage.controllers.scheduler import Scheduler
 from tonnage.decisions import Bind, Launch, Outcome, Reason, Ref
 from tonnage.facts import durations
@@ -198,7 +198,7 @@ SHORT_SURGE = {"start": "4m", "duration": "6m", "ramp": "1m", "factor": 5}
 
 def variant(folder: Path, **changes: Any) -> Scenario:
     """The bundled scenario in 25 minutes, with its manifests where they are; ``changes`` replace top-level fields."""
-    document = copy.deepcopy(yaml.safe_load((EXAMPLE / "scenario.yaml").read_text(encoding="utf-8")))
+    document = copy.deepcopy(yaml_text.load((EXAMPLE / "scenario.yaml").read_text(encoding="utf-8")))
     document |= SHORT
     document["traffic"][0]["surges"] = [dict(SHORT_SURGE)]
     for traffic in document["traffic"]:
@@ -207,7 +207,7 @@ def variant(folder: Path, **changes: Any) -> Scenario:
         policy["manifests"] = str(EXAMPLE / policy["manifests"])
     document |= changes
     path = folder / "scenario.yaml"
-    path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    path.write_text(yaml_text.dump(document, sort_keys=False), encoding="utf-8")
     return load(path)
 
 
