@@ -14,7 +14,7 @@ from tonnage.decisions import Ref
 from tonnage.simulation import run
 from tonnage.simulation.result import DecisionRecord, Result, ServiceResult, ServiceSeries
 
-SEEDS = (0, 1)
+SEEDS = (0, pytest.param(1, marks=pytest.mark.fuzz))
 AS_WRITTEN = EXAMPLE / "manifests" / "as-written"
 A, B = "inference/model-a", "inference/model-b"
 SCALE_A, SCALE_B = "Deployment inference/model-a-serving", "Deployment inference/model-b-serving"

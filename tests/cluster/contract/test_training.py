@@ -25,7 +25,7 @@ EXAMPLES = (
     ("training-cluster", "tonnage", 240, True),
     ("training-cluster", "spread", 220, True),
     *(("training-cluster", policy, 100, False) for policy in ("binpack", "bestfit", "fgd")),
-    ("mixed", "preemption", 45, True),
+    ("mixed", "preemption", 31, True),
     ("mixed", "first-come", 20, False),
 )
 """Scenario, policy, minutes, and whether pods are evicted for others by then."""
