@@ -9,6 +9,7 @@ import pytest
 from cluster.contract.cut import bought, example, layouts, short_day, under_faults
 from cluster.contract.same import check_same
 from cluster.contract.worlds import APIS, opened
+from deep_seeds import deep
 from tonnage.fleet.invariants import violations
 from tonnage.partitioning.node_cuts import MIG_CONFIG
 from tonnage.simulation.machine import Machine
@@ -57,7 +58,7 @@ def test_a_node_pool_that_offers_cut_nodes(operator: bool, tmp_path: Path) -> No
         check_same(simulated, bought(tmp_path, transport, operator=operator))
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.fuzz) for seed in (2, 3))])
+@pytest.mark.parametrize("seed", [1, *deep((2,))])
 def test_layouts_come_to_rest_when_calls_fail_no_more(seed: int) -> None:
     with opened("embedded") as transport:
         assert transport is not None
