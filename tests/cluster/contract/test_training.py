@@ -24,7 +24,7 @@ END_NS = training.END_S * NS_PER_S
 EXAMPLES = (
     ("training-cluster", "tonnage", 150, True),
     ("training-cluster", "spread", 130, True),
-    *(("training-cluster", policy, 100, False) for policy in ("binpack", "bestfit", "fgd")),
+    *(("training-cluster", policy, 60, False) for policy in ("binpack", "bestfit", "fgd")),
     ("mixed", "preemption", 31, True),
     ("mixed", "first-come", 20, False),
 )
