@@ -13,7 +13,6 @@ import msgspec
 
 from tonnage.cluster.resources import CRDS, EVENTS, LEASES, NAMESPACES, NODES, PDBS, PODS, Resource
 from tonnage.cluster.server import admission, admitting_pods, apply, defaults, definitions, lifecycle, ownership, schema
-from tonnage.cluster.server.canonical import canonical
 from tonnage.cluster.server.kinds import Kinds
 from tonnage.cluster.server.lifecycle import DeleteOptions
 from tonnage.cluster.server.ownership import Owner
@@ -24,13 +23,14 @@ from tonnage.cluster.server.status import (
     bad_request,
     conflict,
     invalid,
-    invalid_value,
     modified,
     not_found,
     precondition_failed,
     qualified,
 )
 from tonnage.cluster.server.store import Store, Stored, key_of
+from tonnage.objects.api import errors
+from tonnage.objects.api.canonical import canonical
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -118,7 +118,7 @@ class Writes:
             self._check_versions(resource, old.object, new, name)
             uid, known = new["metadata"].get("uid"), old.object["metadata"]["uid"]
             if uid not in (None, "", known):
-                raise invalid(resource, name, [invalid_value("metadata.uid", uid, "field is immutable")])
+                raise invalid(resource, name, [errors.invalid_value("metadata.uid", uid, "field is immutable")])
             return self._replace(resource, old, new, options, subresource)
 
     def replace(
@@ -147,7 +147,7 @@ class Writes:
                 if given not in (None, "", known):
                     raise precondition_failed(resource, name, "UID", given, known)
                 if (resource.custom or resource in _VERSION_REQUIRED) and not obj["metadata"].get("resourceVersion"):
-                    cause = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
+                    cause = errors.invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
                     raise invalid(resource, name, [cause], kind=qualified(resource))
                 return obj
 

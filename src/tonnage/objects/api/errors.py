@@ -8,13 +8,36 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from tonnage.cluster.client.transport import Cause
 from tonnage.objects import quantity
 
 JsonObject: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One thing that is wrong with a field: ``reason``, ``message`` and ``field`` as in meta/v1 StatusCause.
+
+    ``value`` is what stands there, ``why`` the message without it, ``supported`` what could stand there. ``at`` is the
+    field's path where that is not ``field``: causes name the map for a label, the operator for a toleration's value.
+    """
+
+    reason: str
+    message: str
+    field: str
+    value: Any = None
+    why: str = ""
+    supported: tuple[str, ...] = ()
+    at: str = ""
+
+    @property
+    def path(self) -> str:
+        """Where in the object."""
+        return self.at or self.field
+
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -51,38 +74,50 @@ def show(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
 
 
-def required(field: str, why: str = "") -> Cause:
-    return Cause("FieldValueRequired", f"Required value: {why}" if why else "Required value", field)
+def required(field: str, why: str = "") -> FieldError:
+    return FieldError("FieldValueRequired", f"Required value: {why}" if why else "Required value", field, why=why)
 
 
-def invalid_value(field: str, value: Any, why: str) -> Cause:
-    return Cause("FieldValueInvalid", f"Invalid value: {show(value)}: {why}", field)
+def invalid_value(field: str, value: Any, why: str) -> FieldError:
+    return FieldError("FieldValueInvalid", f"Invalid value: {show(value)}: {why}", field, value, why)
 
 
-def unsupported(field: str, value: Any, supported: Iterable[str]) -> Cause:
-    listed = ", ".join(f'"{one}"' for one in supported)
-    return Cause("FieldValueNotSupported", f"Unsupported value: {show(value)}: supported values: {listed}", field)
+def unsupported(field: str, value: Any, supported: Iterable[str]) -> FieldError:
+    names = tuple(supported)
+    listed = ", ".join(f'"{one}"' for one in names)
+    message = f"Unsupported value: {show(value)}: supported values: {listed}"
+    return FieldError("FieldValueNotSupported", message, field, value, supported=names)
 
 
-def forbidden(field: str, why: str) -> Cause:
-    return Cause("FieldValueForbidden", f"Forbidden: {why}", field)
+def forbidden(field: str, why: str) -> FieldError:
+    return FieldError("FieldValueForbidden", f"Forbidden: {why}", field, why=why)
 
 
-def duplicate(field: str, value: Any) -> Cause:
-    return Cause("FieldValueDuplicate", f"Duplicate value: {show(value)}", field)
+def duplicate(field: str, value: Any) -> FieldError:
+    return FieldError("FieldValueDuplicate", f"Duplicate value: {show(value)}", field, value)
 
 
-def one_of(field: str, value: Any, supported: Iterable[str]) -> list[Cause]:
+def not_found(field: str, value: Any, known: Iterable[str]) -> FieldError:
+    """``known``: what is there."""
+    return FieldError("FieldValueNotFound", f"Not found: {show(value)}", field, value, supported=tuple(known))
+
+
+def placed(errors: Iterable[FieldError], at: str) -> list[FieldError]:
+    """The same errors, whose field's own path in the object is ``at``."""
+    return [replace(error, at=at) for error in errors]
+
+
+def one_of(field: str, value: Any, supported: Iterable[str]) -> list[FieldError]:
     """The value is one of these; nothing is said of one that is not written."""
     listed = tuple(supported)
     return [] if value is None or value in listed else [unsupported(field, value, listed)]
 
 
-def at_least_zero(field: str, value: Any) -> list[Cause]:
+def at_least_zero(field: str, value: Any) -> list[FieldError]:
     return [invalid_value(field, value, NOT_NEGATIVE)] if _number(value) and value < 0 else []
 
 
-def within(field: str, value: Any, low: int, high: int) -> list[Cause]:
+def within(field: str, value: Any, low: int, high: int) -> list[FieldError]:
     if not _number(value) or low <= value <= high:
         return []
     return [invalid_value(field, value, f"must be between {low} and {high}, inclusive")]
@@ -155,20 +190,20 @@ def port_name_faults(text: str) -> list[str]:
     return faults
 
 
-def said(field: str, value: Any, faults: Iterable[str]) -> list[Cause]:
+def said(field: str, value: Any, faults: Iterable[str]) -> list[FieldError]:
     return [invalid_value(field, value, fault) for fault in faults]
 
 
-def labels(field: str, given: Any) -> list[Cause]:
+def labels(field: str, given: Any) -> list[FieldError]:
     """Keys and values of a label map."""
     causes = []
     for key, value in sorted((given or {}).items()):
-        causes += said(field, key, qualified_faults(key))
-        causes += said(field, value, value_faults(value or ""))
+        own = said(field, key, qualified_faults(key)) + said(field, value, value_faults(value or ""))
+        causes += placed(own, f"{field}.{key}")
     return causes
 
 
-def selector(field: str, given: Mapping[str, Any]) -> list[Cause]:
+def selector(field: str, given: Mapping[str, Any]) -> list[FieldError]:
     """A meta/v1 LabelSelector."""
     causes = labels(f"{field}.matchLabels", given.get("matchLabels"))
     for index, wanted in enumerate(given.get("matchExpressions") or ()):
@@ -188,7 +223,7 @@ def selector(field: str, given: Mapping[str, Any]) -> list[Cause]:
     return causes
 
 
-def metadata(obj: JsonObject, *, name_is_label: bool) -> list[Cause]:
+def metadata(obj: JsonObject, *, name_is_label: bool) -> list[FieldError]:
     """metadata of any object: name, namespace, labels, annotations."""
     meta = obj.get("metadata") or {}
     name = meta.get("name") or ""
@@ -197,7 +232,8 @@ def metadata(obj: JsonObject, *, name_is_label: bool) -> list[Cause]:
     causes = said("metadata.name", name, (label_faults if name_is_label else subdomain_faults)(name))
     causes += labels("metadata.labels", meta.get("labels"))
     for key in sorted(meta.get("annotations") or {}):
-        causes += said("metadata.annotations", key, qualified_faults(key.lower()))
+        own = said("metadata.annotations", key, qualified_faults(key.lower()))
+        causes += placed(own, f"metadata.annotations.{key}")
     return causes
 
 
@@ -212,7 +248,7 @@ def amount(written: Any) -> Fraction | None:
         return None
 
 
-def count_or_percent(field: str, value: Any, *, at_most_all: bool = False) -> list[Cause]:
+def count_or_percent(field: str, value: Any, *, at_most_all: bool = False) -> list[FieldError]:
     """An integer or a percentage, not negative; ``at_most_all``: of at most 100%."""
     if isinstance(value, str):
         if not re.fullmatch("[0-9]+%", value):

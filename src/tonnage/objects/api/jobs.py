@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tonnage.cluster.client.transport import Cause
-from tonnage.cluster.server.causes import (
+from tonnage.objects import core, selectors
+from tonnage.objects.api.errors import (
+    FieldError,
     at_least_zero,
     invalid_value,
     labels,
@@ -20,8 +21,7 @@ from tonnage.cluster.server.causes import (
     selector,
     unsupported,
 )
-from tonnage.cluster.server.rules_pods import pod_spec
-from tonnage.objects import core, selectors
+from tonnage.objects.api.pods import pod_spec
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -40,7 +40,7 @@ _MOST_AT_ONCE = 100_000
 _UID = "batch.kubernetes.io/controller-uid"
 
 
-def job(obj: JsonObject) -> list[Cause]:
+def job(obj: JsonObject) -> list[FieldError]:
     """Everything that is wrong with a Job."""
     spec = obj.get("spec") or {}
     causes = _generated_selector(obj, spec)
@@ -57,7 +57,7 @@ def job(obj: JsonObject) -> list[Cause]:
     return causes + _template(spec) + _selector(spec)
 
 
-def _generated_selector(obj: JsonObject, spec: JsonObject) -> list[Cause]:
+def _generated_selector(obj: JsonObject, spec: JsonObject) -> list[FieldError]:
     if spec.get("manualSelector"):
         return []
     uid = obj["metadata"].get("uid", "")
@@ -66,7 +66,7 @@ def _generated_selector(obj: JsonObject, spec: JsonObject) -> list[Cause]:
     return [] if wanted == uid else [invalid_value("spec.selector", spec.get("selector"), why)]
 
 
-def _mode(spec: JsonObject) -> list[Cause]:
+def _mode(spec: JsonObject) -> list[FieldError]:
     mode = spec.get("completionMode")
     causes = one_of("spec.completionMode", mode, ("NonIndexed", _INDEXED))
     if mode == _INDEXED:
@@ -82,7 +82,7 @@ def _mode(spec: JsonObject) -> list[Cause]:
     return causes
 
 
-def _template(spec: JsonObject) -> list[Cause]:
+def _template(spec: JsonObject) -> list[FieldError]:
     template, path = spec.get("template") or {}, "spec.template.spec"
     inner = template.get("spec") or {}
     causes = labels("spec.template.labels", (template.get("metadata") or {}).get("labels"))
@@ -99,7 +99,7 @@ def _template(spec: JsonObject) -> list[Cause]:
     return causes
 
 
-def _selector(spec: JsonObject) -> list[Cause]:
+def _selector(spec: JsonObject) -> list[FieldError]:
     given = spec.get("selector")
     causes = [required("spec.selector")] if given is None else selector("spec.selector", given)
     worn = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}

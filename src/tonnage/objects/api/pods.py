@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from tonnage.cluster.client.transport import Cause
-from tonnage.cluster.server.canonical import canonical_quantity
-from tonnage.cluster.server.causes import (
+from tonnage.objects.api.canonical import canonical_quantity
+from tonnage.objects.api.errors import (
     NOT_NEGATIVE,
     PORT_WORDS,
+    FieldError,
     amount,
     at_least_zero,
     duplicate,
@@ -19,6 +19,7 @@ from tonnage.cluster.server.causes import (
     invalid_value,
     label_faults,
     labels,
+    not_found,
     one_of,
     port_name_faults,
     qualified_faults,
@@ -27,7 +28,7 @@ from tonnage.cluster.server.causes import (
     subdomain_faults,
     within,
 )
-from tonnage.cluster.server.rules_placing import affinity, spread, tolerations
+from tonnage.objects.api.placing import affinity, spread, tolerations
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -40,7 +41,7 @@ _STANDARD = ("cpu", "memory", "ephemeral-storage")
 _INT32_MAX = 2**31 - 1
 
 
-def pod_spec(path: str, spec: JsonObject, *, restarts: tuple[str, ...] = _RESTARTS) -> list[Cause]:
+def pod_spec(path: str, spec: JsonObject, *, restarts: tuple[str, ...] = _RESTARTS) -> list[FieldError]:
     """Everything below a pod's or a template's ``spec``, which stands at ``path``. ``restarts``: policies allowed."""
     causes = _volumes(path, spec)
     causes += _containers(path, spec)
@@ -63,7 +64,7 @@ def pod_spec(path: str, spec: JsonObject, *, restarts: tuple[str, ...] = _RESTAR
     return causes
 
 
-def _gates(path: str, spec: JsonObject) -> list[Cause]:
+def _gates(path: str, spec: JsonObject) -> list[FieldError]:
     causes, seen = [], set()
     for index, gate in enumerate(spec.get("schedulingGates") or ()):
         name = gate.get("name", "")
@@ -79,7 +80,7 @@ def _gates(path: str, spec: JsonObject) -> list[Cause]:
     return causes
 
 
-def _volumes(path: str, spec: JsonObject) -> list[Cause]:
+def _volumes(path: str, spec: JsonObject) -> list[FieldError]:
     causes, seen = [], set()
     for index, volume in enumerate(spec.get("volumes") or ()):
         name = volume.get("name", "")
@@ -99,10 +100,10 @@ def _volumes(path: str, spec: JsonObject) -> list[Cause]:
     return causes
 
 
-def _containers(path: str, spec: JsonObject) -> list[Cause]:
+def _containers(path: str, spec: JsonObject) -> list[FieldError]:
     if not spec.get("containers"):
         return [required(f"{path}.containers")]
-    causes: list[Cause] = []
+    causes: list[FieldError] = []
     names: set[str] = set()
     volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
     for part in ("containers", "initContainers"):
@@ -121,10 +122,10 @@ def _containers(path: str, spec: JsonObject) -> list[Cause]:
     return causes + _taken_ports(path, spec)
 
 
-def _taken_ports(path: str, spec: JsonObject) -> list[Cause]:
+def _taken_ports(path: str, spec: JsonObject) -> list[FieldError]:
     """Ports of the node that the pod's containers, or one of its init containers, take more than once
     (checkHostPortConflicts)."""
-    causes: list[Cause] = []
+    causes: list[FieldError] = []
     seen: set[str] = set()
     for part in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(part) or ()):
@@ -139,7 +140,7 @@ def _taken_ports(path: str, spec: JsonObject) -> list[Cause]:
     return causes
 
 
-def _container(path: str, container: JsonObject, volumes: set[Any], *, host_network: bool) -> list[Cause]:
+def _container(path: str, container: JsonObject, volumes: set[Any], *, host_network: bool) -> list[FieldError]:
     image = container.get("image") or ""
     causes = []
     if not image:
@@ -157,7 +158,7 @@ def _container(path: str, container: JsonObject, volumes: set[Any], *, host_netw
     return causes
 
 
-def _ports(path: str, ports: list[JsonObject], *, host_network: bool) -> list[Cause]:
+def _ports(path: str, ports: list[JsonObject], *, host_network: bool) -> list[FieldError]:
     causes, seen = [], set()
     for index, port in enumerate(ports):
         here = f"{path}[{index}]"
@@ -180,7 +181,7 @@ def _ports(path: str, ports: list[JsonObject], *, host_network: bool) -> list[Ca
     return causes
 
 
-def _env(path: str, variables: list[JsonObject]) -> list[Cause]:
+def _env(path: str, variables: list[JsonObject]) -> list[FieldError]:
     causes = []
     for index, variable in enumerate(variables):
         name = variable.get("name") or ""
@@ -195,14 +196,14 @@ def _env(path: str, variables: list[JsonObject]) -> list[Cause]:
     return causes
 
 
-def _mounts(path: str, mounts: list[JsonObject], volumes: set[Any]) -> list[Cause]:
+def _mounts(path: str, mounts: list[JsonObject], volumes: set[Any]) -> list[FieldError]:
     causes, seen = [], set()
     for index, mount in enumerate(mounts):
         name, where = mount.get("name") or "", mount.get("mountPath") or ""
         if not name:
             causes.append(required(f"{path}[{index}].name"))
         elif name not in volumes:
-            causes.append(Cause("FieldValueNotFound", f'Not found: "{name}"', f"{path}[{index}].name"))
+            causes.append(not_found(f"{path}[{index}].name", name, sorted(str(one) for one in volumes)))
         if not where:
             causes.append(required(f"{path}[{index}].mountPath"))
         elif where in seen:
@@ -211,7 +212,7 @@ def _mounts(path: str, mounts: list[JsonObject], volumes: set[Any]) -> list[Caus
     return causes
 
 
-def _sleeps(path: str, container: JsonObject, grace: int | None) -> list[Cause]:
+def _sleeps(path: str, container: JsonObject, grace: int | None) -> list[FieldError]:
     """Hooks that would sleep beyond the grace period."""
     most = 30 if grace is None else grace
     causes = []
@@ -224,7 +225,7 @@ def _sleeps(path: str, container: JsonObject, grace: int | None) -> list[Cause]:
     return causes
 
 
-def _probe(path: str, probe: JsonObject, *, success_once: bool) -> list[Cause]:
+def _probe(path: str, probe: JsonObject, *, success_once: bool) -> list[FieldError]:
     given = [name for name in _HANDLERS if probe.get(name) is not None]
     causes = [] if given else [required(path, "must specify a handler type")]
     causes += [forbidden(f"{path}.{name}", "may not specify more than 1 handler type") for name in given[1:]]
@@ -246,7 +247,7 @@ def _probe(path: str, probe: JsonObject, *, success_once: bool) -> list[Cause]:
 # ---- resources ----
 
 
-def resources(path: str, given: JsonObject) -> list[Cause]:
+def resources(path: str, given: JsonObject) -> list[FieldError]:
     """A container's requests and limits, after requests were filled in from limits."""
     limits, requests = given.get("limits") or {}, given.get("requests") or {}
     causes = []
@@ -276,7 +277,7 @@ def _overcommits(name: str) -> bool:
     return ("/" not in name or "kubernetes.io/" in name) and not name.startswith("hugepages-")
 
 
-def _amount(path: str, name: str, written: Any) -> list[Cause]:
+def _amount(path: str, name: str, written: Any) -> list[FieldError]:
     causes = _resource_name(path, name)
     value, shown = amount(written), canonical_quantity(written)
     if value is None:
@@ -288,7 +289,7 @@ def _amount(path: str, name: str, written: Any) -> list[Cause]:
     return causes
 
 
-def _resource_name(path: str, name: str) -> list[Cause]:
+def _resource_name(path: str, name: str) -> list[FieldError]:
     faults = qualified_faults(name)
     if faults:
         causes = said(path, name, faults)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from tonnage.cluster.client.transport import Cause
-from tonnage.cluster.server.causes import (
+from tonnage.objects.api.errors import (
+    FieldError,
     forbidden,
     invalid_value,
     label_faults,
@@ -28,8 +28,8 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def affinity(path: str, given: JsonObject) -> list[Cause]:
-    causes: list[Cause] = []
+def affinity(path: str, given: JsonObject) -> list[FieldError]:
+    causes: list[FieldError] = []
     node = given.get("nodeAffinity") or {}
     needed = node.get(_REQUIRED)
     if needed is not None:
@@ -54,13 +54,13 @@ def affinity(path: str, given: JsonObject) -> list[Cause]:
     return causes
 
 
-def _weight(path: str, wish: JsonObject) -> list[Cause]:
+def _weight(path: str, wish: JsonObject) -> list[FieldError]:
     weight = wish.get("weight", 0)
     return [] if 1 <= weight <= 100 else [invalid_value(f"{path}.weight", weight, "must be in the range 1-100")]
 
 
-def _pod_term(path: str, term: JsonObject) -> list[Cause]:
-    causes: list[Cause] = []
+def _pod_term(path: str, term: JsonObject) -> list[FieldError]:
+    causes: list[FieldError] = []
     for name in ("labelSelector", "namespaceSelector"):
         if term.get(name) is not None:
             causes += selector(f"{path}.{name}", term[name])
@@ -73,8 +73,8 @@ def _pod_term(path: str, term: JsonObject) -> list[Cause]:
     return causes
 
 
-def _node_term(path: str, term: JsonObject) -> list[Cause]:
-    causes: list[Cause] = []
+def _node_term(path: str, term: JsonObject) -> list[FieldError]:
+    causes: list[FieldError] = []
     for index, wanted in enumerate(term.get("matchExpressions") or ()):
         here = f"{path}.matchExpressions[{index}]"
         operator, values = wanted.get("operator", ""), wanted.get("values") or []
@@ -107,8 +107,8 @@ def _node_term(path: str, term: JsonObject) -> list[Cause]:
     return causes
 
 
-def tolerations(path: str, given: list[JsonObject]) -> list[Cause]:
-    causes: list[Cause] = []
+def tolerations(path: str, given: list[JsonObject]) -> list[FieldError]:
+    causes: list[FieldError] = []
     for index, toleration in enumerate(given):
         here = f"{path}[{index}]"
         key, operator, value = (toleration.get(name) or "" for name in ("key", "operator", "value"))
@@ -135,8 +135,8 @@ def tolerations(path: str, given: list[JsonObject]) -> list[Cause]:
     return causes
 
 
-def spread(path: str, given: list[JsonObject]) -> list[Cause]:
-    causes: list[Cause] = []
+def spread(path: str, given: list[JsonObject]) -> list[FieldError]:
+    causes: list[FieldError] = []
     seen: set[tuple[Any, Any]] = set()
     for index, constraint in enumerate(given):
         here = f"{path}[{index}]"
@@ -151,7 +151,7 @@ def spread(path: str, given: list[JsonObject]) -> list[Cause]:
         if (key, when) in seen:
             pair = f"{{{key}, {when}}}"
             causes.append(
-                Cause(
+                FieldError(
                     "FieldValueDuplicate",
                     f"Duplicate value: {show(pair)}",
                     f"{here}.{{topologyKey, whenUnsatisfiable}}",
@@ -172,9 +172,9 @@ def spread(path: str, given: list[JsonObject]) -> list[Cause]:
     return causes
 
 
-def taints(path: str, given: list[JsonObject]) -> list[Cause]:
+def taints(path: str, given: list[JsonObject]) -> list[FieldError]:
     """A node's taints; kube-apiserver says metadata.taints for spec.taints."""
-    causes: list[Cause] = []
+    causes: list[FieldError] = []
     seen: set[tuple[Any, Any]] = set()
     for index, taint in enumerate(given):
         here = f"{path}[{index}]"
@@ -188,6 +188,6 @@ def taints(path: str, given: list[JsonObject]) -> list[Cause]:
         if (key, effect) in seen:
             shown = f'{{"Key":{show(key)},"Value":{show(value)},"Effect":{show(effect)},"TimeAdded":null}}'
             message = f"Duplicate value: {shown}: taints must be unique by key and effect pair"
-            causes.append(Cause("FieldValueDuplicate", message, here))
+            causes.append(FieldError("FieldValueDuplicate", message, here))
         seen.add((key, effect))
     return causes

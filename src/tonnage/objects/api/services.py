@@ -8,9 +8,9 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import Any, TypeAlias
 
-from tonnage.cluster.client.transport import Cause
-from tonnage.cluster.server.causes import (
+from tonnage.objects.api.errors import (
     PORT_WORDS,
+    FieldError,
     duplicate,
     forbidden,
     invalid_value,
@@ -31,10 +31,10 @@ _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _IP_WORDS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 
 
-def service(obj: JsonObject) -> list[Cause]:
+def service(obj: JsonObject) -> list[FieldError]:
     spec = obj.get("spec") or {}
     kind, address, ports = spec.get("type"), spec.get("clusterIP"), spec.get("ports") or []
-    causes: list[Cause] = []
+    causes: list[FieldError] = []
     if not ports and address != "None" and kind != "ExternalName":
         causes.append(required("spec.ports"))
     if kind == "ExternalName":
@@ -60,11 +60,11 @@ def service(obj: JsonObject) -> list[Cause]:
     return causes
 
 
-def _twice(path: str, port: JsonObject) -> Cause:
+def _twice(path: str, port: JsonObject) -> FieldError:
     """kube-apiserver shows number and protocol in the form of its own struct."""
     parts = {"Name": "", "Protocol": port.get("protocol"), "AppProtocol": None, "Port": port.get("port")}
     shown = ",".join(f'"{key}":{show(value)}' for key, value in (parts | {"TargetPort": 0, "NodePort": 0}).items())
-    return Cause("FieldValueDuplicate", f"Duplicate value: {{{shown}}}", path)
+    return FieldError("FieldValueDuplicate", f"Duplicate value: {{{shown}}}", path)
 
 
 def _is_address(text: str) -> bool:
@@ -75,8 +75,8 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def _port(path: str, port: JsonObject, names: set[str], *, named: bool) -> list[Cause]:
-    causes: list[Cause] = []
+def _port(path: str, port: JsonObject, names: set[str], *, named: bool) -> list[FieldError]:
+    causes: list[FieldError] = []
     name = port.get("name") or ""
     if named and not name:
         causes.append(required(f"{path}.name"))

@@ -15,7 +15,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, TypeAlias
 
-from tonnage.cluster.resources import Resource
 from tonnage.objects import quantity
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -45,7 +44,7 @@ Struct: TypeAlias = Mapping[str, FieldType]
 
 
 def _rows(name: str) -> Iterator[dict[str, str]]:
-    text = files("tonnage.cluster.server").joinpath(name).read_text(encoding="utf-8")
+    text = files("tonnage.objects.api").joinpath(name).read_text(encoding="utf-8")
     return csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
 
 
@@ -87,22 +86,18 @@ def _rules() -> dict[tuple[str, str], dict[str, dict[str, Any]]]:
     return found
 
 
-def unknown_fields(resource: Resource, obj: JsonObject) -> list[str]:
-    """Every field that the kind does not have, as ``unknown field "spec.foo"``, in the order in which they stand."""
-    return _said(resource, [path for path, _, _ in _unknown(obj, resource.struct, "")])
+def unknown_fields(kind: str, obj: JsonObject) -> list[str]:
+    """The path of every field that the kind does not have, in the order in which they stand. A kind of no name may have
+    any."""
+    return [path for path, _, _ in _unknown(obj, kind, "")]
 
 
-def prune(resource: Resource, obj: JsonObject) -> list[str]:
+def prune(kind: str, obj: JsonObject) -> list[str]:
     """Remove every field that the kind does not have; returns what :func:`unknown_fields` would have said."""
-    gone = list(_unknown(obj, resource.struct, ""))
+    gone = list(_unknown(obj, kind, ""))
     for _, holder, key in gone:
         del holder[key]
-    return _said(resource, [path for path, _, _ in gone])
-
-
-def _said(resource: Resource, paths: list[str]) -> list[str]:
-    """Of a built-in kind as they stand, of a custom one sorted."""
-    return [f'unknown field "{path}"' for path in (sorted(paths) if resource.custom else paths)]
+    return [path for path, _, _ in gone]
 
 
 def _unknown(value: Any, struct: str, path: str) -> Iterator[tuple[str, JsonObject, str]]:
@@ -129,41 +124,43 @@ def _inside(value: Any, shape: tuple[str, ...], struct: str, path: str) -> Itera
             yield from _inside(item, shape[1:], struct, f"{path}.{key}")
 
 
-def wrong_type(resource: Resource, obj: JsonObject) -> str:
-    """What keeps an object from being decoded, as kube-apiserver says it; empty when nothing does.
+def wrong_types(kind: str, obj: JsonObject) -> Iterator[tuple[str, str]]:
+    """Path and text of all that keeps an object, or a part of one (``kind``: ObjectMeta), from being decoded, as
+    kube-apiserver says it.
 
-    The API answers 400 with ``{kind} in version "{version}" cannot be handled as a {kind}: `` before it. Of a custom
-    kind only the metadata is looked at here: the rest is :func:`tonnage.cluster.server.defaults.invalid`'s (422).
+    The API answers 400 with ``{kind} in version "{version}" cannot be handled as a {kind}: `` before the first.
     """
-    if resource.custom:
-        meta = obj.get("metadata")
-        return next(_wrong(meta if isinstance(meta, dict) else {}, "ObjectMeta", ""), "")
-    return next(_wrong(obj, resource.kind, ""), "")
+    yield from _wrong(obj, kind, "", "")
 
 
-def _wrong(value: JsonObject, struct: str, path: str) -> Iterator[str]:
+def _wrong(value: JsonObject, struct: str, path: str, said: str) -> Iterator[tuple[str, str]]:
+    """``path`` has list indices and map keys, ``said`` has not: so are the paths of encoding/json."""
     fields = structs().get(struct, {})
     for key, inner in value.items():
         known = fields.get(key)
         if known is not None and inner is not None:
-            yield from _value(inner, known, known.shape, struct, f"{path}.{key}" if path else key)
+            here, named = (f"{one}.{key}" if one else key for one in (path, said))
+            yield from _value(inner, known, known.shape, struct, here, named)
 
 
-def _value(value: Any, known: FieldType, shape: tuple[str, ...], struct: str, path: str) -> Iterator[str]:
+def _value(
+    value: Any, known: FieldType, shape: tuple[str, ...], struct: str, path: str, said: str
+) -> Iterator[tuple[str, str]]:
     if value is None:
         return
     if shape:
         if not isinstance(value, list if shape[0] == "[]" else dict):
-            yield _unmarshal(value, struct, path, _go(known, shape))
+            yield path, _unmarshal(value, struct, said, _go(known, shape))
             return
-        for item in value if isinstance(value, list) else value.values():
-            yield from _value(item, known, shape[1:], struct, path)
+        for key, item in enumerate(value) if isinstance(value, list) else value.items():
+            inner = f"{path}[{key}]" if isinstance(value, list) else f"{path}.{key}"
+            yield from _value(item, known, shape[1:], struct, inner, said)
     elif known.of in SCALARS:
-        yield from _scalar(value, known, struct, path)
+        yield from ((path, text) for text in _scalar(value, known, struct, said))
     elif isinstance(value, dict):
-        yield from _wrong(value, known.of, path)
+        yield from _wrong(value, known.of, path, said)
     else:
-        yield _unmarshal(value, struct, path, _go(known, shape))
+        yield path, _unmarshal(value, struct, said, _go(known, shape))
 
 
 def _scalar(value: Any, known: FieldType, struct: str, path: str) -> Iterator[str]:

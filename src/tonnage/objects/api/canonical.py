@@ -11,8 +11,8 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, TypeAlias
 
-from tonnage.cluster.server.api_types import SCALARS, FieldType, structs
 from tonnage.objects import quantity
+from tonnage.objects.api.fields import SCALARS, FieldType, structs
 
 JsonObject: TypeAlias = dict[str, Any]
 

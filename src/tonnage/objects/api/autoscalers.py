@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from tonnage.cluster.client.transport import Cause
-from tonnage.cluster.server.causes import (
+from tonnage.objects.api.errors import (
+    FieldError,
     amount,
     forbidden,
     invalid_value,
@@ -32,10 +32,10 @@ _LONGEST_PERIOD_S = 1800
 _POPULATE = "must populate information for the given metric source"
 
 
-def horizontal_pod_autoscaler(obj: JsonObject) -> list[Cause]:
+def horizontal_pod_autoscaler(obj: JsonObject) -> list[FieldError]:
     spec = obj.get("spec") or {}
     low, high, metrics = spec.get("minReplicas"), spec.get("maxReplicas") or 0, spec.get("metrics") or []
-    causes: list[Cause] = []
+    causes: list[FieldError] = []
     if low is not None and low < 1:
         causes.append(invalid_value("spec.minReplicas", low, "must be greater than or equal to 1"))
     if high < 1:
@@ -56,8 +56,8 @@ def horizontal_pod_autoscaler(obj: JsonObject) -> list[Cause]:
     return causes
 
 
-def _rules(path: str, rules: JsonObject) -> list[Cause]:
-    causes: list[Cause] = []
+def _rules(path: str, rules: JsonObject) -> list[FieldError]:
+    causes: list[FieldError] = []
     window, policies = rules.get("stabilizationWindowSeconds"), rules.get("policies") or []
     if window is not None and window < 0:
         why = "must be greater than or equal to zero"
@@ -82,9 +82,9 @@ def _rules(path: str, rules: JsonObject) -> list[Cause]:
     return causes
 
 
-def _metric(path: str, metric: JsonObject) -> list[Cause]:
+def _metric(path: str, metric: JsonObject) -> list[FieldError]:
     kind = metric.get("type") or ""
-    causes: list[Cause] = []
+    causes: list[FieldError] = []
     if not kind:
         causes.append(required(f"{path}.type", "must specify a metric source type"))
     if kind not in _SOURCES:
@@ -101,9 +101,9 @@ def _metric(path: str, metric: JsonObject) -> list[Cause]:
     return causes
 
 
-def _source(path: str, kind: str, source: JsonObject) -> list[Cause]:
+def _source(path: str, kind: str, source: JsonObject) -> list[FieldError]:
     target, at = source.get("target") or {}, f"{path}.target"
-    causes: list[Cause] = []
+    causes: list[FieldError] = []
     if kind in ("Resource", "ContainerResource"):
         if not source.get("name"):
             causes.append(required(f"{path}.name", "must specify a resource name"))
@@ -139,9 +139,9 @@ def _source(path: str, kind: str, source: JsonObject) -> list[Cause]:
     return causes
 
 
-def _target(path: str, target: JsonObject) -> list[Cause]:
+def _target(path: str, target: JsonObject) -> list[FieldError]:
     kind = target.get("type") or ""
-    causes: list[Cause] = []
+    causes: list[FieldError] = []
     if not kind:
         causes.append(required(f"{path}.type", "must specify a metric target type"))
     elif kind not in ("Utilization", "Value", "AverageValue"):
