@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+from tonnage.objects.api.canonical import canonical_quantity
 from tonnage.objects.api.errors import (
     FieldError,
     amount,
@@ -14,6 +15,7 @@ from tonnage.objects.api.errors import (
     invalid_value,
     one_of,
     required,
+    said,
     selector,
     unsupported,
 )
@@ -43,16 +45,41 @@ def horizontal_pod_autoscaler(obj: JsonObject) -> list[FieldError]:
     if low is not None and high < low:
         causes.append(invalid_value("spec.maxReplicas", high, "must be greater than or equal to `minReplicas`"))
     target = spec.get("scaleTargetRef") or {}
-    causes += [required(f"spec.scaleTargetRef.{name}") for name in ("kind", "name") if not target.get(name)]
+    causes += _reference("spec.scaleTargetRef", target)
     for index, metric in enumerate(metrics):
         causes += _metric(f"spec.metrics[{index}]", metric)
     if low == 0 and not {"Object", "External"} & {metric.get("type") for metric in metrics}:
         why = "must specify at least one Object or External metric to support scaling to zero replicas"
         causes.append(forbidden("spec.metrics", why))
-    behavior = spec.get("behavior") or {}
+    return causes + behavior("spec.behavior", spec.get("behavior") or {})
+
+
+def _reference(path: str, given: JsonObject) -> list[FieldError]:
+    """The object that is scaled, or measured."""
+    causes: list[FieldError] = []
+    for name in ("kind", "name"):
+        text = given.get(name) or ""
+        causes += said(f"{path}.{name}", text, _segment_faults(text)) if text else [required(f"{path}.{name}")]
+    version = given.get("apiVersion") or ""
+    group, _, name = version.rpartition("/")
+    if version and (not name or "/" in group or (not group and version != "v1")):
+        causes.append(invalid_value(f"{path}.apiVersion", version, "apiVersion must specify API group"))
+    return causes
+
+
+def _segment_faults(text: str) -> list[str]:
+    """What keeps a text from being a part of a URL path."""
+    if text in (".", ".."):
+        return [f"may not be '{text}'"]
+    return [f"may not contain '{sign}'" for sign in ("/", "%") if sign in text]
+
+
+def behavior(path: str, given: JsonObject) -> list[FieldError]:
+    """Both directions of a behavior, which stands at ``path``."""
+    causes: list[FieldError] = []
     for name in ("scaleUp", "scaleDown"):
-        if behavior.get(name) is not None:
-            causes += _rules(f"spec.behavior.{name}", behavior[name])
+        if given.get(name) is not None:
+            causes += _rules(f"{path}.{name}", given[name])
     return causes
 
 
@@ -66,6 +93,10 @@ def _rules(path: str, rules: JsonObject) -> list[FieldError]:
         why = f"must be less than or equal to {_LONGEST_WINDOW_S}"
         causes.append(invalid_value(f"{path}.stabilizationWindowSeconds", window, why))
     causes += one_of(f"{path}.selectPolicy", rules.get("selectPolicy"), ("Disabled", "Max", "Min"))
+    tolerance = amount(rules["tolerance"]) if rules.get("tolerance") is not None else None
+    if tolerance is not None and tolerance < 0:
+        why = "must be greater than or equal to 0"
+        causes.append(invalid_value(f"{path}.tolerance", canonical_quantity(rules["tolerance"]), why))
     if not policies:
         causes.append(required(f"{path}.policies", "must specify at least one Policy"))
     for index, policy in enumerate(policies):
@@ -120,10 +151,11 @@ def _source(path: str, kind: str, source: JsonObject) -> list[FieldError]:
         return causes
     if kind == "Object":
         about = source.get("describedObject") or {}
-        causes += [required(f"{path}.describedObject.{name}") for name in ("kind", "name") if not about.get(name)]
+        causes += _reference(f"{path}.describedObject", about)
     metric = source.get("metric") or {}
     if not metric.get("name"):
         causes.append(required(f"{path}.metric.name", "must specify a metric name"))
+    causes += said(f"{path}.metric.name", metric.get("name"), _segment_faults(metric.get("name") or ""))
     if metric.get("selector") is not None:
         causes += selector(f"{path}.metric.selector", metric["selector"])
     causes += _target(at, target)

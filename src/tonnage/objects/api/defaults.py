@@ -83,6 +83,19 @@ def _daemon_set(obj: JsonObject) -> None:
     obj.setdefault("status", {})
 
 
+def _stateful_set(obj: JsonObject) -> None:
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("replicas", 1)
+    spec.setdefault("podManagementPolicy", "OrderedReady")
+    strategy = spec.setdefault("updateStrategy", {})
+    strategy.setdefault("type", "RollingUpdate")
+    if strategy["type"] == "RollingUpdate":
+        strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+    spec.setdefault("revisionHistoryLimit", 10)
+    _template(spec)
+    obj.setdefault("status", {})
+
+
 def _job(obj: JsonObject) -> None:
     spec = obj.setdefault("spec", {})
     if "completions" not in spec and "parallelism" not in spec:
@@ -171,6 +184,7 @@ _FILL: dict[str, Callable[[JsonObject], None]] = {
     "Deployment": _deployment,
     "ReplicaSet": _replica_set,
     "DaemonSet": _daemon_set,
+    "StatefulSet": _stateful_set,
     "Job": _job,
     "HorizontalPodAutoscaler": _hpa,
     "Node": _node,

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from ipaddress import ip_address, ip_network
 from typing import Any, TypeAlias
 
 from tonnage.objects import quantity
@@ -64,7 +65,15 @@ _PERCENT_WORDS = (
     "a valid percent string must be a numeric string followed by an ending '%' "
     "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
 )
+_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 _LONGEST_LABEL, _LONGEST_SUBDOMAIN, _LONGEST_PORT = 63, 253, 15
+_CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_CONFIG_KEY_WORDS = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' "
+    "(e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+IP_WORDS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+_CIDR_WORDS = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 NOT_NEGATIVE = "must be greater than or equal to 0"
 PORT_WORDS = "must be between 1 and 65535, inclusive"
 
@@ -190,6 +199,18 @@ def port_name_faults(text: str) -> list[str]:
     return faults
 
 
+def config_key_faults(text: str) -> list[str]:
+    """What keeps a text from being a key of a ConfigMap or Secret."""
+    faults = [f"must be no more than {_LONGEST_SUBDOMAIN} characters"] if len(text) > _LONGEST_SUBDOMAIN else []
+    if not _CONFIG_KEY.fullmatch(text):
+        return [*faults, _CONFIG_KEY_WORDS]
+    if text == ".":
+        return [*faults, "must not be '.'"]
+    if text == "..":
+        return [*faults, "must not be '..'"]
+    return [*faults, "must not start with '..'"] if text.startswith("..") else faults
+
+
 def said(field: str, value: Any, faults: Iterable[str]) -> list[FieldError]:
     return [invalid_value(field, value, fault) for fault in faults]
 
@@ -201,6 +222,37 @@ def labels(field: str, given: Any) -> list[FieldError]:
         own = said(field, key, qualified_faults(key)) + said(field, value, value_faults(value or ""))
         causes += placed(own, f"{field}.{key}")
     return causes
+
+
+def template_metadata(field: str, given: Mapping[str, Any], *, short: bool = False) -> list[FieldError]:
+    """Labels and annotations of a pod template's metadata, which stands at ``field``. The API says of some that they
+    stand at the template itself: ``short`` for the labels, always for the annotations."""
+    above = field.removesuffix(".metadata")
+    causes: list[FieldError] = []
+    for key in sorted(given.get("annotations") or {}):
+        own = said(f"{above}.annotations", key, qualified_faults(key.lower()))
+        causes += placed(own, f"{field}.annotations.{key}")
+    for error in labels(f"{field}.labels", given.get("labels")):
+        causes.append(replace(error, field=f"{above}.labels") if short else error)
+    return causes
+
+
+def address(field: str, text: str) -> list[FieldError]:
+    """An IP address."""
+    try:
+        ip_address(text)
+    except ValueError:
+        return [invalid_value(field, text, IP_WORDS)]
+    return []
+
+
+def network(field: str, text: str) -> list[FieldError]:
+    """A range of IP addresses."""
+    try:
+        ip_network(text, strict=False)
+    except ValueError:
+        return [invalid_value(field, text, _CIDR_WORDS)]
+    return [] if "/" in text else [invalid_value(field, text, _CIDR_WORDS)]
 
 
 def selector(field: str, given: Mapping[str, Any]) -> list[FieldError]:
@@ -227,13 +279,28 @@ def metadata(obj: JsonObject, *, name_is_label: bool) -> list[FieldError]:
     """metadata of any object: name, namespace, labels, annotations."""
     meta = obj.get("metadata") or {}
     name = meta.get("name") or ""
-    if not name:
+    faults = label_faults if name_is_label else subdomain_faults
+    prefix = meta.get("generateName") or ""
+    if not name and not prefix:
         return [required("metadata.name", "name or generateName is required")]
-    causes = said("metadata.name", name, (label_faults if name_is_label else subdomain_faults)(name))
+    causes = said("metadata.generateName", prefix, faults(prefix.removesuffix("-"))) if prefix else []
+    causes += said("metadata.name", name, faults(name)) if name else []
     causes += labels("metadata.labels", meta.get("labels"))
     for key in sorted(meta.get("annotations") or {}):
         own = said("metadata.annotations", key, qualified_faults(key.lower()))
         causes += placed(own, f"metadata.annotations.{key}")
+    for index, owner in enumerate(meta.get("ownerReferences") or ()):
+        for part in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(part):
+                wrong = invalid_value(f"metadata.ownerReferences.{part}", "", "must not be empty")
+                causes += placed([wrong], f"metadata.ownerReferences[{index}].{part}")
+    for index, finalizer in enumerate(meta.get("finalizers") or ()):
+        here = f"metadata.finalizers[{index}]"
+        faults_of = qualified_faults(finalizer)
+        causes += said(here, finalizer, faults_of)
+        if not faults_of and "/" not in finalizer and finalizer not in _FINALIZERS:
+            why = "name is neither a standard finalizer name nor is it fully qualified"
+            causes.append(invalid_value(here, finalizer, why))
     return causes
 
 

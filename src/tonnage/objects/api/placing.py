@@ -13,6 +13,7 @@ from tonnage.objects.api.errors import (
     invalid_value,
     label_faults,
     one_of,
+    placed,
     qualified_faults,
     required,
     said,
@@ -64,12 +65,31 @@ def _pod_term(path: str, term: JsonObject) -> list[FieldError]:
     for name in ("labelSelector", "namespaceSelector"):
         if term.get(name) is not None:
             causes += selector(f"{path}.{name}", term[name])
+    causes += _label_keys(path, term)
     for index, namespace in enumerate(term.get("namespaces") or ()):
         causes += said(f"{path}.namespaces[{index}]", namespace, label_faults(namespace))
     key = term.get("topologyKey") or ""
     if not key:
         causes.append(required(f"{path}.topologyKey", "can not be empty"))
     causes += said(f"{path}.topologyKey", key, qualified_faults(key))
+    return causes
+
+
+def _label_keys(path: str, term: JsonObject) -> list[FieldError]:
+    """matchLabelKeys and mismatchLabelKeys of a pod affinity term or a spread constraint."""
+    causes: list[FieldError] = []
+    matched = term.get("matchLabelKeys") or []
+    for name in ("matchLabelKeys", "mismatchLabelKeys"):
+        keys = term.get(name) or []
+        if keys and term.get("labelSelector") is None:
+            causes.append(forbidden(f"{path}.{name}", "must not be specified when labelSelector is not set"))
+            continue
+        for index, key in enumerate(keys):
+            causes += said(f"{path}.{name}[{index}]", key, qualified_faults(key))
+    for index, key in enumerate(matched):
+        if key in (term.get("mismatchLabelKeys") or ()):
+            why = "exists in both matchLabelKeys and mismatchLabelKeys"
+            causes.append(invalid_value(f"{path}.matchLabelKeys[{index}]", key, why))
     return causes
 
 
@@ -122,12 +142,11 @@ def tolerations(path: str, given: list[JsonObject]) -> list[FieldError]:
             why = "effect must be 'NoExecute' when `tolerationSeconds` is set"
             causes.append(invalid_value(f"{here}.effect", effect, why))
         if operator in ("", "Equal"):
-            causes += said(f"{here}.operator", value, value_faults(value))
+            causes += placed(said(f"{here}.operator", value, value_faults(value)), f"{here}.value")
         elif operator == "Exists":
             if value:
-                causes.append(
-                    invalid_value(f"{here}.operator", value, "value must be empty when `operator` is 'Exists'")
-                )
+                wrong = invalid_value(f"{here}.operator", value, "value must be empty when `operator` is 'Exists'")
+                causes += placed([wrong], f"{here}.value")
         else:
             causes += one_of(f"{here}.operator", operator, ("Equal", "Exists"))
         if effect:
@@ -169,6 +188,7 @@ def spread(path: str, given: list[JsonObject]) -> list[FieldError]:
             causes += one_of(f"{here}.{name}", constraint.get(name), ("Honor", "Ignore"))
         if constraint.get("labelSelector") is not None:
             causes += selector(f"{here}.labelSelector", constraint["labelSelector"])
+        causes += _label_keys(here, constraint)
     return causes
 
 

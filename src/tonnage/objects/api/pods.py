@@ -5,62 +5,154 @@ Source: kubernetes/kubernetes v1.36 pkg/apis/core/validation/validation.go.
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeAlias
 
-from tonnage.objects.api.canonical import canonical_quantity
+from tonnage.objects.api.containers import containers, pod_resources
 from tonnage.objects.api.errors import (
-    NOT_NEGATIVE,
-    PORT_WORDS,
     FieldError,
-    amount,
-    at_least_zero,
+    address,
     duplicate,
     forbidden,
     invalid_value,
     label_faults,
     labels,
-    not_found,
     one_of,
-    port_name_faults,
+    placed,
     qualified_faults,
     required,
     said,
+    show,
     subdomain_faults,
     within,
 )
 from tonnage.objects.api.placing import affinity, spread, tolerations
+from tonnage.objects.api.volumes import volumes
 
 JsonObject: TypeAlias = dict[str, Any]
 
-_RESTARTS = ("Always", "OnFailure", "Never")
 _DNS = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
-_PULLS = ("Always", "IfNotPresent", "Never")
-_PROTOCOLS = ("SCTP", "TCP", "UDP")
-_HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
-_STANDARD = ("cpu", "memory", "ephemeral-storage")
+_POLICIES = ("Never", "PreemptLowerPriority")
+_SYSTEMS = ("linux", "windows")
 _INT32_MAX = 2**31 - 1
+_SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
+_SYSCTL_WORDS = (
+    "must have at most 253 characters and match regex "
+    r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
+)
+_IDS = ("runAsUser", "runAsGroup", "fsGroup")
 
 
-def pod_spec(path: str, spec: JsonObject, *, restarts: tuple[str, ...] = _RESTARTS) -> list[FieldError]:
-    """Everything below a pod's or a template's ``spec``, which stands at ``path``. ``restarts``: policies allowed."""
-    causes = _volumes(path, spec)
-    causes += _containers(path, spec)
+def pod_spec(
+    path: str,
+    spec: JsonObject,
+    *,
+    restarts: tuple[str, ...] = ("Always", "OnFailure", "Never"),
+    claimed: frozenset[str] = frozenset(),
+) -> list[FieldError]:
+    """Everything below a pod's or a template's ``spec``, which stands at ``path``. ``restarts``: policies allowed;
+    ``claimed``: volumes that a StatefulSet adds."""
+    causes = volumes(path, spec)
+    causes += containers(path, spec, claimed)
     causes += one_of(f"{path}.restartPolicy", spec.get("restartPolicy"), restarts)
     causes += one_of(f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS)
     causes += labels(f"{path}.nodeSelector", spec.get("nodeSelector"))
-    if spec.get("nodeName"):
-        causes += said(f"{path}.nodeName", spec["nodeName"], subdomain_faults(spec["nodeName"]))
-    if spec.get("serviceAccountName"):
-        account = spec["serviceAccountName"]
-        causes += said(f"{path}.serviceAccountName", account, subdomain_faults(account))
+    causes += _security(path, spec)
+    causes += _dns(f"{path}.dnsConfig", spec)
+    for index, gate in enumerate(spec.get("readinessGates") or ()):
+        kind = gate.get("conditionType") or ""
+        causes += said(f"{path}.readinessGates[{index}].conditionType", kind, qualified_faults(kind))
+    for name in ("nodeName", "serviceAccountName"):
+        if spec.get(name):
+            causes += said(f"{path}.{name}", spec[name], subdomain_faults(spec[name]))
     causes += affinity(f"{path}.affinity", spec.get("affinity") or {})
-    causes += tolerations(f"{path}.tolerations", spec.get("tolerations") or [])
-    causes += spread(f"{path}.topologySpreadConstraints", spec.get("topologySpreadConstraints") or [])
     causes += within(f"{path}.activeDeadlineSeconds", spec.get("activeDeadlineSeconds"), 1, _INT32_MAX)
-    if spec.get("priorityClassName"):
-        given = spec["priorityClassName"]
-        causes += said(f"{path}.priorityClassName", given, subdomain_faults(given))
+    for name in ("hostname", "subdomain"):
+        if spec.get(name):
+            causes += said(f"{path}.{name}", spec[name], label_faults(spec[name]))
+    causes += tolerations(f"{path}.tolerations", spec.get("tolerations") or [])
+    for index, alias in enumerate(spec.get("hostAliases") or ()):
+        causes += address(f"{path}.hostAliases[{index}].ip", alias.get("ip") or "")
+        for place, name in enumerate(alias.get("hostnames") or ()):
+            causes += said(f"{path}.hostAliases[{index}].hostnames[{place}]", name, subdomain_faults(name))
+    for name in ("priorityClassName", "runtimeClassName"):
+        if spec.get(name):
+            causes += said(f"{path}.{name}", spec[name], subdomain_faults(spec[name]))
+    causes += one_of(f"{path}.preemptionPolicy", spec.get("preemptionPolicy"), _POLICIES)
+    causes += pod_resources(f"{path}.overhead", {"limits": spec.get("overhead") or {}}, own=False)
+    if spec.get("resources"):
+        causes += pod_resources(f"{path}.resources", spec["resources"])
+    causes += spread(f"{path}.topologySpreadConstraints", spec.get("topologySpreadConstraints") or [])
     causes += _gates(path, spec)
+    causes += _claims(path, spec)
+    system = (spec.get("os") or {}).get("name")
+    causes += one_of(f"{path}.os", system, _SYSTEMS) if spec.get("os") else []
+    return causes
+
+
+def _security(path: str, spec: JsonObject) -> list[FieldError]:
+    given, here = spec.get("securityContext") or {}, f"{path}.securityContext"
+    causes: list[FieldError] = []
+    for name in _IDS:
+        causes += within(f"{here}.{name}", given.get(name), 0, _INT32_MAX)
+    for index, group in enumerate(given.get("supplementalGroups") or ()):
+        causes += within(f"{here}.supplementalGroups[{index}]", group, 0, _INT32_MAX)
+    if spec.get("hostPID") and spec.get("shareProcessNamespace"):
+        why = "ShareProcessNamespace and HostPID cannot both be enabled"
+        wrong = invalid_value(f"{here}.shareProcessNamespace", True, why)
+        causes += placed([wrong], f"{path}.shareProcessNamespace")
+    seen: set[str] = set()
+    for index, one in enumerate(given.get("sysctls") or ()):
+        name = one.get("name") or ""
+        at = f"{here}.sysctls[{index}].name"
+        if not name:
+            causes.append(required(at))
+        elif len(name) > 253 or not _SYSCTL.fullmatch(name):
+            causes.append(invalid_value(at, name, _SYSCTL_WORDS))
+        elif name in seen:
+            causes.append(duplicate(at, name))
+        seen.add(name)
+    return causes
+
+
+def _dns(path: str, spec: JsonObject) -> list[FieldError]:
+    given = spec.get("dnsConfig")
+    causes: list[FieldError] = []
+    servers = (given or {}).get("nameservers") or []
+    if spec.get("dnsPolicy") == "None":
+        if given is None:
+            return [required(path, "must provide `dnsConfig` when `dnsPolicy` is None")]
+        if not servers:
+            why = "must provide at least one DNS nameserver when `dnsPolicy` is None"
+            causes.append(required(f"{path}.nameservers", why))
+    for index, server in enumerate(servers):
+        causes += address(f"{path}.nameservers[{index}]", server)
+    return causes
+
+
+def _claims(path: str, spec: JsonObject) -> list[FieldError]:
+    """Resource claims (dynamic resource allocation) that the pod's containers may name."""
+    causes: list[FieldError] = []
+    seen: set[str] = set()
+    for index, claim in enumerate(spec.get("resourceClaims") or ()):
+        here, name = f"{path}.resourceClaims[{index}]", claim.get("name") or ""
+        if not name:
+            causes.append(required(f"{here}.name"))
+        else:
+            causes += said(f"{here}.name", name, label_faults(name))
+            causes += [duplicate(f"{here}.name", name)] if name in seen else []
+        seen.add(name)
+        own, template = claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName")
+        shown = f'{{"Name":{show(name)},"ResourceClaimName":{show(own)},"ResourceClaimTemplateName":{show(template)}}}'
+        wrong = ""
+        if own is None and template is None:
+            wrong = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+        elif own is not None and template is not None:
+            wrong = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+        if wrong:
+            causes.append(FieldError("FieldValueInvalid", f"Invalid value: {shown}: {wrong}", here, claim, wrong))
+        for key, given in (("resourceClaimName", own), ("resourceClaimTemplateName", template)):
+            causes += said(f"{here}.{key}", given, subdomain_faults(given)) if given is not None else []
     return causes
 
 
@@ -78,229 +170,3 @@ def _gates(path: str, spec: JsonObject) -> list[FieldError]:
     if seen and spec.get("nodeName"):
         causes.append(forbidden(f"{path}.nodeName", "cannot be set until all schedulingGates have been cleared"))
     return causes
-
-
-def _volumes(path: str, spec: JsonObject) -> list[FieldError]:
-    causes, seen = [], set()
-    for index, volume in enumerate(spec.get("volumes") or ()):
-        name = volume.get("name", "")
-        here = f"{path}.volumes[{index}].name"
-        if not name:
-            causes.append(required(here))
-        elif label_faults(name):
-            causes += said(here, name, label_faults(name))
-        elif name in seen:
-            causes.append(duplicate(here, name))
-        seen.add(name)
-        sources = sorted(key for key in volume if key != "name")
-        causes += [
-            forbidden(f"{path}.volumes[{index}].{source}", "may not specify more than 1 volume type")
-            for source in sources[1:]
-        ]
-    return causes
-
-
-def _containers(path: str, spec: JsonObject) -> list[FieldError]:
-    if not spec.get("containers"):
-        return [required(f"{path}.containers")]
-    causes: list[FieldError] = []
-    names: set[str] = set()
-    volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
-    for part in ("containers", "initContainers"):
-        for index, container in enumerate(spec.get(part) or ()):
-            here = f"{path}.{part}[{index}]"
-            name = container.get("name", "")
-            if not name:
-                causes.append(required(f"{here}.name"))
-            elif label_faults(name):
-                causes += said(f"{here}.name", name, label_faults(name))
-            elif name in names:
-                causes.append(duplicate(f"{here}.name", name))
-            names.add(name)
-            causes += _container(here, container, volumes, host_network=bool(spec.get("hostNetwork")))
-            causes += _sleeps(f"{here}.lifecycle", container, spec.get("terminationGracePeriodSeconds"))
-    return causes + _taken_ports(path, spec)
-
-
-def _taken_ports(path: str, spec: JsonObject) -> list[FieldError]:
-    """Ports of the node that the pod's containers, or one of its init containers, take more than once
-    (checkHostPortConflicts)."""
-    causes: list[FieldError] = []
-    seen: set[str] = set()
-    for part in ("containers", "initContainers"):
-        for index, container in enumerate(spec.get(part) or ()):
-            seen = set() if part == "initContainers" else seen
-            for number, port in enumerate(container.get("ports") or ()):
-                if not port.get("hostPort"):
-                    continue
-                taken = f"{port.get('protocol') or 'TCP'}/{port.get('hostIP') or ''}/{port['hostPort']}"
-                if taken in seen:
-                    causes.append(duplicate(f"{path}.{part}[{index}].ports[{number}].hostPort", taken))
-                seen.add(taken)
-    return causes
-
-
-def _container(path: str, container: JsonObject, volumes: set[Any], *, host_network: bool) -> list[FieldError]:
-    image = container.get("image") or ""
-    causes = []
-    if not image:
-        causes.append(required(f"{path}.image"))
-    elif image != image.strip():
-        causes.append(invalid_value(f"{path}.image", image, "must not have leading or trailing whitespace"))
-    causes += _ports(f"{path}.ports", container.get("ports") or [], host_network=host_network)
-    causes += _env(f"{path}.env", container.get("env") or [])
-    causes += _mounts(f"{path}.volumeMounts", container.get("volumeMounts") or [], volumes)
-    causes += one_of(f"{path}.imagePullPolicy", container.get("imagePullPolicy"), _PULLS)
-    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
-        if container.get(name) is not None:
-            causes += _probe(f"{path}.{name}", container[name], success_once=name != "readinessProbe")
-    causes += resources(f"{path}.resources", container.get("resources") or {})
-    return causes
-
-
-def _ports(path: str, ports: list[JsonObject], *, host_network: bool) -> list[FieldError]:
-    causes, seen = [], set()
-    for index, port in enumerate(ports):
-        here = f"{path}[{index}]"
-        name, number = port.get("name"), port.get("containerPort") or 0
-        if name and port_name_faults(name):
-            causes += said(f"{here}.name", name, port_name_faults(name))
-        elif name and name in seen:
-            causes.append(duplicate(f"{here}.name", name))
-        seen.add(name)
-        if not number:
-            causes.append(required(f"{here}.containerPort"))
-        causes += within(f"{here}.containerPort", number, 1, 65535) if number else []
-        host = port.get("hostPort")
-        if host:
-            causes += within(f"{here}.hostPort", host, 1, 65535)
-            if host_network and host != number:
-                why = "must match `containerPort` when `hostNetwork` is true"
-                causes.append(invalid_value(f"{here}.hostPort", host, why))
-        causes += one_of(f"{here}.protocol", port.get("protocol"), _PROTOCOLS)
-    return causes
-
-
-def _env(path: str, variables: list[JsonObject]) -> list[FieldError]:
-    causes = []
-    for index, variable in enumerate(variables):
-        name = variable.get("name") or ""
-        if not name:
-            causes.append(required(f"{path}[{index}].name"))
-        elif "=" in name or not name.isascii() or not name.isprintable():
-            why = "a valid environment variable name must consist only of printable ASCII characters other than '='"
-            causes.append(invalid_value(f"{path}[{index}].name", name, why))
-        if variable.get("value") and variable.get("valueFrom"):
-            why = "may not be specified when `value` is not empty"
-            causes.append(invalid_value(f"{path}[{index}].valueFrom", "", why))
-    return causes
-
-
-def _mounts(path: str, mounts: list[JsonObject], volumes: set[Any]) -> list[FieldError]:
-    causes, seen = [], set()
-    for index, mount in enumerate(mounts):
-        name, where = mount.get("name") or "", mount.get("mountPath") or ""
-        if not name:
-            causes.append(required(f"{path}[{index}].name"))
-        elif name not in volumes:
-            causes.append(not_found(f"{path}[{index}].name", name, sorted(str(one) for one in volumes)))
-        if not where:
-            causes.append(required(f"{path}[{index}].mountPath"))
-        elif where in seen:
-            causes.append(invalid_value(f"{path}[{index}].mountPath", where, "must be unique"))
-        seen.add(where)
-    return causes
-
-
-def _sleeps(path: str, container: JsonObject, grace: int | None) -> list[FieldError]:
-    """Hooks that would sleep beyond the grace period."""
-    most = 30 if grace is None else grace
-    causes = []
-    for name, hook in (container.get("lifecycle") or {}).items():
-        sleep = hook.get("sleep") if isinstance(hook, dict) else None
-        seconds = (sleep or {}).get("seconds", 0)
-        if not 0 <= seconds <= most:
-            why = f"must be non-negative and less than terminationGracePeriodSeconds ({most})"
-            causes.append(invalid_value(f"{path}.{name}.sleep", seconds, why))
-    return causes
-
-
-def _probe(path: str, probe: JsonObject, *, success_once: bool) -> list[FieldError]:
-    given = [name for name in _HANDLERS if probe.get(name) is not None]
-    causes = [] if given else [required(path, "must specify a handler type")]
-    causes += [forbidden(f"{path}.{name}", "may not specify more than 1 handler type") for name in given[1:]]
-    for name in ("httpGet", "tcpSocket"):
-        if name in given:
-            port = probe[name].get("port", 0)
-            if isinstance(port, int):
-                if not 1 <= port <= 65535:
-                    causes.append(invalid_value(f"{path}.{name}.port", port, PORT_WORDS))
-            else:
-                causes += said(f"{path}.{name}.port", port, port_name_faults(port))
-    for name in ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"):
-        causes += at_least_zero(f"{path}.{name}", probe.get(name))
-    if success_once and probe.get("successThreshold", 1) not in (0, 1):
-        causes.append(invalid_value(f"{path}.successThreshold", probe["successThreshold"], "must be 1"))
-    return causes
-
-
-# ---- resources ----
-
-
-def resources(path: str, given: JsonObject) -> list[FieldError]:
-    """A container's requests and limits, after requests were filled in from limits."""
-    limits, requests = given.get("limits") or {}, given.get("requests") or {}
-    causes = []
-    for name, written in sorted(limits.items()):
-        causes += _amount(f"{path}.limits[{name}]", name, written)
-    for name, written in sorted(requests.items()):
-        causes += _amount(f"{path}.requests[{name}]", name, written)
-        asked, limit = amount(written), amount(limits.get(name))
-        shared = _overcommits(name)
-        shown = canonical_quantity(written)
-        if limit is None:
-            if not shared and name not in limits:
-                causes.append(required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
-        elif asked is not None and not shared and asked != limit:
-            why = f"must be equal to {name} limit of {canonical_quantity(limits[name])}"
-            causes.append(invalid_value(f"{path}.requests", shown, why))
-        elif asked is not None and shared and asked > limit:
-            why = f"must be less than or equal to {name} limit of {canonical_quantity(limits[name])}"
-            causes.append(invalid_value(f"{path}.requests", shown, why))
-    named = {**limits, **requests}
-    if any(name.startswith("hugepages-") for name in named) and not {"cpu", "memory"} & set(named):
-        causes.append(forbidden(path, "HugePages require cpu or memory"))
-    return causes
-
-
-def _overcommits(name: str) -> bool:
-    return ("/" not in name or "kubernetes.io/" in name) and not name.startswith("hugepages-")
-
-
-def _amount(path: str, name: str, written: Any) -> list[FieldError]:
-    causes = _resource_name(path, name)
-    value, shown = amount(written), canonical_quantity(written)
-    if value is None:
-        return causes
-    if value < 0:
-        causes.append(invalid_value(path, shown, NOT_NEGATIVE))
-    if not ("/" not in name or "kubernetes.io/" in name) and value.denominator != 1:
-        causes.append(invalid_value(path, shown, "must be an integer"))
-    return causes
-
-
-def _resource_name(path: str, name: str) -> list[FieldError]:
-    faults = qualified_faults(name)
-    if faults:
-        causes = said(path, name, faults)
-        return [*causes, invalid_value(path, name, "doesn't follow extended resource name standard")]
-    if "/" not in name:
-        if name in _STANDARD or name.startswith("hugepages-"):
-            return []
-        return [
-            invalid_value(path, name, "must be a standard resource type or fully qualified"),
-            invalid_value(path, name, "must be a standard resource for containers"),
-        ]
-    if name.startswith("requests."):
-        return [invalid_value(path, name, "doesn't follow extended resource name standard")]
-    return []

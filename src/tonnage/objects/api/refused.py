@@ -5,13 +5,12 @@ Sources: kubernetes/kubernetes v1.36 pkg/apis/{core,apps,policy,scheduling,coord
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import msgspec
 
-from tonnage.objects import core, selectors
 from tonnage.objects.api.autoscalers import horizontal_pod_autoscaler
 from tonnage.objects.api.canonical import canonical_quantity
 from tonnage.objects.api.errors import (
@@ -19,32 +18,32 @@ from tonnage.objects.api.errors import (
     FieldError,
     amount,
     at_least_zero,
+    config_key_faults,
     count_or_percent,
     forbidden,
     invalid_value,
     is_zero,
-    labels,
     metadata,
+    network,
     one_of,
     required,
+    said,
     selector,
+    template_metadata,
     unsupported,
 )
 from tonnage.objects.api.jobs import job
 from tonnage.objects.api.placing import taints
 from tonnage.objects.api.pods import pod_spec
+from tonnage.objects.api.selecting import selector_of_template
 from tonnage.objects.api.services import service
+from tonnage.objects.api.stateful_sets import stateful_set
 
 JsonObject: TypeAlias = dict[str, Any]
 
-_CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
-_CONFIG_KEY_WORDS = (
-    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' "
-    "(e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
-)
 _HIGHEST_PRIORITY = 1_000_000_000
 _SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-_NAMED_BY_LABEL = ("Service", "Namespace")
+_NAMED_BY_LABEL = ("Service", "Namespace", "StatefulSet")
 
 
 def refused_metadata(kind: str, obj: JsonObject) -> list[FieldError]:
@@ -68,7 +67,7 @@ def _pod(obj: JsonObject) -> list[FieldError]:
 def _deployment(obj: JsonObject) -> list[FieldError]:
     spec = obj.get("spec") or {}
     causes = at_least_zero("spec.replicas", spec.get("replicas"))
-    causes += _selector(spec, "empty selector is invalid for deployment", needed=True)
+    causes += selector_of_template(spec, "empty selector is invalid for deployment", needed=True)
     causes += _template(spec)
     causes += _strategy(spec.get("strategy") or {})
     ready = spec.get("minReadySeconds") or 0
@@ -109,28 +108,10 @@ def _unsupported_strategy(path: str, kind: Any, supported: tuple[str, ...]) -> l
     return [FieldError("FieldValueNotSupported", message, path)]
 
 
-def _selector(spec: JsonObject, empty: str, *, needed: bool) -> list[FieldError]:
-    """The selector, and whether the template's labels match it."""
-    given = spec.get("selector")
-    template = spec.get("template") or {}
-    worn = (template.get("metadata") or {}).get("labels")
-    mismatch = invalid_value("spec.template.metadata.labels", worn, "`selector` does not match template `labels`")
-    if given is None:
-        return [required("spec.selector"), mismatch] if needed else [mismatch]
-    causes = selector("spec.selector", given)
-    if not given.get("matchLabels") and not given.get("matchExpressions"):
-        causes.append(invalid_value("spec.selector", given, empty))
-    if causes:
-        faulty = any(cause.field.startswith("spec.selector.") for cause in causes)
-        return [*causes, invalid_value("spec.selector", given, "invalid label selector")] if faulty else causes
-    wanted = msgspec.convert(given, core.LabelSelector)
-    return [] if selectors.matches(wanted, worn or {}) else [mismatch]
-
-
 def _template(spec: JsonObject) -> list[FieldError]:
     template = spec.get("template") or {}
     inner, path = template.get("spec") or {}, "spec.template.spec"
-    causes = labels("spec.template.metadata.labels", (template.get("metadata") or {}).get("labels"))
+    causes = template_metadata("spec.template.metadata", template.get("metadata") or {})
     causes += pod_spec(path, inner, restarts=("Always",))
     if inner.get("activeDeadlineSeconds") is not None:
         why = "activeDeadlineSeconds in ReplicaSet is not Supported"
@@ -142,13 +123,13 @@ def _replica_set(obj: JsonObject) -> list[FieldError]:
     spec = obj.get("spec") or {}
     causes = at_least_zero("spec.replicas", spec.get("replicas"))
     causes += at_least_zero("spec.minReadySeconds", spec.get("minReadySeconds"))
-    causes += _selector(spec, "empty selector is invalid for deployment", needed=True)
+    causes += selector_of_template(spec, "empty selector is invalid for deployment", needed=True)
     return causes + _template(spec)
 
 
 def _daemon_set(obj: JsonObject) -> list[FieldError]:
     spec = obj.get("spec") or {}
-    causes = _selector(spec, "empty selector is invalid for daemonset", needed=False)
+    causes = selector_of_template(spec, "empty selector is invalid for daemonset", needed=False)
     causes += _template(spec)
     causes += at_least_zero("spec.minReadySeconds", spec.get("minReadySeconds"))
     strategy, path = spec.get("updateStrategy") or {}, "spec.updateStrategy"
@@ -171,7 +152,13 @@ def _daemon_set(obj: JsonObject) -> list[FieldError]:
 
 
 def _node(obj: JsonObject) -> list[FieldError]:
-    causes = taints("metadata.taints", (obj.get("spec") or {}).get("taints") or [])
+    spec = obj.get("spec") or {}
+    causes = [
+        replace(wrong, at=wrong.field.replace("metadata", "spec", 1))
+        for wrong in taints("metadata.taints", spec.get("taints") or [])
+    ]
+    for index, text in enumerate(spec.get("podCIDRs") or ()):
+        causes += network(f"spec.podCIDRs[{index}]", text)
     status = obj.get("status") or {}
     for part in ("capacity", "allocatable"):
         for name, written in sorted((status.get(part) or {}).items()):
@@ -190,8 +177,9 @@ def _config_map(obj: JsonObject) -> list[FieldError]:
     binary = obj.get("binaryData") or {}
     for part in ("data", "binaryData"):
         for key in sorted(obj.get(part) or {}):
-            if not _CONFIG_KEY.fullmatch(key):
-                causes.append(invalid_value(f"{part}[{key}]", key, _CONFIG_KEY_WORDS))
+            faults = config_key_faults(key)
+            if faults:
+                causes += said(f"{part}[{key}]", key, faults)
             elif part == "data" and key in binary:
                 causes.append(invalid_value(f"data[{key}]", key, "duplicate of key present in binaryData"))
     return causes
@@ -257,6 +245,7 @@ _BY_KIND: dict[str, Callable[[JsonObject], list[FieldError]]] = {
     "Deployment": _deployment,
     "ReplicaSet": _replica_set,
     "DaemonSet": _daemon_set,
+    "StatefulSet": stateful_set,
     "Job": job,
     "Service": service,
     "HorizontalPodAutoscaler": horizontal_pod_autoscaler,
