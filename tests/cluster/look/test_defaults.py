@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from look_checks import base, recorded, resource_of
-from tonnage.objects.api.canonical import canonical_quantity
-from tonnage.objects.api.defaults_pods import pull_policy, qos_class
 
 from tonnage.cluster.server import defaults
 from tonnage.cluster.server.status import Refusal
+from tonnage.objects.api.canonical import canonical_quantity
+from tonnage.objects.api.defaults_pods import pull_policy, qos_class
 
 STORED = recorded("defaulted.jsonl")
 

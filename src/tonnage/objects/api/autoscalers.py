@@ -29,6 +29,7 @@ _SOURCES = {
     "Pods": "pods",
     "Resource": "resource",
 }
+TARGET_TYPES = ("Utilization", "Value", "AverageValue")
 _LONGEST_WINDOW_S = 3600
 _LONGEST_PERIOD_S = 1800
 _POPULATE = "must populate information for the given metric source"
@@ -176,7 +177,7 @@ def _target(path: str, target: JsonObject) -> list[FieldError]:
     causes: list[FieldError] = []
     if not kind:
         causes.append(required(f"{path}.type", "must specify a metric target type"))
-    elif kind not in ("Utilization", "Value", "AverageValue"):
+    elif kind not in TARGET_TYPES:
         why = "must be either Utilization, Value, or AverageValue"
         causes.append(invalid_value(f"{path}.type", kind, why))
     use = target.get("averageUtilization")

@@ -58,7 +58,8 @@ _FIELDS = (
 _FIELD_MAPS = ("metadata.annotations['", "metadata.labels['")
 _AMOUNTS = tuple(f"{part}.{name}" for part in ("limits", "requests") for name in ("cpu", "ephemeral-storage", "memory"))
 _INT32_MAX = 2**31 - 1
-_GRACE_S = 30
+GRACE_S = 30
+"""The default of terminationGracePeriodSeconds."""
 _CLAIMED = ("persistentVolumeClaim", "ephemeral")
 _DUPLICATE = "can't be used more than once"
 
@@ -293,7 +294,7 @@ def _devices(path: str, devices: list[JsonObject], volumes: Mapping[Any, JsonObj
 
 def _lifecycle(path: str, container: JsonObject, grace: int | None) -> list[FieldError]:
     """Hooks, of which none may sleep beyond the grace period."""
-    most = _GRACE_S if grace is None else grace
+    most = GRACE_S if grace is None else grace
     causes: list[FieldError] = []
     for name in ("postStart", "preStop"):
         hook = (container.get("lifecycle") or {}).get(name)

@@ -98,11 +98,21 @@ def _stateful_set(obj: JsonObject) -> None:
 
 def _job(obj: JsonObject) -> None:
     spec = obj.setdefault("spec", {})
+    job_spec(spec)
+    if not spec.setdefault("manualSelector", False):
+        _select_own_pods(obj, spec)
+    worn = (spec["template"].get("metadata") or {}).get("labels")
+    if worn and not obj["metadata"].get("labels"):
+        obj["metadata"]["labels"] = dict(worn)
+    obj.setdefault("status", {})
+
+
+def job_spec(spec: JsonObject) -> None:
+    """Fill in a Job's spec, but for its selector."""
     if "completions" not in spec and "parallelism" not in spec:
         spec["completions"] = 1
     spec.setdefault("parallelism", 1)
     spec.setdefault("backoffLimit", 2**31 - 1 if "backoffLimitPerIndex" in spec else 6)
-    spec.setdefault("template", {})
     spec.setdefault("completionMode", "NonIndexed")
     spec.setdefault("suspend", False)
     policy = spec.get("podFailurePolicy")
@@ -110,13 +120,7 @@ def _job(obj: JsonObject) -> None:
     for rule in (policy or {}).get("rules") or ():
         for condition in rule.get("onPodConditions") or ():
             condition.setdefault("status", "True")
-    if not spec.setdefault("manualSelector", False):
-        _select_own_pods(obj, spec)
-    worn = (spec["template"].get("metadata") or {}).get("labels")
-    if worn and not obj["metadata"].get("labels"):
-        obj["metadata"]["labels"] = dict(worn)
     _template(spec)
-    obj.setdefault("status", {})
 
 
 def _select_own_pods(obj: JsonObject, spec: JsonObject) -> None:
@@ -144,15 +148,20 @@ def _hpa(obj: JsonObject) -> None:
     if not spec.get("metrics"):
         target = {"type": "Utilization", "averageUtilization": 80}
         spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
-    behavior = spec.get("behavior")
-    if isinstance(behavior, dict):
-        double = {"value": 100, "periodSeconds": 15, "type": "Percent"}
-        four = {"value": 4, "periodSeconds": 15, "type": "Pods"}
-        up = {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": [four, double]}
-        down = {"selectPolicy": "Max", "policies": [dict(double)]}
-        for name, filled in (("scaleUp", up), ("scaleDown", down)):
-            behavior[name] = filled | (behavior.get(name) or {})
+    if isinstance(spec.get("behavior"), dict):
+        spec["behavior"] = with_defaults(spec["behavior"])
     obj.setdefault("status", {})
+
+
+def with_defaults(behavior: JsonObject) -> JsonObject:
+    """The behavior of an autoscaler, with what it does where nothing else is said."""
+    double = {"value": 100, "periodSeconds": 15, "type": "Percent"}
+    four = {"value": 4, "periodSeconds": 15, "type": "Pods"}
+    up = {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": [four, double]}
+    down = {"selectPolicy": "Max", "policies": [dict(double)]}
+    return behavior | {
+        name: filled | (behavior.get(name) or {}) for name, filled in (("scaleUp", up), ("scaleDown", down))
+    }
 
 
 def _node(obj: JsonObject) -> None:

@@ -26,12 +26,10 @@ def pod(obj: JsonObject) -> None:
     spec.setdefault("enableServiceLinks", True)
     if spec["terminationGracePeriodSeconds"] < 0:
         spec["terminationGracePeriodSeconds"] = 1
+    requests_from_limits(spec)
     for container in _containers(spec):
-        _requests_from_limits(container.get("resources", {}))
         if spec.get("hostNetwork"):
             _host_ports(container)
-    if "resources" in spec:
-        _requests_from_limits(spec["resources"])
     account = spec.setdefault("serviceAccountName", "default")
     spec["serviceAccount"] = account
     _tolerate(spec)
@@ -156,6 +154,14 @@ def _volume(volume: JsonObject) -> None:
     claim = ((volume.get("ephemeral") or {}).get("volumeClaimTemplate") or {}).get("spec")
     if isinstance(claim, dict):
         claim.setdefault("volumeMode", "Filesystem")
+
+
+def requests_from_limits(spec: JsonObject) -> None:
+    """What has a limit and no request asks for its limit: of a pod, not of a template."""
+    for container in _containers(spec):
+        _requests_from_limits(container.get("resources", {}))
+    if "resources" in spec:
+        _requests_from_limits(spec["resources"])
 
 
 def _requests_from_limits(resources: JsonObject) -> None:

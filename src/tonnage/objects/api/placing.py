@@ -169,13 +169,8 @@ def spread(path: str, given: list[JsonObject]) -> list[FieldError]:
         causes += one_of(f"{here}.whenUnsatisfiable", when or "", ("DoNotSchedule", "ScheduleAnyway"))
         if (key, when) in seen:
             pair = f"{{{key}, {when}}}"
-            causes.append(
-                FieldError(
-                    "FieldValueDuplicate",
-                    f"Duplicate value: {show(pair)}",
-                    f"{here}.{{topologyKey, whenUnsatisfiable}}",
-                )
-            )
+            whole = f"{here}.{{topologyKey, whenUnsatisfiable}}"
+            causes.append(FieldError("FieldValueDuplicate", f"Duplicate value: {show(pair)}", whole, pair, at=here))
         seen.add((key, when))
         domains = constraint.get("minDomains")
         if domains is not None:
@@ -192,10 +187,11 @@ def spread(path: str, given: list[JsonObject]) -> list[FieldError]:
     return causes
 
 
-def taints(path: str, given: list[JsonObject]) -> list[FieldError]:
-    """A node's taints; kube-apiserver says metadata.taints for spec.taints."""
+def taints(path: str, given: list[JsonObject], seen: set[tuple[Any, Any]] | None = None) -> list[FieldError]:
+    """A node's taints; kube-apiserver says metadata.taints for spec.taints. ``seen``: key and effect of others that
+    stand beside them, to which these are added."""
     causes: list[FieldError] = []
-    seen: set[tuple[Any, Any]] = set()
+    seen = set() if seen is None else seen
     for index, taint in enumerate(given):
         here = f"{path}[{index}]"
         key, value, effect = (taint.get(name) or "" for name in ("key", "value", "effect"))
@@ -208,6 +204,6 @@ def taints(path: str, given: list[JsonObject]) -> list[FieldError]:
         if (key, effect) in seen:
             shown = f'{{"Key":{show(key)},"Value":{show(value)},"Effect":{show(effect)},"TimeAdded":null}}'
             message = f"Duplicate value: {shown}: taints must be unique by key and effect pair"
-            causes.append(FieldError("FieldValueDuplicate", message, here))
+            causes.append(FieldError("FieldValueDuplicate", message, here, f"{key}:{effect}"))
         seen.add((key, effect))
     return causes

@@ -6,6 +6,7 @@ Source: kubernetes/kubernetes v1.36 pkg/apis/core/validation/validation.go.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tonnage.objects.api.containers import containers, pod_resources
@@ -79,7 +80,8 @@ def pod_spec(
         if spec.get(name):
             causes += said(f"{path}.{name}", spec[name], subdomain_faults(spec[name]))
     causes += one_of(f"{path}.preemptionPolicy", spec.get("preemptionPolicy"), _POLICIES)
-    causes += pod_resources(f"{path}.overhead", {"limits": spec.get("overhead") or {}}, own=False)
+    for wrong in pod_resources(f"{path}.overhead", {"limits": spec.get("overhead") or {}}, own=False):
+        causes.append(replace(wrong, at=wrong.field.replace("overhead.limits", "overhead")))
     if spec.get("resources"):
         causes += pod_resources(f"{path}.resources", spec["resources"])
     causes += spread(f"{path}.topologySpreadConstraints", spec.get("topologySpreadConstraints") or [])

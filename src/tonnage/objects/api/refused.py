@@ -26,6 +26,7 @@ from tonnage.objects.api.errors import (
     metadata,
     network,
     one_of,
+    placed,
     required,
     said,
     selector,
@@ -103,9 +104,10 @@ def _strategy(strategy: JsonObject) -> list[FieldError]:
 
 def _unsupported_strategy(path: str, kind: Any, supported: tuple[str, ...]) -> list[FieldError]:
     """kube-apiserver shows the whole strategy in the form of its own struct."""
-    shown = unsupported(path, kind, supported).message.partition(": supported values: ")[2]
+    wrong = unsupported(f"{path}.type", kind, supported)
+    shown = wrong.message.partition(": supported values: ")[2]
     message = f'Unsupported value: {{"Type":"{kind}","RollingUpdate":null}}: supported values: {shown}'
-    return [FieldError("FieldValueNotSupported", message, path)]
+    return [replace(wrong, message=message, field=path, at=wrong.field)]
 
 
 def _template(spec: JsonObject) -> list[FieldError]:
@@ -213,8 +215,9 @@ def _pod_disruption_budget(obj: JsonObject) -> list[FieldError]:
             "UnhealthyPodEvictionPolicy": spec.get("unhealthyPodEvictionPolicy"),
         }
         text = msgspec.json.encode(shown).decode()
-        message = f"Invalid value: {text}: minAvailable and maxUnavailable cannot be both set"
-        causes.append(FieldError("FieldValueInvalid", message, "spec"))
+        why = "minAvailable and maxUnavailable cannot be both set"
+        wrong = FieldError("FieldValueInvalid", f"Invalid value: {text}: {why}", "spec", why=why)
+        causes += placed([wrong], "spec.maxUnavailable")
     causes += count_or_percent("spec.minAvailable", low, at_most_all=True)
     causes += count_or_percent("spec.maxUnavailable", high, at_most_all=True)
     if spec.get("selector") is not None:

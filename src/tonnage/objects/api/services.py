@@ -93,7 +93,8 @@ def _twice(path: str, port: JsonObject) -> FieldError:
     """kube-apiserver shows number and protocol in the form of its own struct."""
     parts = {"Name": "", "Protocol": port.get("protocol"), "AppProtocol": None, "Port": port.get("port")}
     shown = ",".join(f'"{key}":{show(value)}' for key, value in (parts | {"TargetPort": 0, "NodePort": 0}).items())
-    return FieldError("FieldValueDuplicate", f"Duplicate value: {{{shown}}}", path)
+    named = f"{port.get('port')}/{port.get('protocol')}"
+    return FieldError("FieldValueDuplicate", f"Duplicate value: {{{shown}}}", path, named, at=f"{path}.port")
 
 
 def _port(path: str, port: JsonObject, names: set[str], *, named: bool) -> list[FieldError]:
