@@ -24,10 +24,7 @@ def problems(version: str, kind: str, body: str, name: str = "a") -> list[str]:
         ("{selector: {a: b}}", ["ports: the field is missing (the API server requires it)"]),
         (
             "{ports: [{port: 0}]}",
-            [
-                "ports[0].port: 0: must be between 1 and 65535, inclusive",
-                "ports[0].targetPort: 0: must be between 1 and 65535, inclusive",
-            ],
+            ["ports[0].port: 0: must be between 1 and 65535, inclusive"],
         ),
         (
             "{ports: [{port: 70000, targetPort: 0}]}",

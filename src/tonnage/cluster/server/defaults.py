@@ -14,6 +14,7 @@ from tonnage.cluster.resources import CRDS, PODS, Resource
 from tonnage.cluster.server import custom, definitions
 from tonnage.cluster.server.admission import PriorityClasses, set_priority
 from tonnage.objects.api import fields, updates
+from tonnage.objects.api import warnings as warned
 from tonnage.objects.api.defaults import fill_in
 from tonnage.objects.api.errors import FieldError
 from tonnage.objects.api.refused import refused, refused_metadata
@@ -51,6 +52,11 @@ def invalid(resource: Resource, obj: JsonObject, old: JsonObject | None = None) 
     if old is None:
         return causes
     return causes + (definitions.changed(obj, old) if resource == CRDS else updates.changed(resource.struct, obj, old))
+
+
+def warnings(resource: Resource, obj: JsonObject) -> list[str]:
+    """What the API takes and warns of."""
+    return [] if resource.custom else [one.message for one in warned.warnings(resource.kind, obj)]
 
 
 def unknown_fields(resource: Resource, obj: JsonObject) -> list[str]:

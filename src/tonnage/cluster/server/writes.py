@@ -85,6 +85,7 @@ class Writes:
             causes = defaults.invalid(resource, obj, None)
             if causes:
                 raise invalid(resource, meta["name"], causes)
+            options.warnings += defaults.warnings(resource, obj)
             admitting_pods.admit(self.store, resource, namespace, obj)
             if self.store.get(resource, namespace, meta["name"]) is not None:
                 raise already_exists(resource, meta["name"])
@@ -188,6 +189,7 @@ class Writes:
         if causes:
             raise invalid(resource, new["metadata"]["name"], causes)
         if subresource in _WHOLE:
+            options.warnings += defaults.warnings(resource, new)
             lifecycle.changed_generation(resource, old.object, new)
         return self._finish(resource, old, new, options, subresource, entries is None)
 
@@ -238,18 +240,17 @@ class Writes:
         if meta.get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
         unknown = [] if options.validation == "Strict" else defaults.unknown_fields(resource, config)
+        of = schema.root(resource.struct)
+        wrong = next(ownership.duplicates(of, config), "")
         if unknown and not resource.custom:
-            path = unknown[0].partition('"')[2].rstrip('"')
-            about = (
-                f"({meta['namespace'] if given_namespace else ''}/{name}; {resource.api_version}, Kind={resource.kind})"
-            )
-            raise Refusal(
-                500, "", f"failed to create typed patch object {about}: .{path}: field not declared in schema"
-            )
+            wrong = "." + unknown[0].partition('"')[2].rstrip('"') + ": field not declared in schema"
+        if wrong:
+            where = meta["namespace"] if given_namespace else ""
+            about = f"({where}/{name}; {resource.group}/{resource.version}, Kind={resource.kind})"
+            raise Refusal(500, "", f"failed to create typed patch object {about}: {wrong}")
         self._check_fields(resource, config, options)
         lifecycle.without_nulls(config)
         owner = Owner(options.manager, ownership.APPLY, resource.api_version, subresource)
-        of = schema.root(resource.struct)
         with self.store.lock:
             old = self.store.get(resource, namespace, name)
             if old is None:

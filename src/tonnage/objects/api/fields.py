@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tonnage.objects import quantity
 
@@ -89,18 +89,28 @@ def _rules() -> dict[tuple[str, str], dict[str, dict[str, Any]]]:
 def unknown_fields(kind: str, obj: JsonObject) -> list[str]:
     """The path of every field that the kind does not have, in the order in which they stand. A kind of no name may have
     any."""
-    return [path for path, _, _ in _unknown(obj, kind, "")]
+    return [found.path for found in unknown(obj, kind)]
 
 
 def prune(kind: str, obj: JsonObject) -> list[str]:
     """Remove every field that the kind does not have; returns what :func:`unknown_fields` would have said."""
-    gone = list(_unknown(obj, kind, ""))
-    for _, holder, key in gone:
-        del holder[key]
-    return [path for path, _, _ in gone]
+    gone = list(unknown(obj, kind))
+    for one in gone:
+        del one.holder[one.key]
+    return [one.path for one in gone]
 
 
-def _unknown(value: Any, struct: str, path: str) -> Iterator[tuple[str, JsonObject, str]]:
+class UnknownField(NamedTuple):
+    """A field that ``struct`` does not have: its path, what holds it, and its name there."""
+
+    path: str
+    holder: JsonObject
+    key: str
+    struct: str
+
+
+def unknown(value: Any, struct: str, path: str = "") -> Iterator[UnknownField]:
+    """Every field of a struct, and of what is in it, that its type does not have."""
     fields = structs().get(struct)
     if fields is None or not isinstance(value, dict):
         return
@@ -108,14 +118,20 @@ def _unknown(value: Any, struct: str, path: str) -> Iterator[tuple[str, JsonObje
         here = f"{path}.{key}" if path else key
         known = fields.get(key)
         if known is None:
-            yield here, value, key
-        elif known.of not in SCALARS:
-            yield from _inside(inner, known.shape, known.of, here)
+            yield UnknownField(here, value, key, struct)
+        else:
+            yield from unknown_inside(inner, known, here)
 
 
-def _inside(value: Any, shape: tuple[str, ...], struct: str, path: str) -> Iterator[tuple[str, JsonObject, str]]:
+def unknown_inside(value: Any, known: FieldType, path: str) -> Iterator[UnknownField]:
+    """The same of what stands in a field of this type."""
+    if known.of not in SCALARS:
+        yield from _inside(value, known.shape, known.of, path)
+
+
+def _inside(value: Any, shape: tuple[str, ...], struct: str, path: str) -> Iterator[UnknownField]:
     if not shape:
-        yield from _unknown(value, struct, path)
+        yield from unknown(value, struct, path)
     elif shape[0] == "[]" and isinstance(value, list):
         for index, item in enumerate(value):
             yield from _inside(item, shape[1:], struct, f"{path}[{index}]")

@@ -19,6 +19,7 @@ from tonnage.objects.api.errors import (
     said,
     selector,
     show,
+    unsupported,
     value_faults,
 )
 
@@ -148,7 +149,8 @@ def tolerations(path: str, given: list[JsonObject]) -> list[FieldError]:
                 wrong = invalid_value(f"{here}.operator", value, "value must be empty when `operator` is 'Exists'")
                 causes += placed([wrong], f"{here}.value")
         else:
-            causes += one_of(f"{here}.operator", operator, ("Equal", "Exists"))
+            known = ("Equal", "Exists", "Lt", "Gt") if operator in ("Lt", "Gt") else ("Equal", "Exists")
+            causes.append(unsupported(f"{here}.operator", operator, known))
         if effect:
             causes += one_of(f"{here}.effect", effect, EFFECTS)
     return causes

@@ -28,6 +28,7 @@ from tonnage.objects import (
 )
 from tonnage.objects.api.errors import label_faults
 from tonnage.objects.api.refused import refused_metadata
+from tonnage.objects.api.warnings import warnings
 from tonnage.objects.base import KubeObject, Unknown, where
 from tonnage.objects.decode import without_nulls
 from tonnage.objects.templates import templates
@@ -96,6 +97,13 @@ def check(obj: KubeObject, place: Place) -> list[Problem]:
     elif rules is not None:
         rules(obj, report)
     return report.problems
+
+
+def check_warned(obj: KubeObject, place: Place) -> list[Problem]:
+    """What the API takes and warns of."""
+    if not isinstance(obj, _SERVED):
+        return []
+    return [Problem(place(one.at), one.text.removeprefix(": ").strip()) for one in warnings(obj.kind, obj.written)]
 
 
 def check_unread(obj: Unknown, place: Place) -> list[Problem]:

@@ -65,20 +65,16 @@ class Report:
     def refused(self, errors: Iterable[FieldError]) -> None:
         """What kube-apiserver says, each at its field."""
         seen = {(problem.where.field, problem.message) for problem in self.problems}
-        for error in errors:
-            field = _MAP_KEY.sub(r".\1", error.path)
-            if self._is_filled_in(field, error):
-                continue
+        found = [(_MAP_KEY.sub(r".\1", error.path), error) for error in errors]
+        of_written = {_said(error) for field, error in found if field in self._lines}
+        for field, error in found:
+            if field not in self._lines and error.why and _said(error) in of_written:
+                continue  # a default that was taken from another field, of which the same is said
             written = self.at(field)
             message, hint = _worded(error, error.value if isinstance(written, dict | list | None) else written)
             if (field, message) not in seen:
                 seen.add((field, message))
                 self.add(field, message, hint)
-
-    def _is_filled_in(self, field: str, error: FieldError) -> bool:
-        """Whether the API would say it of a default that it took from another field, of which the same is said."""
-        wrong = error.reason == "FieldValueInvalid" and error.value not in (None, "", 0)
-        return wrong and bool(self._lines) and field not in self._lines and isinstance(error.value, str | int)
 
     def refuse(self, field: str, value: Any, expected: str, hint: str = "") -> None:
         """The value that stands there, and what should."""
@@ -195,6 +191,10 @@ def _heads(path: str) -> list[str]:
     """The keys that a path may begin with, the shortest first."""
     ends = [match.start() for match in re.finditer(r"[.\[]", path) if match.start()]
     return [path[:end] for end in (*ends, len(path))]
+
+
+def _said(error: FieldError) -> tuple[str, str, str]:
+    return error.reason, str(error.value), error.why
 
 
 def _worded(error: FieldError, value: Any) -> tuple[str, str]:

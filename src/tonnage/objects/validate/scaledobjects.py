@@ -77,7 +77,7 @@ def _replicas(obj: ScaledObject, report: Report) -> None:
         ("cooldownPeriod", obj.spec.cooldown_period),
         ("initialCooldownPeriod", obj.spec.initial_cooldown_period),
     ):
-        report.within(f"spec.{name}", seconds, 0)
+        report.within(f"spec.{name}", seconds, 1 if name == "pollingInterval" else 0)
 
 
 def _fallback(obj: ScaledObject, report: Report) -> None:
