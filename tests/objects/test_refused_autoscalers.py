@@ -158,7 +158,7 @@ CPU_ONLY = (
         ),
         (
             ["pollingInterval: -1", "cooldownPeriod: -1"],
-            ["6:spec.pollingInterval: -1: expected at least 0", "7:spec.cooldownPeriod: -1: expected at least 0"],
+            ["6:spec.pollingInterval: -1: expected at least 1", "7:spec.cooldownPeriod: -1: expected at least 0"],
         ),
         (["fallback: {failureThreshold: 3, replicas: 2, behavior: currentReplicasIfHigher}"], []),
         (
