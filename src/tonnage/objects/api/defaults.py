@@ -16,10 +16,12 @@ _NODE_PORTS = (30_000, 2_768)
 _CLIENT_IP_S = 10_800
 
 
-def fill_in(kind: str, obj: JsonObject, *, cluster_ip: Callable[[JsonObject], str] | None = None) -> JsonObject:
+def fill_in(
+    kind: str, obj: JsonObject, *, cluster_ip: Callable[[JsonObject], str] | None = None, stored: bool = True
+) -> JsonObject:
     """Fill in what is not written, in place; returns the object. Doing it twice changes nothing more.
 
-    ``cluster_ip`` gives a Service its address; without it the address follows from namespace and name. What admission
+    ``stored``: whether it has to have the form in which it is stored. ``cluster_ip`` gives a Service its address; without it the address follows from namespace and name. What admission
     sets (a pod's priority) is not here.
     """
     canonical(obj, kind)
@@ -31,7 +33,8 @@ def fill_in(kind: str, obj: JsonObject, *, cluster_ip: Callable[[JsonObject], st
         fill = _FILL.get(kind)
         if fill is not None:
             fill(obj)
-    canonical(obj, kind)
+    if stored:
+        canonical(obj, kind)
     return obj
 
 

@@ -86,7 +86,10 @@ _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
 
 
 def check(obj: KubeObject, place: Place) -> list[Problem]:
-    """Everything that is wrong with one object."""
+    """Everything that is wrong with one object. Pods and nodes that an API server has given a uid it has taken: a dump
+    has thousands of them."""
+    if isinstance(obj, core.Pod | core.Node) and obj.metadata.uid:
+        return []
     report = Report(place, obj.lines, obj.written or msgspec.to_builtins(obj))
     report.refused(refused_metadata(obj.kind, dict(report.written)))
     if obj.namespace:

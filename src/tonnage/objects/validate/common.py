@@ -34,6 +34,7 @@ _PATTERN = re.compile(r",? +regex used for validation is '.*'\)$")
 _INDEX = re.compile(r"\[(\d+)\]\.?")
 _HINTS = {
     'valid values: "OnFailure"': "a Job ends some day",
+    "must be unique": "mount one of them elsewhere",
     "must be an integer": "share a GPU by time-slicing, MPS or MIG, or ask for a whole one",
     "non overcommitable": "add the same amount under limits",
     "standard resource": "extended resources have a domain, e.g. nvidia.com/gpu",

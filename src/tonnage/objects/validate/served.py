@@ -5,7 +5,6 @@ The rules are :mod:`tonnage.objects.api`'s; here they are put to an object of a 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -16,6 +15,8 @@ from tonnage.objects.api.refused import refused
 from tonnage.objects.decode import show
 from tonnage.objects.validate.common import Report
 
+_WITH_STATUS = ("Node",)
+"""Kinds of which the API refuses something of a status."""
 _TYPES = {
     "string": "a string",
     "bool": "true or false",
@@ -26,9 +27,15 @@ _TYPES = {
 
 def served(kind: str, report: Report) -> None:
     """An object of one of Kubernetes' own kinds, but for its metadata."""
-    content: dict[str, Any] = copy.deepcopy(dict(report.written))
+    content = {key: _copy(value) for key, value in report.written.items() if key != "status" or kind in _WITH_STATUS}
     if _is_readable(kind, content, "", report):
-        report.refused(_of_any_version(refused(kind, defaults.fill_in(kind, content))))
+        report.refused(_of_any_version(refused(kind, defaults.fill_in(kind, content, stored=False))))
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(inner) for key, inner in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list) else value
 
 
 def _of_any_version(errors: Iterable[FieldError]) -> Iterator[FieldError]:
@@ -68,7 +75,7 @@ def _part(
     rules: Callable[[str, dict[str, Any]], list[FieldError]],
 ) -> None:
     found = report.at(path)
-    spec: dict[str, Any] = copy.deepcopy(found) if isinstance(found, dict) else {}
+    spec: dict[str, Any] = _copy(found) if isinstance(found, dict) else {}
     if _is_readable(kind, spec, path, report):
         fill_in(spec)
         report.refused(rules(path, spec))
