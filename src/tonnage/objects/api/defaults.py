@@ -21,8 +21,8 @@ def fill_in(
 ) -> JsonObject:
     """Fill in what is not written, in place; returns the object. Doing it twice changes nothing more.
 
-    ``stored``: whether it has to have the form in which it is stored. ``cluster_ip`` gives a Service its address; without it the address follows from namespace and name. What admission
-    sets (a pod's priority) is not here.
+    ``stored``: whether it has to have the form in which it is stored. ``cluster_ip`` gives a Service its address;
+    without it the address follows from namespace and name. What admission sets (a pod's priority) is not here.
     """
     canonical(obj, kind)
     if kind == "Pod":
