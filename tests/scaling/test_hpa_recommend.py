@@ -124,6 +124,7 @@ def test_a_reading_per_metric_is_required() -> None:
         Loop(spec(external(10), cpu(50)), 1).tick(3.0)
 
 
+@pytest.mark.report(201)
 @pytest.mark.parametrize(
     ("spec", "pods", "value", "replicas", "verdict"),
     [
