@@ -13,7 +13,7 @@ import pytest
 from scripted_api import ScriptedApi, event, refusal, unreachable
 
 from tonnage.cluster.client.informer import Informer, Informers
-from tonnage.cluster.client.reflector import PAGE, Delays
+from tonnage.cluster.client.reflector import PAGE, Delays, Reflector
 from tonnage.cluster.client.transport import Reply, Unreachable
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.resources import NODE_CLAIMS, PODS
@@ -260,6 +260,34 @@ def test_a_server_that_fails_is_asked_less_and_less_often_and_the_reason_shows(
     assert "the test says so" in informers.problems()["pods"] or "etcd" in informers.problems()["pods"]
     assert informers.wait_synced(5)
     until(informers, lambda: not informers.problems())
+
+
+def test_when_one_reaches_the_server_again_all_try_at_once(api: ScriptedApi) -> None:
+    patient = Delays(first=20.0, most=30.0, watch=(60.0, 90.0))
+    informers = Informers(Client(api), time.time, random.Random(1), delays=patient)
+    api.faults += [unreachable]
+    waits = informers.add(PODS, Pod)
+    until(informers, lambda: bool(informers.problems()))
+    late = Reflector(
+        Client(api),
+        PODS,
+        Pod,
+        put=lambda entry: None,
+        selectors={},
+        namespace="",
+        rng=random.Random(1),
+        clock=time.time,
+        monotonic=time.monotonic,
+        delays=QUICK,
+        contact=informers._contact,
+    )
+    api.faults += [unreachable] * 3
+    late.start()
+    until(informers, lambda: waits.synced)
+    until(informers, lambda: not informers.problems())
+    late.stop()
+    assert informers.stop()
+    api.close()
 
 
 def test_a_watch_that_ends_at_once_each_time_is_not_hammered(api: ScriptedApi) -> None:

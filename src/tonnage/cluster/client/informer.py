@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, ValuesView
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
+from tonnage.cluster.client.contact import Contact
 from tonnage.cluster.client.reflector import Change, Delays, Entry, Key, Mark, Reflector, Relisted
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.resources import Resource
@@ -201,6 +202,7 @@ class Informers:
         """Called, in the owner's thread, when a list was applied that is of another history than the one before."""
         self._delays = delays or Delays()
         self._queue: queue.Queue[tuple[Informer[Any], Entry, float] | None] = queue.Queue(_QUEUE)
+        self._contact = Contact()
         self._stop = threading.Event()
         self._reflectors: dict[str, tuple[Informer[Any], Reflector[Any]]] = {}
 
@@ -239,6 +241,7 @@ class Informers:
             clock=self._clock,
             monotonic=self._monotonic,
             delays=self._delays,
+            contact=self._contact,
         )
         self._reflectors[self._free_name(informer)] = informer, reflector
         reflector.start()

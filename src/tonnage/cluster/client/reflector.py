@@ -23,6 +23,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from tonnage.cluster.client.contact import Contact
 from tonnage.cluster.client.explain import problem
 from tonnage.cluster.client.transport import ApiError, ClientError, Status, Unreachable
 from tonnage.cluster.client.verbs import Client
@@ -47,9 +48,7 @@ class Delays:
     watch: tuple[float, float] = (300.0, 600.0)
     grace: float = 30.0  # how long after its timeoutSeconds a watch is ended from this side
     short: float = 1.0  # a watch that ends sooner, and without an event, has failed
-    silence: float = (
-        120.0  # a watch without event or bookmark is opened anew after so long; servers send one a minute
-    )
+    silence: float = 120.0  # a watch without event or bookmark is opened anew after so long; servers send one a minute
     overdue: float = 5.0  # how much longer before that is a problem
 
 
@@ -114,7 +113,9 @@ class Reflector(Generic[T]):
         clock: Callable[[], float],
         monotonic: Callable[[], float],
         delays: Delays,
+        contact: Contact | None = None,
     ) -> None:
+        self._contact = contact or Contact()
         self._client, self._resource, self._namespace = client, resource, namespace
         self._selectors = {name: value for name, value in selectors.items() if value}
         self._decode = msgspec.json.Decoder(type_).decode
@@ -139,6 +140,7 @@ class Reflector(Generic[T]):
         """How many lists it has put."""
         self._heard_at: float | None = None  # on the monotonic clock
         self._silent = False  # the watch was ended from this side, as nothing was heard on it
+        self._reached = self._away = False  # the server has answered in this round; it could not be reached in the last
         self._thread = threading.Thread(target=self._run, name=f"informer-{resource.plural}", daemon=True)
 
     @property
@@ -174,6 +176,7 @@ class Reflector(Generic[T]):
     def stop(self) -> None:
         """Ask the thread to end, and end the read that it may be blocked in."""
         self._stopped.set()
+        self._contact.wake()
         self._close_stream()
 
     def _close_stream(self) -> None:
@@ -191,6 +194,7 @@ class Reflector(Generic[T]):
 
     def _run(self) -> None:
         while not self._stopped.is_set():
+            self._reached = False
             try:
                 if self._version:
                     self._compare()
@@ -200,7 +204,7 @@ class Reflector(Generic[T]):
             except ApiError as error:
                 self._refused(error)
             except ClientError as error:
-                self._fail(problem(error).message)
+                self._lose(problem(error).message)
             except msgspec.DecodeError as error:
                 self._fail(f"the server's answer cannot be read: {error}")
             except Exception as error:  # whatever it is, it must be seen, and the others go on
@@ -229,8 +233,11 @@ class Reflector(Generic[T]):
         self._back_off(at_least)
 
     def _back_off(self, at_least: float = 0.0) -> None:
+        self._stopped.wait(max(at_least, self._next_pause()))
+
+    def _next_pause(self) -> float:
         pause, self._pause = self._pause, min(self._pause * 2, self._delays.most)
-        self._stopped.wait(max(at_least, min(self._delays.most, pause * (1 + self._rng.random()))))
+        return min(self._delays.most, pause * (1 + self._rng.random()))
 
     def _well(self) -> None:
         self._failure, self.absent = "", False
@@ -238,10 +245,21 @@ class Reflector(Generic[T]):
 
     def _hear(self) -> None:
         self.heard, self._heard_at = self._clock(), self._monotonic()
+        if self._away:
+            self._contact.made()
+        self._away, self._reached = False, True
+
+    def _lose(self, why: str) -> None:
+        self._failure, self._away = why, not self._reached
+        if not self._away:
+            self._back_off()
+        elif self._contact.wait(self._next_pause(), self._stopped):
+            self._pause = self._delays.first
 
     def _compare(self) -> None:
         """Whether the server's history still reaches what was seen of it; else everything is listed again."""
         page = self._client.page(self._resource, self._namespace, limit=1, **self._selected())
+        self._hear()
         there = page.metadata.resource_version
         if int(there or 0) < int(self._version):
             self._failure = f"lists again: the server is at revision {there}, and {self._version} was seen: " + RESTORED
