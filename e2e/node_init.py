@@ -18,7 +18,6 @@ import sys
 import time
 from pathlib import Path
 
-
 PRIVATE = (Path("/run"), Path("/var/lib"), Path("/var/log"))
 
 

@@ -1,7 +1,7 @@
 """OCI image archives of a folder, made without a registry, and started by runc.
 
-``podman load``, ``ctr images import`` and kind take them. The same files give the same bytes. Format: github.com/opencontainers/image-spec (image-layout.md, manifest.md,
-config.md).
+``podman load``, ``ctr images import`` and kind take them. The same files give the same bytes. Format:
+github.com/opencontainers/image-spec (image-layout.md, manifest.md, config.md).
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ import io
 import json
 import os
 import platform
+import secrets
 import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 _OCI = "application/vnd.oci.image."
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _PIECE = 1 << 20
+START_S = 120.0
+"""How long a command in an image may take."""
 
 
 def archive(out: Path, root: Path, config: Mapping[str, Any], names: Sequence[str]) -> str:
@@ -69,7 +73,7 @@ def read(archive: Path, root: Path) -> dict[str, Any]:
         manifest = json.load(blob(json.load(index)["manifests"][0]))
         for about in manifest["layers"]:
             with tarfile.open(fileobj=blob(about), mode="r:gz") as layer:
-                layer.extractall(root, filter="tar")
+                layer.extractall(root, filter="fully_trusted")  # one that was made here
         config: dict[str, Any] = json.load(blob(manifest["config"]))["config"]
         return config
 
@@ -81,46 +85,52 @@ def cannot_start() -> str:
     return "" if shutil.which("runc") else "no runc on PATH (Debian: apt-get install runc)"
 
 
-def start(archive: Path, words: Sequence[str], limit_s: float = 60.0) -> subprocess.CompletedProcess[str]:
-    """Run a command in the image of an archive by runc, as a hardened pod does: on a read-only root but for /tmp, as
-    the image's user, without capabilities, in a network of its own that leads nowhere."""
+@contextmanager
+def bundle(archive: Path) -> Iterator[Callable[[Sequence[str]], subprocess.CompletedProcess[str]]]:
+    """The image of an archive, laid out; runs commands in it by runc, as a hardened pod does: on a read-only root but
+    for /tmp, as the image's user, without capabilities, in a network of its own that leads nowhere."""
     with tempfile.TemporaryDirectory(prefix="tonnage-bundle-") as folder:
-        bundle = Path(folder)
-        (bundle / "rootfs").mkdir()
-        config = read(archive, bundle / "rootfs")
+        there = Path(folder)
+        (there / "rootfs").mkdir()
+        config = read(archive, there / "rootfs")
         for point in ("proc", "dev", "sys"):
-            (bundle / "rootfs" / point).mkdir(exist_ok=True)
-        subprocess.run(["runc", "spec"], cwd=bundle, check=True)
-        spec = json.loads((bundle / "config.json").read_text())
-        user, _, group = config["User"].partition(":")
-        process = spec["process"] | {
-            "terminal": False,
-            "user": {"uid": int(user), "gid": int(group)},
-            "args": list(words),
-            "env": config["Env"],
-            "cwd": config["WorkingDir"],
-            "capabilities": {},
-        }
-        process.pop("rlimits", None)
-        spec |= {"process": process, "root": {"path": "rootfs", "readonly": True}}
-        spec["mounts"].append({"destination": "/tmp", "type": "tmpfs", "source": "tmp", "options": ["mode=1777"]})
-        # A cgroup of its own is no part of what is tried, and may not be had in a container.
-        spec["mounts"] = [one for one in spec["mounts"] if one["type"] != "cgroup"]
-        spec["linux"].pop("resources", None)
-        (bundle / "config.json").write_text(json.dumps(spec))
-        name = f"tonnage-{os.getpid()}-{bundle.name.rpartition('-')[2].replace('_', '-')}"
-        state = ["runc", "--root", str(bundle / "state")]
-        try:
-            return subprocess.run(
-                [*state, "run", "--bundle", str(bundle), name],
-                capture_output=True,
-                text=True,
-                timeout=limit_s,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
-        finally:
-            subprocess.run([*state, "delete", "--force", name], capture_output=True, check=False)
+            (there / "rootfs" / point).mkdir(exist_ok=True)
+        subprocess.run(["runc", "spec"], cwd=there, check=True)
+        spec = _hardened(json.loads((there / "config.json").read_text()), config)
+        name = f"tonnage-{os.getpid()}-{secrets.token_hex(4)}"
+        runc = ["runc", "--root", str(there / "state")]
+
+        def run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+            spec["process"]["args"] = list(words)
+            (there / "config.json").write_text(json.dumps(spec))
+            begin = [*runc, "run", "--bundle", str(there), name]
+            try:
+                return subprocess.run(
+                    begin, capture_output=True, text=True, timeout=START_S, check=False, stdin=subprocess.DEVNULL
+                )
+            finally:
+                subprocess.run([*runc, "delete", "--force", name], capture_output=True, check=False)
+
+        yield run
+
+
+def _hardened(spec: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """runc's own specification, as the image's config and a hardened pod have it."""
+    user, _, group = config["User"].partition(":")
+    process = spec["process"] | {
+        "terminal": False,
+        "user": {"uid": int(user), "gid": int(group)},
+        "env": config["Env"],
+        "cwd": config["WorkingDir"],
+        "capabilities": {},
+    }
+    process.pop("rlimits", None)
+    # A cgroup of its own is no part of what is tried, and may not be had inside a container.
+    mounts = [one for one in spec["mounts"] if one["type"] != "cgroup"]
+    mounts.append({"destination": "/tmp", "type": "tmpfs", "source": "tmp", "options": ["mode=1777"]})
+    linux = {key: value for key, value in spec["linux"].items() if key != "resources"}
+    root = {"path": "rootfs", "readonly": True}
+    return spec | {"process": process, "root": root, "mounts": mounts, "linux": linux}
 
 
 class _Blobs:

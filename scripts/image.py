@@ -1,9 +1,9 @@
 """``make image``: the controllers' image without podman, docker or a registry, from Debian's packages and Python's.
 
-``python -m scripts.image [--out FILE] [--name REPOSITORY:TAG]`` writes an OCI archive, and says how to load it. It needs
-apt (Debian or Ubuntu) and pip, both with their usual sources, and no root. Python and what it needs are those of the
-machine's own Debian release, laid out without their maintainer scripts: there is no shell and no package manager in the
-image. What runs in it, as whom, with which environment and labels, stands in the Containerfile, and so does what is
+``python -m scripts.image [--out FILE] [--name REPOSITORY:TAG]`` writes an OCI archive, and says how to load it. It
+needs apt (Debian or Ubuntu) and pip, both with their usual sources, and no root. Python and what it needs are those of
+the machine's own Debian release, laid out without their maintainer scripts: there is no shell and no package manager in
+the image. What runs in it, as whom, with which environment and labels, stands in the Containerfile, and so does what is
 installed.
 """
 
@@ -26,8 +26,8 @@ from typing import Any
 from e2e import oci
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("python3", "ca-certificates", "tzdata")
-UNUSED = {"dpkg", "tar", "debconf", "openssl", "readline-common", "media-types", "gcc-12-base"}
+PACKAGES = ("python3", "ca-certificates", "tzdata", "libstdc++6")
+UNUSED = {"dpkg", "tar", "debconf", "openssl", "readline-common", "media-types"}
 """What depends on nothing but maintainer scripts and interactive use."""
 CERTIFICATES = "usr/share/ca-certificates/mozilla"
 PLATFORMS = ("manylinux_2_17", "manylinux2014", "manylinux_2_27", "manylinux_2_28")
@@ -80,14 +80,16 @@ def smoke(archive: Path) -> str:
     if why := oci.cannot_start():
         return f"not started here: {why}"
     modules = "import boto3, highspy, lightkube, numpy, tonnage.cluster.manager as found; print(found.__name__)"
-    for words, wanted in (
-        (["tonnage", "--version"], f"tonnage {_project()['version']}"),
-        (["tonnage", "controller", "--help"], "--namespace-of-lease"),
-        (["python", "-c", modules], "tonnage.cluster.manager"),
-    ):
-        done = oci.start(archive, words)
-        if done.returncode or wanted not in done.stdout:
-            raise Missing(f"{' '.join(words)} ended with {done.returncode} in the image: {done.stdout}{done.stderr}")
+    with oci.bundle(archive) as run:
+        for words, wanted in (
+            (["tonnage", "--version"], f"tonnage {_project()['version']}"),
+            (["tonnage", "controller", "--help"], "--namespace-of-lease"),
+            (["python", "-c", modules], "tonnage.cluster.manager"),
+        ):
+            done = run(words)
+            if done.returncode or wanted not in done.stdout:
+                said = f"{done.stdout}{done.stderr}"
+                raise Missing(f"{' '.join(words)} ended with {done.returncode} in the image: {said}")
     return "started by runc: it answers, and has what the controllers import"
 
 
@@ -168,7 +170,9 @@ def install(root: Path, work: Path) -> str:
     for name, entry in _project()["scripts"].items():
         module, _, function = entry.partition(":")
         script = home / "bin" / name
-        script.write_text(f"#!/opt/tonnage/bin/python\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
+        script.write_text(
+            f"#!/opt/tonnage/bin/python\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n"
+        )
         script.chmod(0o755)
     return version
 

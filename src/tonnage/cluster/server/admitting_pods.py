@@ -35,8 +35,8 @@ Kind = TypeVar("Kind", bound=KubeObject)
 
 
 def prepare(store: Store, resource: Resource, namespace: str, pod: JsonObject) -> None:
-    """Fill in what LimitRanges, the pod's runtime and its node say. Raises Refusal (403) for an account or a runtime that does
-    not exist; a PriorityClass is looked for with the other defaults."""
+    """Fill in what LimitRanges, the pod's runtime and its node say. Raises Refusal (403) for an account or a runtime
+    that does not exist; a PriorityClass is looked for with the other defaults."""
     read = _spec(pod) if resource is PODS else None
     if read is None:
         return

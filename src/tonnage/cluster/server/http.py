@@ -23,7 +23,10 @@ from tonnage.cluster.server.watch import Watch
 
 LARGEST_BODY = 3 * 2**20
 """Bytes; kube-apiserver's limit too."""
-_NO_TOKEN = "Unauthorized: the address in the kubeconfig ends with a token; kubectl proxy passes it on with --append-server-path"
+_NO_TOKEN = (
+    "Unauthorized: the address in the kubeconfig ends with a token; "
+    "kubectl proxy passes it on with --append-server-path"
+)
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 Scope: TypeAlias = MutableMapping[str, Any]
