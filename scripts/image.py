@@ -49,11 +49,12 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--name {given.name}: expected REPOSITORY:TAG")
     try:
         digest = build(given.out, given.name)
+        started = smoke(given.out)
     except Missing as why:
         print(f"image: {why}", file=sys.stderr)
         return 3
     print(f"{given.out} ({given.out.stat().st_size / 2**20:.0f} MiB): {given.name}@{digest}")
-    print(smoke(given.out))
+    print(started)
     print(f"podman load --input {given.out}    # or: kind load image-archive, ctr -n k8s.io images import")
     return 0
 

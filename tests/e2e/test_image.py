@@ -53,9 +53,7 @@ def test_the_charts_pods_become_ready_with_it_on_a_real_node(start_plane: Any) -
                 "nodes": {"enabled": False},
             },
         }
-        helm = Helm(
-            chart_builders.tools() / "helm", {"KUBECONFIG": str(plane.kubeconfig()), "HOME": str(plane.folder)}
-        )
+        helm = Helm(chart_builders.tools() / "helm", {"KUBECONFIG": str(plane.kubeconfig()), "HOME": str(plane.folder)})
         done = helm.run("install", "tonnage", str(CHART), "--namespace", NAMESPACE, values=values)
         assert done.returncode == 0, done.stderr
         path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/tonnage-{CONTROLLERS[0]}"
