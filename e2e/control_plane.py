@@ -238,14 +238,17 @@ class ControlPlane:
             etcd.send_signal(signal.SIGCONT)
         return copy
 
-    def restore(self, backup: Path) -> float:
+    def restore(self, backup: Path, *, under_api_server: bool = False) -> float:
         """Put etcd's data back, with the API server stopped, as Kubernetes' documentation asks for; seconds until the
-        API server is ready. Revisions go on from those of the backup, and are given out again."""
-        for component in (API_SERVER, ETCD):
+        API server is ready. Revisions go on from those of the backup, and are given out again.
+
+        ``under_api_server``: without stopping it, as nobody should; it goes on to list what was."""
+        stopped = (ETCD,) if under_api_server else (API_SERVER, ETCD)
+        for component in stopped:
             self.kill(component)
         shutil.rmtree(self.folder / ETCD)
         shutil.copytree(backup, self.folder / ETCD)
-        return sum(self.programs[component].start() for component in (ETCD, API_SERVER))
+        return sum(self.programs[component].start() for component in reversed(stopped))
 
     def metric(self, component: str, name: str, labels: str = "") -> float | None:
         """A sample that the scheduler or the controller manager shows now; ``labels`` as written there."""

@@ -168,6 +168,8 @@ def install(root: Path, work: Path) -> str:
     if done.returncode:
         raise Missing(f"pip cannot fetch what Tonnage needs: {_last(done.stderr)}")
     shutil.rmtree(site / "bin", ignore_errors=True)
+    for where_from in site.glob("*.dist-info/direct_url.json"):  # a folder of this machine
+        where_from.unlink()
     for name, entry in _project()["scripts"].items():
         module, _, function = entry.partition(":")
         script = home / "bin" / name

@@ -246,6 +246,23 @@ def test_a_leader_goes_on_with_a_lease_of_a_backup_that_is_its_own_or_free(
     assert a.leading(), "its renewal counted"
 
 
+@pytest.mark.parametrize(("away_s", "waits"), [(9.0, False), (12.0, False), (16.0, True)])
+def test_a_leader_that_was_without_the_server_waits_only_if_another_may_have_led_meanwhile(
+    api: ScriptedApi, clock: Clock, away_s: float, waits: bool
+) -> None:
+    a = elector(api, clock, "a")
+    assert a.step()
+    backup = api.objects[PATH]
+    clock.now += 2
+    assert a.step()
+    put_back(api, backup)
+    clock.now += away_s
+    assert a.leading() == (away_s < 10)
+    assert a.step() is not waits
+    clock.now += 15.1
+    assert a.step()
+
+
 def test_who_has_given_the_lease_up_does_not_take_it_from_a_backup_at_once(api: ScriptedApi, clock: Clock) -> None:
     a, b = elector(api, clock, "a"), elector(api, clock, "b")
     assert a.step()

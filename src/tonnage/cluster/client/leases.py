@@ -71,6 +71,8 @@ class Elector:
         self._restored_at = -math.inf  # when that was last seen to be lower than before
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+        self.went_back = False
+        """Whether its version has ever been lower than before: etcd was restored from a backup."""
         self.problem = ""
         """Why the last step failed; empty when it did not."""
 
@@ -82,6 +84,11 @@ class Elector:
         """For how many seconds more it leads without another renewal; 0 for a follower. A bound for the time-out of
         a request that only the leader may send."""
         return max(0.0, self._leads_until - self._monotonic())
+
+    @property
+    def version(self) -> int:
+        """The lease's version as seen or written last: about as far as the server's history has come."""
+        return self._newest
 
     @property
     def holder(self) -> str:
@@ -165,11 +172,13 @@ class Elector:
                 self._leads_until = 0.0
                 return None
             raise
+        now = self._monotonic()
+        held = self._lease is not None and self.holder == self.identity and now - self._seen_at < self._lease_s
+        if int(_version(found)) < self._newest and not held:  # had it been held here, nobody could have it since
+            self._restored_at = now
         if self._lease is None or _version(found) != _version(self._lease):
-            self._seen_at = self._monotonic()
-        if int(_version(found)) < self._newest:
-            self._restored_at = self._monotonic()
-        self._newest = int(_version(found))
+            self._seen_at = now
+        self._note(int(_version(found)))
         self._lease = found
         return found
 
@@ -205,8 +214,12 @@ class Elector:
     def _write(self, method: str, lease: JsonObject) -> JsonObject:
         name = self._name if method == "PUT" else ""
         written = self._call(method, LEASES.path(self._namespace, name), lease)
-        self._newest = int(_version(written))
+        self._note(int(_version(written)))
         return written
+
+    def _note(self, version: int) -> None:
+        self.went_back = self.went_back or version < self._newest
+        self._newest = version
 
     def _call(self, method: str, path: str, body: JsonObject | None = None) -> JsonObject:
         reply = self._client.call(method, path, body, timeout_s=self._renew_deadline_s / 2)
