@@ -315,7 +315,7 @@ def test_alerts_and_dashboard_ask_for_what_controllers_show(helm: Helm) -> None:
 
 
 def test_the_alerts_are_those_that_the_documentation_names(helm: Helm) -> None:
-    (group,) = yaml.safe_load((CHART / "files/alerts.yaml").read_text())["groups"]
+    (group,) = yaml_text.load((CHART / "files/alerts.yaml").read_text())["groups"]
     page = (ROOT / "docs/how-to/run-the-controllers.md").read_text()
     shown = re.findall(r"^\| `(Tonnage\w+)` \| `([^`]*)` \|", page, re.M)
     assert shown == [(rule["alert"], rule["expr"]) for rule in group["rules"]]
