@@ -31,7 +31,8 @@ peers: $(STAMP) ## install what tests and benchmarks compare with (300 MB); test
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,peers]'
 
 test: $(STAMP) ## all tests
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not fuzz and not e2e" $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not fuzz and not e2e" \
+	  --ignore=tests/fuzz --ignore=tests/e2e $(ARGS)
 
 # Side by side; what each prints stays together, and one that fails does not hide what the others have to say.
 check: $(STAMP) ## lint, types, import contracts

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+
+import yaml_text
 
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts/tonnage"
@@ -137,7 +138,7 @@ class Helm:
     def run(self, *arguments: str, values: Mapping[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
         """Runs it; ``values`` go to it as a values file on its standard input."""
         more = [] if values is None else ["--values", "-"]
-        text = None if values is None else yaml.safe_dump(dict(values))
+        text = None if values is None else yaml_text.dump(dict(values))
         return subprocess.run(
             [str(self.program), *arguments, *more],
             input=text,
@@ -158,7 +159,7 @@ class Helm:
     def _template(self, values: Mapping[str, Any], release: str) -> list[Object]:
         done = self.run("template", release, str(CHART), "--namespace", NAMESPACE, values=values)
         assert done.returncode == 0, done.stderr
-        return [found for found in yaml.safe_load_all(done.stdout) if found]
+        return [found for found in yaml_text.load_all(done.stdout) if found]
 
     def refusal(self, values: Mapping[str, Any]) -> str:
         """What helm says about values that the chart refuses."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 import pytest
-import yaml
 
+import yaml_text
 from chart_builders import (
     CASES,
     CHART,
@@ -315,7 +315,7 @@ def test_alerts_and_dashboard_ask_for_what_controllers_show(helm: Helm) -> None:
 
 
 def test_the_alerts_are_those_that_the_documentation_names(helm: Helm) -> None:
-    (group,) = yaml.safe_load((CHART / "files/alerts.yaml").read_text())["groups"]
+    (group,) = yaml_text.load((CHART / "files/alerts.yaml").read_text())["groups"]
     page = (ROOT / "docs/how-to/run-the-controllers.md").read_text()
     shown = re.findall(r"^\| `(Tonnage\w+)` \| `([^`]*)` \|", page, re.M)
     assert shown == [(rule["alert"], rule["expr"]) for rule in group["rules"]]
@@ -429,5 +429,5 @@ def test_the_notes_say_who_acts_and_how_to_let_the_others_act(helm: Helm) -> Non
 def test_the_chart_is_of_the_projects_version() -> None:
     from tonnage import __version__
 
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    chart = yaml_text.load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == __version__

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
+import yaml_text
 from chart_builders import CASES, CHART, ROOT, Helm, leaves, only
 
 VALUES_TEXT = (CHART / "values.yaml").read_text()
-VALUES = yaml.safe_load(VALUES_TEXT)
+VALUES = yaml_text.load(VALUES_TEXT)
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 README = (CHART / "README.md").read_text()
 
@@ -58,7 +58,7 @@ def test_the_reader_of_comments_finds_every_value() -> None:
 
 
 def test_the_readme_has_values_and_rights_as_they_are() -> None:
-    rbac = yaml.safe_load((CHART / "files/rbac.yaml").read_text())
+    rbac = yaml_text.load((CHART / "files/rbac.yaml").read_text())
     assert chart_readme.rendered(README, chart_readme.read(VALUES_TEXT), rbac) == README, "run scripts/chart_readme.py"
 
 

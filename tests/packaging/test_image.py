@@ -9,8 +9,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
-import yaml
 
+import yaml_text
 from chart_builders import CHART, ROOT
 from e2e import oci
 from scripts import image
@@ -90,7 +90,7 @@ def test_the_container_is_the_containerfiles() -> None:
     assert found["Cmd"] == ["--help"]
     assert found["User"] == "65532:65532"
     assert found["WorkingDir"] == "/tmp"
-    port = yaml.safe_load((CHART / "values.yaml").read_text())["listen"]["port"]
+    port = yaml_text.load((CHART / "values.yaml").read_text())["listen"]["port"]
     assert found["ExposedPorts"] == {f"{port}/tcp": {}}
     environment = dict(one.split("=", 1) for one in found["Env"])
     assert environment["PATH"] == "/opt/tonnage/bin:/usr/local/bin:/usr/bin:/bin"
