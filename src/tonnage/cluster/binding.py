@@ -7,19 +7,22 @@ tick completes the gang, or lets go of it (:mod:`tonnage.scheduling.gangs.releas
 
 from __future__ import annotations
 
+import heapq
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
 from tonnage import gate
+from tonnage.cluster.aside import Aside
 from tonnage.cluster.clock import Clock
 from tonnage.cluster.doubts import Doubts
 from tonnage.cluster.effects import Effects, Observing, Unsure
 from tonnage.cluster.feed import FleetFeed
 from tonnage.cluster.observed import Observed
 from tonnage.cluster.recording import Recorder
-from tonnage.decisions import Applied, Bind, Outcome, Ref, Stale
+from tonnage.decisions import BINDING, Applied, Bind, Outcome, Reason, Ref, Refused, Stale, Wait
 from tonnage.fleet.state import Conflict
 from tonnage.units import NS_PER_S
 
@@ -28,6 +31,14 @@ FIRST_RETRY_NS, LONGEST_RETRY_NS = NS_PER_S, 10 * NS_PER_S
 
 Source: kubernetes/kubernetes pkg/scheduler/apis/config/v1/defaults.go (podInitialBackoffSeconds, podMaxBackoffSeconds).
 """
+EVENTS_BEHIND_S, LONGEST_AWAIT_S = 0.3, 1.0
+"""No binding is made while an event waits for longer than the first; unless it has for the second."""
+SCHEDULER = "scheduler"
+FORBIDDEN = "Forbidden"
+OF_ONE_POD = frozenset({FORBIDDEN, "Invalid", "BadRequest"})
+"""An API server's reasons that concern the object of the call: an admission plugin's or webhook's, say."""
+_CANNOT = "cannot create resource"
+"""What Kubernetes' RBAC says of a right that is missing: no pod can be bound then."""
 
 
 class Left(Stale, frozen=True, tag="Stale"):
@@ -54,24 +65,51 @@ class Binder:
         recorder: Recorder,
         doubts: Doubts,
         pool: ThreadPoolExecutor | None,
+        aside: Aside,
     ) -> None:
         self._state = state
         self._feed, self._fleet = feed, feed.fleet
         self._effects, self._clock, self._recorder = effects, clock, recorder
-        self._doubts, self._pool = doubts, pool
+        self._doubts, self._pool, self._aside = doubts, pool, aside
+        self.tell: Callable[[Wait], object] = lambda wait: None
+        """Told why a pod waits that has its place."""
         self.tries: dict[str, int] = {}
         """Uid of a pod → how often it could not be bound."""
-        self._retries: set[int] = set()  # when such pods are tried again
+        self.backing_off: dict[str, int] = {}
+        """Uid of such a pod → until when nobody tries again, in ns."""
+        self.problem = ""
+        """Why pods cannot be bound, where that is no matter of one of them; empty where they can. Readable anywhere."""
+        self._refused: dict[str, str] = {}  # the same, by the uids of the pods
+        self._retries: list[int] = []  # a heap: when such pods are tried again
 
     def due(self) -> bool:
         """Whether pods are to be tried again now; says so once."""
-        now = self._clock.now_ns()
-        later = {at for at in self._retries if at > now}
-        found, self._retries = len(later) < len(self._retries), later
+        now, found = self._clock.now_ns(), False
+        while self._retries and self._retries[0] <= now:
+            heapq.heappop(self._retries)
+            found = True
+        if found:
+            for uid in [uid for uid, until in self.backing_off.items() if until <= now]:
+                del self.backing_off[uid]
         return found
+
+    def forget(self, uid: str) -> None:
+        """The pod is bound or gone."""
+        self.tries.pop(uid, None)
+        self.backing_off.pop(uid, None)
+        if self._refused.pop(uid, None) is not None:
+            self._sum_up()
+
+    def _sum_up(self) -> None:
+        count, last = len(self._refused), next(reversed(self._refused.values()), "")
+        self.problem = f"{count} {'pod' if count == 1 else 'pods'} could not be bound: {last}" if count else ""
 
     def bind(self, batch: Sequence[Bind]) -> list[Outcome]:
         """Bind these; what became of each, in their order."""
+        with self._aside.bindings_first():
+            return self._bind(batch)
+
+    def _bind(self, batch: Sequence[Bind]) -> list[Outcome]:
         refused = self._assume_all(batch)
         calls = self._calls(batch, refused)
         results = {number: self._pool.submit(call).result for number, call in calls} if self._pool else dict(calls)
@@ -174,6 +212,9 @@ class Binder:
         """Runs in any thread."""
         if together is not None and together.failed:
             return Left(f"gang {together.gang} is bound whole or not at all: {together.failed}")
+        for by in (SCHEDULER, BINDING):
+            self._aside.settle((decision.pod.uid, by))  # or it would say that the pod waits when it does not any more
+        self._await_events()
         try:
             outcome = self._take(decision, claims)
         except Exception as error:
@@ -183,6 +224,12 @@ class Binder:
         if together is not None and not isinstance(outcome, Applied) and outcome is not Observing.WHY:
             together.failed = outcome.changed if isinstance(outcome, Stale) else outcome.why
         return outcome
+
+    def _await_events(self) -> None:
+        """Events keep up with bindings: what a crash loses of them is younger than a second."""
+        end = time.monotonic() + LONGEST_AWAIT_S
+        while self._recorder.behind_s() > EVENTS_BEHIND_S and time.monotonic() < end:
+            time.sleep(0.005)
 
     def _take(self, decision: Bind, claims: Sequence[tuple[Ref, Ref | None]]) -> Outcome:
         """First the claims that wait for the pod, then the pod."""
@@ -197,6 +244,7 @@ class Binder:
     def _finish(self, decision: Bind, outcome: Outcome) -> Outcome:
         """Write the event of a binding, or take the assumption back; it stands for as long as nobody knows."""
         if isinstance(outcome, Applied):
+            self.forget(decision.pod.uid)
             self._state.settled(f"{decision.pod.namespace}/{decision.pod.name}")
             message = f"Successfully assigned {decision.pod.namespace}/{decision.pod.name} to {decision.node.name}"
             receipt = decision.reason.text()
@@ -208,16 +256,31 @@ class Binder:
             return Stale(outcome.changed)
         if isinstance(outcome, Left):
             if self._take_back(decision):  # who was in its way may be seen bound, which wakes nobody
-                self._retries.add(self._clock.now_ns() + FIRST_RETRY_NS)
+                heapq.heappush(self._retries, self._clock.now_ns() + FIRST_RETRY_NS)
             return Stale(outcome.changed)
         self._not_bound(decision)
+        if isinstance(outcome, Refused) and outcome is not Observing.WHY:
+            self._say(decision, outcome)
         return outcome
+
+    def _say(self, decision: Bind, outcome: Refused) -> None:
+        """The pod has its place, and is not bound: say why, of the pod and where that is no matter of this pod."""
+        pod = decision.pod
+        why = outcome.why.removeprefix(f"{pod}: ")
+        right = why.partition(" is forbidden: ")[2] if outcome.code == FORBIDDEN else ""
+        self.tell(Wait(pod, Reason(f"it could not be bound: {right or why}"), BINDING))
+        if outcome.code not in OF_ONE_POD or _CANNOT in right:
+            self._refused.pop(pod.uid, None)
+            self._refused[pod.uid] = right or why
+            self._sum_up()
 
     def _not_bound(self, decision: Bind) -> None:
         """The pod is pending after all, and tried again a while later."""
         if self._take_back(decision):
             tries = self.tries[decision.pod.uid] = self.tries.get(decision.pod.uid, 0) + 1
-            self._retries.add(self._clock.now_ns() + min(FIRST_RETRY_NS << min(tries - 1, 10), LONGEST_RETRY_NS))
+            until = self._clock.now_ns() + min(FIRST_RETRY_NS << min(tries - 1, 10), LONGEST_RETRY_NS)
+            self.backing_off[decision.pod.uid] = until
+            heapq.heappush(self._retries, until)
 
     def _take_back(self, decision: Bind) -> bool:
         """The pod is pending after all; whether it was assumed not to be."""

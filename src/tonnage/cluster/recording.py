@@ -20,6 +20,10 @@ class Recorder(Protocol):
         """``type_``: Normal or Warning."""
         ...
 
+    def behind_s(self) -> float:
+        """How long what is to be written next has waited; 0 where nothing waits, or nothing can be written."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Events:
@@ -37,9 +41,17 @@ class Events:
             message,
         )
 
+    def behind_s(self) -> float:
+        """How long what is to be written next has waited; 0 where nothing waits, or nothing can be written."""
+        return 0.0 if self.recorder.problem else self.recorder.behind_s()
+
 
 class Silent:
     """Implements :class:`Recorder`: observe mode writes no events either."""
 
     def event(self, about: Ref, type_: str, reason: str, message: str) -> None:
         """Nothing."""
+
+    def behind_s(self) -> float:
+        """Nothing waits."""
+        return 0.0

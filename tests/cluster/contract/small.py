@@ -51,6 +51,9 @@ class Said:
     def event(self, about: Ref, type_: str, reason: str, message: str) -> None:
         self.events.append((str(about), reason))
 
+    def behind_s(self) -> float:
+        return 0.0
+
 
 @dataclass(slots=True)
 class Small:

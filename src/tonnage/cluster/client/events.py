@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeAlias, TypeVar
+from zlib import crc32
 
 from tonnage.cluster.client.transport import ApiError, ClientError, Unreachable
 from tonnage.cluster.client.verbs import Client, JsonObject
@@ -125,42 +126,93 @@ class Correlator:
 
 
 class EventRecorder:
-    """Takes events from any thread and writes them from its own. ``clock`` gives seconds since the epoch."""
+    """Takes events from any thread and writes them from ``writers`` of its own; those about one object are written by
+    one of them, in order. ``clock`` gives seconds since the epoch."""
 
     def __init__(
-        self, client: Client, component: str, clock: Callable[[], float], *, instance: str = "", limit: int = QUEUE
+        self,
+        client: Client,
+        component: str,
+        clock: Callable[[], float],
+        *,
+        instance: str = "",
+        limit: int = QUEUE,
+        writers: int = 1,
     ) -> None:
-        self._client, self._component, self._clock = client, component, clock
-        self._instance = instance or component
-        self._queue: queue.Queue[_Said | None] = queue.Queue(limit)
-        self._correlator = Correlator()
-        self._written: _Recent[_Written] = _Recent()
-        self._number = 0
-        self._stopped = threading.Event()
-        self.dropped = 0
+        self._clock = clock
+        self._writers = [_Writer(client, component, instance or component, limit, number) for number in range(writers)]
+
+    @property
+    def dropped(self) -> int:
         """Events that found the queue full, or that the server did not take."""
-        self.suppressed = 0
+        return sum(writer.dropped for writer in self._writers)
+
+    @property
+    def suppressed(self) -> int:
         """Events about objects that have had their share."""
-        self.problem = ""
+        return sum(writer.suppressed for writer in self._writers)
+
+    @property
+    def problem(self) -> str:
         """Why the last write failed; empty when it did not."""
-        self._thread = threading.Thread(target=self._run, name=f"events-{component}", daemon=True)
-        self._thread.start()
+        return next((writer.problem for writer in self._writers if writer.problem), "")
 
     def record(self, about: About, type_: str, reason: str, message: str) -> None:
         """Write an event, some time. ``type_`` is Normal or Warning, ``reason`` one CamelCase word. Never waits."""
-        if self._stopped.is_set():
-            self.dropped += 1
-            return
-        try:
-            self._queue.put_nowait(
-                _Said(about, type_, reason, message[: MESSAGE_LIMIT - len(_COMBINED)], self._clock())
-            )
-        except queue.Full:
-            self.dropped += 1
+        said = _Said(about, type_, reason, message[: MESSAGE_LIMIT - len(_COMBINED)], self._clock())
+        self._writers[crc32(repr(about.key).encode()) % len(self._writers)].put(said)
+
+    def behind_s(self) -> float:
+        """How long the event has waited that is to be written next; 0 where none waits."""
+        return max(writer.behind_s() for writer in self._writers)
 
     def flush(self, timeout_s: float = 5.0) -> bool:
         """Wait until what was recorded has been written or given up. False after ``timeout_s``."""
         deadline = time.monotonic() + timeout_s
+        return all([writer.flush(deadline) for writer in self._writers])
+
+    def close(self, timeout_s: float = 5.0) -> bool:
+        """Write what waits, for ``timeout_s`` at most, and end the threads; what is left then is dropped and counted."""
+        done = self.flush(timeout_s)
+        for writer in self._writers:
+            writer.stop()
+        for writer in self._writers:
+            writer.join(1.0)
+        return done
+
+
+class _Writer:
+    """One thread, and the events about its share of the objects. Everything but what runs in that thread may be called
+    in any."""
+
+    def __init__(self, client: Client, component: str, instance: str, limit: int, number: int) -> None:
+        self._client, self._component, self._instance = client, component, instance
+        self._queue: queue.Queue[tuple[_Said, float] | None] = queue.Queue(limit)
+        self._correlator = Correlator()
+        self._written: _Recent[_Written] = _Recent()
+        self._number = 0
+        self._stopped = threading.Event()
+        self._since = 0.0  # when the event that is being written came
+        self.dropped = 0
+        self.suppressed = 0
+        self.problem = ""
+        self._thread = threading.Thread(target=self._run, name=f"events-{component}-{number}", daemon=True)
+        self._thread.start()
+
+    def put(self, said: _Said) -> None:
+        if self._stopped.is_set():
+            self.dropped += 1
+            return
+        try:
+            self._queue.put_nowait((said, time.monotonic()))
+        except queue.Full:
+            self.dropped += 1
+
+    def behind_s(self) -> float:
+        since = self._since
+        return time.monotonic() - since if since else 0.0
+
+    def flush(self, deadline: float) -> bool:
         with self._queue.all_tasks_done:
             while self._queue.unfinished_tasks:
                 left = deadline - time.monotonic()
@@ -169,25 +221,26 @@ class EventRecorder:
                 self._queue.all_tasks_done.wait(min(left, 0.2))
         return True
 
-    def close(self, timeout_s: float = 5.0) -> bool:
-        """Write what waits, for ``timeout_s`` at most, and end the thread; what is left then is dropped and counted."""
-        done = self.flush(timeout_s)
+    def stop(self) -> None:
         self._stopped.set()
         with contextlib.suppress(queue.Full):  # then it has work to wake up from
             self._queue.put_nowait(None)
-        self._thread.join(1.0)
-        return done
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            said = self._queue.get()
+            got = self._queue.get()
             try:
-                if said is not None:
+                if got is not None:
+                    said, self._since = got
                     self._write(said)
             except Exception as error:  # events are a courtesy: the next one is tried all the same
                 self.dropped += 1
                 self.problem = f"{type(error).__name__}: {error}"
             finally:
+                self._since = 0.0
                 self._queue.task_done()
         with contextlib.suppress(queue.Empty):
             while True:
