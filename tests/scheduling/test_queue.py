@@ -10,7 +10,7 @@ import pytest
 
 from builders import affinity_term, away, fleet, node, pod
 from random_clusters import Changes, random_node, random_pod
-from tonnage.decisions import OBSERVING, Applied, Bind, Decision, Evict, Reason, Refused, Stale, Wait
+from tonnage.decisions import OBSERVING, Applied, Bind, Decision, Evict, Reason, Ref, Refused, Stale, Wait
 from tonnage.fleet.snapshot import PodLife, Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.scheduling import place
@@ -27,7 +27,7 @@ class Lines:
         self.nominations: dict[str, str] = {}
         self.lives: dict[str, PodLife] = {}
         self.off: dict[str, int] = {}
-        self.told: dict[str, Wait] = {}
+        self.told: dict[Ref, Wait] = {}
         self.now_ns = 0
 
     @property
@@ -43,10 +43,10 @@ class Lines:
         self.queue._cursor = self.fleet.journal.end  # what that has tried is no news
         for kind in (Bind, Evict):
             assert [one for one in found if isinstance(one, kind)] == [one for one in whole if isinstance(one, kind)]
-        self.told |= {one.pod.name: one for one in found if isinstance(one, Wait)}
+        self.told |= {one.pod: one for one in found if isinstance(one, Wait)}
         for wait in (one for one in whole if isinstance(one, Wait)):
-            assert wait.pod.name in self.told, f"{wait.pod} was never told why it waits"
-            assert self.told[wait.pod.name].nominated == wait.nominated
+            assert wait.pod in self.told, f"{wait.pod} was never told why it waits"
+            assert self.told[wait.pod].nominated == wait.nominated
         return found
 
     def waits(self) -> int:
@@ -116,8 +116,6 @@ def _apply(rng: Random, lines: Lines, found: list[Decision]) -> None:
                 made.bind(row, made.node_by_name[one.node.name], one.devices)
         elif isinstance(one, Evict):
             lines.lives[f"{one.pod.namespace}/{one.pod.name}"] = PodLife(leaving=True)
-    for name in [name for name in lines.told if not any(key[1] == name for key in made.pod_by_key)]:
-        del lines.told[name]
 
 
 @pytest.mark.parametrize("policy", ["tonnage", "binpack"])
@@ -156,7 +154,7 @@ def test_a_node_with_another_obstacle_is_news_to_all_of_them() -> None:
     lines.decide()
     lines.fleet.add_node(node("n1", gpus=8, taints=["dedicated=gpu:NoSchedule"]))
     assert lines.waits() == 100
-    assert "dedicated" in lines.told["p099"].reason.kind
+    assert "dedicated" in next(wait for pod, wait in lines.told.items() if pod.name == "p099").reason.kind
 
 
 def test_a_node_with_room_for_three_is_given_to_the_first_three() -> None:

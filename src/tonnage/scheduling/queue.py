@@ -23,7 +23,7 @@ import numpy as np
 
 from tonnage.decisions import OBSERVING, Applied, Bind, Decision, Evict, Outcome, Reason, Ref, Refused, Wait
 from tonnage.fleet.classes import PodClass
-from tonnage.fleet.rows import PodSpec
+from tonnage.fleet.rows import PodSpec, split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.scheduling import place
@@ -224,8 +224,11 @@ class Queue:
         return could and spec.spec.preemption_policy != "Never"
 
     def _alone(self, snapshot: Snapshot) -> set[int]:
-        """Pods for which room is being made: each is asked."""
-        return {row for row in nominations(snapshot) if row in self._known and self._known[row][1] is not None}
+        """Pods for which room is being made, or was on a node that is gone: each is asked."""
+        if not snapshot.nominations:
+            return set()
+        named = {snapshot.fleet.pod_by_key.get(split_key(key), -1) for key in snapshot.nominations}
+        return {row for row in named | nominations(snapshot).keys() if row in self._known and self._known[row][1]}
 
     def _backing_off(self, snapshot: Snapshot) -> set[int]:
         """Pods that are not tried now."""
