@@ -227,6 +227,7 @@ class _Run:
         )
         self.health.add_alive(manager.dead)
         self.health.add_ready(manager.degraded)
+        self.health.add_ready(world.degraded)
         self.metrics.watch_informers(informers)
         return world, manager
 

@@ -61,24 +61,32 @@ class Aside:
         for thread in self._threads:
             thread.start()
 
-    def put(self, key: Hashable, write: Write) -> Outcome:
-        """Make this write some time, in place of one with the same key that has not been made. Applied, unless it was
-        made at once: then what became of it."""
+    def put(self, key: Hashable, write: Write, after_s: float = 0.0) -> Outcome:
+        """Make this write some time, ``after_s`` from now at the earliest, in place of one with the same key that has
+        not been made. Applied, unless it was made at once: then what became of it."""
         if not self._threads:
             return write()
         one = _One(key, write)
         with self._changed:
             self._latest[key] = one
-            self._todo[key] = one
+            self._todo.pop(key, None)
+            if after_s:
+                self._put_off(one, after_s)
+            else:
+                self._todo[key] = one
             self._changed.notify()
         return Applied()
 
-    def drop(self, key: Hashable) -> None:
-        """Nobody needs it any more."""
-        if self._threads:
-            with self._changed:
-                self._latest.pop(key, None)
-                self._todo.pop(key, None)
+    def _put_off(self, one: _One, seconds: float) -> None:
+        self._number += 1
+        heapq.heappush(self._later, (time.monotonic() + seconds, self._number, one))
+
+    def drop(self, key: Hashable) -> bool:
+        """Nobody needs it any more. Whether it had not been begun."""
+        with self._changed:
+            begun = key in self._under_way
+            self._todo.pop(key, None)
+            return self._latest.pop(key, None) is not None and not begun
 
     def settle(self, key: Hashable) -> None:
         """As :meth:`drop`; and where it is under way, wait until it has been made."""
@@ -171,8 +179,7 @@ class Aside:
                 now = time.monotonic()
                 if self._in_a_row >= FAILURES:
                     self._paused_until = now + _pause_s(self._in_a_row - FAILURES + 1)
-                self._number += 1
-                heapq.heappush(self._later, (now + _pause_s(one.tries), self._number, one))
+                self._put_off(one, _pause_s(one.tries))
             self._changed.notify_all()
 
 

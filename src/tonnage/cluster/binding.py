@@ -22,6 +22,7 @@ from tonnage.cluster.effects import Effects, Observing, Unsure
 from tonnage.cluster.feed import FleetFeed
 from tonnage.cluster.observed import Observed
 from tonnage.cluster.recording import Recorder
+from tonnage.cluster.waits import Waits
 from tonnage.decisions import BINDING, Applied, Bind, Outcome, Reason, Ref, Refused, Stale, Wait
 from tonnage.fleet.state import Conflict
 from tonnage.units import NS_PER_S
@@ -33,7 +34,6 @@ Source: kubernetes/kubernetes pkg/scheduler/apis/config/v1/defaults.go (podIniti
 """
 EVENTS_BEHIND_S, LONGEST_AWAIT_S = 0.3, 1.0
 """No binding is made while an event waits for longer than the first; unless it has for the second."""
-SCHEDULER = "scheduler"
 FORBIDDEN = "Forbidden"
 OF_ONE_POD = frozenset({FORBIDDEN, "Invalid", "BadRequest"})
 """An API server's reasons that concern the object of the call: an admission plugin's or webhook's, say."""
@@ -66,13 +66,12 @@ class Binder:
         doubts: Doubts,
         pool: ThreadPoolExecutor | None,
         aside: Aside,
+        waits: Waits,
     ) -> None:
         self._state = state
         self._feed, self._fleet = feed, feed.fleet
         self._effects, self._clock, self._recorder = effects, clock, recorder
-        self._doubts, self._pool, self._aside = doubts, pool, aside
-        self.tell: Callable[[Wait], object] = lambda wait: None
-        """Told why a pod waits that has its place."""
+        self._doubts, self._pool, self._aside, self._waits = doubts, pool, aside, waits
         self.tries: dict[str, int] = {}
         """Uid of a pod → how often it could not be bound."""
         self.backing_off: dict[str, int] = {}
@@ -212,8 +211,7 @@ class Binder:
         """Runs in any thread."""
         if together is not None and together.failed:
             return Left(f"gang {together.gang} is bound whole or not at all: {together.failed}")
-        for by in (SCHEDULER, BINDING):
-            self._aside.settle((decision.pod.uid, by))  # or it would say that the pod waits when it does not any more
+        self._waits.settle(decision.pod.uid)
         self._await_events()
         try:
             outcome = self._take(decision, claims)
@@ -268,7 +266,7 @@ class Binder:
         pod = decision.pod
         why = outcome.why.removeprefix(f"{pod}: ")
         right = why.partition(" is forbidden: ")[2] if outcome.code == FORBIDDEN else ""
-        self.tell(Wait(pod, Reason(f"it could not be bound: {right or why}"), BINDING))
+        self._waits.tell(Wait(pod, Reason(f"it could not be bound: {right or why}"), BINDING))
         if outcome.code not in OF_ONE_POD or _CANNOT in right:
             self._refused.pop(pod.uid, None)
             self._refused[pod.uid] = right or why

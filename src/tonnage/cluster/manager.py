@@ -118,7 +118,7 @@ class Manager:
         for controller in self.controllers:
             if controller.elector is not None and controller.elector.problem:
                 found[f"{controller.name} lease"] = controller.elector.problem
-        return found | self.world.degraded() | self.failures
+        return found | self.failures
 
     def dead(self) -> dict[str, str]:
         """What has stopped, by name, for ``/healthz``. Callable from any thread."""

@@ -27,10 +27,10 @@ from tonnage.cluster.groups import Groups
 from tonnage.cluster.observed import Observed
 from tonnage.cluster.recording import Recorder
 from tonnage.cluster.relayouts import Relayouts
+from tonnage.cluster.waits import Waits
 from tonnage.controllers.nodes import Pools
 from tonnage.controllers.scheduler import WAITS
 from tonnage.decisions import (
-    BINDING,
     SOLD_OUT,
     Applied,
     Bind,
@@ -52,8 +52,6 @@ from tonnage.metrics.promql import Result
 from tonnage.objects import core, karpenter
 from tonnage.objects.base import KubeObject
 
-IN_STATUS = frozenset({"scheduler", BINDING})
-"""Whose reasons stand in a pod's status; those of others are events alone."""
 WRITERS = 2
 """Threads that write why pods wait."""
 CLASSES_KEPT = 10_000
@@ -112,13 +110,12 @@ class ClusterWorld:
         self._pool = ThreadPoolExecutor(parallel, "bind") if parallel > 1 else None
         self.aside = Aside(WRITERS if parallel > 1 and not isinstance(effects, Observing) else 0)
         self._doubts = Doubts(clock)
-        self.binder = Binder(self.state, self.feed, effects, clock, recorder, self._doubts, self._pool, self.aside)
-        self.binder.tell = self._wait
+        self.waits = Waits(effects, clock, recorder, self.aside, self._is_pending)
+        self.binder = Binder(
+            self.state, self.feed, effects, clock, recorder, self._doubts, self._pool, self.aside, self.waits
+        )
         self.evictor = Evictor(effects, clock)
         self._relayouts = Relayouts(self.state, effects, clock, recorder, self._doubts, self.changes)
-        self._said: dict[str, dict[str, tuple[str, str]]] = {}
-        """Uid of a waiting pod → by whom → the kind of reason why it waits and the node that room is made on, as last
-        written, or to be written."""
 
     # ---- what informers report ----
 
@@ -142,8 +139,7 @@ class ClusterWorld:
         self._doubts.settle(("claim", (new or old).name))  # type: ignore[union-attr]
 
     def _forget_pod(self, uid: str) -> None:
-        for by in self._said.pop(uid, ()):
-            self.aside.drop((uid, by))
+        self.waits.forget(uid)
         self.binder.forget(uid)
         self._doubts.settle(("pod", uid))
 
@@ -297,28 +293,11 @@ class ClusterWorld:
     def _wait(self, decision: Wait) -> Outcome:
         """Say it once for each kind of reason, not at every tick: why it waits, and where room is made for it."""
         self.state.let_wait(decision)
-        uid, now = decision.pod.uid, (decision.reason.kind, decision.nominated)
-        said = self._said.get(uid, {})
-        before = said.get(decision.by)
-        if before == now:
-            return Applied()
-        news = before is None or before[0] != now[0]
-        outcome = self.aside.put((uid, decision.by), lambda: self._tell(decision, news=news))
-        if not isinstance(outcome, Applied):
-            return outcome
-        row = self.fleet.pod_by_key.get((decision.pod.namespace, decision.pod.name))
-        if row is not None and self.fleet.pod(row).spec.uid == uid:
-            self._said[uid] = {**said, decision.by: now}
-        return Applied()
+        return self.waits.tell(decision)
 
-    def _tell(self, decision: Wait, *, news: bool) -> Outcome:
-        """Runs in any thread."""
-        outcome: Outcome = Applied()
-        if decision.by in IN_STATUS:
-            outcome = self._effects.unschedulable(decision)
-        if news and isinstance(outcome, Applied):
-            self._recorder.event(decision.pod, "Warning", "FailedScheduling", decision.reason.verdict)
-        return outcome
+    def _is_pending(self, decision: Wait) -> bool:
+        row = self.fleet.pod_by_key.get((decision.pod.namespace, decision.pod.name))
+        return row is not None and self.fleet.pod(row).spec.uid == decision.pod.uid
 
 
 def _waits(pod: core.Pod) -> bool:

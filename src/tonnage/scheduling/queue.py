@@ -34,7 +34,7 @@ from tonnage.scheduling.view import NEVER
 from tonnage.units import NS_PER_S
 
 FLUSH_NS = 300 * NS_PER_S
-"""After so long every line is asked again, whatever has changed or not.
+"""After so long every line is asked and told again, whatever has changed or not.
 
 Source: kubernetes/kubernetes pkg/scheduler/backend/queue/scheduling_queue.go, DefaultPodMaxInUnschedulablePodsDuration.
 """
@@ -72,7 +72,7 @@ class Queue:
         """Pending pods by row, each with its line; None: not placed here."""
         self._classes: object = None
         self._epoch = 0
-        self._flushed_ns = 0
+        self._flushes, self._flushed_ns = False, 0
         self._topology_revision = -1
         self._cursor = 0
         self._binds = 0
@@ -192,6 +192,9 @@ class Queue:
         """Note whether anything has changed that could help pods that were refused."""
         fleet = snapshot.fleet
         news = fleet.journal.since(self._cursor)
+        self._flushes = snapshot.now_ns - self._flushed_ns >= FLUSH_NS
+        if self._flushes:
+            self._flushed_ns = snapshot.now_ns
         if (
             news is None
             or any(sign < 0 for sign, _, _ in news)
@@ -199,10 +202,9 @@ class Queue:
             or fleet.topology_revision != self._topology_revision
             or snapshot.nominations
             or self._nominations
-            or snapshot.now_ns - self._flushed_ns >= FLUSH_NS
+            or self._flushes
         ):
             self._epoch += 1
-            self._flushed_ns = snapshot.now_ns
         self._topology_revision = fleet.topology_revision
         self._nominations = dict(snapshot.nominations)
 
@@ -257,7 +259,7 @@ class Queue:
         before, line.reason, line.as_of = line.reason, why, self._epoch if first else -1
         if why is None:
             return []
-        anew = before is None or before.kind != why.kind
+        anew = before is None or before.kind != why.kind or self._flushes
         spared = apart.union(asked)
         rows = [row for row in line.rows() if row not in spared] if anew else sorted(line.untold - spared)
         line.untold = {row for row in line.untold if row in spared and row not in refused}
