@@ -8,11 +8,13 @@ tick completes the gang, or lets go of it (:mod:`tonnage.scheduling.gangs.releas
 from __future__ import annotations
 
 import heapq
-import time
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from queue import SimpleQueue
 
 from tonnage import gate
 from tonnage.cluster.aside import Aside
@@ -32,8 +34,9 @@ FIRST_RETRY_NS, LONGEST_RETRY_NS = NS_PER_S, 10 * NS_PER_S
 
 Source: kubernetes/kubernetes pkg/scheduler/apis/config/v1/defaults.go (podInitialBackoffSeconds, podMaxBackoffSeconds).
 """
-EVENTS_BEHIND_S, LONGEST_AWAIT_S = 0.3, 1.0
-"""No binding is made while an event waits for longer than the first; unless it has for the second."""
+UNTOLD, LONGEST_AWAIT_S = 64, 1.0
+"""No binding is made while so many have been whose events are not written, so that a crash loses few of them; unless
+that has lasted for so long."""
 FORBIDDEN = "Forbidden"
 OF_ONE_POD = frozenset({FORBIDDEN, "Invalid", "BadRequest"})
 """An API server's reasons that concern the object of the call: an admission plugin's or webhook's, say."""
@@ -54,7 +57,8 @@ class _Together:
 
 
 class Binder:
-    """The Binds of a world. Everything runs on its thread but for the calls of one batch, which overlap in ``pool``."""
+    """The Binds of a world. Everything runs on its thread but for the calls of one batch, of which so many overlap as
+    ``parallel`` says."""
 
     def __init__(
         self,
@@ -64,20 +68,24 @@ class Binder:
         clock: Clock,
         recorder: Recorder,
         doubts: Doubts,
-        pool: ThreadPoolExecutor | None,
+        parallel: int,
         aside: Aside,
         waits: Waits,
     ) -> None:
         self._state = state
         self._feed, self._fleet = feed, feed.fleet
         self._effects, self._clock, self._recorder = effects, clock, recorder
-        self._doubts, self._pool, self._aside, self._waits = doubts, pool, aside, waits
+        self._doubts, self._aside, self._waits = doubts, aside, waits
+        self._parallel = parallel
+        self._pool = ThreadPoolExecutor(parallel, "bind") if parallel > 1 else None
         self.tries: dict[str, int] = {}
         """Uid of a pod → how often it could not be bound."""
         self.backing_off: dict[str, int] = {}
         """Uid of such a pod → until when nobody tries again, in ns."""
         self.problem = ""
         """Why pods cannot be bound, where that is no matter of one of them; empty where they can. Readable anywhere."""
+        self._untold = threading.Semaphore(UNTOLD)
+        self._to_tell: set[str] = set()  # the uids of pods that are bound and have one of these places
         self._refused: dict[str, str] = {}  # the same, by the uids of the pods
         self._retries: list[int] = []  # a heap: when such pods are tried again
 
@@ -110,25 +118,41 @@ class Binder:
 
     def _bind(self, batch: Sequence[Bind]) -> list[Outcome]:
         refused = self._assume_all(batch)
-        calls = self._calls(batch, refused)
-        results = {number: self._pool.submit(call).result for number, call in calls} if self._pool else dict(calls)
         outcomes: list[Outcome] = list(refused)  # type: ignore[arg-type]
         raised: list[Exception] = []
-        for number, result in results.items():
-            outcomes[number] = self._finish(batch[number], self._result(batch[number], result, raised))
+        for number, found in self._made(deque(self._calls(batch, refused))):
+            outcomes[number] = self._finish(batch[number], self._outcome(batch[number], found, raised))
         if raised:  # nobody is left assumed; the fault is told
             raise raised[0]
         return outcomes
 
-    def _result(self, decision: Bind, result: Callable[[], Outcome], raised: list[Exception]) -> Outcome:
-        """What became of the call. One that raised may have worked; without a pool, none is made after it."""
-        if raised and self._pool is None:
-            return Left(f"{decision.pod}: not tried after a fault")
-        try:
-            return result()
-        except Exception as error:  # raised again when all are seen to
-            raised.append(error)
-            return Unsure(f"{decision.pod}: {error}")
+    def _made(self, calls: deque[tuple[int, Callable[[], Outcome]]]) -> Iterator[tuple[int, Outcome | Exception]]:
+        """What became of each call, or what it raised, as they end. Without a pool, none is made after a fault."""
+        if self._pool is None:
+            raised = False
+            for number, call in calls:
+                found = Left("not tried after a fault") if raised else _made(call)
+                raised |= isinstance(found, Exception)
+                yield number, found
+            return
+        done: SimpleQueue[tuple[int, Outcome | Exception]] = SimpleQueue()
+        count = len(calls)
+        for _ in range(min(count, self._parallel)):  # not a future for each call: a burst has thousands
+            self._pool.submit(_make, calls, done)
+        for _ in range(count):
+            yield done.get()
+
+    def _outcome(self, decision: Bind, found: Outcome | Exception, raised: list[Exception]) -> Outcome:
+        """What became of the call. One that raised may have worked."""
+        if not isinstance(found, Exception):
+            return found
+        raised.append(found)  # raised again when all are seen to
+        return Unsure(f"{decision.pod}: {found}")
+
+    def close(self) -> None:
+        """Wait for the calls that are under way."""
+        if self._pool is not None:
+            self._pool.shutdown()
 
     # ---- before the calls ----
 
@@ -212,22 +236,23 @@ class Binder:
         if together is not None and together.failed:
             return Left(f"gang {together.gang} is bound whole or not at all: {together.failed}")
         self._waits.settle(decision.pod.uid)
-        self._await_events()
+        untold = self._untold.acquire(timeout=LONGEST_AWAIT_S)
+        outcome: Outcome | None = None
         try:
             outcome = self._take(decision, claims)
         except Exception as error:
             if together is not None:
                 together.failed = f"{decision.pod}: {error}"
             raise
+        finally:
+            if untold:
+                if isinstance(outcome, Applied):
+                    self._to_tell.add(decision.pod.uid)
+                else:
+                    self._untold.release()
         if together is not None and not isinstance(outcome, Applied) and outcome is not Observing.WHY:
             together.failed = outcome.changed if isinstance(outcome, Stale) else outcome.why
         return outcome
-
-    def _await_events(self) -> None:
-        """Events keep up with bindings: what a crash loses of them is younger than a second."""
-        end = time.monotonic() + LONGEST_AWAIT_S
-        while self._recorder.behind_s() > EVENTS_BEHIND_S and time.monotonic() < end:
-            time.sleep(0.005)
 
     def _take(self, decision: Bind, claims: Sequence[tuple[Ref, Ref | None]]) -> Outcome:
         """First the claims that wait for the pod, then the pod."""
@@ -246,7 +271,11 @@ class Binder:
             self._state.settled(f"{decision.pod.namespace}/{decision.pod.name}")
             message = f"Successfully assigned {decision.pod.namespace}/{decision.pod.name} to {decision.node.name}"
             receipt = decision.reason.text()
-            self._recorder.event(decision.pod, "Normal", "Scheduled", f"{message}: {receipt}")
+            done = None
+            if decision.pod.uid in self._to_tell:
+                self._to_tell.discard(decision.pod.uid)
+                done = self._untold.release
+            self._recorder.event(decision.pod, "Normal", "Scheduled", f"{message}: {receipt}", done)
             return outcome
         if isinstance(outcome, Unsure):
             about = ("pod", decision.pod.uid)
@@ -289,3 +318,22 @@ class Binder:
         self._feed.assumed.discard(key)
         self._fleet.unbind(row)
         return True
+
+
+def _made(call: Callable[[], Outcome]) -> Outcome | Exception:
+    try:
+        return call()
+    except Exception as error:  # seen to by who has asked for the call
+        return error
+
+
+def _make(
+    calls: deque[tuple[int, Callable[[], Outcome]]], done: SimpleQueue[tuple[int, Outcome | Exception]]
+) -> None:
+    """Make calls until none is left. Runs in any thread."""
+    while True:
+        try:
+            number, call = calls.popleft()
+        except IndexError:
+            return
+        done.put((number, _made(call)))

@@ -9,7 +9,6 @@ calls of one batch (:mod:`tonnage.cluster.binding`), which overlap, and what is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import groupby
 from typing import TypeVar
@@ -107,12 +106,11 @@ class ClusterWorld:
         self._effects = effects
         self._recorder = recorder
         self._measure = measure
-        self._pool = ThreadPoolExecutor(parallel, "bind") if parallel > 1 else None
         self.aside = Aside(WRITERS if parallel > 1 and not isinstance(effects, Observing) else 0)
         self._doubts = Doubts(clock)
         self.waits = Waits(effects, clock, recorder, self.aside, self._is_pending)
         self.binder = Binder(
-            self.state, self.feed, effects, clock, recorder, self._doubts, self._pool, self.aside, self.waits
+            self.state, self.feed, effects, clock, recorder, self._doubts, parallel, self.aside, self.waits
         )
         self.evictor = Evictor(effects, clock)
         self._relayouts = Relayouts(self.state, effects, clock, recorder, self._doubts, self.changes)
@@ -221,8 +219,7 @@ class ClusterWorld:
 
     def close(self) -> None:
         """Wait for the calls that are under way."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        self.binder.close()
         self.aside.close()
 
     def _scale(self, decision: Scale) -> Outcome:

@@ -48,11 +48,8 @@ class Said:
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []
 
-    def event(self, about: Ref, type_: str, reason: str, message: str) -> None:
+    def event(self, about: Ref, type_: str, reason: str, message: str, done: object = None) -> None:
         self.events.append((str(about), reason))
-
-    def behind_s(self) -> float:
-        return 0.0
 
 
 @dataclass(slots=True)

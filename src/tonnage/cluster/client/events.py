@@ -62,6 +62,12 @@ class _Said:
     reason: str
     message: str
     at: float
+    done: Callable[[], None] | None = None
+
+    def end(self) -> None:
+        """It has been written or given up."""
+        if self.done is not None:
+            self.done()
 
 
 @dataclass(slots=True)
@@ -157,14 +163,13 @@ class EventRecorder:
         """Why the last write failed; empty when it did not."""
         return next((writer.problem for writer in self._writers if writer.problem), "")
 
-    def record(self, about: About, type_: str, reason: str, message: str) -> None:
-        """Write an event, some time. ``type_`` is Normal or Warning, ``reason`` one CamelCase word. Never waits."""
-        said = _Said(about, type_, reason, message[: MESSAGE_LIMIT - len(_COMBINED)], self._clock())
+    def record(
+        self, about: About, type_: str, reason: str, message: str, done: Callable[[], None] | None = None
+    ) -> None:
+        """Write an event, some time. ``type_`` is Normal or Warning, ``reason`` one CamelCase word. Never waits.
+        ``done`` is called when it has been written or given up, in any thread."""
+        said = _Said(about, type_, reason, message[: MESSAGE_LIMIT - len(_COMBINED)], self._clock(), done)
         self._writers[crc32(repr(about.key).encode()) % len(self._writers)].put(said)
-
-    def behind_s(self) -> float:
-        """How long the event has waited that is to be written next; 0 where none waits."""
-        return max(writer.behind_s() for writer in self._writers)
 
     def flush(self, timeout_s: float = 5.0) -> bool:
         """Wait until what was recorded has been written or given up. False after ``timeout_s``."""
@@ -187,12 +192,11 @@ class _Writer:
 
     def __init__(self, client: Client, component: str, instance: str, limit: int, number: int) -> None:
         self._client, self._component, self._instance = client, component, instance
-        self._queue: queue.Queue[tuple[_Said, float] | None] = queue.Queue(limit)
+        self._queue: queue.Queue[_Said | None] = queue.Queue(limit)
         self._correlator = Correlator()
         self._written: _Recent[_Written] = _Recent()
         self._number = 0
         self._stopped = threading.Event()
-        self._since = 0.0  # when the event that is being written came
         self.dropped = 0
         self.suppressed = 0
         self.problem = ""
@@ -200,17 +204,13 @@ class _Writer:
         self._thread.start()
 
     def put(self, said: _Said) -> None:
-        if self._stopped.is_set():
-            self.dropped += 1
-            return
         try:
-            self._queue.put_nowait((said, time.monotonic()))
+            if self._stopped.is_set():
+                raise queue.Full
+            self._queue.put_nowait(said)
         except queue.Full:
             self.dropped += 1
-
-    def behind_s(self) -> float:
-        since = self._since
-        return time.monotonic() - since if since else 0.0
+            said.end()
 
     def flush(self, deadline: float) -> bool:
         with self._queue.all_tasks_done:
@@ -231,20 +231,23 @@ class _Writer:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            got = self._queue.get()
+            said = self._queue.get()
             try:
-                if got is not None:
-                    said, self._since = got
+                if said is not None:
                     self._write(said)
             except Exception as error:  # events are a courtesy: the next one is tried all the same
                 self.dropped += 1
                 self.problem = f"{type(error).__name__}: {error}"
             finally:
-                self._since = 0.0
+                if said is not None:
+                    said.end()
                 self._queue.task_done()
         with contextlib.suppress(queue.Empty):
             while True:
-                self.dropped += self._queue.get_nowait() is not None
+                left = self._queue.get_nowait()
+                if left is not None:
+                    self.dropped += 1
+                    left.end()
 
     def _write(self, said: _Said) -> None:
         message = self._correlator.message(said.about, said.type, said.reason, said.message, said.at)
