@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from queue import SimpleQueue
 
 from tonnage import gate
@@ -56,6 +57,14 @@ class _Together:
     failed: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Lack:
+    """The right to bind is missing: what the API server says, and until when nobody tries."""
+
+    why: str
+    until_ns: int
+
+
 class Binder:
     """The Binds of a world. Everything runs on its thread but for the calls of one batch, of which so many overlap as
     ``parallel`` says."""
@@ -86,6 +95,8 @@ class Binder:
         """Why pods cannot be bound, where that is no matter of one of them; empty where they can. Readable anywhere."""
         self._untold = threading.Semaphore(UNTOLD)
         self._to_tell: set[str] = set()  # the uids of pods that are bound and have one of these places
+        self._lacks: dict[str, _Lack] = {}  # the right to bind that is missing, by namespace
+        self._lacking: dict[str, int] = {}  # how often it was found missing since it last was there
         self._refused: dict[str, str] = {}  # the same, by the uids of the pods
         self._retries: list[int] = []  # a heap: when such pods are tried again
 
@@ -120,11 +131,27 @@ class Binder:
         refused = self._assume_all(batch)
         outcomes: list[Outcome] = list(refused)  # type: ignore[arg-type]
         raised: list[Exception] = []
-        for number, found in self._made(deque(self._calls(batch, refused))):
+        calls = deque(self._calls(batch, refused))
+        first = [(number, _made(call)) for number, call in self._probes(batch, calls)]
+        for number, found in chain(first, self._made(calls)):
             outcomes[number] = self._finish(batch[number], self._outcome(batch[number], found, raised))
         if raised:  # nobody is left assumed; the fault is told
             raise raised[0]
         return outcomes
+
+    def _probes(
+        self, batch: Sequence[Bind], calls: deque[tuple[int, Callable[[], Outcome]]]
+    ) -> list[tuple[int, Callable[[], Outcome]]]:
+        """Of each namespace in which the right to bind was missing, the first call, once it is time to try again; the
+        others follow where it works. Taken from the calls."""
+        now, found = self._clock.now_ns(), []
+        for namespace in [one for one, lack in self._lacks.items() if lack.until_ns <= now]:
+            probe = next((one for one in calls if batch[one[0]].pod.namespace == namespace), None)
+            if probe is not None:
+                calls.remove(probe)
+                del self._lacks[namespace]
+                found.append(probe)
+        return found
 
     def _made(self, calls: deque[tuple[int, Callable[[], Outcome]]]) -> Iterator[tuple[int, Outcome | Exception]]:
         """What became of each call, or what it raised, as they end. Without a pool, none is made after a fault."""
@@ -235,6 +262,9 @@ class Binder:
         """Runs in any thread."""
         if together is not None and together.failed:
             return Left(f"gang {together.gang} is bound whole or not at all: {together.failed}")
+        lack = self._lacks.get(decision.pod.namespace)
+        if lack is not None:
+            return Refused(f"{decision.pod}: {lack.why}", FORBIDDEN)
         self._waits.settle(decision.pod.uid)
         untold = self._untold.acquire(timeout=LONGEST_AWAIT_S)
         outcome: Outcome | None = None
@@ -245,14 +275,23 @@ class Binder:
                 together.failed = f"{decision.pod}: {error}"
             raise
         finally:
-            if untold:
-                if isinstance(outcome, Applied):
-                    self._to_tell.add(decision.pod.uid)
-                else:
-                    self._untold.release()
+            if untold and isinstance(outcome, Applied):
+                self._to_tell.add(decision.pod.uid)
+            elif untold:
+                self._untold.release()
+        self._note_right(decision.pod.namespace, outcome)
         if together is not None and not isinstance(outcome, Applied) and outcome is not Observing.WHY:
             together.failed = outcome.changed if isinstance(outcome, Stale) else outcome.why
         return outcome
+
+    def _note_right(self, namespace: str, outcome: Outcome) -> None:
+        """A right that is missing is missing for all pods of the namespace: one of them tries for all. In any thread."""
+        if isinstance(outcome, Applied):
+            self._lacking.pop(namespace, None)
+        elif isinstance(outcome, Refused) and outcome.code == FORBIDDEN and (why := _right(outcome)):
+            if namespace not in self._lacks:
+                tries = self._lacking[namespace] = self._lacking.get(namespace, 0) + 1
+                self._lacks[namespace] = _Lack(why, self._clock.now_ns() + _pause_ns(tries))
 
     def _take(self, decision: Bind, claims: Sequence[tuple[Ref, Ref | None]]) -> Outcome:
         """First the claims that wait for the pod, then the pod."""
@@ -294,9 +333,9 @@ class Binder:
         """The pod has its place, and is not bound: say why, of the pod and where that is no matter of this pod."""
         pod = decision.pod
         why = outcome.why.removeprefix(f"{pod}: ")
-        right = why.partition(" is forbidden: ")[2] if outcome.code == FORBIDDEN else ""
+        right = _right(outcome)
         self._waits.tell(Wait(pod, Reason(f"it could not be bound: {right or why}"), BINDING))
-        if outcome.code not in OF_ONE_POD or _CANNOT in right:
+        if outcome.code not in OF_ONE_POD or right:
             self._refused.pop(pod.uid, None)
             self._refused[pod.uid] = right or why
             self._sum_up()
@@ -305,7 +344,8 @@ class Binder:
         """The pod is pending after all, and tried again a while later."""
         if self._take_back(decision):
             tries = self.tries[decision.pod.uid] = self.tries.get(decision.pod.uid, 0) + 1
-            until = self._clock.now_ns() + min(FIRST_RETRY_NS << min(tries - 1, 10), LONGEST_RETRY_NS)
+            lack = self._lacks.get(decision.pod.namespace)
+            until = lack.until_ns if lack is not None else self._clock.now_ns() + _pause_ns(tries)
             self.backing_off[decision.pod.uid] = until
             heapq.heappush(self._retries, until)
 
@@ -318,6 +358,17 @@ class Binder:
         self._feed.assumed.discard(key)
         self._fleet.unbind(row)
         return True
+
+
+def _pause_ns(tries: int) -> int:
+    return min(FIRST_RETRY_NS << min(tries - 1, 10), LONGEST_RETRY_NS)
+
+
+def _right(outcome: Refused) -> str:
+    """What Kubernetes' RBAC says of a right that is missing; empty where that is not why."""
+    before, _, said = outcome.why.partition(" is forbidden: ")
+    said = said or before.partition(": ")[2]
+    return said if outcome.code == FORBIDDEN and _CANNOT in said else ""
 
 
 def _made(call: Callable[[], Outcome]) -> Outcome | Exception:
