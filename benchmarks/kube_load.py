@@ -55,7 +55,7 @@ class Size:
 
 
 FULL = Size()
-QUICK = Size(300, 8, 300, 40, 100, 40, 250, 2_500, 50, 4)
+QUICK = Size(150, 4, 200, 40, 50, 30, 100, 1_000, 50, 2)
 
 
 # ---- what is watched ----
@@ -387,5 +387,4 @@ def measure(scale: str, sections: str = ",".join(SECTIONS)) -> dict[str, dict[st
             found[name] = told(size, name.partition("/")[2])
         else:
             found[name] = {"waiting": waiting, "quiet": quiet, "large": large}[name](size)
-        print(json.dumps(found), file=sys.stderr, flush=True)
     return found

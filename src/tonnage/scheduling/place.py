@@ -138,7 +138,7 @@ def defragment(
     return defrag_plan(snapshot, unit, trial, limits, movable(snapshot, cache.bound, limits, frozenset(fleet.pending)))
 
 
-def _queue(snapshot: Snapshot, settings: Settings, asked: Set[int] | None) -> list[int]:
+def _queue(snapshot: Snapshot, settings: Settings, asked: Set[int] | None = None) -> list[int]:
     fleet = snapshot.fleet
     rows = [
         row
