@@ -74,7 +74,9 @@ def _load(report: Report, scale: str) -> None:
     for who, one in (("kube-scheduler", theirs), ("tonnage scheduler", ours)):
         seconds = one["seconds"]
         report.row(what=what, who=who, pods=size.burst, seconds=seconds, **{"pods/s": size.burst / seconds})
-    report.bar("bound and told, tonnage : kube-scheduler", theirs["seconds"] / ours["seconds"], ">=", 1.3, "times", "cost")
+    report.bar(
+        "bound and told, tonnage : kube-scheduler", theirs["seconds"] / ours["seconds"], ">=", 1.3, "times", "cost"
+    )
     report.bar("CPU of a burst, tonnage : kube-scheduler", ours["cpu_s"] / theirs["cpu_s"], "<=", 0.5, "times", "cost")
     report.bar("first binding of a burst", ours["first_s"], "<=", 0.4, "s", "cost")
     report.bar("event after its binding, at most", ours["lag_s"], "<=", 1.0, "s", "cost")

@@ -165,9 +165,11 @@ def plane(**options: Any) -> Iterator[ControlPlane]:
             SCHEDULER: tuple(f"--leader-elect{rest}" for rest in ELECTION),
         },
     }
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        with ControlPlane(there, Path(folder), PlaneOptions(**given | options)) as found:
-            yield found
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        ControlPlane(there, Path(folder), PlaneOptions(**given | options)) as found,
+    ):
+        yield found
 
 
 def controller(of: ControlPlane, *more: str) -> Program:
@@ -313,9 +315,11 @@ def _let_go(api: Api, lease: str, *, ours: bool) -> float:
     if not ours:
         api.delete(lease)
         return time.monotonic()
-    api.patch(lease, {"spec": {"holderIdentity": ""}}, MERGE)
-    until("the lease is taken", lambda: api.get(lease)["spec"].get("holderIdentity"), 30, 0.002)
-    return time.monotonic()
+    version = api.patch(lease, {"spec": {"holderIdentity": ""}}, MERGE)["metadata"]["resourceVersion"]
+    for line in api.watch(LEASES, resourceVersion=version):
+        if json.loads(line)["object"]["spec"].get("holderIdentity"):
+            return time.monotonic()
+    raise TimeoutError("the lease was not taken")
 
 
 # ---- one pod after another ----

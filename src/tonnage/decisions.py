@@ -177,8 +177,8 @@ BINDING = "binding"
 class Wait(msgspec.Struct, frozen=True, tag="Wait", gc=False):
     """Leave ``pod`` pending for now. Nothing takes effect; the reason is what the user asks for.
 
-    ``by``: who could not help it, ``scheduler``, ``provisioner`` or :data:`BINDING`. ``nominated``: the node on which room is being made
-    for it; what the scheduler says replaces what it said before."""
+    ``by``: who could not help it, ``scheduler``, ``provisioner`` or :data:`BINDING`. ``nominated``: the node on which
+    room is being made for it; what the scheduler says replaces what it said before."""
 
     pod: Ref
     reason: Reason

@@ -32,9 +32,7 @@ class Lines:
 
     @property
     def snapshot(self) -> Snapshot:
-        return Snapshot(
-            self.now_ns, self.fleet, nominations=self.nominations, lives=self.lives, backing_off=self.off
-        )
+        return Snapshot(self.now_ns, self.fleet, nominations=self.nominations, lives=self.lives, backing_off=self.off)
 
     def decide(self) -> list[Decision]:
         """What the queue decides, which is checked against what is decided for all pods."""

@@ -224,9 +224,7 @@ class _Run:
             standing=self.standing,
         )
         printed = Printed(settings.form, self.metrics)
-        manager = Manager(
-            world, informers, required, controllers, printed, speed=settings.speed, count=printed.counted
-        )
+        manager = Manager(world, informers, required, controllers, printed, speed=settings.speed, count=printed.counted)
         self.health.add_alive(manager.dead)
         self.health.add_ready(manager.degraded)
         self.health.add_ready(world.degraded)

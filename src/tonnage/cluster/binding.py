@@ -8,6 +8,7 @@ tick completes the gang, or lets go of it (:mod:`tonnage.scheduling.gangs.releas
 from __future__ import annotations
 
 import heapq
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -35,14 +36,14 @@ FIRST_RETRY_NS, LONGEST_RETRY_NS = NS_PER_S, 10 * NS_PER_S
 
 Source: kubernetes/kubernetes pkg/scheduler/apis/config/v1/defaults.go (podInitialBackoffSeconds, podMaxBackoffSeconds).
 """
-UNTOLD, LONGEST_AWAIT_S = 64, 1.0
+UNTOLD, LONGEST_AWAIT_S = 32, 1.0
 """No binding is made while so many have been whose events are not written, so that a crash loses few of them; unless
 that has lasted for so long."""
 FORBIDDEN = "Forbidden"
 OF_ONE_POD = frozenset({FORBIDDEN, "Invalid", "BadRequest"})
 """An API server's reasons that concern the object of the call: an admission plugin's or webhook's, say."""
-_CANNOT = "cannot create resource"
-"""What Kubernetes' RBAC says of a right that is missing: no pod can be bound then."""
+_CANNOT, _TO_BIND = re.compile(r"cannot \w+ resource"), '"pods/binding"'
+"""What Kubernetes' RBAC says of a right that is missing, and the one without which no pod can be bound."""
 
 
 class Left(Stale, frozen=True, tag="Stale"):
@@ -285,13 +286,13 @@ class Binder:
         return outcome
 
     def _note_right(self, namespace: str, outcome: Outcome) -> None:
-        """A right that is missing is missing for all pods of the namespace: one of them tries for all. In any thread."""
+        """The right to bind is missing for all pods of a namespace: one of them tries for all. In any thread."""
+        why = _right(outcome) if isinstance(outcome, Refused) else ""
         if isinstance(outcome, Applied):
             self._lacking.pop(namespace, None)
-        elif isinstance(outcome, Refused) and outcome.code == FORBIDDEN and (why := _right(outcome)):
-            if namespace not in self._lacks:
-                tries = self._lacking[namespace] = self._lacking.get(namespace, 0) + 1
-                self._lacks[namespace] = _Lack(why, self._clock.now_ns() + _pause_ns(tries))
+        elif _TO_BIND in why and namespace not in self._lacks:
+            tries = self._lacking[namespace] = self._lacking.get(namespace, 0) + 1
+            self._lacks[namespace] = _Lack(why, self._clock.now_ns() + _pause_ns(tries))
 
     def _take(self, decision: Bind, claims: Sequence[tuple[Ref, Ref | None]]) -> Outcome:
         """First the claims that wait for the pod, then the pod."""
@@ -368,7 +369,7 @@ def _right(outcome: Refused) -> str:
     """What Kubernetes' RBAC says of a right that is missing; empty where that is not why."""
     before, _, said = outcome.why.partition(" is forbidden: ")
     said = said or before.partition(": ")[2]
-    return said if outcome.code == FORBIDDEN and _CANNOT in said else ""
+    return said if outcome.code == FORBIDDEN and _CANNOT.search(said) else ""
 
 
 def _made(call: Callable[[], Outcome]) -> Outcome | Exception:
@@ -378,9 +379,7 @@ def _made(call: Callable[[], Outcome]) -> Outcome | Exception:
         return error
 
 
-def _make(
-    calls: deque[tuple[int, Callable[[], Outcome]]], done: SimpleQueue[tuple[int, Outcome | Exception]]
-) -> None:
+def _make(calls: deque[tuple[int, Callable[[], Outcome]]], done: SimpleQueue[tuple[int, Outcome | Exception]]) -> None:
     """Make calls until none is left. Runs in any thread."""
     while True:
         try:

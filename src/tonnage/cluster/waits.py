@@ -23,7 +23,7 @@ first, and pods need not be told of that."""
 
 @dataclass(slots=True)
 class _Told:
-    """``last``: the kind of reason told last, and the node on which room is made; ``kinds``: when each kind was told."""
+    """``last``: the kind of reason told last; ``nominated``: where room is made; ``kinds``: when each was told."""
 
     last: str
     nominated: str

@@ -46,8 +46,8 @@ Kind: TypeAlias = tuple[object, ...]
 
 @dataclass(slots=True)
 class _Line:
-    """Equal pods. ``reason``: why its first was refused last; ``as_of``: the queue's ``epoch`` then, -1 where it was not;
-    ``untold``: rows of pods that have not been told of that."""
+    """Equal pods. ``reason``: why its first was refused last; ``as_of``: the queue's ``epoch`` then, -1 where it was
+    not; ``untold``: rows of pods that have not been told of that."""
 
     kind: Kind
     pods: list[Turn] = field(default_factory=list)
@@ -260,7 +260,7 @@ class Queue:
         if why is None:
             return []
         anew = before is None or before.kind != why.kind or self._flushes
-        spared = apart.union(asked)
+        spared = {*apart, *asked}
         rows = [row for row in line.rows() if row not in spared] if anew else sorted(line.untold - spared)
         line.untold = {row for row in line.untold if row in spared and row not in refused}
         return [Wait(fleet.pod(row).spec.ref, why) for row in rows]

@@ -158,7 +158,7 @@ def test_a_webhook_that_denies_one_pod_stops_no_other_and_the_scheduler_is_well(
     cluster = Cluster(20)
     cluster.api.no = lambda pod: (BY_WEBHOOK, "Forbidden") if pod.name == "p003" else ("", "")
     cluster.go(1)
-    assert set(cluster.world.fleet.pod_by_key[key] for key in [("team-0", "p003")]) == set(cluster.world.fleet.pending)
+    assert set(cluster.world.fleet.pending) == {cluster.world.fleet.pod_by_key["team-0", "p003"]}
     assert cluster.world.degraded() == {}
     assert any("denied the request" in message for name, _, message in cluster.said.events if name == "p003")
 

@@ -174,10 +174,11 @@ class EventRecorder:
     def flush(self, timeout_s: float = 5.0) -> bool:
         """Wait until what was recorded has been written or given up. False after ``timeout_s``."""
         deadline = time.monotonic() + timeout_s
-        return all([writer.flush(deadline) for writer in self._writers])
+        left = [writer for writer in self._writers if not writer.flush(deadline)]
+        return not left
 
     def close(self, timeout_s: float = 5.0) -> bool:
-        """Write what waits, for ``timeout_s`` at most, and end the threads; what is left then is dropped and counted."""
+        """Write what waits, for ``timeout_s`` at most, and end the threads; what is left is dropped and counted."""
         done = self.flush(timeout_s)
         for writer in self._writers:
             writer.stop()
