@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import kube_embedded, kube_ours
+from benchmarks import kube_embedded, kube_load, kube_ours
 from benchmarks.common import ROOT, Options, Report
 from e2e import prerequisites, simulators
 from e2e.api import Api, Json
@@ -60,7 +60,35 @@ def run(options: Options) -> Report:
     faster = found["kube-scheduler"] / found["tonnage scheduler"]
     report.bar("pods a second, tonnage : kube-scheduler", faster, ">=", 1.0, "times", "cost")
     report.bar("time to Running, tonnage : kwok", found["tonnage machines"] / found["kwok"], "<=", 1.0, "times", "cost")
+    _load(report, "quick" if options.quick else "full")
     return report
+
+
+def _load(report: Report, scale: str) -> None:
+    """The scheduler under weight."""
+    size = kube_load.QUICK if scale == "quick" else kube_load.FULL
+    found = _in_private("measure", scale, module="benchmarks.kube_load")
+    waiting, quiet, large = found["waiting"], found["quiet"], found["large"]
+    theirs, ours = found["told/kube-scheduler"], found["told/tonnage"]
+    what = f"pending to bound and told, {size.burst_nodes} nodes"
+    for who, one in (("kube-scheduler", theirs), ("tonnage scheduler", ours)):
+        seconds = one["seconds"]
+        report.row(what=what, who=who, pods=size.burst, seconds=seconds, **{"pods/s": size.burst / seconds})
+    report.bar(
+        "bound and told, tonnage : kube-scheduler", theirs["seconds"] / ours["seconds"], ">=", 1.3, "times", "cost"
+    )
+    report.bar("CPU of a burst, tonnage : kube-scheduler", ours["cpu_s"] / theirs["cpu_s"], "<=", 0.5, "times", "cost")
+    report.bar("first binding of a burst", ours["first_s"], "<=", 0.4, "s", "cost")
+    report.bar("event after its binding, at most", ours["lag_s"], "<=", 1.0, "s", "cost")
+    many = f"{size.waiting} pods wait, {size.joining} nodes join"
+    report.bar(f"{many}: Ready to bound, at most", waiting["bound_s"], "<=", 0.2, "s", "cost")
+    report.bar(f"{many}: status and event written, a pod", waiting["writes"], "<=", 2.0, "writes", "result")
+    report.bar(f"creation to bound, {size.quiet_nodes} nodes, p99", quiet["p99_ms"], "<=", 40.0, "ms", "cost")
+    big = f"{size.large_nodes} nodes, {size.large_pods} pods"
+    report.bar(f"{big}: creation to bound, p99", large["p99_ms"], "<=", 300.0, "ms", "cost")
+    report.bar(f"{big}: start to first binding", large["start_s"], "<=", 20.0, "s", "cost")
+    report.bar(f"{big}: memory", large["mib"], "<=", 500.0, "MiB", "cost")
+    report.notes.append(f"events of kube-scheduler came {theirs['lag_s']:.1f} s after their bindings, at most")
 
 
 def _embedded(report: Report, scale: int) -> None:
@@ -278,9 +306,9 @@ class _Countdown:
             self.last = time.perf_counter()
 
 
-def _in_private(function: str, *arguments: str) -> Any:
-    """The JSON result of a function of this module, run in namespaces of its own."""
-    code = f"import json, sys; from benchmarks.kube import {function}; print(json.dumps({function}(*sys.argv[1:])))"
+def _in_private(function: str, *arguments: str, module: str = "benchmarks.kube") -> Any:
+    """The JSON result of a function of a module, run in namespaces of its own."""
+    code = f"import json, sys; from {module} import {function}; print(json.dumps({function}(*sys.argv[1:])))"
     words = [str(ROOT / "e2e" / "private.sh"), sys.executable, "-c", code, *arguments]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(words, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE, text=True)

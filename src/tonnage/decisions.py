@@ -7,6 +7,7 @@ numbers; sentences are made when somebody asks.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TypeAlias
 
@@ -40,6 +41,10 @@ class Alternative(msgspec.Struct, frozen=True, gc=False):
     score: float | None = None
 
 
+_NUMBER = re.compile(r"(?<![\w./:-])\d+(?:[./]\d+)?(?![\w./:-])")
+"""A number that stands alone: not a part of a name (``mig-1g.10gb``)."""
+
+
 class Reason(msgspec.Struct, frozen=True, gc=False):
     """Why: a short verdict, the numbers weighed (name, value), and the alternatives beaten, best first."""
 
@@ -51,6 +56,12 @@ class Reason(msgspec.Struct, frozen=True, gc=False):
         """The reason as one line."""
         weighed = ", ".join(f"{name}={_show(value)}" for name, value in self.evidence)
         return f"{self.verdict} [{weighed}]" if weighed else self.verdict
+
+    @property
+    def kind(self) -> str:
+        """What kind of reason it is: the names of what was weighed, or the verdict where nothing was, without numbers.
+        Reasons of one kind differ in how many nodes or pods there are, which is no news to who waits."""
+        return _NUMBER.sub("#", "; ".join(name for name, _ in self.evidence) or self.verdict)
 
 
 def _show(value: Scalar) -> str:
@@ -159,11 +170,15 @@ class Evict(msgspec.Struct, frozen=True, tag="Evict"):
         return what + (f" for {self.by}" if self.by else "")
 
 
+BINDING = "binding"
+"""Who could not help a pod that has its place, and that the API server would not bind."""
+
+
 class Wait(msgspec.Struct, frozen=True, tag="Wait", gc=False):
     """Leave ``pod`` pending for now. Nothing takes effect; the reason is what the user asks for.
 
-    ``by``: who could not help it, ``scheduler`` or ``provisioner``. ``nominated``: the node on which room is being made
-    for it; what the scheduler says replaces what it said before."""
+    ``by``: who could not help it, ``scheduler``, ``provisioner`` or :data:`BINDING`. ``nominated``: the node on which
+    room is being made for it; what the scheduler says replaces what it said before."""
 
     pod: Ref
     reason: Reason

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 CONTROLLERS = ("scheduler", "replicas", "nodes")
 BACKENDS = ("nodeclaims", "aws", "report")
+EVENT_WRITERS = 8
 READY_S = 60.0
 PATIENCE_S = 5.0
 """So long a look waits for lists that fail."""
@@ -210,6 +211,8 @@ class _Run:
         stack.callback(informers.stop)
         required = watch_world(informers, world)
         names = settings.only or CONTROLLERS
+        if "scheduler" in names:
+            import tonnage.scheduling.value.duals  # noqa: F401  # its solver takes a while to load: not at the first burst
         controllers = assembly.controllers(
             names,
             world,
@@ -221,9 +224,10 @@ class _Run:
             standing=self.standing,
         )
         printed = Printed(settings.form, self.metrics)
-        manager = Manager(world, informers, required, controllers, printed, speed=settings.speed)
+        manager = Manager(world, informers, required, controllers, printed, speed=settings.speed, count=printed.counted)
         self.health.add_alive(manager.dead)
         self.health.add_ready(manager.degraded)
+        self.health.add_ready(world.degraded)
         self.metrics.watch_informers(informers)
         return world, manager
 
@@ -247,7 +251,7 @@ class _Run:
 
         if not self.settings.applies:
             return Silent()
-        recorder = EventRecorder(self.client, "tonnage", time.time)
+        recorder = EventRecorder(self.client, "tonnage", time.time, writers=EVENT_WRITERS)
         stack.callback(recorder.close)
         self.metrics.watch_events(lambda: recorder.dropped)
         return Events(recorder)
@@ -365,8 +369,6 @@ class Printed:
         from tonnage.decisions import Refused, Stale, Wait
 
         kind = type(outcome).__name__
-        if self.metrics is not None:
-            self.metrics.decided(loop, type(decision).__name__, kind.lower())
         if self.form == "none":
             return
         why = outcome.why if isinstance(outcome, Refused) else outcome.changed if isinstance(outcome, Stale) else ""
@@ -386,6 +388,11 @@ class Printed:
         stamp = time.strftime("%H:%M:%S")
         outcome_text = f"  [{kind}: {why}]" if why else "" if isinstance(decision, Wait) else f"  [{kind}]"
         terminal.echo(f"{stamp}  {loop:<12} {decision.summary()}{outcome_text}  {decision.reason.text()}")
+
+    def counted(self, loop: str, decision: Decision, outcome: Outcome) -> None:
+        """Count it, news or not."""
+        if self.metrics is not None:
+            self.metrics.decided(loop, type(decision).__name__, type(outcome).__name__.lower())
 
     def failed(self, loop: str, error: Exception) -> None:
         """A fault, in one line."""

@@ -19,6 +19,7 @@ from tonnage.cluster.cut_effects import prepare, put_order
 from tonnage.cluster.cutting import Wanted, read_order
 from tonnage.cluster.resources import DEPLOYMENTS, NODE_CLAIMS, NODES, PODS
 from tonnage.decisions import (
+    BINDING,
     OBSERVING,
     REMOVE_FIRST,
     Applied,
@@ -332,12 +333,15 @@ class ApiEffects:
         return found is None or "deletionTimestamp" in found["metadata"]
 
     def unschedulable(self, decision: Wait) -> Outcome:
-        """The PodScheduled condition and the node on which room is made for the pod, as kube-scheduler writes them."""
+        """The PodScheduled condition and the node on which room is made for the pod, as kube-scheduler writes them:
+        ``SchedulerError`` is the reason where it could have been bound and the API server would not do it.
+
+        Source: kubernetes/api core/v1 types.go, PodReasonSchedulerError."""
         pod = decision.pod
         condition = {
             "type": "PodScheduled",
             "status": "False",
-            "reason": "Unschedulable",
+            "reason": "SchedulerError" if decision.by == BINDING else "Unschedulable",
             "message": decision.reason.verdict,
             "lastTransitionTime": rfc3339(self._clock.now_ns()),
         }

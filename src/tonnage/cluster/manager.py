@@ -10,7 +10,7 @@ import heapq
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from tonnage.cluster.client.informer import Informer, Informers
 from tonnage.cluster.client.leases import Elector
 from tonnage.cluster.restored import Restored
 from tonnage.cluster.world import ClusterWorld
-from tonnage.decisions import Applied, Decision, Outcome, Refused, Wait
+from tonnage.decisions import OBSERVING, PROTECTED, Applied, Decision, Outcome, Refused, Wait
 from tonnage.loops import Appointment, Loop, Timetable, tick
 from tonnage.units import NS_PER_S
 
@@ -29,6 +29,8 @@ DEAD_S = 120.0
 LONGEST_PAUSE_NS = 60 * NS_PER_S
 REMEMBERED = 20_000
 """Decisions whose repetition is no news."""
+NO_NEWS = frozenset({OBSERVING, PROTECTED})
+"""Refusals for which nobody was asked again, or that are as they should be: they count once."""
 RETRY_S = 5.0
 """A loop that failed is run again after this long."""
 
@@ -49,6 +51,10 @@ class Controller:
     def leads(self) -> bool:
         """Whether it may act now."""
         return self.elector is None or self.elector.leading()
+
+
+def uncounted(loop: str, decision: Decision, outcome: Outcome) -> None:
+    """Nobody counts."""
 
 
 class Observer(Protocol):
@@ -84,6 +90,8 @@ class Manager:
     controllers: Sequence[Controller]
     observer: Observer
     speed: float = 1.0
+    count: Callable[[str, Decision, Outcome], None] = uncounted
+    """Told of every decision that was tried, by loop: also of those that the observer is not told of again."""
     ready: threading.Event = field(default_factory=threading.Event)
     failures: dict[str, str] = field(default_factory=dict)
     _timetable: Timetable = field(default_factory=lambda: Timetable(()))
@@ -231,21 +239,24 @@ class Manager:
             self._say(self._owners[loop.name].name, loop.name, decision, outcome)
 
     def _say(self, controller: str, loop: str, decision: Decision, outcome: Outcome) -> None:
-        """Tell what is new: a pod that still waits for the same kinds of reason is no news, nor is a decision that is
-        still not carried out for the same reason."""
+        """Tell what is new: a pod that still waits for the same kind of reason is no news, nor is a decision that is
+        still not carried out for the same reason. That is counted all the same, each time that it is tried."""
         key = (loop, str(decision.target))
         if isinstance(outcome, Applied) and not isinstance(decision, Wait):
             self._said.pop(key, None)
         else:
             why = outcome.why if isinstance(outcome, Refused) else ""
-            kinds = sorted(name for name, _ in decision.reason.evidence) if isinstance(decision, Wait) else ()
-            text = f"{decision.summary()} {' '.join(kinds)} {why}"
+            kind = decision.reason.kind if isinstance(decision, Wait) else ""
+            text = f"{decision.summary()} {kind} {why}"
             if self._said.get(key) == text:
+                if not isinstance(decision, Wait) and not (isinstance(outcome, Refused) and outcome.code in NO_NEWS):
+                    self.count(loop, decision, outcome)
                 return
             self._said[key] = text
             self._said.move_to_end(key)
             if len(self._said) > REMEMBERED:
                 self._said.popitem(last=False)
+        self.count(loop, decision, outcome)
         self.observer.decided(controller, loop, decision, outcome)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,14 +11,15 @@ from tonnage.cluster.group_kinds import EVERY_KIND
 from tonnage.cluster.resources import ALL
 from tonnage.decisions import Ref
 
+Done = Callable[[], None] | None
 _API_VERSION = {resource.kind: resource.api_version for resource in (*reversed(EVERY_KIND), *ALL)}
 
 
 class Recorder(Protocol):
     """Writes cluster events."""
 
-    def event(self, about: Ref, type_: str, reason: str, message: str) -> None:
-        """``type_``: Normal or Warning."""
+    def event(self, about: Ref, type_: str, reason: str, message: str, done: Done = None) -> None:
+        """``type_``: Normal or Warning. ``done`` is called when it has been written or given up, in any thread."""
         ...
 
 
@@ -27,19 +29,22 @@ class Events:
 
     recorder: EventRecorder
 
-    def event(self, about: Ref, type_: str, reason: str, message: str) -> None:
-        """``type_``: Normal or Warning."""
+    def event(self, about: Ref, type_: str, reason: str, message: str, done: Done = None) -> None:
+        """``type_``: Normal or Warning. ``done`` is called when it has been written or given up, in any thread."""
         uid = about.name if about.kind == "Node" and not about.uid else about.uid  # as kubelets name their node
         self.recorder.record(
             About(_API_VERSION.get(about.kind, "v1"), about.kind, about.name, about.namespace, uid),
             type_,
             reason,
             message,
+            done,
         )
 
 
 class Silent:
     """Implements :class:`Recorder`: observe mode writes no events either."""
 
-    def event(self, about: Ref, type_: str, reason: str, message: str) -> None:
+    def event(self, about: Ref, type_: str, reason: str, message: str, done: Done = None) -> None:
         """Nothing."""
+        if done is not None:
+            done()

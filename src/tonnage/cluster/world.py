@@ -2,28 +2,31 @@
 
 An :class:`Effects` turns one decision into calls; :class:`ClusterWorld` is the port on top: it keeps the fleet and the
 views current, and checks every decision again. Everything here runs on the thread of its owner, but for the binding
-calls of one batch (:mod:`tonnage.cluster.binding`), which overlap.
+calls of one batch (:mod:`tonnage.cluster.binding`), which overlap, and what is told of pods that wait
+(:mod:`tonnage.cluster.aside`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import groupby
 from typing import TypeVar
 
 from tonnage import gate
+from tonnage.cluster.aside import Aside
 from tonnage.cluster.binding import FIRST_RETRY_NS, Binder
 from tonnage.cluster.clock import Clock
 from tonnage.cluster.cutting import Cutter
 from tonnage.cluster.doubts import LATE_NS, Doubts
-from tonnage.cluster.effects import Effects, Unsure
+from tonnage.cluster.effects import Effects, Observing, Unsure
 from tonnage.cluster.evicting import Evictor
 from tonnage.cluster.feed import Changes, Price, karpenter_pool
 from tonnage.cluster.groups import Groups
 from tonnage.cluster.observed import Observed
 from tonnage.cluster.recording import Recorder
 from tonnage.cluster.relayouts import Relayouts
+from tonnage.cluster.waits import Waits
 from tonnage.controllers.nodes import Pools
 from tonnage.controllers.scheduler import WAITS
 from tonnage.decisions import (
@@ -48,6 +51,8 @@ from tonnage.metrics.promql import Result
 from tonnage.objects import core, karpenter
 from tonnage.objects.base import KubeObject
 
+WRITERS = 2
+"""Threads that write why pods wait."""
 CLASSES_KEPT = 10_000
 """Every Job's pods are a class of their own, by their labels: those that are gone are forgotten now and then."""
 
@@ -101,13 +106,14 @@ class ClusterWorld:
         self._effects = effects
         self._recorder = recorder
         self._measure = measure
-        self._pool = ThreadPoolExecutor(parallel, "bind") if parallel > 1 else None
+        self.aside = Aside(WRITERS if parallel > 1 and not isinstance(effects, Observing) else 0)
         self._doubts = Doubts(clock)
-        self.binder = Binder(self.state, self.feed, effects, clock, recorder, self._doubts, self._pool)
+        self.waits = Waits(effects, clock, recorder, self.aside, self._is_pending)
+        self.binder = Binder(
+            self.state, self.feed, effects, clock, recorder, self._doubts, parallel, self.aside, self.waits
+        )
         self.evictor = Evictor(effects, clock)
         self._relayouts = Relayouts(self.state, effects, clock, recorder, self._doubts, self.changes)
-        self._said: dict[str, dict[str, tuple[str, str]]] = {}
-        """Uid of a waiting pod → by whom → why it waits and the node that room is made on, as last written."""
 
     # ---- what informers report ----
 
@@ -131,8 +137,8 @@ class ClusterWorld:
         self._doubts.settle(("claim", (new or old).name))  # type: ignore[union-attr]
 
     def _forget_pod(self, uid: str) -> None:
-        self._said.pop(uid, None)
-        self.binder.tries.pop(uid, None)
+        self.waits.forget(uid)
+        self.binder.forget(uid)
         self._doubts.settle(("pod", uid))
 
     def restored(self) -> None:
@@ -158,7 +164,12 @@ class ClusterWorld:
         if len(self.fleet.classes.rows) > CLASSES_KEPT + 4 * len(self.fleet.pod_by_key):
             self.fleet.forget_classes()
         self.groups.settle()
-        return self.state.snapshot(self._clock.now_ns())
+        return replace(self.state.snapshot(self._clock.now_ns()), backing_off=self.binder.backing_off)
+
+    def degraded(self) -> dict[str, str]:
+        """What of its writing does not work, by name, for ``/readyz``. Callable from any thread."""
+        found = {"scheduler (bindings)": self.binder.problem, "scheduler (status of pods)": self.aside.problem}
+        return {name: why for name, why in found.items() if why}
 
     def measure(self, query: str, at_ns: int) -> Result:
         """A PromQL instant query. Raises InputError without an answer."""
@@ -212,8 +223,8 @@ class ClusterWorld:
 
     def close(self) -> None:
         """Wait for the calls that are under way."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        self.binder.close()
+        self.aside.close()
 
     def _scale(self, decision: Scale) -> Outcome:
         outcome = self._effects.scale(decision)
@@ -281,22 +292,13 @@ class ClusterWorld:
         self.changes.kinds.add("pod")
 
     def _wait(self, decision: Wait) -> Outcome:
-        """Say it once, not at every tick: why it waits, and where room is made for it."""
+        """Say it once for each kind of reason, not at every tick: why it waits, and where room is made for it."""
         self.state.let_wait(decision)
-        said, verdict = self._said.get(decision.pod.uid, {}), decision.reason.verdict
-        before = said.get(decision.by)
-        if before == (verdict, decision.nominated):
-            return Applied()
-        if decision.by == "scheduler":
-            outcome = self._effects.unschedulable(decision)
-            if not isinstance(outcome, Applied):
-                return outcome
+        return self.waits.tell(decision)
+
+    def _is_pending(self, decision: Wait) -> bool:
         row = self.fleet.pod_by_key.get((decision.pod.namespace, decision.pod.name))
-        if row is not None and self.fleet.pod(row).spec.uid == decision.pod.uid:
-            self._said[decision.pod.uid] = {**said, decision.by: (verdict, decision.nominated)}
-        if before is None or before[0] != verdict:
-            self._recorder.event(decision.pod, "Warning", "FailedScheduling", verdict)
-        return Applied()
+        return row is not None and self.fleet.pod(row).spec.uid == decision.pod.uid
 
 
 def _waits(pod: core.Pod) -> bool:

@@ -11,6 +11,7 @@ from tonnage.loops import Loop
 from tonnage.scheduling import place
 from tonnage.scheduling.defrag import Limits
 from tonnage.scheduling.gangs.release import Patience
+from tonnage.scheduling.queue import Queue
 
 STATIC, RELAYOUT = "static", "relayout"
 PARTITIONING = (STATIC, RELAYOUT)
@@ -44,8 +45,10 @@ class Policy:
         )
 
     def scheduling_loops(self, settings: place.Settings, patience: Patience | None) -> list[Loop]:
-        """The loops that place pods and cut GPUs. ``patience``: as in :class:`Scheduler`."""
-        return [Scheduler(settings, patience).loop(), *self.partitioning_loops(settings)]
+        """The loops that place pods and cut GPUs. ``patience``: as in :class:`Scheduler`; where bindings may fail, pods
+        that wait stand in a queue (:mod:`tonnage.scheduling.queue`)."""
+        queue = Queue(settings) if patience is not None else None
+        return [Scheduler(settings, patience, queue=queue).loop(), *self.partitioning_loops(settings)]
 
     def partitioning_loops(self, settings: place.Settings) -> list[Loop]:
         """The loop that cuts GPUs otherwise for pods that the scheduler with these settings places, where the policy

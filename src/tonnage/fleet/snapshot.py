@@ -112,6 +112,8 @@ class Snapshot:
     """Pods that have succeeded and are not in the fleet any more, by gang and subgroup: they count as its members."""
     fixed: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """GPUs that cannot be cut otherwise now, though their nodes let them be → why."""
+    backing_off: Mapping[str, int] = field(default_factory=dict)
+    """Uids of pods that could not be bound → until when (ns) nobody tries to bind them again, nor their gang."""
 
     @property
     def revision(self) -> int:

@@ -7,7 +7,7 @@ this order, and is bound whole or not at all (:mod:`tonnage.scheduling.gangs`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,16 +60,19 @@ class Settings:
 DEFAULTS = Settings()
 
 
-def decide(snapshot: Snapshot, settings: Settings = DEFAULTS, cache: Cache | None = None) -> list[Decision]:
+def decide(
+    snapshot: Snapshot, settings: Settings = DEFAULTS, cache: Cache | None = None, asked: Set[int] | None = None
+) -> list[Decision]:
     """A Bind for every pending pod that fits now, a Wait with the reason for every other, then whom to evict for them.
 
-    Pods with scheduling gates and pods of other schedulers are left alone. Changes nothing. Raises ValueError for a
+    ``asked``: rows of the pending pods that are looked at, None for all. Pods with scheduling gates, pods of other
+    schedulers and pods that could not be bound a moment ago are left alone. Changes nothing. Raises ValueError for a
     cache of another fleet."""
     fleet = snapshot.fleet
     cache = cache or Cache(fleet)
     if not cache.fits(fleet):
         raise ValueError("the cache is that of another fleet")
-    rows = _queue(snapshot, settings)
+    rows = _queue(snapshot, settings, asked)
     left = _beyond(fleet, rows, strict=settings.strict)
     rows = [row for row in rows if row not in left]
     turns = _Turns(snapshot, cache, settings, rows)
@@ -135,14 +138,25 @@ def defragment(
     return defrag_plan(snapshot, unit, trial, limits, movable(snapshot, cache.bound, limits, frozenset(fleet.pending)))
 
 
-def _queue(snapshot: Snapshot, settings: Settings) -> list[int]:
+def _queue(snapshot: Snapshot, settings: Settings, asked: Set[int] | None = None) -> list[int]:
     fleet = snapshot.fleet
     rows = [
         row
-        for row in fleet.pending
+        for row in (fleet.pending if asked is None else sorted(asked & fleet.pending.keys()))
         if not (spec := fleet.pod(row).spec.spec).scheduling_gates and spec.scheduler_name in settings.scheduler_names
     ]
-    return in_turn(snapshot, rows)
+    return in_turn(snapshot, _tried_now(snapshot, rows))
+
+
+def _tried_now(snapshot: Snapshot, rows: list[int]) -> list[int]:
+    """These pods without those that could not be bound a moment ago, and without their gangs."""
+    fleet, off = snapshot.fleet, snapshot.backing_off
+    if not off:
+        return rows
+    specs = {row: fleet.pod(row).spec for row in rows}
+    held = {row for row, spec in specs.items() if spec.uid in off}
+    gangs = {specs[row].gang for row in held} - {""}
+    return [row for row in rows if row not in held and specs[row].gang not in gangs]
 
 
 class _Turns:

@@ -202,3 +202,37 @@ def test_memory_of_objects_is_bounded() -> None:
     for i in range(3 * events.REMEMBERED):
         correlator.message(About("v1", "Pod", f"p{i}"), "Normal", "R", "m", 0.0)
     assert len(correlator._buckets._kept) == len(correlator._similar._kept) == events.REMEMBERED
+
+
+# ---- several writers ----
+
+
+def test_several_writers_write_at_once_and_of_one_object_in_order(api: ScriptedApi, clock: Clock) -> None:
+    recorder = EventRecorder(Client(api), "c", clock, writers=4)
+    pods = [About("v1", "Pod", f"p-{number}", "default", f"uid-{number}") for number in range(40)]
+    for message in ("first", "second", "third"):
+        for pod in pods:
+            recorder.record(pod, "Normal", message.capitalize(), message)
+    assert recorder.flush()
+    for pod in pods:
+        mine = [o for o in written(api) if o["involvedObject"]["uid"] == pod.uid]
+        numbers = {o["message"]: int(o["metadata"]["name"].rpartition(".")[2], 16) for o in mine}
+        assert numbers["first"] < numbers["second"] < numbers["third"]
+    assert recorder.close(1)
+
+
+def test_the_end_of_an_event_is_told_whatever_becomes_of_it(
+    api: ScriptedApi, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "_SEND_PAUSE_S", 0.01)
+    recorder = EventRecorder(Client(api), "c", clock)
+    ended: list[str] = []
+    recorder.record(POD, "Normal", "Scheduled", "written", lambda: ended.append("written"))
+    assert recorder.flush()
+    api.faults.append(lambda: refusal(403, "Forbidden"))
+    recorder.record(POD, "Normal", "Other", "refused", lambda: ended.append("refused"))
+    assert recorder.flush()
+    recorder.close(0.1)
+    recorder.record(POD, "Normal", "Late", "dropped", lambda: ended.append("dropped"))
+    assert ended == ["written", "refused", "dropped"]
+    assert recorder.dropped == 2

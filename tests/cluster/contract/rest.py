@@ -62,5 +62,5 @@ def _beliefs(run: Run, client: Client) -> None:
     assert believed == stands
     assert not world.feed.assumed
     assert not world.feed._homeless
-    assert not world._said and not world.binder.tries and len(world._doubts) == 0
+    assert len(world.waits) == 0 and not world.binder.tries and len(world._doubts) == 0
     assert world.snapshot().claims == ()

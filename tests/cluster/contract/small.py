@@ -48,7 +48,7 @@ class Said:
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []
 
-    def event(self, about: Ref, type_: str, reason: str, message: str) -> None:
+    def event(self, about: Ref, type_: str, reason: str, message: str, done: object = None) -> None:
         self.events.append((str(about), reason))
 
 
@@ -136,11 +136,11 @@ class Small:
         )
 
     def api_state(self) -> object:
-        """Every object that a decision may write, but for versions and times."""
+        """Every object that a decision may write, but for versions, times and what is told of a binding that failed."""
         if self.steps is None:
             return None
         return [
-            [_bare(one) for one in self.client.list(resource)]
+            [_untold(_bare(one)) for one in self.client.list(resource)]
             for resource in (PODS, NODES, NODE_CLAIMS, DEPLOYMENTS, PDBS, CONFIG_MAPS)
         ]
 
@@ -238,6 +238,16 @@ def _written(folder: Path) -> Path:
     path = folder / "scenario.yaml"
     path.write_text(yaml_text.dump(document), encoding="utf-8")
     return path
+
+
+def _untold(written: Any) -> Any:
+    """The object without what it was told: that it could not be bound."""
+    conditions = (written.get("status") or {}).get("conditions") or []
+    if any(one.get("reason") == "SchedulerError" for one in conditions):
+        left = [one for one in conditions if one.get("reason") != "SchedulerError"]
+        status = {name: value for name, value in written["status"].items() if name != "conditions"}
+        return written | {"status": status | ({"conditions": left} if left else {})}
+    return written
 
 
 def _bare(one: dict[str, Any]) -> dict[str, Any]:

@@ -209,7 +209,7 @@ def test_nothing_is_remembered_of_what_is_gone(world: ClusterWorld) -> None:
         world.feed._homeless,
         world.feed._homes,
         world.feed.assumed,
-        world._said,
+        world.waits._told,
         world.binder.tries,
     )
     assert [len(one) for one in left] == [0] * len(left)  # type: ignore[arg-type]

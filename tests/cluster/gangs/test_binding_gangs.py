@@ -89,6 +89,9 @@ def test_a_pod_that_could_not_be_bound_is_the_first_to_be_tried_again(cluster: G
     cluster.tick()
     asked = writes(cluster)
     assert cluster.bound() == {"g": 2}
+    cluster.tick()
+    assert writes(cluster) == asked, "it is not tried again before its time"
+    cluster.clock.at_ns += 2 * 10**9
     cluster.faulty.next_write("invalid")
     cluster.tick()
     assert cluster.bound() == {"g": 2}

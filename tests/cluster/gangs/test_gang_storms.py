@@ -15,7 +15,7 @@ def test_after_a_storm_no_gang_is_held_in_part() -> None:
         met.add(storm(seed, 50))
     assert met.gangs == 100
     assert met.in_part > 25 and met.evicted > 4, "hardly a gang was held in part: nothing was tested"
-    assert met.restarts > 25
+    assert met.restarts > 15
     assert met.whole > 50
     assert met.kinds.keys() == set(KINDS_OF_GANGS)
     assert {"conflict", "lost-done", "crash-before", "crash-after"} <= met.faults.keys()

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeAlias, TypeVar
+from zlib import crc32
 
 from tonnage.cluster.client.transport import ApiError, ClientError, Unreachable
 from tonnage.cluster.client.verbs import Client, JsonObject
@@ -61,6 +62,12 @@ class _Said:
     reason: str
     message: str
     at: float
+    done: Callable[[], None] | None = None
+
+    def end(self) -> None:
+        """It has been written or given up."""
+        if self.done is not None:
+            self.done()
 
 
 @dataclass(slots=True)
@@ -125,42 +132,88 @@ class Correlator:
 
 
 class EventRecorder:
-    """Takes events from any thread and writes them from its own. ``clock`` gives seconds since the epoch."""
+    """Takes events from any thread and writes them from ``writers`` of its own; those about one object are written by
+    one of them, in order. ``clock`` gives seconds since the epoch."""
 
     def __init__(
-        self, client: Client, component: str, clock: Callable[[], float], *, instance: str = "", limit: int = QUEUE
+        self,
+        client: Client,
+        component: str,
+        clock: Callable[[], float],
+        *,
+        instance: str = "",
+        limit: int = QUEUE,
+        writers: int = 1,
     ) -> None:
-        self._client, self._component, self._clock = client, component, clock
-        self._instance = instance or component
+        self._clock = clock
+        self._writers = [_Writer(client, component, instance or component, limit, number) for number in range(writers)]
+
+    @property
+    def dropped(self) -> int:
+        """Events that found the queue full, or that the server did not take."""
+        return sum(writer.dropped for writer in self._writers)
+
+    @property
+    def suppressed(self) -> int:
+        """Events about objects that have had their share."""
+        return sum(writer.suppressed for writer in self._writers)
+
+    @property
+    def problem(self) -> str:
+        """Why the last write failed; empty when it did not."""
+        return next((writer.problem for writer in self._writers if writer.problem), "")
+
+    def record(
+        self, about: About, type_: str, reason: str, message: str, done: Callable[[], None] | None = None
+    ) -> None:
+        """Write an event, some time. ``type_`` is Normal or Warning, ``reason`` one CamelCase word. Never waits.
+        ``done`` is called when it has been written or given up, in any thread."""
+        said = _Said(about, type_, reason, message[: MESSAGE_LIMIT - len(_COMBINED)], self._clock(), done)
+        self._writers[crc32(repr(about.key).encode()) % len(self._writers)].put(said)
+
+    def flush(self, timeout_s: float = 5.0) -> bool:
+        """Wait until what was recorded has been written or given up. False after ``timeout_s``."""
+        deadline = time.monotonic() + timeout_s
+        left = [writer for writer in self._writers if not writer.flush(deadline)]
+        return not left
+
+    def close(self, timeout_s: float = 5.0) -> bool:
+        """Write what waits, for ``timeout_s`` at most, and end the threads; what is left is dropped and counted."""
+        done = self.flush(timeout_s)
+        for writer in self._writers:
+            writer.stop()
+        for writer in self._writers:
+            writer.join(1.0)
+        return done
+
+
+class _Writer:
+    """One thread, and the events about its share of the objects. Everything but what runs in that thread may be called
+    in any."""
+
+    def __init__(self, client: Client, component: str, instance: str, limit: int, number: int) -> None:
+        self._client, self._component, self._instance = client, component, instance
         self._queue: queue.Queue[_Said | None] = queue.Queue(limit)
         self._correlator = Correlator()
         self._written: _Recent[_Written] = _Recent()
         self._number = 0
         self._stopped = threading.Event()
         self.dropped = 0
-        """Events that found the queue full, or that the server did not take."""
         self.suppressed = 0
-        """Events about objects that have had their share."""
         self.problem = ""
-        """Why the last write failed; empty when it did not."""
-        self._thread = threading.Thread(target=self._run, name=f"events-{component}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"events-{component}-{number}", daemon=True)
         self._thread.start()
 
-    def record(self, about: About, type_: str, reason: str, message: str) -> None:
-        """Write an event, some time. ``type_`` is Normal or Warning, ``reason`` one CamelCase word. Never waits."""
-        if self._stopped.is_set():
-            self.dropped += 1
-            return
+    def put(self, said: _Said) -> None:
         try:
-            self._queue.put_nowait(
-                _Said(about, type_, reason, message[: MESSAGE_LIMIT - len(_COMBINED)], self._clock())
-            )
+            if self._stopped.is_set():
+                raise queue.Full
+            self._queue.put_nowait(said)
         except queue.Full:
             self.dropped += 1
+            said.end()
 
-    def flush(self, timeout_s: float = 5.0) -> bool:
-        """Wait until what was recorded has been written or given up. False after ``timeout_s``."""
-        deadline = time.monotonic() + timeout_s
+    def flush(self, deadline: float) -> bool:
         with self._queue.all_tasks_done:
             while self._queue.unfinished_tasks:
                 left = deadline - time.monotonic()
@@ -169,14 +222,13 @@ class EventRecorder:
                 self._queue.all_tasks_done.wait(min(left, 0.2))
         return True
 
-    def close(self, timeout_s: float = 5.0) -> bool:
-        """Write what waits, for ``timeout_s`` at most, and end the thread; what is left then is dropped and counted."""
-        done = self.flush(timeout_s)
+    def stop(self) -> None:
         self._stopped.set()
         with contextlib.suppress(queue.Full):  # then it has work to wake up from
             self._queue.put_nowait(None)
-        self._thread.join(1.0)
-        return done
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
 
     def _run(self) -> None:
         while not self._stopped.is_set():
@@ -188,10 +240,15 @@ class EventRecorder:
                 self.dropped += 1
                 self.problem = f"{type(error).__name__}: {error}"
             finally:
+                if said is not None:
+                    said.end()
                 self._queue.task_done()
         with contextlib.suppress(queue.Empty):
             while True:
-                self.dropped += self._queue.get_nowait() is not None
+                left = self._queue.get_nowait()
+                if left is not None:
+                    self.dropped += 1
+                    left.end()
 
     def _write(self, said: _Said) -> None:
         message = self._correlator.message(said.about, said.type, said.reason, said.message, said.at)
