@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from msgspec.structs import replace
+
 from tonnage.health.blocker import Blocker, in_order
 from tonnage.health.rules import (
     admission,
@@ -66,5 +68,10 @@ RULES: tuple[Rule, ...] = (
 
 
 def diagnose(setting: Setting) -> tuple[Blocker, ...]:
-    """What never runs, the worst and the earliest in a pod's life first."""
-    return in_order(found for rule in RULES for found in rule(setting))
+    """What never runs, the worst and the earliest in a pod's life first. Values of Secrets are shown nowhere."""
+    hidden = setting.variables.hidden
+    return in_order(
+        replace(one, message=hidden(one.message), help=hidden(one.help), said=hidden(one.said))
+        for rule in RULES
+        for one in rule(setting)
+    )

@@ -18,6 +18,8 @@ _OPERATORS = frozenset(";&|\n()<>")
 _KUBELET = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 _SHELL = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
 _LEFT = re.compile(r"\$[({\w]")
+_LONGEST = 128 * 1024
+"""Characters of one word with its variables: more than execve takes (MAX_ARG_STRLEN) is left as it is written."""
 
 
 class Word(NamedTuple):
@@ -60,7 +62,8 @@ def _expanded(text: str, values: Mapping[str, str]) -> str:
     def one(match: re.Match[str]) -> str:
         return "$" if match[0] == "$$" else values.get(match[1], match[0])
 
-    return _KUBELET.sub(one, text)
+    longest = sum(len(values.get(match[1], "")) for match in _KUBELET.finditer(text)) + len(text)
+    return _KUBELET.sub(one, text) if longest <= _LONGEST else text
 
 
 def _script(words: list[Word]) -> Word | None:
@@ -97,4 +100,5 @@ def _substituted(text: str, values: Mapping[str, str]) -> str:
         default = match[3] if match[3] is not None else match[0]
         return values.get(match[1] or match[2], default)
 
-    return _SHELL.sub(one, text)
+    longest = sum(len(one(match)) for match in _SHELL.finditer(text)) + len(text)
+    return _SHELL.sub(one, text) if longest <= _LONGEST else text

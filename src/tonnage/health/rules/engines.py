@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tonnage.errors import InputError
-from tonnage.facts.models import ModelShape
+from tonnage.facts import model_names
 from tonnage.fleet.geometry import MIG_PREFIX
 from tonnage.health.blocker import CRASHING, NO_EFFECT, Blocker
 from tonnage.health.inventory import content
@@ -27,6 +27,10 @@ PARALLEL = ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parall
 _SPREAD = ("--nnodes", "--headless", "--data-parallel-address", "--data-parallel-start-rank", "--node-rank")
 _FURTHER_RANKS = ("--prefill-context-parallel-size", "--data-parallel-size-local")
 _RAY_KINDS = ("RayCluster", "RayService", "RayJob")
+HUB = "HF_ENDPOINT"
+"""Names another place than Hugging Face to get models from: what that has is not known."""
+WORK_DIR = "/vllm-workspace"
+"""Where the server of vLLM's image runs, and names of folders begin (vllm-project/vllm docker/Dockerfile)."""
 _OTHER_DEVICES = ("cpu", "tpu", "neuron", "hpu", "xpu", "openvino")
 
 Check = Callable[[Setting, Pods, EngineServer], Iterator[Blocker]]
@@ -222,38 +226,32 @@ def held(pods: Pods, server: EngineServer) -> tuple[str, int]:
     return "", 0
 
 
-def shape(server: EngineServer) -> ModelShape | None:
-    """What is known of the server's model."""
-    found = servers.shape_of(server.args.model) if server.args.model and MODEL not in server.open else None
-    return found if isinstance(found, ModelShape) else None
-
-
 def _model(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocker]:
-    if not server.args.model or MODEL in server.open:
+    found, name, field = server.known, server.args.model or "", server.field(MODEL)
+    if found is None:
         return
-    found = servers.shape_of(server.args.model)
-    if not isinstance(found, UnknownModel):
-        return
-    field, name = server.field(MODEL), found.name
-    if found.local and (not name.startswith("/") or _mounted(pods, server, name)):
-        yield crash_blocker(
-            pods,
-            "model-not-simulated",
-            field,
-            f"{found.message}: whether it fits and how fast it is cannot be said",
-            "name the folder like the model, as in /models/Qwen3-8B, to have it weighed",
-            "",
-            some=True,
-        )
-        return
-    if found.local:
-        message = f"no volume is mounted at {name}, and the image of vLLM has no models"
+    unknown = isinstance(found, UnknownModel)
+    local = isinstance(found, UnknownModel) and found.local
+    redirected = HUB in {variable.name for variable in server.container.env}
+    why, meant = ("", "")
+    if isinstance(found, UnknownModel) and found.never:
+        why, help_ = found.message, found.hint
+    elif local and name.startswith("/") and not _mounted(pods, server, name):
+        why = f"no volume is mounted at {name}, and the image of vLLM has no models"
         help_ = "mount a volume with the model there, or give the name that it has at Hugging Face"
-    else:
-        message, help_ = f"{found.message}: nothing is known of it", found.hint
-    listed = "is not a valid model identifier listed on 'https://huggingface.co/models'"
-    said = f"OSError: {name} is not a local folder and {listed}"
-    yield crash_blocker(pods, "model-unknown", field, message, help_, said, some=not server.certain)
+    elif not local and not name.startswith("/") and not _mounted(pods, server, f"{WORK_DIR}/{name}"):
+        why, meant = model_names.no_organisation(name)
+        help_ = f"did you mean {meant}?" if meant else "names are those of Hugging Face, like Qwen/Qwen3-8B"
+        why = why and f"unknown model {name!r}: {why}"
+    if why:
+        listed = "is not a valid model identifier listed on 'https://huggingface.co/models'"
+        said = f"OSError: {name} is not a local folder and {listed}"
+        some = not server.certain or redirected
+        yield crash_blocker(pods, "model-unknown", field, why, help_, said, some=some)
+    elif unknown:
+        assert isinstance(found, UnknownModel)
+        message = f"{found.message}: whether it fits and how fast it is cannot be said"
+        yield crash_blocker(pods, "model-not-simulated", field, message, found.hint, "", some=True)
 
 
 def _mounted(pods: Pods, server: EngineServer, path: str) -> bool:
@@ -325,7 +323,7 @@ def _spread(pods: Pods, server: EngineServer) -> bool:
 
 
 def _heads(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocker]:
-    model, tp = shape(server), server.args.tensor_parallel_size
+    model, tp = server.shape, server.args.tensor_parallel_size
     if model is None or "--tensor-parallel-size" in server.open:
         return
     try:
@@ -341,7 +339,7 @@ def _heads(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Block
 
 def _context(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocker]:
     """--max-model-len beyond the model's own context, whatever the memory."""
-    model, wanted = shape(server), server.args.max_model_len
+    model, wanted = server.shape, server.args.max_model_len
     if model is None or wanted is None or not model.context_tokens or server.args.context_extended:
         return
     if wanted > model.context_tokens:

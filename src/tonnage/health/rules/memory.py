@@ -43,7 +43,7 @@ def gpu_memory(setting: Setting) -> Iterator[Blocker]:
         server = pods.engine
         if server is None or engines.starts_not(engines.causes(setting, pods, server)):
             continue
-        shape = engines.shape(server)
+        shape = server.shape
         if shape is None or server.open & _WEIGHED or any(server.value(flag) is not None for flag in _OVERRIDES):
             continue
         tried = list(_tried(setting.places(pods), shape, server.args))

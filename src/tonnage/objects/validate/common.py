@@ -111,9 +111,10 @@ class Report:
         self.refuse(field, value, expected)
 
     def matches(self, field: str, text: str, rule: Rule) -> bool:
-        if not rule.holds(text):
-            self.refuse(field, text, rule.words)
-        return rule.holds(text)
+        if rule.holds(text):
+            return True
+        self.refuse(field, text, rule.words)
+        return False
 
     def not_empty(self, field: str, text: str, hint: str = "") -> None:
         if not text:
@@ -121,8 +122,9 @@ class Report:
 
     def labels(self, field: str, labels: Mapping[str, str]) -> None:
         for key, value in labels.items():
-            self.matches(f"{field}.{key}", key, Rule.QUALIFIED)
-            self.matches(f"{field}.{key}", value, Rule.LABEL_VALUE)
+            if not Rule.QUALIFIED.holds(key) or not Rule.LABEL_VALUE.holds(value):
+                self.matches(f"{field}.{key}", key, Rule.QUALIFIED)
+                self.matches(f"{field}.{key}", value, Rule.LABEL_VALUE)
 
     def unique(self, field: str, names: Iterable[str], what: str) -> None:
         """``field`` has one ``{}`` for the index. Empty names do not count."""
