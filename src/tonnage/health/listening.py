@@ -34,6 +34,8 @@ VLLM_PATHS = frozenset(
 )
 """Paths that answer to GET."""
 
+LOOPBACK = frozenset(["127.0.0.1", "localhost", "::1"])
+"""Addresses at which nobody outside the pod reaches a server: the kubelet asks at the pod's own."""
 _ELSEWHERE = ("--config", "--uds", "--headless")
 
 
@@ -43,6 +45,12 @@ class Listener:
 
     servers: tuple[EngineServer, ...]
     ports: frozenset[int]
+
+    @property
+    def loopback(self) -> str:
+        """The address with which they only listen to their own pod; empty where they listen to others."""
+        hosts = [one.value("--host") for one in self.servers if "--host" not in one.open]
+        return next((host for host in hosts if host in LOOPBACK), "") or ""
 
     def has(self, *flags: str) -> bool:
         """Whether one of the flags is given."""
@@ -68,19 +76,11 @@ def _port(server: EngineServer) -> int | None:
 
 
 def may_listen(pods: Pods, port: int) -> bool:
-    """Whether some container of the pod may listen on the port: a server that does, another container that declares
-    the port or says its number, any container of a pod without a server."""
+    """Whether some container of the pod may listen on the port: a server that does, or any container of which nobody
+    knows where it listens (to declare its ports is not needed)."""
     running = (*pods.spec.containers, *(one for one in pods.spec.init_containers if one.restart_policy == "Always"))
-    found = [listener(one) for one in running]
-    if not any(found):
-        return True
-    for container, own in zip(running, found, strict=True):
-        if own is not None:
-            if port in own.ports or _says(container, port):
-                return True
-        elif any(one.container_port == port for one in container.ports) or _says(container, port):
-            return True
-    return False
+    found = [(container, listener(container)) for container in running]
+    return any(own is None or port in own.ports or _says(container, port) for container, own in found)
 
 
 def where_else(pods: Pods) -> str:

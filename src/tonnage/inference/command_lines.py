@@ -12,33 +12,36 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from tonnage.objects import core
+from tonnage.workloads.variables import ANY
 
 _SHELLS = ("sh", "bash", "ash", "dash", "zsh")
 _OPERATORS = frozenset(";&|\n()<>")
 _KUBELET = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 _SHELL = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
 _LEFT = re.compile(r"\$[({\w]")
+_GIVEN = re.compile(
+    r"(KUBERNETES|LWS|RAY|PET|MASTER|RANK|WORLD|LOCAL|NODE|JOB|VC|VK|TPU|NVIDIA|TASK|GROUP)(_|$)"
+    r"|.*_(SERVICE_HOST|SERVICE_PORT|PORT)(_|$)"
+)
+"""Variables that controllers, webhooks and the kubelet add to a container."""
 _LONGEST = 128 * 1024
 """Characters of one word with its variables: more than execve takes (MAX_ARG_STRLEN) is left as it is written."""
 
 
 class Word(NamedTuple):
-    """One word, and the field of the container in which it stands: ``args[2]``."""
+    """One word, and the field of the container in which it stands: ``args[2]``. ``is_open``: whether it names a variable
+    whose value the manifest does not have. What nothing will be put into stays as it is written."""
 
     text: str
     field: str
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it names a variable whose value the manifest does not have."""
-        return _LEFT.search(self.text) is not None
+    is_open: bool = False
 
 
 def commands(container: core.Container) -> Iterator[list[Word]]:
     """Each command that the container runs: one, or those of its shell script."""
     values = environment(container)
     words = [
-        Word(_expanded(text, values), f"{part}[{index}]")
+        _word(container, _expanded(text, values), f"{part}[{index}]")
         for part, listed in (("command", container.command), ("args", container.args))
         for index, text in enumerate(listed)
     ]
@@ -47,6 +50,13 @@ def commands(container: core.Container) -> Iterator[list[Word]]:
         yield words
     else:
         yield from _parsed(script, values)
+
+
+def _word(container: core.Container, text: str, field: str) -> Word:
+    """A word that no shell reads: of it the kubelet replaces ``$(NAME)`` alone, where there is a variable NAME."""
+    unset = {variable.name for variable in container.env if not variable.value}
+    names = [match[1] for match in _KUBELET.finditer(text) if match[1]]
+    return Word(text, field, any(name in unset or ANY in unset or _GIVEN.match(name) for name in names))
 
 
 def environment(container: core.Container) -> dict[str, str]:
@@ -89,7 +99,8 @@ def _parsed(script: Word, values: Mapping[str, str]) -> Iterator[list[Word]]:
                 yield made
                 made = []
             else:
-                made.append(Word(_substituted(token, values), script.field))
+                text = _substituted(token, values)
+                made.append(Word(text, script.field, _LEFT.search(text) is not None))
     except ValueError:
         return
     yield made

@@ -7,7 +7,6 @@ in order, ``env`` after it, the last one of a name counts; what comes from an ob
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -17,6 +16,8 @@ from tonnage.objects.base import KubeObject, Unknown
 from tonnage.objects.needs import ContainerNeeds, Named, PodNeeds, Variable
 
 DEFAULT = "default"
+ANY = "*"
+"""The name of a variable without a value, where some come from an object that is not here: any may be set."""
 HIDDEN = "***"
 """What is shown in place of a Secret's value."""
 _LEAST = 4
@@ -67,6 +68,8 @@ class Variables:
     def _from(self, namespace: str, needs: ContainerNeeds) -> Iterator[tuple[str, str]]:
         for one in needs.env_from:
             for kind, ref in (("ConfigMap", one.config_map_ref), ("Secret", one.secret_ref)):
+                if ref is not None and (kind, namespace, ref.name) not in self._data:
+                    yield ANY, ""
                 for key, value in self._of(kind, namespace, ref).items():
                     yield one.prefix + key, self._literal(kind, value)
 
@@ -89,6 +92,12 @@ class Variables:
         return value.replace("$", "$$")
 
 
+def unseen(spec: core.PodSpec) -> core.PodSpec:
+    """The spec of a pod whose ConfigMaps and Secrets cannot be looked at: any variable may be set."""
+    containers = [msgspec.structs.replace(one, env=[*one.env, core.EnvVar(name=ANY)]) for one in spec.containers]
+    return msgspec.structs.replace(spec, containers=containers)
+
+
 def _secret(one: Unknown) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for part, decode in (("data", _decoded), ("stringData", str)):
@@ -102,5 +111,5 @@ def _secret(one: Unknown) -> Mapping[str, str]:
 def _decoded(value: str) -> str | None:
     try:
         return base64.b64decode(value, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # no base64, or no text
         return None

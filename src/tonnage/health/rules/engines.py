@@ -45,7 +45,7 @@ def engines(setting: Setting) -> Iterator[Blocker]:
 
 def causes(setting: Setting, pods: Pods, server: EngineServer) -> list[Blocker]:
     """What is known against one server whatever GPU it gets, up to the first that keeps it from starting."""
-    checks: tuple[Check, ...] = (_flags, _values, _port, _without_gpu, _model, _gpus, _heads, _context)
+    checks: tuple[Check, ...] = (_doubled, _flags, _values, _port, _without_gpu, _model, _format, _gpus, _heads, _context)
     found: list[Blocker] = []
     for check in checks:
         found += check(setting, pods, server)
@@ -64,6 +64,33 @@ def crash_blocker(
 ) -> Blocker:
     """The server starts and ends with an error, again and again."""
     return Blocker(rule, CRASHING, pods.ref, pods.where(field), message, help_, ERROR, said, some)
+
+
+def _doubled(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocker]:
+    """The server's command among the arguments of an image whose entrypoint is the server already."""
+    container = server.container
+    if container.command or not container.args or not vllm_flags.is_official(vllm_flags.repository(container.image)):
+        return
+    if container.args[0] in ("vllm", "serve", "python", "python3"):
+        said = f"api_server.py: error: unrecognized arguments: {' '.join(container.args[:2])}"
+        message = f"the image starts the server by itself, and {container.args[0]} is an argument to it that it does not have"
+        help_ = "put the command into command, or leave it out of args: the model and the flags are enough"
+        field = f"containers[{server.index}].args[0]"
+        yield crash_blocker(pods, "engine-command-doubled", field, message, help_, said)
+
+
+def _format(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocker]:
+    """A format that only a checkpoint can have which was written in it, of a model that was published without."""
+    wanted, model, name = server.args.quantization, server.shape, server.args.model or ""
+    if wanted is None or model is None or "--quantization" in server.open or name.lower() != model.name.lower():
+        if wanted is None or model is None or not name.lower().startswith(f"{model.name.lower()}-instruct"):
+            return
+    if wanted not in vllm_flags.OF_CHECKPOINTS or model.precision not in ("bf16", "fp16"):
+        return
+    message = f"--quantization {wanted} is for a checkpoint that has it, and {name} has weights in {model.precision}"
+    help_ = f"leave --quantization out, use fp8, or name a model that is published in {wanted.partition('_')[0]}"
+    said = f"ValueError: Cannot find the config file for {wanted}"
+    yield crash_blocker(pods, "engine-flag-value", server.field("--quantization"), message, help_, said)
 
 
 def _flags(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocker]:
@@ -96,7 +123,6 @@ def _flags(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Block
                 f"{missing}: such a server ends before it starts",
                 f"leave {one.flag} out, or use an image of a release that has it",
                 f"api_server.py: error: unrecognized arguments: {word.text}",
-                some=True,
             )
 
 
@@ -124,6 +150,7 @@ def _values(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Bloc
             f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(allowed)}",
             f"api_server.py: error: argument {flag}: invalid choice: {value!r}",
         )
+    yield from _shapes_of_values(pods, server)
     args, util = server.args, "--gpu-memory-utilization"
     share = args.gpu_memory_utilization
     if share is not None and not 0 < share <= 1:
@@ -151,6 +178,27 @@ def _values(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Bloc
             f"set --max-num-batched-tokens to {seqs} or more",
             f"ValueError: max_num_batched_tokens ({tokens}) must be greater than or equal to max_num_seqs ({seqs}).",
         )
+
+
+def _shapes_of_values(pods: Pods, server: EngineServer) -> Iterator[Blocker]:
+    """Numbers, JSON objects and switches that are written as something else."""
+    for one in server.given():
+        found, word = vllm_flags.find(one.flag) if one.flag else None, server.words[one.value_at]
+        if found is None or found.name in server.open or word.is_open:
+            continue
+        why, help_ = vllm_flags.refused_value(found, one.flag, one.value, server.version)
+        if why:
+            said = f"api_server.py: error: argument {found.name}: {why}"
+            field = f"containers[{server.index}].{word.field}"
+            yield crash_blocker(pods, "engine-flag-value", field, f"{found.name}: {why}", help_, said)
+    if server.value("--enable-auto-tool-choice") is not None and not _is_given(server, "--tool-call-parser"):
+        said = "TypeError: Error: --enable-auto-tool-choice requires --tool-call-parser"
+        message, help_ = "--enable-auto-tool-choice needs a --tool-call-parser", "add --tool-call-parser, such as hermes"
+        yield crash_blocker(pods, "engine-flag-value", server.field("--enable-auto-tool-choice"), message, help_, said)
+
+
+def _is_given(server: EngineServer, flag: str) -> bool:
+    return flag in server.open or server.value(flag) is not None
 
 
 def _sizes(server: EngineServer) -> tuple[int, int, int]:
@@ -236,7 +284,7 @@ def _model(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Block
     why, meant = ("", "")
     if isinstance(found, UnknownModel) and found.never:
         why, help_ = found.message, found.hint
-    elif local and name.startswith("/") and not _mounted(pods, server, name):
+    elif name.startswith("/") and not _mounted(pods, server, name):
         why = f"no volume is mounted at {name}, and the image of vLLM has no models"
         help_ = "mount a volume with the model there, or give the name that it has at Hugging Face"
     elif not local and not name.startswith("/") and not _mounted(pods, server, f"{WORK_DIR}/{name}"):
@@ -258,7 +306,9 @@ def _mounted(pods: Pods, server: EngineServer, path: str) -> bool:
     """Whether the folder may be there: a volume is mounted at it or above, or the image may have it."""
     mounts = pods.template.needs.containers[server.index].volume_mounts
     below = any((path + "/").startswith(mount.mount_path.rstrip("/") + "/") for mount in mounts)
-    return below or not vllm_flags.is_official(vllm_flags.repository(server.container.image))
+    words = (*server.container.command, *server.container.args)
+    made = sum(word.count(path) for word in words) > 1  # a script may fetch it before the server starts
+    return below or made or not vllm_flags.is_official(vllm_flags.repository(server.container.image))
 
 
 def _gpus(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocker]:
@@ -267,8 +317,8 @@ def _gpus(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocke
         return
     needed, instances = server.args.gpus, resource.startswith(MIG_PREFIX)
     group = _group(pods)
-    if _spread(pods, server) and group <= 1:
-        return
+    if _spread(pods, server) and group <= 1 and pods.object.kind != "LeaderWorkerSet":
+        return  # who knows what else is of its Ray cluster; that of a group has the group
     product = " × ".join(f"{label} {n}" for label, n in zip(("TP", "PP", "DP"), _sizes(server), strict=True) if n > 1)
     product = product or "TP 1"
     limits = f"containers[{server.index}].resources.limits.{resource}"

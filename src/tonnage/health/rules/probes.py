@@ -54,7 +54,12 @@ class _Probe:
             yield self._not_served(port, f"{handler}.port")
         else:
             engine = listener(self.container)
-            if http is not None and engine is not None and port in engine.ports:
+            if engine is not None and port in engine.ports and engine.loopback:
+                host = engine.loopback
+                said = f'Get "http://10.0.0.1:{port}/": dial tcp 10.0.0.1:{port}: connect: connection refused'
+                message = f"vLLM listens at {host} only, and the kubelet asks at the pod's address"
+                yield self._blocker("server-listens-on-loopback", handler, message, "set --host=0.0.0.0", said)
+            elif http is not None and engine is not None and port in engine.ports:
                 yield from self._asked_of_vllm(http, engine)
 
     def _number(self, port: int | str) -> int | None:

@@ -44,9 +44,8 @@ class _Use:
     template: str = ""
 
     def field(self, name: str) -> Where:
-        if self.template:
-            return where(self.pods.object, f"{self.template}.spec.{name}")
-        return where(self.claim, f"spec.{name}")
+        spec = f"spec.{name}" if name else "spec"
+        return where(self.pods.object, f"{self.template}.{spec}") if self.template else where(self.claim, spec)
 
 
 def claims(setting: Setting) -> Iterator[Blocker]:
@@ -137,7 +136,9 @@ def _of_template(setting: Setting, pods: Pods, written: object, path: str) -> It
         read = msgspec.convert(spec or {}, PersistentVolumeClaimSpec, strict=False)
     except msgspec.ValidationError:
         return
-    metadata = ObjectMeta(name=path.rpartition(".")[0].rpartition(".")[2], namespace=pods.namespace)
+    named = written.get("metadata") if isinstance(written, dict) else None
+    own = named.get("name") if isinstance(named, dict) else None
+    metadata = ObjectMeta(name=str(own or "of the volume"), namespace=pods.namespace)
     claim = PersistentVolumeClaim(api_version="v1", kind="PersistentVolumeClaim", metadata=metadata, spec=read)
     yield from _of(setting, _Use(pods, claim, where(pods.object, path), path))
 
@@ -225,6 +226,7 @@ def _static(setting: Setting, use: _Use, class_name: str, said: str) -> Iterator
 
 def _field_of(why: str) -> str:
     for words, field in (
+        ("reserved", "volumeName"),
         ("class", "storageClassName"),
         ("access modes", "accessModes"),
         ("volume mode", "volumeMode"),

@@ -29,8 +29,9 @@ def job(obj: Job, report: Report) -> None:
     job_spec("spec", obj.spec, report)
 
 
-def job_spec(path: str, spec: JobSpec, report: Report) -> None:
-    """Everything below a Job's ``spec``, which stands at ``path``."""
+def job_spec(path: str, spec: JobSpec, report: Report, *, defaulted: bool = False) -> None:
+    """Everything below a Job's ``spec``, which stands at ``path``. ``defaulted``: a webhook sets restartPolicy OnFailure
+    where there is none (kubernetes-sigs/jobset pkg/webhooks/jobset_webhook.go)."""
     for name, value in (
         ("parallelism", spec.parallelism),
         ("completions", spec.completions),
@@ -42,7 +43,9 @@ def job_spec(path: str, spec: JobSpec, report: Report) -> None:
     restart = spec.template.spec.restart_policy
     indexed = spec.completion_mode == "Indexed"
     report.one_of(f"{path}.completionMode", spec.completion_mode, ("NonIndexed", "Indexed"))
-    report.one_of(f"{path}.template.spec.restartPolicy", restart, ("OnFailure", "Never"), "a Job ends some day")
+    field = f"{path}.template.spec.restartPolicy"
+    if report.is_written(field) or not defaulted:
+        report.one_of(field, restart, ("OnFailure", "Never"), "a Job ends some day")
     if indexed and spec.completions is None:
         report.add(f"{path}.completions", "the field is missing", "completionMode Indexed needs it")
     if spec.backoff_limit_per_index is not None and (not indexed or restart != "Never"):
@@ -98,7 +101,7 @@ def job_set(obj: JobSet, report: Report) -> None:
                 report.refuse(f"{at}.name", wanted.name, "a replicated job that stands before this one")
             if in_order:
                 report.add(at, "stands beside startupPolicyOrder InOrder", "remove one of them")
-        job_spec(f"{path}.template.spec", part.template.spec, report)
+        job_spec(f"{path}.template.spec", part.template.spec, report, defaulted=True)
     if spec.startup_policy is not None:
         order = spec.startup_policy.startup_policy_order
         report.one_of("spec.startupPolicy.startupPolicyOrder", order, ("AnyOrder", "InOrder"))

@@ -38,7 +38,7 @@ def mismatch(claim: PersistentVolumeClaim, class_name: str, volume: PersistentVo
     wanted, given = claim.spec, volume.spec
     kept = given.claim_ref
     if kept is not None and (kept.namespace, kept.name) != (claim.namespace or "default", claim.name):
-        return f"it is kept for {kept.namespace}/{kept.name}"
+        return f"it is reserved for {kept.namespace}/{kept.name}"
     if volume.status.phase in ("Released", "Failed"):
         return f"it is {volume.status.phase}"
     if wanted.volume_name and wanted.volume_name != volume.name:
