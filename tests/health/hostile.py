@@ -265,8 +265,31 @@ def _twice(rng: Random, folder: Path) -> list[Path]:
 def _legal_words(rng: Random, folder: Path) -> list[Path]:
     """Strings where any are allowed: arguments, variables, annotations, names of images and of what is not there."""
     objects, scenario = well(rng)
-    words = (*(e for e in ESCAPES if "\0" not in e), *map(str, NUMBERS), "$(A)$$(B)$(", "sh -c '", '"', "--", "-", "=", "--model", "\\")
-    free = ("args", "command", "env", "annotations", "data", "image", "value", "query", "claimName", "key", "schedulerName")
+    words = (
+        *(e for e in ESCAPES if "\0" not in e),
+        *map(str, NUMBERS),
+        "$(A)$$(B)$(",
+        "sh -c '",
+        '"',
+        "--",
+        "-",
+        "=",
+        "--model",
+        "\\",
+    )
+    free = (
+        "args",
+        "command",
+        "env",
+        "annotations",
+        "data",
+        "image",
+        "value",
+        "query",
+        "claimName",
+        "key",
+        "schedulerName",
+    )
     for _ in range(rng.choice((1, 2, 5, 20))):
         held, key = rng.choice([(h, k) for h, k in _places(objects) if k in free] or _places(objects))
         value = held[key]
@@ -305,7 +328,9 @@ def _legal_numbers(rng: Random, folder: Path) -> list[Path]:
         "averageValue": ("1n", "8Ei"),
         "value": (-2147483648, 1_000_000_000),
     }
-    places = [(h, k) for h, k in (*_places(objects), *_places(scenario)) if k in ends and not isinstance(h[k], dict | list)]
+    places = [
+        (h, k) for h, k in (*_places(objects), *_places(scenario)) if k in ends and not isinstance(h[k], dict | list)
+    ]
     for held, key in rng.sample(places, min(len(places), rng.choice((1, 2, 4)))):
         held[key] = rng.choice(ends[key])
     for container in (h for h, k in _places(objects) if k == "args" and rng.random() < 0.3):
@@ -334,7 +359,9 @@ def _crowd(rng: Random, folder: Path) -> list[Path]:
         elif kind == 2:
             spec["tolerations"] = [{"key": f"k{n}", "operator": "Exists"} for n in range(many)]
         elif kind == 3:
-            terms = [{"matchExpressions": [{"key": f"k{n}", "operator": "NotIn", "values": ["a"]}]} for n in range(many)]
+            terms = [
+                {"matchExpressions": [{"key": f"k{n}", "operator": "NotIn", "values": ["a"]}]} for n in range(many)
+            ]
             node = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
             spec["affinity"] = {"nodeAffinity": node}
         elif kind == 4:

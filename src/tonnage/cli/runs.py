@@ -34,7 +34,8 @@ Message: TypeAlias = ProgressState | Result | Exception
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run, in terms that travel to another process. ``manifest``: what its policy's folder has, where that is known."""
+    """One run, in terms that travel to another process. ``manifest``: what its policy's folder has, where that has been
+    read."""
 
     scenario: Path
     policy: str

@@ -184,8 +184,8 @@ def _run(loaded: Scenario, policies: Sequence[str], settings: Settings) -> list[
 
 
 def _warn(loaded: Scenario, policies: Sequence[str]) -> dict[str, Manifest]:
-    """Say what is doubtful about the policies' manifests, and return them by their folder. Raises InputError for what is
-    wrong with them."""
+    """Say what is doubtful about the policies' manifests, and return them by their folder. Raises InputError for what
+    is wrong with them."""
     from tonnage.objects import load
 
     found = {}

@@ -76,11 +76,17 @@ def _port(server: EngineServer) -> int | None:
 
 
 def may_listen(pods: Pods, port: int) -> bool:
-    """Whether some container of the pod may listen on the port: a server that does, or any container of which nobody
-    knows where it listens (to declare its ports is not needed)."""
+    """Whether some container of the pod may listen on the port: a server that does, another container that declares
+    the port or says its number, or one that declares none, which it need not; any in a pod without a server."""
     running = (*pods.spec.containers, *(one for one in pods.spec.init_containers if one.restart_policy == "Always"))
     found = [(container, listener(container)) for container in running]
-    return any(own is None or port in own.ports or _says(container, port) for container, own in found)
+    if not any(own for _, own in found):
+        return True
+    for container, own in found:
+        listed = own.ports if own is not None else [one.container_port for one in container.ports]
+        if not listed or port in listed or _says(container, port):
+            return True
+    return False
 
 
 def where_else(pods: Pods) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tonnage.objects import core
 from tonnage.workloads.variables import ANY
 
-_SHELLS = ("sh", "bash", "ash", "dash", "zsh")
+SHELLS = ("sh", "bash", "ash", "dash", "zsh")
 _OPERATORS = frozenset(";&|\n()<>")
 _KUBELET = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 _SHELL = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
@@ -29,8 +29,8 @@ _LONGEST = 128 * 1024
 
 
 class Word(NamedTuple):
-    """One word, and the field of the container in which it stands: ``args[2]``. ``is_open``: whether it names a variable
-    whose value the manifest does not have. What nothing will be put into stays as it is written."""
+    """One word, and the field of the container in which it stands: ``args[2]``. ``is_open``: whether it names a
+    variable whose value the manifest does not have. What nothing will be put into stays as it is written."""
 
     text: str
     field: str
@@ -78,7 +78,7 @@ def _expanded(text: str, values: Mapping[str, str]) -> str:
 
 def _script(words: list[Word]) -> Word | None:
     """The script of ``sh -c SCRIPT``; None where no shell is called with one."""
-    if not words or words[0].text.rpartition("/")[2] not in _SHELLS:
+    if not words or words[0].text.rpartition("/")[2] not in SHELLS:
         return None
     for index, word in enumerate(words[1:-1], 1):
         if not word.text.startswith("-"):

@@ -105,7 +105,9 @@ def choices(flag: str) -> dict[str, tuple[str, str]]:
     return {row["value"]: (row["capability"], row["capability_to_0_11"]) for row in rows}
 
 
-OF_CHECKPOINTS = frozenset(("awq", "awq_marlin", "gptq", "gptq_marlin", "compressed-tensors", "modelopt", "modelopt_fp4"))
+OF_CHECKPOINTS = frozenset(
+    ("awq", "awq_marlin", "gptq", "gptq_marlin", "compressed-tensors", "modelopt", "modelopt_fp4")
+)
 """Values of --quantization for checkpoints that were written in that format (vllm/config/model.py)."""
 _WHOLE = frozenset(
     (
@@ -144,7 +146,12 @@ def refused_value(flag: Flag, written: str, value: str | None, version: Version 
     """(why the parser refuses the value of a flag, what to write); empty where it takes it, or nobody knows.
 
     ``written``: the flag as it was written; ``version``: the release, None where that is not known."""
-    if flag.bare and value is not None and value.lower() in ("true", "false") and (version is None or version >= _STRICT):
+    if (
+        flag.bare
+        and value is not None
+        and value.lower() in ("true", "false")
+        and (version is None or version >= _STRICT)
+    ):
         no = f"--no-{flag.name.removeprefix('--')}" if flag.kind == "boolean" else "leave it out"
         return f"it takes no value, and has {value!r}", flag.name if value.lower() == "true" else no
     if value is None or "." in written.partition("=")[0]:

@@ -253,7 +253,7 @@ def _files(paths: Sequence[Path], errors: list[Problem]) -> Iterator[Path]:
 
 def _below(folder: Path) -> list[Path] | None:
     """The manifests in a folder, by name; None where there are too many, of which most are none."""
-    found = []
+    found: list[Path] = []
     for number, file in enumerate(folder.rglob("*")):
         if number >= MOST_ENTRIES or len(found) > MOST_FILES:
             return None

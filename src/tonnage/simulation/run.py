@@ -76,8 +76,8 @@ Scaler = Callable[[Scenario, Configuration, SimulatedCluster, Sources], list[Loo
 @dataclass(frozen=True, slots=True)
 class Options:
     """How to run: ``trace`` replaces every service's profile, ``check`` verifies all invariants after every event,
-    ``price_file`` overrides prices, ``observer`` is called after every event. ``manifest``: what the policy's folder has,
-    where somebody has read it already.
+    ``price_file`` overrides prices, ``observer`` is called after every event. ``manifest``: what the policy's folder
+    has, where somebody has read it already.
 
     For experiments: ``tune`` changes the manifests once they are read, ``scaler`` makes the loops that set replicas.
     """

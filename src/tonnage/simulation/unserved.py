@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import Where
 from tonnage.health.blocker import CRASHING, NO_EFFECT, REFUSED, STAGES, UNSCHEDULABLE, Blocker, in_order
@@ -73,10 +75,14 @@ def not_running(cluster: SimulatedCluster, recorder: Recorder, known: Known) -> 
     return sorted(found, key=_order)
 
 
+_SCALING = ("ScaledObject", "ServiceMonitor")
+"""Kinds of which findings are no blockers."""
+
+
 def _useless_pools(known: Known) -> Iterator[NotRunning]:
-    """NodePools that never make a node, or not the nodes that they say."""
+    """NodePools that never make a node, or not the nodes that they say, and triggers and monitors that do nothing."""
     for one in known.findings:
-        if one.severity == "error" and one.rule.startswith("nodepool-"):
+        if one.severity == "error" and (one.rule.startswith("nodepool-") or one.object.kind in _SCALING):
             help_ = one.help if isinstance(one.help, str) else ""
             yield NotRunning(one.object, 0, 0, 0.0, NO_EFFECT, one.rule, one.message, one.where, "", 0, help_)
 
@@ -196,7 +202,10 @@ def _of_training(
     if refused is not None and len(pods) < wanted:
         yield _from_blocker(refused, ref, wanted - len(pods), wanted, training.arrival_ns, 0)
         return
-    yield from _groups(pods, ref, wanted, blockers, known, reasons)
+    for one in _groups(pods, ref, wanted, blockers, known, reasons):
+        yield msgspec.structs.replace(
+            one, since_s=min(one.since_s, _s(training.arrival_ns))
+        )  # pods are made again, and none ever ran
 
 
 def _ended(

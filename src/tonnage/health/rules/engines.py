@@ -45,7 +45,18 @@ def engines(setting: Setting) -> Iterator[Blocker]:
 
 def causes(setting: Setting, pods: Pods, server: EngineServer) -> list[Blocker]:
     """What is known against one server whatever GPU it gets, up to the first that keeps it from starting."""
-    checks: tuple[Check, ...] = (_doubled, _flags, _values, _port, _without_gpu, _model, _format, _gpus, _heads, _context)
+    checks: tuple[Check, ...] = (
+        _doubled,
+        _flags,
+        _values,
+        _port,
+        _without_gpu,
+        _model,
+        _format,
+        _gpus,
+        _heads,
+        _context,
+    )
     found: list[Blocker] = []
     for check in checks:
         found += check(setting, pods, server)
@@ -73,7 +84,9 @@ def _doubled(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blo
         return
     if container.args[0] in ("vllm", "serve", "python", "python3"):
         said = f"api_server.py: error: unrecognized arguments: {' '.join(container.args[:2])}"
-        message = f"the image starts the server by itself, and {container.args[0]} is an argument to it that it does not have"
+        message = (
+            f"the image starts the server by itself, and {container.args[0]} is an argument to it that it does not have"
+        )
         help_ = "put the command into command, or leave it out of args: the model and the flags are enough"
         field = f"containers[{server.index}].args[0]"
         yield crash_blocker(pods, "engine-command-doubled", field, message, help_, said)
@@ -82,9 +95,10 @@ def _doubled(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blo
 def _format(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocker]:
     """A format that only a checkpoint can have which was written in it, of a model that was published without."""
     wanted, model, name = server.args.quantization, server.shape, server.args.model or ""
-    if wanted is None or model is None or "--quantization" in server.open or name.lower() != model.name.lower():
-        if wanted is None or model is None or not name.lower().startswith(f"{model.name.lower()}-instruct"):
-            return
+    if wanted is None or model is None or "--quantization" in server.open:
+        return
+    if name.lower() not in (model.name.lower(), f"{model.name.lower()}-instruct"):
+        return  # others publish what they have made of it
     if wanted not in vllm_flags.OF_CHECKPOINTS or model.precision not in ("bf16", "fp16"):
         return
     message = f"--quantization {wanted} is for a checkpoint that has it, and {name} has weights in {model.precision}"
@@ -193,7 +207,10 @@ def _shapes_of_values(pods: Pods, server: EngineServer) -> Iterator[Blocker]:
             yield crash_blocker(pods, "engine-flag-value", field, f"{found.name}: {why}", help_, said)
     if server.value("--enable-auto-tool-choice") is not None and not _is_given(server, "--tool-call-parser"):
         said = "TypeError: Error: --enable-auto-tool-choice requires --tool-call-parser"
-        message, help_ = "--enable-auto-tool-choice needs a --tool-call-parser", "add --tool-call-parser, such as hermes"
+        message, help_ = (
+            "--enable-auto-tool-choice needs a --tool-call-parser",
+            "add --tool-call-parser, such as hermes",
+        )
         yield crash_blocker(pods, "engine-flag-value", server.field("--enable-auto-tool-choice"), message, help_, said)
 
 

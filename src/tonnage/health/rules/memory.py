@@ -223,8 +223,8 @@ def _crowded(pods: Pods, share: float, replicas: int, placed: int, cards: int, p
         pods,
         "gpu-memory-oversubscribed",
         server.field(UTILIZATION),
-        f"{many} of the {card.sharers} that can share a {card.name} each claim {share:g} of its memory: {placed} of "
-        f"them fit beside the others on {cards} GPU{'s' if cards > 1 else ''}, which hold {fits} such engines",
+        f"{cards} × {card.name}, each shared by up to {card.sharers} pods, has room for {fits} that claim {share:g} of "
+        f"a GPU's memory: {placed} of {many} find room beside the others",
         f"set {UTILIZATION} to {math.floor(100 / card.sharers) / 100:g} or less, or have fewer pods on a GPU",
         f"ValueError: Free memory on device cuda:0 ({max(0.0, 1 - share) * total:.2f}/{total:.2f} GiB) on startup is "
         f"less than desired GPU memory utilization ({share:g}, {share * total:.2f} GiB). Decrease GPU memory "

@@ -30,8 +30,8 @@ def job(obj: Job, report: Report) -> None:
 
 
 def job_spec(path: str, spec: JobSpec, report: Report, *, defaulted: bool = False) -> None:
-    """Everything below a Job's ``spec``, which stands at ``path``. ``defaulted``: a webhook sets restartPolicy OnFailure
-    where there is none (kubernetes-sigs/jobset pkg/webhooks/jobset_webhook.go)."""
+    """Everything below a Job's ``spec``, which stands at ``path``. ``defaulted``: a webhook sets restartPolicy
+    OnFailure where there is none (kubernetes-sigs/jobset pkg/webhooks/jobset_webhook.go)."""
     for name, value in (
         ("parallelism", spec.parallelism),
         ("completions", spec.completions),

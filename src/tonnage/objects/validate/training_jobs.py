@@ -63,7 +63,9 @@ def training_runtime(obj: TrainingRuntime, report: Report) -> None:
         "spec.template.spec.replicatedJobs[{}].name", [part.name for part in parts], "a replicated job of this name"
     )
     for index, part in enumerate(parts):
-        job_spec(f"spec.template.spec.replicatedJobs[{index}].template.spec", part.template.spec, report, defaulted=True)
+        job_spec(
+            f"spec.template.spec.replicatedJobs[{index}].template.spec", part.template.spec, report, defaulted=True
+        )
     if obj.spec.ml_policy is not None:
         report.within("spec.mlPolicy.numNodes", obj.spec.ml_policy.num_nodes, 1)
 
