@@ -15,8 +15,8 @@ from health import hostile
 from tonnage.cli.terminal import visible
 
 COMMANDS = ("check", "simulate", "why")
-SECONDS = 10.0
-"""Of CPU time: twice what an answer may take, since on a shared machine a second of it does less."""
+SECONDS = 5.0
+"""Of CPU time, after the first answer of a process: that one also reads the program."""
 DEEP = 1_000
 """Inputs of each command in a deep run."""
 STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")

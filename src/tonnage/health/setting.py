@@ -115,6 +115,8 @@ class Setting:
         self.catalogue = catalogue
         self.admission = Admission(self.objects)
         self.volumes = Volumes(self.objects, binds=True)
+        for machine in machines:
+            self.volumes.note_node(machine.labels)
         self.schedulers = running(self.objects)
         self.pods: tuple[Pods, ...] = tuple(self._pods())
         nodes = [_machine(one) for one in self.objects if isinstance(one, core.Node) and not one.spec.unschedulable]

@@ -92,6 +92,12 @@ class Settings:
         return self.client is not None and not self.bare
 
 
+def placing(made: SetUp) -> place.Settings:
+    """The scheduler's settings where all machines are simulated: those of the simulation, but that pods of a group
+    which the API does not have wait for it."""
+    return replace(made.placing(), strict=True)
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """What there is now, for a status line. Times in ns since the start."""
@@ -242,9 +248,9 @@ class Up:
 
     def placing(self) -> place.Settings:
         """The scheduler's settings: those of a simulation where all machines are simulated and there is no other
-        scheduler; elsewhere those of the controller there."""
+        scheduler, but that pods of a group which is not there wait for it; elsewhere those of the controller there."""
         if not self.settings.managed:
-            return self.made.placing()
+            return placing(self.made)
         return self.made.controls.settings((SCHEDULER_NAME,), strict=True)
 
     def _serve_metrics(self, port: int) -> None:

@@ -6,6 +6,7 @@ it has no command, by its image: that of ``vllm/vllm-openai`` runs the server.""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -54,7 +55,7 @@ class EngineServer(msgspec.Struct, frozen=True):
 
     def given(self) -> list[Given]:
         """The flags as they were written."""
-        return list(given([word.text for word in self.words]))
+        return list(_given(tuple(word.text for word in self.words)))
 
     def field(self, *flags: str) -> str:
         """The field of the pod's spec where the first of these flags that was given has its value, else of all args
@@ -96,6 +97,11 @@ def all_in(index: int, container: core.Container, shapes: Shapes = _NONE) -> Ite
             made = _read(index, container, words, shapes, certain=False)
             if made.args.model and (made.value(MODEL) is not None or made.shape is not None):
                 yield made
+
+
+@lru_cache(maxsize=1024)
+def _given(words: tuple[str, ...]) -> tuple[Given, ...]:
+    return tuple(given(words))
 
 
 def _start(words: Sequence[Word]) -> int | None:

@@ -202,6 +202,7 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
         cluster.daemon_sets.append((_namespace(daemon_set.namespace), daemon_set.name, daemon_set.spec.template))
     lets_in = cluster.admission = Admission(configuration.manifest.objects)
     cluster.volumes = Volumes(configuration.manifest.objects, binds=True)
+    cluster.fleet.attach_limits = cluster.volumes.attach_limits
     for claim in configuration.setting.made_claims():
         cluster.volumes.see(claim)
     for deployment in configuration.manifest.of(apps.Deployment):
@@ -220,6 +221,8 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
         cluster.workloads[workload.key] = workload
     _start_fleet(scenario, configuration, cluster)
     _start_own(configuration, cluster)
+    for row in cluster.fleet.node_rows():
+        cluster.volumes.note_node(cluster.fleet.node(row).labels)
     return cluster
 
 

@@ -124,7 +124,7 @@ def _of_deployment(
     cluster: SimulatedCluster, workload: Workload, known: Known, reasons: _Reasons
 ) -> Iterator[NotRunning]:
     ref = Ref("Deployment", workload.name, workload.namespace)
-    blockers = of_workload(cluster, workload)
+    blockers = in_order((*of_workload(cluster, workload), *of_group(cluster, workload.gang[0])))
     missing = workload.replicas - len(workload.active)
     if missing > 0:
         refused = next((b for b in blockers if b.stage == REFUSED), None)

@@ -125,9 +125,7 @@ def _offline(pods: Pods, field: str, needs: ContainerNeeds, container: core.Cont
         return None
     written = [one.name for one in needs.env]
     at = pods.where(f"{field}.env[{written.index(name)}]" if name in written else f"{field}.env")
-    message = (
-        f"{name} forbids to fetch the model, and {folder} has nothing: no volume with it is mounted"
-    )
+    message = f"{name} forbids to fetch the model, and {folder} has nothing: no volume with it is mounted"
     help_ = f"mount the cache at {folder}, or leave {name} out"
     said = "huggingface_hub.errors.LocalEntryNotFoundError: Cannot find an appropriate cached snapshot folder"
     return Blocker("model-offline", CRASHING, pods.ref, at, message, help_, "Error", said)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tonnage.errors import InputError
 from tonnage.health.blocker import CRASHING, Blocker
 from tonnage.health.rules import engines
-from tonnage.health.rules.engines import ERROR
+from tonnage.health.rules.arguments import ERROR
 from tonnage.health.setting import Pods, Setting
 from tonnage.inference.config import weight_bytes
 from tonnage.inference.servers import EngineServer

@@ -27,8 +27,9 @@ from tonnage.objects.storage import (
     StorageClass,
 )
 from tonnage.scheduling.topology import IN_USE_ALONE
-from tonnage.workloads.volumes.book import NOTHING_TO_BIND, ONE_POD, UNBOUND, ZONE_LABELS
+from tonnage.workloads.volumes.book import NOTHING_TO_BIND, ONE_POD, UNBOUND, Volumes
 from tonnage.workloads.volumes.claims import best, mismatch
+from tonnage.workloads.volumes.reach import ZONE_LABELS
 
 REASON = "Unschedulable"
 
@@ -70,7 +71,7 @@ def claims(setting: Setting) -> Iterator[Blocker]:
             yield from _of_template(setting, pods, written, template)
 
 
-def out_of_reach(blocker: Blocker, limits: Iterable[tuple[str, KubeObject, str]]) -> Blocker | None:
+def out_of_reach(blocker: Blocker, limits: Iterable[tuple[str, KubeObject, str]], book: Volumes) -> Blocker | None:
     """The blocker of pods that no node takes because of where their volumes are. ``limits``: (claim, what says from
     where its volume is reached, the field of it that does)."""
     first = next(iter(limits), None)
@@ -78,6 +79,17 @@ def out_of_reach(blocker: Blocker, limits: Iterable[tuple[str, KubeObject, str]]
         return None
     claim, one, field = first
     rule = "volume-out-of-reach"
+    if isinstance(one, PersistentVolumeClaim):
+        class_ = book.storage_class(book.class_of(one))
+        zone = book.zone_of(one, class_)[1] if class_ is not None else ""
+        return msgspec.structs.replace(
+            blocker,
+            rule=rule,
+            where=where(one, field),
+            message=f"the class of claim {claim} binds at once, and its provisioner makes the volume in {zone} before "
+            f"any pod is placed: {blocker.said}",
+            help=f"set volumeBindingMode: {WAIT_FOR_CONSUMER} in the StorageClass, or let nodes be in {zone}",
+        )
     places = ", ".join(_values(one))
     return msgspec.structs.replace(
         blocker,
