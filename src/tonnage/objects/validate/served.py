@@ -57,16 +57,16 @@ def pod_spec(path: str, report: Report) -> None:
     _part(path, "PodSpec", report, fill_in, pods.pod_spec)
 
 
-def job_spec(path: str, report: Report) -> None:
-    """The Job's spec that stands at ``path`` in an object of another kind: JobSet's webhook sets restartPolicy OnFailure
-    where there is none (kubernetes-sigs/jobset pkg/webhooks/jobset_webhook.go)."""
+def job_spec(path: str, report: Report, *, restart: str = "") -> None:
+    """The Job's spec that stands at ``path`` in an object of another kind. ``restart``: the restartPolicy that a webhook
+    sets where there is none, as JobSet's does (kubernetes-sigs/jobset pkg/webhooks/jobset_webhook.go)."""
 
     def fill_in(spec: dict[str, Any]) -> None:
         canonical(spec, "JobSpec")
         template = spec.get("template")
         pod = template.get("spec") if isinstance(template, dict) else None
-        if isinstance(pod, dict):
-            pod.setdefault("restartPolicy", "OnFailure")
+        if isinstance(pod, dict) and restart:
+            pod.setdefault("restartPolicy", restart)
         defaults.job_spec(spec)
 
     _part(path, "JobSpec", report, fill_in, jobs.job_spec)
