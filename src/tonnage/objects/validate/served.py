@@ -58,8 +58,8 @@ def pod_spec(path: str, report: Report) -> None:
 
 
 def job_spec(path: str, report: Report, *, restart: str = "") -> None:
-    """The Job's spec that stands at ``path`` in an object of another kind. ``restart``: the restartPolicy that a webhook
-    sets where there is none, as JobSet's does (kubernetes-sigs/jobset pkg/webhooks/jobset_webhook.go)."""
+    """The Job's spec that stands at ``path`` in an object of another kind. ``restart``: the restartPolicy that a
+    webhook sets where there is none, as JobSet's does (kubernetes-sigs/jobset pkg/webhooks/jobset_webhook.go)."""
 
     def fill_in(spec: dict[str, Any]) -> None:
         canonical(spec, "JobSpec")
