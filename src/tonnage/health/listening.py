@@ -84,7 +84,11 @@ def may_listen(pods: Pods, port: int) -> bool:
         return True
     for container, own in found:
         listed = own.ports if own is not None else [one.container_port for one in container.ports]
-        if not listed or port in listed or _says(container, port):
+        if (
+            port in listed
+            or _says(container, port)
+            or not (listed or _NAMES_A_PORT.search(" ".join(_words(container))))
+        ):
             return True
     return False
 
@@ -95,6 +99,12 @@ def where_else(pods: Pods) -> str:
     return " and ".join(str(port) for port in ports)
 
 
+_NAMES_A_PORT = re.compile(r"(?i)(listen|port|bind|addr)\S*[=: ]\S*?\d{2,5}\b")
+
+
 def _says(container: core.Container, port: int) -> bool:
-    words = (*container.command, *container.args, *(one.value for one in container.env))
-    return any(re.search(rf"(?<!\d){port}(?!\d)", word) for word in words)
+    return any(re.search(rf"(?<!\d){port}(?!\d)", word) for word in _words(container))
+
+
+def _words(container: core.Container) -> tuple[str, ...]:
+    return (*container.command, *container.args, *(one.value for one in container.env))
