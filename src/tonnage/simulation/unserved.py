@@ -75,14 +75,10 @@ def not_running(cluster: SimulatedCluster, recorder: Recorder, known: Known) -> 
     return sorted(found, key=_order)
 
 
-_SCALING = ("ScaledObject", "ServiceMonitor")
-"""Kinds of which findings are no blockers."""
-
-
 def _useless_pools(known: Known) -> Iterator[NotRunning]:
-    """NodePools that never make a node, or not the nodes that they say, and triggers and monitors that do nothing."""
+    """NodePools that never make a node, or not the nodes that they say."""
     for one in known.findings:
-        if one.severity == "error" and (one.rule.startswith("nodepool-") or one.object.kind in _SCALING):
+        if one.severity == "error" and one.rule.startswith("nodepool-"):
             help_ = one.help if isinstance(one.help, str) else ""
             yield NotRunning(one.object, 0, 0, 0.0, NO_EFFECT, one.rule, one.message, one.where, "", 0, help_)
 

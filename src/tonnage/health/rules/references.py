@@ -21,13 +21,6 @@ FAILED_MOUNT = "FailedMount"
 SECRETS_STORE = "secrets-store.csi.k8s.io"
 
 
-_RULES = {
-    "ConfigMap": "missing-config-map",
-    "Secret": "missing-secret",
-    "SecretProviderClass": "missing-secret-provider-class",
-}
-
-
 def environment(setting: Setting) -> Iterator[Blocker]:
     """Variables that come from a ConfigMap or a Secret, or from a key of one, that is not there."""
     for pods in setting.pods:
@@ -135,7 +128,8 @@ def missing(
     inventory: Inventory, pods: Pods, kind: str, name: str, field: str, reason: str = CONFIG_ERROR, said: str = ""
 ) -> Blocker:
     """The pods are bound, and their containers are never created."""
-    rule = _RULES[kind]
+    rule = "missing-secret-provider-class" if kind == "SecretProviderClass" else "missing-secret"
+    rule = "missing-config-map" if kind == "ConfigMap" else rule
     return Blocker(
         rule,
         CREATING,
