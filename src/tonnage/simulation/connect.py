@@ -240,7 +240,7 @@ def _block_size(server: Server | None) -> int:
     """Tokens of a block by which an engine finds prompts again; any where no engine could start."""
     if server is None:
         return _BLOCK_SIZE
-    size, args = server.args.block_size or _BLOCK_SIZE, server.args
+    size, args = max(server.args.block_size or _BLOCK_SIZE, 0) or _BLOCK_SIZE, server.args
     if server.refused:
         return size  # the pods say why
     model = server.known

@@ -125,8 +125,9 @@ def values(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Block
             if share > 1
             else f"ValueError: Free memory on device is not more than the desired GPU memory utilization ({share}).",
         )
-    for flag, number in zip(PARALLEL, sizes(server), strict=True):
-        if number < 1:
+    counts = (("--block-size", args.block_size), ("--max-num-seqs", args.max_num_seqs))
+    for flag, number in (*zip(PARALLEL, sizes(server), strict=True), *counts):
+        if number is not None and number < 1:
             message, said = f"{flag} is {number}", f"ValueError: {flag} must be greater than 0, got {number}"
             yield crash_blocker(pods, "engine-flag-value", server.field(flag), message, "expected 1 or more", said)
     seqs, tokens = args.max_num_seqs, args.max_num_batched_tokens
