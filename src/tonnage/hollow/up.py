@@ -93,8 +93,7 @@ class Settings:
 
 
 def placing(made: SetUp) -> place.Settings:
-    """The scheduler's settings where all machines are simulated: those of the simulation, but that pods of a group
-    which the API does not have wait for it."""
+    """Those of the simulation where all machines are simulated, but that pods wait for a group which is not there."""
     return replace(made.placing(), strict=True)
 
 
@@ -247,8 +246,7 @@ class Up:
         self.manager = Manager(self.world, informers, required, controllers, self.observer, speed=self.settings.speed)
 
     def placing(self) -> place.Settings:
-        """The scheduler's settings: those of a simulation where all machines are simulated and there is no other
-        scheduler, but that pods of a group which is not there wait for it; elsewhere those of the controller there."""
+        """The scheduler's settings: :func:`placing` where there is no other, else those of the controller there."""
         if not self.settings.managed:
             return placing(self.made)
         return self.made.controls.settings((SCHEDULER_NAME,), strict=True)

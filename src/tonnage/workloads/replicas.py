@@ -195,11 +195,10 @@ def _job_set(obj: batch.JobSet) -> Iterator[Replica]:
 
 def _restarting(spec: batch.JobSpec) -> batch.JobSpec:
     """The Job as JobSet's webhook makes it: with restartPolicy OnFailure where none is written, as Always is none."""
-    template = spec.template
-    if template.spec.restart_policy not in ("", "Always"):
+    if spec.template.spec.restart_policy not in ("", "Always"):
         return spec
-    pod = msgspec.structs.replace(template.spec, restart_policy="OnFailure")
-    return msgspec.structs.replace(spec, template=msgspec.structs.replace(template, spec=pod))
+    pod = msgspec.structs.replace(spec.template.spec, restart_policy="OnFailure")
+    return msgspec.structs.replace(spec, template=msgspec.structs.replace(spec.template, spec=pod))
 
 
 def _leader_worker_set(obj: leaderworker.LeaderWorkerSet) -> Iterator[Replica]:
