@@ -262,6 +262,117 @@ def _twice(rng: Random, folder: Path) -> list[Path]:
     return _file(folder, "\n".join(lines) + "\n")
 
 
+def _legal_words(rng: Random, folder: Path) -> list[Path]:
+    """Strings where any are allowed: arguments, variables, annotations, names of images and of what is not there."""
+    objects, scenario = well(rng)
+    words = (
+        *(e for e in ESCAPES if "\0" not in e),
+        *map(str, NUMBERS),
+        "$(A)$$(B)$(",
+        "sh -c '",
+        '"',
+        "--",
+        "-",
+        "=",
+        "--model",
+        "\\",
+    )
+    free = (
+        "args",
+        "command",
+        "env",
+        "annotations",
+        "data",
+        "image",
+        "value",
+        "query",
+        "claimName",
+        "key",
+        "schedulerName",
+    )
+    for _ in range(rng.choice((1, 2, 5, 20))):
+        held, key = rng.choice([(h, k) for h, k in _places(objects) if k in free] or _places(objects))
+        value = held[key]
+        if isinstance(value, list):
+            value.insert(rng.randint(0, len(value)), rng.choice(words))
+        elif isinstance(value, dict):
+            value[rng.choice(("a", "b.example/c", *list(value)[:1]))] = rng.choice(words)
+        else:
+            held[key] = rng.choice(words)
+    return _set(folder, objects, scenario)
+
+
+def _legal_numbers(rng: Random, folder: Path) -> list[Path]:
+    """Numbers at the ends of what the API server lets in."""
+    objects, scenario = well(rng)
+    ends = {
+        "replicas": (0, 1, 40),
+        "parallelism": (0, 1, 40),
+        "completions": (1, 40),
+        "periodSeconds": (1, 2147483647),
+        "failureThreshold": (1, 2147483647),
+        "initialDelaySeconds": (0, 2147483647),
+        "terminationGracePeriodSeconds": (0, 2**62),
+        "cpu": ("1m", "0", "9223372036854775", "1e15", "8Ei"),
+        "memory": ("1", "0", "8Ei", "7Ei", "1m"),
+        "nvidia.com/gpu": (0, 1, 2**31, "9223372036854775807", "1k"),
+        "containerPort": (1, 65535),
+        "storage": ("1", "8Ei", "1m"),
+        "duration": ("1s", "50ms", "8h"),
+        "rate": (1e-9, 1e-300, 3.0, 1e300),
+        "count": (1, 500),
+        "ttft": ("1ms", "1000000h"),
+        "tpot": ("1ms", "1000000h"),
+        "minReplicas": (1, 2147483647),
+        "maxReplicas": (1, 2147483647),
+        "averageValue": ("1n", "8Ei"),
+        "value": (-2147483648, 1_000_000_000),
+    }
+    places = [
+        (h, k) for h, k in (*_places(objects), *_places(scenario)) if k in ends and not isinstance(h[k], dict | list)
+    ]
+    for held, key in rng.sample(places, min(len(places), rng.choice((1, 2, 4)))):
+        held[key] = rng.choice(ends[key])
+    for container in (h for h, k in _places(objects) if k == "args" and rng.random() < 0.3):
+        container["args"] = [*container["args"], rng.choice(("--max-model-len", "--tensor-parallel-size", "--max-num-seqs", "--block-size", "--gpu-memory-utilization", "--max-num-batched-tokens")) + f"={rng.choice((0, 1, 2147483647, 10**18, 1e-300, 0.99999, -1))}"]  # fmt: skip
+    return _set(folder, objects, scenario)
+
+
+def _crowd(rng: Random, folder: Path) -> list[Path]:
+    """Hundreds of what a set has one of: workloads, containers, variables, rules of placement, volumes."""
+    objects, scenario = well(rng)
+    many = rng.choice((20, 200))
+    if rng.random() < 0.4:
+        one = rng.choice(objects)
+        for number in range(many):
+            other = copy.deepcopy(one)
+            other["metadata"]["name"] = f"{other['metadata']['name'][:40]}-{number}"
+            objects.append(other)
+        return _set(folder, objects, scenario)
+    for spec in [h for h, k in _places(objects) if k == "containers" and isinstance(h[k], list) and h[k]][:3]:
+        kind = rng.randrange(6)
+        if kind == 0:
+            first = spec["containers"][0]
+            spec["containers"] += [{"name": f"c{n}", "image": first.get("image", "x")} for n in range(many)]
+        elif kind == 1:
+            spec["containers"][0]["env"] = [{"name": f"V{n}", "value": f"$(V{n - 1})$(V{n - 1})"} for n in range(many)]
+        elif kind == 2:
+            spec["tolerations"] = [{"key": f"k{n}", "operator": "Exists"} for n in range(many)]
+        elif kind == 3:
+            terms = [
+                {"matchExpressions": [{"key": f"k{n}", "operator": "NotIn", "values": ["a"]}]} for n in range(many)
+            ]
+            node = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+            spec["affinity"] = {"nodeAffinity": node}
+        elif kind == 4:
+            spec["topologySpreadConstraints"] = [{"maxSkew": 1, "topologyKey": f"k{n}", "whenUnsatisfiable": rng.choice(("DoNotSchedule", "ScheduleAnyway")), "labelSelector": {}} for n in range(many)]  # fmt: skip
+        else:
+            spec["volumes"] = [{"name": f"v{n}", "persistentVolumeClaim": {"claimName": f"c{n}"}} for n in range(many)]
+            spec["containers"][0]["volumeMounts"] = []
+            objects += [{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": f"c{n}", "namespace": "inference"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}} for n in range(many)]  # fmt: skip
+    return _set(folder, objects, scenario)
+
+
 def much(rng: Random, folder: Path) -> list[Path]:
     """100,000 labels, 3,000 documents, a line of 3 MB: seconds each."""
     objects, scenario = well(rng)
@@ -338,7 +449,7 @@ def _file(folder: Path, text: str, suffix: str = ".yaml") -> list[Path]:
 
 _KINDS: tuple[Made, ...] = (
     _wrong_types, _wrong_types, _wrong_types, _numbers, _numbers, _escapes, _escapes, _file_names, _many, _bomb, _deep, _bytes, _tags, _twice, much,
-    _not_json, _scenario_text,
+    _not_json, _scenario_text, _legal_words, _legal_words, _legal_numbers, _legal_numbers, _crowd,
 )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from tonnage.controllers.nodes import node_loops
 from tonnage.decisions import Decision, Outcome
 from tonnage.hollow.diagnosis import Diagnosis
 from tonnage.hollow.setting import config_maps
-from tonnage.hollow.up import forget_daemons, pools_of_scenario
+from tonnage.hollow.up import forget_daemons, placing, pools_of_scenario
 from tonnage.scheduling.gangs.release import Patience
 from tonnage.simulation import run
 from tonnage.simulation.configure import Configuration
@@ -66,7 +66,7 @@ class UpInStep(Running):
         self._watches = InformersInStep(self.client, self.api)
         required = watch_world(self._watches, self.world, config_maps(made))
         loops = [
-            *made.controls.scheduling_loops(made.placing(), Patience()),
+            *made.controls.scheduling_loops(placing(made), Patience()),
             *node_loops(made.for_sale, partial(pools_of_scenario, self.world, made.configuration)),
             *made.replica_loops(),
         ]

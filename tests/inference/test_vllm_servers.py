@@ -83,9 +83,19 @@ def test_the_server_may_be_any_container_and_knows_where_its_flags_stand() -> No
 
 
 def test_values_from_elsewhere_are_open_and_left_out() -> None:
-    found = only(image=OFFICIAL, args=["--model=Qwen/Qwen3-8B", "--max-model-len=$(L)", "-tp", "$(TP)"])
+    env = [core.EnvVar(name="L"), core.EnvVar(name="TP")]
+    found = only(image=OFFICIAL, args=["--model=Qwen/Qwen3-8B", "--max-model-len=$(L)", "-tp", "$(TP)"], env=env)
     assert found.open == {"--max-model-len", "--tensor-parallel-size"}
     assert (found.args.max_model_len, found.args.tensor_parallel_size) == (None, 1)
+
+
+def test_what_nothing_is_put_into_stays_as_it_is_written() -> None:
+    for text in ("$(L)", "$L", "${L}"):
+        found = only(image=OFFICIAL, args=["--model=Qwen/Qwen3-8B", f"--max-model-len={text}"])
+        assert not found.open
+        assert found.problem is not None and text in found.problem.message
+    anywhere = [core.EnvVar(name="*")]  # some variables come from an object that is not here
+    assert only(image=OFFICIAL, args=["--model=Qwen/Qwen3-8B", "--max-model-len=$(L)"], env=anywhere).open
 
 
 def test_a_value_that_cannot_be_read_is_told_and_the_rest_is_read() -> None:

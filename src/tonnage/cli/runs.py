@@ -22,6 +22,7 @@ from typing import TypeAlias
 
 from tonnage.cli.progress import INTERVAL_S, Progress, ProgressState, ServiceProgress
 from tonnage.errors import TonnageError
+from tonnage.objects.load import Manifest
 from tonnage.simulation import run, scenario
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.result import Result
@@ -33,7 +34,8 @@ Message: TypeAlias = ProgressState | Result | Exception
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run, in terms that travel to another process."""
+    """One run, in terms that travel to another process. ``manifest``: what its policy's folder has, where that has been
+    read."""
 
     scenario: Path
     policy: str
@@ -41,6 +43,7 @@ class Job:
     trace: Path | None
     prices: Path | None
     check: bool
+    manifest: Manifest | None = None
 
     def run(self, show: Callable[[ProgressState], None], due: Callable[[], bool]) -> Result:
         """Make the run. ``show`` is given its state whenever ``due``."""
@@ -50,7 +53,12 @@ class Job:
                 show(state(self.policy, cluster, until_ns))
 
         options = run.Options(
-            seed=self.seed, trace=self.trace, check=self.check, price_file=self.prices, observer=observe
+            seed=self.seed,
+            trace=self.trace,
+            check=self.check,
+            price_file=self.prices,
+            observer=observe,
+            manifest=self.manifest,
         )
         return run.run(scenario.load(self.scenario), self.policy, options)
 

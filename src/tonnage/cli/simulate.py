@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +12,7 @@ import click
 from tonnage.cli import files, messages, terminal
 
 if TYPE_CHECKING:
+    from tonnage.objects.load import Manifest
     from tonnage.simulation.result import Result
     from tonnage.simulation.scenario import Scenario
 
@@ -172,21 +173,26 @@ def _run(loaded: Scenario, policies: Sequence[str], settings: Settings) -> list[
 
     if settings.report is not None:
         files.check_writable(settings.report)
-    _warn(loaded, policies)
+    read = _warn(loaded, policies)
     jobs = [
         runs.Job(loaded.document.path, name, settings.seed, settings.trace, settings.prices, settings.check)
         for name in policies
     ]
+    if len(jobs) == 1:  # in this process, which has the manifests already
+        jobs = [replace(jobs[0], manifest=read[loaded.policy(policies[0]).manifests])]
     return runs.run_all(jobs, quiet=settings.quiet)
 
 
-def _warn(loaded: Scenario, policies: Sequence[str]) -> None:
-    """Say what is doubtful about the policies' manifests. Raises InputError for what is wrong with them."""
+def _warn(loaded: Scenario, policies: Sequence[str]) -> dict[str, Manifest]:
+    """Say what is doubtful about the policies' manifests, and return them by their folder. Raises InputError for what
+    is wrong with them."""
     from tonnage.objects import load
 
-    folders = dict.fromkeys(loaded.policy(name).manifests for name in policies)
-    for folder in folders:
-        messages.warnings(load.read([loaded.folder / folder]).problems)
+    found = {}
+    for folder in dict.fromkeys(loaded.policy(name).manifests for name in policies):
+        found[folder] = load.read([loaded.folder / folder])
+        messages.warnings(found[folder].problems)
+    return found
 
 
 def _finish(results: Sequence[Result], settings: Settings, *, single: bool) -> None:

@@ -68,6 +68,7 @@ class Observed(State):
     ) -> None:
         super().__init__(Fleet())
         self.volumes = volumes or Volumes()
+        self.fleet.attach_limits = self.volumes.attach_limits
         self._changes = changes
         self._claims_changed = False
         self.configurations = WatchedConfigurations(self._cut_anew)
@@ -145,7 +146,7 @@ class Observed(State):
         _keep(self._budgets, old, new)
 
     def see_volumes(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        """A PersistentVolumeClaim, PersistentVolume or StorageClass was added, changed or deleted."""
+        """A PersistentVolumeClaim, PersistentVolume, StorageClass or CSINode was added, changed or deleted."""
         if new is not None:
             self.volumes.see(new)
         elif old is not None:

@@ -190,6 +190,16 @@ VOLUMES = Resource(
         AGE,
     ),
 )
+CSI_NODES = Resource(
+    "storage.k8s.io",
+    "v1",
+    "CSINode",
+    "csinodes",
+    "csinode",
+    False,
+    open=True,
+    columns=(AGE,),
+)
 STORAGE_CLASSES = Resource(
     "storage.k8s.io",
     "v1",
@@ -258,6 +268,7 @@ ALL = (
     VOLUME_CLAIMS,
     VOLUMES,
     STORAGE_CLASSES,
+    CSI_NODES,
     RUNTIME_CLASSES,
 )
 """What Tonnage knows, and the embedded API serves from the start."""

@@ -23,7 +23,7 @@ from tonnage.workloads.priority import Priorities
 from tonnage.workloads.volumes.book import Volumes
 
 DEFAULT = "default"
-CLUSTER_SCOPED = (core.Node, karpenter.NodeClaim, storage.PersistentVolume, storage.StorageClass)
+CLUSTER_SCOPED = (core.Node, karpenter.NodeClaim, storage.PersistentVolume, storage.StorageClass, storage.CSINode)
 _READY = core.NodeCondition(type="Ready", status="True")
 
 

@@ -10,6 +10,7 @@ from tonnage.cluster.groups import KINDS
 from tonnage.cluster.resources import (
     CLUSTER_POLICIES,
     CONFIG_MAPS,
+    CSI_NODES,
     DAEMON_SETS,
     DEPLOYMENTS,
     EC2_NODE_CLASSES,
@@ -35,6 +36,7 @@ VOLUME_KINDS: tuple[tuple[Resource, type[KubeObject]], ...] = (
     (VOLUME_CLAIMS, storage.PersistentVolumeClaim),
     (VOLUMES, storage.PersistentVolume),
     (STORAGE_CLASSES, storage.StorageClass),
+    (CSI_NODES, storage.CSINode),
 )
 T = TypeVar("T", bound=KubeObject)
 See = Callable[[T | None, T | None], None]

@@ -43,7 +43,8 @@ class Shape:
 class PodClass:
     """All that placement can see of a pod. ``identity``: number of its namespace and labels, by which others select.
 
-    ``ports``: of its node that it takes; ``alone``: claims that no other pod may use meanwhile."""
+    ``ports``: of its node that it takes; ``alone``: claims that no other pod may use meanwhile; ``attaches``: (driver,
+    volume) of those that count against what a node can attach."""
 
     id: int
     shape: int
@@ -54,6 +55,7 @@ class PodClass:
     requests: dict[str, int]
     ports: tuple[Port, ...] = ()
     alone: tuple[str, ...] = ()
+    attaches: tuple[tuple[str, str], ...] = ()
 
 
 class ClassTable:
@@ -80,7 +82,7 @@ class ClassTable:
         """The class id of such a pod. Pods stamped from one template object are recognised without encoding."""
         asked = asks.relevant(annotations)
         template = (id(spec), namespace, asked)
-        plain = not volumes.reach and not volumes.alone
+        plain = not volumes.reach and not volumes.alone and not volumes.attaches
         known = self._templates.get(template) if plain else None
         if known is not None and known[0] is spec and self.rows[known[1]].labels == labels:
             return known[1]
@@ -88,15 +90,14 @@ class ClassTable:
         affinity = spec.affinity
         others = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else None
         ports = host_ports(spec)
-        key = self._encode((namespace, labels, shape, others, spec.topology_spread_constraints, ports, volumes.alone))
+        of_volumes = (volumes.alone, volumes.attaches)
+        key = self._encode((namespace, labels, shape, others, spec.topology_spread_constraints, ports, of_volumes))
         class_id = self._classes.get(key)
         if class_id is None:
             class_id = self._classes[key] = len(self.rows)
             identity = self._identities.intern(self._encode((namespace, labels)), None)
             requests = self.shapes[shape].requests
-            self.rows.append(
-                PodClass(class_id, shape, identity, namespace, labels, spec, requests, ports, volumes.alone)
-            )
+            self.rows.append(PodClass(class_id, shape, identity, namespace, labels, spec, requests, ports, *of_volumes))
         if len(self._templates) >= TEMPLATES_KEPT:
             self._templates.clear()
         if plain:

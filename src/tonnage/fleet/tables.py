@@ -52,6 +52,8 @@ class Tables:
         """Gang → rows of its pods, bound and pending."""
         self.priorities: Counter[int] = Counter()
         """Priority → number of bound pods that have it."""
+        self.attach_limits: dict[str, dict[str, int]] = {}
+        """Node → CSI driver → how many volumes of it the node can attach, where that is known."""
         self.revision = 0
         self.topology_revision = 0
         self.journal = Journal()

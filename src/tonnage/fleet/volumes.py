@@ -21,12 +21,14 @@ class Reach:
 class VolumeNeed:
     """``waits``: why no node takes the pod while its claims are as they are, in kube-scheduler's words; empty where one
     may. ``reach``: all of these have to hold of its node. ``alone``: claims (namespace/name) that one pod uses at a
-    time (ReadWriteOncePod). ``known``: whether anybody looked at them."""
+    time (ReadWriteOncePod). ``known``: whether anybody looked at them. ``attaches``: (driver, volume) of those that
+    count against what a node can attach, where that is known of any node."""
 
     waits: str = ""
     reach: tuple[Reach, ...] = ()
     alone: tuple[str, ...] = ()
     known: bool = True
+    attaches: tuple[tuple[str, str], ...] = ()
 
 
 NO_VOLUMES, UNKNOWN = VolumeNeed(), VolumeNeed(known=False)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from msgspec.structs import replace
+
 from tonnage.health.blocker import Blocker, in_order
 from tonnage.health.rules import (
     admission,
     architectures,
     autoscalers,
     budgets,
+    containers,
     cuda,
     devices,
+    disk,
     engines,
     gangs,
     images,
     memory,
     nodepools,
+    pod_security,
     ports,
     probes,
     readiness_gates,
@@ -38,6 +43,7 @@ RULES: tuple[Rule, ...] = (
     images.names,
     images.pull_secrets,
     architectures.architectures,
+    containers.containers,
     engines.engines,
     cuda.images,
     cuda.formats,
@@ -45,6 +51,7 @@ RULES: tuple[Rule, ...] = (
     memory.shared_cards,
     memory.shared_memory,
     memory.host_memory,
+    disk.weights,
     start_budget.start_budget,
     probes.probes,
     readiness_gates.readiness_gates,
@@ -54,6 +61,7 @@ RULES: tuple[Rule, ...] = (
     shutdown.shutdown,
     nodepools.node_classes,
     admission.refused,
+    pod_security.pod_security,
     admission.some_over_quota,
     devices.not_simulated,
     waiting.gates,
@@ -66,5 +74,10 @@ RULES: tuple[Rule, ...] = (
 
 
 def diagnose(setting: Setting) -> tuple[Blocker, ...]:
-    """What never runs, the worst and the earliest in a pod's life first."""
-    return in_order(found for rule in RULES for found in rule(setting))
+    """What never runs, the worst and the earliest in a pod's life first. Values of Secrets are shown nowhere."""
+    hidden = setting.variables.hidden
+    return in_order(
+        replace(one, message=hidden(one.message), help=hidden(one.help), said=hidden(one.said))
+        for rule in RULES
+        for one in rule(setting)
+    )

@@ -34,6 +34,8 @@ VLLM_PATHS = frozenset(
 )
 """Paths that answer to GET."""
 
+LOOPBACK = frozenset(["127.0.0.1", "localhost", "::1"])
+"""Addresses at which nobody outside the pod reaches a server: the kubelet asks at the pod's own."""
 _ELSEWHERE = ("--config", "--uds", "--headless")
 
 
@@ -43,6 +45,12 @@ class Listener:
 
     servers: tuple[EngineServer, ...]
     ports: frozenset[int]
+
+    @property
+    def loopback(self) -> str:
+        """The address with which they only listen to their own pod; empty where they listen to others."""
+        hosts = [one.value("--host") for one in self.servers if "--host" not in one.open]
+        return next((host for host in hosts if host in LOOPBACK), "") or ""
 
     def has(self, *flags: str) -> bool:
         """Whether one of the flags is given."""
@@ -69,16 +77,18 @@ def _port(server: EngineServer) -> int | None:
 
 def may_listen(pods: Pods, port: int) -> bool:
     """Whether some container of the pod may listen on the port: a server that does, another container that declares
-    the port or says its number, any container of a pod without a server."""
+    the port or says its number, or one that declares none, which it need not; any in a pod without a server."""
     running = (*pods.spec.containers, *(one for one in pods.spec.init_containers if one.restart_policy == "Always"))
-    found = [listener(one) for one in running]
-    if not any(found):
+    found = [(container, listener(container)) for container in running]
+    if not any(own for _, own in found):
         return True
-    for container, own in zip(running, found, strict=True):
-        if own is not None:
-            if port in own.ports or _says(container, port):
-                return True
-        elif any(one.container_port == port for one in container.ports) or _says(container, port):
+    for container, own in found:
+        listed = own.ports if own is not None else [one.container_port for one in container.ports]
+        if (
+            port in listed
+            or _says(container, port)
+            or not (listed or _NAMES_A_PORT.search(" ".join(_words(container))))
+        ):
             return True
     return False
 
@@ -89,6 +99,12 @@ def where_else(pods: Pods) -> str:
     return " and ".join(str(port) for port in ports)
 
 
+_NAMES_A_PORT = re.compile(r"(?i)(listen|port|bind|addr)\S*[=: ]\S*?\d{2,5}\b")
+
+
 def _says(container: core.Container, port: int) -> bool:
-    words = (*container.command, *container.args, *(one.value for one in container.env))
-    return any(re.search(rf"(?<!\d){port}(?!\d)", word) for word in words)
+    return any(re.search(rf"(?<!\d){port}(?!\d)", word) for word in _words(container))
+
+
+def _words(container: core.Container) -> tuple[str, ...]:
+    return (*container.command, *container.args, *(one.value for one in container.env))

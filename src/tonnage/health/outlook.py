@@ -206,13 +206,14 @@ class Outlook:
         beaten = [one for one in reason.alternatives if one.name in known]
         if not beaten:
             return None, ""
-        closest = max(beaten, key=lambda one: _ORDER.index(_kind(one)))
+        closest = max(beaten, key=lambda one: (not _has_none(one), _ORDER.index(_kind(one))))
         return _of_pool(template, known[closest.name], closest)
 
 
 def _emptied(fleet: Fleet) -> Fleet:
     """The nodes anew, with the pods of DaemonSets alone: what is tried on them leaves no trace in the fleet."""
     made = Fleet()
+    made.attach_limits = fleet.attach_limits
     for at in fleet.node_rows():
         node = fleet.node(at)
         spec = replace(
@@ -241,6 +242,11 @@ def _too_large(reason: Reason) -> bool:
     """Whether the pod asks for more than any instance type has, by every NodePool that can be asked."""
     kinds = {_kind(one) for one in reason.alternatives}
     return explain.TOO_SMALL in kinds and kinds <= {explain.TOO_SMALL, explain.CONFLICT, explain.UNTOLERATED}
+
+
+def _has_none(refused: Alternative) -> bool:
+    """Whether the NodePool is for other pods: no instance type of it has the resource at all."""
+    return _kind(refused) in (explain.TOO_SMALL, explain.NO_TYPE_HAS) and refused.why.endswith((" > 0", ">0"))
 
 
 def _kind(refused: Alternative) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tonnage.decisions import Ref
 from tonnage.errors import Where
+from tonnage.facts.models import ModelShape
 from tonnage.health.counting import ONE, Count, count
 from tonnage.health.inventory import DEFAULT, Inventory
 from tonnage.health.landing import Landing, Machine, Place
@@ -28,9 +29,11 @@ from tonnage.provisioning import nodeclass
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.replicas import runtime_of
+from tonnage.workloads.variables import Variables
 from tonnage.workloads.volumes.book import Volumes
 
 CLAIM = "PersistentVolumeClaim"
+_NONE: Mapping[str, ModelShape] = {}
 _COMPARE = frozenset(
     {
         "admissionregistration.k8s.io",
@@ -54,6 +57,8 @@ class Pods:
     inside: str = ""
     counted: Count = ONE
     """How many there are, and how many only run together."""
+    shapes: Mapping[str, ModelShape] = field(default_factory=dict, repr=False, compare=False)
+    """Of models beside those in the table, by their names."""
 
     @property
     def ref(self) -> Ref:
@@ -71,7 +76,7 @@ class Pods:
     @cached_property
     def engine(self) -> EngineServer | None:
         """The vLLM server in one of the containers."""
-        return servers.find(self.spec)
+        return servers.find(self.spec, self.shapes)
 
     @property
     def is_daemon(self) -> bool:
@@ -92,7 +97,8 @@ class Pods:
 
 class Setting:
     """Objects, those that stand for pods apart, what can be bought, and the nodes that there are: ``machines`` beside
-    the Node objects. ``cuts``: what labels of nodes may say of how GPUs are cut."""
+    the Node objects. ``cuts``: what labels of nodes may say of how GPUs are cut. ``shapes``: of models beside those in
+    the table, by their names."""
 
     def __init__(
         self,
@@ -100,12 +106,17 @@ class Setting:
         catalogue: Catalogue,
         machines: Sequence[Machine] = (),
         cuts: Configurations = OWN,
+        shapes: Mapping[str, ModelShape] = _NONE,
     ) -> None:
         self.objects = tuple(objects)
+        self.shapes = shapes
+        self.variables = Variables(self.objects)
         self.inventory = Inventory(self.objects)
         self.catalogue = catalogue
         self.admission = Admission(self.objects)
         self.volumes = Volumes(self.objects, binds=True)
+        for machine in machines:
+            self.volumes.note_node(machine.labels)
         self.schedulers = running(self.objects)
         self.pods: tuple[Pods, ...] = tuple(self._pods())
         nodes = [_machine(one) for one in self.objects if isinstance(one, core.Node) and not one.spec.unschedulable]
@@ -153,7 +164,9 @@ class Setting:
             found = tuple(templates(one))
             for namespace in self._namespaces(one) if found else ():
                 for template in found:
-                    yield Pods(one, template, namespace, count(one, template, self.objects))
+                    pods = Pods(one, template, namespace, count(one, template, self.objects), self.shapes)
+                    spec = self.variables.filled(pods.namespace, template.spec, template.needs)
+                    yield pods if spec is template.spec else replace(pods, template=replace(template, spec=spec))
 
     def _namespaces(self, one: KubeObject) -> tuple[str, ...]:
         """Where its pods are: in its own namespace, those of a runtime where the TrainJobs are that name it."""

@@ -15,6 +15,7 @@ from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import server_of
 from tonnage.simulation.objects import Pod, Workload
 from tonnage.simulation.training.workload import Training
+from tonnage.workloads.variables import unseen
 
 Say = Callable[[str, str, str, str], None]
 """(object, type, reason, message)."""
@@ -77,7 +78,7 @@ def _workload(cluster: SimulatedCluster, pod: core.Pod, say: Say) -> Workload:
         return known
     name = key if known is None else f"{key}#{crc32(chr(0).join(variant).encode()):x}"
     if name not in cluster.workloads:
-        server = server_of(pod.spec)
+        server = server_of(unseen(pod.spec))
         if server is not None and server.refused:
             say(f"Pod {pod.namespace}/{pod.name}", "Warning", "Failed", server.refused)
         template = core.PodTemplateSpec(spec=pod.spec, metadata=pod.metadata)

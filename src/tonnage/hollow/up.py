@@ -92,6 +92,11 @@ class Settings:
         return self.client is not None and not self.bare
 
 
+def placing(made: SetUp) -> place.Settings:
+    """Those of the simulation where all machines are simulated, but that pods wait for a group which is not there."""
+    return replace(made.placing(), strict=True)
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """What there is now, for a status line. Times in ns since the start."""
@@ -241,10 +246,9 @@ class Up:
         self.manager = Manager(self.world, informers, required, controllers, self.observer, speed=self.settings.speed)
 
     def placing(self) -> place.Settings:
-        """The scheduler's settings: those of a simulation where all machines are simulated and there is no other
-        scheduler; elsewhere those of the controller there."""
+        """The scheduler's settings: :func:`placing` where there is no other, else those of the controller there."""
         if not self.settings.managed:
-            return self.made.placing()
+            return placing(self.made)
         return self.made.controls.settings((SCHEDULER_NAME,), strict=True)
 
     def _serve_metrics(self, port: int) -> None:

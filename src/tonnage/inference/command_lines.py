@@ -12,31 +12,36 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from tonnage.objects import core
+from tonnage.workloads.variables import ANY
 
-_SHELLS = ("sh", "bash", "ash", "dash", "zsh")
+SHELLS = ("sh", "bash", "ash", "dash", "zsh")
 _OPERATORS = frozenset(";&|\n()<>")
 _KUBELET = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 _SHELL = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
 _LEFT = re.compile(r"\$[({\w]")
+_GIVEN = re.compile(
+    r"(KUBERNETES|LWS|RAY|PET|MASTER|RANK|WORLD|LOCAL|NODE|JOB|VC|VK|TPU|NVIDIA|TASK|GROUP)(_|$)"
+    r"|.*_(SERVICE_HOST|SERVICE_PORT|PORT)(_|$)"
+)
+"""Variables that controllers, webhooks and the kubelet add to a container."""
+_LONGEST = 128 * 1024
+"""Characters of one word with its variables: more than execve takes (MAX_ARG_STRLEN) is left as it is written."""
 
 
 class Word(NamedTuple):
-    """One word, and the field of the container in which it stands: ``args[2]``."""
+    """One word, and the field of the container in which it stands: ``args[2]``. ``is_open``: whether it names a
+    variable whose value the manifest does not have. What nothing will be put into stays as it is written."""
 
     text: str
     field: str
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it names a variable whose value the manifest does not have."""
-        return _LEFT.search(self.text) is not None
+    is_open: bool = False
 
 
 def commands(container: core.Container) -> Iterator[list[Word]]:
     """Each command that the container runs: one, or those of its shell script."""
     values = environment(container)
     words = [
-        Word(_expanded(text, values), f"{part}[{index}]")
+        _word(container, _expanded(text, values), f"{part}[{index}]")
         for part, listed in (("command", container.command), ("args", container.args))
         for index, text in enumerate(listed)
     ]
@@ -45,6 +50,13 @@ def commands(container: core.Container) -> Iterator[list[Word]]:
         yield words
     else:
         yield from _parsed(script, values)
+
+
+def _word(container: core.Container, text: str, field: str) -> Word:
+    """A word that no shell reads: of it the kubelet replaces ``$(NAME)`` alone, where there is a variable NAME."""
+    unset = {variable.name for variable in container.env if not variable.value}
+    names = [match[1] for match in _KUBELET.finditer(text) if match[1]]
+    return Word(text, field, any(name in unset or ANY in unset or _GIVEN.match(name) for name in names))
 
 
 def environment(container: core.Container) -> dict[str, str]:
@@ -60,12 +72,13 @@ def _expanded(text: str, values: Mapping[str, str]) -> str:
     def one(match: re.Match[str]) -> str:
         return "$" if match[0] == "$$" else values.get(match[1], match[0])
 
-    return _KUBELET.sub(one, text)
+    longest = sum(len(values.get(match[1], "")) for match in _KUBELET.finditer(text)) + len(text)
+    return _KUBELET.sub(one, text) if longest <= _LONGEST else text
 
 
 def _script(words: list[Word]) -> Word | None:
     """The script of ``sh -c SCRIPT``; None where no shell is called with one."""
-    if not words or words[0].text.rpartition("/")[2] not in _SHELLS:
+    if not words or words[0].text.rpartition("/")[2] not in SHELLS:
         return None
     for index, word in enumerate(words[1:-1], 1):
         if not word.text.startswith("-"):
@@ -86,7 +99,8 @@ def _parsed(script: Word, values: Mapping[str, str]) -> Iterator[list[Word]]:
                 yield made
                 made = []
             else:
-                made.append(Word(_substituted(token, values), script.field))
+                text = _substituted(token, values)
+                made.append(Word(text, script.field, _LEFT.search(text) is not None))
     except ValueError:
         return
     yield made
@@ -97,4 +111,5 @@ def _substituted(text: str, values: Mapping[str, str]) -> str:
         default = match[3] if match[3] is not None else match[0]
         return values.get(match[1] or match[2], default)
 
-    return _SHELL.sub(one, text)
+    longest = sum(len(one(match)) for match in _SHELL.finditer(text)) + len(text)
+    return _SHELL.sub(one, text) if longest <= _LONGEST else text

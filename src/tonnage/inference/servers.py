@@ -5,12 +5,13 @@ it has no command, by its image: that of ``vllm/vllm-openai`` runs the server.""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
 from tonnage.errors import InputError, Problem
-from tonnage.facts import models, names
+from tonnage.facts import model_names, models, names
 from tonnage.facts.cuda import Version, split_image
 from tonnage.facts.models import ModelShape
 from tonnage.inference import vllm_flags
@@ -23,12 +24,15 @@ ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 _ENTRYPOINT = "vllm.entrypoints"
 _STORES = ("s3://", "gs://", "az://", "hdfs://", "http://", "https://", "oci://")
 _TRUE = ("1", "true", "True", "TRUE")
+Shapes = Mapping[str, ModelShape]
+_NONE: Shapes = {}
 
 
 class EngineServer(msgspec.Struct, frozen=True):
     """The server in ``containers[index]``. ``words``: its flags as they are run, and where each stands. ``certain``: it
     is vLLM's own server, so that its flags are those of vLLM. ``open``: flags (and ``--model``) whose values come from
-    where the manifest does not show them. ``problem``: a value that cannot be read; then ``args`` is without it."""
+    where the manifest does not show them. ``problem``: a value that cannot be read; then ``args`` is without it.
+    ``known``: what is known of its model, None where it names none or that is open."""
 
     index: int
     container: core.Container
@@ -37,6 +41,12 @@ class EngineServer(msgspec.Struct, frozen=True):
     certain: bool
     open: frozenset[str] = frozenset()
     problem: Problem | None = None
+    known: ModelShape | UnknownModel | None = None
+
+    @property
+    def shape(self) -> ModelShape | None:
+        """The model's shape, where it is known."""
+        return self.known if isinstance(self.known, ModelShape) else None
 
     @property
     def version(self) -> Version | None:
@@ -45,7 +55,7 @@ class EngineServer(msgspec.Struct, frozen=True):
 
     def given(self) -> list[Given]:
         """The flags as they were written."""
-        return list(given([word.text for word in self.words]))
+        return list(_given(tuple(word.text for word in self.words)))
 
     def field(self, *flags: str) -> str:
         """The field of the pod's spec where the first of these flags that was given has its value, else of all args
@@ -64,29 +74,34 @@ class EngineServer(msgspec.Struct, frozen=True):
         return f"containers[{self.index}].{field}"
 
 
-def find(spec: core.PodSpec) -> EngineServer | None:
-    """The first container that is a vLLM server; None if there is none."""
+def find(spec: core.PodSpec, shapes: Shapes = _NONE) -> EngineServer | None:
+    """The first container that is a vLLM server; None if there is none. ``shapes``: of models beside those in the
+    table, by their names."""
     for index, container in enumerate(spec.containers):
-        server = next(all_in(index, container), None)
+        server = next(all_in(index, container, shapes), None)
         if server is not None:
             return server
     return None
 
 
-def all_in(index: int, container: core.Container) -> Iterator[EngineServer]:
+def all_in(index: int, container: core.Container, shapes: Shapes = _NONE) -> Iterator[EngineServer]:
     """Every server that a container runs, which is ``containers[index]``, in the order in which they start."""
     official = vllm_flags.is_official(split_image(container.image)[0])
     for words in commands(container):
         start = _start(words)
         if start is not None:
-            yield _read(index, container, words[start:], certain=True)
+            yield _read(index, container, words[start:], shapes, certain=True)
         elif official and not container.command:
-            yield _read(index, container, words, certain=True)
+            yield _read(index, container, words, shapes, certain=True)
         elif "vllm" in container.image or any("vllm" in word.text for word in words):
-            made = _read(index, container, words, certain=False)
-            model = made.args.model
-            if model and (made.value(MODEL) is not None or isinstance(shape_of(model), ModelShape)):
+            made = _read(index, container, words, shapes, certain=False)
+            if made.args.model and (made.value(MODEL) is not None or made.shape is not None):
                 yield made
+
+
+@lru_cache(maxsize=1024)
+def _given(words: tuple[str, ...]) -> tuple[Given, ...]:
+    return tuple(given(words))
 
 
 def _start(words: Sequence[Word]) -> int | None:
@@ -100,7 +115,9 @@ def _start(words: Sequence[Word]) -> int | None:
     return None
 
 
-def _read(index: int, container: core.Container, words: Sequence[Word], *, certain: bool) -> EngineServer:
+def _read(
+    index: int, container: core.Container, words: Sequence[Word], shapes: Shapes, *, certain: bool
+) -> EngineServer:
     kept, unclear = _settled(words)
     problem = None
     args = None
@@ -112,7 +129,8 @@ def _read(index: int, container: core.Container, words: Sequence[Word], *, certa
             kept = _without(kept, {error.problems[0].where.field})
     if environment(container).get(ALLOW_LONG) in _TRUE:
         args = msgspec.structs.replace(args, context_extended=True)
-    return EngineServer(index, container, tuple(words), args, certain, unclear, problem)
+    known = shape_of(args.model, shapes) if args.model and MODEL not in unclear else None
+    return EngineServer(index, container, tuple(words), args, certain, unclear, problem, known)
 
 
 def _settled(words: Sequence[Word]) -> tuple[list[Word], frozenset[str]]:
@@ -138,37 +156,55 @@ def _name(written: str) -> str:
 
 class UnknownModel(msgspec.Struct, frozen=True):
     """Why nothing is known of a model. ``near``: names that look like it. ``local``: it is a folder or a store, in
-    which there may well be one."""
+    which there may well be one. ``never``: why Hugging Face has none of that name, where that is certain."""
 
     name: str
     near: tuple[str, ...] = ()
     local: bool = False
+    never: str = ""
 
     @property
     def message(self) -> str:
         """In one sentence."""
-        if self.local:
-            return f"nothing is known of the model at {self.name}"
-        return f"unknown model {self.name!r}"
+        if self.never:
+            return f"unknown model {self.name!r}: {self.never}"
+        return f"nothing is known of the model {'at ' if self.local else ''}{self.name}"
 
     @property
     def hint(self) -> str:
         """What to do."""
-        if self.near:
-            return f"did you mean {' or '.join(self.near)}?"
-        return "names are those of Hugging Face, like Qwen/Qwen3-8B"
+        meant = f"did you mean {' or '.join(self.near)}?" if self.near else ""
+        if self.never:
+            return meant or "names are those of Hugging Face, like Qwen/Qwen3-8B"
+        if self.local:
+            return "name the folder like the model, as in /models/Qwen3-8B, to have it weighed"
+        give = f"add its config.json to the files as {self.name}/config.json to have it weighed"
+        return f"{meant} Else {give}" if meant else give
 
 
-def shape_of(model: str) -> ModelShape | UnknownModel:
-    """What is known of a model by its name, the last part of a folder included (``/models/Qwen3-8B``)."""
+def shape_of(model: str, shapes: Shapes = _NONE) -> ModelShape | UnknownModel:
+    """What is known of a model by its name, the last part of a folder included (``/models/Qwen3-8B``). ``shapes``: of
+    models beside those in the table; they count first."""
+    name = model.rstrip("/")
+    local = model.startswith(("/", "./", "../", "~", *_STORES)) and not model_names.is_address(model)
+    own = shapes.get(name) or next((shapes[one] for one in shapes if local and _last(one) == _last(name)), None)
+    if own is not None:
+        return own
+    why, meant = ("", "") if local else model_names.no_name(name)
+    if not local and not why and (meant := model_names.meant(name)):
+        why = "one letter or two of a known name are wrong"
+    if why:
+        return UnknownModel(model, (meant,) if meant else (), never=why)
     try:
-        return models.get(model.rstrip("/"))
+        return models.get(name)
     except InputError:
-        local = model.startswith(("/", "./", "~", *_STORES))
-        short = model.rpartition("/")[2]
-        full = {one.name.rpartition("/")[2] + end: one.name + end for one in models.all() for end in ("", "-Instruct")}
-        near = () if local else names.near(short, full)
+        full = {_last(one.name) + end: one.name + end for one in models.all() for end in ("", "-Instruct")}
+        near = () if local else names.near(_last(name), full)
         return UnknownModel(model, tuple(full[one] for one in near), local)
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]
 
 
 def too_few(args: VllmArgs, held: int, *, instances: bool = False) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
+import msgspec
 from msgspec import Struct
 
 from tonnage.facts import names
@@ -102,6 +103,81 @@ def choices(flag: str) -> dict[str, tuple[str, str]]:
     up to 0.11 (``8.0``; empty: any, or not known). Empty for other flags."""
     rows = [row for row in tables.rows("vllm_choices.csv") if row["flag"] == flag]
     return {row["value"]: (row["capability"], row["capability_to_0_11"]) for row in rows}
+
+
+OF_CHECKPOINTS = frozenset(
+    ("awq", "awq_marlin", "gptq", "gptq_marlin", "compressed-tensors", "modelopt", "modelopt_fp4")
+)
+"""Values of --quantization for checkpoints that were written in that format (vllm/config/model.py)."""
+_WHOLE = frozenset(
+    (
+        "--api-server-count",
+        "--data-parallel-size-local",
+        "--long-prefill-token-threshold",
+        "--max-cpu-loras",
+        "--max-log-len",
+        "--max-logprobs",
+        "--max-lora-rank",
+        "--max-loras",
+        "--nnodes",
+        "--node-rank",
+        "--num-gpu-blocks-override",
+        "--port",
+        "--seed",
+    )
+)
+_DECIMAL = frozenset(("--cpu-offload-gb", "--kv-offloading-size", "--swap-space"))
+_JSON = frozenset(
+    (
+        "--hf-overrides",
+        "--kv-transfer-config",
+        "--mm-processor-kwargs",
+        "--override-generation-config",
+        "--rope-scaling",
+        "--speculative-config",
+    )
+)
+"""Flags whose values are whole numbers, numbers, JSON objects."""
+_STRICT: Version = (0, 9, 0)
+"""From this release on switches take no value; before it some took true and false."""
+
+
+def refused_value(flag: Flag, written: str, value: str | None, version: Version | None) -> tuple[str, str]:
+    """(why the parser refuses the value of a flag, what to write); empty where it takes it, or nobody knows.
+
+    ``written``: the flag as it was written; ``version``: the release, None where that is not known."""
+    if (
+        flag.bare
+        and value is not None
+        and value.lower() in ("true", "false")
+        and (version is None or version >= _STRICT)
+    ):
+        no = f"--no-{flag.name.removeprefix('--')}" if flag.kind == "boolean" else "leave it out"
+        return f"it takes no value, and has {value!r}", flag.name if value.lower() == "true" else no
+    if value is None or "." in written.partition("=")[0]:
+        return "", ""
+    if flag.name in _WHOLE and not re.fullmatch(r"[+-]?\d+", value, re.ASCII):
+        return f"{value!r} is no whole number", "expected a whole number"
+    if flag.name in _DECIMAL and not _is_number(value):
+        return f"{value!r} is no number", "expected a number"
+    if flag.name in _JSON and not _is_object(value):
+        return f"{value!r} is no JSON object", 'expected JSON with double quotes, such as {"method": "ngram"}'
+    return "", ""
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_object(value: str) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(value), dict)
+    except (msgspec.DecodeError, RecursionError):
+        return False
 
 
 def near_choice(flag: str, value: str) -> tuple[str, ...]:

@@ -130,5 +130,5 @@ def place(origin: Origin, lines: Mapping[str, int], field: str = "") -> Where:
         line = lines.get(path)
         if line is not None:
             return Where(origin.file, line, field)
-        path = _LAST_STEP.sub("", path)
+        path = _LAST_STEP.sub("", path) if _LAST_STEP.search(path) else path[:-1]
     return Where(origin.file, origin.line, field)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tonnage.errors import InputError, Problem, Where
+from tonnage.facts import hf_config
+from tonnage.facts.models import ModelShape
 from tonnage.objects import (
     apps,
     autoscaling,
@@ -94,7 +96,10 @@ KINDS: dict[tuple[str, str], type[KubeObject]] = {
     ("monitoring.coreos.com/v1", "PrometheusRule"): monitoring.PrometheusRule,
 }
 
+MOST_FILES, MOST_ENTRIES = 10_000, 200_000
+"""Of manifests, and of files of any kind, that are read below a folder: with more it is not one of manifests."""
 _NO_EFFECT = "the object is kept and has no effect"
+CONFIG = "config.json"
 _SUFFIXES = (".yaml", ".yml", ".json")
 _IN_ITEM = re.compile(r"items\[(\d+)\]\.")
 T = TypeVar("T", bound=KubeObject)
@@ -102,10 +107,12 @@ T = TypeVar("T", bound=KubeObject)
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Objects in the order in which they stand, and what is doubtful about them (unknown fields and kinds)."""
+    """Objects in the order in which they stand, and what is doubtful about them (unknown fields and kinds). ``models``:
+    shapes of models by their names, from the ``config.json`` of each that is among the files."""
 
     objects: tuple[KubeObject, ...]
     problems: tuple[Problem, ...]
+    models: Mapping[str, ModelShape] = field(default_factory=dict)
 
     def of(self, kind: type[T]) -> tuple[T, ...]:
         """All objects of one kind, in order."""
@@ -113,7 +120,9 @@ class Manifest:
 
 
 def read(paths: Sequence[Path]) -> Manifest:
-    """Read files and folders (their YAML and JSON files, by name; a file that is named twice counts once).
+    """Read files and folders (their YAML and JSON files, by name; a file that is named twice counts once). A
+    ``config.json`` as Hugging Face publishes it with a model is one of that model, which is named by its folders
+    (``ORGANISATION/MODEL/config.json``).
 
     Raises InputError with every problem found: a missing file, broken YAML, a wrong value, an object that the API
     server would refuse, an object that stands twice.
@@ -121,11 +130,15 @@ def read(paths: Sequence[Path]) -> Manifest:
     objects: list[KubeObject] = []
     errors: list[Problem] = []
     warnings: list[Problem] = []
+    shapes: dict[str, ModelShape] = {}
     for file in _files(paths, errors):
         found = _File()
         try:
             for tree in _trees(file):
-                found.add(tree)
+                if file.name == CONFIG and _is_config(tree.value):
+                    shapes.update(_models(file, tree.value))
+                else:
+                    found.add(tree)
         except InputError as error:
             found.errors += error.problems
         except RecursionError:
@@ -139,7 +152,22 @@ def read(paths: Sequence[Path]) -> Manifest:
         errors.append(Problem(Where(names), "no objects found", "expected Kubernetes manifests"))
     if errors:
         raise InputError(*errors)
-    return Manifest(tuple(objects), tuple(_together(warnings)))
+    return Manifest(tuple(objects), tuple(_together(warnings)), shapes)
+
+
+def _is_config(value: Any) -> bool:
+    """Whether this is a model's configuration, not an object of Kubernetes."""
+    return isinstance(value, dict) and "kind" not in value and ("model_type" in value or "architectures" in value)
+
+
+def _models(file: Path, config: Any) -> Iterator[tuple[str, ModelShape]]:
+    """The shape that a configuration gives, by every name that its model may be called by."""
+    own = config.get("_name_or_path")
+    folders = file.resolve().parent.parts[-2:]
+    names = ["/".join(folders), *([own] if isinstance(own, str) and own else [])]
+    shape = hf_config.parse(config, name=names[0], file=str(file)).shape
+    for name in names:
+        yield name, shape
 
 
 def _together(warnings: Sequence[Problem]) -> Iterator[Problem]:
@@ -195,8 +223,9 @@ class _File:
         self.objects.append(made.remember(origin, tree.lines, content))
         if type_ is not None:
             self.warnings += [Problem(at(p), text, hint) for p, text, hint in unknown.fields(content, type_)]
-            self.warnings += validate.check_warned(made, at)
-            self.errors += validate.check(made, at)
+            refused = validate.check(made, at)
+            self.errors += refused
+            self.warnings += [] if refused else validate.check_warned(made, at)
         elif isinstance(made, Unknown):
             self.errors += validate.check_unread(made, at)
 
@@ -205,7 +234,11 @@ def _files(paths: Sequence[Path], errors: list[Problem]) -> Iterator[Path]:
     seen: set[Path] = set()
     for path in paths:
         if path.is_dir():
-            found = sorted(file for file in path.rglob("*") if _is_manifest(file, path))
+            found = _below(path)
+            if found is None:
+                message = f"more than {MOST_FILES:,} manifests or {MOST_ENTRIES:,} files below it"
+                errors.append(Problem(Where(str(path)), message, "name the folders that have the manifests"))
+                continue
             if not found:
                 hint = "expected .yaml, .yml or .json files"
                 errors.append(Problem(Where(str(path)), "the folder has no manifests", hint))
@@ -218,6 +251,17 @@ def _files(paths: Sequence[Path], errors: list[Problem]) -> Iterator[Path]:
             if file.resolve() not in seen:
                 seen.add(file.resolve())
                 yield file
+
+
+def _below(folder: Path) -> list[Path] | None:
+    """The manifests in a folder, by name; None where there are too many, of which most are none."""
+    found: list[Path] = []
+    for number, file in enumerate(folder.rglob("*")):
+        if number >= MOST_ENTRIES or len(found) > MOST_FILES:
+            return None
+        if _is_manifest(file, folder):
+            found.append(file)
+    return sorted(found)
 
 
 def _is_manifest(file: Path, folder: Path) -> bool:

@@ -171,6 +171,7 @@ class PodNeeds(Field, frozen=True, kw_only=True):
     service_account_name: str = ""
     host_network: bool = False
     host_ipc: bool = msgspec.field(default=False, name="hostIPC")
+    host_pid: bool = msgspec.field(default=False, name="hostPID")
     active_deadline_seconds: int | None = None
     termination_grace_period_seconds: int | None = None
     enable_service_links: bool | None = None

@@ -12,7 +12,7 @@ from tonnage.decisions import Reason
 from tonnage.fleet.fits import lack
 from tonnage.fleet.state import PODS, Fleet
 from tonnage.objects import core, selectors
-from tonnage.scheduling.topology import IN_USE_ALONE, NO_PORTS
+from tonnage.scheduling.topology import IN_USE_ALONE, NO_PORTS, TOO_MANY_VOLUMES
 from tonnage.scheduling.view import (
     NO_CUDA,
     OPEN,
@@ -91,14 +91,14 @@ def refusals(fleet: Fleet, view: ShapeView, masks: Sequence[tuple[str, Mask]] = 
     rows, lacking = lack(fleet, rows, view.shape.ask)
     yield from lacking.items()
     for text, mask in masks:
-        if text == IN_USE_ALONE:
+        if text in (IN_USE_ALONE, TOO_MANY_VOLUMES):
             yield text, rows[~mask[rows]]
             rows = rows[mask[rows]]
     for text, refused in view.unreached:
         yield text, rows[refused[rows]]
         rows = rows[~refused[rows]]
     for text, mask in masks:
-        if text not in (NO_PORTS, IN_USE_ALONE):
+        if text not in (NO_PORTS, IN_USE_ALONE, TOO_MANY_VOLUMES):
             yield text, rows[~mask[rows]]
             rows = rows[mask[rows]]
 

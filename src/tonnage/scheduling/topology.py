@@ -27,7 +27,9 @@ ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
 EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rules"
 NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
 IN_USE_ALONE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
-"""Texts of kube-scheduler's plugins PodTopologySpread, InterPodAffinity, NodePorts and VolumeRestrictions."""
+TOO_MANY_VOLUMES = "node(s) exceed max volume count"
+"""Texts of kube-scheduler's plugins PodTopologySpread, InterPodAffinity, NodePorts, VolumeRestrictions and
+NodeVolumeLimits."""
 
 Masks = list[tuple[str, Mask]]
 
@@ -111,7 +113,7 @@ class Topology:
         """Whether hard rules about other pods, its own or theirs, can forbid the class a node."""
         rules = self.rules(pod_class)
         own = rules.spread or rules.affinity or rules.anti_affinity or pod_class.ports or pod_class.alone
-        return bool(own or self._terms_against(pod_class))
+        return bool(own or pod_class.attaches or self._terms_against(pod_class))
 
     def masks(self, pod_class: PodClass, view: ShapeView) -> Masks:
         """(why not, nodes that it allows) for every hard rule, in kube-scheduler's order; empty without any."""
@@ -159,7 +161,27 @@ class Topology:
             claims = frozenset(pod_class.alone)
             users = self._tallies.get(("alone", pod_class.alone), lambda other: not claims.isdisjoint(other.alone))
             found.append((IN_USE_ALONE, np.full(len(users), not users.any())))
+        if pod_class.attaches:
+            found.append((TOO_MANY_VOLUMES, self._attachable(pod_class)))
         return found
+
+    def _attachable(self, pod_class: PodClass) -> Mask:
+        """Nodes that can attach the pod's volumes beside those of their pods, each volume once.
+
+        Source: kubernetes/kubernetes v1.36 pkg/scheduler/framework/plugins/nodevolumelimits/csi.go."""
+        fleet = self._fleet
+        allowed = np.ones(len(fleet.alive), np.bool_)
+        drivers = {driver for driver, _ in pod_class.attaches}
+        for name, limits in fleet.attach_limits.items():
+            row = fleet.node_by_name.get(name)
+            if row is None or drivers.isdisjoint(limits):
+                continue
+            there = {one for pod in fleet.node(row).pods for one in fleet.pod_class(pod).attaches}
+            both = there | set(pod_class.attaches)
+            allowed[row] = all(
+                sum(of == driver for of, _ in both) <= limits[driver] for driver in drivers if driver in limits
+            )
+        return allowed
 
     # ---- topology spread ----
 

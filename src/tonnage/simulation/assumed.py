@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ def with_nodes(manifest: Manifest) -> Manifest:
         if name:
             of_gpu = {"key": _GPU_NAME, "operator": "In", "values": [name]}
             made.append(_pool(pools[-1], f"{NAME}-{name}", [*exists, of_gpu], {PRODUCT: product}))
-    return Manifest((*manifest.objects, node_class, *made), manifest.problems)
+    return replace(manifest, objects=(*manifest.objects, node_class, *made))
 
 
 def are_assumed(pools: Iterable[karpenter.NodePool]) -> bool:

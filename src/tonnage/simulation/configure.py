@@ -10,7 +10,7 @@ import msgspec
 
 from tonnage.decisions import Finding, Launch, Reason, Ref
 from tonnage.errors import InputError, Problem, Where
-from tonnage.facts import durations, instances, mig, models, prices
+from tonnage.facts import durations, instances, mig, prices
 from tonnage.facts.models import ModelShape
 from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker, in_order
 from tonnage.health.diagnose import diagnose
@@ -26,6 +26,7 @@ from tonnage.metrics import scrape
 from tonnage.metrics.promql import Query
 from tonnage.objects import apps, core, gpu_operator, karpenter, keda, monitoring, selectors
 from tonnage.objects.load import Manifest
+from tonnage.objects.needs import PodNeeds
 from tonnage.objects.templates import templates
 from tonnage.partitioning import node_cuts
 from tonnage.partitioning.configurations import read as read_cuts
@@ -47,6 +48,7 @@ from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.volumes.book import Volumes
 from tonnage.workloads.volumes.weights import source
 
+_NONE: servers.Shapes = {}
 NO_PREFIX_CACHING = "--no-enable-prefix-caching"
 """vLLM keeps and shares prefixes unless told otherwise."""
 
@@ -124,7 +126,7 @@ def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machi
         if reference.group == AWS and reference.kind == "EC2NodeClass" and reference.name in classes:
             pools.append(pool)
     found += landing_findings(manifest, catalogue, cuts)
-    setting = Setting(manifest.objects, catalogue, machines, cuts)
+    setting = Setting(manifest.objects, catalogue, machines, cuts, manifest.models)
     blockers = diagnose(setting)
     found += [one.finding() for one in blockers]
     return Configuration(
@@ -200,21 +202,27 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
         cluster.daemon_sets.append((_namespace(daemon_set.namespace), daemon_set.name, daemon_set.spec.template))
     lets_in = cluster.admission = Admission(configuration.manifest.objects)
     cluster.volumes = Volumes(configuration.manifest.objects, binds=True)
+    cluster.fleet.attach_limits = cluster.volumes.attach_limits
     for claim in configuration.setting.made_claims():
         cluster.volumes.see(claim)
     for deployment in configuration.manifest.of(apps.Deployment):
         pod = deployment.spec.template
+        made = next(templates(deployment), None)
+        needs = made.needs if made is not None else PodNeeds()
+        given = configuration.setting.variables.filled(_namespace(deployment.namespace), pod.spec, needs)
         workload = Workload(
             _namespace(deployment.namespace),
             deployment.name,
             msgspec.structs.replace(pod, spec=lets_in.completed(_namespace(deployment.namespace), pod.spec)),
             deployment.spec.replicas,
-            _with_weights(server_of(pod.spec), deployment, cluster.volumes),
+            _with_weights(server_of(given, configuration.setting.shapes), deployment, needs, cluster.volumes),
             refused=next(iter(lets_in.refusals(_namespace(deployment.namespace), pod.spec)), None),
         )
         cluster.workloads[workload.key] = workload
     _start_fleet(scenario, configuration, cluster)
     _start_own(configuration, cluster)
+    for row in cluster.fleet.node_rows():
+        cluster.volumes.note_node(cluster.fleet.node(row).labels)
     return cluster
 
 
@@ -291,15 +299,15 @@ def _namespace(name: str) -> str:
     return name or "default"
 
 
-def server_of(spec: core.PodSpec) -> Server | None:
-    """The LLM server of a pod; None where it has none, or one with a model in a folder of which nothing is known, or
-    with weights in host memory: that is any container. One whose model does not exist, or whose command line cannot be
-    read, never starts."""
-    found = servers.find(spec)
-    if found is None or not found.args.model:
+def server_of(spec: core.PodSpec, shapes: servers.Shapes = _NONE) -> Server | None:
+    """The LLM server of a pod; None where it has none, or one with a model of which nothing is known, or with weights
+    in host memory: that is any container. One whose model does not exist, or whose command line cannot be read, never
+    starts. ``shapes``: of models beside those in the table, by their names."""
+    found = servers.find(spec, shapes)
+    if found is None or not found.args.model or found.known is None:
         return None
-    args, shape = found.args, servers.shape_of(found.args.model)
-    unknown = isinstance(shape, UnknownModel) and shape.local
+    args, shape = found.args, found.known
+    unknown = isinstance(shape, UnknownModel) and not shape.never
     if not found.problem and (unknown or any(_flag(word.text) in _NOT_SIMULATED for word in found.words)):
         return None
     timeout = SHUTDOWN.search(" ".join(word.text for word in found.words))
@@ -312,6 +320,7 @@ def server_of(spec: core.PodSpec) -> Server | None:
         refused=found.problem.message if found.problem else shape.message if isinstance(shape, UnknownModel) else "",
         container=found.index,
         eager=is_eager(found),
+        shape=found.shape,
     )
 
 
@@ -322,14 +331,15 @@ def _flag(word: str) -> str:
     return word.partition("=")[0].replace("_", "-")
 
 
-def _with_weights(server: Server | None, deployment: apps.Deployment, volumes: Volumes) -> Server | None:
+def _with_weights(
+    server: Server | None, deployment: apps.Deployment, needs: PodNeeds, volumes: Volumes
+) -> Server | None:
     """The server with the claim on which its weights lie."""
-    template = next(templates(deployment), None)
-    if server is not None and template is not None and server.container < len(template.needs.containers):
-        container = template.needs.containers[server.container]
+    if server is not None and server.container < len(needs.containers):
+        container = needs.containers[server.container]
         folder = server.model if server.model.startswith("/") else ""
         namespace = _namespace(deployment.namespace)
-        server.weights = source(volumes, namespace, container, template.needs.volumes, folder)
+        server.weights = source(volumes, namespace, container, needs.volumes, folder)
     return server
 
 
@@ -354,7 +364,7 @@ def _engine(workload: Workload, gpu: str, utilization: float | None) -> EngineSe
     if utilization is not None:
         args = msgspec.structs.replace(args, gpu_memory_utilization=utilization)
     try:
-        config, timing = replica(models.get(workload.server.model), mig.resolve(gpu)[0], args)
+        config, timing = replica(workload.server.known, mig.resolve(gpu)[0], args)
     except InputError as error:
         return error.problems[0].message
     return EngineSetup(config, timing)

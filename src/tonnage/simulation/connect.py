@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError
-from tonnage.facts import models
 from tonnage.fleet.rows import split_key
 from tonnage.health.blocker import Blocker
 from tonnage.inference import servers
@@ -241,10 +240,10 @@ def _block_size(server: Server | None) -> int:
     """Tokens of a block by which an engine finds prompts again; any where no engine could start."""
     if server is None:
         return _BLOCK_SIZE
-    size, args = server.args.block_size or _BLOCK_SIZE, server.args
+    size, args = max(server.args.block_size or _BLOCK_SIZE, 0) or _BLOCK_SIZE, server.args
     if server.refused:
         return size  # the pods say why
-    model = models.get(server.model)
+    model = server.known
     if not model.window_layers or args.disable_hybrid_kv_cache_manager:
         return size
     element = kv_bytes(args.dtype, args.kv_cache_dtype)
@@ -257,7 +256,7 @@ def _block_size(server: Server | None) -> int:
 
 def _token_bytes(server: Server) -> int:
     """KV cache of one token, on all GPUs of an engine."""
-    shape = models.get(server.model)
+    shape = server.known
     element = kv_bytes(server.args.dtype, server.args.kv_cache_dtype)
     window = shape.window_kv_bytes_per_token(element) if shape.window_layers else 0
     return shape.kv_bytes_per_token(element) + window
@@ -268,7 +267,7 @@ def _split(entry: SplitEntry, policy: PolicySpec, server: Server) -> Split:
     return Split(
         kv_link(policy.link or entry.link),
         entry.lanes,
-        models.get(server.model).layers,
+        server.known.layers,
         _token_bytes(server),
         entry.layerwise,
         Leases(lease, lease * 2 // 3, max(1, lease // 6)),

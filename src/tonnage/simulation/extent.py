@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from tonnage.errors import InputError, Problem
 from tonnage.health.counting import at_most
+from tonnage.objects import core, quantity
 from tonnage.objects.autoscaling import HorizontalPodAutoscaler
 from tonnage.objects.base import KubeObject, where
 from tonnage.objects.keda import ScaledObject
@@ -18,18 +19,22 @@ from tonnage.simulation.scenario import Scenario
 
 NODES = 65_000
 PODS = 150_000
+DEVICES = 1_024
+"""Of one resource on one node: no machine has as many GPUs, shared ones counted as often as they are shared."""
 
 
 def refuse_too_much(scenario: Scenario, objects: Iterable[KubeObject]) -> None:
     """Raises InputError where there are more nodes or pods than a cluster has, with the number that says so."""
-    problems = [*_nodes(scenario), *_pods(objects)]
+    given = tuple(objects)
+    problems = [*_nodes(scenario), *_pods(given), *_devices(given)]
     if problems:
         raise InputError(*problems)
 
 
 def refuse_too_many_pods(objects: Iterable[KubeObject]) -> None:
     """The same of objects alone."""
-    problems = tuple(_pods(objects))
+    given = tuple(objects)
+    problems = (*_pods(given), *_devices(given))
     if problems:
         raise InputError(*problems)
 
@@ -41,6 +46,20 @@ def _nodes(scenario: Scenario) -> Iterator[Problem]:
         most = max(range(len(groups)), key=lambda index: groups[index].count)
         message = f"{total} nodes, expected at most {NODES:,}: no cluster has more"
         yield scenario.document.problem(f"fleet.nodes[{most}].count", message, "is it a typing error?")
+
+
+def _devices(objects: Iterable[KubeObject]) -> Iterator[Problem]:
+    """Nodes whose devices would fill the memory; amounts that cannot be read are refused where they are."""
+    for one in (each for each in objects if isinstance(each, core.Node)):
+        for part, amounts in (("allocatable", one.status.allocatable), ("capacity", one.status.capacity)):
+            for name, written in amounts.items():
+                try:
+                    amount = quantity.parse(written) if name.endswith(("/gpu", "/gpu.shared")) else 0
+                except ValueError:
+                    continue
+                if amount > DEVICES:
+                    message = f"{written} of {name}, expected at most {DEVICES:,}: no machine has more"
+                    yield Problem(where(one, f"status.{part}.{name}"), message, "is it a typing error?")
 
 
 def _pods(objects: Iterable[KubeObject]) -> Iterator[Problem]:

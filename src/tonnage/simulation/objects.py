@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from tonnage.costs.ledger import Resources
 from tonnage.decisions import Launch
-from tonnage.facts import instances
+from tonnage.facts import instances, models
 from tonnage.facts.instances import InstanceType
+from tonnage.facts.models import ModelShape
 from tonnage.fleet.snapshot import ClaimView
 from tonnage.inference.config import VllmArgs
 from tonnage.inference.engine import EngineConfig
@@ -46,6 +47,12 @@ class Server:
     container: int = 0
     eager: bool = False
     weights: Source | None = None  # the claim on which they lie; None: the node's disk
+    shape: ModelShape | None = None  # of a model that the table does not have
+
+    @property
+    def known(self) -> ModelShape:
+        """The model's shape. Raises InputError where nothing is known of it."""
+        return self.shape or models.get(self.model)
 
 
 class Controller(Protocol):

@@ -75,7 +75,7 @@ def _by_volumes(made: SetUp, outlook: Outlook, workload: Workload, blocker: Bloc
     if list(outlook.never(replace(workload, pods=freed))):
         return None
     limits = made.cluster.volumes.limits(first.namespace, first.name, first.spec.volumes)
-    return volumes.out_of_reach(blocker, limits)
+    return volumes.out_of_reach(blocker, limits, made.cluster.volumes)
 
 
 def _in_parts(pod: PodSpec) -> bool:

@@ -76,7 +76,8 @@ Scaler = Callable[[Scenario, Configuration, SimulatedCluster, Sources], list[Loo
 @dataclass(frozen=True, slots=True)
 class Options:
     """How to run: ``trace`` replaces every service's profile, ``check`` verifies all invariants after every event,
-    ``price_file`` overrides prices, ``observer`` is called after every event.
+    ``price_file`` overrides prices, ``observer`` is called after every event. ``manifest``: what the policy's folder
+    has, where somebody has read it already.
 
     For experiments: ``tune`` changes the manifests once they are read, ``scaler`` makes the loops that set replicas.
     """
@@ -88,6 +89,7 @@ class Options:
     observer: Observer | None = None
     tune: Callable[[load.Manifest], load.Manifest] | None = None
     scaler: Scaler | None = None
+    manifest: load.Manifest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,7 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     if scenario.spec.region != catalogue.book.region:
         message = f'"{scenario.spec.region}": the prices are those of {catalogue.book.region}'
         raise InputError(scenario.document.problem("region", message, "give this region's prices with prices:"))
-    manifest = load.read(scenario.files or [scenario.folder / chosen.manifests])
+    manifest = options.manifest or load.read(scenario.files or [scenario.folder / chosen.manifests])
     if scenario.assumes:
         manifest = assumed.with_nodes(manifest)
     if options.tune is not None:

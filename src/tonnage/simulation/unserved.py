@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import Where
 from tonnage.health.blocker import CRASHING, NO_EFFECT, REFUSED, STAGES, UNSCHEDULABLE, Blocker, in_order
@@ -118,7 +120,7 @@ def _of_deployment(
     cluster: SimulatedCluster, workload: Workload, known: Known, reasons: _Reasons
 ) -> Iterator[NotRunning]:
     ref = Ref("Deployment", workload.name, workload.namespace)
-    blockers = of_workload(cluster, workload)
+    blockers = in_order((*of_workload(cluster, workload), *of_group(cluster, workload.gang[0])))
     missing = workload.replicas - len(workload.active)
     if missing > 0:
         refused = next((b for b in blockers if b.stage == REFUSED), None)
@@ -196,7 +198,10 @@ def _of_training(
     if refused is not None and len(pods) < wanted:
         yield _from_blocker(refused, ref, wanted - len(pods), wanted, training.arrival_ns, 0)
         return
-    yield from _groups(pods, ref, wanted, blockers, known, reasons)
+    for one in _groups(pods, ref, wanted, blockers, known, reasons):
+        yield msgspec.structs.replace(
+            one, since_s=min(one.since_s, _s(training.arrival_ns))
+        )  # pods are made again, and none ever ran
 
 
 def _ended(

@@ -182,14 +182,23 @@ def _job_set(obj: batch.JobSet) -> Iterator[Replica]:
             for key, value in part.template.metadata.annotations.items()
             if key in (marks.JOB_SET_EXCLUSIVE, marks.KUEUE_PODSET_GROUP)
         }
+        spec = _restarting(part.template.spec)
         for number in range(part.replicas):
             labels = {
                 marks.JOB_SET: obj.name,
                 marks.JOB_SET_PART: part.name,
                 marks.JOB_SET_INDEX: str(number),
             }
-            like = Replica("", "", part.name, 0, part.template.spec.template.spec, labels, inherited, number, 0, after)
-            yield from _job_pods(f"{obj.name}-{part.name}-{number}", obj.namespace, part.template.spec, like)
+            like = Replica("", "", part.name, 0, spec.template.spec, labels, inherited, number, 0, after)
+            yield from _job_pods(f"{obj.name}-{part.name}-{number}", obj.namespace, spec, like)
+
+
+def _restarting(spec: batch.JobSpec) -> batch.JobSpec:
+    """The Job as JobSet's webhook makes it: with restartPolicy OnFailure where none is written, as Always is none."""
+    if spec.template.spec.restart_policy not in ("", "Always"):
+        return spec
+    pod = msgspec.structs.replace(spec.template.spec, restart_policy="OnFailure")
+    return msgspec.structs.replace(spec, template=msgspec.structs.replace(spec.template, spec=pod))
 
 
 def _leader_worker_set(obj: leaderworker.LeaderWorkerSet) -> Iterator[Replica]:

@@ -13,7 +13,7 @@ from tonnage.facts.cuda import cuda_text, parse_version
 from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.health.landing import Place
 from tonnage.health.rules import engines
-from tonnage.health.rules.engines import crash_blocker
+from tonnage.health.rules.arguments import crash_blocker
 from tonnage.health.setting import Pods, Setting
 from tonnage.inference import vllm_flags
 from tonnage.inference.servers import EngineServer

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tonnage.errors import InputError
-from tonnage.facts.models import ModelShape
+from tonnage.facts import model_names
 from tonnage.fleet.geometry import MIG_PREFIX
-from tonnage.health.blocker import CRASHING, NO_EFFECT, Blocker
+from tonnage.health.blocker import NO_EFFECT, Blocker
 from tonnage.health.inventory import content
+from tonnage.health.rules import arguments
+from tonnage.health.rules.arguments import PARALLEL, crash_blocker
 from tonnage.health.setting import Pods, Setting
 from tonnage.inference import servers, vllm_flags
 from tonnage.inference.command_lines import environment
@@ -21,12 +23,13 @@ from tonnage.inference.servers import MODEL, EngineServer, UnknownModel
 from tonnage.inference.timing import check_tensor_parallel
 from tonnage.objects import core
 
-ERROR = "Error"
-"""The reason of a container's state that has ended with an exit code other than 0."""
-PARALLEL = ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size")
 _SPREAD = ("--nnodes", "--headless", "--data-parallel-address", "--data-parallel-start-rank", "--node-rank")
 _FURTHER_RANKS = ("--prefill-context-parallel-size", "--data-parallel-size-local")
 _RAY_KINDS = ("RayCluster", "RayService", "RayJob")
+HUB = "HF_ENDPOINT"
+"""Names another place than Hugging Face to get models from: what that has is not known."""
+WORK_DIR = "/vllm-workspace"
+"""Where the server of vLLM's image runs, and names of folders begin (vllm-project/vllm docker/Dockerfile)."""
 _OTHER_DEVICES = ("cpu", "tpu", "neuron", "hpu", "xpu", "openvino")
 
 Check = Callable[[Setting, Pods, EngineServer], Iterator[Blocker]]
@@ -41,7 +44,18 @@ def engines(setting: Setting) -> Iterator[Blocker]:
 
 def causes(setting: Setting, pods: Pods, server: EngineServer) -> list[Blocker]:
     """What is known against one server whatever GPU it gets, up to the first that keeps it from starting."""
-    checks: tuple[Check, ...] = (_flags, _values, _port, _without_gpu, _model, _gpus, _heads, _context)
+    checks: tuple[Check, ...] = (
+        arguments.doubled,
+        arguments.flags,
+        arguments.values,
+        _port,
+        _without_gpu,
+        _model,
+        arguments.checkpoint_format,
+        _gpus,
+        _heads,
+        _context,
+    )
     found: list[Blocker] = []
     for check in checks:
         found += check(setting, pods, server)
@@ -53,105 +67,6 @@ def causes(setting: Setting, pods: Pods, server: EngineServer) -> list[Blocker]:
 def starts_not(found: Iterable[Blocker]) -> bool:
     """Whether one of these keeps all pods from starting."""
     return any(not one.some and one.stage != NO_EFFECT for one in found)
-
-
-def crash_blocker(
-    pods: Pods, rule: str, field: str, message: str, help_: str, said: str, *, some: bool = False
-) -> Blocker:
-    """The server starts and ends with an error, again and again."""
-    return Blocker(rule, CRASHING, pods.ref, pods.where(field), message, help_, ERROR, said, some)
-
-
-def _flags(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocker]:
-    """Flags that vLLM does not have."""
-    if not server.certain:
-        return
-    for one in server.given():
-        if not one.flag:
-            continue
-        word = server.words[one.at]
-        field = f"containers[{server.index}].{word.field}"
-        found = vllm_flags.find(one.flag)
-        if found is None and one.flag.startswith("--") and not word.is_open:
-            near = vllm_flags.near(one.flag)
-            newer = server.version is not None and server.version > vllm_flags.VERSIONS[-1]
-            yield crash_blocker(
-                pods,
-                "engine-flag-unknown",
-                field,
-                f"vLLM has no flag {one.flag}: the server ends before it starts",
-                f"did you mean {' or '.join(near)}?" if near else f"leave {one.flag} out",
-                f"api_server.py: error: unrecognized arguments: {word.text}",
-                some=newer and not near,
-            )
-        elif found is not None and (missing := found.missing(server.version)):
-            yield crash_blocker(
-                pods,
-                "engine-flag-of-another-release",
-                field,
-                f"{missing}: such a server ends before it starts",
-                f"leave {one.flag} out, or use an image of a release that has it",
-                f"api_server.py: error: unrecognized arguments: {word.text}",
-                some=True,
-            )
-
-
-def _values(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocker]:
-    """Values that the parser refuses."""
-    if not server.certain:
-        return
-    if server.problem is not None:
-        flag = server.problem.where.field
-        said = f"api_server.py: error: argument {flag}: invalid value: {server.value(flag)!r}"
-        yield crash_blocker(
-            pods, "engine-flag-value", server.field(flag), server.problem.message, server.problem.hint, said
-        )
-        return
-    for flag in ("--dtype", "--quantization", "--kv-cache-dtype", "--distributed-executor-backend"):
-        value, allowed = server.value(flag), vllm_flags.choices(flag)
-        if value is None or flag in server.open or value.lower() in allowed or "." in value:
-            continue
-        near = vllm_flags.near_choice(flag, value)
-        yield crash_blocker(
-            pods,
-            "engine-flag-value",
-            server.field(flag),
-            f"{flag} has no value {value!r}",
-            f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(allowed)}",
-            f"api_server.py: error: argument {flag}: invalid choice: {value!r}",
-        )
-    args, util = server.args, "--gpu-memory-utilization"
-    share = args.gpu_memory_utilization
-    if share is not None and not 0 < share <= 1:
-        yield crash_blocker(
-            pods,
-            "engine-flag-value",
-            server.field(util),
-            f"{util} is {share:g}: it is a share of the GPU's memory",
-            "expected a share above 0 and up to 1, such as 0.9",
-            f"ValueError: GPU memory utilization must be less than 1.0. Got {share}."
-            if share > 1
-            else f"ValueError: Free memory on device is not more than the desired GPU memory utilization ({share}).",
-        )
-    for flag, number in zip(PARALLEL, _sizes(server), strict=True):
-        if number < 1:
-            message, said = f"{flag} is {number}", f"ValueError: {flag} must be greater than 0, got {number}"
-            yield crash_blocker(pods, "engine-flag-value", server.field(flag), message, "expected 1 or more", said)
-    seqs, tokens = args.max_num_seqs, args.max_num_batched_tokens
-    if seqs is not None and tokens is not None and tokens < seqs:
-        yield crash_blocker(
-            pods,
-            "engine-flag-value",
-            server.field("--max-num-batched-tokens"),
-            f"--max-num-batched-tokens is {tokens} with --max-num-seqs {seqs}: each sequence needs a token of a batch",
-            f"set --max-num-batched-tokens to {seqs} or more",
-            f"ValueError: max_num_batched_tokens ({tokens}) must be greater than or equal to max_num_seqs ({seqs}).",
-        )
-
-
-def _sizes(server: EngineServer) -> tuple[int, int, int]:
-    args = server.args
-    return args.tensor_parallel_size, args.pipeline_parallel_size, args.data_parallel_size
 
 
 def _port(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocker]:
@@ -222,45 +137,41 @@ def held(pods: Pods, server: EngineServer) -> tuple[str, int]:
     return "", 0
 
 
-def shape(server: EngineServer) -> ModelShape | None:
-    """What is known of the server's model."""
-    found = servers.shape_of(server.args.model) if server.args.model and MODEL not in server.open else None
-    return found if isinstance(found, ModelShape) else None
-
-
 def _model(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocker]:
-    if not server.args.model or MODEL in server.open:
+    found, name, field = server.known, server.args.model or "", server.field(MODEL)
+    if found is None:
         return
-    found = servers.shape_of(server.args.model)
-    if not isinstance(found, UnknownModel):
-        return
-    field, name = server.field(MODEL), found.name
-    if found.local and (not name.startswith("/") or _mounted(pods, server, name)):
-        yield crash_blocker(
-            pods,
-            "model-not-simulated",
-            field,
-            f"{found.message}: whether it fits and how fast it is cannot be said",
-            "name the folder like the model, as in /models/Qwen3-8B, to have it weighed",
-            "",
-            some=True,
-        )
-        return
-    if found.local:
-        message = f"no volume is mounted at {name}, and the image of vLLM has no models"
+    unknown = isinstance(found, UnknownModel)
+    local = isinstance(found, UnknownModel) and found.local
+    redirected = HUB in {variable.name for variable in server.container.env}
+    why, meant = ("", "")
+    if isinstance(found, UnknownModel) and found.never:
+        why, help_ = found.message, found.hint
+    elif name.startswith("/") and not _mounted(pods, server, name):
+        why = f"no volume is mounted at {name}, and the image of vLLM has no models"
         help_ = "mount a volume with the model there, or give the name that it has at Hugging Face"
-    else:
-        message, help_ = f"{found.message}: nothing is known of it", found.hint
-    listed = "is not a valid model identifier listed on 'https://huggingface.co/models'"
-    said = f"OSError: {name} is not a local folder and {listed}"
-    yield crash_blocker(pods, "model-unknown", field, message, help_, said, some=not server.certain)
+    elif not local and not name.startswith("/") and not _mounted(pods, server, f"{WORK_DIR}/{name}"):
+        why, meant = model_names.no_organisation(name)
+        help_ = f"did you mean {meant}?" if meant else "names are those of Hugging Face, like Qwen/Qwen3-8B"
+        why = why and f"unknown model {name!r}: {why}"
+    if why:
+        listed = "is not a valid model identifier listed on 'https://huggingface.co/models'"
+        said = f"OSError: {name} is not a local folder and {listed}"
+        some = not server.certain or redirected
+        yield crash_blocker(pods, "model-unknown", field, why, help_, said, some=some)
+    elif unknown:
+        assert isinstance(found, UnknownModel)
+        message = f"{found.message}: whether it fits and how fast it is cannot be said"
+        yield crash_blocker(pods, "model-not-simulated", field, message, found.hint, "", some=True)
 
 
 def _mounted(pods: Pods, server: EngineServer, path: str) -> bool:
     """Whether the folder may be there: a volume is mounted at it or above, or the image may have it."""
     mounts = pods.template.needs.containers[server.index].volume_mounts
     below = any((path + "/").startswith(mount.mount_path.rstrip("/") + "/") for mount in mounts)
-    return below or not vllm_flags.is_official(vllm_flags.repository(server.container.image))
+    words = (*server.container.command, *server.container.args)
+    made = sum(word.count(path) for word in words) > 1  # a script may fetch it before the server starts
+    return below or made or not vllm_flags.is_official(vllm_flags.repository(server.container.image))
 
 
 def _gpus(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocker]:
@@ -269,10 +180,10 @@ def _gpus(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocke
         return
     needed, instances = server.args.gpus, resource.startswith(MIG_PREFIX)
     group = _group(pods)
-    if _spread(pods, server) and group <= 1:
-        return
-    product = " × ".join(f"{label} {n}" for label, n in zip(("TP", "PP", "DP"), _sizes(server), strict=True) if n > 1)
-    product = product or "TP 1"
+    if _spread(pods, server) and group <= 1 and pods.object.kind != "LeaderWorkerSet":
+        return  # who knows what else is of its Ray cluster; that of a group has the group
+    sizes = zip(("TP", "PP", "DP"), arguments.sizes(server), strict=True)
+    product = " × ".join(f"{label} {n}" for label, n in sizes if n > 1) or "TP 1"
     limits = f"containers[{server.index}].resources.limits.{resource}"
     if instances and needed > 1:
         message = servers.too_few(server.args, has, instances=True)
@@ -298,7 +209,8 @@ def _gpus(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocke
             pods.ref,
             pods.where(limits),
             f"the engine uses {needed} of the {has} GPUs that its pod holds ({product}): the others are paid and idle",
-            f"request {resource}: {needed}, or set --tensor-parallel-size {has // max(1, needed // _sizes(server)[0])}",
+            f"request {resource}: {needed}, or set --tensor-parallel-size "
+            f"{has // max(1, needed // arguments.sizes(server)[0])}",
         )
 
 
@@ -325,7 +237,7 @@ def _spread(pods: Pods, server: EngineServer) -> bool:
 
 
 def _heads(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocker]:
-    model, tp = shape(server), server.args.tensor_parallel_size
+    model, tp = server.shape, server.args.tensor_parallel_size
     if model is None or "--tensor-parallel-size" in server.open:
         return
     try:
@@ -341,7 +253,7 @@ def _heads(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Block
 
 def _context(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocker]:
     """--max-model-len beyond the model's own context, whatever the memory."""
-    model, wanted = shape(server), server.args.max_model_len
+    model, wanted = server.shape, server.args.max_model_len
     if model is None or wanted is None or not model.context_tokens or server.args.context_extended:
         return
     if wanted > model.context_tokens:

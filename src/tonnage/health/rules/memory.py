@@ -14,8 +14,8 @@ from tonnage.facts import gpus, mig
 from tonnage.facts.models import ModelShape
 from tonnage.health.blocker import CRASHING, Blocker
 from tonnage.health.landing import Card, Place
-from tonnage.health.rules import engines
-from tonnage.health.rules.engines import crash_blocker
+from tonnage.health.rules import arguments, engines
+from tonnage.health.rules.arguments import crash_blocker
 from tonnage.health.setting import Pods, Setting
 from tonnage.inference import tables
 from tonnage.inference.config import EngineRefused, engine_config, replica
@@ -25,7 +25,7 @@ from tonnage.objects import quantity
 from tonnage.units import GIB, MIB
 
 UTILIZATION, LENGTH = "--gpu-memory-utilization", "--max-model-len"
-_WEIGHED = frozenset({MODEL, UTILIZATION, LENGTH, *engines.PARALLEL, "--quantization", "--dtype", "--kv-cache-dtype"})
+_WEIGHED = frozenset({MODEL, UTILIZATION, LENGTH, *arguments.PARALLEL, "--quantization", "--dtype", "--kv-cache-dtype"})
 _OVERRIDES = ("--cpu-offload-gb", "--num-gpu-blocks-override", "--kv-cache-memory-bytes", "--kv-offloading-size")
 """Flags that change what has to fit on the GPU in ways that are not weighed."""
 
@@ -43,7 +43,7 @@ def gpu_memory(setting: Setting) -> Iterator[Blocker]:
         server = pods.engine
         if server is None or engines.starts_not(engines.causes(setting, pods, server)):
             continue
-        shape = engines.shape(server)
+        shape = server.shape
         if shape is None or server.open & _WEIGHED or any(server.value(flag) is not None for flag in _OVERRIDES):
             continue
         tried = list(_tried(setting.places(pods), shape, server.args))
@@ -223,8 +223,8 @@ def _crowded(pods: Pods, share: float, replicas: int, placed: int, cards: int, p
         pods,
         "gpu-memory-oversubscribed",
         server.field(UTILIZATION),
-        f"{many} of the {card.sharers} that can share a {card.name} each claim {share:g} of its memory: {placed} of "
-        f"them fit beside the others on {cards} GPU{'s' if cards > 1 else ''}, which hold {fits} such engines",
+        f"{cards} × {card.name}, each shared by up to {card.sharers} pods, has room for {fits} that claim {share:g} of "
+        f"a GPU's memory: {placed} of {many} find room beside the others",
         f"set {UTILIZATION} to {math.floor(100 / card.sharers) / 100:g} or less, or have fewer pods on a GPU",
         f"ValueError: Free memory on device cuda:0 ({max(0.0, 1 - share) * total:.2f}/{total:.2f} GiB) on startup is "
         f"less than desired GPU memory utilization ({share:g}, {share * total:.2f} GiB). Decrease GPU memory "
@@ -249,7 +249,7 @@ def shared_memory(setting: Setting) -> Iterator[Blocker]:
     """Several GPUs and no room at /dev/shm: the ranks of an engine exchange messages and data there."""
     for pods in setting.pods:
         server = pods.engine
-        if server is None or server.open & set(engines.PARALLEL):
+        if server is None or server.open & set(arguments.PARALLEL):
             continue
         if server.args.tensor_parallel_size * server.args.pipeline_parallel_size < 2 or _host_ipc(pods):
             continue
@@ -258,7 +258,7 @@ def shared_memory(setting: Setting) -> Iterator[Blocker]:
             continue
         found = _shm(pods, server)
         if found is None:
-            size, field = SHM_DEFAULT, server.field(*engines.PARALLEL)
+            size, field = SHM_DEFAULT, server.field(*arguments.PARALLEL)
             what = "/dev/shm is the 64 MiB that every container has"
         else:
             size, field = found

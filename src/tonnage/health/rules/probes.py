@@ -6,15 +6,19 @@ the prober leaves the result as it was at first: not ready, not started, alive).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Any
 
 from tonnage.health.blocker import CRASHING, NOT_READY, Blocker
-from tonnage.health.listening import VLLM_PATHS, Listener, listener, may_listen
+from tonnage.health.listening import LOOPBACK, VLLM_PATHS, Listener, listener, may_listen
 from tonnage.health.setting import Pods, Setting
 from tonnage.objects import core
 from tonnage.objects.needs import HttpGet, ProbeNeeds
 
 _UNHEALTHY = "Unhealthy"
+_FETCHES = re.compile(r"\b(curl|wget)\b")
+_FETCHED = re.compile(r"(?:(https?)://)?(?:localhost|127\.0\.0\.1|\[::1\])(?::(\d{1,5}))?(?=[/\s?\"']|$)")
 
 
 def probes(setting: Setting) -> Iterator[Blocker]:
@@ -45,7 +49,20 @@ class _Probe:
         http, tcp = self.probe.http_get, self.probe.tcp_socket
         handler = "httpGet" if http is not None else "tcpSocket"
         asked = http if http is not None else tcp
-        if asked is None or asked.host:
+        if self.probe.grpc is not None:
+            yield from self._by_grpc(self.probe.grpc)
+            return
+        if self.probe.exec is not None:
+            yield from self._by_exec(self.probe.exec)
+            return
+        if asked is None:
+            return
+        if asked.host in LOOPBACK and not self.pods.template.needs.host_network:
+            message = f"{asked.host} is the node's own for the kubelet, and not the pod's"
+            said = f"dial tcp 127.0.0.1:{asked.port}: connect: connection refused"
+            yield self._blocker("probe-not-answered", f"{handler}.host", message, "leave host out", said)
+            return
+        if asked.host:
             return
         port = self._number(asked.port)
         if port is None:
@@ -54,8 +71,31 @@ class _Probe:
             yield self._not_served(port, f"{handler}.port")
         else:
             engine = listener(self.container)
-            if http is not None and engine is not None and port in engine.ports:
+            if engine is not None and port in engine.ports and engine.loopback:
+                host = engine.loopback
+                said = f'Get "http://10.0.0.1:{port}/": dial tcp 10.0.0.1:{port}: connect: connection refused'
+                message = f"vLLM listens at {host} only, and the kubelet asks at the pod's address"
+                yield self._blocker("server-listens-on-loopback", handler, message, "set --host=0.0.0.0", said)
+            elif http is not None and engine is not None and port in engine.ports:
                 yield from self._asked_of_vllm(http, engine)
+
+    def _by_grpc(self, asked: dict[str, Any]) -> Iterator[Blocker]:
+        engine, port = listener(self.container), asked.get("port")
+        if engine is not None and port in engine.ports:
+            message, help_ = "vLLM speaks HTTP on this port, not gRPC", "use httpGet: {path: /health}"
+            said = 'service unhealthy (responded with "UNAVAILABLE")'
+            yield self._blocker("probe-not-answered", "grpc.port", message, help_, said)
+
+    def _by_exec(self, asked: dict[str, Any]) -> Iterator[Blocker]:
+        """A command that fetches a page of the container itself."""
+        listed = asked.get("command")
+        words = " ".join(map(str, listed)) if isinstance(listed, list) else ""
+        match = _FETCHED.search(words)
+        if match is None or not _FETCHES.search(words):
+            return
+        port = int(match[2] or (443 if match[1] == "https" else 80))
+        if listener(self.container) is not None and not may_listen(self.pods, port):
+            yield self._not_served(port, "exec.command")
 
     def _number(self, port: int | str) -> int | None:
         """The port's number; None for a name that the container does not have."""

@@ -18,6 +18,7 @@ from tonnage.objects.needs import ContainerNeeds, KeyedVolume, Volume
 
 CONFIG_ERROR = "CreateContainerConfigError"
 FAILED_MOUNT = "FailedMount"
+SECRETS_STORE = "secrets-store.csi.k8s.io"
 
 
 def environment(setting: Setting) -> Iterator[Blocker]:
@@ -83,6 +84,11 @@ def _mounted(volume: Volume, at: str) -> Iterator[Mounted]:
             yield Mounted("ConfigMap", source.config_map, f"{at}.projected.sources[{index}].configMap")
         if source.secret is not None:
             yield Mounted("Secret", source.secret, f"{at}.projected.sources[{index}].secret")
+    attributes = (volume.csi or {}).get("volumeAttributes")
+    provider = attributes.get("secretProviderClass") if isinstance(attributes, dict) else None
+    if (volume.csi or {}).get("driver") == SECRETS_STORE and isinstance(provider, str):
+        field = f"{at}.csi.volumeAttributes"
+        yield Mounted("SecretProviderClass", KeyedVolume(name=provider), field, "secretProviderClass")
     published = (volume.csi or {}).get("nodePublishSecretRef")
     if isinstance(published, dict) and isinstance(published.get("name"), str):
         yield Mounted("Secret", KeyedVolume(name=published["name"]), f"{at}.csi.nodePublishSecretRef")
@@ -122,7 +128,8 @@ def missing(
     inventory: Inventory, pods: Pods, kind: str, name: str, field: str, reason: str = CONFIG_ERROR, said: str = ""
 ) -> Blocker:
     """The pods are bound, and their containers are never created."""
-    rule = "missing-config-map" if kind == "ConfigMap" else "missing-secret"
+    rule = "missing-secret-provider-class" if kind == "SecretProviderClass" else "missing-secret"
+    rule = "missing-config-map" if kind == "ConfigMap" else rule
     return Blocker(
         rule,
         CREATING,

@@ -27,8 +27,9 @@ from tonnage.objects.storage import (
     StorageClass,
 )
 from tonnage.scheduling.topology import IN_USE_ALONE
-from tonnage.workloads.volumes.book import NOTHING_TO_BIND, ONE_POD, UNBOUND, ZONE_LABELS
+from tonnage.workloads.volumes.book import NOTHING_TO_BIND, ONE_POD, UNBOUND, Volumes
 from tonnage.workloads.volumes.claims import best, mismatch
+from tonnage.workloads.volumes.reach import ZONE_LABELS
 
 REASON = "Unschedulable"
 
@@ -44,9 +45,8 @@ class _Use:
     template: str = ""
 
     def field(self, name: str) -> Where:
-        if self.template:
-            return where(self.pods.object, f"{self.template}.spec.{name}")
-        return where(self.claim, f"spec.{name}")
+        spec = f"spec.{name}" if name else "spec"
+        return where(self.pods.object, f"{self.template}.{spec}") if self.template else where(self.claim, spec)
 
 
 def claims(setting: Setting) -> Iterator[Blocker]:
@@ -71,7 +71,7 @@ def claims(setting: Setting) -> Iterator[Blocker]:
             yield from _of_template(setting, pods, written, template)
 
 
-def out_of_reach(blocker: Blocker, limits: Iterable[tuple[str, KubeObject, str]]) -> Blocker | None:
+def out_of_reach(blocker: Blocker, limits: Iterable[tuple[str, KubeObject, str]], book: Volumes) -> Blocker | None:
     """The blocker of pods that no node takes because of where their volumes are. ``limits``: (claim, what says from
     where its volume is reached, the field of it that does)."""
     first = next(iter(limits), None)
@@ -79,6 +79,17 @@ def out_of_reach(blocker: Blocker, limits: Iterable[tuple[str, KubeObject, str]]
         return None
     claim, one, field = first
     rule = "volume-out-of-reach"
+    if isinstance(one, PersistentVolumeClaim):
+        class_ = book.storage_class(book.class_of(one))
+        zone = book.zone_of(one, class_)[1] if class_ is not None else ""
+        return msgspec.structs.replace(
+            blocker,
+            rule=rule,
+            where=where(one, field),
+            message=f"the class of claim {claim} binds at once, and its provisioner makes the volume in {zone} before "
+            f"any pod is placed: {blocker.said}",
+            help=f"set volumeBindingMode: {WAIT_FOR_CONSUMER} in the StorageClass, or let nodes be in {zone}",
+        )
     places = ", ".join(_values(one))
     return msgspec.structs.replace(
         blocker,
@@ -137,7 +148,9 @@ def _of_template(setting: Setting, pods: Pods, written: object, path: str) -> It
         read = msgspec.convert(spec or {}, PersistentVolumeClaimSpec, strict=False)
     except msgspec.ValidationError:
         return
-    metadata = ObjectMeta(name=path.rpartition(".")[0].rpartition(".")[2], namespace=pods.namespace)
+    named = written.get("metadata") if isinstance(written, dict) else None
+    own = named.get("name") if isinstance(named, dict) else None
+    metadata = ObjectMeta(name=str(own or "of the volume"), namespace=pods.namespace)
     claim = PersistentVolumeClaim(api_version="v1", kind="PersistentVolumeClaim", metadata=metadata, spec=read)
     yield from _of(setting, _Use(pods, claim, where(pods.object, path), path))
 
@@ -225,6 +238,7 @@ def _static(setting: Setting, use: _Use, class_name: str, said: str) -> Iterator
 
 def _field_of(why: str) -> str:
     for words, field in (
+        ("reserved", "volumeName"),
         ("class", "storageClassName"),
         ("access modes", "accessModes"),
         ("volume mode", "volumeMode"),

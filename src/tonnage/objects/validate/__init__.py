@@ -114,8 +114,8 @@ def check_unread(obj: Unknown, place: Place) -> list[Problem]:
     others what would be no quantity."""
     report = Report(place, obj.lines, without_nulls(obj.content))
     if obj.api_version == "apps/v1" and obj.kind in _UNREAD:
-        report.refused(refused_metadata(obj.kind, dict(report.written)))
-        served.served(obj.kind, report)
+        if served.served(obj.kind, report):
+            report.refused(refused_metadata(obj.kind, dict(report.written)))
     elif obj.api_version == "batch/v1" and obj.kind == "CronJob":
         served.job_spec("spec.jobTemplate.spec", report)
     else:

@@ -128,7 +128,7 @@ class Report:
         """A quantity that is not negative; None when it is none."""
         try:
             value = quantity.parse(written)
-        except ValueError:
+        except (ValueError, TypeError):  # a list or a mapping
             self.refuse(field, written, "a quantity, e.g. 500m, 8 or 32Gi", _near_quantity(str(written)))
             return None
         if value < 0:

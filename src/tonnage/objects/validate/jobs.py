@@ -21,6 +21,8 @@ _JOB_SET_ACTIONS = (
 )
 _STRATEGIES = ("Recreate", "BlockingRecreate", "InPlaceRestart")
 _GANGS = ("JobSetAsGang", "JobSetGangPerReplicatedJob", "JobSetWorkloadTemplate")
+RESTARTS = "OnFailure"
+"""The restartPolicy that JobSet's webhook sets."""
 _GROUP_RESTARTS = ("RecreateGroupOnPodRestart", "RecreateGroupAfterStart", "None", "Default")
 
 
@@ -46,7 +48,7 @@ def job_set(obj: JobSet, report: Report) -> None:
                 report.refuse(f"{at}.name", wanted.name, "a replicated job that stands before this one")
             if in_order:
                 report.add(at, "stands beside startupPolicyOrder InOrder", "remove one of them")
-        served.job_spec(f"{path}.template.spec", report)
+        served.job_spec(f"{path}.template.spec", report, restart=RESTARTS)
     if spec.startup_policy is not None:
         order = spec.startup_policy.startup_policy_order
         report.one_of("spec.startupPolicy.startupPolicyOrder", order, ("AnyOrder", "InOrder"))

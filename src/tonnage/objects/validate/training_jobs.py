@@ -11,7 +11,7 @@ from tonnage.objects.api.errors import label_faults
 from tonnage.objects.ray import RayCluster, RayClusterSpec, RayJob
 from tonnage.objects.training import KubeflowJob, MPIJob, PyTorchJob, TrainingRuntime, TrainJob, roles
 from tonnage.objects.validate.common import Report
-from tonnage.objects.validate.jobs import template
+from tonnage.objects.validate.jobs import RESTARTS, template
 from tonnage.objects.validate.pod_groups import volcano_topology
 from tonnage.objects.validate.served import job_spec
 from tonnage.objects.volcano import VolcanoJob
@@ -65,7 +65,7 @@ def training_runtime(obj: TrainingRuntime, report: Report) -> None:
         "spec.template.spec.replicatedJobs[{}].name", [part.name for part in parts], "a replicated job of this name"
     )
     for index in range(len(parts)):
-        job_spec(f"spec.template.spec.replicatedJobs[{index}].template.spec", report)
+        job_spec(f"spec.template.spec.replicatedJobs[{index}].template.spec", report, restart=RESTARTS)
     if obj.spec.ml_policy is not None:
         report.within("spec.mlPolicy.numNodes", obj.spec.ml_policy.num_nodes, 1)
 

@@ -104,6 +104,7 @@ def connect_training(
         made.refused = _refused(cluster.admission, replicas)
         cluster.training[key] = made
     _refuse_spread(cluster)
+    _join_gangs(cluster, found)
     for i, fault in enumerate(scenario.spec.faults):
         known = (*cluster.training, *cluster.workloads)
         if fault.kind == "pod-failure" and fault.workload not in known:
@@ -132,6 +133,16 @@ def adopted(
         entry = TrainingEntry(workload=key, work=work)
     cluster.topologies = cluster.topologies | topologies_of(others)
     return _training(cluster, key, key, one, replicas, entry, found, Admission(others), cluster.now_ns)
+
+
+def _join_gangs(cluster: SimulatedCluster, found: _Manifests) -> None:
+    """Pods of Deployments that name a group are of its gang."""
+    for workload in cluster.workloads.values():
+        meta, spec = workload.template.metadata, workload.template.spec
+        member = member_of(found.gangs, workload.namespace, meta.labels, meta.annotations, spec)
+        if member.gang in found.gangs:
+            workload.gang = (member.gang, member.subgroup)
+            cluster.gangs[member.gang] = found.gangs[member.gang]
 
 
 def _unknown(scenario: Scenario, field: str, name: str, known: Iterable[str]) -> Problem:

@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 
 from tonnage.facts import provisioners
-from tonnage.fleet.tables import HOSTNAME
 from tonnage.fleet.volumes import NO_VOLUMES, Reach, VolumeNeed
-from tonnage.objects import core, selectors
+from tonnage.objects import core
 from tonnage.objects.base import KubeObject, ObjectMeta
 from tonnage.objects.storage import (
     NO_PROVISIONER,
     WAIT_FOR_CONSUMER,
     ClaimReference,
+    CSINode,
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeClaimSpec,
@@ -28,23 +28,14 @@ from tonnage.objects.storage import (
     StorageClass,
     VolumeNodeAffinity,
 )
-from tonnage.workloads.volumes.claims import Named, best, mismatch, named
+from tonnage.workloads.volumes.claims import Named, best, mismatch, named, provisioned_in
+from tonnage.workloads.volumes.reach import NOT_REACHED, SAME_AS, ZONE_LABELS, reach_of, reached, usual_keys
 
-NOT_REACHED = "node(s) didn't match PersistentVolume's node affinity"
-NO_ZONE = "node(s) had no available volume zone"
 NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 
-ZONE_LABELS = (
-    "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
-)
 ONE_POD = "ReadWriteOncePod"
 DEFAULT = "default"
-_SEVERAL = "__"
-"""Between the values of a volume's zone label that names several."""
 
 
 class Volumes:
@@ -56,8 +47,19 @@ class Volumes:
         self.volumes: dict[str, PersistentVolume] = {}
         self.classes: dict[str, StorageClass] = {}
         self.binds = binds
+        self.attach_limits: dict[str, dict[str, int]] = {}
+        """Node → CSI driver → how many volumes of it the node can attach."""
+        self._places: dict[str, set[str]] = {}
         for one in objects:
             self.see(one)
+            if isinstance(one, core.Node):
+                self.note_node(one.metadata.labels)
+
+    def note_node(self, labels: Mapping[str, str]) -> None:
+        """A node with these labels is there before any claim: what is made at once is made where nodes are."""
+        for key in ZONE_LABELS:
+            if key in labels:
+                self._places.setdefault(SAME_AS.get(key, key), set()).add(labels[key])
 
     def see(self, one: KubeObject) -> bool:
         """Note an object; whether it is one that counts here."""
@@ -68,6 +70,10 @@ class Volumes:
                 self.volumes[one.name] = one
             case StorageClass():
                 self.classes[one.name] = one
+            case CSINode():
+                counts = {driver.name: driver.allocatable for driver in one.spec.drivers}
+                limits = {name: has.count for name, has in counts.items() if has is not None and has.count is not None}
+                self.attach_limits[one.name] = limits
             case _:
                 return False
         return True
@@ -81,6 +87,8 @@ class Volumes:
                 self.volumes.pop(one.name, None)
             case StorageClass():
                 self.classes.pop(one.name, None)
+            case CSINode():
+                self.attach_limits.pop(one.name, None)
 
     # ---- classes ----
 
@@ -109,6 +117,8 @@ class Volumes:
         """What the pod's volumes ask of its node."""
         found: list[Reach] = []
         alone: list[str] = []
+        attaches: list[tuple[str, str]] = []
+        limited = {driver for limits in self.attach_limits.values() for driver in limits}
         for one in named(pod, volumes):
             claim = self._claim(namespace, one)
             if claim is None:
@@ -121,7 +131,20 @@ class Volumes:
             if waits:
                 return VolumeNeed(waits)
             found += [more for more in reach if more not in found]
-        return VolumeNeed("", tuple(found), tuple(alone)) if found or alone else NO_VOLUMES
+            driver = self._driver_of(claim) if limited else ""
+            if driver in limited:
+                attaches.append((driver, claim.spec.volume_name or f"{namespace}/{claim.name}"))
+        if not (found or alone or attaches):
+            return NO_VOLUMES
+        return VolumeNeed("", tuple(found), tuple(alone), attaches=tuple(sorted(set(attaches))))
+
+    def _driver_of(self, claim: PersistentVolumeClaim) -> str:
+        """The CSI driver of the volume that the claim has or gets; empty where that is not known."""
+        volume = self.bound_to(claim)
+        if volume is not None and volume.spec.csi is not None:
+            return volume.spec.csi.driver
+        class_ = self.storage_class(self.class_of(claim))
+        return class_.provisioner if class_ is not None else ""
 
     def _claim(self, namespace: str, one: Named) -> PersistentVolumeClaim | None:
         found = self.claims.get((namespace, one.name))
@@ -138,7 +161,7 @@ class Volumes:
         """(why the pod waits, where it can be)."""
         volume = self.bound_to(claim)
         if volume is not None:
-            return "", list(_reach_of(volume))
+            return "", list(reach_of(volume))
         written, name = self.is_written(claim), self.class_of(claim)
         if claim.spec.volume_name and not written:
             if claim.status.phase == "Bound" and self.binds:
@@ -151,7 +174,7 @@ class Volumes:
             return ("", []) if somewhere else (UNBOUND, [])  # the default class of whatever cluster this is
         if class_.volume_binding_mode != WAIT_FOR_CONSUMER:
             made = written and self.is_made(claim, class_)
-            return ("", list(self.made_where(class_))) if made else (UNBOUND, [])
+            return ("", list(self._made_at_once(claim, class_))) if made else (UNBOUND, [])
         return "", list(self._waiting(claim, class_))
 
     def is_made(self, claim: PersistentVolumeClaim, class_: StorageClass) -> bool:
@@ -178,7 +201,28 @@ class Volumes:
                 )
                 for term in class_.allowed_topologies
             ]
-            yield Reach(NOTHING_TO_BIND, _usual_keys(core.NodeSelector(node_selector_terms=terms)))
+            yield Reach(NOTHING_TO_BIND, usual_keys(core.NodeSelector(node_selector_terms=terms)))
+
+    def zone_of(self, claim: PersistentVolumeClaim, class_: StorageClass) -> tuple[str, str]:
+        """(label, value) of the nodes that reach the volume which is made at once for the claim: the zone that the
+        provisioner picks; empty where all nodes reach it, or where it is made is not known."""
+        maker = provisioners.all().get(class_.provisioner)
+        key = SAME_AS.get(maker.reach, maker.reach) if maker is not None else ""
+        if key not in ZONE_LABELS or class_.volume_binding_mode == WAIT_FOR_CONSUMER:
+            return "", ""
+        allowed = [e for term in class_.allowed_topologies for e in term.match_label_expressions]
+        named_here = [value for one in allowed if SAME_AS.get(one.key, one.key) == key for value in one.values]
+        zone = provisioned_in(claim.name, named_here or self._places.get(key, ()))
+        return (key, zone) if zone else ("", "")
+
+    def _made_at_once(self, claim: PersistentVolumeClaim, class_: StorageClass) -> Iterator[Reach]:
+        key, zone = self.zone_of(claim, class_)
+        if not zone:
+            yield from self.made_where(class_)
+            return
+        only = core.NodeSelectorRequirement(key=key, operator="In", values=[zone])
+        terms = [core.NodeSelectorTerm(match_expressions=[only])]
+        yield Reach(NOT_REACHED, core.NodeSelector(node_selector_terms=terms))
 
     def _waiting(self, claim: PersistentVolumeClaim, class_: StorageClass) -> Iterator[Reach]:
         """Of a claim that is bound when its pod is: where a volume that is there can be reached, or one be made."""
@@ -195,7 +239,7 @@ class Volumes:
                 if affinity is None or affinity.required is None:
                     return
                 terms += affinity.required.node_selector_terms
-        yield Reach(NOTHING_TO_BIND, _usual_keys(core.NodeSelector(node_selector_terms=terms)))
+        yield Reach(NOTHING_TO_BIND, usual_keys(core.NodeSelector(node_selector_terms=terms)))
 
     def limits(
         self, namespace: str, pod: str, volumes: Iterable[Mapping[str, Any]]
@@ -206,10 +250,12 @@ class Volumes:
             volume = self.bound_to(claim) if claim is not None else None
             if volume is not None:
                 affine = volume.spec.node_affinity is not None
-                for _ in list(_reach_of(volume))[:1]:
+                for _ in list(reach_of(volume))[:1]:
                     yield one.name, volume, "spec.nodeAffinity" if affine else "metadata.labels"
             elif claim is not None and (class_ := self.storage_class(self.class_of(claim))) is not None:
-                if class_.allowed_topologies:
+                if self.zone_of(claim, class_)[1]:
+                    yield one.name, claim, "spec.storageClassName"
+                elif class_.allowed_topologies:
                     yield one.name, class_, "allowedTopologies"
                 for found in self.volumes.values():
                     if not mismatch(claim, class_.name, found) and found.spec.node_affinity is not None:
@@ -259,7 +305,7 @@ class Volumes:
 
     def _found_on(self, claim: PersistentVolumeClaim, node: Mapping[str, str]) -> PersistentVolume | None:
         """The volume that is there which the claim gets from this node."""
-        within = [one for one in self.volumes.values() if _reached(one, node)]
+        within = [one for one in self.volumes.values() if reached(one, node)]
         return best(claim, self.class_of(claim), within)
 
     def _made_on(self, claim: PersistentVolumeClaim, node: Mapping[str, str]) -> PersistentVolume:
@@ -267,7 +313,7 @@ class Volumes:
         name = self.class_of(claim)
         class_ = self.storage_class(name)
         maker = provisioners.all().get(class_.provisioner) if class_ is not None else None
-        reach = _SAME_AS.get(maker.reach, maker.reach) if maker is not None else ""
+        reach = SAME_AS.get(maker.reach, maker.reach) if maker is not None else ""
         affinity = None
         if reach in node:
             only = core.NodeSelectorRequirement(key=reach, operator="In", values=[node[reach]])
@@ -291,52 +337,6 @@ class Volumes:
             if one is not None:
                 found[key] = free.pop(one.name)
         return found
-
-
-_SAME_AS = {
-    "topology.ebs.csi.aws.com/zone": ZONE_LABELS[0],
-    "topology.gke.io/zone": ZONE_LABELS[0],
-    "failure-domain.beta.kubernetes.io/zone": ZONE_LABELS[0],
-    "failure-domain.beta.kubernetes.io/region": ZONE_LABELS[1],
-}
-"""Labels of drivers and of old, by which that has the same value."""
-
-
-def _reach_of(volume: PersistentVolume) -> Iterator[Reach]:
-    """By its node affinity, and by its labels."""
-    affinity = volume.spec.node_affinity
-    if affinity is not None and affinity.required is not None:
-        yield Reach(NOT_REACHED, _usual_keys(affinity.required))
-    zones = [
-        core.NodeSelectorRequirement(
-            key=_SAME_AS.get(key, key), operator="In", values=volume.metadata.labels[key].split(_SEVERAL)
-        )
-        for key in ZONE_LABELS
-        if key in volume.metadata.labels
-    ]
-    if zones:
-        yield Reach(NO_ZONE, core.NodeSelector(node_selector_terms=[core.NodeSelectorTerm(match_expressions=zones)]))
-
-
-def _reached(volume: PersistentVolume, node: Mapping[str, str]) -> bool:
-    labels = dict(node)
-    return all(
-        any(selectors.term_matches(term, labels, labels.get(HOSTNAME, "")) for term in one.nodes.node_selector_terms)
-        for one in _reach_of(volume)
-    )
-
-
-def _usual_keys(selector: core.NodeSelector) -> core.NodeSelector:
-    terms = [
-        msgspec.structs.replace(
-            term,
-            match_expressions=[
-                msgspec.structs.replace(one, key=_SAME_AS.get(one.key, one.key)) for one in term.match_expressions
-            ],
-        )
-        for term in selector.node_selector_terms
-    ]
-    return core.NodeSelector(node_selector_terms=terms)
 
 
 def _usual(name: str, provisioner: str) -> StorageClass:

@@ -38,7 +38,7 @@ def mismatch(claim: PersistentVolumeClaim, class_name: str, volume: PersistentVo
     wanted, given = claim.spec, volume.spec
     kept = given.claim_ref
     if kept is not None and (kept.namespace, kept.name) != (claim.namespace or "default", claim.name):
-        return f"it is kept for {kept.namespace}/{kept.name}"
+        return f"it is reserved for {kept.namespace}/{kept.name}"
     if volume.status.phase in ("Released", "Failed"):
         return f"it is {volume.status.phase}"
     if wanted.volume_name and wanted.volume_name != volume.name:
@@ -56,6 +56,22 @@ def mismatch(claim: PersistentVolumeClaim, class_name: str, volume: PersistentVo
     if size_of(volume) < quantity.parse(asked):
         return f"it has {given.capacity.get('storage', 0)}, the claim asks for {asked}"
     return ""
+
+
+def provisioned_in(claim: str, places: Iterable[str]) -> str:
+    """Of these zones the one in which a volume is made for a claim of that name before any pod is placed; empty without
+    zones. Claims of a StatefulSet's pods go round, those of one pod together.
+
+    Source: kubernetes-csi/external-provisioner pkg/controller/topology.go: sorted, shifted by the FNV-1 hash of the
+    name and the number at its end."""
+    listed = sorted(set(places))
+    base, _, last = claim.rpartition("-")
+    number = int(last) if base and last.isascii() and last.isdigit() and int(last) < 1 << 32 else None
+    hashed = claim if number is None else base.rpartition("-")[2]
+    value = 2166136261
+    for byte in hashed.encode():
+        value = (value * 16777619) % (1 << 32) ^ byte
+    return listed[(value + (number or 0)) % (1 << 32) % len(listed)] if listed else ""
 
 
 def size_of(volume: PersistentVolume) -> Any:

@@ -31,10 +31,7 @@ def source(
 ) -> Source | None:
     """Of an engine whose weights are in ``folder``, or where Hugging Face's libraries keep them; None where that is no
     claim of which the throughput is known."""
-    folder = folder or next((v.value for name in HOMES for v in container.env if v.name == name and v.value), HOME)
-    mounts = [one for one in container.volume_mounts if _within(folder, one.mount_path)]
-    mount = max(mounts, key=lambda one: len(one.mount_path), default=None)
-    volume = next((one for one in volumes if mount is not None and one.name == mount.name), None)
+    volume = mounted_at(container, volumes, folder or folder_of(container))
     if volume is None or volume.persistent_volume_claim is None:
         return None
     claim = book.claims.get((namespace, volume.persistent_volume_claim.claim_name))
@@ -44,6 +41,18 @@ def source(
     class_ = book.storage_class(book.class_of(claim))
     driver = bound.spec.csi.driver if bound is not None and bound.spec.csi is not None else ""
     return _of(driver or (class_.provisioner if class_ is not None else ""), class_)
+
+
+def folder_of(container: ContainerNeeds) -> str:
+    """Where Hugging Face's libraries keep weights in the container."""
+    return next((v.value for name in HOMES for v in container.env if v.name == name and v.value), HOME)
+
+
+def mounted_at(container: ContainerNeeds, volumes: Iterable[Volume], folder: str) -> Volume | None:
+    """The volume of the pod in which the folder lies; None where that is the container's own disk."""
+    mounts = [one for one in container.volume_mounts if _within(folder, one.mount_path)]
+    mount = max(mounts, key=lambda one: len(one.mount_path), default=None)
+    return next((one for one in volumes if mount is not None and one.name == mount.name), None)
 
 
 def _of(provisioner: str, class_: StorageClass | None) -> Source | None:

@@ -50,6 +50,9 @@ class VolumeBinder:
         if written is None or is_deleting(written):
             return
         book = Volumes(self._objects())
+        for resource, obj in self._context.cache.everything():
+            if resource == NODES:
+                book.note_node(obj["metadata"].get("labels") or {})
         claim = book.claims.get(key)
         if claim is None:
             return
@@ -83,10 +86,15 @@ class VolumeBinder:
         node = annotations_of(written).get(SELECTED_NODE, "")
         if class_ is None or (waits and not node) or not book.is_made(claim, class_):
             return None
-        return self._made(claim, class_, written, node)
+        return self._made(claim, class_, written, node, book)
 
     def _made(
-        self, claim: storage.PersistentVolumeClaim, class_: storage.StorageClass, written: JsonObject, node: str
+        self,
+        claim: storage.PersistentVolumeClaim,
+        class_: storage.StorageClass,
+        written: JsonObject,
+        node: str,
+        book: Volumes,
     ) -> str:
         name = f"pvc-{uid_of(written)}"
         maker = provisioners.all().get(class_.provisioner)
@@ -94,6 +102,9 @@ class VolumeBinder:
         labels = (at or {}).get("metadata", {}).get("labels") or {}
         usual = (maker.reach, "topology.kubernetes.io/zone") if maker is not None and maker.reach else ()
         reach = next((key for key in usual if key in labels), "")
+        if usual and not node:
+            reach, zone = book.zone_of(claim, class_)
+            labels = {reach: zone}
         spec: JsonObject = {
             "capacity": dict(claim.spec.resources.requests),
             "accessModes": claim.spec.access_modes,
