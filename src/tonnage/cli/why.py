@@ -93,10 +93,8 @@ def _of_pod(key: str, case: Case, owner: Ref | None = None) -> tuple[Told | None
 
     told = case.told(key)
     row = case.snapshot.fleet.pod_by_key.get(split_key(key)) if key.count("/") == 1 else None
-    if (told is None or told.state == COMES) and row is not None:
-        owner = owner or next((ref for ref in case.owners() if key in case.pods_of(ref)), None)
-        if owner is not None:
-            told = of_blockers(key, case.about(owner)) or told
+    if told is None or told.state == COMES:
+        told = of_blockers(key, case.about_pod(key, owner)) or told
     if row is None and key not in case.snapshot.gangs:
         return told, None
     return told, whys.why(case.snapshot, key, case.settings)
