@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tonnage.cli import messages
 from tonnage.cluster import still, telling
-from tonnage.cluster.feed import owner_key
 from tonnage.decisions import Launch, Ref
 from tonnage.errors import InputError
 from tonnage.fleet.rows import split_key
@@ -29,6 +28,7 @@ from tonnage.simulation import telling as simulated
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.extent import refuse_too_many_pods
 from tonnage.workloads.membership import stamped
+from tonnage.workloads.owners import owner_key
 
 
 class Case(ABC):
@@ -58,7 +58,7 @@ class Case(ABC):
         return told.about(ref, self.blockers)
 
     def about_pod(self, key: str, owner: Ref | None = None) -> tuple[Blocker, ...]:
-        """Why a pod (namespace/name) or a gang (its key) never runs. ``owner``: whose pod it is, where that is known."""
+        """Why a pod (namespace/name) or a gang (its key) never runs. ``owner``: whose pod it is, where known."""
         namespace, name = split_key(key)
         if key.count("/") > 1 or key in self.snapshot.gangs:
             return self.about(Ref("PodGroup", name, namespace))

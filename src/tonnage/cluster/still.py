@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tonnage.cluster.feed import Changes, owner_key, workload_of
+from tonnage.cluster.feed import Changes
 from tonnage.cluster.groups import PLACES, Groups
 from tonnage.cluster.observed import Observed
 from tonnage.fleet.snapshot import Snapshot
@@ -21,6 +21,7 @@ from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.workloads import daemons
 from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.membership import epoch, stamped
+from tonnage.workloads.owners import owner_key, workload_of
 from tonnage.workloads.volumes.book import Volumes
 
 DEFAULT = "default"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tonnage.health.blocker import Blocker, in_order
+from tonnage.decisions import Ref
+from tonnage.health.blocker import CREATING, REFUSED, UNSCHEDULABLE, Blocker, in_order
+from tonnage.health.inventory import DEFAULT
 from tonnage.health.rules import (
     admission,
     architectures,
@@ -28,6 +30,8 @@ from tonnage.health.rules import (
     waiting,
 )
 from tonnage.health.setting import Setting
+from tonnage.objects import core
+from tonnage.workloads.owners import is_running, stands
 
 Rule = Callable[[Setting], Iterator[Blocker]]
 
@@ -67,4 +71,17 @@ RULES: tuple[Rule, ...] = (
 
 def diagnose(setting: Setting) -> tuple[Blocker, ...]:
     """What never runs, the worst and the earliest in a pod's life first."""
-    return in_order(found for rule in RULES for found in rule(setting))
+    there = _there(setting)
+    return in_order(
+        found for rule in RULES for found in rule(setting) if found.stage not in there.get(found.object, ())
+    )
+
+
+def _there(setting: Setting) -> dict[Ref, tuple[str, ...]]:
+    """The stages of life that pods of a running cluster have behind them, by the pod."""
+    found: dict[Ref, tuple[str, ...]] = {}
+    for one in setting.objects:
+        if isinstance(one, core.Pod) and stands(one):
+            behind = (REFUSED, UNSCHEDULABLE, CREATING) if is_running(one) else (REFUSED, UNSCHEDULABLE)
+            found[Ref("Pod", one.name, one.namespace or DEFAULT)] = behind
+    return found

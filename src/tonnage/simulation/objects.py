@@ -123,6 +123,9 @@ class Workload:
     gang: tuple[str, str] = ("", "")
     controller: Controller | None = None
     refused: Refused | None = None  # why the API server lets in none of its pods
+    standing: dict[str, str] = field(
+        default_factory=dict
+    )  # pods that are there before the run begins, by name: on which node
 
     @property
     def key(self) -> str:

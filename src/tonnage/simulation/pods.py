@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from tonnage.costs.ledger import Resources
-from tonnage.fleet.state import PodSpec
+from tonnage.fleet.state import Conflict, PodSpec
 from tonnage.objects import core
 from tonnage.scaling import removal
 from tonnage.simulation.admitting import refused
@@ -63,16 +63,28 @@ def _standing(pod: Pod) -> removal.Standing:
 
 def _create(cluster: SimulatedCluster, workload: Workload) -> bool:
     """Make one pod more; whether the API server let it in."""
-    name, owner = f"{workload.name}-{workload.created + 1:05d}", f"Deployment {workload.key}"
+    there = next(iter(workload.standing), "")
+    name, owner = there or f"{workload.name}-{workload.created + 1:05d}", f"Deployment {workload.key}"
 
     def again(cluster: SimulatedCluster) -> None:
         reconcile(cluster, workload)
 
     if refused(cluster, workload, owner, workload.template.spec, workload.refused, name, again):
         return False
-    workload.created += 1
-    create_pod(cluster, workload, name, None, *workload.gang)
+    workload.created += not there
+    stand(cluster, create_pod(cluster, workload, name, None, *workload.gang), workload.standing.pop(name, ""))
     return True
+
+
+def stand(cluster: SimulatedCluster, pod: Pod, node: str) -> None:
+    """The pod has been on this node since before the run began, so that no scheduler is asked; nothing where it has no
+    node, or one that is not there. One that does not fit there, by what the nodes say, waits like others."""
+    if node not in cluster.nodes:
+        return
+    try:
+        cluster.assign(pod, cluster.nodes[node])
+    except Conflict as conflict:
+        cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", "FailedScheduling", str(conflict))
 
 
 def create_pod(

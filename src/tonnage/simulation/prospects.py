@@ -97,7 +97,8 @@ def _in_parts(pod: PodSpec) -> bool:
 def _workloads(made: SetUp) -> Iterator[tuple[Ref, list[PodSpec], dict[str, Gang]]]:
     """Every workload with the pods that it is to have, and their gangs; one of several copies."""
     for one in made.cluster.workloads.values():
-        count = min(max(1, one.replicas), MOST)
+        if (count := min(max(1, one.replicas) - len(one.standing), MOST)) <= 0:
+            continue  # all of them stand already
         meta, spec = one.template.metadata, one.template.spec
         yield (
             Ref("Deployment", one.name, one.namespace),
@@ -118,6 +119,8 @@ def _workloads(made: SetUp) -> Iterator[tuple[Ref, list[PodSpec], dict[str, Gang
             {},
         )
     for training in {one.origin: one for one in made.cluster.training.values()}.values():
+        if training.workload.standing:
+            continue  # where it has some pods already it has been found a place for the others
         yield (
             _ref(training),
             [

@@ -141,7 +141,14 @@ class Training:
                 break
             member = self.members[name]
             part.pods[name] = pods.create_pod(cluster, self.workload, name, template, *member)
+            pods.stand(cluster, part.pods[name], self._node_of(name))
         self._note(cluster)
+
+    def _node_of(self, name: str) -> str:
+        """On which node the pod is already, once; controllers give their pods longer names than replicas have."""
+        standing = self.workload.standing
+        known = name if name in standing else next((one for one in standing if one.startswith(f"{name}-")), "")
+        return standing.pop(known, "")
 
     def _may_start(self, replica: Replica) -> bool:
         """Whether those that come before it have succeeded, or are as far as it waits for."""
