@@ -47,6 +47,10 @@ class Case(ABC):
     def told(self, pod: str) -> Told | None:
         """What has become of the pod; None where only its place is known."""
 
+    def told_of(self, ref: Ref) -> Told | None:
+        """What has become of a workload without pods; None where nothing is known of it."""
+        return None
+
     def owners(self) -> Iterator[Ref]:
         """Every object that pods are made from."""
         for one in self.objects:
@@ -155,6 +159,9 @@ class OfScenario(Case):
 
     def pods_of(self, ref: Ref) -> Sequence[str]:
         return [pod.key for pod in simulated.pods_of(self._cluster, ref)]
+
+    def told_of(self, ref: Ref) -> Told | None:
+        return simulated.of_workload_object(self._cluster, ref)
 
     def told(self, pod: str) -> Told | None:
         return simulated.of_pod(self._cluster, self._recorder, split_key(pod))

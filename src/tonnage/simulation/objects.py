@@ -123,6 +123,8 @@ class Workload:
     gang: tuple[str, str] = ("", "")
     controller: Controller | None = None
     refused: Refused | None = None  # why the API server lets in none of its pods
+    lasted: int | None = None  # the fewest that were Ready for a while, up to now
+    counted_ns: int = -1
     standing: dict[str, str] = field(
         default_factory=dict
     )  # pods that are there before the run begins, by name: on which node
@@ -188,6 +190,7 @@ class Pod:
     sharer: Sharer | None = None
     failing: Failing | None = None
     last_end: End | None = None
+    again_ns: int = 0  # when its container starts once more after its last crash
 
     @property
     def namespace(self) -> str:

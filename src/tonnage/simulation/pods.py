@@ -32,14 +32,14 @@ def reconcile(cluster: SimulatedCluster, workload: Workload) -> None:
     """Create the pods that are missing, or delete those that are too many."""
     active = workload.active
     if not cluster.runs_workloads:
-        count_ready(workload)
+        count_ready(cluster, workload)
         return
     for _ in range(workload.replicas - len(active)):
         if not _create(cluster, workload):
             break
     for pod in removal_order(active, cluster.now_ns)[: max(0, len(active) - workload.replicas)]:
         stop_pod(cluster, pod)
-    count_ready(workload)
+    count_ready(cluster, workload)
 
 
 def removal_order(active: list[Pod], now_ns: int) -> list[Pod]:
@@ -143,7 +143,7 @@ def pod_ready(cluster: SimulatedCluster, pod: Pod) -> None:
         pod.workload.service.add(pod.replica)
     cluster.mirror.pod_changed(pod)
     cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Normal", "Ready", "pod is Ready")
-    count_ready(pod.workload)
+    count_ready(cluster, pod.workload)
     if pod.workload.controller is not None:
         pod.workload.controller.after(cluster, pod)
 
@@ -216,7 +216,7 @@ def end_pod(cluster: SimulatedCluster, pod: Pod) -> None:
     del cluster.pods[pod.namespace, pod.name]
     cluster.mirror.pod_gone(pod)
     cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Normal", "Killing", "pod is gone")
-    count_ready(pod.workload)
+    count_ready(cluster, pod.workload)
     cluster.wake("pod")
     cluster.wake("node")
     if pod.workload.controller is not None:
@@ -251,14 +251,15 @@ def gone(pod: Pod) -> bool:
     return pod.terminating or pod.workload.pods.get(pod.name) is not pod
 
 
-def count_ready(workload: Workload) -> None:
-    """Keep the extremes of the number of serving replicas (Ready, not terminating)."""
+def count_ready(cluster: SimulatedCluster, workload: Workload) -> None:
+    """Keep the extremes of the number of serving replicas (Ready, not terminating); what holds for no time is no least
+    number."""
     ready = sum(1 for p in workload.pods.values() if p.ready_ns is not None and not p.terminating)
-    if not workload.was_ready:
-        workload.was_ready = ready >= min(workload.replicas, workload.minimum or 1) and ready > 0
-        workload.min_ready = ready
-    else:
-        workload.min_ready = min(workload.min_ready, ready)
+    if cluster.now_ns > workload.counted_ns and workload.was_ready:
+        workload.lasted = workload.min_ready
+    workload.counted_ns = cluster.now_ns
+    workload.was_ready = workload.was_ready or (ready >= min(workload.replicas, workload.minimum or 1) and ready > 0)
+    workload.min_ready = ready if workload.lasted is None else min(workload.lasted, ready)
     workload.max_ready = max(workload.max_ready, ready)
 
 

@@ -46,6 +46,14 @@ class Failure:
     cause: Cause
     exit_code: int
 
+    def says(self, names: Sequence[str]) -> str:
+        """What happened to the pods of these names."""
+        if self.cause.is_exit:
+            end = f"ended with exit code {self.exit_code}" + (", out of memory" if self.cause is Cause.OOM else "")
+        else:
+            end = "lost its node" if self.cause is Cause.NODE else "was evicted"
+        return f"{', '.join(names)} {end}"
+
 
 @dataclass(slots=True, eq=False)
 class Training:
@@ -78,6 +86,8 @@ class Training:
     failures: dict[Failure, list[str]] = field(default_factory=dict)
     phases: list[Phase] = field(default_factory=list)
     refused: Mapping[str, Refused] = field(default_factory=dict)
+    verdict: str = ""  # why it has failed, the reason of its condition Failed first
+    said: str = ""  # what its pods failed of last
     _part_of: dict[str, Part] = field(default_factory=dict)
     _staged: bool = False
     _starts: dict[str, int] = field(default_factory=dict)
@@ -143,6 +153,10 @@ class Training:
             part.pods[name] = pods.create_pod(cluster, self.workload, name, template, *member)
             pods.stand(cluster, part.pods[name], self._node_of(name))
         self._note(cluster)
+
+    def makes(self, namespace: str, name: str) -> bool:
+        """Whether one of its pods is called so."""
+        return namespace == self.workload.namespace and name in self._part_of
 
     def _node_of(self, name: str) -> str:
         """On which node the pod is already, once; controllers give their pods longer names than replicas have."""
@@ -243,6 +257,8 @@ class Training:
                 part.roll_back()
             elif not part.replicas.keys().isdisjoint(found.recreated):
                 part.reopen()
+        self.said = failure.says(names)
+        self.verdict = f"{found.reason}: {self.said}" if found.failed else ""
         said = f"{', '.join(names)}: {failure.cause.value} ({found.rule})"
         reason = "Failed" if found.failed else "Restarted"
         cluster.events.add(cluster.now_ns, f"Training {self.key}", "Warning", reason, said)
@@ -268,6 +284,7 @@ class Training:
             self.review(cluster, part)
             return
         part.finish(cluster.now_ns, State.FAILED)
+        self.verdict = self.said
         self.stopped.update(part.replicas)
         for name in part.replicas:
             self._stop(cluster, name)
