@@ -69,7 +69,7 @@ def _create(cluster: SimulatedCluster, workload: Workload) -> bool:
     def again(cluster: SimulatedCluster) -> None:
         reconcile(cluster, workload)
 
-    if refused(cluster, workload, owner, workload.template.spec, workload.refused, name, again):
+    if not there and refused(cluster, workload, owner, workload.template.spec, workload.refused, name, again):
         return False
     workload.created += not there
     stand(cluster, create_pod(cluster, workload, name, None, *workload.gang), workload.standing.pop(name, ""))

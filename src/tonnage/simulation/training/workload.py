@@ -147,11 +147,12 @@ class Training:
                 part.state = State.WAITING
             template = self._templates[name]
             owner, ever = f"Training {self.key}", self.refused.get(name)
-            if refused(cluster, self.workload, owner, template.spec, ever, name, self.reconcile):
+            node = self._node_of(name)
+            if not node and refused(cluster, self.workload, owner, template.spec, ever, name, self.reconcile):
                 break
             member = self.members[name]
             part.pods[name] = pods.create_pod(cluster, self.workload, name, template, *member)
-            pods.stand(cluster, part.pods[name], self._node_of(name))
+            pods.stand(cluster, part.pods[name], node)
         self._note(cluster)
 
     def makes(self, namespace: str, name: str) -> bool:
