@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import yaml
 
 from tonnage.simulation import run, scenario
@@ -133,3 +134,15 @@ def test_a_pod_written_for_a_node_without_room_never_runs(tmp_path: Path) -> Non
     result, on = play(tmp_path, node("a"), written)
     assert on == {"job-0": ""}
     assert [one.rule for one in stopped(result)] == ["pods-fit-no-node"]
+
+
+@pytest.mark.parametrize("name", ["tune-x7k2p", "tune-0-x7k2p"])
+def test_pods_of_a_job_stay_whether_they_have_an_index_or_not(name: str, tmp_path: Path) -> None:
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "tune", "namespace": "shop"},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", **containers(2)}}},
+    }
+    result, on = play(tmp_path, job, node("a"), node("b"), pod(name, "b", 2, owner=("Job", "tune")), pod("x", "b", 2))
+    assert (on, stopped(result)) == ({"tune-0": "b", "x": "b"}, ())

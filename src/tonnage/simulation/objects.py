@@ -133,6 +133,14 @@ class Workload:
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
 
+    def stands_on(self, name: str) -> str:
+        """On which node a pod that is made now is already, once; empty for none. Controllers add a suffix to names: the
+        Job controller in place of the number of a pod without an index."""
+        one, job = re.escape(name), re.escape(name.rpartition("-")[0])
+        alike = (one, rf"{one}-[a-z0-9]+", rf"{job}-[a-z0-9]{{5}}")
+        known = [there for pattern in alike for there in self.standing if re.fullmatch(pattern, there)]
+        return self.standing.pop(known[0], "") if known else ""
+
     @property
     def active(self) -> list[Pod]:
         """Pods that are not being deleted, by name."""

@@ -72,7 +72,7 @@ def _create(cluster: SimulatedCluster, workload: Workload) -> bool:
     if not there and refused(cluster, workload, owner, workload.template.spec, workload.refused, name, again):
         return False
     workload.created += not there
-    stand(cluster, create_pod(cluster, workload, name, None, *workload.gang), workload.standing.pop(name, ""))
+    stand(cluster, create_pod(cluster, workload, name, None, *workload.gang), workload.stands_on(name))
     return True
 
 

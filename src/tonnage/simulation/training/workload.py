@@ -3,7 +3,7 @@ failure the pods that the framework makes again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -14,9 +14,9 @@ from tonnage.objects.base import KubeObject, ObjectMeta
 from tonnage.scheduling.communication import allreduce
 from tonnage.simulation import ailing, pods
 from tonnage.simulation.admitting import refused
-from tonnage.simulation.events import Later
 from tonnage.simulation.objects import Pod, Workload
 from tonnage.simulation.training.entries import Work
+from tonnage.simulation.training.happened import Failure, Phase, Then
 from tonnage.simulation.training.part import AT_WORK, OVER, Part, State
 from tonnage.units import ns
 from tonnage.workloads.admission.refused import Refused
@@ -29,30 +29,6 @@ from tonnage.workloads.restarts import Counters, restart
 if TYPE_CHECKING:
     from tonnage.fleet.gangs import Gang
     from tonnage.simulation.cluster import SimulatedCluster
-
-
-@dataclass(slots=True)
-class Phase:
-    """What a workload was doing from ``start_ns`` on."""
-
-    start_ns: int
-    state: State
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why pods fail. ``exit_code`` counts where a container ended."""
-
-    cause: Cause
-    exit_code: int
-
-    def says(self, names: Sequence[str]) -> str:
-        """What happened to the pods of these names."""
-        if self.cause.is_exit:
-            end = f"ended with exit code {self.exit_code}" + (", out of memory" if self.cause is Cause.OOM else "")
-        else:
-            end = "lost its node" if self.cause is Cause.NODE else "was evicted"
-        return f"{', '.join(names)} {end}"
 
 
 @dataclass(slots=True, eq=False)
@@ -147,7 +123,8 @@ class Training:
                 part.state = State.WAITING
             template = self._templates[name]
             owner, ever = f"Training {self.key}", self.refused.get(name)
-            node = self._node_of(name)
+            standing = self.workload.standing
+            node = self.workload.stands_on(name) if self.owner else standing.pop(name, "")
             if not node and refused(cluster, self.workload, owner, template.spec, ever, name, self.reconcile):
                 break
             member = self.members[name]
@@ -158,12 +135,6 @@ class Training:
     def makes(self, namespace: str, name: str) -> bool:
         """Whether one of its pods is called so."""
         return namespace == self.workload.namespace and name in self._part_of
-
-    def _node_of(self, name: str) -> str:
-        """On which node the pod is already, once; controllers give their pods longer names than replicas have."""
-        standing = self.workload.standing
-        known = name if name in standing else next((one for one in standing if one.startswith(f"{name}-")), "")
-        return standing.pop(known, "")
 
     def _may_start(self, replica: Replica) -> bool:
         """Whether those that come before it have succeeded, or are as far as it waits for."""
@@ -422,14 +393,3 @@ class Training:
             if part.gang is not None and part.state is State.WAITING and part.staying and not part.was_whole:
                 found.append(f"{part.name}: half a gang is placed, {len(part.staying)} pods")
         return found
-
-
-@dataclass(slots=True)
-class Then:
-    """What a workload does later."""
-
-    do: Callable[[SimulatedCluster], None]
-
-    def handle(self, cluster: SimulatedCluster) -> Later:
-        self.do(cluster)
-        return ()
