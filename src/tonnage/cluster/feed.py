@@ -26,6 +26,7 @@ from tonnage.fleet.volumes import UNKNOWN, VolumeNeed
 from tonnage.objects import core, quantity
 from tonnage.objects.karpenter import DO_NOT_DISRUPT
 from tonnage.partitioning.fleet_layouts import devices
+from tonnage.workloads.admission.topology import own_labels
 from tonnage.workloads.membership import Member
 from tonnage.workloads.owners import belongs_to_node, workload_of
 
@@ -40,9 +41,6 @@ NOT_READY_TAINTS = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.i
 """What the node lifecycle controller writes on a node whose kubelet is not ready, or silent."""
 DERIVED_TAINTS = frozenset({"node.kubernetes.io/unschedulable"})
 """Taints that repeat a field of the node."""
-BOUND_LABELS = frozenset({"topology.kubernetes.io/zone", "topology.kubernetes.io/region"})
-"""Labels of its node that the API server gives a pod when it is bound (admission plugin PodTopologyLabels, on from
-Kubernetes 1.35)."""
 
 Price = Callable[[str, str, str], int]
 """(instance type, zone, capacity type) → micro-dollars an hour; 0 where it is not known."""
@@ -272,7 +270,7 @@ class FleetFeed:
     def _same(self, row: int, old: core.Pod | None, new: core.Pod) -> bool:
         """Whether the fleet's row is still this pod, as placement sees it."""
         known = self.fleet.pod(row).spec
-        if known.uid != new.metadata.uid or known.labels != _own_labels(new):
+        if known.uid != new.metadata.uid or known.labels != own_labels(new.metadata.labels, new.spec.node_name):
             return False
         if (known.gang, known.subgroup) != self._member_of(new):
             return False
@@ -288,7 +286,7 @@ class FleetFeed:
             meta.namespace,
             meta.name,
             meta.uid,
-            _own_labels(pod),
+            own_labels(pod.metadata.labels, pod.spec.node_name),
             _placeable(pod.spec),
             owner=workload_of(pod) or "",
             priority=pod.spec.priority or 0,
@@ -337,15 +335,6 @@ class FleetFeed:
             self._homeless[home].pop(key, None)
             if not self._homeless[home]:
                 del self._homeless[home]
-
-
-def _own_labels(pod: core.Pod) -> dict[str, str]:
-    """The labels without those that the pod got with its node: pods of one template stay one class wherever they
-    stand."""
-    labels = pod.metadata.labels
-    if not pod.spec.node_name or BOUND_LABELS.isdisjoint(labels):
-        return labels
-    return {key: value for key, value in labels.items() if key not in BOUND_LABELS}
 
 
 def _placeable(spec: core.PodSpec) -> core.PodSpec:
