@@ -18,7 +18,7 @@ from tonnage.simulation.loading import memory_mib
 from tonnage.simulation.objects import EngineSetup, Pod, Workload
 from tonnage.simulation.pods import account_busy, end_pod, reconcile
 from tonnage.simulation.scenario import FaultSpec
-from tonnage.simulation.training.workload import Then
+from tonnage.simulation.training.happened import Then
 from tonnage.units import NS_PER_S
 
 

@@ -55,13 +55,8 @@ def _look_at(paths: list[Path]) -> tuple[int, tuple[Finding, ...]]:
     from tonnage.simulation import run, scenario
     from tonnage.simulation.configure import sorted_findings
 
-    loaded = scenario.load(paths[0]) if scenario.is_scenario(paths) or _is_set(paths) else scenario.of_files(paths)
+    loaded = scenario.load(paths[0]) if scenario.is_scenario(paths) else scenario.of_files(paths)
     made = [run.set_up(loaded, name).configuration for name in loaded.spec.policies]
     unique = {(f.rule, str(f.object), str(f.where)): f for one in made for f in one.findings}
     pods = {ref: n for one in made for ref, n in one.pods.items()}
     return sum(len(one.manifest.objects) for one in made), sorted_findings(unique.values(), pods)
-
-
-def _is_set(paths: list[Path]) -> bool:
-    """Whether this is a folder with the manifests in one of that name."""
-    return len(paths) == 1 and (paths[0] / "manifests").is_dir()

@@ -93,10 +93,8 @@ def _of_pod(key: str, case: Case, owner: Ref | None = None) -> tuple[Told | None
 
     told = case.told(key)
     row = case.snapshot.fleet.pod_by_key.get(split_key(key)) if key.count("/") == 1 else None
-    if (told is None or told.state == COMES) and row is not None:
-        owner = owner or next((ref for ref in case.owners() if key in case.pods_of(ref)), None)
-        if owner is not None:
-            told = of_blockers(key, case.about(owner)) or told
+    if told is None or told.state == COMES:
+        told = of_blockers(key, case.about_pod(key, owner)) or told
     if row is None and key not in case.snapshot.gangs:
         return told, None
     return told, whys.why(case.snapshot, key, case.settings)
@@ -107,7 +105,7 @@ def _of_object(ref: Ref, case: Case) -> tuple[Told | None, Receipt | None]:
     from msgspec.structs import replace
 
     from tonnage.cli import why_targets
-    from tonnage.health.told import RUNS, Told, of_blockers
+    from tonnage.health.told import PART, RUNS, Told, of_blockers
 
     found = of_blockers(str(ref), case.about(ref))
     if found is not None:
@@ -119,15 +117,19 @@ def _of_object(ref: Ref, case: Case) -> tuple[Told | None, Receipt | None]:
         return next((pair for pair in behind if not _well(*pair)), behind[0])
     pods = case.pods_of(ref)
     if not pods:
-        return Told(
-            str(ref), RUNS, "has no pods now: it is yet to come, suspended or done, or its replicas are 0"
-        ), None
+        none = Told(str(ref), RUNS, "has no pods now: it is suspended or done, or its pods are not followed")
+        return case.told_of(ref) or none, None
     looked = [_of_pod(key, case, ref) for key in pods]
     told, receipt = next((pair for pair in looked if not _well(*pair)), looked[0])
     if told is not None and len(pods) > 1:
         well = sum(_well(*pair) for pair in looked)
         line = f"{told.line} ({well} of {len(pods)} pods of {ref} run or are about to)"
         told = replace(told, line=line)
+    partly = next((one for one in case.about(ref) if one.some), None)
+    if partly is not None and told is None and _well(told, receipt):
+        told = Told(str(ref), PART, f"runs in part: {partly.message}", (), partly.help, partly.where, partly.rule)
+    elif partly is not None and told is not None and told.well:
+        told = replace(told, line=f"{told.line}; {partly.message}", help=partly.help, where=partly.where)
     return told, receipt
 
 

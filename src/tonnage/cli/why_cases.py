@@ -9,29 +9,26 @@ from pathlib import Path
 
 from tonnage.cli import messages
 from tonnage.cluster import still, telling
-from tonnage.cluster.feed import owner_key
-from tonnage.controllers.nodes import Pools
 from tonnage.decisions import Launch, Ref
 from tonnage.errors import InputError
-from tonnage.fleet.rows import PodSpec, split_key
+from tonnage.fleet.rows import split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.health import told
-from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker, in_order
-from tonnage.health.outlook import Outlook, Workload
+from tonnage.health.blocker import Blocker
+from tonnage.health.outlook import Outlook
 from tonnage.health.schedulers import running
 from tonnage.health.told import COMES, Told
-from tonnage.objects import apps, core, load
+from tonnage.objects import core, load
 from tonnage.objects.base import KubeObject
 from tonnage.objects.templates import templates
-from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scheduling import place
 from tonnage.scheduling.place import Settings
 from tonnage.simulation import run, scenario
 from tonnage.simulation import telling as simulated
 from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.configure import Configuration, configure
 from tonnage.simulation.extent import refuse_too_many_pods
 from tonnage.workloads.membership import stamped
+from tonnage.workloads.owners import owner_key
 
 
 class Case(ABC):
@@ -50,6 +47,10 @@ class Case(ABC):
     def told(self, pod: str) -> Told | None:
         """What has become of the pod; None where only its place is known."""
 
+    def told_of(self, ref: Ref) -> Told | None:
+        """What has become of a workload without pods; None where nothing is known of it."""
+        return None
+
     def owners(self) -> Iterator[Ref]:
         """Every object that pods are made from."""
         for one in self.objects:
@@ -59,6 +60,17 @@ class Case(ABC):
     def about(self, ref: Ref) -> tuple[Blocker, ...]:
         """Why the object never runs, or does nothing."""
         return told.about(ref, self.blockers)
+
+    def about_pod(self, key: str, owner: Ref | None = None) -> tuple[Blocker, ...]:
+        """Why a pod (namespace/name) or a gang (its key) never runs. ``owner``: whose pod it is, where known."""
+        namespace, name = split_key(key)
+        if key.count("/") > 1 or key in self.snapshot.gangs:
+            return self.about(Ref("PodGroup", name, namespace))
+        owner = owner or next((ref for ref in self.owners() if key in self.pods_of(ref)), None)
+        found = self.about(owner) if owner is not None else ()
+        row = self.snapshot.fleet.pod_by_key.get((namespace, name))
+        gang = self.snapshot.fleet.pod(row).spec.gang if row is not None else ""
+        return (*found, *(self.about_pod(gang) if gang else ()))
 
 
 class OfFiles(Case):
@@ -76,30 +88,15 @@ class OfFiles(Case):
         self._pods = {f"{one.namespace or 'default'}/{one.name}": one for one in manifest.of(core.Pod)}
         self._outlook: Outlook | None = None
         if not any(one.metadata.uid for one in manifest.objects):
-            self._plan(configure(manifest, Catalogue.load()))
+            self._plan(scenario.of_files(paths))
 
-    def _plan(self, made: Configuration) -> None:
-        """What never runs, as nothing but the files is there."""
-        daemon_sets = tuple(one.spec.template.spec for one in made.manifest.of(apps.DaemonSet))
-        pools = Pools(made.pools, made.storage, daemon_sets, made.cuts)
-        found = list(made.blockers)
-        if self.snapshot.fleet.node_by_name or made.pools:
-            self._outlook = Outlook(self.snapshot, self.settings, pools, made.catalogue)
-            for ref, given in made.setting.by_object().items():
-                pods = tuple(self._specs(ref))
-                if any(one.stage in (REFUSED, UNSCHEDULABLE) and not one.some for one in told.about(ref, found)):
-                    continue  # why no node takes them is said
-                if pods and not given[0].is_daemon:
-                    gangs = {pod.gang: self.snapshot.gangs[pod.gang] for pod in pods if pod.gang in self.snapshot.gangs}
-                    found += self._outlook.never(Workload(given, pods, gangs))
-        self.blockers = in_order(found)
-
-    def _specs(self, ref: Ref) -> Iterator[PodSpec]:
-        fleet = self.snapshot.fleet
-        for key in self.pods_of(ref):
-            row = fleet.pod_by_key.get(split_key(key))
-            if row is not None and fleet.pod(row).node < 0:
-                yield fleet.pod(row).spec
+    def _plan(self, written: scenario.Scenario) -> None:
+        """What never runs, as nothing but the files is there: what `tonnage check` says of them."""
+        made = run.set_up(written, written.default_policy)
+        self.blockers = made.configuration.blockers
+        pools = made.pools()
+        if self.snapshot.fleet.node_by_name or pools.node_pools:
+            self._outlook = Outlook(self.snapshot, self.settings, pools, made.configuration.catalogue)
 
     def pods_of(self, ref: Ref) -> Sequence[str]:
         owner = owner_key(ref.namespace, ref.kind, ref.name)
@@ -162,6 +159,9 @@ class OfScenario(Case):
 
     def pods_of(self, ref: Ref) -> Sequence[str]:
         return [pod.key for pod in simulated.pods_of(self._cluster, ref)]
+
+    def told_of(self, ref: Ref) -> Told | None:
+        return simulated.of_workload_object(self._cluster, ref)
 
     def told(self, pod: str) -> Told | None:
         return simulated.of_pod(self._cluster, self._recorder, split_key(pod))

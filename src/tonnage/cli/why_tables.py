@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tonnage.cli.look import Console, Look, place
-from tonnage.health.told import NEVER, WAITS, Told
+from tonnage.health.told import NEVER, PART, WAITS, Told
 from tonnage.scheduling.why.changes import Edit, Leave
 from tonnage.scheduling.why.gang import GangEdit
 from tonnage.scheduling.why.moves import Moves
@@ -45,7 +45,7 @@ class _Printer:
     def show(self, receipt: Receipt | None, told: Told | None) -> None:
         if told is not None:
             self._told(told)
-            if receipt is None or told.state not in (NEVER, WAITS):
+            if receipt is None or told.state not in (NEVER, WAITS, PART):
                 return
             self.console.print()
         if isinstance(receipt, PodReceipt):

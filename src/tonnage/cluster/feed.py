@@ -28,6 +28,7 @@ from tonnage.objects.karpenter import DO_NOT_DISRUPT
 from tonnage.partitioning.fleet_layouts import devices
 from tonnage.workloads.admission.topology import own_labels
 from tonnage.workloads.membership import Member
+from tonnage.workloads.owners import belongs_to_node, workload_of
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"
@@ -334,29 +335,6 @@ class FleetFeed:
             self._homeless[home].pop(key, None)
             if not self._homeless[home]:
                 del self._homeless[home]
-
-
-def belongs_to_node(pod: core.Pod) -> bool:
-    """Whether the pod is a DaemonSet's or the node's own (a static pod)."""
-    return any(owner.kind in ("DaemonSet", "Node") and owner.controller for owner in pod.metadata.owner_references)
-
-
-def workload_of(pod: core.Pod) -> str | None:
-    """The Deployment of the pod (:func:`owner_key`), or whatever else controls it.
-
-    A ReplicaSet of a Deployment is named after it and the hash of the pod's template, which is a label of the pod."""
-    owner = next((o for o in pod.metadata.owner_references if o.controller), None)
-    if owner is None:
-        return None
-    template = pod.metadata.labels.get("pod-template-hash")
-    if owner.kind == "ReplicaSet" and template:
-        return owner_key(pod.namespace, "Deployment", owner.name.removesuffix(f"-{template}"))
-    return owner_key(pod.namespace, owner.kind, owner.name)
-
-
-def owner_key(namespace: str, kind: str, name: str) -> str:
-    """How what makes pods is named: namespace/name for a Deployment, namespace/kind/name for all else."""
-    return f"{namespace}/{name}" if kind == "Deployment" else f"{namespace}/{kind.lower()}/{name}"
 
 
 def _placeable(spec: core.PodSpec) -> core.PodSpec:

@@ -11,15 +11,17 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tonnage.cluster.feed import Changes, owner_key, workload_of
+from tonnage.cluster.feed import Changes
 from tonnage.cluster.groups import PLACES, Groups
 from tonnage.cluster.observed import Observed
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.objects import apps, autoscaling, core, karpenter, keda, storage
 from tonnage.objects.base import KubeObject, ObjectMeta
 from tonnage.objects.policy import PodDisruptionBudget
+from tonnage.workloads import daemons
+from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.membership import epoch, stamped
-from tonnage.workloads.priority import Priorities
+from tonnage.workloads.owners import owner_key, workload_of
 from tonnage.workloads.volumes.book import Volumes
 
 DEFAULT = "default"
@@ -46,7 +48,7 @@ def snapshot_of(objects: Iterable[KubeObject]) -> Snapshot:
     given = tuple(
         one if one.namespace or isinstance(one, CLUSTER_SCOPED) else one.renamed(namespace=DEFAULT) for one in objects
     )
-    priorities = Priorities(one for one in given if isinstance(one, core.PriorityClass))
+    admission = Admission(given)
     clock = _Then(max((epoch(one.metadata.creation_timestamp) for one in given), default=0))
     changes = Changes(set())
     groups = Groups(clock, changes, unseen_ns=0)
@@ -67,8 +69,13 @@ def snapshot_of(objects: Iterable[KubeObject]) -> Snapshot:
             state.deployments.deployment(None, one)
         elif isinstance(one, autoscaling.HorizontalPodAutoscaler | keda.ScaledObject):
             state.deployments.autoscaler(None, one)
-    for pod in [*(one for one in given if isinstance(one, core.Pod)), *_missing(given)]:
-        state.see_pod(None, _admitted(pod, priorities))
+    there = [one for one in given if isinstance(one, core.Pod)]
+    for pod in there:
+        state.see_pod(None, _admitted(pod, admission))
+    written = tuple(_written(given))
+    _start_daemons(state, written, admission)
+    for pod in _missing(written, given):
+        state.see_pod(None, _admitted(pod, admission))
     groups.settle()
     return state.snapshot(clock.now_ns())
 
@@ -79,13 +86,15 @@ def _usable(node: core.Node) -> core.Node:
     return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, conditions=[_READY]))
 
 
-def _admitted(pod: core.Pod, priorities: Priorities) -> core.Pod:
-    """With priority and preemption policy as admission writes them."""
-    return msgspec.structs.replace(pod, spec=priorities.admitted(pod.spec))
+def _admitted(pod: core.Pod, admission: Admission) -> core.Pod:
+    """As the API server stores it; of a pod that it has stored already only the priority is looked up."""
+    known = pod.metadata.uid
+    spec = admission.priorities.admitted(pod.spec) if known else admission.completed(pod.namespace, pod.spec)
+    return msgspec.structs.replace(pod, spec=spec)
 
 
-def _missing(objects: tuple[KubeObject, ...]) -> Iterator[core.Pod]:
-    """The pods of workloads as people write them, of which none is there. In a cluster its controllers make them."""
+def _written(objects: tuple[KubeObject, ...]) -> Iterator[KubeObject]:
+    """Workloads as people write them, of which no pod is there. In a cluster their controllers make the pods."""
     there = {workload_of(one) for one in objects if isinstance(one, core.Pod)}
     owned = {(one.namespace, owner.kind, owner.name) for one in objects for owner in one.metadata.owner_references}
     for one in objects:
@@ -94,8 +103,24 @@ def _missing(objects: tuple[KubeObject, ...]) -> Iterator[core.Pod]:
             or (one.namespace, one.kind, one.name) in owned
             or owner_key(one.namespace, one.kind, one.name) in there
         )
-        if isinstance(one, core.Pod) or made:
-            continue
+        if not (made or isinstance(one, core.Pod)):
+            yield one
+
+
+def _start_daemons(state: Observed, written: Iterable[KubeObject], admission: Admission) -> None:
+    """The pods of DaemonSets, which come before all others."""
+    sets = [one for one in written if isinstance(one, apps.DaemonSet)]
+    for row in list(state.fleet.node_rows()) if sets else ():
+        for one in sets:
+            template = one.spec.template
+            template = msgspec.structs.replace(template, spec=admission.completed(one.namespace, template.spec))
+            owner = owner_key(one.namespace, one.kind, one.name)
+            daemons.start(state.fleet, row, one.namespace, one.name, template, owner)
+
+
+def _missing(written: Iterable[KubeObject], objects: tuple[KubeObject, ...]) -> Iterator[core.Pod]:
+    """The pods that the controllers of these workloads would make."""
+    for one in written:
         for replica in stamped(one, objects):
             metadata = ObjectMeta(
                 name=replica.name,

@@ -11,13 +11,14 @@ import msgspec
 
 from tonnage.cluster.annotations import LAUNCH
 from tonnage.cluster.clock import Clock
-from tonnage.cluster.feed import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE, Changes, workload_of
+from tonnage.cluster.feed import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE, Changes
 from tonnage.controllers.nodes import number_in
 from tonnage.decisions import Launch, Reason, Ref
 from tonnage.fleet.cluster_state import Offering, offering_of
 from tonnage.fleet.snapshot import ClaimView, PodView, WorkloadView
 from tonnage.fleet.state import Fleet
 from tonnage.objects import apps, autoscaling, core, karpenter, keda, quantity
+from tonnage.workloads.owners import workload_of
 
 NO_CAPACITY = frozenset({"InsufficientCapacityError", "InsufficientCapacity"})
 """Reasons of a NodeClaim's condition Launched, where the cloud had none of the offering.

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
-from tonnage.health.blocker import Blocker, in_order
+from tonnage.decisions import Ref
+from tonnage.health.blocker import CREATING, REFUSED, UNSCHEDULABLE, Blocker, in_order
+from tonnage.health.inventory import DEFAULT
 from tonnage.health.rules import (
     admission,
     architectures,
@@ -33,6 +35,8 @@ from tonnage.health.rules import (
     waiting,
 )
 from tonnage.health.setting import Setting
+from tonnage.objects import core
+from tonnage.workloads.owners import is_running, stands
 
 Rule = Callable[[Setting], Iterator[Blocker]]
 
@@ -75,9 +79,20 @@ RULES: tuple[Rule, ...] = (
 
 def diagnose(setting: Setting) -> tuple[Blocker, ...]:
     """What never runs, the worst and the earliest in a pod's life first. Values of Secrets are shown nowhere."""
-    hidden = setting.variables.hidden
+    there, hidden = _there(setting), setting.variables.hidden
     return in_order(
         replace(one, message=hidden(one.message), help=hidden(one.help), said=hidden(one.said))
         for rule in RULES
         for one in rule(setting)
+        if one.stage not in there.get(one.object, ())
     )
+
+
+def _there(setting: Setting) -> dict[Ref, tuple[str, ...]]:
+    """The stages of life that pods of a running cluster have behind them, by the pod."""
+    found: dict[Ref, tuple[str, ...]] = {}
+    for one in setting.objects:
+        if isinstance(one, core.Pod) and stands(one):
+            behind = (REFUSED, UNSCHEDULABLE, CREATING) if is_running(one) else (REFUSED, UNSCHEDULABLE)
+            found[Ref("Pod", one.name, one.namespace or DEFAULT)] = behind
+    return found

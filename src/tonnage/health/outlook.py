@@ -51,6 +51,11 @@ MOST = 64
 REASON = "Unschedulable"
 SHORT = "Insufficient "
 """How kube-scheduler begins to say that a resource is short."""
+FULL = "Too many pods"
+"""How it says that a node holds as many pods as its kubelet allows."""
+_HOLD_MORE = (
+    "let the nodes hold more pods (maxPods of the kubelet): those of DaemonSets alone are as many as they may hold"
+)
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -195,7 +200,8 @@ class Outlook:
                 "there is no node, and no NodePool that makes one"
             )
         rule = "pods-fit-no-nodepool" if unbought is not None and not self.nodes else "pods-fit-no-node"
-        help_ = help_ or "ask for less, or add nodes that have it"
+        full = waits.evidence and all(text == FULL for text, _ in waits.evidence)
+        help_ = help_ or (_HOLD_MORE if full else "ask for less, or add nodes that have it")
         return Blocker(rule, UNSCHEDULABLE, template.ref, place_, cause, help_, REASON, said, some)
 
     def _at_fault(self, template: Pods, reason: Reason) -> tuple[Where | None, str]:

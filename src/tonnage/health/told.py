@@ -10,8 +10,9 @@ from tonnage.decisions import Ref
 from tonnage.errors import Where
 from tonnage.health.blocker import CRASHING, NO_EFFECT, REFUSED, Blocker
 
-NEVER, WAITS, COMES, STARTS, FAILS, SERVES, RUNS, ENDED = (
+NEVER, PART, WAITS, COMES, STARTS, FAILS, SERVES, RUNS, ENDED = (
     "never",
+    "in-part",
     "waits",
     "node-comes",
     "starts",
@@ -20,9 +21,9 @@ NEVER, WAITS, COMES, STARTS, FAILS, SERVES, RUNS, ENDED = (
     "runs",
     "ended",
 )
-"""It never runs as it is; no node takes it now; a node is on its way to it; it is on its node and will run; its
-containers fail; it is Ready; it runs; it is gone, or has succeeded."""
-WELL = (COMES, STARTS, SERVES, RUNS, ENDED)
+"""It never runs as it is; some of its pods do, others never; no node takes it now; a node is on its way to it; it is on
+its node and will run; its containers fail; it is Ready; it runs; it is gone, or has succeeded."""
+WELL = (PART, COMES, STARTS, SERVES, RUNS, ENDED)
 
 
 class Told(msgspec.Struct, frozen=True):

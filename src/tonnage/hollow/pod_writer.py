@@ -284,7 +284,14 @@ class PodWriter:
         return replace
 
     def _body(self, pod: Pod) -> JsonObject | None:
-        """The pod as it is created; None while its owner is not there."""
+        """The pod as it is created; None while its owner is not there. One that stood on its node before stands there
+        at once."""
+        body = self._unbound(pod)
+        if body is not None and pod.bound_ns is not None:
+            body["spec"]["nodeName"] = pod.node
+        return body
+
+    def _unbound(self, pod: Pod) -> JsonObject | None:
         controller = pod.workload.controller
         if controller is not None:
             return self._controlled(pod, controller)

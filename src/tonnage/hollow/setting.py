@@ -22,7 +22,7 @@ from tonnage.partitioning.fleet_layouts import may_change
 from tonnage.scheduling.place import SCHEDULER_NAME
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.run import SetUp
-from tonnage.simulation.training.workload import Then
+from tonnage.simulation.training.happened import Then
 from tonnage.workloads.membership import gangs_of
 
 _POD_GROUPS = tuple(type_ for _, type_ in GROUPS)

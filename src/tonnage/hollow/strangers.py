@@ -7,7 +7,6 @@ from zlib import crc32
 
 import msgspec
 
-from tonnage.cluster.feed import belongs_to_node, owner_key, workload_of
 from tonnage.fleet.rows import PodSpec
 from tonnage.hollow.pod_writer import Key
 from tonnage.objects import core
@@ -15,6 +14,7 @@ from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import server_of
 from tonnage.simulation.objects import Pod, Workload
 from tonnage.simulation.training.workload import Training
+from tonnage.workloads.owners import belongs_to_node, owner_key, workload_of
 from tonnage.workloads.variables import unseen
 
 Say = Callable[[str, str, str, str], None]

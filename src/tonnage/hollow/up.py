@@ -58,7 +58,8 @@ from tonnage.simulation.events import Event
 from tonnage.simulation.objects import Workload
 from tonnage.simulation.result import NotRunning
 from tonnage.simulation.run import SetUp
-from tonnage.simulation.unserved import PENDING, not_running
+from tonnage.simulation.unserved import not_running
+from tonnage.simulation.waiting import PENDING
 from tonnage.units import NS_PER_S
 
 WARM_UP_S = 20.0

@@ -32,7 +32,7 @@ def mark(cluster: SimulatedCluster, pod: Pod, stage: str, rule: str, cause: str,
     """From now on the pod is one that does not serve, for this cause. ``event``: reason and message, as kubectl has."""
     since = cluster.now_ns if pod.failing is None else pod.failing.since_ns
     pod.failing = Failing(since, stage, rule, cause, event)
-    pods.count_ready(pod.workload)
+    pods.count_ready(cluster, pod.workload)
 
 
 # ---- containers that are never created ----

@@ -198,9 +198,11 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
         Physics(durations.get(), pools, scenario.spec.region, engine, configuration.cuts), streams
     )
     cluster.blockers = by_object(configuration.blockers)
-    for daemon_set in configuration.manifest.of(apps.DaemonSet):
-        cluster.daemon_sets.append((_namespace(daemon_set.namespace), daemon_set.name, daemon_set.spec.template))
     lets_in = cluster.admission = Admission(configuration.manifest.objects)
+    for daemon_set in configuration.manifest.of(apps.DaemonSet):
+        namespace, daemon = _namespace(daemon_set.namespace), daemon_set.spec.template
+        daemon = msgspec.structs.replace(daemon, spec=lets_in.completed(namespace, daemon.spec))
+        cluster.daemon_sets.append((namespace, daemon_set.name, daemon))
     cluster.volumes = Volumes(configuration.manifest.objects, binds=True)
     cluster.fleet.attach_limits = cluster.volumes.attach_limits
     for claim in configuration.setting.made_claims():

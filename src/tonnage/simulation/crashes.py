@@ -39,11 +39,12 @@ def crash(cluster: SimulatedCluster, pod: Pod, why: str, exit_code: int = 1, rea
     pod.last_end = End(exit_code, reason_of(exit_code, reason), why, now - ran, now)
     pod.crashes = 1 if ran >= 2 * backoff.most_s * NS_PER_S else pod.crashes + 1
     pod.replica, pod.busy_ns, pod.started_ns, pod.ready_ns = None, 0, None, None
-    pods.count_ready(pod.workload)
+    pods.count_ready(cluster, pod.workload)
     cluster.mirror.pod_failing(pod, "CrashLoopBackOff", why)
     cluster.events.add(now, f"Pod {pod.key}", "Warning", "BackOff", why)
     start = cluster.vary("container", cluster.durations.container_start_s)
-    return now + backoff.delay_s(pod.crashes) * NS_PER_S + start
+    pod.again_ns = now + backoff.delay_s(pod.crashes) * NS_PER_S + start
+    return pod.again_ns
 
 
 def taken_along(pod: Pod, exit_code: int, *, oom: bool) -> list[Pod]:

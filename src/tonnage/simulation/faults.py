@@ -86,7 +86,7 @@ class PodFailure:
             pod.workload.controller.exits(cluster, pod, cause, code, said)
         else:
             cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", "Failed", said)
-            yield crash(cluster, pod, said), PodStarted(pod)
+            yield crash(cluster, pod, said, code, said), PodStarted(pod)
 
 
 def _reason(cluster: SimulatedCluster, pod: Pod, code: int, *, oom: bool) -> str:

@@ -9,8 +9,7 @@ from tonnage.facts import instances
 from tonnage.facts.instances import InstanceType
 from tonnage.fleet.asks import GPU
 from tonnage.fleet.devices import Cut
-from tonnage.fleet.state import NO_DEVICE, Conflict, NodeSpec, PodSpec
-from tonnage.objects import selectors
+from tonnage.fleet.state import NO_DEVICE, Conflict, NodeSpec
 from tonnage.partitioning.node_cuts import NodeCuts, cut_node
 from tonnage.provisioning.catalogue import EFA, EPHEMERAL_STORAGE
 from tonnage.provisioning.nodeclass import NodeStorage
@@ -18,6 +17,7 @@ from tonnage.simulation.objects import Claim, Node
 from tonnage.simulation.own_nodes import PRODUCT
 from tonnage.simulation.pods import end_pod, lose, replace, stop_pod
 from tonnage.units import MIB
+from tonnage.workloads import daemons
 from tonnage.workloads.failures import Cause
 
 if TYPE_CHECKING:
@@ -259,20 +259,10 @@ def runs_daemon(cluster: SimulatedCluster, node: str, namespace: str, name: str)
 
 
 def _start_daemons(cluster: SimulatedCluster, made: Node, row: int) -> None:
-    fleet = cluster.fleet
-    node = fleet.node(row)
     for namespace, name, template in cluster.daemon_sets:
-        if not selectors.node_admits(template.spec, node.labels, node.taints, node.spec.name):
-            continue
-        pod_name = f"{name}-{node.spec.name}"
-        labels = dict(template.metadata.labels)
-        spec = PodSpec(namespace, pod_name, "", labels, template.spec, f"{namespace}/{name}", daemon=True)
-        pod = fleet.add_pod(spec)
-        try:
-            fleet.bind(pod, row)
-        except Conflict as conflict:
-            fleet.remove_pod(pod)
-            message = str(conflict)
-            cluster.events.add(cluster.now_ns, f"Pod {namespace}/{pod_name}", "Warning", "FailedScheduling", message)
-            continue
-        cluster.mirror.daemon_created(spec, made)
+        started = daemons.start(cluster.fleet, row, namespace, name, template, f"{namespace}/{name}")
+        if isinstance(started, Conflict):
+            pod = f"Pod {namespace}/{name}-{made.name}"
+            cluster.events.add(cluster.now_ns, pod, "Warning", "FailedScheduling", str(started))
+        elif started is not None:
+            cluster.mirror.daemon_created(started, made)

@@ -130,10 +130,23 @@ class Workload:
     gang: tuple[str, str] = ("", "")
     controller: Controller | None = None
     refused: Refused | None = None  # why the API server lets in none of its pods
+    lasted: int | None = None  # the fewest that were Ready for a while, up to now
+    counted_ns: int = -1
+    standing: dict[str, str] = field(
+        default_factory=dict
+    )  # pods that are there before the run begins, by name: on which node
 
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    def stands_on(self, name: str) -> str:
+        """On which node a pod that is made now is already, once; empty for none. Controllers add a suffix to names: the
+        Job controller in place of the number of a pod without an index."""
+        one, job = re.escape(name), re.escape(name.rpartition("-")[0])
+        alike = (one, rf"{one}-[a-z0-9]+", rf"{job}-[a-z0-9]{{5}}")
+        known = [there for pattern in alike for there in self.standing if re.fullmatch(pattern, there)]
+        return self.standing.pop(known[0], "") if known else ""
 
     @property
     def active(self) -> list[Pod]:
@@ -192,6 +205,7 @@ class Pod:
     sharer: Sharer | None = None
     failing: Failing | None = None
     last_end: End | None = None
+    again_ns: int = 0  # when its container starts once more after its last crash
 
     @property
     def namespace(self) -> str:

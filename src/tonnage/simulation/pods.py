@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from tonnage.costs.ledger import Resources
-from tonnage.fleet.state import PodSpec
+from tonnage.fleet.state import Conflict, PodSpec
 from tonnage.objects import core
 from tonnage.scaling import removal
 from tonnage.simulation.admitting import refused
@@ -32,14 +32,14 @@ def reconcile(cluster: SimulatedCluster, workload: Workload) -> None:
     """Create the pods that are missing, or delete those that are too many."""
     active = workload.active
     if not cluster.runs_workloads:
-        count_ready(workload)
+        count_ready(cluster, workload)
         return
     for _ in range(workload.replicas - len(active)):
         if not _create(cluster, workload):
             break
     for pod in removal_order(active, cluster.now_ns)[: max(0, len(active) - workload.replicas)]:
         stop_pod(cluster, pod)
-    count_ready(workload)
+    count_ready(cluster, workload)
 
 
 def removal_order(active: list[Pod], now_ns: int) -> list[Pod]:
@@ -63,16 +63,28 @@ def _standing(pod: Pod) -> removal.Standing:
 
 def _create(cluster: SimulatedCluster, workload: Workload) -> bool:
     """Make one pod more; whether the API server let it in."""
-    name, owner = f"{workload.name}-{workload.created + 1:05d}", f"Deployment {workload.key}"
+    there = next(iter(workload.standing), "")
+    name, owner = there or f"{workload.name}-{workload.created + 1:05d}", f"Deployment {workload.key}"
 
     def again(cluster: SimulatedCluster) -> None:
         reconcile(cluster, workload)
 
-    if refused(cluster, workload, owner, workload.template.spec, workload.refused, name, again):
+    if not there and refused(cluster, workload, owner, workload.template.spec, workload.refused, name, again):
         return False
-    workload.created += 1
-    create_pod(cluster, workload, name, None, *workload.gang)
+    workload.created += not there
+    stand(cluster, create_pod(cluster, workload, name, None, *workload.gang), workload.stands_on(name))
     return True
+
+
+def stand(cluster: SimulatedCluster, pod: Pod, node: str) -> None:
+    """The pod has been on this node since before the run began, so that no scheduler is asked; nothing where it has no
+    node, or one that is not there. One that does not fit there, by what the nodes say, waits like others."""
+    if node not in cluster.nodes:
+        return
+    try:
+        cluster.assign(pod, cluster.nodes[node])
+    except Conflict as conflict:
+        cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", "FailedScheduling", str(conflict))
 
 
 def create_pod(
@@ -131,7 +143,7 @@ def pod_ready(cluster: SimulatedCluster, pod: Pod) -> None:
         pod.workload.service.add(pod.replica)
     cluster.mirror.pod_changed(pod)
     cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Normal", "Ready", "pod is Ready")
-    count_ready(pod.workload)
+    count_ready(cluster, pod.workload)
     if pod.workload.controller is not None:
         pod.workload.controller.after(cluster, pod)
 
@@ -204,7 +216,7 @@ def end_pod(cluster: SimulatedCluster, pod: Pod) -> None:
     del cluster.pods[pod.namespace, pod.name]
     cluster.mirror.pod_gone(pod)
     cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Normal", "Killing", "pod is gone")
-    count_ready(pod.workload)
+    count_ready(cluster, pod.workload)
     cluster.wake("pod")
     cluster.wake("node")
     if pod.workload.controller is not None:
@@ -239,14 +251,15 @@ def gone(pod: Pod) -> bool:
     return pod.terminating or pod.workload.pods.get(pod.name) is not pod
 
 
-def count_ready(workload: Workload) -> None:
-    """Keep the extremes of the number of serving replicas (Ready, not terminating)."""
+def count_ready(cluster: SimulatedCluster, workload: Workload) -> None:
+    """Keep the extremes of the number of serving replicas (Ready, not terminating); what holds for no time is no least
+    number."""
     ready = sum(1 for p in workload.pods.values() if p.ready_ns is not None and not p.terminating)
-    if not workload.was_ready:
-        workload.was_ready = ready >= min(workload.replicas, workload.minimum or 1) and ready > 0
-        workload.min_ready = ready
-    else:
-        workload.min_ready = min(workload.min_ready, ready)
+    if cluster.now_ns > workload.counted_ns and workload.was_ready:
+        workload.lasted = workload.min_ready
+    workload.counted_ns = cluster.now_ns
+    workload.was_ready = workload.was_ready or (ready >= min(workload.replicas, workload.minimum or 1) and ready > 0)
+    workload.min_ready = ready if workload.lasted is None else min(workload.lasted, ready)
     workload.max_ready = max(workload.max_ready, ready)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,11 +16,13 @@ from tonnage.fleet.volumes import NO_VOLUMES
 from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.health.outlook import MOST, REASON, Outlook, Workload
 from tonnage.health.rules import ports, volumes
-from tonnage.health.setting import Setting
+from tonnage.health.setting import Pods, Setting
 from tonnage.objects import core
 from tonnage.scheduling.explain import NO_NODES
 from tonnage.simulation import assumed
 from tonnage.simulation.claiming import need
+
+POD_GROUP = "PodGroup"
 
 if TYPE_CHECKING:
     from tonnage.simulation.run import SetUp
@@ -40,18 +42,28 @@ def prospects(made: SetUp, setting: Setting) -> Iterator[Blocker]:
     said = {one.object for one in made.configuration.blockers if one.stage == UNSCHEDULABLE and not one.some}
     recut = made.controls.partitioning != "static" or unknown
     for ref, workload, gangs in _workloads(made):
-        if ref in templates and ref not in said and not (recut and any(map(_in_parts, workload))):
-            known = Workload(templates[ref], tuple(workload), gangs)
+        parts = _templates_of(ref, workload, templates)
+        if parts and ref not in said and not (recut and any(map(_in_parts, workload))):
+            known = Workload(parts, tuple(workload), gangs)
             for blocker in list(outlook.never(known)):
-                yield _by_volumes(made, outlook, known, blocker) or blocker
+                better = _by_volumes(made, outlook, known, blocker) or ports.of_daemons(blocker, setting) or blocker
+                yield msgspec.structs.replace(better, object=ref)
     if not pools.node_pools:
         yield from ports.taken(setting, len(made.cluster.fleet.node_by_name))
+
+
+def _templates_of(ref: Ref, pods: Iterable[PodSpec], known: Mapping[Ref, tuple[Pods, ...]]) -> tuple[Pods, ...]:
+    """What the pods of a workload are made from; those of a PodGroup are written themselves."""
+    if ref.kind != POD_GROUP:
+        return known.get(ref, ())
+    return tuple(one for pod in pods for one in known.get(Ref("Pod", pod.name, pod.namespace), ()))
 
 
 def _without_nodes(made: SetUp, setting: Setting) -> Iterator[Blocker]:
     """Nobody has a place: for the same cause as why no NodePool makes a node, where there are NodePools."""
     broken = next((one for one in made.configuration.blockers if one.object.kind == "NodePool" and not one.some), None)
-    wanted = {ref for ref, _, _ in _workloads(made)}
+    found = list(_workloads(made))
+    wanted = {ref for ref, _, _ in found} | {pod.ref for ref, pods, _ in found if ref.kind == POD_GROUP for pod in pods}
     for pods in setting.pods:
         if pods.ref not in wanted or pods.is_daemon:
             continue
@@ -85,7 +97,8 @@ def _in_parts(pod: PodSpec) -> bool:
 def _workloads(made: SetUp) -> Iterator[tuple[Ref, list[PodSpec], dict[str, Gang]]]:
     """Every workload with the pods that it is to have, and their gangs; one of several copies."""
     for one in made.cluster.workloads.values():
-        count = min(max(1, one.replicas), MOST)
+        if (count := min(max(1, one.replicas) - len(one.standing), MOST)) <= 0:
+            continue  # all of them stand already
         meta, spec = one.template.metadata, one.template.spec
         yield (
             Ref("Deployment", one.name, one.namespace),
@@ -106,6 +119,8 @@ def _workloads(made: SetUp) -> Iterator[tuple[Ref, list[PodSpec], dict[str, Gang
             {},
         )
     for training in {one.origin: one for one in made.cluster.training.values()}.values():
+        if training.workload.standing:
+            continue  # where it has some pods already it has been found a place for the others
         yield (
             _ref(training),
             [
@@ -129,6 +144,6 @@ def _workloads(made: SetUp) -> Iterator[tuple[Ref, list[PodSpec], dict[str, Gang
 
 
 def _ref(training: Training) -> Ref:
-    """The workload of the manifests."""
-    namespace, _, name = training.origin.split("/", 2)
-    return Ref(training.kind, name, namespace)
+    """The workload of the manifests; of bare pods in a group that group."""
+    namespace, kind, name = training.origin.split("/", 2)
+    return Ref(POD_GROUP if kind == POD_GROUP.lower() else training.kind, name, namespace)

@@ -47,7 +47,7 @@ from tonnage.simulation.standing import machines
 from tonnage.simulation.traffic.profile import TrafficProfile, sample
 from tonnage.simulation.traffic.traces import Trace
 from tonnage.simulation.training.connect import connect_training
-from tonnage.simulation.training.workload import Then
+from tonnage.simulation.training.happened import Then
 from tonnage.simulation.unserved import Known
 from tonnage.units import NS_PER_S, ns
 

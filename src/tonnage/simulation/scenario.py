@@ -228,7 +228,10 @@ def load(path: Path) -> Scenario:
 
 
 def of_files(paths: Sequence[Path]) -> Scenario:
-    """The scenario of these files and folders of manifests together, which say nothing of traffic."""
+    """The scenario of these files and folders of manifests together, which say nothing of traffic; of one folder with
+    manifests in one of that name it is these."""
+    if len(paths) == 1 and (paths[0] / MANIFESTS).is_dir():
+        return load(paths[0])
     first = paths[0] if paths[0].is_dir() else paths[0].parent
     return replace(_without(first), files=tuple(paths))
 

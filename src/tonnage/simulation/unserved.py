@@ -18,16 +18,14 @@ from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import workloads_behind
 from tonnage.simulation.objects import Failing, Pod, Workload
 from tonnage.simulation.recorder import Recorder
-from tonnage.simulation.result import DecisionRecord, NotRunning
+from tonnage.simulation.result import NotRunning
 from tonnage.simulation.training.part import State
 from tonnage.simulation.training.workload import Training
+from tonnage.simulation.waiting import NO_STOCK, PENDING, STOCK_HELP, Reasons, event_of
 from tonnage.units import NS_PER_S
 
-SOON_NS = 60 * NS_PER_S
-"""A pod that has waited no longer than this may still be placed: whoever buys nodes has not had its turn."""
-PENDING, ENDED, NO_ENDPOINTS = "pod-pending", "workload-failed", "service-without-endpoints"
-"""Rules of causes that no finding names: nobody had room for the pods; the workload has ended with an error; a Service
-selects nothing that runs."""
+ENDED, NO_ENDPOINTS = "workload-failed", "service-without-endpoints"
+"""Rules of causes that no finding names: the workload has ended with an error; a Service selects nothing that runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ def _same(ref: Ref, kind: str, namespace: str, name: str) -> bool:
 
 def not_running(cluster: SimulatedCluster, recorder: Recorder, known: Known) -> list[NotRunning]:
     """Everything that does not run, the earliest in a pod's life first; then what has no effect."""
-    reasons = _Reasons(cluster, recorder)
+    reasons = Reasons(cluster, recorder)
     found = [one for w in cluster.workloads.values() for one in _of_deployment(cluster, w, known, reasons)]
     found += [one for t in cluster.training.values() for one in _of_training(cluster, t, known, reasons)]
     found += _dead_services(cluster, known)
@@ -85,7 +83,7 @@ def _useless_pools(known: Known) -> Iterator[NotRunning]:
 
 def _order(one: NotRunning) -> tuple[bool, bool, int, int, str]:
     """What serves nobody before what has no effect, what is known by the files before what merely came of it."""
-    weak = one.rule in (PENDING, ENDED, NO_ENDPOINTS, NO_ENGINE)
+    weak = one.rule in (PENDING, NO_STOCK, ENDED, NO_ENDPOINTS, NO_ENGINE)
     return one.stage == NO_EFFECT, weak, STAGES.index(one.stage), -one.pods, str(one.object)
 
 
@@ -117,7 +115,7 @@ def _dead_services(cluster: SimulatedCluster, known: Known) -> Iterator[NotRunni
 
 
 def _of_deployment(
-    cluster: SimulatedCluster, workload: Workload, known: Known, reasons: _Reasons
+    cluster: SimulatedCluster, workload: Workload, known: Known, reasons: Reasons
 ) -> Iterator[NotRunning]:
     ref = Ref("Deployment", workload.name, workload.namespace)
     blockers = in_order((*of_workload(cluster, workload), *of_group(cluster, workload.gang[0])))
@@ -126,11 +124,22 @@ def _of_deployment(
         refused = next((b for b in blockers if b.stage == REFUSED), None)
         if refused is not None:
             yield _from_blocker(refused, ref, missing, workload.replicas, 0, 0)
-    yield from _groups(workload.active, ref, workload.replicas, blockers, known, reasons)
+    found = list(_groups(workload.active, ref, workload.replicas, blockers, known, reasons))
+    yield from found or _never_ready(workload, workload.replicas, ref, known, reasons)
+
+
+def _never_ready(workload: Workload, wanted: int, ref: Ref, known: Known, reasons: Reasons) -> Iterator[NotRunning]:
+    """Pods that are on their way when the run ends, and would have come long ago had there been nodes to buy."""
+    pods = workload.active
+    failing = reasons.never_ready(pods) if workload.ready_ns is None else None
+    if failing is not None:
+        since_s, stage, cause = _s(failing.since_ns), failing.stage, failing.cause
+        place, event = known.place(ref), failing.event
+        yield NotRunning(ref, len(pods), wanted, since_s, stage, failing.rule, cause, place, event, 0, STOCK_HELP)
 
 
 def _groups(
-    active: Iterable[Pod], ref: Ref, wanted: int, blockers: Sequence[Blocker], known: Known, reasons: _Reasons
+    active: Iterable[Pod], ref: Ref, wanted: int, blockers: Sequence[Blocker], known: Known, reasons: Reasons
 ) -> Iterator[NotRunning]:
     """The pods of a workload that do not serve, those with one cause together."""
     grouped: dict[tuple[str, str, str], list[tuple[Pod, Failing]]] = {}
@@ -158,11 +167,11 @@ def _groups(
             mine.where if mine is not None else known.place(ref),
             group[0][1].event,
             restarts,
-            mine.help if mine is not None and isinstance(mine.help, str) else "",
+            mine.help if mine is not None and isinstance(mine.help, str) else STOCK_HELP if rule == NO_STOCK else "",
         )
 
 
-def _failing(pod: Pod, ref: Ref, blockers: Sequence[Blocker], known: Known, reasons: _Reasons) -> Failing | None:
+def _failing(pod: Pod, ref: Ref, blockers: Sequence[Blocker], known: Known, reasons: Reasons) -> Failing | None:
     """Why the pod does not serve; None of one that does, or is on its way."""
     if pod.bound_ns is None:
         waits = next((b for b in blockers if b.stage == UNSCHEDULABLE), None)
@@ -173,16 +182,18 @@ def _failing(pod: Pod, ref: Ref, blockers: Sequence[Blocker], known: Known, reas
     stopped = next((b for b in blockers if b.stage not in (REFUSED, UNSCHEDULABLE, NO_EFFECT)), None)
     if stopped is None or pod.ready_ns is not None:
         return None
-    return Failing(pod.created_ns, stopped.stage, stopped.rule, stopped.message, _event(stopped))  # made again just now
+    return Failing(
+        pod.created_ns, stopped.stage, stopped.rule, stopped.message, event_of(stopped)
+    )  # made again just now
 
 
 # ---- training ----
 
 
-def _of_training(
-    cluster: SimulatedCluster, training: Training, known: Known, reasons: _Reasons
-) -> Iterator[NotRunning]:
-    if not training.arrived or any(part.started_ns is not None for part in training.parts):
+def _of_training(cluster: SimulatedCluster, training: Training, known: Known, reasons: Reasons) -> Iterator[NotRunning]:
+    failed = training.over and training.state is State.FAILED and not training.withdrawn
+    ran = any(part.started_ns is not None for part in training.parts)
+    if not training.arrived or (ran and not failed):
         return
     namespace, kind, name = training.origin.split("/", 2)
     ref = Ref(training.kind, name, namespace) if kind != "podgroup" else Ref("PodGroup", name, namespace)
@@ -191,8 +202,8 @@ def _of_training(
     blockers = in_order((*blockers, *(b for gang in training.gangs for b in of_group(cluster, gang))))
     pods = [pod for part in training.parts for pod in part.pods.values() if not pod.terminating]
     if training.over:
-        if training.state is State.FAILED and not training.withdrawn:
-            yield _ended(cluster, training, ref, blockers, known)
+        if failed:
+            yield _ended(training, ref, () if ran else blockers, known)
         return
     refused = next((b for b in blockers if b.stage == REFUSED), None)
     if refused is not None and len(pods) < wanted:
@@ -204,63 +215,19 @@ def _of_training(
         )  # pods are made again, and none ever ran
 
 
-def _ended(
-    cluster: SimulatedCluster, training: Training, ref: Ref, blockers: Sequence[Blocker], known: Known
-) -> NotRunning:
-    """A workload that failed before it ever ran."""
+def _ended(training: Training, ref: Ref, blockers: Sequence[Blocker], known: Known) -> NotRunning:
+    """A workload that has failed for good. ``blockers``: what stopped it, where it never ran."""
     wanted = len(training.replicas)
     crashed = next((b for b in blockers if b.stage == CRASHING), None)
     if crashed is not None:
         return _from_blocker(crashed, ref, wanted, wanted, training.arrival_ns, training.restarts)
-    said = [e for e in cluster.events.rows.values() if e.object == f"Training {training.key}" and e.reason == "Failed"]
-    message = said[-1].message if said else "it ended with an error before all of its pods ran"
-    since = _s(training.arrival_ns)
-    at, event = known.place(ref), f"Failed: {message}"
-    return NotRunning(ref, wanted, wanted, since, CRASHING, ENDED, message, at, event, training.restarts, "")
-
-
-# ---- pods without a node ----
-
-
-class _Reasons:
-    """What whoever places pods and buys nodes said last about each pod that waits."""
-
-    def __init__(self, cluster: SimulatedCluster, recorder: Recorder) -> None:
-        self._now_ns = cluster.now_ns
-        self._coming = {ref.name for claim in cluster.claims.values() for ref in claim.launch.pods}
-        self._last: dict[tuple[str, str], DecisionRecord] = {}
-        for record in recorder.decisions:
-            if record.kind == "Wait":
-                self._last[record.loop, record.target] = record
-
-    def pending(self, pod: Pod, blocker: Blocker | None, error: Finding | None) -> Failing | None:
-        """Why the pod has no node; None of one that may get one soon."""
-        if blocker is not None:
-            return Failing(pod.created_ns, UNSCHEDULABLE, blocker.rule, blocker.message, _event(blocker))
-        if pod.name in self._coming or self._now_ns - pod.created_ns <= SOON_NS:
-            return None
-        target = str(Ref("Pod", pod.name, pod.namespace))
-        said = [record for (_, about), record in self._last.items() if about == target]
-        placed = next((r for r in said if r.loop == "scheduler"), None)
-        event = f"FailedScheduling: {placed.verdict}" if placed is not None else ""
-        if error is not None:
-            return Failing(pod.created_ns, UNSCHEDULABLE, error.rule, error.message, event)
-        bought = next((r for r in said if r.loop != "scheduler"), None)
-        cause = "; ".join(dict.fromkeys(_told(record) for record in (placed, bought) if record is not None))
-        return Failing(pod.created_ns, UNSCHEDULABLE, PENDING, cause or "no node has been found for it", event)
-
-
-def _told(record: DecisionRecord) -> str:
-    """The verdict, with the first reason why there was no alternative."""
-    why = f" ({record.alternatives[0][0]}: {record.alternatives[0][1]})" if record.alternatives else ""
-    return record.verdict + why
+    why = training.verdict or "it ended with an error before all of its pods ran"
+    since_ns = training.arrival_ns if training.ended_ns is None else training.ended_ns
+    at, event = known.place(ref), f"Failed: {why}"
+    return NotRunning(ref, wanted, wanted, _s(since_ns), CRASHING, ENDED, why, at, event, training.restarts, "")
 
 
 # ---- what is said ----
-
-
-def _event(blocker: Blocker) -> str:
-    return ": ".join(part for part in (blocker.reason, blocker.said) if part)
 
 
 def _from_blocker(blocker: Blocker, ref: Ref, pods: int, wanted: int, since_ns: int, restarts: int) -> NotRunning:
@@ -273,7 +240,7 @@ def _from_blocker(blocker: Blocker, ref: Ref, pods: int, wanted: int, since_ns: 
         blocker.rule,
         blocker.message,
         blocker.where,
-        _event(blocker),
+        event_of(blocker),
         restarts,
         blocker.help,
     )

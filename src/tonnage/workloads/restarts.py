@@ -40,7 +40,8 @@ class Restart:
     ``recreated``: pods that end, if they have not, and are made again; they keep no node. Pods that had succeeded may
     be among them. ``restarted``: pods whose containers start again where they are. ``stopped``: pods that end for good.
     ``failed``: the workload is over; pods that it does not stop go on until they end by themselves. ``delay_ns``: how
-    long the controller or the kubelet waits first. ``rule``: the row of the table that decided.
+    long the controller or the kubelet waits first. ``rule``: the row of the table that decided; ``reason``: why the
+    workload is over, as its condition Failed says.
     """
 
     recreated: tuple[str, ...]
@@ -50,6 +51,7 @@ class Restart:
     counters: Counters
     delay_ns: int
     rule: str
+    reason: str = ""
 
 
 def restart(
@@ -92,6 +94,7 @@ class _State:
     by_limit: bool = False
     delay_ns: int = 0
     rule: str = ""
+    reason: str = ""
 
     def apply(self, case: Case, failed: Replica, cause: Cause) -> None:
         """The consequences of one failed pod, by the first row that matches."""
@@ -145,7 +148,7 @@ class _State:
             outer = job_set_case(self.workload, self.replicas, failed, reason)
             self.apply(outer, failed, cause)
             return
-        self.failed = True
+        self.failed, self.reason = True, reason
         self.stopped = {one.name for one in self.replicas if _ends(self.workload, one, self.by_limit)}
 
     def _act(self, rule: Rule, case: Case, failed: Replica) -> None:
@@ -211,6 +214,7 @@ class _State:
             counters=self.counters,
             delay_ns=0 if self.failed else self.delay_ns,
             rule=self.rule,
+            reason=self.reason,
         )
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from tonnage.fleet.ports import Port, clash, host_ports
 from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.health.setting import Pods, Setting
@@ -25,6 +27,20 @@ def ports(setting: Setting) -> Iterator[Blocker]:
             port = clash(mine, host_ports(other.spec))
             if port is not None and _everywhere(other.spec, pods.spec):
                 yield _blocker(pods, port, f"the DaemonSet {other.object.name} has it on every node that they may have")
+
+
+def of_daemons(blocker: Blocker, setting: Setting) -> Blocker | None:
+    """The blocker of pods that no node takes, where a port that a DaemonSet has there is why; None of others."""
+    if NO_PORTS not in blocker.said or blocker.some:
+        return None
+    daemons = [pods for pods in setting.pods if pods.is_daemon]
+    for pods in (one for one in setting.pods if one.ref == blocker.object):
+        for other in daemons:
+            port = clash(host_ports(pods.spec), host_ports(other.spec))
+            if port is not None:
+                why = f"the DaemonSet {other.object.name} has it on the nodes that would take them"
+                return msgspec.structs.replace(_blocker(pods, port, why), said=blocker.said)
+    return None
 
 
 def _everywhere(daemon: core.PodSpec, pod: core.PodSpec) -> bool:

@@ -16,7 +16,7 @@ from typing import ClassVar, TypeAlias
 
 import msgspec
 
-from tonnage.fleet.rows import PodSpec
+from tonnage.fleet.rows import PodRow, PodSpec
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core
 from tonnage.scheduling.why import requests as why_requests
@@ -195,7 +195,7 @@ def apply(fleet: Fleet, row: int, change: Change) -> int:
 
 
 def add_like(fleet: Fleet, edit: AddNode) -> int:
-    """Add the node; returns its row."""
+    """Add the node, with the pods that DaemonSets have on the one that it is like; returns its row."""
     row = fleet.node_by_name[edit.like]
     node = fleet.node(row)
     labels = {key: value for key, value in node.labels.items() if key != "kubernetes.io/hostname"}
@@ -208,7 +208,16 @@ def add_like(fleet: Fleet, edit: AddNode) -> int:
         allocatable=fleet.allocatable_of(row),
         cuts=node.cuts,
     )
-    return fleet.add_node(spec)
+    there = fleet.add_node(spec)
+    for pod in daemons_of(fleet, row):
+        own = replace(pod.spec, name=f"{pod.spec.name}-{edit.name}", uid="")
+        fleet.bind(fleet.add_pod(own), there, observed=True)
+    return there
+
+
+def daemons_of(fleet: Fleet, row: int) -> list[PodRow]:
+    """The pods on the node of this row that come with it and do not leave it: those of DaemonSets."""
+    return sorted((pod for pod in map(fleet.pod, fleet.node(row).pods) if pod.spec.daemon), key=lambda pod: pod.key)
 
 
 def edited(pod: PodSpec, edits: Sequence[Edit]) -> PodSpec:

@@ -40,6 +40,7 @@ from tonnage.scheduling.why.changes import (
     Uncordon,
     add_like,
     cost_of,
+    daemons_of,
     edited,
 )
 from tonnage.scheduling.why.static import Kin, ways_of_new
@@ -268,6 +269,8 @@ class _Search:
         short = {column for column, need in self.tables.requests if fleet.free[row, column] < need}
         found = []
         for pod in map(fleet.pod, fleet.node(row).pods):
+            if pod.spec.daemon:
+                continue  # its DaemonSet makes it again
             asked = {column for column, _ in fleet.requests(fleet.classes.rows[pod.class_id].shape)}
             if self.ruled or asked & short or pod.pieces or (self.tables.by_devices and pod.devices):
                 found.append(pod)
@@ -345,7 +348,8 @@ class _Search:
         if add.name in self.fleet.node_by_name:
             return
         ways = self._ways_of_new(row)
-        if not self.ruled and not self.tables.by_devices:  # then all that counts is known without adding it
+        plain = not self.ruled and not self.tables.by_devices and not daemons_of(self.fleet, row)
+        if plain:  # then all that counts is known without adding it
             self._take(add.name, (add, *ways[0]), self._lowers(row, self.fleet.allocatable[row]))
             return
         with self.fleet.what_if():

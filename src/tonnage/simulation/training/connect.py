@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace as replaced
 from fractions import Fraction
+
+import msgspec
 
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError, Problem
@@ -17,6 +19,7 @@ from tonnage.objects.base import KubeObject
 from tonnage.objects.load import where
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.objects import Workload
+from tonnage.simulation.residents import Residents
 from tonnage.simulation.scenario import Scenario
 from tonnage.simulation.training.entries import (
     Checkpoint,
@@ -35,6 +38,7 @@ from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.admission.refused import Refused
 from tonnage.workloads.contradictions import problems_of
 from tonnage.workloads.membership import Member, gangs_of, member_of, topologies_of
+from tonnage.workloads.owners import is_running
 from tonnage.workloads.priority import Priorities
 from tonnage.workloads.replicas import Replica, replicas_of, resolved
 
@@ -45,20 +49,20 @@ POD_GROUP = "podgroup"
 class _Manifests:
     """The workloads that manifests have, by namespace/kind/name in lower case."""
 
-    def __init__(self, objects: Iterable[KubeObject], priorities: Priorities) -> None:
+    def __init__(self, objects: Iterable[KubeObject], priorities: Priorities, nodes: Collection[str]) -> None:
         self.objects = tuple(map(_in_a_namespace, objects))
         self.gangs = gangs_of(self.objects, priorities)
         self.workloads: dict[str, KubeObject] = {}
         self.pods: dict[str, list[core.Pod]] = {}
         for one in self.objects:
-            if isinstance(one, core.Pod):
-                self._add_pod(one)
-            elif replicas_of(one, self.objects):
+            if not isinstance(one, core.Pod) and replicas_of(one, self.objects):
                 self.workloads[key_of(one)] = one
+        self.residents = Residents(self.objects, self.workloads, nodes)
+        for one in self.objects:
+            if isinstance(one, core.Pod) and self.residents.is_alone(one):
+                self._add_pod(one)
 
     def _add_pod(self, pod: core.Pod) -> None:
-        if pod.metadata.owner_references:
-            return
         member = self.member(_replica(pod))
         key = key_of(pod)
         if member.gang.count("/") == 1:
@@ -88,21 +92,24 @@ def connect_training(
     doubtful about them. Raises InputError for an entry whose workload is not there, or that cannot be copied."""
     objects = tuple(objects)
     priorities = Priorities([o for o in objects if isinstance(o, core.PriorityClass)])
-    written = _Manifests(objects, priorities)
+    written = _Manifests(objects, priorities, cluster.nodes)
     entries = _entries(scenario, written)
-    found = _Manifests(_with_copies(written.objects, entries), priorities)
+    found = _Manifests(_with_copies(written.objects, entries), priorities, cluster.nodes)
     cluster.topologies = topologies_of(objects)
     endless: list[Finding] = []
     for key, one in {**found.workloads, **{k: p[0] for k, p in found.pods.items()}}.items():
         origin = _origin(key, entries)
         entry = entries.get(origin)
         replicas = tuple(map(_replica, found.pods[key])) if key in found.pods else replicas_of(one, found.objects)
-        if entry is None:
+        if entry is None and not (isinstance(one, core.Pod) and is_running(one)):
             endless.append(_endless(one, key))
         _refuse_shared(scenario, entry, replicas, found)
         made = _training(cluster, key, origin, one, replicas, entry, found, cluster.admission)
         made.refused = _refused(cluster.admission, replicas)
+        made.workload.standing = found.residents.of(key, found.pods.get(key, ()))
         cluster.training[key] = made
+    for deployment in cluster.workloads.values():
+        deployment.standing = found.residents.of(deployment.key)
     _refuse_spread(cluster)
     _join_gangs(cluster, found)
     for i, fault in enumerate(scenario.spec.faults):
@@ -121,7 +128,7 @@ def adopted(
     never ends. Raises ValueError for a duration that cannot be read."""
     others = tuple(others)
     priorities = Priorities([o for o in others if isinstance(o, core.PriorityClass)])
-    found = _Manifests((*(o for o in others if key_of(o) != key_of(one)), one), priorities)
+    found = _Manifests((*(o for o in others if key_of(o) != key_of(one)), one), priorities, cluster.nodes)
     key, replicas = key_of(one), replicas_of(one, found.objects)
     if not replicas:
         return None
@@ -300,8 +307,10 @@ def gpus_of(replica: Replica) -> Fraction:
 
 def _replica(pod: core.Pod) -> Replica:
     """A bare pod, as if a controller made it."""
-    meta = pod.metadata
-    return Replica(meta.name, meta.namespace, "pod", 0, pod.spec, meta.labels, meta.annotations)
+    meta, spec = pod.metadata, pod.spec
+    if meta.owner_references and spec.node_name:  # a scheduler has written it, and would again for another
+        spec = msgspec.structs.replace(spec, node_name="")
+    return Replica(meta.name, meta.namespace, "pod", 0, spec, meta.labels, meta.annotations)
 
 
 def _endless(one: KubeObject, key: str) -> Finding:

@@ -3,7 +3,7 @@ failure the pods that the framework makes again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -14,9 +14,9 @@ from tonnage.objects.base import KubeObject, ObjectMeta
 from tonnage.scheduling.communication import allreduce
 from tonnage.simulation import ailing, pods
 from tonnage.simulation.admitting import refused
-from tonnage.simulation.events import Later
 from tonnage.simulation.objects import Pod, Workload
 from tonnage.simulation.training.entries import Work
+from tonnage.simulation.training.happened import Failure, Phase, Then
 from tonnage.simulation.training.part import AT_WORK, OVER, Part, State
 from tonnage.units import ns
 from tonnage.workloads.admission.refused import Refused
@@ -29,22 +29,6 @@ from tonnage.workloads.restarts import Counters, restart
 if TYPE_CHECKING:
     from tonnage.fleet.gangs import Gang
     from tonnage.simulation.cluster import SimulatedCluster
-
-
-@dataclass(slots=True)
-class Phase:
-    """What a workload was doing from ``start_ns`` on."""
-
-    start_ns: int
-    state: State
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why pods fail. ``exit_code`` counts where a container ended."""
-
-    cause: Cause
-    exit_code: int
 
 
 @dataclass(slots=True, eq=False)
@@ -78,6 +62,8 @@ class Training:
     failures: dict[Failure, list[str]] = field(default_factory=dict)
     phases: list[Phase] = field(default_factory=list)
     refused: Mapping[str, Refused] = field(default_factory=dict)
+    verdict: str = ""  # why it has failed, the reason of its condition Failed first
+    said: str = ""  # what its pods failed of last
     _part_of: dict[str, Part] = field(default_factory=dict)
     _staged: bool = False
     _starts: dict[str, int] = field(default_factory=dict)
@@ -137,11 +123,18 @@ class Training:
                 part.state = State.WAITING
             template = self._templates[name]
             owner, ever = f"Training {self.key}", self.refused.get(name)
-            if refused(cluster, self.workload, owner, template.spec, ever, name, self.reconcile):
+            standing = self.workload.standing
+            node = self.workload.stands_on(name) if self.owner else standing.pop(name, "")
+            if not node and refused(cluster, self.workload, owner, template.spec, ever, name, self.reconcile):
                 break
             member = self.members[name]
             part.pods[name] = pods.create_pod(cluster, self.workload, name, template, *member)
+            pods.stand(cluster, part.pods[name], node)
         self._note(cluster)
+
+    def makes(self, namespace: str, name: str) -> bool:
+        """Whether one of its pods is called so."""
+        return namespace == self.workload.namespace and name in self._part_of
 
     def _may_start(self, replica: Replica) -> bool:
         """Whether those that come before it have succeeded, or are as far as it waits for."""
@@ -236,6 +229,8 @@ class Training:
                 part.roll_back()
             elif not part.replicas.keys().isdisjoint(found.recreated):
                 part.reopen()
+        self.said = failure.says(names)
+        self.verdict = f"{found.reason}: {self.said}" if found.failed else ""
         said = f"{', '.join(names)}: {failure.cause.value} ({found.rule})"
         reason = "Failed" if found.failed else "Restarted"
         cluster.events.add(cluster.now_ns, f"Training {self.key}", "Warning", reason, said)
@@ -261,6 +256,7 @@ class Training:
             self.review(cluster, part)
             return
         part.finish(cluster.now_ns, State.FAILED)
+        self.verdict = self.said
         self.stopped.update(part.replicas)
         for name in part.replicas:
             self._stop(cluster, name)
@@ -397,14 +393,3 @@ class Training:
             if part.gang is not None and part.state is State.WAITING and part.staying and not part.was_whole:
                 found.append(f"{part.name}: half a gang is placed, {len(part.staying)} pods")
         return found
-
-
-@dataclass(slots=True)
-class Then:
-    """What a workload does later."""
-
-    do: Callable[[SimulatedCluster], None]
-
-    def handle(self, cluster: SimulatedCluster) -> Later:
-        self.do(cluster)
-        return ()
