@@ -17,7 +17,7 @@ from tonnage.cluster.clock import Clock
 from tonnage.cluster.cutting import Cutting
 from tonnage.cluster.places import places, places_of
 from tonnage.facts import instances
-from tonnage.fleet.asks import relevant
+from tonnage.fleet.asks import device_resource, relevant
 from tonnage.fleet.devices import Cut
 from tonnage.fleet.holding import Place
 from tonnage.fleet.rows import NodeSpec, PodSpec
@@ -432,6 +432,5 @@ def _capacity_type(labels: Mapping[str, str]) -> str:
 
 
 def _device_resource(node: core.Node) -> str:
-    """The extended resource that counts the node's GPUs: the first by name that looks like one."""
-    named = sorted(name for name in {**node.status.capacity, **node.status.allocatable} if "/" in name)
-    return next((name for name in named if name.endswith("/gpu")), named[0] if named else "")
+    """The resource that counts the node's whole devices, as far as it says."""
+    return device_resource((*node.status.capacity, *node.status.allocatable))

@@ -144,6 +144,13 @@ class Observed(State):
         """A PodDisruptionBudget was added, changed or deleted."""
         _keep(self._budgets, old, new)
 
+    def see_namespace(self, old: core.Namespace | None, new: core.Namespace | None) -> None:
+        """A namespace was added, changed or deleted."""
+        one = new or old
+        assert one is not None
+        if self.fleet.namespaces.put(one.name, new.metadata.labels if new is not None else None):
+            self._changes.kinds.add("pod")
+
     def see_volumes(self, old: KubeObject | None, new: KubeObject | None) -> None:
         """A PersistentVolumeClaim, PersistentVolume or StorageClass was added, changed or deleted."""
         if new is not None:

@@ -23,7 +23,13 @@ from tonnage.workloads.priority import Priorities
 from tonnage.workloads.volumes.book import Volumes
 
 DEFAULT = "default"
-CLUSTER_SCOPED = (core.Node, karpenter.NodeClaim, storage.PersistentVolume, storage.StorageClass)
+CLUSTER_SCOPED = (
+    core.Namespace,
+    core.Node,
+    karpenter.NodeClaim,
+    storage.PersistentVolume,
+    storage.StorageClass,
+)
 _READY = core.NodeCondition(type="Ready", status="True")
 
 
@@ -57,7 +63,9 @@ def snapshot_of(objects: Iterable[KubeObject]) -> Snapshot:
         place = PLACES.get((one.api_version, one.kind))
         if place is not None:
             groups.see(place, None, one)
-        if isinstance(one, core.Node):
+        if isinstance(one, core.Namespace):
+            state.see_namespace(None, one)
+        elif isinstance(one, core.Node):
             state.see_node(None, _usable(one))
         elif isinstance(one, PodDisruptionBudget):
             state.see_budget(None, one)

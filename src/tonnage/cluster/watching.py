@@ -14,6 +14,7 @@ from tonnage.cluster.resources import (
     DEPLOYMENTS,
     EC2_NODE_CLASSES,
     HPAS,
+    NAMESPACES,
     NODE_CLAIMS,
     NODE_POOLS,
     NODES,
@@ -67,6 +68,7 @@ def watch_world(
     watch(informers, NODE_POOLS, karpenter.NodePool, world.state.see_node_pool)
     watch(informers, EC2_NODE_CLASSES, karpenter.EC2NodeClass, world.state.see_node_class)
     watch(informers, NODE_CLAIMS, karpenter.NodeClaim, world.see_claim)
+    watch(informers, NAMESPACES, core.Namespace, world.state.see_namespace, optional=True)
     for resource, type_ in VOLUME_KINDS:
         watch(informers, resource, type_, world.state.see_volumes, optional=True)
     watch(informers, PDBS, policy.PodDisruptionBudget, world.state.see_budget)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tonnage.fleet.cards import Cards
 from tonnage.fleet.classes import ClassTable, PodClass
 from tonnage.fleet.columns import Interned, Journal, grow
+from tonnage.fleet.namespaces import Namespaces
 from tonnage.fleet.rows import Conflict, NodeRow, PodRow
 from tonnage.objects import core
 
@@ -52,6 +53,7 @@ class Tables:
         """Gang → rows of its pods, bound and pending."""
         self.priorities: Counter[int] = Counter()
         """Priority → number of bound pods that have it."""
+        self.namespaces = Namespaces()
         self.revision = 0
         self.topology_revision = 0
         self.journal = Journal()

@@ -213,6 +213,7 @@ class Outlook:
 def _emptied(fleet: Fleet) -> Fleet:
     """The nodes anew, with the pods of DaemonSets alone: what is tried on them leaves no trace in the fleet."""
     made = Fleet()
+    made.namespaces = fleet.namespaces
     for at in fleet.node_rows():
         node = fleet.node(at)
         spec = replace(

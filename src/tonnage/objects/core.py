@@ -335,6 +335,10 @@ class Node(KubeObject, kw_only=True):
     status: NodeStatus = NodeStatus()
 
 
+class Namespace(KubeObject, kw_only=True):
+    """core/v1 Namespace: its labels are what selectors of namespaces see."""
+
+
 class ServicePort(Field, frozen=True, kw_only=True):
     """A port of a Service."""
 

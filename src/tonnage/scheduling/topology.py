@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +92,17 @@ class Topology:
         self._domains: dict[str, Domains] = {}
         self._topology_revision = -1
         self._against: dict[int, tuple[int, list[Term]]] = {}
+        self._namespaces_revision = fleet.namespaces.revision
+
+    def _follow_namespaces(self) -> None:
+        """Whom terms select may be others where labels of namespaces have changed."""
+        if self._namespaces_revision != self._fleet.namespaces.revision:
+            self._namespaces_revision = self._fleet.namespaces.revision
+            self._tallies = Tallies(self._fleet)
+            self._against.clear()
+
+    def _selects(self, term: Term, pod_class: PodClass) -> bool:
+        return term.matches(pod_class, self._fleet.namespaces)
 
     def rules(self, pod_class: PodClass) -> Rules:
         """What the class says about other pods."""
@@ -115,6 +126,7 @@ class Topology:
 
     def masks(self, pod_class: PodClass, view: ShapeView) -> Masks:
         """(why not, nodes that it allows) for every hard rule, in kube-scheduler's order; empty without any."""
+        self._follow_namespaces()
         if not self.has_rules(pod_class):
             return []
         rules, against = self.rules(pod_class), self._terms_against(pod_class)
@@ -136,6 +148,7 @@ class Topology:
         rules = self.rules(pod_class)
         if not (rules.soft_spread or rules.soft_affinity):
             return None
+        self._follow_namespaces()
         self._tallies.refresh()
         points = np.zeros(len(fits), np.int64)
         if rules.soft_spread:
@@ -206,7 +219,7 @@ class Topology:
         """A pod counts only if all terms select it; the first pod of a group that selects itself may go anywhere."""
 
         def all_match(other: PodClass) -> bool:
-            return all(term.matches(other) for term in terms)
+            return all(self._selects(term, other) for term in terms)
 
         per_node = self._tallies.get(("affinity", terms), all_match)
         domains = [self._of(term.topology_key) for term in terms]
@@ -227,7 +240,8 @@ class Topology:
         return empty
 
     def _selected_by(self, term: Term) -> Ints:
-        return self._tallies.get(("selected", term.selector, term.namespaces, term.namespace_selector), term.matches)
+        key = "selected", term.selector, term.namespaces, term.namespace_selector
+        return self._tallies.get(key, partial(self._selects, term))
 
     def _carriers(self, term: Term) -> Ints:
         def carries(other: PodClass) -> bool:
@@ -237,11 +251,12 @@ class Topology:
 
     def _terms_against(self, pod_class: PodClass) -> list[Term]:
         """Every required anti-affinity term, of any class, that selects pods of this class."""
+        self._follow_namespaces()
         self.rules(pod_class)
         read, found = self._against.get(pod_class.identity, (0, []))
         if read < len(self._carried):
             for term in list(self._carried.values())[read:]:
-                if term.matches(pod_class) and term not in found:
+                if self._selects(term, pod_class) and term not in found:
                     found.append(term)
             self._against[pod_class.identity] = (len(self._carried), found)
         return found

@@ -213,6 +213,8 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
             refused=next(iter(lets_in.refusals(_namespace(deployment.namespace), pod.spec)), None),
         )
         cluster.workloads[workload.key] = workload
+    for namespace in configuration.manifest.of(core.Namespace):
+        cluster.fleet.namespaces.put(namespace.name, namespace.metadata.labels)
     _start_fleet(scenario, configuration, cluster)
     _start_own(configuration, cluster)
     return cluster

@@ -137,7 +137,7 @@ class FleetRoom:
         if pod_class.ports or pod_class.alone:
             return True
         terms = self._cache.topology.rules(pod_class).anti_affinity
-        return any(term.topology_key == HOSTNAME and term.matches(pod_class) for term in terms)
+        return any(term.topology_key == HOSTNAME and term.matches(pod_class, self._fleet.namespaces) for term in terms)
 
     def count(self, class_id: int) -> Ints:
         """A bound: rules that more pods can only tighten are kept, those about company and skew are not looked at."""
