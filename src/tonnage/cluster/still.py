@@ -14,6 +14,7 @@ import msgspec
 from tonnage.cluster.feed import Changes, owner_key, workload_of
 from tonnage.cluster.groups import PLACES, Groups
 from tonnage.cluster.observed import Observed
+from tonnage.fleet.features import KUBELET
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.objects import apps, autoscaling, core, karpenter, keda, storage
 from tonnage.objects.base import KubeObject, ObjectMeta
@@ -82,9 +83,13 @@ def snapshot_of(objects: Iterable[KubeObject]) -> Snapshot:
 
 
 def _usable(node: core.Node) -> core.Node:
-    if node.status.conditions:
-        return node
-    return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, conditions=[_READY]))
+    """One that is written by hand says less than a kubelet does."""
+    status = node.status
+    if not status.conditions:
+        status = msgspec.structs.replace(status, conditions=[_READY])
+    if not node.metadata.uid and not status.declared_features:
+        status = msgspec.structs.replace(status, declared_features=list(KUBELET))
+    return msgspec.structs.replace(node, status=status) if status is not node.status else node
 
 
 def _admitted(pod: core.Pod, priorities: Priorities) -> core.Pod:

@@ -12,6 +12,8 @@ from tonnage.cuda_fit.need import Need
 from tonnage.fleet import asks
 from tonnage.fleet.asks import NOTHING, Ask
 from tonnage.fleet.columns import Interned
+from tonnage.fleet.disks import Disk, inline_disks
+from tonnage.fleet.features import needed
 from tonnage.fleet.ports import Port, host_ports
 from tonnage.fleet.volumes import UNKNOWN, Reach, VolumeNeed
 from tonnage.objects import core
@@ -26,7 +28,8 @@ TEMPLATES_KEPT = 4096
 class Shape:
     """What a pod asks of a node alone, whatever stands elsewhere. ``requests``: cpu in millicores, memory in bytes, all
     else in units, without what stands for parts of devices; ``pods`` is 1. ``cuda``: what is certain of the CUDA that
-    its images need. ``ask``: what it wants of devices. ``reach``: from which nodes its volumes can be reached."""
+    its images need. ``ask``: what it wants of devices. ``reach``: from which nodes its volumes can be reached.
+    ``features``: what the node's kubelet has to declare."""
 
     id: int
     requests: dict[str, int]
@@ -37,13 +40,15 @@ class Shape:
     cuda: tuple[Need, ...] = ()
     ask: Ask = NOTHING
     reach: tuple[Reach, ...] = ()
+    features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodClass:
     """All that placement can see of a pod. ``identity``: number of its namespace and labels, by which others select.
 
-    ``ports``: of its node that it takes; ``alone``: claims that no other pod may use meanwhile."""
+    ``ports``: of its node that it takes; ``disks``: that it mounts there; ``alone``: claims that no other pod may use
+    meanwhile. ``leaving``: its pods are being deleted."""
 
     id: int
     shape: int
@@ -54,6 +59,8 @@ class PodClass:
     requests: dict[str, int]
     ports: tuple[Port, ...] = ()
     alone: tuple[str, ...] = ()
+    disks: tuple[Disk, ...] = ()
+    leaving: bool = False
 
 
 class ClassTable:
@@ -76,26 +83,32 @@ class ClassTable:
         spec: core.PodSpec,
         annotations: Mapping[str, str] = _NONE,
         volumes: VolumeNeed = UNKNOWN,
+        *,
+        leaving: bool = False,
     ) -> int:
         """The class id of such a pod. Pods stamped from one template object are recognised without encoding."""
         asked = asks.relevant(annotations)
         template = (id(spec), namespace, asked)
-        plain = not volumes.reach and not volumes.alone
+        plain = not volumes.reach and not volumes.alone and not leaving
         known = self._templates.get(template) if plain else None
         if known is not None and known[0] is spec and self.rows[known[1]].labels == labels:
             return known[1]
         shape = self._shape(spec, dict(asked), volumes.reach)
         affinity = spec.affinity
         others = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else None
-        ports = host_ports(spec)
-        key = self._encode((namespace, labels, shape, others, spec.topology_spread_constraints, ports, volumes.alone))
+        ports, disks = host_ports(spec), inline_disks(spec)
+        rules = others, spec.topology_spread_constraints, ports, volumes.alone, disks
+        key = self._encode((namespace, labels, shape, rules, leaving))
         class_id = self._classes.get(key)
         if class_id is None:
             class_id = self._classes[key] = len(self.rows)
             identity = self._identities.intern(self._encode((namespace, labels)), None)
             requests = self.shapes[shape].requests
+            alone = volumes.alone
             self.rows.append(
-                PodClass(class_id, shape, identity, namespace, labels, spec, requests, ports, volumes.alone)
+                PodClass(
+                    class_id, shape, identity, namespace, labels, spec, requests, ports, alone, disks, leaving=leaving
+                )
             )
         if len(self._templates) >= TEMPLATES_KEPT:
             self._templates.clear()
@@ -108,9 +121,9 @@ class ClassTable:
         ask = asks.read(spec, asked, annotations)
         requests = {**asks.counted(ask, asked), "pods": 1}
         node_affinity = spec.affinity.node_affinity if spec.affinity else None
-        cuda = cuda_pods.certain(spec)
+        cuda, features = cuda_pods.certain(spec), needed(spec)
         key = self._encode(
-            (requests, spec.node_name, spec.node_selector, node_affinity, spec.tolerations, cuda, ask, reach)
+            (requests, spec.node_name, spec.node_selector, node_affinity, spec.tolerations, cuda, ask, reach, features)
         )
         known = self._shapes.get(key)
         if known is None:
@@ -126,6 +139,7 @@ class ClassTable:
                     cuda,
                     ask,
                     reach,
+                    features,
                 )
             )
         return known

@@ -193,7 +193,7 @@ def _nodes(fleet: Fleet) -> list[str]:
         node = fleet.node(row)
         if held.get(row, set()) != node.pods:
             found.append(f"node {name}: its pods differ from the pod table")
-        if {HOSTNAME: node.labels[HOSTNAME], **fleet.label_sets.rows[fleet.label_set[row]]} != node.labels:
+        if fleet.label_sets.rows[fleet.label_set[row]] != {k: v for k, v in node.labels.items() if k != HOSTNAME}:
             found.append(f"node {name}: its label set is not its labels")
         if fleet.taint_sets.rows[fleet.taint_set[row]] != node.taints:
             found.append(f"node {name}: its taint set is not its taints")

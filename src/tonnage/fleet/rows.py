@@ -8,8 +8,11 @@ from typing import TypedDict
 
 from tonnage.decisions import Ref
 from tonnage.fleet.devices import Cut, Piece
+from tonnage.fleet.features import KUBELET
 from tonnage.fleet.volumes import UNKNOWN, VolumeNeed
 from tonnage.objects import core
+
+HOSTNAME = "kubernetes.io/hostname"
 
 
 def split_key(key: str) -> tuple[str, str]:
@@ -27,7 +30,9 @@ class NodeSpec:
     """A node as it joins. ``allocatable``: cpu in millicores, memory in bytes, everything else in units.
 
     ``provider_id``: how its cloud names the machine, empty where not known. ``cuts``: how each device is cut; empty: as
-    its labels say, else none is. Devices are there when ``allocatable`` has what they offer.
+    its labels say, else none is. Devices are there when ``allocatable`` has what they offer. ``features``: of the pod
+    API, those that its kubelet declares (``status.declaredFeatures``), by name. ``named``: it has the label of its host
+    name, whether or not ``labels`` say so.
     """
 
     name: str
@@ -45,13 +50,21 @@ class NodeSpec:
     created_ns: int = 0
     provider_id: str = ""
     cuts: tuple[Cut, ...] = ()
+    features: tuple[str, ...] = KUBELET
+    named: bool = True
+
+    def labelled(self, labels: Mapping[str, str] | None = None) -> dict[str, str]:
+        """All labels of the node when these are its own (None: those that it joined with)."""
+        own = self.labels if labels is None else labels
+        return {HOSTNAME: self.name, **own} if self.named else dict(own)
 
 
 @dataclass(slots=True)
 class NodeRow:
     """The columns of a node that are not numbers. ``pods``: rows of the pods bound to it.
 
-    ``leaving``: it takes no pods any more. ``returning``: it is marked as given back; ``unfinished``: and nothing more
+    ``shut``: why it takes no pods although it is not cordoned; empty: nothing. ``leaving``: it takes no pods any more.
+    ``returning``: it is marked as given back; ``unfinished``: and nothing more
     has been done about it yet. ``cuts``: how its devices are cut now; empty: none is.
     """
 
@@ -66,6 +79,7 @@ class NodeRow:
     unfinished: bool = False
     do_not_disrupt: bool = False
     cuts: tuple[Cut, ...] = ()
+    shut: str = ""
 
 
 class NodeFacts(TypedDict, total=False):
@@ -77,6 +91,7 @@ class NodeFacts(TypedDict, total=False):
     returning: bool
     unfinished: bool
     do_not_disrupt: bool
+    shut: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +100,7 @@ class PodSpec:
 
     ``daemon``: it belongs to its node (a DaemonSet's, a static pod) and does not keep the node from being returned.
     ``gang``, ``subgroup``: the gang that it is bound with, and its part of it; empty: none. ``volumes``: what the
-    volumes that it claims ask of its node.
+    volumes that it claims ask of its node. ``leaving``: it is being deleted.
     """
 
     namespace: str
@@ -101,6 +116,7 @@ class PodSpec:
     gang: str = ""
     subgroup: str = ""
     volumes: VolumeNeed = UNKNOWN
+    leaving: bool = False
 
     @property
     def ref(self) -> Ref:

@@ -19,7 +19,6 @@ from tonnage.objects import core
 
 CPU, MEMORY, PODS = 0, 1, 2
 BASE_RESOURCES = ("cpu", "memory", "pods")
-HOSTNAME = "kubernetes.io/hostname"
 
 Labels = tuple[tuple[str, str], ...]
 Taints = tuple[core.Taint, ...]

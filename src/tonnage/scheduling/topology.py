@@ -1,7 +1,7 @@
 """Where other pods stand: topology spread, pod affinity and anti-affinity, as masks over nodes.
 
-Semantics follow kubernetes/kubernetes pkg/scheduler/framework/plugins/{podtopologyspread,interpodaffinity}, but that
-pods being deleted still count for spread until they are gone.
+Semantics follow kubernetes/kubernetes pkg/scheduler/framework/plugins/{podtopologyspread,interpodaffinity}: pods that
+are being deleted are company until they are gone, and count for spread no more.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.fleet.classes import PodClass
+from tonnage.fleet.disks import in_each_others_way
 from tonnage.fleet.ports import clash
 from tonnage.fleet.state import HOSTNAME, Fleet
 from tonnage.objects import core, selectors
@@ -26,7 +27,10 @@ AFFINITY = "node(s) didn't match pod affinity rules"
 ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
 EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rules"
 NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
-IN_USE_ALONE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+NO_DISK = "node(s) had no available disk"
+IN_USE_ALONE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
 """Texts of kube-scheduler's plugins PodTopologySpread, InterPodAffinity, NodePorts and VolumeRestrictions."""
 
 Masks = list[tuple[str, Mask]]
@@ -121,7 +125,8 @@ class Topology:
     def has_rules(self, pod_class: PodClass) -> bool:
         """Whether hard rules about other pods, its own or theirs, can forbid the class a node."""
         rules = self.rules(pod_class)
-        own = rules.spread or rules.affinity or rules.anti_affinity or pod_class.ports or pod_class.alone
+        own = bool(rules.spread or rules.affinity or rules.anti_affinity)
+        own = own or bool(pod_class.ports or pod_class.disks or pod_class.alone)
         return bool(own or self._terms_against(pod_class))
 
     def masks(self, pod_class: PodClass, view: ShapeView) -> Masks:
@@ -162,12 +167,16 @@ class Topology:
     # ---- what only one pod can have ----
 
     def _exclusive(self, pod_class: PodClass) -> Masks:
-        """Ports of the node, and claims that one pod uses at a time."""
+        """Ports of the node, disks that one pod on it mounts, and claims that one pod uses at a time."""
         found: Masks = []
         if pod_class.ports:
             ports = pod_class.ports
             takers = self._tallies.get(("ports", ports), lambda other: clash(ports, other.ports) is not None)
             found.append((NO_PORTS, takers == 0))
+        if pod_class.disks:
+            disks = pod_class.disks
+            users = self._tallies.get(("disks", disks), lambda other: in_each_others_way(disks, other.disks))
+            found.append((NO_DISK, users == 0))
         if pod_class.alone:
             claims = frozenset(pod_class.alone)
             users = self._tallies.get(("alone", pod_class.alone), lambda other: not claims.isdisjoint(other.alone))
@@ -211,7 +220,8 @@ class Topology:
         if selector is not None and not (selector.match_labels or selector.match_expressions):
             return np.zeros(len(self._fleet.alive), np.int64)  # kube-scheduler counts no pod for an empty selector
         term = Term(constraint.topology_key, selector, (pod_class.namespace,), None)
-        return self._selected_by(term)
+        staying = lambda other: not other.leaving and self._selects(term, other)  # noqa: E731
+        return self._tallies.get(("staying", selector, pod_class.namespace), staying)
 
     # ---- pod affinity ----
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tonnage.facts import provisioners
-from tonnage.fleet.tables import HOSTNAME
+from tonnage.fleet.rows import HOSTNAME
 from tonnage.fleet.volumes import NO_VOLUMES, Reach, VolumeNeed
 from tonnage.objects import core, selectors
 from tonnage.objects.base import KubeObject, ObjectMeta
