@@ -6,7 +6,21 @@ from typing import Any
 
 import pytest
 
-from builders import HOSTNAME, ZONE, affinity_term, away, expression, fleet, near, node, placed, pod, spread, verdict
+from builders import (
+    HOSTNAME,
+    ZONE,
+    affinity_term,
+    away,
+    expression,
+    fleet,
+    label_selector,
+    near,
+    node,
+    placed,
+    pod,
+    spread,
+    verdict,
+)
 from tonnage.decisions import Bind
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import PodSpec
@@ -238,6 +252,27 @@ def test_a_term_sees_the_labels_that_namespaces_have_now(
         made.namespaces.put(selected, now)
         found = place.decide(Snapshot(0, made), cache=cache)
         assert isinstance(found[0], Bind) != (kept_off and now == labels)
+
+
+@pytest.mark.parametrize(
+    ("expressions", "kept_off"),
+    [
+        ([expression("team", "DoesNotExist")], True),
+        ([expression("team", "NotIn", "a")], True),
+        ([expression("team", "Exists")], True),
+        ([expression("team", "In", "b")], False),
+    ],
+)
+def test_a_pods_own_anti_affinity_is_as_wide_as_kube_schedulers(expressions: list[Any], kept_off: bool) -> None:
+    rule = affinity_term(key=HOSTNAME, app="web") | {"namespaceSelector": {"matchExpressions": expressions}}
+    there = [pod("x", namespace="other", labels=WEB)]
+    made = fleet(node("a"), bound={"a": there}, pods=one_pod(affinity=away(rule)))
+    made.namespaces.put("other", {"team": "a"})
+    assert bool(placed(made)) != kept_off
+    company = [pod("near", affinity=near(rule))]
+    made = fleet(node("a"), bound={"a": there}, pods=company)
+    made.namespaces.put("other", {"team": "a"})
+    assert bool(placed(made)) is (expressions == [expression("team", "Exists")])  # none but those that are meant
 
 
 def test_company_is_found_in_the_namespaces_that_a_selector_means() -> None:

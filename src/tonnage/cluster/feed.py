@@ -197,7 +197,7 @@ class FleetFeed:
         self.fleet.note(
             row,
             initialized=machines.initialized(node, self.fleet.node(row).spec.node_pool),
-            shut="" if node.spec.unschedulable else machines.shut(node, self.fleet.node(row).spec.node_pool),
+            shut=machines.shut(node),
             do_not_disrupt=node.metadata.annotations.get(DO_NOT_DISRUPT) == "true",
             returning=returning and not deleted,
             leaving=deleted or returning or any(t.key == DISRUPTED_TAINT for t in node.spec.taints),

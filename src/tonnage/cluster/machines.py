@@ -21,8 +21,7 @@ NOT_READY_TAINTS = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.i
 """What the node lifecycle controller writes on a node whose kubelet is not ready, or silent."""
 CORDON = ("node.kubernetes.io/unschedulable", "NoSchedule")
 """Key and effect of the taint that repeats a cordon. Without one it is a taint as any other: it goes a moment later."""
-STARTING, LEAVING = "node(s) were not initialized yet", "node(s) were being deleted"
-"""Why a node that is not cordoned takes no pods."""
+LEAVING = "node(s) were being deleted"
 
 
 def some(node: core.Node) -> dict[str, int]:
@@ -61,19 +60,19 @@ def initialized(node: core.Node, pool: str) -> bool:
     return has_devices(node.metadata.labels.get(INSTANCE_TYPE, ""), core.amounts(node.status.allocatable))
 
 
-def shut(node: core.Node, pool: str) -> str:
-    """Why the node takes no pods although kube-scheduler might place some there; empty: nothing is in the way. Of a
-    node that is not ready its taints say so, and pods may tolerate them. One that was bought here takes none before it
-    has its devices, and none takes any that is being deleted."""
-    if node.metadata.deletion_timestamp:
-        return LEAVING
-    tainted = any(taint.key in NOT_READY_TAINTS for taint in node.spec.taints)
-    return STARTING if pool and not tainted and not (is_ready(node) and initialized(node, pool)) else ""
-
-
 def takes_pods(node: core.Node, pool: str) -> bool:
-    """Whether pods that fit are placed on the node, of this NodePool or node group (empty: none)."""
-    return not node.spec.unschedulable and not shut(node, pool)
+    """Whether pods that fit are placed on the node, of this NodePool or node group (empty: none). As kube-scheduler
+    sees it, but that one which was bought takes none before it has its devices, and none takes any that is being
+    deleted. Of a node that is not ready its taints say so, and pods may tolerate them."""
+    if node.spec.unschedulable or node.metadata.deletion_timestamp:
+        return False
+    tainted = any(taint.key in NOT_READY_TAINTS for taint in node.spec.taints)
+    return tainted or not pool or (is_ready(node) and initialized(node, pool))
+
+
+def shut(node: core.Node) -> str:
+    """Why a node that is not cordoned takes no pods and never will; empty where it does, or may."""
+    return LEAVING if node.metadata.deletion_timestamp and not node.spec.unschedulable else ""
 
 
 def capacity_type(labels: Mapping[str, str]) -> str:

@@ -63,9 +63,9 @@ class NodeSpec:
 class NodeRow:
     """The columns of a node that are not numbers. ``pods``: rows of the pods bound to it.
 
-    ``shut``: why it takes no pods although it is not cordoned; empty: nothing. ``leaving``: it takes no pods any more.
-    ``returning``: it is marked as given back; ``unfinished``: and nothing more
-    has been done about it yet. ``cuts``: how its devices are cut now; empty: none is.
+    ``shut``: why it takes no pods, nor ever will, although it is not cordoned; empty: nothing. ``leaving``: it takes no
+    pods any more. ``returning``: it is marked as given back; ``unfinished``: and nothing more has been done about it
+    yet. ``cuts``: how its devices are cut now; empty: none is.
     """
 
     spec: NodeSpec

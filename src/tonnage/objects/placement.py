@@ -65,8 +65,7 @@ def _container(one: core.Container, status: core.ContainerStatus | None, *, aske
     counted = _largest(*([own] if asked else []), status.resources.requests, status.allocated_resources)
     if core.amounts(counted) == core.amounts(own):
         return one
-    limits = {name: limit for name, limit in one.resources.limits.items() if name in own}
-    return msgspec.structs.replace(one, resources=core.ResourceRequirements(requests=counted, limits=limits))
+    return msgspec.structs.replace(one, resources=core.ResourceRequirements(requests=counted))
 
 
 def _largest(*lists: Quantities) -> dict[str, str | int | float]:

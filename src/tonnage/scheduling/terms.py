@@ -36,6 +36,18 @@ class Term(msgspec.Struct, frozen=True):
         by = self.namespace_selector
         return by is not None and selectors.matches(by, namespaces.labels(other.namespace))
 
+    def widened(self) -> Term:
+        """The term of a pod's own anti-affinity as kube-scheduler 1.36 applies it: where its namespaceSelector is
+        satisfied by a namespace without labels (NotIn, DoesNotExist), to every namespace.
+
+        Source: kubernetes/kubernetes v1.36 pkg/scheduler/framework/plugins/interpodaffinity/plugin.go
+        (mergeAffinityTermNamespacesIfNotEmpty changes a copy of the term, and the selector is then asked about no
+        labels). Affinity is not widened: a pod that asks for company gets the company that it asks for."""
+        by = self.namespace_selector
+        if by is None or not selectors.matches(by, {}):
+            return self
+        return msgspec.structs.replace(self, namespace_selector=core.LabelSelector())
+
 
 def resolve(term: core.PodAffinityTerm, pod_class: PodClass) -> Term:
     """The term of a pod of this class. Without namespaces and namespace selector it means the pod's own namespace."""

@@ -140,7 +140,7 @@ class Topology:
         if rules.affinity:
             found.append((AFFINITY, self._affinity(pod_class, rules.affinity)))
         if rules.anti_affinity:
-            allowed = [self._empty(term, self._selected_by(term)) for term in rules.anti_affinity]
+            allowed = [self._empty(term, self._selected_by(term.widened())) for term in rules.anti_affinity]
             found.append((ANTI_AFFINITY, _all(allowed)))
         if against:
             found.append((EXISTING_ANTI_AFFINITY, _all([self._empty(t, self._carriers(t)) for t in against])))

@@ -53,10 +53,10 @@ def test_a_node_that_is_not_ready_is_kept_free_by_its_taint_alone(status: str | 
     assert seen.answer("it").endswith("1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }")
 
 
-def test_a_node_that_was_bought_here_takes_no_pods_before_it_is_initialised_and_says_so() -> None:
+def test_a_node_that_was_bought_takes_no_pods_before_it_is_initialised_nor_when_it_is_deleted() -> None:
     bought = node("n1", {HOSTNAME: "n1", "karpenter.sh/nodepool": "gpu"})
     seen = Watched(bought, pod("it"))
-    assert seen.answer("it") == "0/1 nodes are available: 1 node(s) were not initialized yet"
+    assert seen.answer("it") == "0/1 nodes are available: 1 node(s) were unschedulable"
     bought["metadata"]["labels"]["karpenter.sh/initialized"] = "true"
     seen.see(bought)
     assert seen.answer("it") == "n1"
