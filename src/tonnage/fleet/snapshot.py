@@ -113,6 +113,9 @@ class Snapshot:
     fixed: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """GPUs that cannot be cut otherwise now, though their nodes let them be → why."""
 
+    absent_groups: frozenset[str] = frozenset()
+    """Projects (:mod:`tonnage.workloads.naming`) of whose pod groups there can be none that is not known."""
+
     @property
     def revision(self) -> int:
         return self.fleet.revision
