@@ -13,7 +13,6 @@ from builders import (
     away,
     expression,
     fleet,
-    label_selector,
     near,
     node,
     placed,
