@@ -19,8 +19,8 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import TypeAlias
 
-from tonnage.facts import tables
-from tonnage.fleet.geometry import MIG_PREFIX
+from tonnage.facts import gpus, tables
+from tonnage.fleet.geometry import MIG_PREFIX, geometry
 from tonnage.objects import core
 
 GPU = "nvidia.com/gpu"
@@ -123,6 +123,17 @@ def is_device(resource: str) -> bool:
     """Whether a resource counts whole accelerators or replicas of them, as the facts say or as it is named
     (``vendor/gpu``). Any other extended resource is a mere number."""
     return resource.endswith(("/gpu", "/gpu.shared")) or resource in _device_resources()
+
+
+def is_known(resource: str) -> bool:
+    """Whether the facts know the resource: as a device, or as what a GPU is cut into."""
+    return resource in _device_resources() or resource == SHARED_GPU or resource in _instances()
+
+
+@lru_cache(maxsize=1)
+def _instances() -> frozenset[str]:
+    every = (geometry(gpu.name) for gpu in gpus.all())
+    return frozenset(name for one in every if one is not None for name in one.slots)
 
 
 def device_resource(offered: Iterable[str]) -> str:

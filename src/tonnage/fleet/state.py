@@ -27,7 +27,7 @@ from tonnage.fleet.devices import Cut
 from tonnage.fleet.holding import Place
 from tonnage.fleet.outfit import Outfit, offered, outfit
 from tonnage.fleet.rows import HOSTNAME, Conflict, NodeFacts, NodeRow, NodeSpec, PodRow, PodSpec
-from tonnage.fleet.tables import BASE_RESOURCES, CPU, MEMORY, PODS, Requests, Tables
+from tonnage.fleet.tables import BASE_RESOURCES, CPU, MEMORY, OTHERS, PODS, Requests, Tables
 from tonnage.fleet.volumes import VolumeNeed
 from tonnage.objects import core
 
@@ -215,7 +215,7 @@ class Fleet(Tables):
         columns = {self.resource(name): amount for name, amount in by_name.items()}
         amounts = np.zeros(self.free.shape[1], np.int64)
         for column, amount in columns.items():
-            amounts[column] = amount
+            amounts[column] = amount if self.resources[column] != OTHERS else 0
         return amounts
 
     def _put_allocatable(self, row: int, amounts: Amounts, held: Mapping[int, Chosen] | None = None) -> None:

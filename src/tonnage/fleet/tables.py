@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tonnage.fleet import asks
 from tonnage.fleet.cards import Cards
 from tonnage.fleet.classes import ClassTable, PodClass
 from tonnage.fleet.columns import Interned, Journal, grow
@@ -18,6 +19,8 @@ from tonnage.fleet.rows import Conflict, NodeRow, PodRow
 from tonnage.objects import core
 
 CPU, MEMORY, PODS = 0, 1, 2
+MOST_RESOURCES, OTHERS = 512, "other resources"
+"""So many kinds have a column each, beside those that are known to be devices; a cluster has a few dozen."""
 BASE_RESOURCES = ("cpu", "memory", "pods")
 
 Labels = tuple[tuple[str, str], ...]
@@ -77,8 +80,11 @@ class Tables:
         return self.cards.holder
 
     def resource(self, name: str) -> int:
-        """The column of a resource, made when it is first seen."""
+        """The column of a resource, made when it is first seen. Of resources of very many kinds those that are seen
+        last have one column together, of which no node has anything."""
         column = self._resource_ids.get(name)
+        if column is None and len(self.resources) > MOST_RESOURCES and name != OTHERS and not asks.is_known(name):
+            return self.resource(OTHERS)
         if column is None:
             column = self._resource_ids[name] = len(self.resources)
             self.resources.append(name)
