@@ -159,15 +159,15 @@ def test_a_field_that_nobody_knows_is_told_with_its_place_and_the_near_one() -> 
         ),
         (
             job(restart="Always"),
-            '8:spec.template.spec.restartPolicy: "Always": expected one of OnFailure, Never (a Job ends some day)',
+            '8:spec.template.spec.restartPolicy: valid values: "OnFailure", "Never" (a Job ends some day)',
         ),
         (
             job("  podFailurePolicy: {rules: []}\n", "OnFailure"),
-            "8:spec.podFailurePolicy: needs restartPolicy Never (set it in template.spec)",
+            '9:spec.template.spec.restartPolicy: "OnFailure": only "Never" is supported when podFailurePolicy is specified',
         ),
         (
             job("  podFailurePolicy: {rules: [{action: FailIndex, onPodConditions: [{type: DisruptionTarget}]}]}\n"),
-            "8:spec.podFailurePolicy.rules[0].action: FailIndex needs backoffLimitPerIndex (set it, or use FailJob)",
+            '8:spec.podFailurePolicy.rules[0].action: "FailIndex": requires the backoffLimitPerIndex to be set',
         ),
         (
             job_set("  failurePolicy: {rules: [{name: r, action: RestartJobset}]}\n"),

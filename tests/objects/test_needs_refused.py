@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tonnage.cluster.server import rules_pods
 from tonnage.errors import InputError
 from tonnage.objects import load
+from tonnage.objects.api import pods
 
 VOLUME = {"name": "data", "emptyDir": {}}
 HOOK = {"preStop": {"sleep": {"seconds": 31}}}
@@ -34,18 +34,30 @@ def refused(tmp_path: Path, *objects: dict[str, Any]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("written", "field", "words"),
     [
-        (pod({"volumeMounts": [{"name": "a", "mountPath": "/a"}]}), "volumeMounts[0].name", "there is none"),
+        (pod({"volumeMounts": [{"name": "a", "mountPath": "/a"}]}), "volumeMounts[0].name", "not found"),
         (
             pod({"volumeMounts": [{"name": "a", "mountPath": "/a"}]}, volumes=[VOLUME]),
             "volumeMounts[0].name",
-            "expected one of data",
+            "not found",
         ),
         (pod({"volumeMounts": [{"name": "data"}]}, volumes=[VOLUME]), "volumeMounts[0].mountPath", "missing"),
-        (pod({"env": [{"name": "A", "value": "x", "valueFrom": {}}]}), "env[0].valueFrom", "beside a value"),
-        (pod({"livenessProbe": {"tcpSocket": {"port": 0}}}), "livenessProbe.tcpSocket.port", "1 to 65535"),
-        (pod({"livenessProbe": {"tcpSocket": {"port": "8000"}}}), "livenessProbe.tcpSocket.port", "with a letter"),
-        (pod({"startupProbe": {"httpGet": {"port": 1}, "exec": {}}}), "startupProbe.httpGet", "stands beside exec"),
-        (pod({"lifecycle": HOOK}), "lifecycle.preStop.sleep.seconds", "31: expected 0 to"),
+        (
+            pod({"env": [{"name": "A", "value": "x", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]}),
+            "env[0].valueFrom",
+            "`value` is not empty",
+        ),
+        (pod({"livenessProbe": {"tcpSocket": {"port": 0}}}), "livenessProbe.tcpSocket.port", "between 1 and 65535"),
+        (
+            pod({"livenessProbe": {"tcpSocket": {"port": "8000"}}}),
+            "livenessProbe.tcpSocket.port",
+            "at least one letter",
+        ),
+        (
+            pod({"startupProbe": {"httpGet": {"port": 1}, "exec": {"command": ["x"]}}}),
+            "startupProbe.httpGet",
+            "more than 1",
+        ),
+        (pod({"lifecycle": HOOK}), "lifecycle.preStop.sleep.seconds", "31: must be non-negative"),
     ],
 )
 def test_a_pod_is_refused_at_its_field(tmp_path: Path, written: dict[str, Any], field: str, words: str) -> None:
@@ -88,5 +100,5 @@ def test_of_kinds_that_are_not_read_those_of_kubernetes_are_looked_at(
 )
 def test_the_embedded_api_refuses_hooks_that_sleep_too_long(seconds: int, grace: int | None, count: int) -> None:
     spec = pod({"lifecycle": {"preStop": {"sleep": {"seconds": seconds}}}}, terminationGracePeriodSeconds=grace)["spec"]
-    found = rules_pods.pod_spec("spec", spec)
+    found = pods.pod_spec("spec", spec)
     assert [cause.field for cause in found] == ["spec.containers[0].lifecycle.preStop.sleep"] * count

@@ -18,11 +18,13 @@ EXTERNAL = "{type: External, external: {metric: {name: q}, target: {type: Averag
     ("lines", "expected"),
     [
         (["minReplicas: 4"], []),
-        (["minReplicas: 5"], ["8:spec.minReplicas: 5: expected at most maxReplicas, 4"]),
-        (["minReplicas: -1"], ["8:spec.minReplicas: -1: expected at least 0"]),
+        (["minReplicas: 5"], ["7:spec.maxReplicas: 4: must be greater than or equal to `minReplicas`"]),
+        (["minReplicas: -1"], ["8:spec.minReplicas: -1: must be greater than or equal to 1"]),
         (
             ["minReplicas: 0"],
-            ["8:spec.minReplicas: 0: expected at least 1 (scaling to zero needs an Object or External metric)"],
+            [
+                "5:spec.metrics: must specify at least one Object or External metric to support scaling to zero replicas (set minReplicas to 1, or use an External or Object metric)"
+            ],
         ),
         (["minReplicas: 0", f"metrics: [{EXTERNAL}]"], []),
         (
@@ -31,45 +33,48 @@ EXTERNAL = "{type: External, external: {metric: {name: q}, target: {type: Averag
         ),
         (
             ["metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 0}}}]"],
-            ["8:spec.metrics[0].resource.target.averageUtilization: 0: expected at least 1"],
+            ["8:spec.metrics[0].resource.target.averageUtilization: 0: must be greater than 0"],
         ),
         (
             ["metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization}}}]"],
             [
-                "8:spec.metrics[0].resource.target.averageValue: the field is missing "
-                "(a target needs averageUtilization or averageValue)"
+                "8:spec.metrics[0].resource.target.averageUtilization: must set either a target raw value or a target utilization"
             ],
         ),
         (
             [
                 "metrics: [{type: Resource, resource: {name: cpu, target: {type: Value, averageUtilization: 1, averageValue: 1}}}]"
             ],
-            ["8:spec.metrics[0].resource.target: has averageValue and averageUtilization (only one may be set)"],
+            [
+                "8:spec.metrics[0].resource.target.averageValue: may not set both a target raw value and a target utilization"
+            ],
         ),
         (
             ["metrics: [{type: external}]"],
             [
-                '8:spec.metrics[0].type: "external": expected one of Object, Pods, Resource, ContainerResource, External '
-                "(did you mean External?)"
+                '8:spec.metrics[0].type: "external": expected one of ContainerResource, External, Object, Pods, Resource (did you mean External?)'
             ],
         ),
-        (["metrics: [{type: Pods}]"], ["8:spec.metrics[0].pods: the field is missing (type Pods needs it)"]),
+        (
+            ["metrics: [{type: Pods}]"],
+            ["8:spec.metrics[0].pods: must populate information for the given metric source"],
+        ),
         (
             ["metrics: [{type: Pods, pods: {metric: {name: q}, target: {type: AverageValue, averageValue: -3}}}]"],
-            ["8:spec.metrics[0].pods.target.averageValue: -3: expected a quantity of at least 0"],
+            [
+                "8:spec.metrics[0].pods.target.averageValue: -3: must be positive",
+                "8:spec.metrics[0].pods.target.averageValue: must specify a positive target averageValue",
+            ],
         ),
         (
             ["metrics:", f"  - {EXTERNAL.replace('type: External,', 'type: Pods,')}"],
-            [
-                "9:spec.metrics[0].pods: the field is missing (type Pods needs it)",
-                "9:spec.metrics[0].external: stands beside type Pods (only pods may be set)",
-            ],
+            ["9:spec.metrics[0].pods: must populate information for the given metric source"],
         ),
         (
             [f"metrics: [{EXTERNAL.replace('averageValue: 10', 'averageValue: 0, value: 1')}]"],
             [
-                "8:spec.metrics[0].external.target.averageValue: 0: expected a quantity above 0",
-                "8:spec.metrics[0].external.target.value: stands beside averageValue (only one may be set)",
+                "8:spec.metrics[0].external.target.averageValue: 0: must be positive",
+                "8:spec.metrics[0].external.target.value: may not set both a target value for metric and a per-pod target",
             ],
         ),
         (
@@ -78,10 +83,7 @@ EXTERNAL = "{type: External, external: {metric: {name: q}, target: {type: Averag
         ),
         (
             [f"metrics: [{EXTERNAL.replace('type: AverageValue', 'type: Average')}]"],
-            [
-                '8:spec.metrics[0].external.target.type: "Average": expected one of Utilization, Value, AverageValue '
-                "(did you mean AverageValue?)"
-            ],
+            ['8:spec.metrics[0].external.target.type: "Average": must be either Utilization, Value, or AverageValue'],
         ),
         (
             [
@@ -92,22 +94,22 @@ EXTERNAL = "{type: External, external: {metric: {name: q}, target: {type: Averag
         (
             ["behavior:", "  scaleDown: {stabilizationWindowSeconds: 3601, selectPolicy: max, tolerance: -1}"],
             [
-                "9:spec.behavior.scaleDown.stabilizationWindowSeconds: 3601: expected 0 to 3600",
-                '9:spec.behavior.scaleDown.selectPolicy: "max": expected one of Max, Min, Disabled (did you mean Max?)',
-                "9:spec.behavior.scaleDown.tolerance: -1: expected a quantity of at least 0",
+                "9:spec.behavior.scaleDown.stabilizationWindowSeconds: 3601: must be less than or equal to 3600",
+                '9:spec.behavior.scaleDown.selectPolicy: "max": expected one of Disabled, Max, Min (did you mean Max?)',
+                "9:spec.behavior.scaleDown.tolerance: -1: must be greater than or equal to 0",
             ],
         ),
         (
             ["behavior: {scaleUp: {policies: [{type: percent, value: 0, periodSeconds: 1801}]}}"],
             [
-                '8:spec.behavior.scaleUp.policies[0].type: "percent": expected one of Pods, Percent (did you mean Percent?)',
-                "8:spec.behavior.scaleUp.policies[0].value: 0: expected at least 1",
-                "8:spec.behavior.scaleUp.policies[0].periodSeconds: 1801: expected 1 to 1800",
+                '8:spec.behavior.scaleUp.policies[0].type: "percent": expected one of Percent, Pods (did you mean Percent?)',
+                "8:spec.behavior.scaleUp.policies[0].value: 0: must be greater than zero",
+                "8:spec.behavior.scaleUp.policies[0].periodSeconds: 1801: must be less than or equal to 1800",
             ],
         ),
         (
             ["behavior: {scaleUp: {policies: []}}"],
-            ["8:spec.behavior.scaleUp.policies: expected at least one policy (leave policies out for the default)"],
+            ["8:spec.behavior.scaleUp.policies: must specify at least one Policy"],
         ),
     ],
 )
@@ -118,9 +120,10 @@ def test_hpas_that_the_api_server_refuses(lines: list[str], expected: list[str])
 def test_an_hpa_needs_a_target_and_a_maximum() -> None:
     text = HPA.replace("kind: Deployment, name: d", "kind: '', name: ''").replace("maxReplicas: 4", "maxReplicas: 0")
     assert refusals(text) == [
-        'x.yaml:6:spec.scaleTargetRef.kind: "": expected a name (the API server requires it)',
-        'x.yaml:6:spec.scaleTargetRef.name: "": expected a name (the API server requires it)',
-        "x.yaml:7:spec.maxReplicas: 0: expected at least 1",
+        "x.yaml:6:spec.scaleTargetRef.kind: the field is missing (the API server requires it)",
+        "x.yaml:6:spec.scaleTargetRef.name: the field is missing (the API server requires it)",
+        "x.yaml:7:spec.maxReplicas: must be set and greater than 0",
+        "x.yaml:7:spec.maxReplicas: 0: must be greater than or equal to `minReplicas`",
     ]
 
 
@@ -155,7 +158,7 @@ CPU_ONLY = (
         ),
         (
             ["pollingInterval: -1", "cooldownPeriod: -1"],
-            ["6:spec.pollingInterval: -1: expected at least 0", "7:spec.cooldownPeriod: -1: expected at least 0"],
+            ["6:spec.pollingInterval: -1: expected at least 1", "7:spec.cooldownPeriod: -1: expected at least 0"],
         ),
         (["fallback: {failureThreshold: 3, replicas: 2, behavior: currentReplicasIfHigher}"], []),
         (
@@ -174,8 +177,7 @@ CPU_ONLY = (
         (
             ["advanced: {horizontalPodAutoscalerConfig: {behavior: {scaleUp: {selectPolicy: Most}}}}"],
             [
-                "6:spec.advanced.horizontalPodAutoscalerConfig.behavior.scaleUp.selectPolicy: "
-                '"Most": expected one of Max, Min, Disabled'
+                '6:spec.advanced.horizontalPodAutoscalerConfig.behavior.scaleUp.selectPolicy: "Most": expected one of Disabled, Max, Min'
             ],
         ),
         (

@@ -21,26 +21,32 @@ def problems(version: str, kind: str, body: str, name: str = "a") -> list[str]:
         ("{clusterIP: None}", []),
         ("{type: ExternalName, externalName: x.y}", []),
         ("{ports: [{name: a, port: 80}, {name: b, port: 80, protocol: UDP}]}", []),
-        ("{selector: {a: b}}", ["ports: a Service needs at least one port (or clusterIP: None)"]),
-        ("{ports: [{port: 0}]}", ["ports[0].port: 0: expected 1 to 65535"]),
+        ("{selector: {a: b}}", ["ports: the field is missing (the API server requires it)"]),
+        (
+            "{ports: [{port: 0}]}",
+            ["ports[0].port: 0: must be between 1 and 65535, inclusive"],
+        ),
         (
             "{ports: [{port: 70000, targetPort: 0}]}",
-            ["ports[0].port: 70000: expected 1 to 65535", "ports[0].targetPort: 0: expected 1 to 65535"],
+            [
+                "ports[0].port: 70000: must be between 1 and 65535, inclusive",
+                "ports[0].targetPort: 0: must be between 1 and 65535, inclusive",
+            ],
         ),
         (
             "{type: Clusterip, ports: [{port: 80, protocol: HTTP, targetPort: Http}]}",
             [
-                'type: "Clusterip": expected one of ClusterIP, NodePort, LoadBalancer, ExternalName (did you mean ClusterIP?)',
-                'ports[0].protocol: "HTTP": expected one of TCP, UDP, SCTP',
-                "ports[0].targetPort: \"Http\": expected at most 15 of a-z, 0-9 and '-', with a letter, without '--'",
+                'ports[0].protocol: "HTTP": expected one of SCTP, TCP, UDP',
+                'ports[0].targetPort: "Http": must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)',
+                'type: "Clusterip": expected one of ClusterIP, ExternalName, LoadBalancer, NodePort (did you mean ClusterIP?)',
             ],
         ),
         (
             "{ports: [{port: 80}, {port: 81, name: a}, {port: 81, name: a}]}",
             [
-                "ports[0].name: the field is missing (with several ports each needs a name)",
-                "ports[2].port: port 81/TCP stands twice (remove one of them)",
-                'ports[2].name: "a": a port of this name stands twice (rename or remove one)',
+                "ports[0].name: the field is missing (the API server requires it)",
+                'ports[2].name: "a": stands twice (rename or remove one)',
+                'ports[2].port: "81/TCP": stands twice (rename or remove one)',
             ],
         ),
         ("{selector: {a: '*'}, ports: [{port: 1}]}", None),
@@ -61,8 +67,8 @@ def test_a_services_name_has_no_dots() -> None:
 
 def test_keys_of_a_config_map() -> None:
     assert [one.split(": ")[0] for one in problems("v1", "ConfigMap", "data: {'a b': x, '..': z}")] == [
-        "4:data.a b",
         "4:data...",
+        "4:data.a b",
     ]
 
 
@@ -74,16 +80,26 @@ def test_keys_of_a_config_map() -> None:
         ("{}", []),
         (
             "{minAvailable: 1, maxUnavailable: 1}",
-            ["maxUnavailable: minAvailable and maxUnavailable stand together (remove one of them)"],
+            ["maxUnavailable: 1: minAvailable and maxUnavailable cannot be both set (remove one of them)"],
         ),
-        ("{minAvailable: -1}", ["minAvailable: -1: expected at least 0"]),
-        ("{maxUnavailable: 101%}", ['maxUnavailable: "101%": expected a number or a percentage up to "100%"']),
-        ("{maxUnavailable: half}", ['maxUnavailable: "half": expected a number or a percentage up to "100%"']),
-        ('{maxUnavailable: "1"}', ['maxUnavailable: "1": expected a number or a percentage up to "100%"']),
+        ("{minAvailable: -1}", ["minAvailable: -1: must be greater than or equal to 0"]),
+        ("{maxUnavailable: 101%}", ['maxUnavailable: "101%": must not be greater than 100%']),
+        (
+            "{maxUnavailable: half}",
+            [
+                "maxUnavailable: \"half\": a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%')"
+            ],
+        ),
+        (
+            '{maxUnavailable: "1"}',
+            [
+                "maxUnavailable: \"1\": a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%')"
+            ],
+        ),
         (
             "{unhealthyPodEvictionPolicy: Always}",
             [
-                'unhealthyPodEvictionPolicy: "Always": expected one of IfHealthyBudget, AlwaysAllow (did you mean AlwaysAllow?)'
+                'unhealthyPodEvictionPolicy: "Always": expected one of AlwaysAllow, IfHealthyBudget (did you mean AlwaysAllow?)'
             ],
         ),
     ],
@@ -100,7 +116,9 @@ def test_pod_disruption_budgets(spec: str, expected: list[str]) -> None:
         (
             "high",
             "value: 1000000001",
-            ["4:value: 1000000001: expected at most 1000000000 (what is above is Kubernetes' own)"],
+            [
+                "4:value: maximum allowed value of a user defined priority is 1000000000 (what is above is Kubernetes' own)"
+            ],
         ),
         (
             "high",
@@ -111,7 +129,9 @@ def test_pod_disruption_budgets(spec: str, expected: list[str]) -> None:
         (
             "system-mine",
             "value: 1",
-            ['3:metadata.name: "system-mine": expected a name without system-, which is Kubernetes\' own'],
+            [
+                "3:metadata.name: priority class names with 'system-' prefix are reserved for system use only. error: system-mine is not a known system priority class"
+            ],
         ),
     ],
 )
@@ -125,9 +145,9 @@ def test_nodes() -> None:
     )
     body = f"spec: {taints}\nstatus: {{capacity: {{cpu: many}}, allocatable: {{nvidia.com/gpu: -1}}}}"
     assert problems("v1", "Node", body) == [
-        "4:spec.taints[2]: the taint a:NoSchedule stands twice (remove one of them)",
+        '4:spec.taints[2]: "a:NoSchedule": stands twice (rename or remove one)',
         '5:status.capacity.cpu: "many": expected a quantity, e.g. 500m, 8 or 32Gi',
-        "5:status.allocatable.nvidia.com/gpu: -1: expected a quantity of at least 0",
+        "5:status.allocatable.nvidia.com/gpu: -1: must be greater than or equal to 0",
     ]
 
 

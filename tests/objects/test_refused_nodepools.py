@@ -181,10 +181,9 @@ def test_taints_node_class_and_times_of_the_template() -> None:
 """
     assert refusals(text) == [
         'x.yaml:12:spec.template.spec.nodeClassRef.kind: "": expected a name (the API server requires it)',
-        'x.yaml:12:spec.template.spec.nodeClassRef.group: "karpenter.k8s.aws/v1": expected a group, '
-        "e.g. karpenter.k8s.aws (the version is left out)",
+        'x.yaml:12:spec.template.spec.nodeClassRef.group: "karpenter.k8s.aws/v1": expected a group, e.g. karpenter.k8s.aws (the version is left out)',
         'x.yaml:15:spec.template.spec.taints[1].effect: "Never": expected one of NoSchedule, PreferNoSchedule, NoExecute',
-        "x.yaml:17:spec.template.spec.startupTaints[0]: the taint a:NoSchedule stands twice (remove one of them)",
+        'x.yaml:17:spec.template.spec.startupTaints[0]: "a:NoSchedule": stands twice (rename or remove one)',
         'x.yaml:18:spec.template.spec.expireAfter: "30d": expected e.g. 720h, 30m or Never',
         'x.yaml:19:spec.template.spec.terminationGracePeriod: "Never": expected e.g. 48h or 30m',
     ]

@@ -3,6 +3,8 @@ from __future__ import annotations
 import pytest
 from scaling_builders import Loop, cpu, external, pods, pods_metric, spec
 
+from tonnage.decisions import Ref
+from tonnage.scaling import hpa
 from tonnage.scaling.behavior import Behavior
 from tonnage.scaling.hpa import HpaState, recommend
 from tonnage.scaling.replicas import Reading, TargetKind
@@ -120,3 +122,33 @@ def test_value_uses_ready_pods_and_average_value_does_not() -> None:
 def test_a_reading_per_metric_is_required() -> None:
     with pytest.raises(ValueError, match="1 readings for 2 metrics"):
         Loop(spec(external(10), cpu(50)), 1).tick(3.0)
+
+
+@pytest.mark.report(201)
+@pytest.mark.parametrize(
+    ("spec", "pods", "value", "replicas", "verdict"),
+    [
+        (4, 5, 48, 5, "within tolerance of its target: the 5 pods that there are stay"),
+        (4, 3, 29, None, "within tolerance of its target: the 3 pods that there are stay"),
+        (4, 5, 60, 6, "above target"),
+        (4, 4, 41, None, "asks for what is there"),
+    ],
+)
+def test_within_tolerance_an_external_metric_asks_for_the_pods_that_there_are(
+    spec: int, pods: int, value: int, replicas: int | None, verdict: str
+) -> None:
+    """As kube-controller-manager 1.36 does (kubernetes#138505): the count of status, not of spec, is kept."""
+    metric = hpa.Metric("External", "q", TargetKind.AVERAGE_VALUE, 10_000)
+    object_ = hpa.HpaSpec(Ref("HorizontalPodAutoscaler", "h"), Ref("Deployment", "d"), 20, (metric,))
+    scale, state = hpa.recommend(
+        object_,
+        hpa.HpaState(),
+        [Reading(milli=value * 1000)],
+        current_replicas=spec,
+        ready_replicas=pods,
+        status_replicas=pods,
+        now_ns=0,
+    )
+    assert (scale.replicas if scale else None) == replicas
+    assert verdict in state.reason.verdict
+    assert "above target" not in state.reason.verdict or value > 10 * pods

@@ -196,6 +196,7 @@ class _File:
         self.objects.append(made.remember(origin, tree.lines, content))
         if type_ is not None:
             self.warnings += [Problem(at(p), text, hint) for p, text, hint in unknown.fields(content, type_)]
+            self.warnings += validate.check_warned(made, at)
             self.errors += validate.check(made, at)
         elif isinstance(made, Unknown):
             self.errors += validate.check_unread(made, at)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, get_args
 
 import msgspec
 
+from tonnage.objects.api import fields as api
 from tonnage.objects.known import unread
+
+_KUBERNETES = frozenset(
+    f"tonnage.objects.{room}" for room in ("apps", "autoscaling", "base", "batch", "core", "policy")
+)
+"""Whose structs are those of Kubernetes' own kinds, by the same names: the API's own table knows their fields."""
 
 
 def fields(value: Any, type_: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
@@ -17,20 +23,31 @@ def fields(value: Any, type_: Any, path: str = "") -> Iterator[tuple[str, str, s
     members = read_members(type_)
     if members is None or not isinstance(value, dict):
         return
+    table = _table(type_)
     for key, inner in value.items():
         here = f"{path}.{key}" if path else key
-        if key not in members:
-            if key not in unread(type_.__name__):
-                yield here, f"unknown field {key!r}", _hint(key, type_)
-            continue
-        struct = members[key]
-        if struct is None:
-            continue
-        if isinstance(inner, list):
-            for index, item in enumerate(inner):
-                yield from fields(item, struct, f"{here}[{index}]")
-        else:
-            yield from fields(inner, struct, here)
+        struct, known = members.get(key), table.get(key)
+        if struct is not None:
+            for at, item in _items(inner, here):
+                yield from fields(item, struct, at)
+        elif known is not None:
+            for one in api.unknown_inside(inner, known, here):
+                yield one.path, f"unknown field {one.key!r}", _near(one.key, api.structs()[one.struct])
+        elif key not in members and key not in unread(type_.__name__):
+            yield here, f"unknown field {key!r}", _near(key, (*members, *table, *unread(type_.__name__)))
+
+
+def _items(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Where a list's items, or the value itself, stand."""
+    if isinstance(value, list):
+        yield from ((f"{path}[{index}]", item) for index, item in enumerate(value))
+    else:
+        yield path, value
+
+
+def _table(type_: type[msgspec.Struct]) -> api.Struct:
+    """The fields that Kubernetes' own kinds have, of which not all are read; nothing of other kinds' structs."""
+    return api.structs().get(type_.__name__, {}) if type_.__module__ in _KUBERNETES else {}
 
 
 @cache
@@ -48,8 +65,7 @@ def struct_in(type_: Any) -> type[msgspec.Struct] | None:
     return next((found for argument in get_args(type_) if (found := struct_in(argument))), None)
 
 
-@cache
-def _hint(key: str, type_: type[msgspec.Struct]) -> str:
-    known = {name.lower(): name for name in (*(read_members(type_) or ()), *unread(type_.__name__))}
+def _near(key: str, names: Iterable[str]) -> str:
+    known = {name.lower(): name for name in names}
     near = difflib.get_close_matches(key.lower(), known, 1)
     return f"did you mean {known[near[0]]}?" if near else "it has no effect"

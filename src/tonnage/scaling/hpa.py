@@ -22,7 +22,7 @@ from tonnage.scaling.behavior import (
     scaled,
     stabilise,
 )
-from tonnage.scaling.replicas import Proposal, Reading, Scaled, TargetKind
+from tonnage.scaling.replicas import Proposal, Reading, Scaled, TargetKind, Tolerance
 from tonnage.units import NS_PER_S
 
 SYNC_PERIOD_NS = 15 * NS_PER_S
@@ -270,16 +270,22 @@ def _reason(spec: HpaSpec, proposals: Sequence[Proposal], outcome: _Outcome) -> 
         ("limited by", outcome.bound or None),
     )
     evidence = _evidence(spec, proposals) + steps
-    return Reason(_verdict(spec.metrics[outcome.winner], outcome), evidence, _beaten(spec, proposals, outcome))
+    verdict = _verdict(spec.metrics[outcome.winner], proposals[outcome.winner], spec.behavior.tolerance, outcome)
+    return Reason(verdict, evidence, _beaten(spec, proposals, outcome))
 
 
-def _verdict(metric: Metric, outcome: _Outcome) -> str:
-    if outcome.replicas > outcome.current:
+def _verdict(metric: Metric, proposal: Proposal, tolerance: Tolerance, outcome: _Outcome) -> str:
+    """Within tolerance, an external or object metric with an average value asks for the pods that there are
+    (status.replicas), be they more or fewer than spec.replicas (kubernetes 1.36 and 1.37, replica_calculator.go)."""
+    kept = proposal.ratio is not None and tolerance.holds(proposal.ratio) and outcome.raw != outcome.current
+    if outcome.replicas == outcome.current and outcome.raw == outcome.current:
+        text = f"{metric} asks for what is there"
+    elif kept:
+        text = f"{metric} within tolerance of its target: the {outcome.raw} pods that there are stay"
+    elif outcome.replicas > outcome.current:
         text = f"{metric} above target"
     elif outcome.replicas < outcome.current:
         text = "All metrics below target"
-    elif outcome.raw == outcome.current:
-        text = f"{metric} asks for what is there"
     else:
         text = f"{metric} asks for {outcome.raw} replicas"
     return f"{text}, limited by {outcome.bound}" if outcome.bound else text

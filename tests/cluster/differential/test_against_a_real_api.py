@@ -15,8 +15,8 @@ from differential_checks import Side, play, scenarios
 
 from tonnage.cluster.client.transport import JSON
 from tonnage.cluster.resources import ALL
-from tonnage.cluster.server.api_types import structs
 from tonnage.cluster.server.openapi import schema_name
+from tonnage.objects.api.fields import structs
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "look"))
 from look_checks import base, named, recorded, resource_of

@@ -9,9 +9,9 @@ import pytest
 from look_checks import base, recorded, resource_of
 
 from tonnage.cluster.server import defaults
-from tonnage.cluster.server.canonical import canonical_quantity
-from tonnage.cluster.server.defaults_pods import pull_policy, qos_class
 from tonnage.cluster.server.status import Refusal
+from tonnage.objects.api.canonical import canonical_quantity
+from tonnage.objects.api.defaults_pods import pull_policy, qos_class
 
 STORED = recorded("defaulted.jsonl")
 

@@ -10,8 +10,8 @@ import pytest
 
 from tonnage.cluster.resources import ALL, Resource
 from tonnage.cluster.server import openapi, openapi_words
-from tonnage.cluster.server.api_types import SCALARS, structs
 from tonnage.objects import apps, autoscaling, core, karpenter, keda, monitoring, policy
+from tonnage.objects.api.fields import SCALARS, structs
 from tonnage.objects.unknown import read_members
 
 STRUCTS = (

@@ -6,17 +6,20 @@ plugin/pkg/admission/priority.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from tonnage.cluster.resources import NAMESPACES, PRIORITY_CLASSES, Resource
-from tonnage.cluster.server.defaults_pods import PriorityClasses
+from tonnage.cluster.resources import NAMESPACES, PODS, PRIORITY_CLASSES, Resource
 from tonnage.cluster.server.status import forbidden, not_found
 from tonnage.cluster.server.store import Store
 
 JsonObject: TypeAlias = dict[str, Any]
+PriorityClasses: TypeAlias = Callable[[str], JsonObject | None]
+"""A PriorityClass by name; the global default, if there is one, for an empty name."""
 
 IMMORTAL = ("default", "kube-system", "kube-public")
 """Namespaces that may not be deleted."""
+_SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
 def namespace_open(store: Store, resource: Resource, namespace: str, name: str) -> None:
@@ -49,3 +52,28 @@ def priority_classes(store: Store) -> PriorityClasses:
         return min(defaults, key=lambda one: int(one["value"]), default=None)
 
     return find
+
+
+def set_priority(pod: JsonObject, classes: PriorityClasses | None) -> None:
+    """A pod's priority and preemptionPolicy by its PriorityClass, in place; 0 where ``classes`` is None.
+
+    Raises Refusal (403) for a class that ``classes`` does not know, or a priority that contradicts it."""
+    spec, own = pod["spec"], str(pod.get("metadata", {}).get("name", ""))
+    name = spec.get("priorityClassName", "")
+    found = classes(name) if classes is not None else None
+    if found is None and name in _SYSTEM_CLASSES:
+        found = {"metadata": {"name": name}, "value": _SYSTEM_CLASSES[name]}
+    if found is None and name and classes is not None:
+        raise forbidden(PODS, own, f"no PriorityClass with name {name} was found")
+    value = found.get("value", 0) if found else 0
+    given = spec.get("priority")
+    if given is not None and given != value:
+        why = (
+            f"the integer value of priority ({given}) must not be provided in pod spec; "
+            f"priority admission controller computed {value} from the given PriorityClass name"
+        )
+        raise forbidden(PODS, own, why)
+    spec["priority"] = value
+    if found and not name:
+        spec["priorityClassName"] = found["metadata"]["name"]
+    spec.setdefault("preemptionPolicy", (found or {}).get("preemptionPolicy") or "PreemptLowerPriority")

@@ -33,6 +33,7 @@ from tonnage.cluster.server.status import Refusal, bad_request, expired
 from tonnage.cluster.server.store import HISTORY, Store, Stored
 from tonnage.cluster.server.watch import BOOKMARK_S, TIMEOUT_S, Watch, WatchOptions
 from tonnage.cluster.server.writes import Writes
+from tonnage.objects.api import errors
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -196,10 +197,10 @@ class Api:
         text, match = request.query.get("resourceVersion", ""), request.query.get("resourceVersionMatch", "")
         if match not in ("", "Exact", "NotOlderThan"):
             known = ["Exact", "NotOlderThan", ""]
-            raise status.bad_options("ListOptions", status.unsupported_value("resourceVersionMatch", match, known))
+            raise status.bad_options("ListOptions", errors.unsupported("resourceVersionMatch", match, known))
         if match and not text:
             why = "resourceVersionMatch is forbidden unless resourceVersion is provided"
-            raise status.bad_options("ListOptions", status.forbidden_field("resourceVersionMatch", why))
+            raise status.bad_options("ListOptions", errors.forbidden("resourceVersionMatch", why))
         version = _version(text)
         if not version:
             return None
@@ -221,7 +222,7 @@ class Api:
         initial = request.is_set("sendInitialEvents")
         if initial and query.get("resourceVersionMatch") != "NotOlderThan":
             why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-            raise status.bad_options("ListOptions", status.forbidden_field("resourceVersionMatch", why))
+            raise status.bad_options("ListOptions", errors.forbidden("resourceVersionMatch", why))
         if since and since > self.store.version:  # of an earlier life of this server
             raise expired(f"too large resource version: {since} ({self.store.version})")
         bookmarks = request.is_set("allowWatchBookmarks")
@@ -245,7 +246,7 @@ class Api:
                 raise status.invalid(
                     to.resource,
                     "",
-                    [status.required("fieldManager", "is required for apply patch")],
+                    [errors.required("fieldManager", "is required for apply patch")],
                     kind="PatchOptions.meta.k8s.io",
                 )
             config = decode(request.body, as_yaml=True)

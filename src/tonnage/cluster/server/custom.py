@@ -15,12 +15,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tonnage.cluster.client.transport import Cause
 from tonnage.cluster.resources import CRDS, Resource
 from tonnage.cluster.server import definitions
-from tonnage.cluster.server.api_types import SCALARS, FieldType, structs
 from tonnage.errors import Problem, Where
 from tonnage.objects import karpenter, keda, monitoring
+from tonnage.objects.api.errors import FieldError
+from tonnage.objects.api.fields import SCALARS, FieldType, structs
 from tonnage.objects.base import KubeObject, Origin
 from tonnage.objects.decode import without_nulls
 from tonnage.objects.validate import check
@@ -36,7 +36,7 @@ _KINDS: dict[str, type[KubeObject]] = {
 }
 _HAS_CEL = frozenset({"NodePool", "NodeClaim", "EC2NodeClass", "ScaledObject"})
 _STRUCTURAL = frozenset({"FieldValueRequired", "FieldValueNotSupported", "FieldValueTypeInvalid"})
-_SKIPPED = Cause(
+_SKIPPED = FieldError(
     "FieldValueInvalid",
     "Invalid value: null: some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation",
@@ -86,7 +86,7 @@ def _leaves(value: Any, shape: tuple[str, ...]) -> Iterator[Any]:
             yield from _leaves(item, shape[1:])
 
 
-def refused(resource: Resource, obj: JsonObject) -> list[Cause]:
+def refused(resource: Resource, obj: JsonObject) -> list[FieldError]:
     """What the schema refuses; when it refuses nothing, what the rules beyond it refuse."""
     if resource.open:
         return definitions.refused(obj) if resource == CRDS else []
@@ -97,18 +97,18 @@ def refused(resource: Resource, obj: JsonObject) -> list[Cause]:
     return [*causes, _SKIPPED] if skipped else causes
 
 
-def _struct(value: JsonObject, struct: str, path: str) -> Iterator[Cause]:
+def _struct(value: JsonObject, struct: str, path: str) -> Iterator[FieldError]:
     fields = structs()[struct]
     for name, known in fields.items():
         here = f"{path}.{name}" if path else name
         if name not in value:
             if known.required:
-                yield Cause("FieldValueRequired", "Required value", here)
+                yield FieldError("FieldValueRequired", "Required value", here)
         elif known.of != "ObjectMeta":
             yield from _value(value[name], known, "", here)
 
 
-def _value(value: Any, known: FieldType, place: str, path: str) -> Iterator[Cause]:
+def _value(value: Any, known: FieldType, place: str, path: str) -> Iterator[FieldError]:
     depth = place.count("[]") + place.count("{}")
     shape = known.shape[depth:]
     wanted = "array" if shape[:1] == ("[]",) else "object" if shape or known.of not in SCALARS else ""
@@ -119,7 +119,7 @@ def _value(value: Any, known: FieldType, place: str, path: str) -> Iterator[Caus
         found = next((name for type_, name in _NAMES if isinstance(value, type_)), "null")
         expected = wanted or _OPENAPI.get(known.of, "string")
         message = f'Invalid value: "{found}": {path} in body must be of type {expected}: "{found}"'
-        yield Cause("FieldValueTypeInvalid", message, path)
+        yield FieldError("FieldValueTypeInvalid", message, path)
         return
     yield from _by_rules(value, known.rules.get(place, {}), path)
     if shape:
@@ -143,16 +143,16 @@ def _is_a(value: Any, kind: str) -> bool:
     return isinstance(value, _JSON_TYPES.get(kind, (object,)))
 
 
-def _by_rules(value: Any, rules: Any, path: str) -> Iterator[Cause]:
+def _by_rules(value: Any, rules: Any, path: str) -> Iterator[FieldError]:
     for rule, bound in rules.items():
         text = _broken(value, rule, bound)
         if rule == "enum" and isinstance(value, str) and value not in bound:
             supported = ", ".join(f'"{one}"' for one in bound)
             message = f'Unsupported value: "{value}": supported values: {supported}'
-            yield Cause("FieldValueNotSupported", message, path)
+            yield FieldError("FieldValueNotSupported", message, path)
         elif text:
             shown = len(value) if isinstance(value, list | dict) else json.dumps(value)
-            yield Cause("FieldValueInvalid", f"Invalid value: {shown}: {path} in body should {text}", path)
+            yield FieldError("FieldValueInvalid", f"Invalid value: {shown}: {path} in body should {text}", path)
 
 
 def _broken(value: Any, rule: str, bound: Any) -> str:
@@ -183,22 +183,22 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(text)
 
 
-def _beyond(resource: Resource, obj: JsonObject) -> list[Cause]:
+def _beyond(resource: Resource, obj: JsonObject) -> list[FieldError]:
     kind = _KINDS[resource.kind]
     try:
         decoded = msgspec.convert(without_nulls(obj), kind)
     except msgspec.ValidationError as error:
-        return [Cause("FieldValueInvalid", f"Invalid value: {error}", "spec")]
+        return [FieldError("FieldValueInvalid", f"Invalid value: {error}", "spec")]
     decoded.remember(Origin(), dict.fromkeys(_paths(obj, ""), 1))
     return [problem_as_cause(problem) for problem in check(decoded, lambda field: Where(field=field))]
 
 
-def problem_as_cause(problem: Problem) -> Cause:
+def problem_as_cause(problem: Problem) -> FieldError:
     """A problem of ours in the form of a cause."""
     missing = problem.message == "the field is missing"
     text = "Required value" if missing else f"Invalid value: {problem.message}"
     reason = "FieldValueRequired" if missing else "FieldValueInvalid"
-    return Cause(reason, f"{text} ({problem.hint})" if problem.hint else text, problem.where.field)
+    return FieldError(reason, f"{text} ({problem.hint})" if problem.hint else text, problem.where.field)
 
 
 def _paths(value: Any, path: str) -> Iterator[str]:

@@ -1,29 +1,25 @@
-"""What kube-apiserver v1.36 does to an object before it stores it: fills in, checks, and drops what it does not know.
+"""What the embedded API does to an object before it stores it: fills in, checks, and drops what it does not know.
 
-Everything works on JSON objects in place. The order of a write is :func:`unknown_fields` or :func:`prune`,
-:func:`wrong_type`, :func:`apply_defaults`, :func:`invalid`.
+Of built-in kinds :mod:`tonnage.objects.api` knows it, of custom ones :mod:`tonnage.cluster.server.custom`. Everything
+works on JSON objects in place. The order of a write is :func:`unknown_fields` or :func:`prune`, :func:`wrong_type`,
+:func:`apply_defaults`, :func:`invalid`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
-from zlib import crc32
 
-from tonnage.cluster import resources as known
-from tonnage.cluster.resources import Resource
-from tonnage.cluster.server import custom, defaults_pods
-from tonnage.cluster.server.api_types import prune, unknown_fields, wrong_type
-from tonnage.cluster.server.canonical import canonical
-from tonnage.cluster.server.defaults_pods import PriorityClasses
-from tonnage.cluster.server.rules import invalid
+from tonnage.cluster.resources import CRDS, PODS, Resource
+from tonnage.cluster.server import custom, definitions
+from tonnage.cluster.server.admission import PriorityClasses, set_priority
+from tonnage.objects.api import fields, updates
+from tonnage.objects.api import warnings as warned
+from tonnage.objects.api.defaults import fill_in
+from tonnage.objects.api.errors import FieldError
+from tonnage.objects.api.refused import refused, refused_metadata
 
 JsonObject: TypeAlias = dict[str, Any]
-__all__ = ["apply_defaults", "invalid", "prune", "unknown_fields", "wrong_type"]
-
-_NETWORK = (10, 96)
-_NODE_PORTS = (30_000, 2_768)
-_CLIENT_IP_S = 10_800
 
 
 def apply_defaults(
@@ -43,199 +39,47 @@ def apply_defaults(
     if resource.custom:
         custom.fill_in(resource, obj)
         return obj
-    canonical(obj, resource.kind)
-    if resource is known.PODS:
-        defaults_pods.pod(obj, priority_classes)
-    elif resource is known.SERVICES:
-        _service(obj, cluster_ip or address)
-    else:
-        fill = _FILL.get(resource.struct)
-        if fill is not None:
-            fill(obj)
-    canonical(obj, resource.kind)
+    fill_in(resource.kind, obj, cluster_ip=cluster_ip)
+    if resource is PODS and ("priority" not in obj["spec"] or priority_classes is not None):
+        set_priority(obj, priority_classes)
     return obj
 
 
-def address(service: JsonObject) -> str:
-    """An address of 10.96.0.0/16 that follows from the Service's namespace and name."""
-    meta = service.get("metadata", {})
-    number = crc32(f"{meta.get('namespace')}/{meta.get('name')}".encode()) % 65_000 + 256
-    return f"{_NETWORK[0]}.{_NETWORK[1]}.{number // 256}.{number % 256}"
+def invalid(resource: Resource, obj: JsonObject, old: JsonObject | None = None) -> list[FieldError]:
+    """Everything for which the API would answer 422, once defaults are filled in. ``old``: what an update replaces."""
+    causes = refused_metadata(resource.kind, obj)
+    causes += custom.refused(resource, obj) if resource.custom else refused(resource.kind, obj)
+    if old is None:
+        return causes
+    return causes + (definitions.changed(obj, old) if resource == CRDS else updates.changed(resource.struct, obj, old))
 
 
-def _deployment(obj: JsonObject) -> None:
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("replicas", 1)
-    strategy = spec.setdefault("strategy", {})
-    strategy.setdefault("type", "RollingUpdate")
-    if strategy["type"] == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", "25%")
-        rolling.setdefault("maxSurge", "25%")
-    spec.setdefault("revisionHistoryLimit", 10)
-    spec.setdefault("progressDeadlineSeconds", 600)
-    _template(spec)
-    obj.setdefault("status", {})
+def warnings(resource: Resource, obj: JsonObject) -> list[str]:
+    """What the API takes and warns of."""
+    return [] if resource.custom else [one.message for one in warned.warnings(resource.kind, obj)]
 
 
-def _template(spec: JsonObject) -> None:
-    defaults_pods.template(spec.setdefault("template", {}))
+def unknown_fields(resource: Resource, obj: JsonObject) -> list[str]:
+    """Every field that the kind does not have, as ``unknown field "spec.foo"``."""
+    return _said(resource, fields.unknown_fields(resource.struct, obj))
 
 
-def _replica_set(obj: JsonObject) -> None:
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("replicas", 1)
-    _template(spec)
-    obj.setdefault("status", {}).setdefault("replicas", 0)
+def prune(resource: Resource, obj: JsonObject) -> list[str]:
+    """Remove every field that the kind does not have; returns what :func:`unknown_fields` would have said."""
+    return _said(resource, fields.prune(resource.struct, obj))
 
 
-def _daemon_set(obj: JsonObject) -> None:
-    spec = obj.setdefault("spec", {})
-    strategy = spec.setdefault("updateStrategy", {})
-    strategy.setdefault("type", "RollingUpdate")
-    if strategy["type"] == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", 1)
-        rolling.setdefault("maxSurge", 0)
-    spec.setdefault("revisionHistoryLimit", 10)
-    _template(spec)
-    generation = str(obj["metadata"].get("generation", 1))
-    obj["metadata"].setdefault("annotations", {}).setdefault("deprecated.daemonset.template.generation", generation)
-    obj.setdefault("status", {})
+def _said(resource: Resource, paths: list[str]) -> list[str]:
+    """Of a built-in kind as they stand, of a custom one sorted."""
+    return [f'unknown field "{path}"' for path in (sorted(paths) if resource.custom else paths)]
 
 
-def _job(obj: JsonObject) -> None:
-    spec = obj.setdefault("spec", {})
-    if "completions" not in spec and "parallelism" not in spec:
-        spec["completions"] = 1
-    spec.setdefault("parallelism", 1)
-    spec.setdefault("backoffLimit", 2**31 - 1 if "backoffLimitPerIndex" in spec else 6)
-    spec.setdefault("template", {})
-    spec.setdefault("completionMode", "NonIndexed")
-    spec.setdefault("suspend", False)
-    policy = spec.get("podFailurePolicy")
-    spec.setdefault("podReplacementPolicy", "TerminatingOrFailed" if policy is None else "Failed")
-    for rule in (policy or {}).get("rules") or ():
-        for condition in rule.get("onPodConditions") or ():
-            condition.setdefault("status", "True")
-    if not spec.setdefault("manualSelector", False):
-        _select_own_pods(obj, spec)
-    worn = (spec["template"].get("metadata") or {}).get("labels")
-    if worn and not obj["metadata"].get("labels"):
-        obj["metadata"]["labels"] = dict(worn)
-    _template(spec)
-    obj.setdefault("status", {})
-
-
-def _select_own_pods(obj: JsonObject, spec: JsonObject) -> None:
-    """The labels by which a Job knows its pods.
-
-    Source: kubernetes/kubernetes pkg/registry/batch/job/strategy.go (generateSelector)."""
-    meta = obj["metadata"]
-    template = spec["template"].get("metadata") or {}
-    spec["template"]["metadata"] = template
-    labels = template.get("labels") or {}
-    template["labels"] = labels
-    for prefix in ("", "batch.kubernetes.io/"):
-        labels.setdefault(f"{prefix}controller-uid", meta.get("uid", ""))
-        labels.setdefault(f"{prefix}job-name", meta.get("name", ""))
-    selector = spec.get("selector") or {}
-    spec["selector"] = selector
-    wanted = selector.get("matchLabels") or {}
-    selector["matchLabels"] = wanted
-    wanted.setdefault("batch.kubernetes.io/controller-uid", meta.get("uid", ""))
-
-
-def _hpa(obj: JsonObject) -> None:
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("minReplicas", 1)
-    if not spec.get("metrics"):
-        target = {"type": "Utilization", "averageUtilization": 80}
-        spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
-    behavior = spec.get("behavior")
-    if isinstance(behavior, dict):
-        double = {"value": 100, "periodSeconds": 15, "type": "Percent"}
-        four = {"value": 4, "periodSeconds": 15, "type": "Pods"}
-        up = {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": [four, double]}
-        down = {"selectPolicy": "Max", "policies": [dict(double)]}
-        for name, filled in (("scaleUp", up), ("scaleDown", down)):
-            behavior[name] = filled | (behavior.get(name) or {})
-    obj.setdefault("status", {})
-
-
-def _node(obj: JsonObject) -> None:
-    status = obj.setdefault("status", {})
-    capacity = status.get("capacity")
-    if capacity and not status.get("allocatable"):
-        status["allocatable"] = dict(capacity)
-    spec = obj.setdefault("spec", {})
-    if spec.get("podCIDR") and not spec.get("podCIDRs"):
-        spec["podCIDRs"] = [spec["podCIDR"]]
-
-
-def _namespace(obj: JsonObject) -> None:
-    meta = obj.setdefault("metadata", {})
-    meta.setdefault("labels", {})["kubernetes.io/metadata.name"] = meta.get("name", "")
-    obj.setdefault("status", {}).setdefault("phase", "Active")
-
-
-def _priority_class(obj: JsonObject) -> None:
-    obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
-    obj.setdefault("value", 0)
-
-
-def _with_status(obj: JsonObject) -> None:
-    obj.setdefault("status", {})
-
-
-_FILL: dict[str, Callable[[JsonObject], None]] = {
-    "Deployment": _deployment,
-    "ReplicaSet": _replica_set,
-    "DaemonSet": _daemon_set,
-    "Job": _job,
-    "HorizontalPodAutoscaler": _hpa,
-    "Node": _node,
-    "Namespace": _namespace,
-    "PriorityClass": _priority_class,
-    "PodDisruptionBudget": _with_status,
-}
-
-
-def _service(obj: JsonObject, cluster_ip: Callable[[JsonObject], str]) -> None:
-    spec = obj.setdefault("spec", {})
-    kind = spec.setdefault("type", "ClusterIP")
-    affinity = spec.setdefault("sessionAffinity", "None")
-    if affinity == "ClientIP":
-        seconds = spec.setdefault("sessionAffinityConfig", {}).setdefault("clientIP", {})
-        seconds.setdefault("timeoutSeconds", _CLIENT_IP_S)
-    for port in spec.get("ports") or ():
-        port.setdefault("protocol", "TCP")
-        if port.get("targetPort") in (None, 0, ""):
-            port["targetPort"] = port.get("port", 0)
-    obj.setdefault("status", {})
-    if kind == "ExternalName":
-        return
-    spec.setdefault("internalTrafficPolicy", "Cluster")
-    if kind in ("NodePort", "LoadBalancer"):
-        spec.setdefault("externalTrafficPolicy", "Cluster")
-        for port in spec.get("ports") or ():
-            if not port.get("nodePort"):
-                port["nodePort"] = _node_port(obj, port)
-    if kind == "LoadBalancer":
-        spec.setdefault("allocateLoadBalancerNodePorts", True)
-    if not spec.get("clusterIP"):
-        listed = spec.get("clusterIPs") or ()
-        spec["clusterIP"] = listed[0] if listed else cluster_ip(obj)
-    if not spec.get("clusterIPs"):
-        spec["clusterIPs"] = [spec["clusterIP"]]
-    headless_alone = spec["clusterIP"] == "None" and not spec.get("selector")
-    spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if headless_alone else ["IPv4"])
-    spec.setdefault("ipFamilyPolicy", "RequireDualStack" if headless_alone else "SingleStack")
-
-
-def _node_port(obj: JsonObject, port: JsonObject) -> int:
-    """A port of the node range that follows from the Service and the port."""
-    first, count = _NODE_PORTS
-    meta = obj.get("metadata", {})
-    text = f"{meta.get('namespace')}/{meta.get('name')}/{port.get('port')}/{port.get('protocol')}"
-    return first + crc32(text.encode()) % count
+def wrong_type(resource: Resource, obj: JsonObject) -> str:
+    """What keeps an object from being decoded, as kube-apiserver says it; empty when nothing does. Of a custom kind
+    only the metadata is looked at here: the rest is :func:`invalid`'s (422)."""
+    if resource.custom:
+        meta = obj.get("metadata")
+        found = fields.wrong_types("ObjectMeta", meta if isinstance(meta, dict) else {})
+    else:
+        found = fields.wrong_types(resource.kind, obj)
+    return next((text for _, text in found), "")

@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any, TypeAlias
 
-from tonnage.cluster.client.transport import Cause
 from tonnage.cluster.resources import AGE, Column, Resource
-from tonnage.cluster.server.causes import invalid_value, one_of, required
+from tonnage.objects.api.errors import FieldError, invalid_value, one_of, required
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -41,7 +40,7 @@ def complete(obj: JsonObject, now: str) -> None:
     obj["status"] = {"conditions": conditions, "acceptedNames": dict(names), "storedVersions": stored}
 
 
-def refused(obj: JsonObject) -> list[Cause]:
+def refused(obj: JsonObject) -> list[FieldError]:
     """What is wrong with one."""
     spec = obj.get("spec") or {}
     names, group = spec.get("names") or {}, spec.get("group")
@@ -63,7 +62,7 @@ def refused(obj: JsonObject) -> list[Cause]:
     return causes
 
 
-def changed(obj: JsonObject, old: JsonObject) -> list[Cause]:
+def changed(obj: JsonObject, old: JsonObject) -> list[FieldError]:
     """What an update may not change here: objects that are stored would be lost."""
     now, before = resource_of(obj), resource_of(old)
     if now == before:

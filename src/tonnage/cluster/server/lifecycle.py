@@ -13,7 +13,6 @@ from random import Random
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from tonnage.cluster.client.transport import Cause
 from tonnage.cluster.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -30,12 +29,10 @@ from tonnage.cluster.server.status import (
     bad_options,
     bad_request,
     conflict,
-    forbidden_field,
     invalid,
-    invalid_value,
-    unsupported_value,
 )
 from tonnage.objects import core
+from tonnage.objects.api import errors
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -154,7 +151,7 @@ def _asked(resource: Resource, obj: JsonObject) -> Any:
     return {key: value for key, value in obj.items() if key not in apart}
 
 
-def finalizers_not_added(resource: Resource, old: JsonObject, new: JsonObject) -> list[Cause]:
+def finalizers_not_added(resource: Resource, old: JsonObject, new: JsonObject) -> list[errors.FieldError]:
     """What is wrong when an object that is being deleted gets new finalizers."""
     if "deletionTimestamp" not in old["metadata"]:
         return []
@@ -164,7 +161,7 @@ def finalizers_not_added(resource: Resource, old: JsonObject, new: JsonObject) -
         return []
     listed = ", ".join(f'"{one}"' for one in added)
     why = f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}"
-    return [forbidden_field("metadata.finalizers", why)]
+    return [errors.forbidden("metadata.finalizers", why)]
 
 
 # ---- how it goes ----
@@ -193,10 +190,10 @@ class DeleteOptions:
         orphan = given.get("orphanDependents")
         if propagation not in ("", "Orphan", "Background", "Foreground"):
             supported = ["Foreground", "Background", "Orphan", "nil"]
-            raise bad_options("DeleteOptions", unsupported_value("propagationPolicy", propagation, supported))
+            raise bad_options("DeleteOptions", errors.unsupported("propagationPolicy", propagation, supported))
         if propagation and orphan is not None:
             why = "orphanDependents and deletionPropagation cannot be both set"
-            raise bad_options("DeleteOptions", invalid_value("propagationPolicy", propagation, why))
+            raise bad_options("DeleteOptions", errors.invalid_value("propagationPolicy", propagation, why))
         if not propagation and orphan is not None:
             propagation = "Orphan" if orphan in (True, "true", "1") else "Background"
         preconditions = given.get("preconditions") or {}
@@ -305,5 +302,5 @@ def name_given(resource: Resource, obj: JsonObject) -> None:
         raise invalid(
             resource,
             "",
-            [Cause("FieldValueRequired", "Required value: name or generateName is required", "metadata.name")],
+            [errors.required("metadata.name", "name or generateName is required")],
         )

@@ -18,8 +18,8 @@ import msgspec
 
 from tonnage.cluster.resources import ALL, Resource
 from tonnage.cluster.server import openapi_paths
-from tonnage.cluster.server.api_types import SCALARS, FieldType, packages, structs
 from tonnage.cluster.server.openapi_words import of_field, of_type
+from tonnage.objects.api.fields import SCALARS, FieldType, packages, structs
 
 JsonObject: TypeAlias = dict[str, Any]
 

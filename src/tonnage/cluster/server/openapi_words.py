@@ -10,8 +10,8 @@ from inspect import cleandoc
 
 import msgspec
 
-from tonnage.cluster.server.api_types import SCALARS, structs
 from tonnage.objects import apps, autoscaling, batch, core, karpenter, keda, monitoring, policy
+from tonnage.objects.api.fields import SCALARS, structs
 from tonnage.objects.unknown import read_members
 
 _KINDS: tuple[type[msgspec.Struct], ...] = (

@@ -7,7 +7,7 @@ Source: KEP-555; sigs.k8s.io/structured-merge-diff v6 fieldpath.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -66,6 +66,40 @@ def keyed(how: Field, items: list[Any]) -> dict[str, JsonObject] | None:
 def member(value: Any) -> str:
     """The name of a member of a set."""
     return "v:" + _encode(value).decode()
+
+
+def duplicates(of: Type, value: JsonObject, path: str = "") -> Iterator[str]:
+    """The first item of every keyed list and set that stands in it again, as kube-apiserver says it."""
+    for name, one in value.items():
+        yield from _duplicates(field(of, name), one, f"{path}.{name}")
+
+
+def _duplicates(how: Field, value: Any, path: str) -> Iterator[str]:
+    if how.atomic:
+        return
+    if isinstance(value, dict):
+        yield from duplicates(how.child, value, path)
+    elif isinstance(value, list):
+        seen: set[str] = set()
+        for item in value:
+            shown = _shown_key(how, item)
+            if shown and shown in seen:
+                yield f"{path}: duplicate entries for key {shown}"
+                break
+            seen.add(shown)
+            if isinstance(item, dict):
+                yield from duplicates(how.child, item, f"{path}{shown}")
+
+
+def _shown_key(how: Field, item: Any) -> str:
+    """``[name="a"]`` of a keyed list, ``[="a"]`` of a set; empty of any other."""
+    if how.is_set:
+        return f"[={_encode(item).decode()}]"
+    values = item_key(how.keys, item) if how.keys else None
+    if values is None:
+        return ""
+    pairs = (f"{key}={_encode(one).decode()}" for key, one in zip(how.keys, values, strict=True))
+    return f"[{','.join(pairs)}]"
 
 
 def compare(of: Type, old: JsonObject, new: JsonObject) -> tuple[Tree, Tree]:

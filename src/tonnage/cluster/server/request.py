@@ -22,8 +22,8 @@ from tonnage.cluster.server.status import (
     not_acceptable,
     not_supported,
     unsupported_media,
-    unsupported_value,
 )
+from tonnage.objects.api import errors
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 SERVED = ("status", "scale", "binding", "eviction", "finalize")
@@ -157,11 +157,11 @@ class WriteOptions:
         query = request.query
         kind = _OPTIONS.get(request.method, "UpdateOptions")
         if query.get("dryRun", "") not in ("", "All"):
-            raise bad_options(kind, unsupported_value("dryRun", [query["dryRun"]], ["All"]))
+            raise bad_options(kind, errors.unsupported("dryRun", [query["dryRun"]], ["All"]))
         validation = query.get("fieldValidation", "") or "Warn"
         if validation not in ("Ignore", "Warn", "Strict"):
             known = ["", "Ignore", "Strict", "Warn"]
-            raise bad_options(kind, unsupported_value("fieldValidation", validation, known))
+            raise bad_options(kind, errors.unsupported("fieldValidation", validation, known))
         manager = query.get("fieldManager", "") or request.user_agent.partition("/")[0] or "unknown"
         return cls(manager[:128], query.get("dryRun") == "All", validation, request.is_set("force"))
 

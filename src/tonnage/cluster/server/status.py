@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-from tonnage.cluster.client.transport import Cause, Reply
+from tonnage.cluster.client.transport import Reply
 from tonnage.cluster.resources import Resource
+from tonnage.objects.api.errors import FieldError
 
 JSON_HEADERS = {"content-type": "application/json"}
 DOCS = "this is Tonnage's embedded API, see docs/reference/embedded-api.md"
@@ -121,7 +122,7 @@ def forbidden(resource: Resource, name: str, why: str, causes: Sequence[Mapping[
     return Refusal(403, "Forbidden", f'{qualified(resource)} "{name}" is forbidden: {why}', details)
 
 
-def invalid(resource: Resource, name: str, causes: Sequence[Cause], *, kind: str = "") -> Refusal:
+def invalid(resource: Resource, name: str, causes: Sequence[FieldError], *, kind: str = "") -> Refusal:
     """422 with a cause for each field. ``kind`` replaces the resource's qualified kind."""
     said = [f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes]
     text = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
@@ -131,22 +132,6 @@ def invalid(resource: Resource, name: str, causes: Sequence[Cause], *, kind: str
     details = {"name": name, "group": group, "kind": name_of, "causes": listed}
     details = {key: value for key, value in details.items() if value}
     return Refusal(422, "Invalid", f'{shown} "{name}" is invalid: {text}', details)
-
-
-def required(field: str, why: str = "") -> Cause:
-    """A cause: the field is missing."""
-    return Cause("FieldValueRequired", f"Required value: {why}" if why else "Required value", field)
-
-
-def invalid_value(field: str, value: object, why: str) -> Cause:
-    """A cause: the field has this value and may not."""
-    shown = _encode(value).decode() if not isinstance(value, int) or isinstance(value, bool) else str(value)
-    return Cause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
-
-
-def forbidden_field(field: str, why: str) -> Cause:
-    """A cause: the field may not be set or changed."""
-    return Cause("FieldValueForbidden", f"Forbidden: {why}", field)
 
 
 def expired(message: str) -> Refusal:
@@ -164,18 +149,11 @@ def unsupported_media() -> Refusal:
     return Refusal(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
-def bad_options(kind: str, cause: Cause) -> Refusal:
+def bad_options(kind: str, cause: FieldError) -> Refusal:
     """422: a parameter of the query has a value that it cannot have. ``kind``: CreateOptions, ListOptions, …"""
     listed = [{"reason": cause.reason, "message": cause.message, "field": cause.field}]
     details = {"group": "meta.k8s.io", "kind": kind, "causes": listed}
     return Refusal(422, "Invalid", f'{kind}.meta.k8s.io "" is invalid: {cause.field}: {cause.message}', details)
-
-
-def unsupported_value(field: str, value: object, supported: Sequence[str]) -> Cause:
-    """A cause: the field has none of the values that it can have."""
-    listed = ", ".join(f'"{one}"' for one in supported)
-    shown = _encode(value).decode()
-    return Cause("FieldValueNotSupported", f"Unsupported value: {shown}: supported values: {listed}", field)
 
 
 def success(resource: Resource, name: str, uid: str) -> dict[str, Any]:

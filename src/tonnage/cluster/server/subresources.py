@@ -18,12 +18,12 @@ from tonnage.cluster.server.status import (
     bad_request,
     conflict,
     invalid,
-    invalid_value,
     modified,
     precondition_failed,
 )
 from tonnage.cluster.server.store import Stored
 from tonnage.cluster.server.writes import Writes
+from tonnage.objects.api import errors
 
 JsonObject: TypeAlias = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
@@ -96,7 +96,7 @@ def update_scale(
         if not isinstance(wanted, int) or isinstance(wanted, bool):
             raise bad_request("spec.replicas of a Scale must be a whole number")
         if wanted < 0:
-            cause = invalid_value("spec.replicas", wanted, "must be greater than or equal to 0")
+            cause = errors.invalid_value("spec.replicas", wanted, "must be greater than or equal to 0")
             raise invalid(resource, name, [cause], kind=SCALE_KIND)
         old["spec"] = {**old.get("spec", {}), "replicas": wanted}
         return old

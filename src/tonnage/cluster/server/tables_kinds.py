@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from tonnage.cluster.server.ages import since
-from tonnage.cluster.server.canonical import canonical_quantity
+from tonnage.objects.api.canonical import canonical_quantity
 
 JsonObject: TypeAlias = dict[str, Any]
 

@@ -13,7 +13,6 @@ import msgspec
 
 from tonnage.cluster.resources import CRDS, EVENTS, LEASES, NAMESPACES, NODES, PDBS, PODS, Resource
 from tonnage.cluster.server import admission, admitting_pods, apply, defaults, definitions, lifecycle, ownership, schema
-from tonnage.cluster.server.canonical import canonical
 from tonnage.cluster.server.kinds import Kinds
 from tonnage.cluster.server.lifecycle import DeleteOptions
 from tonnage.cluster.server.ownership import Owner
@@ -24,13 +23,14 @@ from tonnage.cluster.server.status import (
     bad_request,
     conflict,
     invalid,
-    invalid_value,
     modified,
     not_found,
     precondition_failed,
     qualified,
 )
 from tonnage.cluster.server.store import Store, Stored, key_of
+from tonnage.objects.api import errors
+from tonnage.objects.api.canonical import canonical
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -85,6 +85,7 @@ class Writes:
             causes = defaults.invalid(resource, obj, None)
             if causes:
                 raise invalid(resource, meta["name"], causes)
+            options.warnings += defaults.warnings(resource, obj)
             admitting_pods.admit(self.store, resource, namespace, obj)
             if self.store.get(resource, namespace, meta["name"]) is not None:
                 raise already_exists(resource, meta["name"])
@@ -118,7 +119,7 @@ class Writes:
             self._check_versions(resource, old.object, new, name)
             uid, known = new["metadata"].get("uid"), old.object["metadata"]["uid"]
             if uid not in (None, "", known):
-                raise invalid(resource, name, [invalid_value("metadata.uid", uid, "field is immutable")])
+                raise invalid(resource, name, [errors.invalid_value("metadata.uid", uid, "field is immutable")])
             return self._replace(resource, old, new, options, subresource)
 
     def replace(
@@ -147,7 +148,7 @@ class Writes:
                 if given not in (None, "", known):
                     raise precondition_failed(resource, name, "UID", given, known)
                 if (resource.custom or resource in _VERSION_REQUIRED) and not obj["metadata"].get("resourceVersion"):
-                    cause = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
+                    cause = errors.invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
                     raise invalid(resource, name, [cause], kind=qualified(resource))
                 return obj
 
@@ -188,6 +189,7 @@ class Writes:
         if causes:
             raise invalid(resource, new["metadata"]["name"], causes)
         if subresource in _WHOLE:
+            options.warnings += defaults.warnings(resource, new)
             lifecycle.changed_generation(resource, old.object, new)
         return self._finish(resource, old, new, options, subresource, entries is None)
 
@@ -238,18 +240,17 @@ class Writes:
         if meta.get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
         unknown = [] if options.validation == "Strict" else defaults.unknown_fields(resource, config)
+        of = schema.root(resource.struct)
+        wrong = next(ownership.duplicates(of, config), "")
         if unknown and not resource.custom:
-            path = unknown[0].partition('"')[2].rstrip('"')
-            about = (
-                f"({meta['namespace'] if given_namespace else ''}/{name}; {resource.api_version}, Kind={resource.kind})"
-            )
-            raise Refusal(
-                500, "", f"failed to create typed patch object {about}: .{path}: field not declared in schema"
-            )
+            wrong = "." + unknown[0].partition('"')[2].rstrip('"') + ": field not declared in schema"
+        if wrong:
+            where = meta["namespace"] if given_namespace else ""
+            about = f"({where}/{name}; {resource.group}/{resource.version}, Kind={resource.kind})"
+            raise Refusal(500, "", f"failed to create typed patch object {about}: {wrong}")
         self._check_fields(resource, config, options)
         lifecycle.without_nulls(config)
         owner = Owner(options.manager, ownership.APPLY, resource.api_version, subresource)
-        of = schema.root(resource.struct)
         with self.store.lock:
             old = self.store.get(resource, namespace, name)
             if old is None:

@@ -1,7 +1,6 @@
 """Ports of nodes that pods take from each other.
 
-Source: kubernetes/kubernetes v1.36 pkg/scheduler/framework/plugins/nodeports and
-pkg/apis/core/validation/validation.go (checkHostPortConflicts).
+Source: kubernetes/kubernetes v1.36 pkg/scheduler/framework/plugins/nodeports.
 """
 
 from __future__ import annotations
@@ -9,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tonnage.fleet.ports import Port, clash, host_ports
-from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker
-from tonnage.health.rules.admission import FAILED_CREATE
+from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.health.setting import Pods, Setting
 from tonnage.objects import core
 from tonnage.scheduling.topology import NO_PORTS
@@ -19,40 +17,14 @@ REASON = "Unschedulable"
 
 
 def ports(setting: Setting) -> Iterator[Blocker]:
-    """Ports that a pod names twice, and those that a DaemonSet has on every node that the pods may have."""
+    """Ports that a DaemonSet has on every node that the pods may have."""
     daemons = [pods for pods in setting.pods if pods.is_daemon]
     for pods in setting.pods:
-        yield from _twice(pods)
         mine = host_ports(pods.spec)
         for other in daemons if mine and not pods.is_daemon else ():
             port = clash(mine, host_ports(other.spec))
             if port is not None and _everywhere(other.spec, pods.spec):
                 yield _blocker(pods, port, f"the DaemonSet {other.object.name} has it on every node that they may have")
-
-
-def _twice(pods: Pods) -> Iterator[Blocker]:
-    """Of one pod the API server refuses it."""
-    seen: set[Port] = set()
-    for index, container in enumerate(pods.spec.containers):
-        for number, written in enumerate(container.ports):
-            one = core.Container(name="", ports=[written])
-            for port in host_ports(core.PodSpec(containers=[one], host_network=pods.spec.host_network)):
-                field = f"containers[{index}].ports[{number}]"
-                if port in seen:
-                    taken = f"{port.protocol}/{written.host_ip}/{port.number}"
-                    said = f'spec.{field}.hostPort: Duplicate value: "{taken}"'
-                    yield Blocker(
-                        "host-port-twice",
-                        REFUSED,
-                        pods.ref,
-                        pods.where(field),
-                        f"port {port.number}/{port.protocol} of the node is asked for twice by one pod: the API server "
-                        "refuses the pods",
-                        "give one of the containers another port",
-                        "Invalid" if isinstance(pods.object, core.Pod) else FAILED_CREATE,
-                        said,
-                    )
-                seen.add(port)
 
 
 def _everywhere(daemon: core.PodSpec, pod: core.PodSpec) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from tonnage.health.blocker import NO_EFFECT, Blocker
 from tonnage.health.setting import Setting
 from tonnage.objects import core
-from tonnage.objects.validate.needs import GRACE_SECONDS
+from tonnage.objects.api.containers import GRACE_S
 
 _SLEEP = re.compile(r"\bsleep\s+(\d+)")
 _TIMEOUT = re.compile(r"(?<!\S)--shutdown[-_]timeout(?:=|\s+)(\d+)")
@@ -22,7 +22,7 @@ def shutdown(setting: Setting) -> Iterator[Blocker]:
     """Commands before the end, with what the engine needs after them, that are cut short by the grace period."""
     for pods in setting.pods:
         written = pods.spec.termination_grace_period_seconds
-        grace = GRACE_SECONDS if written is None else written
+        grace = GRACE_S if written is None else written
         for index, container in enumerate(pods.spec.containers):
             slept, drained = _sleeps(container), _drains(container)
             if slept + drained <= grace or not slept:

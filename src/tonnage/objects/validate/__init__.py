@@ -26,39 +26,44 @@ from tonnage.objects import (
     training,
     volcano,
 )
+from tonnage.objects.api.errors import label_faults
+from tonnage.objects.api.refused import refused_metadata
+from tonnage.objects.api.warnings import warnings
 from tonnage.objects.base import KubeObject, Unknown, where
-from tonnage.objects.core import LabelSelector
-from tonnage.objects.templates import Template, templates
+from tonnage.objects.decode import without_nulls
+from tonnage.objects.templates import templates
 from tonnage.objects.validate import (
-    cluster,
     jobs,
     nodepools,
     pod_groups,
-    pods,
-    replicas,
+    prometheus,
     scaledobjects,
+    served,
     training_jobs,
-    workloads,
 )
-from tonnage.objects.validate.common import Place, Report, Rule
-from tonnage.objects.validate.needs import pod_needs
+from tonnage.objects.validate.common import Place, Report
 
+_SERVED: tuple[type[KubeObject], ...] = (
+    core.Pod,
+    core.Node,
+    core.Service,
+    core.ConfigMap,
+    core.PriorityClass,
+    apps.Deployment,
+    apps.DaemonSet,
+    autoscaling.HorizontalPodAutoscaler,
+    policy.PodDisruptionBudget,
+    batch.Job,
+)
+"""Kubernetes' own kinds of which kube-apiserver refuses more than their metadata."""
+_UNREAD = ("StatefulSet", "ReplicaSet")
+"""Those among them that are not read here otherwise."""
 _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
-    core.Pod: pods.pod,
-    core.Node: cluster.node,
-    core.Service: cluster.service,
-    core.ConfigMap: cluster.config_map,
-    core.PriorityClass: cluster.priority_class,
-    apps.Deployment: workloads.deployment,
-    apps.DaemonSet: workloads.daemon_set,
-    autoscaling.HorizontalPodAutoscaler: replicas.horizontal_pod_autoscaler,
     keda.ScaledObject: scaledobjects.scaled_object,
     karpenter.NodePool: nodepools.node_pool,
     karpenter.EC2NodeClass: nodepools.ec2_node_class,
-    monitoring.ServiceMonitor: cluster.service_monitor,
-    monitoring.PrometheusRule: cluster.prometheus_rule,
-    policy.PodDisruptionBudget: cluster.pod_disruption_budget,
-    batch.Job: jobs.job,
+    monitoring.ServiceMonitor: prometheus.service_monitor,
+    monitoring.PrometheusRule: prometheus.prometheus_rule,
     batch.JobSet: jobs.job_set,
     leaderworker.LeaderWorkerSet: jobs.leader_worker_set,
     training.PyTorchJob: training_jobs.kubeflow_job,
@@ -78,27 +83,42 @@ _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
     groups.KubeWorkload: pod_groups.kube_workload,
     groups.Topology: pod_groups.topology,
 }
-_NAMED_BY_LABEL = (core.Service,)
-"""Kinds whose names are DNS labels (63 characters, no dots); those of the others are DNS subdomains."""
 
 
 def check(obj: KubeObject, place: Place) -> list[Problem]:
-    """Everything that is wrong with one object."""
-    report = Report(place, obj.lines)
-    _metadata(obj, report)
+    """Everything that is wrong with one object. Pods and nodes that an API server has given a uid it has taken: a dump
+    has thousands of them."""
+    if isinstance(obj, core.Pod | core.Node) and obj.metadata.uid:
+        return []
+    report = Report(place, obj.lines, obj.written or msgspec.to_builtins(obj))
+    report.refused(refused_metadata(obj.kind, dict(report.written)))
+    if obj.namespace:
+        report.matches("metadata.namespace", obj.namespace, label_faults)
     rules = _BY_KIND.get(type(obj))
-    if rules is not None:
+    if isinstance(obj, _SERVED):
+        served.served(obj.kind, report)
+    elif rules is not None:
         rules(obj, report)
-    for template in templates(obj):
-        pod_needs(template.field, template.needs, report)
     return report.problems
+
+
+def check_warned(obj: KubeObject, place: Place) -> list[Problem]:
+    """What the API takes and warns of."""
+    if not isinstance(obj, _SERVED):
+        return []
+    return [Problem(place(one.at), one.text.removeprefix(": ").strip()) for one in warnings(obj.kind, obj.written)]
 
 
 def check_unread(obj: Unknown, place: Place) -> list[Problem]:
     """What is wrong with the pods of an object whose kind is not read otherwise: all where it is Kubernetes' own, of
     others what would be no quantity."""
-    report = Report(place, obj.lines)
-    if obj.api_version.rpartition("/")[0] not in ("apps", "batch"):
+    report = Report(place, obj.lines, without_nulls(obj.content))
+    if obj.api_version == "apps/v1" and obj.kind in _UNREAD:
+        report.refused(refused_metadata(obj.kind, dict(report.written)))
+        served.served(obj.kind, report)
+    elif obj.api_version == "batch/v1" and obj.kind == "CronJob":
+        served.job_spec("spec.jobTemplate.spec", report)
+    else:
         for template in templates(obj):
             for part, containers in (
                 ("initContainers", template.spec.init_containers),
@@ -108,32 +128,7 @@ def check_unread(obj: Unknown, place: Place) -> list[Problem]:
                     for which in ("requests", "limits"):
                         for name, written in getattr(container.resources, which).items():
                             report.quantity(f"{template.field}.{part}[{index}].resources.{which}.{name}", written)
-        return report.problems
-    claimed = _names(obj.content.get("spec"), "volumeClaimTemplates")
-    for template in templates(obj):
-        pods.pod_spec(template.field, template.spec, report)
-        pod_needs(template.field, template.needs, report, claimed=claimed)
-        _selector(obj, template, report)
     return report.problems
-
-
-def _names(spec: Any, part: str) -> frozenset[str]:
-    listed = spec.get(part) if isinstance(spec, dict) else None
-    metas = [one.get("metadata") for one in (listed if isinstance(listed, list) else ()) if isinstance(one, dict)]
-    return frozenset(str(meta.get("name")) for meta in metas if isinstance(meta, dict))
-
-
-def _selector(obj: Unknown, template: Template, report: Report) -> None:
-    """StatefulSets and ReplicaSets select the pods that they make."""
-    spec = obj.content.get("spec")
-    selector = spec.get("selector") if isinstance(spec, dict) else None
-    if obj.kind not in ("StatefulSet", "ReplicaSet") or not isinstance(selector, dict):
-        return
-    try:
-        read = msgspec.convert(selector, LabelSelector, strict=False)
-    except msgspec.ValidationError:
-        return
-    workloads.selects_its_pods(read, template.metadata.labels, report)
 
 
 def duplicates(objects: Sequence[KubeObject]) -> Iterator[Problem]:
@@ -149,18 +144,3 @@ def duplicates(objects: Sequence[KubeObject]) -> Iterator[Problem]:
                 f"{obj.kind} {obj.name} stands already at {origin.file}:{origin.line}",
                 "rename or remove one",
             )
-
-
-def _metadata(obj: KubeObject, report: Report) -> None:
-    """Source: kubernetes/kubernetes staging/src/k8s.io/apimachinery/pkg/api/validation/objectmeta.go."""
-    meta = obj.metadata
-    if not meta.name:
-        report.add("metadata.name", "the name is missing", "every object has a metadata.name")
-    else:
-        rule = Rule.LABEL if isinstance(obj, _NAMED_BY_LABEL) else Rule.SUBDOMAIN
-        report.matches("metadata.name", meta.name, rule)
-    if meta.namespace:
-        report.matches("metadata.namespace", meta.namespace, Rule.LABEL)
-    report.labels("metadata.labels", meta.labels)
-    for key in meta.annotations:
-        report.matches(f"metadata.annotations.{key}", key.lower(), Rule.QUALIFIED)

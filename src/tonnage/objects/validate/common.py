@@ -9,76 +9,73 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from enum import Enum
 from fractions import Fraction
 from typing import Any, TypeAlias
 
 from tonnage.errors import Problem, Where
 from tonnage.objects import quantity
-from tonnage.objects.core import LabelSelector, Taint
+from tonnage.objects.api.errors import FieldError, labels, said, selector
+from tonnage.objects.api.placing import taints
 from tonnage.objects.decode import show
 
 Place: TypeAlias = Callable[[str], Where]
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
-TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-PROTOCOLS = ("TCP", "UDP", "SCTP")
 LISTED = ("In", "NotIn")
 UNLISTED = ("Exists", "DoesNotExist")
-
-_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 
 LARGEST_QUANTITY = 2**63 // 1000
 """In thousandths it still fits 64 bits."""
 
 
-class Rule(Enum):
-    """A form that a name must have: pattern, longest length, in words."""
-
-    LABEL = (_LABEL, 63, "at most 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit")
-    SUBDOMAIN = (
-        rf"{_LABEL}(\.{_LABEL})*",
-        253,
-        "at most 253 of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit",
-    )
-    QUALIFIED = (
-        rf"({_LABEL}(\.{_LABEL})*/)?(?=.{{1,63}}$)(?!.*/){_NAME}",
-        317,
-        "an optional domain and '/', then at most 63 of A-Z, a-z, 0-9, '-', '_' and '.'",
-    )
-    LABEL_VALUE = (
-        f"({_NAME})?",
-        63,
-        "at most 63 of A-Z, a-z, 0-9, '-', '_' and '.', beginning and ending with a letter or digit",
-    )
-    PORT_NAME = (
-        r"(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]*[a-z0-9])?",
-        15,
-        "at most 15 of a-z, 0-9 and '-', with a letter, without '--'",
-    )
-    CONFIG_KEY = (r"(?!\.\.?$)(?!\.\.)[-._a-zA-Z0-9]+", 253, "at most 253 of A-Z, a-z, 0-9, '-', '_' and '.'")
-
-    def __init__(self, pattern: str, longest: int, words: str) -> None:
-        self.pattern = re.compile(pattern)
-        self.longest = longest
-        self.words = words
-
-    def holds(self, text: str) -> bool:
-        return len(text) <= self.longest and self.pattern.fullmatch(text) is not None
+_MAP_KEY = re.compile(r"\[([^\[\]]*[^\[\]\d][^\[\]]*)\]")
+_PATTERN = re.compile(r",? +regex used for validation is '.*'\)$")
+_INDEX = re.compile(r"\[(\d+)\]\.?")
+_HINTS = {
+    'valid values: "OnFailure"': "a Job ends some day",
+    "must be unique": "mount one of them elsewhere",
+    "must be an integer": "share a GPU by time-slicing, MPS or MIG, or ask for a whole one",
+    "non overcommitable": "add the same amount under limits",
+    "standard resource": "extended resources have a domain, e.g. nvidia.com/gpu",
+    "`selector` does not match": "give the template the labels that spec.selector wants",
+    "empty selector": "select the labels of spec.template.metadata",
+    "scaling to zero": "set minReplicas to 1, or use an External or Object metric",
+    "cannot be both set": "remove one of them",
+    "maximum allowed value": "what is above is Kubernetes' own",
+    "more than 1 handler": "a probe asks in one way: remove one of them",
+    "terminationGracePeriodSeconds (": "raise terminationGracePeriodSeconds",
+    "labelSelector is not set": "add one or remove it",
+    "`value` is not empty": "remove one of them",
+}
+"""What helps, by a part of what is wrong."""
 
 
 class Report:
     """The problems of one object. ``field`` is a path from the object's root in all methods."""
 
-    def __init__(self, place: Place, lines: Mapping[str, int]) -> None:
+    def __init__(self, place: Place, lines: Mapping[str, int], written: Mapping[str, Any] | None = None) -> None:
         self.problems: list[Problem] = []
+        self.written = written or {}
         self._place = place
         self._lines = lines
 
     def add(self, field: str, message: str, hint: str = "") -> None:
         self.problems.append(Problem(self._place(field), message, hint))
+
+    def refused(self, errors: Iterable[FieldError]) -> None:
+        """What kube-apiserver says, each at its field."""
+        seen = {(problem.where.field, problem.message) for problem in self.problems}
+        found = [(_MAP_KEY.sub(r".\1", error.path), error) for error in errors]
+        of_written = {_said(error) for field, error in found if field in self._lines}
+        for field, error in found:
+            if field not in self._lines and error.why and _said(error) in of_written:
+                continue  # a default that was taken from another field, of which the same is said
+            written = self.at(field)
+            message, hint = _worded(error, error.value if isinstance(written, dict | list | None) else written)
+            if (field, message) not in seen:
+                seen.add((field, message))
+                self.add(field, message, hint)
 
     def refuse(self, field: str, value: Any, expected: str, hint: str = "") -> None:
         """The value that stands there, and what should."""
@@ -110,19 +107,15 @@ class Report:
         expected = f"at least {low}" if high in (INT32_MAX, INT64_MAX) and value < low else f"{low} to {high}"
         self.refuse(field, value, expected)
 
-    def matches(self, field: str, text: str, rule: Rule) -> bool:
-        if not rule.holds(text):
-            self.refuse(field, text, rule.words)
-        return rule.holds(text)
+    def matches(self, field: str, text: str, faults: Callable[[str], list[str]]) -> bool:
+        """``faults``: what keeps a text from having the form, as in :mod:`tonnage.objects.api.errors`."""
+        found = faults(text)
+        self.refused(said(field, text, found))
+        return not found
 
     def not_empty(self, field: str, text: str, hint: str = "") -> None:
         if not text:
             self.refuse(field, text, "a name", hint or "the API server requires it")
-
-    def labels(self, field: str, labels: Mapping[str, str]) -> None:
-        for key, value in labels.items():
-            self.matches(f"{field}.{key}", key, Rule.QUALIFIED)
-            self.matches(f"{field}.{key}", value, Rule.LABEL_VALUE)
 
     def unique(self, field: str, names: Iterable[str], what: str) -> None:
         """``field`` has one ``{}`` for the index. Empty names do not count."""
@@ -150,17 +143,15 @@ class Report:
         if written is not None and self.quantity(field, written) == 0:
             self.refuse(field, written, "a quantity above 0")
 
-    def selector(self, field: str, selector: LabelSelector | None) -> None:
-        if selector is None:
-            return
-        self.labels(f"{field}.matchLabels", selector.match_labels)
-        for index, wanted in enumerate(selector.match_expressions):
-            path = f"{field}.matchExpressions[{index}]"
-            self.matches(f"{path}.key", wanted.key, Rule.QUALIFIED)
-            if self.one_of(f"{path}.operator", wanted.operator, (*LISTED, *UNLISTED)):
-                self.operator_values(path, wanted.operator, wanted.values)
-            for place, value in enumerate(wanted.values):
-                self.matches(f"{path}.values[{place}]", value, Rule.LABEL_VALUE)
+    def labels(self, field: str) -> None:
+        """The label map that stands there."""
+        self.refused(labels(field, self.at(field)))
+
+    def selector(self, field: str) -> None:
+        """The label selector that stands there, if one does."""
+        written = self.at(field)
+        if isinstance(written, dict):
+            self.refused(selector(field, written))
 
     def operator_values(self, path: str, operator: str, values: list[str]) -> None:
         """The number of values that a selector's operator takes."""
@@ -175,16 +166,59 @@ class Report:
                 'e.g. values: ["4"]',
             )
 
-    def taints(self, field: str, taints: list[Taint], seen: set[tuple[str, str]]) -> None:
-        """Keys, values and effects; ``seen`` holds the (key, effect) of taints that stand beside these."""
-        for index, taint in enumerate(taints):
-            path = f"{field}[{index}]"
-            self.matches(f"{path}.key", taint.key, Rule.QUALIFIED)
-            self.matches(f"{path}.value", taint.value, Rule.LABEL_VALUE)
-            self.one_of(f"{path}.effect", taint.effect, TAINT_EFFECTS)
-            if (taint.key, taint.effect) in seen:
-                self.add(path, f"the taint {taint.key}:{taint.effect} stands twice", "remove one of them")
-            seen.add((taint.key, taint.effect))
+    def taints(self, *fields: str) -> None:
+        """The taints that stand there, of which none may have the key and effect of another."""
+        seen: set[tuple[Any, Any]] = set()
+        for field in fields:
+            self.refused(taints(field, self.at(field) or [], seen))
+
+    def at(self, path: str) -> Any:
+        """What stands at a path, whose keys may have dots; None where nothing does."""
+        value: Any = self.written
+        while path:
+            if isinstance(value, dict):
+                key = next((key for key in _heads(path) if key in value), None)
+                if key is None:
+                    return None
+                value, path = value[key], path[len(key) :].removeprefix(".")
+            elif isinstance(value, list) and (match := _INDEX.match(path)) and int(match[1]) < len(value):
+                value, path = value[int(match[1])], path[match.end() :]
+            else:
+                return None
+        return value
+
+
+def _heads(path: str) -> list[str]:
+    """The keys that a path may begin with, the shortest first."""
+    ends = [match.start() for match in re.finditer(r"[.\[]", path) if match.start()]
+    return [path[:end] for end in (*ends, len(path))]
+
+
+def _said(error: FieldError) -> tuple[str, str, str]:
+    return error.reason, str(error.value), error.why
+
+
+def _worded(error: FieldError, value: Any) -> tuple[str, str]:
+    """Message and hint of what kube-apiserver says of a field in which ``value`` stands."""
+    hint = next((hint for part, hint in _HINTS.items() if part in error.why), "")
+    why = _PATTERN.sub(")", error.why)
+    match error.reason:
+        case "FieldValueRequired":
+            return why or "the field is missing", hint or ("" if why else "the API server requires it")
+        case "FieldValueNotSupported":
+            names = {name.lower(): name for name in error.supported}
+            near = difflib.get_close_matches(str(value).lower(), names, 1)
+            said = f"{show(value)}: expected one of {', '.join(error.supported)}"
+            return said, f"did you mean {names[near[0]]}?" if near else hint
+        case "FieldValueDuplicate":
+            return f"{show(error.value)}: stands twice", "rename or remove one"
+        case "FieldValueNotFound":
+            there = f"there is {', '.join(error.supported)}" if error.supported else "there is none"
+            return f"{show(value)}: not found", why or there
+        case "FieldValueForbidden":
+            return why, hint
+        case _:
+            return why if value is None else f"{show(value)}: {why}", hint
 
 
 def _near_quantity(written: str) -> str:

@@ -11,6 +11,7 @@ import re
 from functools import cache
 from importlib import resources
 
+from tonnage.objects.api.errors import qualified_faults, value_faults
 from tonnage.objects.karpenter import (
     Budget,
     Disruption,
@@ -19,7 +20,7 @@ from tonnage.objects.karpenter import (
     NodePool,
     NodeRequirement,
 )
-from tonnage.objects.validate.common import INT64_MAX, LISTED, UNLISTED, Report, Rule
+from tonnage.objects.validate.common import INT64_MAX, LISTED, UNLISTED, Report
 
 _POLICIES = ("WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced")
 _REASONS = ("Underutilized", "Empty", "Drifted")
@@ -53,7 +54,7 @@ def node_pool(obj: NodePool, report: Report) -> None:
             if name != "nodes":
                 report.add(f"spec.limits.{name}", "a static NodePool can only limit nodes", "use limits.nodes")
     labels = spec.template.metadata.labels
-    report.labels("spec.template.metadata.labels", labels)
+    report.labels("spec.template.metadata.labels")
     for key in labels:
         _restricted(f"spec.template.metadata.labels.{key}", key, report)
     _template(spec.template.spec, report)
@@ -71,9 +72,7 @@ def _template(template: NodeClaimTemplateSpec, report: Report) -> None:
         )
     for index, requirement in enumerate(template.requirements):
         _requirement(f"{path}.requirements[{index}]", requirement, report)
-    seen: set[tuple[str, str]] = set()
-    report.taints(f"{path}.taints", template.taints, seen)
-    report.taints(f"{path}.startupTaints", template.startup_taints, seen)
+    report.taints(f"{path}.taints", f"{path}.startupTaints")
     reference = template.node_class_ref
     for name, value in (("group", reference.group), ("kind", reference.kind), ("name", reference.name)):
         report.not_empty(f"{path}.nodeClassRef.{name}", value)
@@ -87,7 +86,7 @@ def _template(template: NodeClaimTemplateSpec, report: Report) -> None:
 
 
 def _requirement(path: str, requirement: NodeRequirement, report: Report) -> None:
-    if report.matches(f"{path}.key", requirement.key, Rule.QUALIFIED):
+    if report.matches(f"{path}.key", requirement.key, qualified_faults):
         _restricted(f"{path}.key", requirement.key, report)
     operator, values = requirement.operator, requirement.values
     if report.one_of(f"{path}.operator", operator, (*LISTED, *UNLISTED, *_BOUNDS)):
@@ -97,7 +96,7 @@ def _requirement(path: str, requirement: NodeRequirement, report: Report) -> Non
             expected = "one whole number of at least 0, as a string"
             report.refuse(f"{path}.values", values, expected, 'e.g. values: ["4"]')
     for index, value in enumerate(values):
-        report.matches(f"{path}.values[{index}]", value, Rule.LABEL_VALUE)
+        report.matches(f"{path}.values[{index}]", value, value_faults)
     report.within(f"{path}.minValues", requirement.min_values, 1, _MAX_MIN_VALUES)
     if operator == "In" and requirement.min_values is not None and len(values) < requirement.min_values:
         expected = f"at most the number of values, {len(values)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tonnage.objects.api.errors import label_faults, qualified_faults
 from tonnage.objects.groups import (
     CoschedulingPodGroup,
     GroupSchedulingPolicy,
@@ -20,7 +21,7 @@ from tonnage.objects.groups import (
     VolcanoNetworkTopology,
     VolcanoPodGroup,
 )
-from tonnage.objects.validate.common import Report, Rule
+from tonnage.objects.validate.common import Report
 
 _MAX_LEVELS = 16
 _HOSTNAME = "kubernetes.io/hostname"
@@ -78,7 +79,7 @@ def topology(obj: Topology, report: Report) -> None:
         report.add("spec.levels", f"has {len(levels)} levels: expected 1 to {_MAX_LEVELS}", "list the outermost first")
     report.unique("spec.levels[{}].nodeLabel", levels, "a level of this label")
     for index, label in enumerate(levels):
-        report.matches(f"spec.levels[{index}].nodeLabel", label, Rule.QUALIFIED)
+        report.matches(f"spec.levels[{index}].nodeLabel", label, qualified_faults)
         if label == _HOSTNAME and index != len(levels) - 1:
             report.refuse(f"spec.levels[{index}].nodeLabel", label, "to be the last level", "hosts are the innermost")
 
@@ -94,7 +95,7 @@ def volcano_pod_group(obj: VolcanoPodGroup, report: Report) -> None:
         path = f"spec.subGroupPolicy[{index}]"
         report.within(f"{path}.subGroupSize", policy.sub_group_size, 1)
         report.within(f"{path}.minSubGroups", policy.min_sub_groups, 0)
-        report.selector(f"{path}.labelSelector", policy.label_selector)
+        report.selector(f"{path}.labelSelector")
         volcano_topology(f"{path}.networkTopology", policy.network_topology, report)
 
 
@@ -112,14 +113,14 @@ def kube_pod_group(obj: KubePodGroup, report: Report) -> None:
     _policy("spec.schedulingPolicy", obj.spec.scheduling_policy, report)
     constraints = obj.spec.scheduling_constraints
     for index, constraint in enumerate(constraints.topology if constraints else []):
-        report.matches(f"spec.schedulingConstraints.topology[{index}].key", constraint.key, Rule.QUALIFIED)
+        report.matches(f"spec.schedulingConstraints.topology[{index}].key", constraint.key, qualified_faults)
 
 
 def kube_workload(obj: KubeWorkload, report: Report) -> None:
     groups = obj.spec.pod_groups
     report.unique("spec.podGroups[{}].name", [group.name for group in groups], "a group of this name")
     for index, group in enumerate(groups):
-        report.matches(f"spec.podGroups[{index}].name", group.name, Rule.LABEL)
+        report.matches(f"spec.podGroups[{index}].name", group.name, label_faults)
         _policy(f"spec.podGroups[{index}].policy", group.policy, report)
 
 

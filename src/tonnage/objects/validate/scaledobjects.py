@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 
+from tonnage.objects.api.autoscalers import TARGET_TYPES, behavior
+from tonnage.objects.api.defaults import with_defaults
 from tonnage.objects.keda import ScaledObject, Trigger
 from tonnage.objects.validate.common import Report
-from tonnage.objects.validate.replicas import TARGET_TYPES, behavior
 
 _MAX_NAME = 63
 _HPA_PREFIX = "keda-hpa-"
@@ -41,7 +42,8 @@ def scaled_object(obj: ScaledObject, report: Report) -> None:
         _trigger(f"spec.triggers[{index}]", trigger, report, in_formula=_formula(obj) != "")
     config = obj.spec.advanced.horizontal_pod_autoscaler_config if obj.spec.advanced else None
     if config is not None:
-        behavior("spec.advanced.horizontalPodAutoscalerConfig.behavior", config.behavior, report)
+        path = "spec.advanced.horizontalPodAutoscalerConfig.behavior"
+        report.refused(behavior(path, with_defaults(report.at(path) or {})))
 
 
 def _names(obj: ScaledObject, report: Report) -> None:
@@ -75,7 +77,7 @@ def _replicas(obj: ScaledObject, report: Report) -> None:
         ("cooldownPeriod", obj.spec.cooldown_period),
         ("initialCooldownPeriod", obj.spec.initial_cooldown_period),
     ):
-        report.within(f"spec.{name}", seconds, 0)
+        report.within(f"spec.{name}", seconds, 1 if name == "pollingInterval" else 0)
 
 
 def _fallback(obj: ScaledObject, report: Report) -> None:

@@ -7,11 +7,13 @@ pkg/webhooks/admission/jobs/validate/admit_job.go.
 
 from __future__ import annotations
 
+from tonnage.objects.api.errors import label_faults
 from tonnage.objects.ray import RayCluster, RayClusterSpec, RayJob
 from tonnage.objects.training import KubeflowJob, MPIJob, PyTorchJob, TrainingRuntime, TrainJob, roles
-from tonnage.objects.validate.common import Report, Rule
-from tonnage.objects.validate.jobs import job_spec, template
+from tonnage.objects.validate.common import Report
+from tonnage.objects.validate.jobs import template
 from tonnage.objects.validate.pod_groups import volcano_topology
+from tonnage.objects.validate.served import job_spec
 from tonnage.objects.volcano import VolcanoJob
 
 _RESTARTS = ("Always", "OnFailure", "Never", "ExitCode")
@@ -34,7 +36,7 @@ def kubeflow_job(obj: KubeflowJob, report: Report) -> None:
             report.refuse(f"{path}.replicas", spec.replicas, f"1, as there is one {role}")
         if spec.restart_policy:
             report.one_of(f"{path}.restartPolicy", spec.restart_policy, _RESTARTS)
-        template(f"{path}.template", spec.template, report)
+        template(f"{path}.template", report)
     if isinstance(obj, MPIJob):
         report.one_of(
             "spec.launcherCreationPolicy", obj.spec.launcher_creation_policy, ("AtStartup", "WaitForWorkersReady")
@@ -62,8 +64,8 @@ def training_runtime(obj: TrainingRuntime, report: Report) -> None:
     report.unique(
         "spec.template.spec.replicatedJobs[{}].name", [part.name for part in parts], "a replicated job of this name"
     )
-    for index, part in enumerate(parts):
-        job_spec(f"spec.template.spec.replicatedJobs[{index}].template.spec", part.template.spec, report)
+    for index in range(len(parts)):
+        job_spec(f"spec.template.spec.replicatedJobs[{index}].template.spec", report)
     if obj.spec.ml_policy is not None:
         report.within("spec.mlPolicy.numNodes", obj.spec.ml_policy.num_nodes, 1)
 
@@ -80,14 +82,14 @@ def ray_job(obj: RayJob, report: Report) -> None:
 
 
 def _ray(path: str, spec: RayClusterSpec, report: Report) -> None:
-    template(f"{path}.headGroupSpec.template", spec.head_group_spec.template, report)
+    template(f"{path}.headGroupSpec.template", report)
     groups = spec.worker_group_specs
     report.unique(
         f"{path}.workerGroupSpecs[{{}}].groupName", [group.group_name for group in groups], "a group of this name"
     )
     for index, group in enumerate(groups):
         at = f"{path}.workerGroupSpecs[{index}]"
-        report.matches(f"{at}.groupName", group.group_name, Rule.LABEL)
+        report.matches(f"{at}.groupName", group.group_name, label_faults)
         report.within(f"{at}.numOfHosts", group.num_of_hosts, 1)
         for name, count in (
             ("replicas", group.replicas),
@@ -97,7 +99,7 @@ def _ray(path: str, spec: RayClusterSpec, report: Report) -> None:
             report.within(f"{at}.{name}", count, 0)
         if group.max_replicas is not None and (group.min_replicas or 0) > group.max_replicas:
             report.refuse(f"{at}.minReplicas", group.min_replicas, f"at most maxReplicas, {group.max_replicas}")
-        template(f"{at}.template", group.template, report)
+        template(f"{at}.template", report)
 
 
 def volcano_job(obj: VolcanoJob, report: Report) -> None:
@@ -116,4 +118,4 @@ def volcano_job(obj: VolcanoJob, report: Report) -> None:
         report.within(f"{path}.replicas", task.replicas, 0)
         if task.min_available is not None and task.min_available > task.replicas:
             report.refuse(f"{path}.minAvailable", task.min_available, f"at most the task's {task.replicas} replicas")
-        template(f"{path}.template", task.template, report)
+        template(f"{path}.template", report)

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from tonnage.cluster.client.transport import Cause
-from tonnage.cluster.server.causes import (
+from tonnage.objects.api.errors import (
+    FieldError,
     forbidden,
     invalid_value,
     label_faults,
     one_of,
+    placed,
     qualified_faults,
     required,
     said,
     selector,
     show,
+    unsupported,
     value_faults,
 )
 
@@ -28,8 +30,8 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def affinity(path: str, given: JsonObject) -> list[Cause]:
-    causes: list[Cause] = []
+def affinity(path: str, given: JsonObject) -> list[FieldError]:
+    causes: list[FieldError] = []
     node = given.get("nodeAffinity") or {}
     needed = node.get(_REQUIRED)
     if needed is not None:
@@ -54,16 +56,17 @@ def affinity(path: str, given: JsonObject) -> list[Cause]:
     return causes
 
 
-def _weight(path: str, wish: JsonObject) -> list[Cause]:
+def _weight(path: str, wish: JsonObject) -> list[FieldError]:
     weight = wish.get("weight", 0)
     return [] if 1 <= weight <= 100 else [invalid_value(f"{path}.weight", weight, "must be in the range 1-100")]
 
 
-def _pod_term(path: str, term: JsonObject) -> list[Cause]:
-    causes: list[Cause] = []
+def _pod_term(path: str, term: JsonObject) -> list[FieldError]:
+    causes: list[FieldError] = []
     for name in ("labelSelector", "namespaceSelector"):
         if term.get(name) is not None:
             causes += selector(f"{path}.{name}", term[name])
+    causes += _label_keys(path, term)
     for index, namespace in enumerate(term.get("namespaces") or ()):
         causes += said(f"{path}.namespaces[{index}]", namespace, label_faults(namespace))
     key = term.get("topologyKey") or ""
@@ -73,8 +76,26 @@ def _pod_term(path: str, term: JsonObject) -> list[Cause]:
     return causes
 
 
-def _node_term(path: str, term: JsonObject) -> list[Cause]:
-    causes: list[Cause] = []
+def _label_keys(path: str, term: JsonObject) -> list[FieldError]:
+    """matchLabelKeys and mismatchLabelKeys of a pod affinity term or a spread constraint."""
+    causes: list[FieldError] = []
+    matched = term.get("matchLabelKeys") or []
+    for name in ("matchLabelKeys", "mismatchLabelKeys"):
+        keys = term.get(name) or []
+        if keys and term.get("labelSelector") is None:
+            causes.append(forbidden(f"{path}.{name}", "must not be specified when labelSelector is not set"))
+            continue
+        for index, key in enumerate(keys):
+            causes += said(f"{path}.{name}[{index}]", key, qualified_faults(key))
+    for index, key in enumerate(matched):
+        if key in (term.get("mismatchLabelKeys") or ()):
+            why = "exists in both matchLabelKeys and mismatchLabelKeys"
+            causes.append(invalid_value(f"{path}.matchLabelKeys[{index}]", key, why))
+    return causes
+
+
+def _node_term(path: str, term: JsonObject) -> list[FieldError]:
+    causes: list[FieldError] = []
     for index, wanted in enumerate(term.get("matchExpressions") or ()):
         here = f"{path}.matchExpressions[{index}]"
         operator, values = wanted.get("operator", ""), wanted.get("values") or []
@@ -107,8 +128,8 @@ def _node_term(path: str, term: JsonObject) -> list[Cause]:
     return causes
 
 
-def tolerations(path: str, given: list[JsonObject]) -> list[Cause]:
-    causes: list[Cause] = []
+def tolerations(path: str, given: list[JsonObject]) -> list[FieldError]:
+    causes: list[FieldError] = []
     for index, toleration in enumerate(given):
         here = f"{path}[{index}]"
         key, operator, value = (toleration.get(name) or "" for name in ("key", "operator", "value"))
@@ -122,21 +143,21 @@ def tolerations(path: str, given: list[JsonObject]) -> list[Cause]:
             why = "effect must be 'NoExecute' when `tolerationSeconds` is set"
             causes.append(invalid_value(f"{here}.effect", effect, why))
         if operator in ("", "Equal"):
-            causes += said(f"{here}.operator", value, value_faults(value))
+            causes += placed(said(f"{here}.operator", value, value_faults(value)), f"{here}.value")
         elif operator == "Exists":
             if value:
-                causes.append(
-                    invalid_value(f"{here}.operator", value, "value must be empty when `operator` is 'Exists'")
-                )
+                wrong = invalid_value(f"{here}.operator", value, "value must be empty when `operator` is 'Exists'")
+                causes += placed([wrong], f"{here}.value")
         else:
-            causes += one_of(f"{here}.operator", operator, ("Equal", "Exists"))
+            known = ("Equal", "Exists", "Lt", "Gt") if operator in ("Lt", "Gt") else ("Equal", "Exists")
+            causes.append(unsupported(f"{here}.operator", operator, known))
         if effect:
             causes += one_of(f"{here}.effect", effect, EFFECTS)
     return causes
 
 
-def spread(path: str, given: list[JsonObject]) -> list[Cause]:
-    causes: list[Cause] = []
+def spread(path: str, given: list[JsonObject]) -> list[FieldError]:
+    causes: list[FieldError] = []
     seen: set[tuple[Any, Any]] = set()
     for index, constraint in enumerate(given):
         here = f"{path}[{index}]"
@@ -150,13 +171,8 @@ def spread(path: str, given: list[JsonObject]) -> list[Cause]:
         causes += one_of(f"{here}.whenUnsatisfiable", when or "", ("DoNotSchedule", "ScheduleAnyway"))
         if (key, when) in seen:
             pair = f"{{{key}, {when}}}"
-            causes.append(
-                Cause(
-                    "FieldValueDuplicate",
-                    f"Duplicate value: {show(pair)}",
-                    f"{here}.{{topologyKey, whenUnsatisfiable}}",
-                )
-            )
+            whole = f"{here}.{{topologyKey, whenUnsatisfiable}}"
+            causes.append(FieldError("FieldValueDuplicate", f"Duplicate value: {show(pair)}", whole, pair, at=here))
         seen.add((key, when))
         domains = constraint.get("minDomains")
         if domains is not None:
@@ -169,13 +185,15 @@ def spread(path: str, given: list[JsonObject]) -> list[Cause]:
             causes += one_of(f"{here}.{name}", constraint.get(name), ("Honor", "Ignore"))
         if constraint.get("labelSelector") is not None:
             causes += selector(f"{here}.labelSelector", constraint["labelSelector"])
+        causes += _label_keys(here, constraint)
     return causes
 
 
-def taints(path: str, given: list[JsonObject]) -> list[Cause]:
-    """A node's taints; kube-apiserver says metadata.taints for spec.taints."""
-    causes: list[Cause] = []
-    seen: set[tuple[Any, Any]] = set()
+def taints(path: str, given: list[JsonObject], seen: set[tuple[Any, Any]] | None = None) -> list[FieldError]:
+    """A node's taints; kube-apiserver says metadata.taints for spec.taints. ``seen``: key and effect of others that
+    stand beside them, to which these are added."""
+    causes: list[FieldError] = []
+    seen = set() if seen is None else seen
     for index, taint in enumerate(given):
         here = f"{path}[{index}]"
         key, value, effect = (taint.get(name) or "" for name in ("key", "value", "effect"))
@@ -188,6 +206,6 @@ def taints(path: str, given: list[JsonObject]) -> list[Cause]:
         if (key, effect) in seen:
             shown = f'{{"Key":{show(key)},"Value":{show(value)},"Effect":{show(effect)},"TimeAdded":null}}'
             message = f"Duplicate value: {shown}: taints must be unique by key and effect pair"
-            causes.append(Cause("FieldValueDuplicate", message, here))
+            causes.append(FieldError("FieldValueDuplicate", message, here, f"{key}:{effect}"))
         seen.add((key, effect))
     return causes

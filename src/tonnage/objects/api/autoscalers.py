@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from tonnage.cluster.client.transport import Cause
-from tonnage.cluster.server.causes import (
+from tonnage.objects.api.canonical import canonical_quantity
+from tonnage.objects.api.errors import (
+    FieldError,
     amount,
     forbidden,
     invalid_value,
     one_of,
     required,
+    said,
     selector,
     unsupported,
 )
@@ -27,15 +29,16 @@ _SOURCES = {
     "Pods": "pods",
     "Resource": "resource",
 }
+TARGET_TYPES = ("Utilization", "Value", "AverageValue")
 _LONGEST_WINDOW_S = 3600
 _LONGEST_PERIOD_S = 1800
 _POPULATE = "must populate information for the given metric source"
 
 
-def horizontal_pod_autoscaler(obj: JsonObject) -> list[Cause]:
+def horizontal_pod_autoscaler(obj: JsonObject) -> list[FieldError]:
     spec = obj.get("spec") or {}
     low, high, metrics = spec.get("minReplicas"), spec.get("maxReplicas") or 0, spec.get("metrics") or []
-    causes: list[Cause] = []
+    causes: list[FieldError] = []
     if low is not None and low < 1:
         causes.append(invalid_value("spec.minReplicas", low, "must be greater than or equal to 1"))
     if high < 1:
@@ -43,21 +46,46 @@ def horizontal_pod_autoscaler(obj: JsonObject) -> list[Cause]:
     if low is not None and high < low:
         causes.append(invalid_value("spec.maxReplicas", high, "must be greater than or equal to `minReplicas`"))
     target = spec.get("scaleTargetRef") or {}
-    causes += [required(f"spec.scaleTargetRef.{name}") for name in ("kind", "name") if not target.get(name)]
+    causes += _reference("spec.scaleTargetRef", target)
     for index, metric in enumerate(metrics):
         causes += _metric(f"spec.metrics[{index}]", metric)
     if low == 0 and not {"Object", "External"} & {metric.get("type") for metric in metrics}:
         why = "must specify at least one Object or External metric to support scaling to zero replicas"
         causes.append(forbidden("spec.metrics", why))
-    behavior = spec.get("behavior") or {}
-    for name in ("scaleUp", "scaleDown"):
-        if behavior.get(name) is not None:
-            causes += _rules(f"spec.behavior.{name}", behavior[name])
+    return causes + behavior("spec.behavior", spec.get("behavior") or {})
+
+
+def _reference(path: str, given: JsonObject) -> list[FieldError]:
+    """The object that is scaled, or measured."""
+    causes: list[FieldError] = []
+    for name in ("kind", "name"):
+        text = given.get(name) or ""
+        causes += said(f"{path}.{name}", text, _segment_faults(text)) if text else [required(f"{path}.{name}")]
+    version = given.get("apiVersion") or ""
+    group, _, name = version.rpartition("/")
+    if version and (not name or "/" in group or (not group and version != "v1")):
+        causes.append(invalid_value(f"{path}.apiVersion", version, "apiVersion must specify API group"))
     return causes
 
 
-def _rules(path: str, rules: JsonObject) -> list[Cause]:
-    causes: list[Cause] = []
+def _segment_faults(text: str) -> list[str]:
+    """What keeps a text from being a part of a URL path."""
+    if text in (".", ".."):
+        return [f"may not be '{text}'"]
+    return [f"may not contain '{sign}'" for sign in ("/", "%") if sign in text]
+
+
+def behavior(path: str, given: JsonObject) -> list[FieldError]:
+    """Both directions of a behavior, which stands at ``path``."""
+    causes: list[FieldError] = []
+    for name in ("scaleUp", "scaleDown"):
+        if given.get(name) is not None:
+            causes += _rules(f"{path}.{name}", given[name])
+    return causes
+
+
+def _rules(path: str, rules: JsonObject) -> list[FieldError]:
+    causes: list[FieldError] = []
     window, policies = rules.get("stabilizationWindowSeconds"), rules.get("policies") or []
     if window is not None and window < 0:
         why = "must be greater than or equal to zero"
@@ -66,6 +94,10 @@ def _rules(path: str, rules: JsonObject) -> list[Cause]:
         why = f"must be less than or equal to {_LONGEST_WINDOW_S}"
         causes.append(invalid_value(f"{path}.stabilizationWindowSeconds", window, why))
     causes += one_of(f"{path}.selectPolicy", rules.get("selectPolicy"), ("Disabled", "Max", "Min"))
+    tolerance = amount(rules["tolerance"]) if rules.get("tolerance") is not None else None
+    if tolerance is not None and tolerance < 0:
+        why = "must be greater than or equal to 0"
+        causes.append(invalid_value(f"{path}.tolerance", canonical_quantity(rules["tolerance"]), why))
     if not policies:
         causes.append(required(f"{path}.policies", "must specify at least one Policy"))
     for index, policy in enumerate(policies):
@@ -82,9 +114,9 @@ def _rules(path: str, rules: JsonObject) -> list[Cause]:
     return causes
 
 
-def _metric(path: str, metric: JsonObject) -> list[Cause]:
+def _metric(path: str, metric: JsonObject) -> list[FieldError]:
     kind = metric.get("type") or ""
-    causes: list[Cause] = []
+    causes: list[FieldError] = []
     if not kind:
         causes.append(required(f"{path}.type", "must specify a metric source type"))
     if kind not in _SOURCES:
@@ -101,9 +133,9 @@ def _metric(path: str, metric: JsonObject) -> list[Cause]:
     return causes
 
 
-def _source(path: str, kind: str, source: JsonObject) -> list[Cause]:
+def _source(path: str, kind: str, source: JsonObject) -> list[FieldError]:
     target, at = source.get("target") or {}, f"{path}.target"
-    causes: list[Cause] = []
+    causes: list[FieldError] = []
     if kind in ("Resource", "ContainerResource"):
         if not source.get("name"):
             causes.append(required(f"{path}.name", "must specify a resource name"))
@@ -120,10 +152,11 @@ def _source(path: str, kind: str, source: JsonObject) -> list[Cause]:
         return causes
     if kind == "Object":
         about = source.get("describedObject") or {}
-        causes += [required(f"{path}.describedObject.{name}") for name in ("kind", "name") if not about.get(name)]
+        causes += _reference(f"{path}.describedObject", about)
     metric = source.get("metric") or {}
     if not metric.get("name"):
         causes.append(required(f"{path}.metric.name", "must specify a metric name"))
+    causes += said(f"{path}.metric.name", metric.get("name"), _segment_faults(metric.get("name") or ""))
     if metric.get("selector") is not None:
         causes += selector(f"{path}.metric.selector", metric["selector"])
     causes += _target(at, target)
@@ -139,12 +172,12 @@ def _source(path: str, kind: str, source: JsonObject) -> list[Cause]:
     return causes
 
 
-def _target(path: str, target: JsonObject) -> list[Cause]:
+def _target(path: str, target: JsonObject) -> list[FieldError]:
     kind = target.get("type") or ""
-    causes: list[Cause] = []
+    causes: list[FieldError] = []
     if not kind:
         causes.append(required(f"{path}.type", "must specify a metric target type"))
-    elif kind not in ("Utilization", "Value", "AverageValue"):
+    elif kind not in TARGET_TYPES:
         why = "must be either Utilization, Value, or AverageValue"
         causes.append(invalid_value(f"{path}.type", kind, why))
     use = target.get("averageUtilization")

@@ -10,10 +10,7 @@ import copy
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from tonnage.cluster.client.transport import Cause
-from tonnage.cluster.resources import CRDS, Resource
-from tonnage.cluster.server import definitions
-from tonnage.cluster.server.causes import forbidden, invalid_value
+from tonnage.objects.api.errors import FieldError, forbidden, invalid_value
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -25,11 +22,9 @@ _POD_WORDS = (
 )
 
 
-def changed(resource: Resource, obj: JsonObject, old: JsonObject) -> list[Cause]:
+def changed(kind: str, obj: JsonObject, old: JsonObject) -> list[FieldError]:
     """The causes for everything that differs from ``old`` and may not."""
-    if resource == CRDS:
-        return definitions.changed(obj, old)
-    rule = _BY_KIND.get(resource.struct)
+    rule = _BY_KIND.get(kind)
     return rule(obj, old) if rule is not None else []
 
 
@@ -38,12 +33,12 @@ def _spec(obj: JsonObject) -> JsonObject:
     return found
 
 
-def _selector(obj: JsonObject, old: JsonObject) -> list[Cause]:
+def _selector(obj: JsonObject, old: JsonObject) -> list[FieldError]:
     given = _spec(obj).get("selector")
     return [] if given == _spec(old).get("selector") else [invalid_value("spec.selector", given, _IMMUTABLE)]
 
 
-def _job(obj: JsonObject, old: JsonObject) -> list[Cause]:
+def _job(obj: JsonObject, old: JsonObject) -> list[FieldError]:
     """A Job's pods stay as they are; of a suspended one what places them may change, of an Indexed one its size."""
     new, before = _spec(obj), _spec(old)
     causes = _selector(obj, old)
@@ -61,7 +56,7 @@ def _job(obj: JsonObject, old: JsonObject) -> list[Cause]:
     return causes
 
 
-def _pod(obj: JsonObject, old: JsonObject) -> list[Cause]:
+def _pod(obj: JsonObject, old: JsonObject) -> list[FieldError]:
     new, before = copy.deepcopy(_spec(obj)), copy.deepcopy(_spec(old))
     causes = _tolerations(new.pop("tolerations", []), before.pop("tolerations", []))
     causes += _gates(new, before)
@@ -78,7 +73,7 @@ def _pod(obj: JsonObject, old: JsonObject) -> list[Cause]:
     return causes
 
 
-def _tolerations(new: list[JsonObject], before: list[JsonObject]) -> list[Cause]:
+def _tolerations(new: list[JsonObject], before: list[JsonObject]) -> list[FieldError]:
     """Tolerations may be added; of those that stand only tolerationSeconds may change."""
 
     def key(toleration: JsonObject) -> JsonObject:
@@ -91,7 +86,7 @@ def _tolerations(new: list[JsonObject], before: list[JsonObject]) -> list[Cause]
     return [forbidden("spec.tolerations", why)]
 
 
-def _gates(new: JsonObject, before: JsonObject) -> list[Cause]:
+def _gates(new: JsonObject, before: JsonObject) -> list[FieldError]:
     """Gates may only go; while one stands, the selectors may be narrowed."""
     gates, stood = (spec.pop("schedulingGates", None) or [] for spec in (new, before))
     names = {gate.get("name") for gate in stood}
@@ -108,7 +103,7 @@ def _gates(new: JsonObject, before: JsonObject) -> list[Cause]:
     return [forbidden(f"spec.schedulingGates[{index}].name", why)]
 
 
-def _deadline(new: int | None, before: int | None) -> list[Cause]:
+def _deadline(new: int | None, before: int | None) -> list[FieldError]:
     path = "spec.activeDeadlineSeconds"
     if before is None or new == before:
         return []
@@ -119,7 +114,7 @@ def _deadline(new: int | None, before: int | None) -> list[Cause]:
     return []
 
 
-def _service(obj: JsonObject, old: JsonObject) -> list[Cause]:
+def _service(obj: JsonObject, old: JsonObject) -> list[FieldError]:
     new, before = _spec(obj), _spec(old)
     if "ExternalName" in (new.get("type"), before.get("type")):
         return []
@@ -130,7 +125,7 @@ def _service(obj: JsonObject, old: JsonObject) -> list[Cause]:
     return []
 
 
-def _priority_class(obj: JsonObject, old: JsonObject) -> list[Cause]:
+def _priority_class(obj: JsonObject, old: JsonObject) -> list[FieldError]:
     causes = []
     for name in ("value", "preemptionPolicy"):
         if obj.get(name) != old.get(name):
@@ -140,7 +135,7 @@ def _priority_class(obj: JsonObject, old: JsonObject) -> list[Cause]:
     return causes
 
 
-def _config_map(obj: JsonObject, old: JsonObject) -> list[Cause]:
+def _config_map(obj: JsonObject, old: JsonObject) -> list[FieldError]:
     if not old.get("immutable"):
         return []
     why = "field is immutable when `immutable` is set"
@@ -148,7 +143,7 @@ def _config_map(obj: JsonObject, old: JsonObject) -> list[Cause]:
     return causes + [forbidden(part, why) for part in ("data", "binaryData") if obj.get(part) != old.get(part)]
 
 
-def _node(obj: JsonObject, old: JsonObject) -> list[Cause]:
+def _node(obj: JsonObject, old: JsonObject) -> list[FieldError]:
     causes = []
     ranges, now = _spec(old).get("podCIDRs"), _spec(obj).get("podCIDRs")
     if ranges and (now != ranges or _spec(obj).get("podCIDR") != _spec(old).get("podCIDR")):
@@ -161,7 +156,7 @@ def _node(obj: JsonObject, old: JsonObject) -> list[Cause]:
     return causes
 
 
-def _node_pool(obj: JsonObject, old: JsonObject) -> list[Cause]:
+def _node_pool(obj: JsonObject, old: JsonObject) -> list[FieldError]:
     def reference(of: JsonObject) -> JsonObject:
         found: JsonObject = ((_spec(of).get("template") or {}).get("spec") or {}).get("nodeClassRef") or {}
         return found
@@ -169,23 +164,23 @@ def _node_pool(obj: JsonObject, old: JsonObject) -> list[Cause]:
     path = "spec.template.spec.nodeClassRef"
     new, before = reference(obj), reference(old)
     causes = [
-        Cause("FieldValueInvalid", f"Invalid value: nodeClassRef.{name} is immutable", path)
+        FieldError("FieldValueInvalid", f"Invalid value: nodeClassRef.{name} is immutable", path)
         for name in ("group", "kind")
         if before.get(name) and new.get(name) != before.get(name)
     ]
     if ("replicas" in _spec(obj)) != ("replicas" in _spec(old)):
         why = "Cannot transition NodePool between static (replicas set) and dynamic (replicas unset) provisioning modes"
-        causes.append(Cause("FieldValueInvalid", f"Invalid value: {why}", "spec"))
+        causes.append(FieldError("FieldValueInvalid", f"Invalid value: {why}", "spec"))
     return causes
 
 
-def _node_claim(obj: JsonObject, old: JsonObject) -> list[Cause]:
+def _node_claim(obj: JsonObject, old: JsonObject) -> list[FieldError]:
     if _spec(obj) == _spec(old):
         return []
-    return [Cause("FieldValueInvalid", "Invalid value: spec is immutable", "spec")]
+    return [FieldError("FieldValueInvalid", "Invalid value: spec is immutable", "spec")]
 
 
-_BY_KIND: dict[str, Callable[[JsonObject, JsonObject], list[Cause]]] = {
+_BY_KIND: dict[str, Callable[[JsonObject, JsonObject], list[FieldError]]] = {
     "Pod": _pod,
     "Deployment": _selector,
     "ReplicaSet": _selector,

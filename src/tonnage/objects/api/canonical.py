@@ -11,8 +11,8 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, TypeAlias
 
-from tonnage.cluster.server.api_types import SCALARS, FieldType, structs
 from tonnage.objects import quantity
+from tonnage.objects.api.fields import SCALARS, FieldType, structs
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -33,6 +33,7 @@ _EMPTY_KEPT = frozenset(
         ("GRPCAction", "service"),
         ("HPAScalingRules", "policies"),
         ("LeaseSpec", "holderIdentity"),
+        ("ClientIPConfig", "timeoutSeconds"),
     }
 )
 """What is a pointer in Go, or is told apart from nothing."""
@@ -114,6 +115,8 @@ def _field(value: Any, known: FieldType, shape: tuple[str, ...]) -> Any:
         if isinstance(value, list):
             return [_field(item, known, shape[1:]) for item in value]
         if isinstance(value, dict):
+            if known.of == "quantity":
+                return {key: canonical_quantity(item, thousandths=True) for key, item in value.items()}
             return {key: _field(item, known, shape[1:]) for key, item in value.items()}
         return value
     if known.of == "quantity":
@@ -136,11 +139,16 @@ def _is_dropped(value: Any, known: FieldType, struct: str) -> bool:
         return not value and not known.required and (struct, known.name) not in _EMPTY_KEPT
     if value == "" and known.of == "string":
         return (struct, known.name) not in _EMPTY_KEPT
+    if (struct, known.name) in _EMPTY_KEPT:
+        return False
     return known.name in _ZERO_DROPPED and isinstance(value, int) and not value
 
 
-def canonical_quantity(written: Any) -> Any:
+def canonical_quantity(written: Any, *, thousandths: bool = False) -> Any:
     """A quantity as the API writes it: 1000m is 1, 0.5 is 500m, 1024Mi is 1Gi. What is none stays as it is.
+
+    ``thousandths``: of a list of resources, whose quantities are rounded up to thousandths (SetDefaults_ResourceList in
+    pkg/apis/core/v1/defaults.go): 100u is 1m.
 
     Source: kubernetes/kubernetes staging/src/k8s.io/apimachinery/pkg/api/resource (CanonicalizeBytes): binary where a
     binary suffix was written and the value is a whole number of at least 1024; else decimal, with the largest suffix
@@ -153,6 +161,12 @@ def canonical_quantity(written: Any) -> Any:
     text = str(written)
     if not value:
         return "0"
+    if thousandths:
+        value = Fraction(ceil(value * 1000), 1000)
+    if text[-1:] == "i" and abs(value) > _LARGEST:
+        return str(_LARGEST if value > 0 else -_LARGEST)
+    if text[:1] == "+" and canonical_quantity(text[1:], thousandths=thousandths) == text[1:]:
+        return text
     if text[-1:] == "i" and abs(value) >= 1024 and value.denominator == 1:
         return _scaled(value, 1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
     exponent = text.rstrip("0123456789+-")

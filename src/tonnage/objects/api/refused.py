@@ -1,81 +1,74 @@
 """What kube-apiserver v1.36 refuses of an object, with its causes and their words.
 
-Sources: kubernetes/kubernetes v1.36 pkg/apis/{core,apps,policy,scheduling,coordination}/validation. What custom kinds
-refuse is in :mod:`tonnage.cluster.server.custom`, what an update may not change in ``rules_updates``.
+Sources: kubernetes/kubernetes v1.36 pkg/apis/{core,apps,policy,scheduling,coordination}/validation.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import msgspec
 
-from tonnage.cluster.client.transport import Cause
-from tonnage.cluster.resources import NAMESPACES, PODS, SERVICES, Resource
-from tonnage.cluster.server import custom, rules_updates
-from tonnage.cluster.server.canonical import canonical_quantity
-from tonnage.cluster.server.causes import (
+from tonnage.objects.api.autoscalers import horizontal_pod_autoscaler
+from tonnage.objects.api.canonical import canonical_quantity
+from tonnage.objects.api.errors import (
     NOT_NEGATIVE,
+    FieldError,
     amount,
     at_least_zero,
+    config_key_faults,
     count_or_percent,
     forbidden,
     invalid_value,
     is_zero,
-    labels,
     metadata,
+    network,
     one_of,
+    placed,
     required,
+    said,
     selector,
+    template_metadata,
     unsupported,
 )
-from tonnage.cluster.server.rules_hpa import horizontal_pod_autoscaler
-from tonnage.cluster.server.rules_jobs import job
-from tonnage.cluster.server.rules_placing import taints
-from tonnage.cluster.server.rules_pods import pod_spec
-from tonnage.cluster.server.rules_services import service
-from tonnage.objects import core, selectors
+from tonnage.objects.api.jobs import job
+from tonnage.objects.api.placing import taints
+from tonnage.objects.api.pods import pod_spec
+from tonnage.objects.api.selecting import selector_of_template
+from tonnage.objects.api.services import service
+from tonnage.objects.api.stateful_sets import stateful_set
 
 JsonObject: TypeAlias = dict[str, Any]
 
-_CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
-_CONFIG_KEY_WORDS = (
-    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' "
-    "(e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
-)
 _HIGHEST_PRIORITY = 1_000_000_000
 _SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-_NAMED_BY_LABEL = (SERVICES, NAMESPACES)
+_NAMED_BY_LABEL = ("Service", "Namespace", "StatefulSet")
 
 
-def invalid(resource: Resource, obj: JsonObject, old: JsonObject | None = None) -> list[Cause]:
-    """Everything for which the API would answer 422, once defaults are filled in. ``old``: what an update replaces."""
-    causes = metadata(obj, name_is_label=resource in _NAMED_BY_LABEL)
-    if resource.custom:
-        causes += custom.refused(resource, obj)
-    elif resource is PODS:
-        causes += _pod(obj)
-    else:
-        rules = _BY_KIND.get(resource.struct)
-        causes += rules(obj) if rules is not None else []
-    if old is not None:
-        causes += rules_updates.changed(resource, obj, old)
-    return causes
+def refused_metadata(kind: str, obj: JsonObject) -> list[FieldError]:
+    """What is wrong with the metadata of an object, custom kinds included."""
+    return metadata(obj, name_is_label=kind in _NAMED_BY_LABEL)
 
 
-def _pod(obj: JsonObject) -> list[Cause]:
+def refused(kind: str, obj: JsonObject) -> list[FieldError]:
+    """Everything beside the metadata for which the API would answer 422, once defaults are filled in."""
+    rules = _BY_KIND.get(kind)
+    return rules(obj) if rules is not None else []
+
+
+def _pod(obj: JsonObject) -> list[FieldError]:
     return pod_spec("spec", obj.get("spec") or {})
 
 
 # ---- apps ----
 
 
-def _deployment(obj: JsonObject) -> list[Cause]:
+def _deployment(obj: JsonObject) -> list[FieldError]:
     spec = obj.get("spec") or {}
     causes = at_least_zero("spec.replicas", spec.get("replicas"))
-    causes += _selector(spec, "empty selector is invalid for deployment", needed=True)
+    causes += selector_of_template(spec, "empty selector is invalid for deployment", needed=True)
     causes += _template(spec)
     causes += _strategy(spec.get("strategy") or {})
     ready = spec.get("minReadySeconds") or 0
@@ -90,7 +83,7 @@ def _deployment(obj: JsonObject) -> list[Cause]:
     return causes
 
 
-def _strategy(strategy: JsonObject) -> list[Cause]:
+def _strategy(strategy: JsonObject) -> list[FieldError]:
     kind, rolling = strategy.get("type"), strategy.get("rollingUpdate")
     if kind == "Recreate":
         why = "may not be specified when strategy `type` is 'Recreate'"
@@ -109,35 +102,18 @@ def _strategy(strategy: JsonObject) -> list[Cause]:
     return causes
 
 
-def _unsupported_strategy(path: str, kind: Any, supported: tuple[str, ...]) -> list[Cause]:
+def _unsupported_strategy(path: str, kind: Any, supported: tuple[str, ...]) -> list[FieldError]:
     """kube-apiserver shows the whole strategy in the form of its own struct."""
-    shown = unsupported(path, kind, supported).message.partition(": supported values: ")[2]
+    wrong = unsupported(f"{path}.type", kind, supported)
+    shown = wrong.message.partition(": supported values: ")[2]
     message = f'Unsupported value: {{"Type":"{kind}","RollingUpdate":null}}: supported values: {shown}'
-    return [Cause("FieldValueNotSupported", message, path)]
+    return [replace(wrong, message=message, field=path, at=wrong.field)]
 
 
-def _selector(spec: JsonObject, empty: str, *, needed: bool) -> list[Cause]:
-    """The selector, and whether the template's labels match it."""
-    given = spec.get("selector")
-    template = spec.get("template") or {}
-    worn = (template.get("metadata") or {}).get("labels")
-    mismatch = invalid_value("spec.template.metadata.labels", worn, "`selector` does not match template `labels`")
-    if given is None:
-        return [required("spec.selector"), mismatch] if needed else [mismatch]
-    causes = selector("spec.selector", given)
-    if not given.get("matchLabels") and not given.get("matchExpressions"):
-        causes.append(invalid_value("spec.selector", given, empty))
-    if causes:
-        faulty = any(cause.field.startswith("spec.selector.") for cause in causes)
-        return [*causes, invalid_value("spec.selector", given, "invalid label selector")] if faulty else causes
-    wanted = msgspec.convert(given, core.LabelSelector)
-    return [] if selectors.matches(wanted, worn or {}) else [mismatch]
-
-
-def _template(spec: JsonObject) -> list[Cause]:
+def _template(spec: JsonObject) -> list[FieldError]:
     template = spec.get("template") or {}
     inner, path = template.get("spec") or {}, "spec.template.spec"
-    causes = labels("spec.template.metadata.labels", (template.get("metadata") or {}).get("labels"))
+    causes = template_metadata("spec.template.metadata", template.get("metadata") or {})
     causes += pod_spec(path, inner, restarts=("Always",))
     if inner.get("activeDeadlineSeconds") is not None:
         why = "activeDeadlineSeconds in ReplicaSet is not Supported"
@@ -145,17 +121,17 @@ def _template(spec: JsonObject) -> list[Cause]:
     return causes
 
 
-def _replica_set(obj: JsonObject) -> list[Cause]:
+def _replica_set(obj: JsonObject) -> list[FieldError]:
     spec = obj.get("spec") or {}
     causes = at_least_zero("spec.replicas", spec.get("replicas"))
     causes += at_least_zero("spec.minReadySeconds", spec.get("minReadySeconds"))
-    causes += _selector(spec, "empty selector is invalid for deployment", needed=True)
+    causes += selector_of_template(spec, "empty selector is invalid for deployment", needed=True)
     return causes + _template(spec)
 
 
-def _daemon_set(obj: JsonObject) -> list[Cause]:
+def _daemon_set(obj: JsonObject) -> list[FieldError]:
     spec = obj.get("spec") or {}
-    causes = _selector(spec, "empty selector is invalid for daemonset", needed=False)
+    causes = selector_of_template(spec, "empty selector is invalid for daemonset", needed=False)
     causes += _template(spec)
     causes += at_least_zero("spec.minReadySeconds", spec.get("minReadySeconds"))
     strategy, path = spec.get("updateStrategy") or {}, "spec.updateStrategy"
@@ -177,8 +153,14 @@ def _daemon_set(obj: JsonObject) -> list[Cause]:
 # ---- the rest ----
 
 
-def _node(obj: JsonObject) -> list[Cause]:
-    causes = taints("metadata.taints", (obj.get("spec") or {}).get("taints") or [])
+def _node(obj: JsonObject) -> list[FieldError]:
+    spec = obj.get("spec") or {}
+    causes = [
+        replace(wrong, at=wrong.field.replace("metadata", "spec", 1))
+        for wrong in taints("metadata.taints", spec.get("taints") or [])
+    ]
+    for index, text in enumerate(spec.get("podCIDRs") or ()):
+        causes += network(f"spec.podCIDRs[{index}]", text)
     status = obj.get("status") or {}
     for part in ("capacity", "allocatable"):
         for name, written in sorted((status.get(part) or {}).items()):
@@ -192,19 +174,20 @@ def _node(obj: JsonObject) -> list[Cause]:
     return causes
 
 
-def _config_map(obj: JsonObject) -> list[Cause]:
+def _config_map(obj: JsonObject) -> list[FieldError]:
     causes = []
     binary = obj.get("binaryData") or {}
     for part in ("data", "binaryData"):
         for key in sorted(obj.get(part) or {}):
-            if not _CONFIG_KEY.fullmatch(key):
-                causes.append(invalid_value(f"{part}[{key}]", key, _CONFIG_KEY_WORDS))
+            faults = config_key_faults(key)
+            if faults:
+                causes += said(f"{part}[{key}]", key, faults)
             elif part == "data" and key in binary:
                 causes.append(invalid_value(f"data[{key}]", key, "duplicate of key present in binaryData"))
     return causes
 
 
-def _priority_class(obj: JsonObject) -> list[Cause]:
+def _priority_class(obj: JsonObject) -> list[FieldError]:
     name, value = obj.get("metadata", {}).get("name", ""), obj.get("value", 0)
     causes = []
     if name.startswith("system-"):
@@ -220,10 +203,10 @@ def _priority_class(obj: JsonObject) -> list[Cause]:
     return causes + one_of("preemptionPolicy", obj.get("preemptionPolicy"), ("PreemptLowerPriority", "Never"))
 
 
-def _pod_disruption_budget(obj: JsonObject) -> list[Cause]:
+def _pod_disruption_budget(obj: JsonObject) -> list[FieldError]:
     spec = obj.get("spec") or {}
     low, high = spec.get("minAvailable"), spec.get("maxUnavailable")
-    causes: list[Cause] = []
+    causes: list[FieldError] = []
     if low is not None and high is not None:
         shown = {
             "MinAvailable": low,
@@ -232,8 +215,9 @@ def _pod_disruption_budget(obj: JsonObject) -> list[Cause]:
             "UnhealthyPodEvictionPolicy": spec.get("unhealthyPodEvictionPolicy"),
         }
         text = msgspec.json.encode(shown).decode()
-        message = f"Invalid value: {text}: minAvailable and maxUnavailable cannot be both set"
-        causes.append(Cause("FieldValueInvalid", message, "spec"))
+        why = "minAvailable and maxUnavailable cannot be both set"
+        wrong = FieldError("FieldValueInvalid", f"Invalid value: {text}: {why}", "spec", why=why)
+        causes += placed([wrong], "spec.maxUnavailable")
     causes += count_or_percent("spec.minAvailable", low, at_most_all=True)
     causes += count_or_percent("spec.maxUnavailable", high, at_most_all=True)
     if spec.get("selector") is not None:
@@ -242,7 +226,7 @@ def _pod_disruption_budget(obj: JsonObject) -> list[Cause]:
     return causes + one_of("spec.unhealthyPodEvictionPolicy", policy, ("AlwaysAllow", "IfHealthyBudget"))
 
 
-def _lease(obj: JsonObject) -> list[Cause]:
+def _lease(obj: JsonObject) -> list[FieldError]:
     spec = obj.get("spec") or {}
     seconds = spec.get("leaseDurationSeconds")
     causes = []
@@ -251,7 +235,7 @@ def _lease(obj: JsonObject) -> list[Cause]:
     return causes + at_least_zero("spec.leaseTransitions", spec.get("leaseTransitions"))
 
 
-def _event(obj: JsonObject) -> list[Cause]:
+def _event(obj: JsonObject) -> list[FieldError]:
     about = (obj.get("involvedObject") or {}).get("namespace") or ""
     own = obj.get("metadata", {}).get("namespace") or ""
     if about == own or (not about and own == "default"):
@@ -259,10 +243,12 @@ def _event(obj: JsonObject) -> list[Cause]:
     return [invalid_value("involvedObject.namespace", about, "does not match event.namespace")]
 
 
-_BY_KIND: dict[str, Callable[[JsonObject], list[Cause]]] = {
+_BY_KIND: dict[str, Callable[[JsonObject], list[FieldError]]] = {
+    "Pod": _pod,
     "Deployment": _deployment,
     "ReplicaSet": _replica_set,
     "DaemonSet": _daemon_set,
+    "StatefulSet": stateful_set,
     "Job": job,
     "Service": service,
     "HorizontalPodAutoscaler": horizontal_pod_autoscaler,

@@ -1,23 +1,17 @@
 """What kube-apiserver fills in for pods and pod templates.
 
-Source: kubernetes/kubernetes v1.36 pkg/apis/core/v1/defaults.go and the admission plugins Priority, ServiceAccount and
+Source: kubernetes/kubernetes v1.36 pkg/apis/core/v1/defaults.go and the admission plugins ServiceAccount and
 DefaultTolerationSeconds. A projected service account token is not added: nothing here would take it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from tonnage.cluster.resources import PODS
-from tonnage.cluster.server.status import forbidden
 from tonnage.objects import quantity
 
 JsonObject: TypeAlias = dict[str, Any]
-PriorityClasses: TypeAlias = Callable[[str], JsonObject | None]
-"""A PriorityClass by name; the global default, if there is one, for an empty name."""
-
-_SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _TOLERATED_S = 300
 _FILE_MODE = 0o644
@@ -25,23 +19,19 @@ _MODES = ("secret", "configMap", "downwardAPI", "projected")
 _COUNTED = ("cpu", "memory")
 
 
-def pod(obj: JsonObject, classes: PriorityClasses | None) -> None:
-    """Fill in a pod. Raises Refusal (403) for a PriorityClass that ``classes`` does not know."""
+def pod(obj: JsonObject) -> None:
+    """Fill in a pod."""
     spec = obj.setdefault("spec", {})
     pod_spec(spec)
     spec.setdefault("enableServiceLinks", True)
     if spec["terminationGracePeriodSeconds"] < 0:
         spec["terminationGracePeriodSeconds"] = 1
+    requests_from_limits(spec)
     for container in _containers(spec):
-        _requests_from_limits(container.get("resources", {}))
         if spec.get("hostNetwork"):
             _host_ports(container)
-    if "resources" in spec:
-        _requests_from_limits(spec["resources"])
     account = spec.setdefault("serviceAccountName", "default")
     spec["serviceAccount"] = account
-    if "priority" not in spec or classes is not None:
-        _priority(obj, spec, classes)
     _tolerate(spec)
     status = obj.setdefault("status", {})
     status.setdefault("phase", "Pending")
@@ -166,6 +156,14 @@ def _volume(volume: JsonObject) -> None:
         claim.setdefault("volumeMode", "Filesystem")
 
 
+def requests_from_limits(spec: JsonObject) -> None:
+    """What has a limit and no request asks for its limit: of a pod, not of a template."""
+    for container in _containers(spec):
+        _requests_from_limits(container.get("resources", {}))
+    if "resources" in spec:
+        _requests_from_limits(spec["resources"])
+
+
 def _requests_from_limits(resources: JsonObject) -> None:
     limits = resources.get("limits")
     if not isinstance(limits, dict) or not limits:
@@ -174,31 +172,6 @@ def _requests_from_limits(resources: JsonObject) -> None:
     if isinstance(requests, dict):
         for name, amount in limits.items():
             requests.setdefault(name, amount)
-
-
-def _priority(obj: JsonObject, spec: JsonObject, classes: PriorityClasses | None) -> None:
-    name = spec.get("priorityClassName", "")
-    found = classes(name) if classes is not None else None
-    if found is None and name in _SYSTEM_CLASSES:
-        found = {"metadata": {"name": name}, "value": _SYSTEM_CLASSES[name]}
-    if found is None and name and classes is not None:
-        raise forbidden(PODS, _name(obj), f"no PriorityClass with name {name} was found")
-    value = found.get("value", 0) if found else 0
-    given = spec.get("priority")
-    if given is not None and given != value:
-        why = (
-            f"the integer value of priority ({given}) must not be provided in pod spec; "
-            f"priority admission controller computed {value} from the given PriorityClass name"
-        )
-        raise forbidden(PODS, _name(obj), why)
-    spec["priority"] = value
-    if found and not name:
-        spec["priorityClassName"] = found["metadata"]["name"]
-    spec.setdefault("preemptionPolicy", (found or {}).get("preemptionPolicy") or "PreemptLowerPriority")
-
-
-def _name(obj: JsonObject) -> str:
-    return str(obj.get("metadata", {}).get("name", ""))
 
 
 def _tolerate(spec: JsonObject) -> None:

@@ -13,9 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from tonnage.cluster.resources import Resource
 from tonnage.objects import quantity
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -45,7 +44,7 @@ Struct: TypeAlias = Mapping[str, FieldType]
 
 
 def _rows(name: str) -> Iterator[dict[str, str]]:
-    text = files("tonnage.cluster.server").joinpath(name).read_text(encoding="utf-8")
+    text = files("tonnage.objects.api").joinpath(name).read_text(encoding="utf-8")
     return csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
 
 
@@ -87,25 +86,31 @@ def _rules() -> dict[tuple[str, str], dict[str, dict[str, Any]]]:
     return found
 
 
-def unknown_fields(resource: Resource, obj: JsonObject) -> list[str]:
-    """Every field that the kind does not have, as ``unknown field "spec.foo"``, in the order in which they stand."""
-    return _said(resource, [path for path, _, _ in _unknown(obj, resource.struct, "")])
+def unknown_fields(kind: str, obj: JsonObject) -> list[str]:
+    """The path of every field that the kind does not have, in the order in which they stand. A kind of no name may have
+    any."""
+    return [found.path for found in unknown(obj, kind)]
 
 
-def prune(resource: Resource, obj: JsonObject) -> list[str]:
+def prune(kind: str, obj: JsonObject) -> list[str]:
     """Remove every field that the kind does not have; returns what :func:`unknown_fields` would have said."""
-    gone = list(_unknown(obj, resource.struct, ""))
-    for _, holder, key in gone:
-        del holder[key]
-    return _said(resource, [path for path, _, _ in gone])
+    gone = list(unknown(obj, kind))
+    for one in gone:
+        del one.holder[one.key]
+    return [one.path for one in gone]
 
 
-def _said(resource: Resource, paths: list[str]) -> list[str]:
-    """Of a built-in kind as they stand, of a custom one sorted."""
-    return [f'unknown field "{path}"' for path in (sorted(paths) if resource.custom else paths)]
+class UnknownField(NamedTuple):
+    """A field that ``struct`` does not have: its path, what holds it, and its name there."""
+
+    path: str
+    holder: JsonObject
+    key: str
+    struct: str
 
 
-def _unknown(value: Any, struct: str, path: str) -> Iterator[tuple[str, JsonObject, str]]:
+def unknown(value: Any, struct: str, path: str = "") -> Iterator[UnknownField]:
+    """Every field of a struct, and of what is in it, that its type does not have."""
     fields = structs().get(struct)
     if fields is None or not isinstance(value, dict):
         return
@@ -113,14 +118,20 @@ def _unknown(value: Any, struct: str, path: str) -> Iterator[tuple[str, JsonObje
         here = f"{path}.{key}" if path else key
         known = fields.get(key)
         if known is None:
-            yield here, value, key
-        elif known.of not in SCALARS:
-            yield from _inside(inner, known.shape, known.of, here)
+            yield UnknownField(here, value, key, struct)
+        else:
+            yield from unknown_inside(inner, known, here)
 
 
-def _inside(value: Any, shape: tuple[str, ...], struct: str, path: str) -> Iterator[tuple[str, JsonObject, str]]:
+def unknown_inside(value: Any, known: FieldType, path: str) -> Iterator[UnknownField]:
+    """The same of what stands in a field of this type."""
+    if known.of not in SCALARS:
+        yield from _inside(value, known.shape, known.of, path)
+
+
+def _inside(value: Any, shape: tuple[str, ...], struct: str, path: str) -> Iterator[UnknownField]:
     if not shape:
-        yield from _unknown(value, struct, path)
+        yield from unknown(value, struct, path)
     elif shape[0] == "[]" and isinstance(value, list):
         for index, item in enumerate(value):
             yield from _inside(item, shape[1:], struct, f"{path}[{index}]")
@@ -129,41 +140,43 @@ def _inside(value: Any, shape: tuple[str, ...], struct: str, path: str) -> Itera
             yield from _inside(item, shape[1:], struct, f"{path}.{key}")
 
 
-def wrong_type(resource: Resource, obj: JsonObject) -> str:
-    """What keeps an object from being decoded, as kube-apiserver says it; empty when nothing does.
+def wrong_types(kind: str, obj: JsonObject) -> Iterator[tuple[str, str]]:
+    """Path and text of all that keeps an object, or a part of one (``kind``: ObjectMeta), from being decoded, as
+    kube-apiserver says it.
 
-    The API answers 400 with ``{kind} in version "{version}" cannot be handled as a {kind}: `` before it. Of a custom
-    kind only the metadata is looked at here: the rest is :func:`tonnage.cluster.server.defaults.invalid`'s (422).
+    The API answers 400 with ``{kind} in version "{version}" cannot be handled as a {kind}: `` before the first.
     """
-    if resource.custom:
-        meta = obj.get("metadata")
-        return next(_wrong(meta if isinstance(meta, dict) else {}, "ObjectMeta", ""), "")
-    return next(_wrong(obj, resource.kind, ""), "")
+    yield from _wrong(obj, kind, "", "")
 
 
-def _wrong(value: JsonObject, struct: str, path: str) -> Iterator[str]:
+def _wrong(value: JsonObject, struct: str, path: str, said: str) -> Iterator[tuple[str, str]]:
+    """``path`` has list indices and map keys, ``said`` has not: so are the paths of encoding/json."""
     fields = structs().get(struct, {})
     for key, inner in value.items():
         known = fields.get(key)
         if known is not None and inner is not None:
-            yield from _value(inner, known, known.shape, struct, f"{path}.{key}" if path else key)
+            here, named = (f"{one}.{key}" if one else key for one in (path, said))
+            yield from _value(inner, known, known.shape, struct, here, named)
 
 
-def _value(value: Any, known: FieldType, shape: tuple[str, ...], struct: str, path: str) -> Iterator[str]:
+def _value(
+    value: Any, known: FieldType, shape: tuple[str, ...], struct: str, path: str, said: str
+) -> Iterator[tuple[str, str]]:
     if value is None:
         return
     if shape:
         if not isinstance(value, list if shape[0] == "[]" else dict):
-            yield _unmarshal(value, struct, path, _go(known, shape))
+            yield path, _unmarshal(value, struct, said, _go(known, shape))
             return
-        for item in value if isinstance(value, list) else value.values():
-            yield from _value(item, known, shape[1:], struct, path)
+        for key, item in enumerate(value) if isinstance(value, list) else value.items():
+            inner = f"{path}[{key}]" if isinstance(value, list) else f"{path}.{key}"
+            yield from _value(item, known, shape[1:], struct, inner, said)
     elif known.of in SCALARS:
-        yield from _scalar(value, known, struct, path)
+        yield from ((path, text) for text in _scalar(value, known, struct, said))
     elif isinstance(value, dict):
-        yield from _wrong(value, known.of, path)
+        yield from _wrong(value, known.of, path, said)
     else:
-        yield _unmarshal(value, struct, path, _go(known, shape))
+        yield path, _unmarshal(value, struct, said, _go(known, shape))
 
 
 def _scalar(value: Any, known: FieldType, struct: str, path: str) -> Iterator[str]:

@@ -8,13 +8,37 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from ipaddress import ip_address, ip_network
 from typing import Any, TypeAlias
 
-from tonnage.cluster.client.transport import Cause
 from tonnage.objects import quantity
 
 JsonObject: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One thing that is wrong with a field: ``reason``, ``message`` and ``field`` as in meta/v1 StatusCause.
+
+    ``value`` is what stands there, ``why`` the message without it, ``supported`` what could stand there. ``at`` is the
+    field's path where that is not ``field``: causes name the map for a label, the operator for a toleration's value.
+    """
+
+    reason: str
+    message: str
+    field: str
+    value: Any = None
+    why: str = ""
+    supported: tuple[str, ...] = ()
+    at: str = ""
+
+    @property
+    def path(self) -> str:
+        """Where in the object."""
+        return self.at or self.field
+
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -41,7 +65,15 @@ _PERCENT_WORDS = (
     "a valid percent string must be a numeric string followed by an ending '%' "
     "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
 )
+_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 _LONGEST_LABEL, _LONGEST_SUBDOMAIN, _LONGEST_PORT = 63, 253, 15
+_CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_CONFIG_KEY_WORDS = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' "
+    "(e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+IP_WORDS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+_CIDR_WORDS = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 NOT_NEGATIVE = "must be greater than or equal to 0"
 PORT_WORDS = "must be between 1 and 65535, inclusive"
 
@@ -51,38 +83,50 @@ def show(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
 
 
-def required(field: str, why: str = "") -> Cause:
-    return Cause("FieldValueRequired", f"Required value: {why}" if why else "Required value", field)
+def required(field: str, why: str = "") -> FieldError:
+    return FieldError("FieldValueRequired", f"Required value: {why}" if why else "Required value", field, why=why)
 
 
-def invalid_value(field: str, value: Any, why: str) -> Cause:
-    return Cause("FieldValueInvalid", f"Invalid value: {show(value)}: {why}", field)
+def invalid_value(field: str, value: Any, why: str) -> FieldError:
+    return FieldError("FieldValueInvalid", f"Invalid value: {show(value)}: {why}", field, value, why)
 
 
-def unsupported(field: str, value: Any, supported: Iterable[str]) -> Cause:
-    listed = ", ".join(f'"{one}"' for one in supported)
-    return Cause("FieldValueNotSupported", f"Unsupported value: {show(value)}: supported values: {listed}", field)
+def unsupported(field: str, value: Any, supported: Iterable[str]) -> FieldError:
+    names = tuple(supported)
+    listed = ", ".join(f'"{one}"' for one in names)
+    message = f"Unsupported value: {show(value)}: supported values: {listed}"
+    return FieldError("FieldValueNotSupported", message, field, value, supported=names)
 
 
-def forbidden(field: str, why: str) -> Cause:
-    return Cause("FieldValueForbidden", f"Forbidden: {why}", field)
+def forbidden(field: str, why: str) -> FieldError:
+    return FieldError("FieldValueForbidden", f"Forbidden: {why}", field, why=why)
 
 
-def duplicate(field: str, value: Any) -> Cause:
-    return Cause("FieldValueDuplicate", f"Duplicate value: {show(value)}", field)
+def duplicate(field: str, value: Any) -> FieldError:
+    return FieldError("FieldValueDuplicate", f"Duplicate value: {show(value)}", field, value)
 
 
-def one_of(field: str, value: Any, supported: Iterable[str]) -> list[Cause]:
+def not_found(field: str, value: Any, known: Iterable[str]) -> FieldError:
+    """``known``: what is there."""
+    return FieldError("FieldValueNotFound", f"Not found: {show(value)}", field, value, supported=tuple(known))
+
+
+def placed(errors: Iterable[FieldError], at: str) -> list[FieldError]:
+    """The same errors, whose field's own path in the object is ``at``."""
+    return [replace(error, at=at) for error in errors]
+
+
+def one_of(field: str, value: Any, supported: Iterable[str]) -> list[FieldError]:
     """The value is one of these; nothing is said of one that is not written."""
     listed = tuple(supported)
     return [] if value is None or value in listed else [unsupported(field, value, listed)]
 
 
-def at_least_zero(field: str, value: Any) -> list[Cause]:
+def at_least_zero(field: str, value: Any) -> list[FieldError]:
     return [invalid_value(field, value, NOT_NEGATIVE)] if _number(value) and value < 0 else []
 
 
-def within(field: str, value: Any, low: int, high: int) -> list[Cause]:
+def within(field: str, value: Any, low: int, high: int) -> list[FieldError]:
     if not _number(value) or low <= value <= high:
         return []
     return [invalid_value(field, value, f"must be between {low} and {high}, inclusive")]
@@ -155,20 +199,63 @@ def port_name_faults(text: str) -> list[str]:
     return faults
 
 
-def said(field: str, value: Any, faults: Iterable[str]) -> list[Cause]:
+def config_key_faults(text: str) -> list[str]:
+    """What keeps a text from being a key of a ConfigMap or Secret."""
+    faults = [f"must be no more than {_LONGEST_SUBDOMAIN} characters"] if len(text) > _LONGEST_SUBDOMAIN else []
+    if not _CONFIG_KEY.fullmatch(text):
+        return [*faults, _CONFIG_KEY_WORDS]
+    if text == ".":
+        return [*faults, "must not be '.'"]
+    if text == "..":
+        return [*faults, "must not be '..'"]
+    return [*faults, "must not start with '..'"] if text.startswith("..") else faults
+
+
+def said(field: str, value: Any, faults: Iterable[str]) -> list[FieldError]:
     return [invalid_value(field, value, fault) for fault in faults]
 
 
-def labels(field: str, given: Any) -> list[Cause]:
+def labels(field: str, given: Any) -> list[FieldError]:
     """Keys and values of a label map."""
     causes = []
     for key, value in sorted((given or {}).items()):
-        causes += said(field, key, qualified_faults(key))
-        causes += said(field, value, value_faults(value or ""))
+        own = said(field, key, qualified_faults(key)) + said(field, value, value_faults(value or ""))
+        causes += placed(own, f"{field}.{key}")
     return causes
 
 
-def selector(field: str, given: Mapping[str, Any]) -> list[Cause]:
+def template_metadata(field: str, given: Mapping[str, Any], *, short: bool = False) -> list[FieldError]:
+    """Labels and annotations of a pod template's metadata, which stands at ``field``. The API says of some that they
+    stand at the template itself: ``short`` for the labels, always for the annotations."""
+    above = field.removesuffix(".metadata")
+    causes: list[FieldError] = []
+    for key in sorted(given.get("annotations") or {}):
+        own = said(f"{above}.annotations", key, qualified_faults(key.lower()))
+        causes += placed(own, f"{field}.annotations.{key}")
+    for error in labels(f"{field}.labels", given.get("labels")):
+        causes.append(replace(error, field=f"{above}.labels") if short else error)
+    return causes
+
+
+def address(field: str, text: str) -> list[FieldError]:
+    """An IP address."""
+    try:
+        ip_address(text)
+    except ValueError:
+        return [invalid_value(field, text, IP_WORDS)]
+    return []
+
+
+def network(field: str, text: str) -> list[FieldError]:
+    """A range of IP addresses."""
+    try:
+        ip_network(text, strict=False)
+    except ValueError:
+        return [invalid_value(field, text, _CIDR_WORDS)]
+    return [] if "/" in text else [invalid_value(field, text, _CIDR_WORDS)]
+
+
+def selector(field: str, given: Mapping[str, Any]) -> list[FieldError]:
     """A meta/v1 LabelSelector."""
     causes = labels(f"{field}.matchLabels", given.get("matchLabels"))
     for index, wanted in enumerate(given.get("matchExpressions") or ()):
@@ -188,16 +275,32 @@ def selector(field: str, given: Mapping[str, Any]) -> list[Cause]:
     return causes
 
 
-def metadata(obj: JsonObject, *, name_is_label: bool) -> list[Cause]:
+def metadata(obj: JsonObject, *, name_is_label: bool) -> list[FieldError]:
     """metadata of any object: name, namespace, labels, annotations."""
     meta = obj.get("metadata") or {}
     name = meta.get("name") or ""
-    if not name:
+    faults = label_faults if name_is_label else subdomain_faults
+    prefix = meta.get("generateName") or ""
+    if not name and not prefix:
         return [required("metadata.name", "name or generateName is required")]
-    causes = said("metadata.name", name, (label_faults if name_is_label else subdomain_faults)(name))
+    causes = said("metadata.generateName", prefix, faults(prefix.removesuffix("-"))) if prefix else []
+    causes += said("metadata.name", name, faults(name)) if name else []
     causes += labels("metadata.labels", meta.get("labels"))
     for key in sorted(meta.get("annotations") or {}):
-        causes += said("metadata.annotations", key, qualified_faults(key.lower()))
+        own = said("metadata.annotations", key, qualified_faults(key.lower()))
+        causes += placed(own, f"metadata.annotations.{key}")
+    for index, owner in enumerate(meta.get("ownerReferences") or ()):
+        for part in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(part):
+                wrong = invalid_value(f"metadata.ownerReferences.{part}", "", "must not be empty")
+                causes += placed([wrong], f"metadata.ownerReferences[{index}].{part}")
+    for index, finalizer in enumerate(meta.get("finalizers") or ()):
+        here = f"metadata.finalizers[{index}]"
+        faults_of = qualified_faults(finalizer)
+        causes += said(here, finalizer, faults_of)
+        if not faults_of and "/" not in finalizer and finalizer not in _FINALIZERS:
+            why = "name is neither a standard finalizer name nor is it fully qualified"
+            causes.append(invalid_value(here, finalizer, why))
     return causes
 
 
@@ -212,7 +315,7 @@ def amount(written: Any) -> Fraction | None:
         return None
 
 
-def count_or_percent(field: str, value: Any, *, at_most_all: bool = False) -> list[Cause]:
+def count_or_percent(field: str, value: Any, *, at_most_all: bool = False) -> list[FieldError]:
     """An integer or a percentage, not negative; ``at_most_all``: of at most 100%."""
     if isinstance(value, str):
         if not re.fullmatch("[0-9]+%", value):

@@ -1,0 +1,427 @@
+"""What kube-apiserver refuses of containers: names, ports, variables, mounts, probes, hooks, and what they ask for.
+
+Source: kubernetes/kubernetes v1.36 pkg/apis/core/validation/validation.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from tonnage.objects.api.canonical import canonical_quantity
+from tonnage.objects.api.errors import (
+    NOT_NEGATIVE,
+    PORT_WORDS,
+    FieldError,
+    amount,
+    at_least_zero,
+    config_key_faults,
+    duplicate,
+    forbidden,
+    invalid_value,
+    label_faults,
+    not_found,
+    one_of,
+    placed,
+    port_name_faults,
+    qualified_faults,
+    required,
+    said,
+    subdomain_faults,
+    unsupported,
+    within,
+)
+
+JsonObject: TypeAlias = dict[str, Any]
+
+_PULLS = ("Always", "IfNotPresent", "Never")
+_LAST_WORDS = ("File", "FallbackToLogsOnError")
+_PROTOCOLS = ("SCTP", "TCP", "UDP")
+_HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
+_HOOKS = ("exec", "httpGet", "tcpSocket", "sleep")
+_STANDARD = ("cpu", "memory", "ephemeral-storage")
+_OF_PODS = ("cpu", "hugepages-", "memory")
+RESTARTS = ("Always", "Never", "OnFailure")
+_SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
+_NO_SOURCE = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+_FIELDS = (
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+)
+_FIELD_MAPS = ("metadata.annotations['", "metadata.labels['")
+_AMOUNTS = tuple(f"{part}.{name}" for part in ("limits", "requests") for name in ("cpu", "ephemeral-storage", "memory"))
+_INT32_MAX = 2**31 - 1
+GRACE_S = 30
+"""The default of terminationGracePeriodSeconds."""
+_CLAIMED = ("persistentVolumeClaim", "ephemeral")
+_DUPLICATE = "can't be used more than once"
+
+
+def containers(path: str, spec: JsonObject, claimed: frozenset[str] = frozenset()) -> list[FieldError]:
+    """All containers of a pod's ``spec``, which stands at ``path``."""
+    if not spec.get("containers"):
+        return [required(f"{path}.containers")]
+    causes: list[FieldError] = []
+    names: set[str] = set()
+    volumes = {volume.get("name"): volume for volume in spec.get("volumes") or ()}
+    volumes |= {name: {"name": name, "persistentVolumeClaim": {}} for name in claimed}
+    claims = [str(claim.get("name")) for claim in spec.get("resourceClaims") or ()]
+    for part in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(part) or ()):
+            here = f"{path}.{part}[{index}]"
+            name = container.get("name", "")
+            if not name:
+                causes.append(required(f"{here}.name"))
+            elif label_faults(name):
+                causes += said(f"{here}.name", name, label_faults(name))
+            elif name in names:
+                causes.append(duplicate(f"{here}.name", name))
+            names.add(name)
+            causes += _container(here, container, volumes, host_network=bool(spec.get("hostNetwork")))
+            causes += _lifecycle(f"{here}.lifecycle", container, spec.get("terminationGracePeriodSeconds"))
+            causes += _claimed(f"{here}.resources.claims", container, claims)
+    return causes + _taken_ports(path, spec)
+
+
+def _taken_ports(path: str, spec: JsonObject) -> list[FieldError]:
+    """Ports of the node that the pod's containers, or one of its init containers, take more than once
+    (checkHostPortConflicts)."""
+    causes: list[FieldError] = []
+    seen: set[str] = set()
+    for part in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(part) or ()):
+            seen = set() if part == "initContainers" else seen
+            for number, port in enumerate(container.get("ports") or ()):
+                if not port.get("hostPort"):
+                    continue
+                taken = f"{port.get('protocol') or 'TCP'}/{port.get('hostIP') or ''}/{port['hostPort']}"
+                if taken in seen:
+                    causes.append(duplicate(f"{path}.{part}[{index}].ports[{number}].hostPort", taken))
+                seen.add(taken)
+    return causes
+
+
+def _container(
+    path: str, container: JsonObject, volumes: Mapping[Any, JsonObject], *, host_network: bool
+) -> list[FieldError]:
+    image = container.get("image") or ""
+    causes = []
+    if not image:
+        causes.append(required(f"{path}.image"))
+    elif image != image.strip():
+        causes.append(invalid_value(f"{path}.image", image, "must not have leading or trailing whitespace"))
+    causes += _ports(f"{path}.ports", container.get("ports") or [], host_network=host_network)
+    causes += _env(f"{path}.env", container.get("env") or [])
+    causes += _env_from(f"{path}.envFrom", container.get("envFrom") or [])
+    causes += _mounts(f"{path}.volumeMounts", container.get("volumeMounts") or [], volumes)
+    causes += _devices(f"{path}.volumeDevices", container.get("volumeDevices") or [], volumes)
+    causes += one_of(f"{path}.restartPolicy", container.get("restartPolicy"), RESTARTS)
+    causes += one_of(f"{path}.imagePullPolicy", container.get("imagePullPolicy"), _PULLS)
+    causes += one_of(f"{path}.terminationMessagePolicy", container.get("terminationMessagePolicy"), _LAST_WORDS)
+    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
+        if container.get(name) is not None:
+            causes += _probe(f"{path}.{name}", container[name], success_once=name != "readinessProbe")
+    causes += resources(f"{path}.resources", container.get("resources") or {})
+    for one in container.get("resizePolicy") or ():
+        causes += one_of(f"{path}.resizePolicy", one.get("resourceName"), ("cpu", "memory"))
+    return causes + _security(f"{path}.securityContext", container.get("securityContext") or {})
+
+
+def _security(path: str, given: JsonObject) -> list[FieldError]:
+    causes: list[FieldError] = []
+    for name in ("runAsUser", "runAsGroup"):
+        causes += within(f"{path}.{name}", given.get(name), 0, _INT32_MAX)
+    causes += one_of(f"{path}.procMount", given.get("procMount"), ("Default", "Unmasked"))
+    if given.get("privileged") and given.get("allowPrivilegeEscalation") is False:
+        why = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
+        causes.append(invalid_value(path, given, why))
+    return causes
+
+
+def _claimed(path: str, container: JsonObject, claims: list[str]) -> list[FieldError]:
+    """Claims that a container names are the pod's."""
+    causes: list[FieldError] = []
+    for index, claim in enumerate((container.get("resources") or {}).get("claims") or ()):
+        name, here = claim.get("name") or "", f"{path}[{index}]"
+        if not name:
+            causes.append(required(f"{here}.name"))
+        elif name not in claims:
+            there = "which is empty" if not claims else f"one of: {', '.join(claims)}"
+            why = f"must be one of the names in pod.spec.resourceClaims {there}"
+            causes.append(FieldError("FieldValueNotFound", f'Not found: "{name}": {why}', here, name, why))
+    return causes
+
+
+def _ports(path: str, ports: list[JsonObject], *, host_network: bool) -> list[FieldError]:
+    causes, seen = [], set()
+    for index, port in enumerate(ports):
+        here = f"{path}[{index}]"
+        name, number = port.get("name"), port.get("containerPort") or 0
+        if name and port_name_faults(name):
+            causes += said(f"{here}.name", name, port_name_faults(name))
+        elif name and name in seen:
+            causes.append(duplicate(f"{here}.name", name))
+        seen.add(name)
+        if not number:
+            causes.append(required(f"{here}.containerPort"))
+        causes += within(f"{here}.containerPort", number, 1, 65535) if number else []
+        host = port.get("hostPort")
+        if host:
+            causes += within(f"{here}.hostPort", host, 1, 65535)
+            if host_network and host != number:
+                why = "must match `containerPort` when `hostNetwork` is true"
+                causes.append(invalid_value(f"{here}.hostPort", host, why))
+        causes += one_of(f"{here}.protocol", port.get("protocol"), _PROTOCOLS)
+    return causes
+
+
+def _env(path: str, variables: list[JsonObject]) -> list[FieldError]:
+    causes = []
+    for index, variable in enumerate(variables):
+        name = variable.get("name") or ""
+        if not name:
+            causes.append(required(f"{path}[{index}].name"))
+        elif "=" in name or not name.isascii() or not name.isprintable():
+            why = "a valid environment variable name must consist only of printable ASCII characters other than '='"
+            causes.append(invalid_value(f"{path}[{index}].name", name, why))
+        if variable.get("valueFrom") is not None:
+            causes += _value_from(f"{path}[{index}].valueFrom", variable)
+    return causes
+
+
+def _value_from(path: str, variable: JsonObject) -> list[FieldError]:
+    source = variable["valueFrom"]
+    causes: list[FieldError] = []
+    given = [name for name in _SOURCES if source.get(name) is not None]
+    field = source.get("fieldRef")
+    if field is not None:
+        name = field.get("fieldPath") or ""
+        if not name:
+            causes.append(required(f"{path}.fieldRef.fieldPath"))
+        elif name not in _FIELDS and not (name.startswith(_FIELD_MAPS) and name.endswith("']")):
+            why = f"error converting fieldPath: field label not supported: {name}"
+            causes.append(invalid_value(f"{path}.fieldRef.fieldPath", name, why))
+    amount_of = source.get("resourceFieldRef")
+    if amount_of is not None:
+        here, name = f"{path}.resourceFieldRef.resource", amount_of.get("resource") or ""
+        if not name:
+            causes.append(required(here))
+        elif name not in _AMOUNTS and ".hugepages-" not in name:
+            causes.append(unsupported(here, name, _AMOUNTS))
+    for kind in ("configMapKeyRef", "secretKeyRef"):
+        selected = source.get(kind)
+        if selected is None:
+            continue
+        name, key = selected.get("name") or "", selected.get("key") or ""
+        causes += said(f"{path}.{kind}.name", name, subdomain_faults(name))
+        causes += said(f"{path}.{kind}.key", key, config_key_faults(key)) if key else [required(f"{path}.{kind}.key")]
+    if not given:
+        return [invalid_value(path, "", _NO_SOURCE)]
+    if variable.get("value"):
+        causes.append(invalid_value(path, "", "may not be specified when `value` is not empty"))
+    elif len(given) > 1:
+        causes.append(invalid_value(path, "", "may not have more than one field specified at a time"))
+    return causes
+
+
+def _env_from(path: str, sources: list[JsonObject]) -> list[FieldError]:
+    causes: list[FieldError] = []
+    for index, source in enumerate(sources):
+        given = [name for name in ("configMapRef", "secretRef") if source.get(name) is not None]
+        for kind in given:
+            here, name = f"{path}[{index}].{kind}.name", source[kind].get("name") or ""
+            causes += said(here, name, subdomain_faults(name)) if name else [required(here)]
+        if not given:
+            wrong = invalid_value(path, "", "must specify one of: `configMapRef` or `secretRef`")
+            causes += placed([wrong], f"{path}[{index}]")
+        elif len(given) > 1:
+            wrong = invalid_value(path, "", "may not have more than one field specified at a time")
+            causes += placed([wrong], f"{path}[{index}]")
+    return causes
+
+
+def _mounts(path: str, mounts: list[JsonObject], volumes: Mapping[Any, JsonObject]) -> list[FieldError]:
+    causes, seen = [], set()
+    for index, mount in enumerate(mounts):
+        name, where = mount.get("name") or "", mount.get("mountPath") or ""
+        if not name:
+            causes.append(required(f"{path}[{index}].name"))
+        elif name not in volumes:
+            causes.append(not_found(f"{path}[{index}].name", name, sorted(str(one) for one in volumes)))
+        if not where:
+            causes.append(required(f"{path}[{index}].mountPath"))
+        elif where in seen:
+            causes.append(invalid_value(f"{path}[{index}].mountPath", where, "must be unique"))
+        seen.add(where)
+        below, expression = mount.get("subPath") or "", mount.get("subPathExpr") or ""
+        for name, text in (("subPath", below), ("subPathExpr", expression)):
+            faults = _descending_faults(text) if text else []
+            causes += placed(said(f"{path}.{name}", text, faults), f"{path}[{index}].{name}")
+        if below and expression:
+            why = "subPathExpr and subPath are mutually exclusive"
+            causes.append(invalid_value(f"{path}[{index}].subPathExpr", expression, why))
+    return causes
+
+
+def _descending_faults(text: str) -> list[str]:
+    """What keeps a path from leading downwards."""
+    faults = ["must be a relative path"] if text.startswith("/") else []
+    return [*faults, "must not contain '..'"] if ".." in text.split("/") else faults
+
+
+def _devices(path: str, devices: list[JsonObject], volumes: Mapping[Any, JsonObject]) -> list[FieldError]:
+    causes: list[FieldError] = []
+    for index, device in enumerate(devices):
+        name, here = device.get("name") or "", f"{path}[{index}].name"
+        if not name:
+            causes.append(required(here))
+        elif name not in volumes:
+            causes.append(not_found(here, name, sorted(str(one) for one in volumes)))
+        elif not any(volumes[name].get(kind) is not None for kind in _CLAIMED):
+            why = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
+            causes.append(invalid_value(here, name, why))
+        if not device.get("devicePath"):
+            causes.append(required(f"{path}[{index}].devicePath"))
+    return causes
+
+
+def _lifecycle(path: str, container: JsonObject, grace: int | None) -> list[FieldError]:
+    """Hooks, of which none may sleep beyond the grace period."""
+    most = GRACE_S if grace is None else grace
+    causes: list[FieldError] = []
+    for name in ("postStart", "preStop"):
+        hook = (container.get("lifecycle") or {}).get(name)
+        if hook is None:
+            continue
+        causes += _handler(f"{path}.{name}", hook, _HOOKS)
+        if hook.get("sleep") is not None:
+            seconds = hook["sleep"].get("seconds") or 0
+            if not 0 <= seconds <= most:
+                why = f"must be non-negative and less than terminationGracePeriodSeconds ({most})"
+                wrong = invalid_value(f"{path}.{name}.sleep", seconds, why)
+                causes += placed([wrong], f"{path}.{name}.sleep.seconds")
+    return causes
+
+
+def _handler(path: str, handler: JsonObject, kinds: tuple[str, ...]) -> list[FieldError]:
+    """What a probe asks or a hook does: one of ``kinds``."""
+    given = [name for name in kinds if handler.get(name) is not None]
+    causes = [forbidden(f"{path}.{name}", "may not specify more than 1 handler type") for name in given[1:]]
+    for name in given[:1]:
+        causes += _asked(f"{path}.{name}", name, handler[name])
+    return causes if given else [required(path, "must specify a handler type")]
+
+
+def _asked(path: str, kind: str, asked: JsonObject) -> list[FieldError]:
+    if kind == "exec":
+        return [] if asked.get("command") else [required(f"{path}.command")]
+    if kind == "sleep":
+        return []
+    causes: list[FieldError] = []
+    if kind == "httpGet" and not asked.get("path"):
+        causes.append(required(f"{path}.path"))
+    port = asked.get("port", 0)
+    if isinstance(port, int):
+        causes += [] if 1 <= port <= 65535 else [invalid_value(f"{path}.port", port, PORT_WORDS)]
+    else:
+        causes += said(f"{path}.port", port, port_name_faults(port))
+    if kind == "httpGet":
+        causes += one_of(f"{path}.scheme", asked.get("scheme"), ("HTTP", "HTTPS"))
+    return causes
+
+
+def _probe(path: str, probe: JsonObject, *, success_once: bool) -> list[FieldError]:
+    causes = _handler(path, probe, _HANDLERS)
+    for name in ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"):
+        causes += at_least_zero(f"{path}.{name}", probe.get(name))
+    if success_once and probe.get("successThreshold", 1) not in (0, 1):
+        causes.append(invalid_value(f"{path}.successThreshold", probe["successThreshold"], "must be 1"))
+    grace = probe.get("terminationGracePeriodSeconds")
+    if grace is not None and not success_once:
+        why = "must not be set for readinessProbes"
+        causes.append(invalid_value(f"{path}.terminationGracePeriodSeconds", grace, why))
+    elif grace is not None and grace <= 0:
+        causes.append(invalid_value(f"{path}.terminationGracePeriodSeconds", grace, "must be greater than 0"))
+    return causes
+
+
+# ---- resources ----
+
+
+def resources(path: str, given: JsonObject) -> list[FieldError]:
+    """A container's requests and limits, after requests were filled in from limits."""
+    limits, requests = given.get("limits") or {}, given.get("requests") or {}
+    causes = []
+    for name, written in sorted(limits.items()):
+        causes += _amount(f"{path}.limits[{name}]", name, written)
+    for name, written in sorted(requests.items()):
+        causes += _amount(f"{path}.requests[{name}]", name, written)
+        asked, limit = amount(written), amount(limits.get(name))
+        shared = _overcommits(name)
+        shown = canonical_quantity(written)
+        if limit is None:
+            if not shared and name not in limits:
+                missing = required(f"{path}.limits", "Limit must be set for non overcommitable resources")
+                causes += placed([missing], f"{path}.requests.{name}")
+        elif asked is not None and not shared and asked != limit:
+            why = f"must be equal to {name} limit of {canonical_quantity(limits[name])}"
+            causes += placed([invalid_value(f"{path}.requests", shown, why)], f"{path}.requests.{name}")
+        elif asked is not None and shared and asked > limit:
+            why = f"must be less than or equal to {name} limit of {canonical_quantity(limits[name])}"
+            causes += placed([invalid_value(f"{path}.requests", shown, why)], f"{path}.requests.{name}")
+    named = {**limits, **requests}
+    if any(name.startswith("hugepages-") for name in named) and not {"cpu", "memory"} & set(named):
+        causes.append(forbidden(path, "HugePages require cpu or memory"))
+    return causes
+
+
+def pod_resources(path: str, given: JsonObject, *, own: bool = True) -> list[FieldError]:
+    """Requests and limits of the pod as a whole, or (not ``own``) its overhead, which are limits."""
+    if not own:
+        return resources(path, given)
+    causes: list[FieldError] = []
+    for part in ("limits", "requests"):
+        for name in sorted(given.get(part) or {}):
+            if name not in ("cpu", "memory") and not name.startswith("hugepages-"):
+                causes.append(unsupported(f"{path}.{part}[{name}]", name, _OF_PODS))
+    return causes or resources(path, given)
+
+
+def _overcommits(name: str) -> bool:
+    return ("/" not in name or "kubernetes.io/" in name) and not name.startswith("hugepages-")
+
+
+def _amount(path: str, name: str, written: Any) -> list[FieldError]:
+    causes = _resource_name(path, name)
+    value, shown = amount(written), canonical_quantity(written)
+    if value is None:
+        return causes
+    if value < 0:
+        causes.append(invalid_value(path, shown, NOT_NEGATIVE))
+    if not ("/" not in name or "kubernetes.io/" in name) and value.denominator != 1:
+        causes.append(invalid_value(path, shown, "must be an integer"))
+    return causes
+
+
+def _resource_name(path: str, name: str) -> list[FieldError]:
+    faults = qualified_faults(name)
+    if faults:
+        causes = said(path, name, faults)
+        return [*causes, invalid_value(path, name, "doesn't follow extended resource name standard")]
+    if "/" not in name:
+        if name in _STANDARD or name.startswith("hugepages-"):
+            return []
+        return [
+            invalid_value(path, name, "must be a standard resource type or fully qualified"),
+            invalid_value(path, name, "must be a standard resource for containers"),
+        ]
+    if name.startswith("requests."):
+        return [invalid_value(path, name, "doesn't follow extended resource name standard")]
+    return []

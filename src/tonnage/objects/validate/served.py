@@ -1,0 +1,96 @@
+"""Kubernetes' own kinds, and pods and Jobs within other kinds, held to what kube-apiserver refuses.
+
+The rules are :mod:`tonnage.objects.api`'s; here they are put to an object of a file, with its defaults filled in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from tonnage.objects.api import defaults, defaults_pods, fields, jobs, pods
+from tonnage.objects.api.canonical import canonical
+from tonnage.objects.api.errors import FieldError
+from tonnage.objects.api.refused import refused
+from tonnage.objects.decode import show
+from tonnage.objects.validate.common import Report
+
+_WITH_STATUS = ("Node",)
+"""Kinds of which the API refuses something of a status."""
+_TYPES = {
+    "string": "a string",
+    "bool": "true or false",
+    "int32": "an integer of 32 bits",
+    "int64": "an integer of 64 bits",
+}
+
+
+def served(kind: str, report: Report) -> None:
+    """An object of one of Kubernetes' own kinds, but for its metadata."""
+    content = {key: _copy(value) for key, value in report.written.items() if key != "status" or kind in _WITH_STATUS}
+    if _is_readable(kind, content, "", report):
+        report.refused(_of_any_version(refused(kind, defaults.fill_in(kind, content, stored=False))))
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(inner) for key, inner in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list) else value
+
+
+def _of_any_version(errors: Iterable[FieldError]) -> Iterator[FieldError]:
+    """Without what a later version takes: 1.37 lets autoscalers scale to zero (HPAScaleToZero, KEP-2021), if they have
+    a metric that is there without pods."""
+    for error in errors:
+        if error.field != "spec.minReplicas" or error.value != 0:
+            yield error
+
+
+def pod_spec(path: str, report: Report) -> None:
+    """The pod's spec that stands at ``path`` in an object of another kind."""
+
+    def fill_in(spec: dict[str, Any]) -> None:
+        canonical(spec, "PodSpec")
+        defaults_pods.pod_spec(spec)
+        defaults_pods.requests_from_limits(spec)
+
+    _part(path, "PodSpec", report, fill_in, pods.pod_spec)
+
+
+def job_spec(path: str, report: Report) -> None:
+    """The Job's spec that stands at ``path`` in an object of another kind."""
+
+    def fill_in(spec: dict[str, Any]) -> None:
+        canonical(spec, "JobSpec")
+        defaults.job_spec(spec)
+
+    _part(path, "JobSpec", report, fill_in, jobs.job_spec)
+
+
+def _part(
+    path: str,
+    kind: str,
+    report: Report,
+    fill_in: Callable[[dict[str, Any]], None],
+    rules: Callable[[str, dict[str, Any]], list[FieldError]],
+) -> None:
+    found = report.at(path)
+    spec: dict[str, Any] = _copy(found) if isinstance(found, dict) else {}
+    if _is_readable(kind, spec, path, report):
+        fill_in(spec)
+        report.refused(rules(path, spec))
+
+
+def _is_readable(kind: str, content: Mapping[str, Any], path: str, report: Report) -> bool:
+    """Whether everything has the type that its kind gives it, but for quantities; what has not is said."""
+    readable = True
+    for field, text in fields.wrong_types(kind, dict(content)):
+        here = f"{path}.{field}" if path else field
+        if "quantit" in text:
+            report.quantity(here, report.at(here))
+        else:
+            readable = False
+            of = text.rpartition(" of type ")[2]
+            expected = f"expected {_TYPES[of]}" if of in _TYPES else text.removeprefix("json: ")
+            report.add(here, f"{show(report.at(here))}: {expected}")
+    return readable
