@@ -117,8 +117,8 @@ MOST_PIECES = 4096
 
 
 def wants(ask: Ask, count: int) -> list[Want]:
-    """The pieces of an ask, largest MIG instance first; ``count``: whole devices or replicas that the pod requests. More
-    than MOST_PIECES of a kind are no more than those: no node has as many."""
+    """The pieces of an ask, largest MIG instance first; ``count``: whole devices or replicas that the pod requests.
+    More than MOST_PIECES of a kind are no more than those: no node has as many."""
     if ask.shares:
         return [Want(part=True)] * ask.count
     profiles = sorted(ask.profiles, key=size, reverse=True)
