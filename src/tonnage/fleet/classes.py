@@ -48,7 +48,7 @@ class PodClass:
     """All that placement can see of a pod. ``identity``: number of its namespace and labels, by which others select.
 
     ``ports``: of its node that it takes; ``disks``: that it mounts there; ``alone``: claims that no other pod may use
-    meanwhile. ``leaving``: its pods are being deleted."""
+    meanwhile."""
 
     id: int
     shape: int
@@ -60,7 +60,6 @@ class PodClass:
     ports: tuple[Port, ...] = ()
     alone: tuple[str, ...] = ()
     disks: tuple[Disk, ...] = ()
-    leaving: bool = False
 
 
 class ClassTable:
@@ -83,13 +82,11 @@ class ClassTable:
         spec: core.PodSpec,
         annotations: Mapping[str, str] = _NONE,
         volumes: VolumeNeed = UNKNOWN,
-        *,
-        leaving: bool = False,
     ) -> int:
         """The class id of such a pod. Pods stamped from one template object are recognised without encoding."""
         asked = asks.relevant(annotations)
         template = (id(spec), namespace, asked)
-        plain = not volumes.reach and not volumes.alone and not leaving
+        plain = not volumes.reach and not volumes.alone
         known = self._templates.get(template) if plain else None
         if known is not None and known[0] is spec and self.rows[known[1]].labels == labels:
             return known[1]
@@ -98,7 +95,7 @@ class ClassTable:
         others = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else None
         ports, disks = host_ports(spec), inline_disks(spec)
         rules = others, spec.topology_spread_constraints, ports, volumes.alone, disks
-        key = self._encode((namespace, labels, shape, rules, leaving))
+        key = self._encode((namespace, labels, shape, rules))
         class_id = self._classes.get(key)
         if class_id is None:
             class_id = self._classes[key] = len(self.rows)
@@ -106,9 +103,7 @@ class ClassTable:
             requests = self.shapes[shape].requests
             alone = volumes.alone
             self.rows.append(
-                PodClass(
-                    class_id, shape, identity, namespace, labels, spec, requests, ports, alone, disks, leaving=leaving
-                )
+                PodClass(class_id, shape, identity, namespace, labels, spec, requests, ports, alone, disks)
             )
         if len(self._templates) >= TEMPLATES_KEPT:
             self._templates.clear()

@@ -241,8 +241,7 @@ class Fleet(Tables):
         return row
 
     def _class_of(self, spec: PodSpec) -> int:
-        more = spec.annotations, spec.volumes
-        return self.classes.intern(spec.namespace, spec.labels, spec.spec, *more, leaving=spec.leaving)
+        return self.classes.intern(spec.namespace, spec.labels, spec.spec, spec.annotations, spec.volumes)
 
     def set_leaving(self, row: int, value: bool = True) -> None:
         """The pod is being deleted; it holds what it has until it is removed."""
@@ -250,11 +249,9 @@ class Fleet(Tables):
         if pod.spec.leaving == value:
             return
         if pod.node >= 0:
-            self._count(pod, pod.node, -1)
+            _add(self.leaving.setdefault(pod.class_id, {}), pod.node, 1 if value else -1)
         pod.spec = replace(pod.spec, leaving=value)
-        pod.class_id = self._class_of(pod.spec)
-        if pod.node >= 0:
-            self._count(pod, pod.node, 1)
+        self.revision += 1
         self._log("set_leaving", row, not value)
 
     def set_volumes(self, row: int, volumes: VolumeNeed) -> None:
@@ -381,6 +378,8 @@ class Fleet(Tables):
     def _count(self, pod: PodRow, node_row: int, sign: Literal[1, -1]) -> None:
         """One bound pod more (+1) or less (-1)."""
         _add(self.bound.setdefault(pod.class_id, {}), node_row, sign)
+        if pod.spec.leaving:
+            _add(self.leaving.setdefault(pod.class_id, {}), node_row, sign)
         _add(self.priorities, pod.spec.priority, sign)
         self.journal.append((sign, pod.class_id, node_row))
         self.revision += 1
@@ -393,13 +392,15 @@ class Fleet(Tables):
             raise RuntimeError("classes cannot be renumbered inside a what-if")
         self.classes = ClassTable()
         self._requests = {}
-        self.bound = {}
+        self.bound, self.leaving = {}, {}
         self.journal = Journal()
         for pod in filter(None, self.pods):
             pod.class_id = self._class_of(pod.spec)
             if pod.node >= 0:
                 on_nodes = self.bound.setdefault(pod.class_id, {})
                 on_nodes[pod.node] = on_nodes.get(pod.node, 0) + 1
+                if pod.spec.leaving:
+                    _add(self.leaving.setdefault(pod.class_id, {}), pod.node, 1)
         self._topology_changed()
 
 

@@ -51,6 +51,8 @@ class Tables:
         self.pending: dict[int, None] = {}
         self.bound: dict[int, dict[int, int]] = {}
         """Class id → node row → number of pods of that class bound there."""
+        self.leaving: dict[int, dict[int, int]] = {}
+        """The same of those of them that are being deleted."""
         self.gang_pods: dict[str, dict[int, None]] = {}
         """Gang → rows of its pods, bound and pending."""
         self.priorities: Counter[int] = Counter()

@@ -220,8 +220,14 @@ class Topology:
         if selector is not None and not (selector.match_labels or selector.match_expressions):
             return np.zeros(len(self._fleet.alive), np.int64)  # kube-scheduler counts no pod for an empty selector
         term = Term(constraint.topology_key, selector, (pod_class.namespace,), None)
-        staying = lambda other: not other.leaving and self._selects(term, other)  # noqa: E731
-        return self._tallies.get(("staying", selector, pod_class.namespace), staying)
+        per_node = self._selected_by(term)
+        leaving = [(number, nodes) for number, nodes in self._fleet.leaving.items() if nodes]
+        gone = [nodes for number, nodes in leaving if self._selects(term, self._fleet.classes.rows[number])]
+        if gone:
+            per_node = per_node.copy()
+            for nodes in gone:
+                per_node[list(nodes)] -= list(nodes.values())
+        return per_node
 
     # ---- pod affinity ----
 
