@@ -198,6 +198,7 @@ class FleetFeed:
             row,
             initialized=machines.initialized(node, self.fleet.node(row).spec.node_pool),
             shut=machines.shut(node),
+            bare=not any((taint.key, taint.effect) == machines.CORDON for taint in node.spec.taints),
             do_not_disrupt=node.metadata.annotations.get(DO_NOT_DISRUPT) == "true",
             returning=returning and not deleted,
             leaving=deleted or returning or any(t.key == DISRUPTED_TAINT for t in node.spec.taints),

@@ -63,9 +63,9 @@ class NodeSpec:
 class NodeRow:
     """The columns of a node that are not numbers. ``pods``: rows of the pods bound to it.
 
-    ``shut``: why it takes no pods, nor ever will, although it is not cordoned; empty: nothing. ``leaving``: it takes no
-    pods any more. ``returning``: it is marked as given back; ``unfinished``: and nothing more has been done about it
-    yet. ``cuts``: how its devices are cut now; empty: none is.
+    ``bare``: it takes no pods, and no taint says so. ``shut``: why it takes no pods, nor ever will, although it is not
+    cordoned; empty: nothing. ``leaving``: it takes no pods any more. ``returning``: it is marked as given back;
+    ``unfinished``: and nothing more has been done about it yet. ``cuts``: how its devices are cut now; empty: none is.
     """
 
     spec: NodeSpec
@@ -80,6 +80,7 @@ class NodeRow:
     do_not_disrupt: bool = False
     cuts: tuple[Cut, ...] = ()
     shut: str = ""
+    bare: bool = False
 
 
 class NodeFacts(TypedDict, total=False):
@@ -92,6 +93,7 @@ class NodeFacts(TypedDict, total=False):
     unfinished: bool
     do_not_disrupt: bool
     shut: str
+    bare: bool
 
 
 @dataclass(frozen=True, slots=True)

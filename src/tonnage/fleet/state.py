@@ -198,6 +198,8 @@ class Fleet(Tables):
 
     def _noted(self, row: int, facts: NodeFacts) -> None:
         node = self.node(row)
+        if facts.get("bare", node.bare) != node.bare:
+            self._topology_changed()
         for name, value in facts.items():
             setattr(node, name, value)
 

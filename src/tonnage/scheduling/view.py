@@ -103,8 +103,8 @@ class ShapeView:
     ``key[n]`` is NEVER where the shape does not fit, else score × 2²⁰ + tie-break: one argmax chooses. ``why[n]`` is
     the first filter that refuses the node before resources are looked at; where it is not ``able``, the shape never
     fits. ``selected`` and ``untainted`` say whether node selector and affinity hold, and whether every hard taint is
-    tolerated, cordon included. ``cuda`` says why the nodes of a label set cannot run the shape's images, by number of
-    the set; empty where they can or it is not known. ``pack`` is +1 to fill nodes and -1 to spread over them.
+    tolerated, that of a cordon included. ``cuda`` says why the nodes of a label set cannot run the shape's images, by
+    number of the set; empty where they can or it is not known. ``pack`` is +1 to fill nodes and -1 to spread over them.
     ``scale``: what one point of a preference is worth in the view's own points.
     """
 
@@ -176,7 +176,10 @@ class ShapeView:
         self.unreached = self._reach.refresh()
         cordoned = ~fleet.schedulable & (not self._cordon_tolerated)
         tainted = hard[fleet.taint_set]
-        self.untainted = ~(cordoned | tainted)
+        said = cordoned.copy()
+        for row in np.flatnonzero(cordoned & fleet.alive).tolist():
+            said[row] = not fleet.node(row).bare
+        self.untainted = ~(said | tainted)
         self.featured = self._declares()
         why = np.where(self._runs_cuda(), OPEN, NO_CUDA)
         why[(why == OPEN) & ~self.featured] = UNFEATURED

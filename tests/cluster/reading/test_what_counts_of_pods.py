@@ -177,3 +177,15 @@ def test_two_pods_do_not_mount_one_disk_on_a_node(there: Json, asked: Json, take
     seen = Watched(node("n1"), pod("there", "n1", volumes=volumes[0]), pod("it", namespace="b", volumes=volumes[1]))
     assert bool(seen.feasible("it", "b")) is taken
     assert taken or seen.answer("it") == "0/1 nodes are available: 1 node(s) had no available disk"
+
+
+@pytest.mark.parametrize(("tainted", "taken"), [(False, set()), (True, {"n1"})])
+def test_a_cordoned_node_is_a_domain_of_spread_until_its_taint_says_that_it_is_not(
+    tainted: bool, taken: set[str]
+) -> None:
+    cordoned = node(
+        "n2", taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}] if tainted else []
+    )
+    cordoned["spec"]["unschedulable"] = True
+    it = pod("it", labels={"app": "x"}, topologySpreadConstraints=[spread() | {"nodeTaintsPolicy": "Honor"}])
+    assert Watched(node("n1"), cordoned, pod("a", "n1", labels={"app": "x"}), it).feasible("it") == taken
