@@ -12,7 +12,7 @@ FUZZ_SECONDS ?= 60
 LINTED := src tests benchmarks e2e scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help demo peers test check check-types check-imports check-lint check-format format bench bench-quick digests fuzz e2e e2e-build e2e-long clean
+.PHONY: help demo image peers test check check-types check-imports check-lint check-format format bench bench-quick digests fuzz e2e e2e-build e2e-long clean
 
 help: ## say what there is
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -24,11 +24,15 @@ $(STAMP): pyproject.toml scripts/venv.sh
 demo: $(STAMP) ## the traffic surge, live, with a summary and an HTML report
 	@$(BIN)/tonnage demo
 
+image: $(STAMP) ## the controllers' image as out/tonnage-image.tar, from Debian's packages, without a registry; ARGS="--name REPOSITORY:TAG"
+	@$(BIN)/python -m scripts.image $(ARGS)
+
 peers: $(STAMP) ## install what tests and benchmarks compare with (300 MB); tests beside it are skipped without
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,peers]'
 
 test: $(STAMP) ## all tests
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not fuzz and not e2e" $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not fuzz and not e2e" \
+	  --ignore=tests/fuzz --ignore=tests/e2e $(ARGS)
 
 # Side by side; what each prints stays together, and one that fails does not hide what the others have to say.
 check: $(STAMP) ## lint, types, import contracts

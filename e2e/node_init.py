@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Process 1 of a real node's own mount and pid namespace: ``node_init.py FOLDER`` (reads FOLDER/commands.json).
 
-It lays FOLDER/kubelet over /var/lib/kubelet, because the kubelet's device plugin folder is fixed there: so each node
-has its own and several kubelets live on one machine. Then it starts containerd and the kubelet and reaps what is
-orphaned. When it is killed, the kernel ends everything in the namespace, containers too, and drops the mounts.
+A kubelet, containerd, its shims and CNI write below /run, /var/lib and /var/log, some of it at fixed places
+(/run/containerd, /run/nri, /run/netns, /var/lib/cni, /var/lib/kubelet/device-plugins, /var/log/containers). Each node
+has these three folders empty and to itself, with FOLDER/kubelet at /var/lib/kubelet: so several nodes live on one
+machine, and nothing of the machine's own containerd or kubelet is seen or touched. Then it starts containerd and the
+kubelet and reaps what is orphaned. When it is killed, the kernel ends everything in the namespace, containers too, and
+drops the mounts.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+PRIVATE = (Path("/run"), Path("/var/lib"), Path("/var/log"))
 
 
 def main(node: Path) -> None:
@@ -35,14 +40,17 @@ def main(node: Path) -> None:
 
 
 def _mount(node: Path) -> None:
-    """Private copies of the folders that a kubelet and containerd write to."""
-    kubelet, namespaces = Path("/var/lib/kubelet"), Path("/run/netns")
-    kubelet.mkdir(parents=True, exist_ok=True)
+    """Folders of the node's own where it would write to the machine's."""
+    for place in PRIVATE:
+        if node.resolve().is_relative_to(place.resolve()):
+            sys.exit(f"{node} lies below {place}, which each node has to itself: choose another folder (TMPDIR)")
+        subprocess.check_call(["mount", "-t", "tmpfs", "-o", "mode=755", "node", place])
+    kubelet = Path("/var/lib/kubelet")
+    for inside in (kubelet, Path("/run/netns")):
+        inside.mkdir()
     subprocess.check_call(["mount", "--bind", node / "kubelet", kubelet])
     # The kubelet mounts secrets below it; containerd's shim must see those mounts.
     subprocess.check_call(["mount", "--make-rshared", kubelet])
-    namespaces.mkdir(parents=True, exist_ok=True)
-    subprocess.check_call(["mount", "-t", "tmpfs", "netns", namespaces])
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+
+import yaml_text
 
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts/tonnage"
@@ -41,17 +43,33 @@ EVERYTHING: Object = {
             "partitioning": "relayout",
             "extraArgs": ["--verbose"],
             "env": [{"name": "TZ", "value": "UTC"}],
+            "extraVolumes": [{"name": "prices", "configMap": {"name": "gpu-prices"}}],
+            "extraVolumeMounts": [{"name": "prices", "mountPath": "/etc/tonnage", "readOnly": True}],
         },
-        "replicas": {"replicas": 3, "prometheusUrl": PROMETHEUS},
+        "replicas": {
+            "replicas": 3,
+            "prometheusUrl": PROMETHEUS,
+            "extraArgs": ["--prometheus-token-file=/var/run/prometheus/token"],
+            "extraVolumes": [{"name": "token", "secret": {"secretName": "prometheus-token"}}],
+            "extraVolumeMounts": [{"name": "token", "mountPath": "/var/run/prometheus", "readOnly": True}],
+        },
         "nodes": {
             "replicas": 2,
             "backend": "aws",
+            "awsCluster": "prod",
+            "awsRegion": "us-east-1",
             "env": [{"name": "AWS_REGION", "value": "us-east-1"}],
             "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/nodes"}},
         },
     },
     "gpuOperator": {"namespace": OPERATOR},
     "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "metricsService": {"enabled": True, "annotations": {"prometheus.io/scrape": "true"}},
+    "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+    "dashboard": {"enabled": True, "labels": {"folder": "gpus"}},
+    "podDisruptionBudget": {"maxUnavailable": "50%"},
+    "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "50%"}},
+    "hostNetwork": True,
     "networkPolicy": {
         "enabled": True,
         "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
@@ -93,6 +111,13 @@ CASES: dict[str, Object] = {
     },
     "several replicas that observe": {"controllers": {name: {"replicas": 2} for name in CONTROLLERS}},
     "network policies and a pod monitor": {"networkPolicy": {"enabled": True}, "podMonitor": {"enabled": True}},
+    "a service monitor, alerts and a dashboard": {
+        "serviceMonitor": {"enabled": True},
+        "prometheusRule": {"enabled": True},
+        "dashboard": {"enabled": True},
+    },
+    "stopped": {"controllers": {name: {"replicas": 0} for name in CONTROLLERS}, "strategy": {"type": "Recreate"}},
+    "aws": only("nodes", backend="aws", awsCluster="prod"),
     "accounts made elsewhere": {
         "rbac": {"create": False},
         "controllers": {name: {"serviceAccount": {"create": False, "name": "given"}} for name in CONTROLLERS},
@@ -113,7 +138,7 @@ class Helm:
     def run(self, *arguments: str, values: Mapping[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
         """Runs it; ``values`` go to it as a values file on its standard input."""
         more = [] if values is None else ["--values", "-"]
-        text = None if values is None else yaml.safe_dump(dict(values))
+        text = None if values is None else yaml_text.dump(dict(values))
         return subprocess.run(
             [str(self.program), *arguments, *more],
             input=text,
@@ -134,7 +159,7 @@ class Helm:
     def _template(self, values: Mapping[str, Any], release: str) -> list[Object]:
         done = self.run("template", release, str(CHART), "--namespace", NAMESPACE, values=values)
         assert done.returncode == 0, done.stderr
-        return [found for found in yaml.safe_load_all(done.stdout) if found]
+        return [found for found in yaml_text.load_all(done.stdout) if found]
 
     def refusal(self, values: Mapping[str, Any]) -> str:
         """What helm says about values that the chart refuses."""
@@ -214,6 +239,58 @@ def expected(controller: str, backend: str, mode: str) -> set[tuple[str, ...]]:
         if row["controller"] in ("*", controller) and row["backend"] in ("*", backend) and row["mode"] in ("*", mode)
         for verb in row["verbs"].split()
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A line of the README that shows a right: ``command`` as written, and what it asks."""
+
+    who: tuple[str, ...]
+    when: str
+    command: str
+
+    @property
+    def verb(self) -> str:
+        return self.command.split()[3]
+
+    @property
+    def kind(self) -> str:
+        """Plural and group, as kubectl takes them."""
+        return self.command.split()[4].partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        return self.command.split()[4].partition("/")[2]
+
+    @property
+    def group(self) -> str:
+        return self.kind.partition(".")[2]
+
+    @property
+    def resource(self) -> str:
+        """Plural and subresource, as RBAC has them."""
+        plural, given = self.kind.partition(".")[0], re.search(r"--subresource=(\S+)", self.command)
+        return f"{plural}/{given[1]}" if given else plural
+
+    @property
+    def scope(self) -> str:
+        return re.search(r"(-A|-n \S+)$", self.command)[1]  # type: ignore[index]
+
+
+def _proofs() -> Iterator[Proof]:
+    text = (CHART / "README.md").read_text()
+    text = text[text.index("<!-- rights -->") : text.index("<!-- end of rights -->")]
+    who: tuple[str, ...] = ()
+    when = ""
+    for line in text.splitlines():
+        if line.startswith("kubectl auth can-i "):
+            yield Proof(who, when, line)
+        elif line.endswith(":"):
+            named = re.match(r"`(\w+)`", line)
+            who, when = ((named[1],) if named else CONTROLLERS), line
+
+
+PROOFS = list(_proofs())
 
 
 def leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -18,9 +18,9 @@ from typing import Any, get_args
 import click
 import msgspec
 import pytest
-import yaml
 
 import docs_outputs
+import yaml_text
 from docs_outputs import REPOSITORY, Block, blocks, pages
 from tonnage.cli import cli
 from tonnage.scaling.slo import Target
@@ -199,7 +199,7 @@ def _scenarios() -> list[tuple[Path, str]]:
     ("page", "text"), _scenarios(), ids=lambda value: _name(value) if isinstance(value, Path) else ""
 )
 def test_a_scenario_on_a_page_can_be_read(page: Path, text: str) -> None:
-    assert msgspec.convert(yaml.safe_load(text), ScenarioSpec).kind == "Scenario"
+    assert msgspec.convert(yaml_text.load(text), ScenarioSpec).kind == "Scenario"
 
 
 # ---- findings, facts ----

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from cli_builders import tonnage
 
+import yaml_text
 from health.broken_sets import BrokenSet
 
 SET = BrokenSet("", {"name": "provisioned", "base": "provisioned"})
@@ -163,7 +163,7 @@ def test_a_pod_of_a_cluster_is_told_by_its_status_and_events(
         "message": "no such claim",
         "count": 4,
     }
-    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump_all([NODE, pod, event]))
+    (tmp_path / "cluster.yaml").write_text(yaml_text.dump_all([NODE, pod, event]))
     done = tonnage(capfd, "why", "serving/chat-1", tmp_path / "cluster.yaml", "-o", "json")
     assert (done.code, json.loads(done.out)["told"]["line"]) == (code, line)
 

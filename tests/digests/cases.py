@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
+import yaml_text
 from cluster.contract.same import broken, sold_out, surge
 from digests import placements
 from tonnage.simulation import run, scenario
@@ -28,7 +28,7 @@ def cases() -> dict[str, Case]:
     """By name, with slashes: ``examples/SCENARIO/POLICY/SEED``, ``contract/SCENARIO``, ``placement/CLUSTERS/SETTINGS``."""
     found: dict[str, Case] = {}
     for path in sorted(EXAMPLES.glob("*/scenario.yaml")):
-        for policy in yaml.safe_load(path.read_text(encoding="utf-8"))["policies"]:
+        for policy in yaml_text.load(path.read_text(encoding="utf-8"))["policies"]:
             for seed in SEEDS:
                 found[f"examples/{path.parent.name}/{policy}/{seed}"] = partial(example, path.parent, policy, seed)
     for name, play in _CONTRACT.items():

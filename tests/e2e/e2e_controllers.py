@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+import yaml_text
 from e2e.api import Json
 from e2e.control_plane import ADMIN, ControlPlane
 from e2e.processes import LOCAL, Program, free_ports, until
@@ -31,7 +30,7 @@ _numbers = itertools.count(1)
 
 def rules(controller: str, mode: str, backend: str = "nodeclaims") -> list[Json]:
     """The rules of the chart's ClusterRole."""
-    written: dict[str, Any] = yaml.safe_load(RBAC.read_text())
+    written: dict[str, Any] = yaml_text.load(RBAC.read_text())
     found: list[Json] = [rule | {"verbs": ["get", "list", "watch"]} for rule in written["read"]]
     if mode == "apply":
         effect = f"nodes/{backend}" if controller == "nodes" else controller
@@ -41,7 +40,7 @@ def rules(controller: str, mode: str, backend: str = "nodeclaims") -> list[Json]
 
 def lease_rules(controller: str) -> list[Json]:
     """The rules of the chart's Role, for the controller's own lease."""
-    verbs: dict[str, list[str]] = yaml.safe_load(RBAC.read_text())["lease"]
+    verbs: dict[str, list[str]] = yaml_text.load(RBAC.read_text())["lease"]
     lease = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
     return [
         lease | {"verbs": verbs["create"]},

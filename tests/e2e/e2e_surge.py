@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
 from e2e_controllers import CONTROLLERS, ROOT, Process, controller, grant, tonnage
 
+import yaml_text
 from e2e.api import Api, Json
 from e2e.control_plane import ControlPlane
 from e2e.processes import LOCAL, free_ports
@@ -99,7 +99,7 @@ def annotated(folder: Path, surge: Scenario) -> None:
     assert asks == {}
     for old in (folder / "manifests/corrected").glob("*.yaml"):
         old.unlink()
-    (folder / "manifests/corrected/all.yaml").write_text(yaml.safe_dump_all(bodies))
+    (folder / "manifests/corrected/all.yaml").write_text(yaml_text.dump_all(bodies))
 
 
 @contextmanager

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 import sampling
-import yaml
 from e2e_builders import condition, node
 
+import yaml_text
 from e2e.api import Api, ApiError, Json
 from e2e.control_plane import ControlPlane
 from e2e.processes import until
@@ -110,7 +110,7 @@ def _record(one: BrokenSet, seen: Seen) -> None:
     known = {**recorded(), one.name: {"outcome": seen.outcome, **({"said": seen.said} if seen.said else {})}}
     names = [other.name for other in all_sets()]
     kept = {name: known[name] for name in names if name in known}
-    RECORD.write_text(yaml.safe_dump(kept, sort_keys=False, width=118, allow_unicode=True))
+    RECORD.write_text(yaml_text.dump(kept, sort_keys=False, width=118, allow_unicode=True))
     recorded.cache_clear()
 
 
@@ -119,7 +119,7 @@ class _Applied:
 
     def __init__(self, api: Api, folder: Path, nodes: Iterator[Json], number: int) -> None:
         self.api, self.number = api, number
-        self.objects = [o for o in yaml.safe_load_all((folder / "manifests/objects.yaml").read_text()) if o]
+        self.objects = [o for o in yaml_text.load_all((folder / "manifests/objects.yaml").read_text()) if o]
         self.objects.sort(key=lambda o: FIRST.index(o["kind"]) if o["kind"] in FIRST else len(FIRST))
         self.nodes = list(nodes) or [o for o in self.objects if o["kind"] == "Node"]
         self.refused = ""

@@ -35,6 +35,9 @@ PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 TAKEN_OVER_S = 25.0
 """From a leader's stop to the last pod placed by another: the lease lasts 15 s, is looked at every 2 s, and the second
 may have seen it 2 s late; the rest is the work itself on a busy machine."""
+SEEN_AGAIN_S = 30.0
+"""From the restored API server's being ready to the last of 220 pods placed: 3 s on two busy cores, and 15 s more where
+the server was away for longer than a lease lasts, as another may have led meanwhile."""
 ROUND = 11.0
 """Once round the loop of the nodes controller."""
 POOLS = "/apis/karpenter.sh/v1/nodepools"
@@ -130,7 +133,16 @@ def start(plane: ControlPlane) -> Iterator[Start]:
 
 def relists(process: Process) -> float:
     """How often it has listed the pods again."""
-    head = 'tonnage_informer_relists_total{resource="pods"} '
+    return of_pods(process, "relists")
+
+
+def histories(process: Process) -> float:
+    """How often the pods' list was of another history than the one before."""
+    return of_pods(process, "histories")
+
+
+def of_pods(process: Process, counter: str) -> float:
+    head = f'tonnage_informer_{counter}_total{{resource="pods"}} '
     return next(float(line.removeprefix(head)) for line in process.metrics().splitlines() if line.startswith(head))
 
 
@@ -155,6 +167,39 @@ def test_an_api_server_that_is_killed_is_waited_for_and_an_expired_watch_is_list
     cluster.await_placed(made + 40, 90)
     cluster.check(made + 40)
     assert relists(process) >= 1
+    assert process.end() == 0
+
+
+@pytest.mark.parametrize("under_api_server", [False, True], ids=["as documented", "under a running API server"])
+def test_when_etcd_is_restored_from_a_backup_new_pods_are_seen_at_once(
+    plane: ControlPlane, cluster: Cluster, start: Start, under_api_server: bool
+) -> None:
+    """The revisions of the backup are lower than those that were seen: a watch from there would be silent until the
+    server has caught up, with nothing wrong to be seen. Pods that the backup shows unbound are bound again. An API
+    server that nobody restarts lists what was: then /readyz asks for it."""
+    process = start("scheduler")
+    assert process.process is not None
+    cluster.make("bound", 20)
+    cluster.await_placed(20)
+    process.process.send_signal(signal.SIGSTOP)
+    cluster.make("unbound", 20)
+    backup = plane.backup()
+    process.process.send_signal(signal.SIGCONT)
+    cluster.make("lost", 200)
+    cluster.await_placed(ROOM)
+    plane.restore(backup, under_api_server=under_api_server)
+    if under_api_server:
+        until("it says what to do", lambda: "restart the API server, whose cache" in process.readyz()[1], 30)
+        plane.restart(API_SERVER)
+    cluster.heard = len(plane.audit())
+    begun = time.monotonic()
+    cluster.make("new", 200)
+    cluster.await_placed(ROOM, SEEN_AGAIN_S)
+    took = time.monotonic() - begun
+    until("it is well", lambda: process.readyz()[0] == 200, 30)
+    cluster.check(ROOM)
+    assert took < SEEN_AGAIN_S
+    assert histories(process) >= 1
     assert process.end() == 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,9 +25,12 @@ POD = Ref("Pod", "p", "default")
 WHY = Reason("because")
 
 
-def _trees() -> Iterator[tuple[str, ast.AST]]:
-    for file in sorted(SOURCES.rglob("*.py")):
-        yield file.relative_to(SOURCES).as_posix(), ast.parse(file.read_text(encoding="utf-8"))
+@cache
+def _trees() -> tuple[tuple[str, ast.AST], ...]:
+    return tuple(
+        (file.relative_to(SOURCES).as_posix(), ast.parse(file.read_text(encoding="utf-8")))
+        for file in sorted(SOURCES.rglob("*.py"))
+    )
 
 
 def _makes_a_snapshot(tree: ast.AST) -> bool:

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+import yaml_text
 
 HERE = Path(__file__).parent
 PROFILE = HERE / "bases/profile.yaml"
@@ -53,10 +53,10 @@ class BrokenSet:
         """The set as ``manifests/`` and ``scenario.yaml`` in the folder, which is returned."""
         objects, scenario = self.parts(fixed=fixed)
         (folder / "manifests").mkdir(parents=True)
-        text = yaml.safe_dump_all(objects, sort_keys=False, width=10**6)
+        text = yaml_text.dump_all(objects, sort_keys=False, width=10**6)
         (folder / "manifests/objects.yaml").write_text(text)
         if scenario:
-            (folder / "scenario.yaml").write_text(yaml.safe_dump(scenario, sort_keys=False))
+            (folder / "scenario.yaml").write_text(yaml_text.dump(scenario, sort_keys=False))
             shutil.copy(PROFILE, folder / "profile.yaml")
         return folder
 
@@ -81,13 +81,19 @@ def good() -> list[BrokenSet]:
 
 @cache
 def _load(file: Path) -> Any:
-    return yaml.safe_load(file.read_text())
+    return yaml_text.load(file.read_text())
 
 
 def _base(name: str) -> tuple[list[Json], Json]:
-    objects = list(yaml.safe_load_all((HERE / f"bases/{name}.yaml").read_text()))
+    """A base of one's own to change."""
+    return copy.deepcopy(_read_base(name))
+
+
+@cache
+def _read_base(name: str) -> tuple[list[Json], Json]:
+    objects = yaml_text.load_all((HERE / f"bases/{name}.yaml").read_text())
     scenario = HERE / f"bases/{name}-scenario.yaml"
-    return objects, yaml.safe_load(scenario.read_text()) if scenario.exists() else {}
+    return objects, yaml_text.load(scenario.read_text()) if scenario.exists() else {}
 
 
 def _change(objects: list[Json], scenario: Json, change: Mapping[str, Any]) -> None:

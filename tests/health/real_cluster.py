@@ -6,8 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+import yaml_text
 from health.broken_sets import BrokenSet
 
 RECORD = Path(__file__).with_name("real_cluster.yaml")
@@ -32,14 +31,14 @@ def left_out(one: BrokenSet) -> str:
 @cache
 def recorded() -> dict[str, dict[str, Any]]:
     """By the name of a set: ``outcome``, and what was ``said``."""
-    return (yaml.safe_load(RECORD.read_text()) or {}) if RECORD.exists() else {}
+    return (yaml_text.load(RECORD.read_text()) or {}) if RECORD.exists() else {}
 
 
 def expected(one: BrokenSet) -> tuple[str, ...]:
     """How far the set may come. Volumes that are to be made first are waited for, as nobody here makes any; pods of
     another scheduler are left to it. Where a set has other workloads than the one that is broken, these run."""
     objects, _ = one.parts()
-    text = yaml.safe_dump(objects)
+    text = yaml_text.dump(objects)
     late = (LEFT, UNSCHEDULABLE) if any(word in text for word in _CLAIMS) else ()
     alone = (LEFT,) if "schedulerName" in text else ()
     if not one.expect or one.expect.get("some"):

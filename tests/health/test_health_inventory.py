@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+import yaml_text
 from tonnage.health.inventory import Inventory
 from tonnage.objects import load
 
 
 def inventory(tmp_path: Path, *objects: dict[str, Any]) -> Inventory:
-    (tmp_path / "x.yaml").write_text(yaml.safe_dump_all(objects))
+    (tmp_path / "x.yaml").write_text(yaml_text.dump_all(objects))
     return Inventory(load.read([tmp_path / "x.yaml"]).objects)
 
 

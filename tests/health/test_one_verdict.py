@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+import yaml_text
 from cli.cli_builders import tonnage
 from tonnage.cluster import still
 from tonnage.cluster.resources import NODES, PODS
@@ -106,7 +106,7 @@ def _verdicts(drawn: Drawn, folder: Path, capfd: pytest.CaptureFixture[str]) -> 
     """By whom: whether the pod gets a node."""
     (folder / "manifests").mkdir(parents=True)
     file = folder / "manifests/all.yaml"
-    file.write_text(yaml.safe_dump_all(drawn.objects()))
+    file.write_text(yaml_text.dump_all(drawn.objects()))
     checked = json.loads(tonnage(capfd, "check", folder, "-o", "json").out)["findings"]
     asked = f"{drawn.owner.lower()}/x"
     return {

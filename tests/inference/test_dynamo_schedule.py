@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from deep_seeds import deep
 from tonnage.inference.engine import Engine, EngineConfig, Finished
 from tonnage.inference.prompts import BlockNames
 from tonnage.inference.timing import PolynomialTiming
@@ -74,7 +75,7 @@ def theirs(trace: Path, workers: int) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("workers", [1, 4, 16])
+@pytest.mark.parametrize("workers", [4, *deep([1, 16])])
 def test_admissions_first_tokens_and_ends_are_those_of_the_replay(trace: Path, workers: int) -> None:
     rows = [json.loads(line) for line in trace.read_text().splitlines()]
     replayed: dict[tuple[float, int, int, int], list[dict[str, Any]]] = defaultdict(list)

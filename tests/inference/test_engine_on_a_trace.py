@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from deep_seeds import deep
 from tonnage.inference.engine import Engine, EngineConfig, Finished
 from tonnage.inference.timing import LinearTiming
 
@@ -58,9 +59,13 @@ def serve(
     return [engine.take_finished() for engine in engines]
 
 
+@pytest.mark.parametrize("minutes", [12, *deep([60])])
 @pytest.mark.parametrize(("replicas", "blocks", "preempts"), [(10, 12_000, False), (3, 700, True)])
-def test_the_hour_is_served_alike_in_closed_form_and_step_by_step(replicas: int, blocks: int, preempts: bool) -> None:
-    arrivals = requests()
+def test_the_hour_is_served_alike_in_closed_form_and_step_by_step(
+    replicas: int, blocks: int, preempts: bool, minutes: int
+) -> None:
+    arrivals = [one for one in requests() if one[1] < minutes * 60 * 10**9]
+    assert len(arrivals) > 3_000
     config = EngineConfig(max_num_batched_tokens=8192, max_num_seqs=1024, max_model_len=131_072, kv_blocks=blocks)
     jumping = serve(arrivals, replicas, config, macro=True)
     ended = [request for replica in jumping for request in replica]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+import yaml_text
 from tonnage.errors import InputError
 from tonnage.objects import load
 
@@ -45,7 +45,7 @@ _OWN = {
 def problems(case: dict[str, Any], folder: Path) -> list[tuple[str, str]]:
     """(field, message) of everything that is wrong with the object, and of unknown fields."""
     file = folder / "x.yaml"
-    file.write_text(yaml.safe_dump(base(case["of"], case["set"])))
+    file.write_text(yaml_text.dump(base(case["of"], case["set"])))
     try:
         read = load.read([file])
     except InputError as error:

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from objects_builders import DEPLOYMENT, HPA, NODE_POOL, POD, SCALED_OBJECT, read
 
+import yaml_text
 from tonnage.objects import apps, autoscaling, core, karpenter, keda, load, policy
 from tonnage.objects.base import KubeObject, ObjectMeta
 from tonnage.objects.templates import mappings
@@ -143,11 +143,11 @@ def test_what_the_api_server_requires_is_written_also_where_it_is_the_default_he
 def test_the_example_manifests_survive_a_round_trip(folder: str) -> None:
     """Without probes: what they ask is not read, and not written."""
     written = "\n---\n".join(file.read_text() for file in sorted((EXAMPLES / folder).glob("*.yaml")))
-    documents = list(yaml.safe_load_all(written))
+    documents = yaml_text.load_all(written)
     for mapping in mappings(documents):
         for name in ("readinessProbe", "startupProbe", "livenessProbe"):
             mapping.pop(name, None)
-    manifest = read(yaml.safe_dump_all(documents))
+    manifest = read(yaml_text.dump_all(documents))
     again = read(load.dump(manifest.objects))
     assert again.objects == manifest.objects
     assert load.dump(again.objects) == load.dump(manifest.objects)

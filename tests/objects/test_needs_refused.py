@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+import yaml_text
 from tonnage.errors import InputError
 from tonnage.objects import load
 from tonnage.objects.api import pods
@@ -23,7 +23,7 @@ def pod(container: dict[str, Any], **spec: Any) -> dict[str, Any]:
 
 def refused(tmp_path: Path, *objects: dict[str, Any]) -> list[tuple[str, str]]:
     """(field, message) of each problem."""
-    (tmp_path / "x.yaml").write_text(yaml.safe_dump_all(objects))
+    (tmp_path / "x.yaml").write_text(yaml_text.dump_all(objects))
     try:
         load.read([tmp_path / "x.yaml"])
     except InputError as error:

@@ -10,7 +10,9 @@ from chart_builders import (
     MATRIX,
     OPERATOR,
     PROMETHEUS,
+    PROOFS,
     Helm,
+    Proof,
     container,
     expected,
     grants,
@@ -42,7 +44,7 @@ def test_an_account_may_do_what_the_matrix_says_and_no_more(
 ) -> None:
     more = {
         "scheduler": {"partitioning": backend},
-        "nodes": {"backend": backend},
+        "nodes": {"backend": backend, "awsCluster": "prod"},
         "replicas": {"prometheusUrl": PROMETHEUS},
     }[controller]
     objects = helm.template(only(controller, mode=mode, **more) | {"gpuOperator": {"namespace": OPERATOR}})
@@ -93,6 +95,29 @@ def test_a_role_is_bound_to_its_own_account_alone(helm: Helm, case: str) -> None
         for name, binding in bindings.items():
             assert binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
             assert [subject["name"] for subject in binding["subjects"]] == [accounts[name.removesuffix("-gpus")]]
+
+
+@pytest.mark.parametrize(("controller", "backend", "mode"), ACCOUNTS)
+def test_the_readme_has_a_proof_of_every_right_of_the_matrix_and_of_no_other(
+    controller: str, backend: str, mode: str
+) -> None:
+    settings = {f"`backend: {backend}`", f"`partitioning: {backend}`", "`gpuOperator.namespace`"}
+    shown = {
+        question
+        for proof in PROOFS
+        if controller in proof.who
+        if "`apply`" not in proof.when or mode == "apply"
+        if "with `" not in proof.when or any(setting in proof.when for setting in settings)
+        for question in asked(proof)
+    }
+    assert shown == expected(controller, backend, mode)
+
+
+def asked(proof: Proof) -> set[tuple[str, ...]]:
+    """What a proof's command asks, as the matrix has it."""
+    verbs = ["get", "list", "watch"] if "both modes" in proof.when else [proof.verb]
+    scope = {"-A": "cluster", "-n tonnage": "release", "-n gpu-operator": "gpu-operator"}[proof.scope]
+    return {(scope, proof.group, proof.resource, proof.name, verb) for verb in verbs}
 
 
 def test_what_the_matrix_names_are_resources_that_tonnage_knows() -> None:

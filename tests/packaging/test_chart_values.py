@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
+import yaml_text
 from chart_builders import CASES, CHART, ROOT, Helm, leaves, only
 
 VALUES_TEXT = (CHART / "values.yaml").read_text()
-VALUES = yaml.safe_load(VALUES_TEXT)
+VALUES = yaml_text.load(VALUES_TEXT)
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 README = (CHART / "README.md").read_text()
 
@@ -57,8 +57,9 @@ def test_the_reader_of_comments_finds_every_value() -> None:
     assert [value.path for value in chart_readme.read(VALUES_TEXT)] == list(leaves(VALUES))
 
 
-def test_the_readme_has_the_values_as_they_are() -> None:
-    assert chart_readme.rendered(README, chart_readme.read(VALUES_TEXT)) == README, "run scripts/chart_readme.py"
+def test_the_readme_has_values_and_rights_as_they_are() -> None:
+    rbac = yaml_text.load((CHART / "files/rbac.yaml").read_text())
+    assert chart_readme.rendered(README, chart_readme.read(VALUES_TEXT), rbac) == README, "run scripts/chart_readme.py"
 
 
 def test_the_schema_knows_no_value_that_is_not_there() -> None:
@@ -80,6 +81,7 @@ def test_objects_in_the_schema_are_closed_but_where_kubernetes_has_the_say() -> 
         "/properties/affinity/properties/podAffinity",
         "/properties/affinity/properties/podAntiAffinity",
         "/$defs/env/items/properties/valueFrom",
+        "/$defs/extraVolumes/items",
         "/$defs/labelSelector/properties/matchExpressions/items",
     ]
     assert not [path for path, schema in schemas(SCHEMA) if schema.get("additionalProperties") is True]
@@ -110,7 +112,43 @@ REFUSED = {
         {"controllers": {"sheduler": {"enabled": True}}},
         "at '/controllers': additional properties 'sheduler' not allowed",
     ),
-    "no replicas": (only("scheduler", replicas=0), "at '/controllers/scheduler/replicas': minimum: got 0, want 1"),
+    "fewer than no replicas": (
+        only("scheduler", replicas=-1),
+        "at '/controllers/scheduler/replicas': minimum: got -1, want 0",
+    ),
+    "the aws backend without a cluster": (
+        only("nodes", backend="aws"),
+        "at '/controllers/nodes/awsCluster': minLength: got 0, want 1",
+    ),
+    "the aws backend with a cluster that cannot be": (
+        only("nodes", backend="aws", awsCluster="prod cluster"),
+        "at '/controllers/nodes/awsCluster': 'prod cluster' does not match pattern",
+    ),
+    "a share that is none": (
+        {"podDisruptionBudget": {"maxUnavailable": "half"}},
+        "at '/podDisruptionBudget/maxUnavailable': 'half' does not match pattern",
+    ),
+    "a budget that spares nobody": (
+        {"podDisruptionBudget": {"maxUnavailable": "0%"}},
+        "at '/podDisruptionBudget/maxUnavailable': '0%' does not match pattern",
+    ),
+    "a strategy that is none": (
+        {"strategy": {"type": "Rolling"}},
+        "at '/strategy/type': value must be one of 'Recreate', 'RollingUpdate'",
+    ),
+    "a DNS policy that is none": ({"dnsPolicy": "None"}, "at '/dnsPolicy': value must be one of '', 'ClusterFirst',"),
+    "a volume of the chart's own name": (
+        only("scheduler", extraVolumes=[{"name": "tmp", "emptyDir": {}}]),
+        "at '/controllers/scheduler/extraVolumes/0/name': 'not' failed",
+    ),
+    "a mount at no path": (
+        only("scheduler", extraVolumeMounts=[{"name": "prices", "mountPath": "etc"}]),
+        "at '/controllers/scheduler/extraVolumeMounts/0/mountPath': 'etc' does not match pattern",
+    ),
+    "two monitors": (
+        {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}},
+        "podMonitor and serviceMonitor are both enabled: every metric would be there twice",
+    ),
     "replicas in words": (only("scheduler", replicas="two"), "at '/controllers/scheduler/replicas': got string, want"),
     "a URL without a scheme": (
         only("replicas", prometheusUrl="prometheus:9090"),
@@ -162,6 +200,11 @@ def test_values_that_the_rules_are_held_against_fit_the_schema(case: str) -> Non
         return base | {name: laid_over(base.get(name), value) for name, value in top.items()}
 
     jsonschema.validate(laid_over(VALUES, CASES[case]), SCHEMA, jsonschema.Draft202012Validator)
+
+
+@pytest.mark.peer
+def test_the_aws_backend_of_a_controller_that_is_off_needs_no_cluster(helm: Helm) -> None:
+    assert helm.template({"controllers": {"nodes": {"enabled": False, "backend": "aws"}}})
 
 
 @pytest.mark.peer

@@ -13,14 +13,15 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import yaml
 
+import yaml_text
 from chart_builders import CHART, ROOT
+from deep_seeds import deep
 from tonnage import __version__
 
 CONTAINERFILE = ROOT / "Containerfile"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+VALUES = yaml_text.load((CHART / "values.yaml").read_text())
 INSTRUCTIONS = {
     "ARG", "FROM", "ENV", "WORKDIR", "COPY", "RUN", "LABEL", "USER", "EXPOSE", "ENTRYPOINT", "CMD",
 }  # fmt: skip
@@ -165,11 +166,11 @@ def test_hadolint_finds_nothing() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def run_here(steps: list[str], folder: Path) -> None:
+def run_here(steps: list[str], folder: Path, extras: str) -> None:
     """Runs a stage's RUN steps with its folders moved under one of ours; skips where pip reaches no index."""
     moved = {place: str(folder / place.strip("/")) for place in ("/dist", "/opt/tonnage")}
     bin_folder = str(Path(sys.executable).parent)
-    environment = os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}", "EXTRAS": defaults()["EXTRAS"]}
+    environment = os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}", "EXTRAS": extras}
     for step in steps:
         for place, here in moved.items():
             step = step.replace(place, here)
@@ -185,7 +186,8 @@ def run_here(steps: list[str], folder: Path) -> None:
 
 @pytest.mark.peer
 @pytest.mark.slow
-def test_its_build_steps_make_an_environment_that_runs_and_is_compiled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("extras", ["kube", *deep([defaults()["EXTRAS"]])])
+def test_its_build_steps_make_an_environment_that_runs_and_is_compiled(tmp_path: Path, extras: str) -> None:
     context = tmp_path / "src"
     context.mkdir()
     for rest in all_of(BUILD, "COPY"):
@@ -195,7 +197,7 @@ def test_its_build_steps_make_an_environment_that_runs_and_is_compiled(tmp_path:
                 shutil.copytree(ROOT / source, context / target, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy2(ROOT / source, context / target)
-    run_here(all_of(BUILD, "RUN"), tmp_path)
+    run_here(all_of(BUILD, "RUN"), tmp_path, extras)
 
     environment = tmp_path / "opt/tonnage"
     clean = {"PATH": f"{environment}/bin:/usr/bin:/bin", "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -206,8 +208,10 @@ def test_its_build_steps_make_an_environment_that_runs_and_is_compiled(tmp_path:
         )
         assert done.returncode == 0, done.stderr
         assert output in done.stdout
+    modules_of = {"kube": "lightkube", "aws": "boto3"}
+    wanted = ", ".join(modules_of[extra] for extra in extras.split(","))
     imported = subprocess.run(
-        [environment / "bin/python", "-c", "import lightkube, boto3, tonnage; print(tonnage.__file__)"],
+        [environment / "bin/python", "-c", f"import {wanted}, tonnage; print(tonnage.__file__)"],
         env=clean, cwd="/", text=True, capture_output=True, timeout=60, check=False,
     )  # fmt: skip
     assert imported.returncode == 0, imported.stderr

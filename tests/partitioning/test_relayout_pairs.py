@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 from mig_brute_force import Ends, all_layouts, least_destroyed, subsets
 
+from deep_seeds import deep
 from tonnage.facts import mig
 from tonnage.fleet.geometry import Geometry
 from tonnage.partitioning.fit import fits
@@ -17,6 +18,8 @@ from tonnage.partitioning.relayout import Change, relayout
 A30, H100 = card("a30"), card("h100")
 OF_A30 = all_layouts("a30", profile_names(A30))
 OF_H100 = all_layouts("h100", profile_names(H100))
+PARTS = 4
+"""Each goal meets one of so many layouts in `make test`, and all of them in `make fuzz`."""
 ENDS_A30, ENDS_H100 = Ends(OF_A30), Ends(OF_H100)
 
 
@@ -59,20 +62,20 @@ def test_relayout_agrees_on_every_pair_of_an_a30_whatever_is_in_use_and_whicheve
                     agree(A30, running, busy, [*fixed, *loose], ends)
 
 
-@pytest.mark.slow
-def test_relayout_agrees_on_every_pair_of_layouts_of_an_h100() -> None:
-    rng = random.Random(8)
-    for goal in OF_H100:
+@pytest.mark.parametrize("part", [0, *deep(range(1, PARTS))])
+def test_relayout_agrees_on_every_pair_of_layouts_of_an_h100(part: int) -> None:
+    rng = random.Random(8 + part)
+    for number, goal in enumerate(OF_H100):
         ends = [frozenset(goal)]
-        for running in OF_H100:
+        for running in OF_H100[(part + number) % PARTS :: PARTS]:
             agree(H100, running, some(running, rng), goal or [], ends)
 
 
-@pytest.mark.slow
-def test_relayout_agrees_on_every_layout_of_an_h100_and_every_set_of_profiles() -> None:
-    rng = random.Random(9)
-    for profiles, ends in ENDS_H100.by_profiles.items():
-        for running in OF_H100:
+@pytest.mark.parametrize("part", [0, *deep(range(1, PARTS))])
+def test_relayout_agrees_on_every_layout_of_an_h100_and_every_set_of_profiles(part: int) -> None:
+    rng = random.Random(9 + part)
+    for number, (profiles, ends) in enumerate(ENDS_H100.by_profiles.items()):
+        for running in OF_H100[(part + number) % PARTS :: PARTS]:
             agree(H100, running, some(running, rng), profiles, ends)
 
 

@@ -10,6 +10,7 @@ from provisioning_builders import GPU, instance, node_pool, on_demand
 
 from builders import apply, decide, fleet, placed, pod
 from builders import node as there
+from deep_seeds import deep
 from tonnage.controllers.nodes import Pools, Provisioner
 from tonnage.decisions import Alternative, Launch, Ref, Wait
 from tonnage.facts import instances
@@ -362,9 +363,10 @@ def test_planned_nodes_take_exactly_the_pods_that_are_planned_on_them() -> None:
             assert launch.requests[GPU] == in_use, seed
 
 
-def test_every_pod_is_placed_when_plans_and_placements_take_turns() -> None:
+@pytest.mark.parametrize("seeds", [range(40), *deep([range(40, 100)])], ids=str)
+def test_every_pod_is_placed_when_plans_and_placements_take_turns(seeds: range) -> None:
     at_once = 0
-    for seed in range(100):
+    for seed in seeds:
         made, bought = fleet(pods=random_pods(seed)), 0
         for turn in range(3):
             nodes = [made.node(row) for row in made.node_rows()]
@@ -380,4 +382,6 @@ def test_every_pod_is_placed_when_plans_and_placements_take_turns() -> None:
                 at_once += turn == 0
                 break
         assert not made.pending, seed
-    assert at_once >= 85  # placing packs, planning spreads over claims: now and then one node more is needed
+    assert at_once >= 0.85 * len(
+        seeds
+    )  # placing packs, planning spreads over claims: now and then one node more is needed

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+import yaml_text
 from tonnage.objects import load
 from tonnage.scaling.adapters import CUSTOM, EXTERNAL, Served, served
 
@@ -15,12 +15,12 @@ RULE = {"seriesQuery": 'vllm:num_requests_waiting{namespace!=""}', "name": {"as"
 
 
 def of(tmp_path: Path, *objects: dict[str, Any]) -> Served:
-    (tmp_path / "x.yaml").write_text(yaml.safe_dump_all(objects))
+    (tmp_path / "x.yaml").write_text(yaml_text.dump_all(objects))
     return served(load.read([tmp_path / "x.yaml"]).objects)
 
 
 def config_map(**rules: Any) -> dict[str, Any]:
-    data = {"config.yaml": yaml.safe_dump(rules)}
+    data = {"config.yaml": yaml_text.dump(rules)}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "adapter"}, "data": data}
 
 

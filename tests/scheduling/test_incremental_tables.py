@@ -18,7 +18,7 @@ from tonnage.scheduling.place import Cache
 from tonnage.scheduling.terms import Tallies
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(5, 30))
 def test_views_and_tallies_equal_a_rebuild_after_every_change(rng: Random, steps: int) -> None:
     made = Fleet()

@@ -33,7 +33,7 @@ def cluster(seed: int, order: int) -> Fleet:
 
 @pytest.mark.parametrize("policy", place.POLICIES)
 def test_pods_that_were_added_in_another_order_are_placed_alike(policy: str) -> None:
-    for seed in range(20):
+    for seed in range(8):
         placed = [
             {
                 one.pod.name: one.node.name

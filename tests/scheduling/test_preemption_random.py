@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from builders import node, pod
+from deep_seeds import deep
 from gang_builders import RACK, gang, member
 from preemption_builders import Cluster, budget, cluster, nominated, victims
 from tonnage.decisions import Bind, Evict
@@ -212,7 +213,7 @@ class History:
 
 
 @pytest.mark.report(118)
-@pytest.mark.parametrize("seed", [*range(25), 2046, 2170, 3182])
+@pytest.mark.parametrize("seed", [*range(7), 2046, 2170, 3182, *deep(range(7, 25))])
 def test_over_a_long_history_nothing_breaks_and_evictions_end(seed: int) -> None:
     history = History(Random(seed))
     rng = history.rng

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from builders import GPU, HOSTNAME, ZONE, affinity_term, away, expression, fleet, node, on_nodes, pod, spread
+from deep_seeds import deep
 from tonnage.fleet.devices import Cut, How
 from tonnage.fleet.outfit import offered
 from tonnage.fleet.state import Fleet, PodSpec
@@ -120,7 +121,7 @@ def test_shares_of_devices_are_lowered_to_what_a_device_has_left(annotations: di
     assert texts(made, one) == [text]
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", [0, *deep(range(1, 4))])
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_change_found_makes_the_pod_fit(block: int, shared: bool) -> None:
     each = 100 if shared else 250
@@ -155,8 +156,8 @@ def test_less_of_two_mig_profiles_is_asked_for_where_both_are_short() -> None:
 
 
 def test_the_smallest_change_for_a_gang_is_of_each_kind_and_makes_it_fit() -> None:
-    found = [check_gang(Random(seed), nodes=4, pods=4) for seed in range(150)]
+    found = [check_gang(Random(seed), nodes=4, pods=4) for seed in range(80)]
     edits = [one.change.edits for one in found if one is not None and one.change is not None]
     singles = {type(only) for only, *more in edits if not more}
     assert singles == {LowerMinimum, RelaxLevel, MorePlaces}
-    assert sum(len(pair) == 2 for pair in edits) > 5
+    assert sum(len(pair) == 2 for pair in edits) > 2

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
-import yaml
 
+import yaml_text
 from tonnage.controllers.scheduler import Scheduler
 from tonnage.decisions import Bind, Launch, Outcome, Reason, Ref
 from tonnage.facts import durations
@@ -196,18 +196,18 @@ SHORT: dict[str, Any] = {"duration": "25m", "slo": {"ttft": "2s", "tpot": "50ms"
 SHORT_SURGE = {"start": "4m", "duration": "6m", "ramp": "1m", "factor": 5}
 
 
-def variant(folder: Path, **changes: Any) -> Scenario:
+def variant(folder: Path, *, surge: Mapping[str, Any] = SHORT_SURGE, **changes: Any) -> Scenario:
     """The bundled scenario in 25 minutes, with its manifests where they are; ``changes`` replace top-level fields."""
-    document = copy.deepcopy(yaml.safe_load((EXAMPLE / "scenario.yaml").read_text(encoding="utf-8")))
+    document = copy.deepcopy(yaml_text.load((EXAMPLE / "scenario.yaml").read_text(encoding="utf-8")))
     document |= SHORT
-    document["traffic"][0]["surges"] = [dict(SHORT_SURGE)]
+    document["traffic"][0]["surges"] = [dict(surge)]
     for traffic in document["traffic"]:
         traffic["profile"] = str(EXAMPLE / traffic["profile"])
     for policy in document["policies"].values():
         policy["manifests"] = str(EXAMPLE / policy["manifests"])
     document |= changes
     path = folder / "scenario.yaml"
-    path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    path.write_text(yaml_text.dump(document, sort_keys=False), encoding="utf-8")
     return load(path)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-import yaml
 
+import yaml_text
 from tonnage.simulation import run, scenario
 from tonnage.simulation.result import Result, ServiceResult
 
@@ -21,7 +21,7 @@ Runs = Callable[[str], Result]
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """The result of a policy on half an hour of the example; each run is made once."""
-    written = yaml.safe_load((EXAMPLE / "scenario.yaml").read_text(encoding="utf-8"))
+    written = yaml_text.load((EXAMPLE / "scenario.yaml").read_text(encoding="utf-8"))
     written["duration"] = "27m"
     written["faults"][0]["at"] = "22m"
     for traffic in written["traffic"]:
@@ -31,7 +31,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     for policy in written["policies"].values():
         policy["manifests"] = str(EXAMPLE / policy["manifests"])
     path = tmp_path_factory.mktemp("shared") / "scenario.yaml"
-    path.write_text(yaml.safe_dump(written, sort_keys=False), encoding="utf-8")
+    path.write_text(yaml_text.dump(written, sort_keys=False), encoding="utf-8")
     loaded = scenario.load(path)
 
     @cache

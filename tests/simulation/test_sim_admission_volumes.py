@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+import yaml_text
 from health.broken_sets import HERE, PROFILE
 from tonnage.simulation import loading, run, scenario
 from tonnage.simulation.machine import Machine
@@ -19,8 +19,8 @@ MODEL, LATER = "inference/model", {"nvidia.com/gpu": "1", "memory": "48Gi"}
 
 def made(tmp_path: Path, *more: dict[str, Any], minutes: int = 10, nodes: int = 1, **edits: Any) -> SetUp:
     """The serving base with further objects, and changes of the pod's spec by name (``replicas`` of the Deployment)."""
-    objects = list(yaml.safe_load_all((HERE / "bases/serving.yaml").read_text()))
-    entry = yaml.safe_load((HERE / "bases/serving-scenario.yaml").read_text())
+    objects = yaml_text.load_all((HERE / "bases/serving.yaml").read_text())
+    entry = yaml_text.load((HERE / "bases/serving-scenario.yaml").read_text())
     deployment = next(one for one in objects if one["kind"] == "Deployment")
     deployment["spec"]["replicas"] = edits.pop("replicas", 1)
     container = deployment["spec"]["template"]["spec"]["containers"][0]
@@ -29,8 +29,8 @@ def made(tmp_path: Path, *more: dict[str, Any], minutes: int = 10, nodes: int = 
     entry["duration"] = f"{minutes}m"
     entry["fleet"]["nodes"][0]["count"] = nodes
     (tmp_path / "manifests").mkdir()
-    (tmp_path / "manifests/objects.yaml").write_text(yaml.safe_dump_all([*objects, *copy.deepcopy(more)]))
-    (tmp_path / "scenario.yaml").write_text(yaml.safe_dump(entry))
+    (tmp_path / "manifests/objects.yaml").write_text(yaml_text.dump_all([*objects, *copy.deepcopy(more)]))
+    (tmp_path / "scenario.yaml").write_text(yaml_text.dump(entry))
     (tmp_path / "profile.yaml").write_text(PROFILE.read_text())
     return run.set_up(scenario.load(tmp_path), "as-written", run.Options(check=True))
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from sim_builders import SETUP, arrivals
 
+import yaml_text
 from tonnage.errors import InputError
 from tonnage.inference.engine import Engine
 from tonnage.inference.routing.types import RouteRequest
@@ -172,7 +172,7 @@ def test_clients_of_a_zone_without_a_pod_go_anywhere() -> None:
 
 
 def _run(tmp_path: Path, traffic: dict[str, object], policy: dict[str, object] | None = None) -> Result:
-    document = yaml.safe_load((EXAMPLE / "scenario.yaml").read_text(encoding="utf-8"))
+    document = yaml_text.load((EXAMPLE / "scenario.yaml").read_text(encoding="utf-8"))
     written = document["traffic"][0]
     written["profile"] = str(EXAMPLE / written["profile"])
     written |= {"rate": 0.2} | traffic
@@ -184,7 +184,7 @@ def _run(tmp_path: Path, traffic: dict[str, object], policy: dict[str, object] |
         "default": "one",
     }
     path = tmp_path / "scenario.yaml"
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    path.write_text(yaml_text.dump(document), encoding="utf-8")
     scenario = load(path)
     return run(scenario, "one", Options(check=True))
 

@@ -10,11 +10,12 @@ import pytest
 from sim_builders import EXAMPLE, Golden, line_of, variant
 
 import shared_runs
+from deep_seeds import deep
 from tonnage.decisions import Ref
 from tonnage.simulation import run
 from tonnage.simulation.result import DecisionRecord, Result, ServiceResult, ServiceSeries
 
-SEEDS = (0, 1)
+SEEDS = (0, *deep((1,)))
 AS_WRITTEN = EXAMPLE / "manifests" / "as-written"
 A, B = "inference/model-a", "inference/model-b"
 SCALE_A, SCALE_B = "Deployment inference/model-a-serving", "Deployment inference/model-b-serving"

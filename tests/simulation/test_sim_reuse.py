@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import yaml
 
+import yaml_text
 from tonnage.simulation.result import Result
 from tonnage.simulation.run import Options, run
 from tonnage.simulation.scenario import load
@@ -52,7 +52,7 @@ def _scaled(folder: Path, more: str) -> Result:
     """The chats of the example under the slo policy, on nodes that can be given back."""
     manifests = folder / "manifests"
     manifests.mkdir(parents=True)
-    deployment, service = yaml.safe_load_all(
+    deployment, service = yaml_text.load_all(
         (EXAMPLES / "kv-routing" / "manifests" / "chat.yaml").read_text(encoding="utf-8")
     )
     deployment["spec"]["replicas"] = 4
@@ -60,10 +60,10 @@ def _scaled(folder: Path, more: str) -> Result:
     pod["terminationGracePeriodSeconds"] = 90
     pod["containers"][0]["args"].append("--shutdown-timeout=90")
     service["metadata"]["labels"] = {"app": "chat"}
-    text = yaml.safe_dump_all([deployment, service]) + AUTOSCALED + more
+    text = yaml_text.dump_all([deployment, service]) + AUTOSCALED + more
     (manifests / "all.yaml").write_text(text, encoding="utf-8")
     (manifests / "class.yaml").write_text((CORRECTED / "ec2nodeclass.yaml").read_text(encoding="utf-8"))
-    document = yaml.safe_load((EXAMPLES / "kv-routing" / "scenario.yaml").read_text(encoding="utf-8"))
+    document = yaml_text.load((EXAMPLES / "kv-routing" / "scenario.yaml").read_text(encoding="utf-8"))
     traffic = document["traffic"][0]
     traffic |= {"profile": str(EXAMPLES / "kv-routing" / traffic["profile"]), "rate": 0.7, "balancing": "tonnage"}
     document |= {
@@ -73,7 +73,7 @@ def _scaled(folder: Path, more: str) -> Result:
         "policies": {"slo": {"manifests": "manifests", "scaling": "slo"}},
         "default": "slo",
     }
-    (folder / "scenario.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    (folder / "scenario.yaml").write_text(yaml_text.dump(document), encoding="utf-8")
     return run(load(folder), "slo", Options(seed=1))
 
 

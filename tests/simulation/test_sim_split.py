@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shared_runs
+import yaml_text
 from tonnage.errors import InputError
 from tonnage.inference.disaggregation.actions import Leases
 from tonnage.inference.disaggregation.conditional import ConditionalRule
@@ -400,7 +400,7 @@ spec:
 
 
 def _run(tmp_path: Path, policy: str, options: Options | None = None, **split: object) -> Result:
-    document = yaml.safe_load((EXAMPLE / "scenario.yaml").read_text(encoding="utf-8"))
+    document = yaml_text.load((EXAMPLE / "scenario.yaml").read_text(encoding="utf-8"))
     document |= {"duration": "1m"}
     for traffic in document["traffic"]:
         traffic["profile"] = str(EXAMPLE / traffic["profile"])
@@ -412,7 +412,7 @@ def _run(tmp_path: Path, policy: str, options: Options | None = None, **split: o
     (tmp_path / "scaled" / "hpa.yaml").write_text(HPA, encoding="utf-8")
     document["policies"]["by-slo"] = {"manifests": str(tmp_path / "scaled"), "scaling": "slo"}
     path = tmp_path / "scenario.yaml"
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    path.write_text(yaml_text.dump(document), encoding="utf-8")
     return run(load(path), policy, options or Options(check=True, seed=1))
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from sim_builders import SETUP
 
+import yaml_text
 from tonnage.errors import InputError
 from tonnage.facts import gpus, models
 from tonnage.inference.config import parse_vllm_args, replica
@@ -36,20 +36,20 @@ def _run(
 ) -> Result:
     """Four minutes of the example with less room on the GPUs, under one policy."""
     folder.mkdir(exist_ok=True)
-    document = yaml.safe_load((EXAMPLE / "scenario.yaml").read_text(encoding="utf-8"))
+    document = yaml_text.load((EXAMPLE / "scenario.yaml").read_text(encoding="utf-8"))
     written = document["traffic"][0]
     written |= {"profile": str(EXAMPLE / written["profile"]), "rate": 0.6, "balancing": "least-requests"}
     written |= traffic or {}
-    objects = list(yaml.safe_load_all((EXAMPLE / "manifests" / "chat.yaml").read_text(encoding="utf-8")))
+    objects = yaml_text.load_all((EXAMPLE / "manifests" / "chat.yaml").read_text(encoding="utf-8"))
     objects[0]["spec"]["template"]["spec"]["containers"][0]["args"] += args
-    (folder / "manifests.yaml").write_text(yaml.safe_dump_all(objects), encoding="utf-8")
+    (folder / "manifests.yaml").write_text(yaml_text.dump_all(objects), encoding="utf-8")
     document |= {
         "duration": "4m",
         "traffic": [{name: value for name, value in written.items() if value is not None}],
         "policies": {"one": {"manifests": "manifests.yaml"} | (policy or {})},
         "default": "one",
     }
-    (folder / "scenario.yaml").write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    (folder / "scenario.yaml").write_text(yaml_text.dump(document, sort_keys=False), encoding="utf-8")
     return run(load(folder), "one", Options(check=True, seed=1))
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import yaml_text
 from tonnage.errors import InputError
 from tonnage.simulation.traffic.profile import ProfileSource, TrafficProfile, fit, sample
 from tonnage.simulation.traffic.profile_file import fit_to_file, read_profile, to_yaml, write_profile
@@ -218,4 +218,4 @@ def test_the_shipped_profile_is_valid_and_names_its_source() -> None:
     assert profile.source.licence == "CC-BY-4.0"
     assert "ISCA 2024" in profile.source.citation
     assert to_yaml(profile) == path.read_text(encoding="utf-8")
-    assert yaml.safe_load(path.read_text(encoding="utf-8"))["kind"] == "TrafficProfile"
+    assert yaml_text.load(path.read_text(encoding="utf-8"))["kind"] == "TrafficProfile"

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from training_builders import entry, exact, job, load, play, work
 
+import yaml_text
 from tonnage.simulation.result import Result
 
 pytestmark = pytest.mark.usefixtures("exact")
@@ -76,7 +76,7 @@ spec: {selector: {app: chat}, ports: [{port: 8000}]}
 def beside_an_engine(folder: Path, rate: float, **more: Any) -> Result:
     """A job with 0.7 of a GPU, and an engine on the same one."""
     profile = Path(__file__).parents[2] / "examples/shared-gpus/traffic/office.yaml"
-    chat: list[Mapping[str, Any]] = list(yaml.safe_load_all(ENGINE))
+    chat: list[Mapping[str, Any]] = yaml_text.load_all(ENGINE)
     traffic = [{"service": "ml/chat", "profile": str(profile), "rate": rate}]
     made = load(
         folder,

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
+import yaml_text
 from tonnage.facts import durations
 from tonnage.simulation import configure, run, scenario
 from tonnage.simulation.cluster import SimulatedCluster
@@ -116,7 +116,7 @@ def load(
 ) -> scenario.Scenario:
     """A scenario of these manifests and entries on so many nodes; ``more``: its other fields."""
     (folder / "manifests").mkdir(exist_ok=True)
-    (folder / "manifests" / "all.yaml").write_text(yaml.safe_dump_all(list(objects)), encoding="utf-8")
+    (folder / "manifests" / "all.yaml").write_text(yaml_text.dump_all(list(objects)), encoding="utf-8")
     content = {
         "kind": "Scenario",
         "name": "training",
@@ -127,7 +127,7 @@ def load(
         **more,
     }
     path = folder / "scenario.yaml"
-    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    path.write_text(yaml_text.dump(content, sort_keys=False), encoding="utf-8")
     return scenario.load(path)
 
 

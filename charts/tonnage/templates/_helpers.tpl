@@ -67,11 +67,22 @@ name, object (name of its objects), mode, apply, values, account, selector, labe
 {{- end }}
 {{- end }}
 
+{{/* Labels and selectors of what is there once for all controllers, as {"labels": …, "selector": …}. */}}
+{{- define "tonnage.shared" -}}
+{{- $first := first (include "tonnage.enabled" . | fromJson).items }}
+{{- dict
+  "labels" (omit $first.labels "app.kubernetes.io/component")
+  "selector" (omit $first.selector "app.kubernetes.io/component") | toJson }}
+{{- end }}
+
 {{/* What no single value can tell: refused with what to do. */}}
 {{- define "tonnage.check" -}}
 {{- $enabled := (include "tonnage.enabled" . | fromJson).items }}
 {{- if not $enabled }}
 {{- fail "every controller is switched off: set controllers.scheduler.enabled, controllers.replicas.enabled or controllers.nodes.enabled to true" }}
+{{- end }}
+{{- if and .Values.podMonitor.enabled .Values.serviceMonitor.enabled }}
+{{- fail "podMonitor and serviceMonitor are both enabled: every metric would be there twice; leave one of them" }}
 {{- end }}
 {{- range $enabled }}
 {{- if and (not .values.serviceAccount.create) (not .values.serviceAccount.name) }}

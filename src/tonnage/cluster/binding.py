@@ -14,7 +14,7 @@ from functools import partial
 
 from tonnage import gate
 from tonnage.cluster.clock import Clock
-from tonnage.cluster.doubts import Doubts
+from tonnage.cluster.doubts import LATE_NS, SOON_NS, Doubts
 from tonnage.cluster.effects import Effects, Observing, Unsure
 from tonnage.cluster.feed import FleetFeed
 from tonnage.cluster.observed import Observed
@@ -201,10 +201,10 @@ class Binder:
             message = f"Successfully assigned {decision.pod.namespace}/{decision.pod.name} to {decision.node.name}"
             receipt = decision.reason.text()
             self._recorder.event(decision.pod, "Normal", "Scheduled", f"{message}: {receipt}")
+            self._doubt(decision, LATE_NS)
             return outcome
         if isinstance(outcome, Unsure):
-            about = ("pod", decision.pod.uid)
-            self._doubts.add(about, lambda: self._effects.bound(decision), lambda: self._not_bound(decision))
+            self._doubt(decision, SOON_NS)
             return Stale(outcome.changed)
         if isinstance(outcome, Left):
             if self._take_back(decision):  # who was in its way may be seen bound, which wakes nobody
@@ -212,6 +212,11 @@ class Binder:
             return Stale(outcome.changed)
         self._not_bound(decision)
         return outcome
+
+    def _doubt(self, decision: Bind, pause_ns: int) -> None:
+        about = ("pod", decision.pod.uid)
+        look, gone = lambda: self._effects.bound(decision), lambda: self._not_bound(decision)
+        self._doubts.add(about, look, gone, pause_ns=pause_ns)
 
     def _not_bound(self, decision: Bind) -> None:
         """The pod is pending after all, and tried again a while later."""

@@ -28,11 +28,8 @@ from tonnage.objects import core
 from tonnage.objects.karpenter import DO_NOT_DISRUPT
 from tonnage.objects.placement import as_counted
 from tonnage.partitioning.fleet_layouts import devices
+from tonnage.workloads.admission.topology import own_labels
 from tonnage.workloads.membership import Member
-
-BOUND_LABELS = frozenset({"topology.kubernetes.io/zone", "topology.kubernetes.io/region"})
-"""Labels of its node that the API server gives a pod when it is bound (admission plugin PodTopologyLabels, on from
-Kubernetes 1.35)."""
 
 Price = Callable[[str, str, str], int]
 """(instance type, zone, capacity type) → micro-dollars an hour; 0 where it is not known."""
@@ -268,7 +265,7 @@ class FleetFeed:
     def _same(self, row: int, old: core.Pod | None, new: core.Pod) -> bool:
         """Whether the fleet's row is still this pod, as placement sees it."""
         known = self.fleet.pod(row).spec
-        if known.uid != new.metadata.uid or known.labels != _own_labels(new):
+        if known.uid != new.metadata.uid or known.labels != own_labels(new.metadata.labels, new.spec.node_name):
             return False
         if (known.gang, known.subgroup) != self._member_of(new):
             return False
@@ -284,7 +281,7 @@ class FleetFeed:
             meta.namespace,
             meta.name,
             meta.uid,
-            _own_labels(pod),
+            own_labels(pod.metadata.labels, pod.spec.node_name),
             _placeable(pod),
             owner=workload_of(pod) or "",
             priority=pod.spec.priority or 0,
@@ -357,15 +354,6 @@ def workload_of(pod: core.Pod) -> str | None:
 def owner_key(namespace: str, kind: str, name: str) -> str:
     """How what makes pods is named: namespace/name for a Deployment, namespace/kind/name for all else."""
     return f"{namespace}/{name}" if kind == "Deployment" else f"{namespace}/{kind.lower()}/{name}"
-
-
-def _own_labels(pod: core.Pod) -> dict[str, str]:
-    """The labels without those that the pod got with its node: pods of one template stay one class wherever they
-    stand."""
-    labels = pod.metadata.labels
-    if not pod.spec.node_name or BOUND_LABELS.isdisjoint(labels):
-        return labels
-    return {key: value for key, value in labels.items() if key not in BOUND_LABELS}
 
 
 def _placeable(pod: core.Pod) -> core.PodSpec:

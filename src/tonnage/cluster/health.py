@@ -95,6 +95,9 @@ class _InformerCollector(Collector):
         )
         restarts = CounterMetricFamily("tonnage_informer_watch_restarts", "Watches begun again.", labels=label)
         relists = CounterMetricFamily("tonnage_informer_relists", "Lists read again.", labels=label)
+        histories = CounterMetricFamily(
+            "tonnage_informer_histories", "Lists of an API server that was restored from a backup.", labels=label
+        )
         degraded = GaugeMetricFamily("tonnage_informer_degraded", "1 while not up to date.", labels=label)
         contact, begun, problems = informers.contact(), informers.restarts(), informers.problems()
         for name, informer in informers.named().items():
@@ -104,10 +107,11 @@ class _InformerCollector(Collector):
                 silence.add_metric([name], max(0.0, now - contact[name]))
             restarts.add_metric([name], begun[name])
             relists.add_metric([name], informer.relists)
+            histories.add_metric([name], informer.histories)
             degraded.add_metric([name], float(name in problems))
         backlog = GaugeMetricFamily("tonnage_informer_backlog", "Changes that wait to be applied.")
         backlog.add_metric([], informers.backlog)
-        return [objects, lag, silence, restarts, relists, degraded, backlog]
+        return [objects, lag, silence, restarts, relists, histories, degraded, backlog]
 
 
 class Health:

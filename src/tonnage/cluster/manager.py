@@ -16,6 +16,7 @@ from typing import Protocol
 
 from tonnage.cluster.client.informer import Informer, Informers
 from tonnage.cluster.client.leases import Elector
+from tonnage.cluster.restored import Restored
 from tonnage.cluster.world import ClusterWorld
 from tonnage.decisions import Applied, Decision, Outcome, Refused, Wait
 from tonnage.loops import Appointment, Loop, Timetable, tick
@@ -93,6 +94,7 @@ class Manager:
     """Loop → who runs it."""
     _said: OrderedDict[tuple[str, str], str] = field(default_factory=OrderedDict)
     _led: dict[str, bool] = field(default_factory=dict)
+    _restored: Restored = field(default_factory=Restored)
     _stepped_at: float = field(default_factory=time.monotonic)
 
     def degraded(self) -> dict[str, str]:
@@ -110,7 +112,7 @@ class Manager:
         for controller in self.controllers:
             if controller.elector is not None and controller.elector.problem:
                 found[f"{controller.name} lease"] = controller.elector.problem
-        return found | self.failures
+        return found | self._restored.problem() | self.failures
 
     def dead(self) -> dict[str, str]:
         """What has stopped, by name, for ``/healthz``. Callable from any thread."""
@@ -150,6 +152,7 @@ class Manager:
         if not self.ready.is_set() and all(map(self.informed, self.controllers)):
             self.ready.set()
         self._stepped_at = time.monotonic()
+        self._restored.look(self.controllers, self.informers)
         now = self.world.now()
         self._lead(now)
         self._wake(now)

@@ -59,6 +59,7 @@ def watch_world(
     Kinds that a CRD defines may be missing from a cluster, and appear later. ``config_maps``: (namespace, name) of
     further ones that may have configurations of the GPU operator.
     """
+    informers.on_restored = world.restored
     watch_configurations(informers, world, config_maps)
     nodes = watch(informers, NODES, core.Node, world.state.see_node)
     pods = watch(informers, PODS, core.Pod, world.see_pod)

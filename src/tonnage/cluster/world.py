@@ -135,6 +135,10 @@ class ClusterWorld:
         self.binder.tries.pop(uid, None)
         self._doubts.settle(("pod", uid))
 
+    def restored(self) -> None:
+        """The API has another history than before: what was asked of it and not seen yet may never have been."""
+        self._doubts.hasten()
+
     def pools(self) -> Pools:
         """NodePools, and what else planning needs of the cluster."""
         return self.state.pools()

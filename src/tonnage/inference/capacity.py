@@ -115,6 +115,7 @@ def capacity_curve(
     return tuple((rate, trials.share(rate)) for rate in rates)
 
 
+@lru_cache(maxsize=1024)
 def mean_latency_s(
     config: EngineConfig, timing: StepTiming | BatchTiming, mix: RequestMix, rate: float, *, seed: int = 0
 ) -> float:

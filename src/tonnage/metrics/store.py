@@ -137,7 +137,8 @@ class Series:
 
 
 _NEVER = -(1 << 63)
-_Key = tuple[tuple[str, str], ...]
+Key = tuple[tuple[str, str], ...]
+"""The labels of a series in order, with ``__name__`` and without empty values."""
 
 
 class SeriesStore:
@@ -145,8 +146,8 @@ class SeriesStore:
 
     def __init__(self, retention_ns: int = RETENTION_NS) -> None:
         self.retention_ns = retention_ns
-        self._series: dict[_Key, Series] = {}
-        self._postings: dict[tuple[str, str], dict[_Key, Series]] = {}
+        self._series: dict[Key, Series] = {}
+        self._postings: dict[tuple[str, str], dict[Key, Series]] = {}
         self._newest_ns = _NEVER
         self._swept_ns = _NEVER
 
@@ -160,7 +161,10 @@ class SeriesStore:
         """Add one sample; labels with an empty value do not exist.
 
         Raises ValueError when the sample is not later than the last of its series."""
-        key = _key(name, labels)
+        self.append_to(key_of(name, labels), t_ns, value)
+
+    def append_to(self, key: Key, t_ns: int, value: float) -> None:
+        """Like :meth:`append`, to the series with this key."""
         found = self._series.get(key)
         if found is None:
             found = self._series[key] = Series(dict(key))
@@ -172,7 +176,11 @@ class SeriesStore:
 
     def mark_stale(self, name: str, labels: Mapping[str, str], t_ns: int) -> None:
         """Say that a series has ended at ``t_ns``, as Prometheus does when a target or a series vanishes."""
-        series = self._series.get(_key(name, labels))
+        self.mark_stale_of(key_of(name, labels), t_ns)
+
+    def mark_stale_of(self, key: Key, t_ns: int) -> None:
+        """Like :meth:`mark_stale`, of the series with this key."""
+        series = self._series.get(key)
         if series is not None:
             series.mark_stale(t_ns)
             self._sweep(t_ns)
@@ -211,7 +219,8 @@ class SeriesStore:
                     del self._postings[pair]
 
 
-def _key(name: str, labels: Mapping[str, str]) -> _Key:
+def key_of(name: str, labels: Mapping[str, str]) -> Key:
+    """What a series is found by: its labels in order, with its name and without empty values."""
     pairs = [(label, value) for label, value in labels.items() if value and label != NAME]
     pairs.append((NAME, name))
     return tuple(sorted(pairs))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tonnage.facts import instances, prices
 from tonnage.provisioning import labels
+from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.provisioning.requirements import Requirement, Requirements
 from tonnage.units import MIB
 
@@ -73,6 +74,8 @@ class Catalogue:
         self.exotic = self._exotic()
         self._by_label = self._label_index()
         self._selected: dict[Requirement, TypeMask] = {}
+        self._values: dict[str, tuple[list[str | None], NDArray[np.intp]]] = {}
+        self._stored: dict[NodeStorage, tuple[Amounts, Amounts]] = {}
 
     @classmethod
     def load(cls, overrides: Path | None = None) -> Catalogue:
@@ -118,12 +121,25 @@ class Catalogue:
         their offerings.
         """
         if key in self._by_label:
-            return {value for value, having in self._by_label[key] if value is not None and (having & types).any()}
+            listed, number = self._numbered(key)
+            return {value for value in map(listed.__getitem__, set(number[types].tolist())) if value is not None}
         position = {labels.ZONE: 0, labels.CAPACITY_TYPE: 1}.get(key)
         if position is None:
             return set()
         offered = ((self.prices != NO_OFFER) & types).any(axis=1)
         return {pair[position] for pair, there in zip(self.pairs, offered, strict=True) if there}
+
+    def with_storage(self, storage: NodeStorage) -> tuple[Amounts, Amounts]:
+        """Capacity and allocatable with ephemeral-storage filled in, to be changed by nobody."""
+        known = self._stored.get(storage)
+        if known is None:
+            capacity, allocatable = self.capacity.copy(), self.allocatable.copy()
+            column = self.column[EPHEMERAL_STORAGE]
+            capacity[:, column] = [storage.capacity_bytes(one) for one in self.types]
+            allocatable[:, column] = [storage.allocatable_bytes(one) for one in self.types]
+            capacity.flags.writeable = allocatable.flags.writeable = False
+            known = self._stored[storage] = capacity, allocatable
+        return known
 
     def available(self, unavailable: Collection[OfferingKey] = ()) -> Offers:
         """The offerings without those that are known to be out of stock."""
@@ -136,6 +152,17 @@ class Catalogue:
                 if row is not None and key.instance_type in self._index:
                     table[row, self._index[key.instance_type]] = NO_OFFER
         return Offers(self, table)
+
+    def _numbered(self, key: str) -> tuple[list[str | None], NDArray[np.intp]]:
+        """The different values of a label, and by type the index of its value there."""
+        known = self._values.get(key)
+        if known is None:
+            having = self._by_label[key]
+            number = np.zeros(len(self.types), np.intp)
+            for index, (_, types) in enumerate(having):
+                number[types] = index
+            known = self._values[key] = [value for value, _ in having], number
+        return known
 
     def _select_one(self, requirement: Requirement) -> TypeMask:
         mask = self._selected.get(requirement)

@@ -15,7 +15,7 @@ from tonnage.fleet.asks import GPU, Ask
 from tonnage.objects import core, karpenter, load, quantity, selectors
 from tonnage.partitioning.node_cuts import CHOICES, OWN, STATED, Configurations
 from tonnage.provisioning import labels
-from tonnage.provisioning.catalogue import EPHEMERAL_STORAGE, Amounts, Catalogue, TypeMask
+from tonnage.provisioning.catalogue import Amounts, Catalogue, TypeMask
 from tonnage.provisioning.devices import Machines, beyond_counting
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.provisioning.pods import PodShape, strict_requirements
@@ -85,11 +85,12 @@ def compile_pool(
     own_labels = {**pool.spec.template.metadata.labels, labels.NODE_POOL: pool.metadata.name}
     requirements = pool_requirements(pool)
     taints = tuple(spec.taints)
-    capacity, allocatable = _with_storage(catalogue, storage or NodeStorage())
+    capacity, allocatable = catalogue.with_storage(storage or NodeStorage())
     types = _types(catalogue, requirements)
     ways = [{**own_labels, **one} for one in layouts_of(requirements)]
     machines = Machines(catalogue.types, types, ways, configurations)
     if machines.cut and GPU in catalogue.column:
+        allocatable = allocatable.copy()
         allocatable[:, catalogue.column[GPU]] = machines.most(GPU)
     daemons = np.zeros_like(allocatable)
     for shape in daemon_sets:
@@ -162,15 +163,6 @@ def limits_of(pool: karpenter.NodePool) -> dict[str, int]:
         except ValueError as error:
             raise InputError(Problem(load.where(pool, f"spec.limits.{resource}"), str(error))) from None
     return limits
-
-
-def _with_storage(catalogue: Catalogue, storage: NodeStorage) -> tuple[Amounts, Amounts]:
-    """Capacity and allocatable with ephemeral-storage filled in."""
-    capacity, allocatable = catalogue.capacity.copy(), catalogue.allocatable.copy()
-    column = catalogue.column[EPHEMERAL_STORAGE]
-    capacity[:, column] = [storage.capacity_bytes(one) for one in catalogue.types]
-    allocatable[:, column] = [storage.allocatable_bytes(one) for one in catalogue.types]
-    return capacity, allocatable
 
 
 def _daemon_types(

@@ -114,14 +114,25 @@ def read(path: Path, kind: str, what: str, hint: str) -> Document:
     Raises InputError: the file cannot be read, is not UTF-8 or not YAML, is empty, has a field twice, or is of another
     kind.
     """
+    return parse(text_of(path, what, hint), path, kind, what, hint)
+
+
+def text_of(path: Path, what: str, hint: str) -> str:
+    """What stands in ``path``. Raises InputError: it cannot be read, or is not UTF-8."""
     try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=tree.LOADER)
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError.at(
             f"cannot be read: {error.strerror}", file=str(path), hint=f"give the path of {what}"
         ) from error
     except UnicodeDecodeError as error:
         raise InputError.at("not UTF-8 text", file=str(path), hint=hint) from error
+
+
+def parse(text: str, path: Path, kind: str, what: str, hint: str) -> Document:
+    """Like :func:`read`, of what was read from ``path`` before."""
+    try:
+        root = yaml.compose(text, Loader=tree.LOADER)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         raise InputError.at(f"not valid YAML: {error.problem}", file=str(path), line=line, hint=hint) from error

@@ -7,13 +7,15 @@ here as there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tonnage.fleet.cards import SHARED_DEVICE
 from tonnage.inference.exposition import vllm_samples
 from tonnage.metrics.scrape import Selected, Target, sample_labels, targets
+from tonnage.metrics.store import Key, key_of
 from tonnage.objects import core
 from tonnage.objects.base import ObjectMeta
 from tonnage.objects.monitoring import ServiceMonitor
@@ -31,8 +33,6 @@ SCRAPE_NS = 15 * NS_PER_S
 GATEWAY_RECEIVED = "envoy_cluster_upstream_rq_total"
 GATEWAY_ACTIVE = "envoy_cluster_upstream_rq_active"
 
-Series = tuple[str, tuple[tuple[str, str], ...]]
-
 
 @dataclass(slots=True)
 class Scraper:
@@ -44,29 +44,41 @@ class Scraper:
     monitors: tuple[tuple[ServiceMonitor, tuple[Selected, ...]], ...]
     histograms: bool
     _targets: dict[str, tuple[Target, ...]] = field(default_factory=dict)
-    _seen: dict[Series, None] = field(default_factory=dict)
+    _seen: dict[Hashable, Key] = field(default_factory=dict)  # by what it is a reading of; those of the last scrape
+    _before: dict[Hashable, Key] = field(default_factory=dict)
     _busy: dict[str, tuple[int, int, float]] = field(default_factory=dict)  # pod: (last scrape, busy ns, percent)
 
     def handle(self, cluster: SimulatedCluster) -> Later:
         """One scrape of everything."""
         for service in cluster.services:
             service.settle(cluster.now_ns)
-        before, self._seen = self._seen, {}
-        for name, labels, value in self._samples(cluster):
-            series = (name, tuple(sorted(labels.items())))
-            self._seen[series] = None
-            cluster.store.append(name, labels, cluster.now_ns, value)
-        for name, pairs in before:
-            if (name, pairs) not in self._seen:
-                cluster.store.mark_stale(name, dict(pairs), cluster.now_ns)
+        self._before, self._seen = self._seen, {}
+        store, now_ns = cluster.store, cluster.now_ns
+        for key, value in self._samples(cluster):
+            store.append_to(key, now_ns, value)
+        there = set(self._seen.values())
+        for key in self._before.values():
+            if key not in there:
+                store.mark_stale_of(key, now_ns)
         yield cluster.now_ns + SCRAPE_NS, self
 
-    def _samples(self, cluster: SimulatedCluster) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    def _key(self, reading: Hashable, metric: str, exposed: Mapping[str, str], target: Target | None = None) -> Key:
+        """The series of a reading: found again where the last scrape had it."""
+        key = self._before.get(reading)
+        if key is None:
+            labels = exposed
+            if target is not None:
+                labels = sample_labels(exposed, target.labels, honor_labels=target.honor_labels)
+            key = key_of(metric, labels)
+        self._seen[reading] = key
+        return key
+
+    def _samples(self, cluster: SimulatedCluster) -> Iterator[tuple[Key, float]]:
         for service in cluster.services:
             if service.balancing != "random":
                 labels = {"envoy_cluster_name": service.name}
-                yield GATEWAY_RECEIVED, labels, float(service.received)
-                yield GATEWAY_ACTIVE, labels, float(service.in_flight)
+                for metric, value in ((GATEWAY_RECEIVED, service.received), (GATEWAY_ACTIVE, service.in_flight)):
+                    yield self._key((metric, service.name), metric, labels), float(value)
         for workload in cluster.workloads.values():
             for pod in workload.pods.values():
                 yield from self._engine_samples(pod)
@@ -74,34 +86,35 @@ class Scraper:
             if node.gpus and node.ended_ns is None and node.ready_ns is not None:
                 yield from self._gpu_samples(cluster, node)
 
-    def _engine_samples(self, pod: Pod) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    def _engine_samples(self, pod: Pod) -> Iterator[tuple[Key, float]]:
         if pod.replica is None or pod.replica.engine is None or pod.workload.server is None:
             return
         own = {"model_name": pod.workload.server.model, "engine": "0"}
         stats = pod.replica.stats if self.histograms else None
         samples = list(vllm_samples(pod.replica.engine, stats))
-        for target in self._targets_of(pod.key, _as_object(pod)):
+        for number, target in enumerate(self._targets_of(pod.key, partial(_as_object, pod))):
             for sample in samples:
-                labels = sample_labels({**own, **dict(sample.labels)}, target.labels, honor_labels=target.honor_labels)
-                yield sample.name, labels, sample.value
+                reading = (pod.key, own["model_name"], number, sample.name, sample.labels)
+                exposed = {**own, **dict(sample.labels)} if sample.labels else own
+                yield self._key(reading, sample.name, exposed, target), sample.value
 
-    def _gpu_samples(self, cluster: SimulatedCluster, node: Node) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    def _gpu_samples(self, cluster: SimulatedCluster, node: Node) -> Iterator[tuple[Key, float]]:
         row = cluster.fleet.node_by_name[node.name]
         for namespace, name, template in cluster.daemon_sets:
             if not nodes.runs_daemon(cluster, node.name, namespace, name):
                 continue
             exporter = f"{name}-{node.name}"
-            found = self._targets_of(f"{namespace}/{exporter}", _exporter(namespace, exporter, template))
+            found = self._targets_of(f"{namespace}/{exporter}", partial(_exporter, namespace, exporter, template))
             if not found:
                 continue
             for device in range(node.gpus):
                 if cluster.fleet.cards.cut_of(row, device).gpu:
                     continue  # DCGM has no utilisation of a GPU in MIG mode, and its memory is in series of instances
                 exposed, values = self._device(cluster, node, row, device)
-                for target in found:
-                    labels = sample_labels(exposed, target.labels, honor_labels=target.honor_labels)
+                of = tuple(exposed.values())
+                for number, target in enumerate(found):
                     for metric, value in values:
-                        yield metric, labels, value
+                        yield self._key((exporter, namespace, number, metric, of), metric, exposed, target), value
 
     def _device(
         self, cluster: SimulatedCluster, node: Node, row: int, device: int
@@ -142,11 +155,12 @@ class Scraper:
             self._busy[pod] = (now_ns, busy_ns, percent)
         return percent
 
-    def _targets_of(self, name: str, pod: core.Pod) -> tuple[Target, ...]:
+    def _targets_of(self, name: str, pod: Callable[[], core.Pod]) -> tuple[Target, ...]:
         known = self._targets.get(name)
         if known is None:
+            made = [pod()]
             known = self._targets[name] = tuple(
-                target for monitor, selected in self.monitors for target in targets(monitor, selected, [pod])
+                target for monitor, selected in self.monitors for target in targets(monitor, selected, made)
             )
         return known
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections import deque
@@ -37,6 +38,7 @@ class ScriptedApi:
         self.requests: list[tuple[str, str]] = []
         self.watches: list[dict[str, str]] = []
         self.lists: list[dict[str, str]] = []
+        self.looks = 0  # lists of one object, for their version
         self.absent: set[str] = set()
         self.generation = 0  # raising it ends all watches
         self.closed = False
@@ -104,7 +106,7 @@ class ScriptedApi:
         if since < self.oldest:
             raise ApiError(410, "Expired", "too old resource version")
         if self.lines_instead:
-            yield _spoken(self.lines_instead.popleft())
+            yield self._spoken(self.lines_instead.popleft())
         else:
             yield self._events(path, since, min(float(query["timeoutSeconds"]), timeout_s))
 
@@ -146,7 +148,10 @@ class ScriptedApi:
         return Reply(status, json.dumps(stored).encode())
 
     def _list(self, collection: str, query: dict[str, str]) -> Reply:
-        self.lists.append(query)
+        if query.get("limit") == "1":
+            self.looks += 1
+        else:
+            self.lists.append(query)
         start, version = 0, self.version
         if query.get("continue"):
             version, start = (int(part) for part in query["continue"].split("-"))
@@ -177,6 +182,15 @@ class ScriptedApi:
                 bookmark = time.monotonic() + self.bookmarks_every_s
                 yield event("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": str(version)}})
 
+    def _spoken(self, lines: list[bytes | Exception]) -> Iterator[bytes]:
+        """What a test says instead; the server has reached the versions in it."""
+        for line in lines:
+            if isinstance(line, Exception):
+                raise line
+            for version in re.findall(rb'"resourceVersion": "(\d+)"', line):
+                self.version = max(self.version, int(version))
+            yield line
+
     def _note(self, collection: str, kind: str, item: dict[str, Any]) -> None:
         typed = {"apiVersion": "v1", "kind": "Pod", **item}
         self.history.append((self.version, collection, kind, json.dumps(typed)))
@@ -193,13 +207,6 @@ def lost() -> Reply | None:
 
 def unreachable() -> Reply | None:
     raise Unreachable("the test says so")
-
-
-def _spoken(lines: list[bytes | Exception]) -> Iterator[bytes]:
-    for line in lines:
-        if isinstance(line, Exception):
-            raise line
-        yield line
 
 
 def _path(collection: str, namespace: str, name: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 from scripted_api import ScriptedApi, event, refusal, unreachable
 
 from tonnage.cluster.client.informer import Informer, Informers
-from tonnage.cluster.client.reflector import PAGE, Delays
+from tonnage.cluster.client.reflector import PAGE, Delays, Reflector
 from tonnage.cluster.client.transport import Reply, Unreachable
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.resources import NODE_CLAIMS, PODS
@@ -262,6 +262,34 @@ def test_a_server_that_fails_is_asked_less_and_less_often_and_the_reason_shows(
     until(informers, lambda: not informers.problems())
 
 
+def test_when_one_reaches_the_server_again_all_try_at_once(api: ScriptedApi) -> None:
+    patient = Delays(first=20.0, most=30.0, watch=(60.0, 90.0))
+    informers = Informers(Client(api), time.time, random.Random(1), delays=patient)
+    api.faults += [unreachable]
+    waits = informers.add(PODS, Pod)
+    until(informers, lambda: bool(informers.problems()))
+    late = Reflector(
+        Client(api),
+        PODS,
+        Pod,
+        put=lambda entry: None,
+        selectors={},
+        namespace="",
+        rng=random.Random(1),
+        clock=time.time,
+        monotonic=time.monotonic,
+        delays=QUICK,
+        contact=informers._contact,
+    )
+    api.faults += [unreachable] * 3
+    late.start()
+    until(informers, lambda: waits.synced)
+    until(informers, lambda: not informers.problems())
+    late.stop()
+    assert informers.stop()
+    api.close()
+
+
 def test_a_watch_that_ends_at_once_each_time_is_not_hammered(api: ScriptedApi) -> None:
     informers = Informers(
         Client(api), time.time, random.Random(1), delays=Delays(first=0.1, most=1.0, watch=(5, 6), short=5.0)
@@ -344,6 +372,195 @@ def test_a_server_whose_history_began_anew_is_believed(api: ScriptedApi, informe
     version = api.put(ALL, "c", "default", spec=SPEC)
     assert informers.wait_for(PODS, version, 5)
     assert names(pods) == ["a", "c"]
+
+
+def put_back(api: ScriptedApi, version: int, *pods: tuple[str, int, str]) -> None:
+    """As if from a backup: these pods (name, version, node), at this revision. Watches break, and any version is taken
+    by new ones."""
+    with api.lock:
+        api.objects.clear()
+        api.history.clear()
+        for name, at, node in pods:
+            api.version = at - 1
+            api.put(ALL, name, "default", uid=f"uid-{name}", spec={**SPEC, "nodeName": node})
+        api.history.clear()
+        api.version = version
+    api.drop_watches()
+
+
+def test_a_server_restored_from_a_backup_is_read_again_when_its_watch_breaks(
+    api: ScriptedApi, informers: Informers
+) -> None:
+    """It would take a watch from a version that it has not reached yet, and say nothing: as kube-apiserver does."""
+    api.put(ALL, "same", "default", uid="uid-same", spec={**SPEC, "nodeName": ""})
+    api.put(ALL, "bound", "default", uid="uid-bound", spec=SPEC)
+    api.put(ALL, "bound", "default", spec={**SPEC, "nodeName": "n1"})
+    api.put(ALL, "young", "default", spec=SPEC)
+    seen = api.put(ALL, "late", "default", spec=SPEC)
+    pods = informers.add(PODS, Pod)
+    restored: list[int] = []
+    informers.on_restored = lambda: restored.append(pods.resource_version)
+    assert informers.wait_synced(5)
+    assert seen == 105
+    log = Log(pods)
+    log.changes.clear()
+    put_back(api, 103, ("same", 101, ""), ("bound", 102, ""), ("gone", 103, "n1"))
+    until(informers, lambda: pods.relists >= 1)
+    assert log.changes == [
+        ("deleted", "late"),
+        ("deleted", "young"),
+        ("deleted", "bound"),
+        ("added", "bound"),
+        ("added", "gone"),
+    ], "a pod that is bound no more has not changed: it is another one's history"
+    assert restored == [103]
+    assert pods.histories == 1
+    new = api.put(ALL, "new", "default", spec=SPEC)
+    assert new < seen
+    assert informers.wait_for(PODS, new, 5)
+    assert names(pods) == ["bound", "gone", "new", "same"]
+    assert not informers.problems()
+
+
+def test_while_a_restored_server_is_read_again_it_is_a_problem(api: ScriptedApi, informers: Informers) -> None:
+    api.put(ALL, "a", "default", spec=SPEC)
+    pods = informers.add(PODS, Pod)
+    assert informers.wait_synced(5)
+    api.version = 150
+    assert informers.wait_for(PODS, 150, 5)
+    listing, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        listing.set()
+        assert go.wait(5)
+
+    api.faults += [lambda: None, hold]
+    put_back(api, 120, ("a", 101, ""))
+    assert listing.wait(5)
+    why = "lists again: the server is at revision 120, and 150 was seen: "
+    assert informers.problems()["pods"].startswith(why)
+    go.set()
+    deadline = time.monotonic() + 5
+    while not informers.backlog and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert informers.problems() == {"pods": "its list has come and is not applied yet"}
+    until(informers, lambda: pods.relists >= 1)
+    assert informers.problems() == {}
+
+
+def test_a_restored_server_that_is_ahead_by_now_shows_by_objects_that_are_older(
+    api: ScriptedApi, informers: Informers
+) -> None:
+    """etcd can be restored with a higher revision, and then says 410 to everybody; or it has overtaken what was seen."""
+    api.put(ALL, "a", "default", uid="uid-a", spec=SPEC)
+    api.put(ALL, "a", "default", spec={**SPEC, "nodeName": "n1"})
+    pods = informers.add(PODS, Pod)
+    assert informers.wait_synced(5)
+    log = Log(pods)
+    log.changes.clear()
+    api.watch_faults.append(lambda: refusal(410, "Expired"))
+    put_back(api, 10**9, ("a", 101, ""))
+    until(informers, lambda: pods.relists >= 1)
+    assert log.changes == [("deleted", "a"), ("added", "a")]
+    assert pods.histories == 1
+
+
+def test_a_list_after_compaction_is_of_the_same_history(api: ScriptedApi, informers: Informers) -> None:
+    api.put(ALL, "a", "default", spec=SPEC)
+    pods = informers.add(PODS, Pod)
+    assert informers.wait_synced(5)
+    api.put(ALL, "a", "default", spec={**SPEC, "nodeName": "n1"})
+    api.watch_faults.append(lambda: refusal(410, "Expired"))
+    api.compact()
+    until(informers, lambda: pods.relists >= 1)
+    assert pods.histories == 0
+
+
+class Silenced:
+    """Over the API, a proxy that keeps watches open and lets nothing through while ``silent``."""
+
+    def __init__(self, api: ScriptedApi) -> None:
+        self.api, self.silent = api, False
+        self.open: list[SilentStream] = []
+
+    def request(self, method: str, path: str, **rest: Any) -> Reply:
+        return self.api.request(method, path, **rest)
+
+    def stream(self, path: str, *, query: dict[str, str], timeout_s: float) -> SilentStream:
+        self.open.append(SilentStream(self, self.api.stream(path, query=query, timeout_s=timeout_s)))
+        return self.open[-1]
+
+    def close(self) -> None:
+        self.api.close()
+
+
+class SilentStream:
+    """Ends when it is closed, as a connection does."""
+
+    def __init__(self, proxy: Silenced, inner: Any) -> None:
+        self.proxy, self.inner, self.closed = proxy, inner, threading.Event()
+
+    def __enter__(self) -> Iterator[bytes]:
+        return self._lines(self.inner.__enter__())
+
+    def _lines(self, lines: Iterator[bytes]) -> Iterator[bytes]:
+        for line in lines:
+            while self.proxy.silent and not self.closed.wait(0.005):
+                continue
+            if self.closed.is_set():
+                return
+            yield line
+
+    def __exit__(self, *_: object) -> None:
+        self.inner.__exit__(None, None, None)
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def test_a_watch_on_which_nothing_comes_for_two_minutes_is_opened_anew(api: ScriptedApi) -> None:
+    now = [1000.0]
+    proxy = Silenced(api)
+    informers = Informers(
+        Client(proxy),  # type: ignore[arg-type]
+        time.time,
+        random.Random(1),
+        delays=QUICK,
+        monotonic=lambda: now[0],
+    )
+    pods = informers.add(PODS, Pod)
+    assert informers.wait_synced(5)
+    until(informers, lambda: not informers.behind())
+    proxy.silent = True
+    version = api.put(ALL, "unseen", "default", spec=SPEC)
+    now[0] += QUICK.silence - 1
+    informers.pump(0.1)
+    assert (len(proxy.open), names(pods), informers.problems()) == (1, [], {})
+    now[0] += 1 + QUICK.overdue + 1
+    assert informers.problems() == {"pods": "nothing was heard for 126 s; its watch is opened anew"}
+    proxy.silent = False
+    proxy.open[0].proxy = Silenced(api)
+    proxy.open[0].proxy.silent = True  # the old connection stays as it is
+    assert informers.wait_for(PODS, version, 5)
+    assert (len(proxy.open), names(pods), informers.problems()) == (2, ["unseen"], {})
+    assert [watch["resourceVersion"] for watch in api.watches] == ["100", "100"], "it goes on where it was"
+    assert len(api.lists) == 1
+    informers.stop()
+    proxy.close()
+
+
+def test_bookmarks_alone_keep_a_watch_open(api: ScriptedApi) -> None:
+    now = [1000.0]
+    informers = Informers(Client(api), time.time, random.Random(1), delays=QUICK, monotonic=lambda: now[0])
+    pods = informers.add(PODS, Pod)
+    assert informers.wait_synced(5)
+    for minute in range(1, 6):
+        now[0] += 60.0
+        api.version += 1  # elsewhere
+        until(informers, lambda: pods.resource_version == 100 + minute)  # noqa: B023
+    assert len(api.watches) == 1
+    informers.stop()
+    api.close()
 
 
 def test_two_selections_of_one_resource_are_two_informers(api: ScriptedApi, informers: Informers) -> None:

@@ -13,8 +13,9 @@ from typing import Any
 
 import certificates
 import pytest
-import yaml
 from raw_server import RawServer, answer
+
+import yaml_text
 
 pytest.importorskip("lightkube", reason="the kube extra is not installed")
 
@@ -49,7 +50,7 @@ def write(tmp_path: Path) -> Write:
         }
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(yaml.safe_dump(content))
+        file.write_text(yaml_text.dump(content))
         return file
 
     return made
@@ -235,9 +236,9 @@ def test_a_server_whose_certificate_another_signed_is_refused(write: Write, cert
 
 def edited(write: Write, change: Callable[[dict[str, Any]], object]) -> Path:
     file = write()
-    content = yaml.safe_load(file.read_text())
+    content = yaml_text.load(file.read_text())
     change(content)
-    file.write_text(yaml.safe_dump(content))
+    file.write_text(yaml_text.dump(content))
     return file
 
 

@@ -203,6 +203,78 @@ def test_a_leader_makes_a_vanished_lease_anew(api: ScriptedApi, clock: Clock) ->
     assert spec(api)["holderIdentity"] == "a"
 
 
+def put_back(api: ScriptedApi, lease: dict[str, Any]) -> None:
+    """The lease of a backup, at the revision of the backup."""
+    api.objects[PATH] = json.loads(json.dumps(lease))
+    api.version = int(lease["metadata"]["resourceVersion"])
+
+
+def test_whom_a_backup_names_as_the_leader_waits_for_who_leads_now(api: ScriptedApi, clock: Clock) -> None:
+    a, b = elector(api, clock, "a"), elector(api, clock, "b")
+    assert a.step()
+    backup = api.objects[PATH]
+    clock.now += 16
+    assert not b.step()
+    clock.now += 15.1
+    assert b.step()
+    assert not a.step(), "b leads, and a has seen it"
+    put_back(api, backup)
+    assert not a.step(), "b may not have noticed"
+    assert b.leading()
+    clock.now += 2
+    assert not b.step(), "the lease is a's by now"
+    assert not a.step()
+    clock.now += 13.1
+    assert a.step()
+    assert not b.leading()
+
+
+@pytest.mark.parametrize("holder", ["", "a"])
+def test_a_leader_goes_on_with_a_lease_of_a_backup_that_is_its_own_or_free(
+    api: ScriptedApi, clock: Clock, holder: str
+) -> None:
+    a = elector(api, clock, "a")
+    assert a.step()
+    backup = {**api.objects[PATH], "spec": {**spec(api), "holderIdentity": holder}}
+    clock.now += 2
+    assert a.step()
+    put_back(api, backup)
+    clock.now += 2
+    assert a.step()
+    assert spec(api)["holderIdentity"] == "a"
+    clock.now += 9
+    assert a.leading(), "its renewal counted"
+
+
+@pytest.mark.parametrize(("away_s", "waits"), [(9.0, False), (12.0, False), (16.0, True)])
+def test_a_leader_that_was_without_the_server_waits_only_if_another_may_have_led_meanwhile(
+    api: ScriptedApi, clock: Clock, away_s: float, waits: bool
+) -> None:
+    a = elector(api, clock, "a")
+    assert a.step()
+    backup = api.objects[PATH]
+    clock.now += 2
+    assert a.step()
+    put_back(api, backup)
+    clock.now += away_s
+    assert a.leading() == (away_s < 10)
+    assert a.step() is not waits
+    clock.now += 15.1
+    assert a.step()
+
+
+def test_who_has_given_the_lease_up_does_not_take_it_from_a_backup_at_once(api: ScriptedApi, clock: Clock) -> None:
+    a, b = elector(api, clock, "a"), elector(api, clock, "b")
+    assert a.step()
+    backup = api.objects[PATH]
+    clock.now += 2
+    a.release()
+    assert b.step()
+    put_back(api, backup)
+    assert not a.step()
+    assert b.leading()
+
+
 def test_what_others_wrote_into_the_lease_stays(api: ScriptedApi, clock: Clock) -> None:
     a = elector(api, clock, "a")
     assert a.step()

@@ -6,10 +6,12 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from client_checks import QUICK, Gate, check_election, check_events, names, pod, until
+from freezing_proxy import FreezingProxy
 
 pytest.importorskip("lightkube", reason="the kube extra is not installed")
 
@@ -103,6 +105,37 @@ def test_while_its_watch_is_not_open_a_resource_is_behind(gate: Gate, informers:
     assert informers.behind() == {"pods"}, "the attempts to open it change nothing"
     gate.shut = False
     until(informers, lambda: not informers.behind())
+
+
+def test_a_watch_through_a_proxy_that_froze_is_opened_anew(api: Api, tmp_path: Path) -> None:
+    """The connection stays open, and the client waits in a read: nothing else would end it for minutes."""
+    with Server(api) as server:
+        proxy = FreezingProxy(server.port)
+        url = server.url.replace(f":{server.port}/", f":{proxy.port}/")
+        client = open_cluster(str(kubeconfig.write(tmp_path / "through", url)))
+        assert isinstance(client.transport, HttpTransport)
+        client.transport._pool._idle_s = 0.5  # as the 60 s of connections are to the 2 minutes of watches
+        patient = replace(QUICK, silence=1.0, overdue=0.5)
+        informers = Informers(client, time.time, random.Random(1), delays=patient)
+        pods = informers.add(PODS, Pod)
+        assert informers.wait_synced(10)
+        until(informers, lambda: not informers.behind())
+        until(informers, lambda: informers.contact()["pods"] > time.time() - 0.3)
+        before = proxy.connections
+        proxy.freeze()
+        version = Client(InProcess(api)).create(PODS, pod("unseen"), "default")["metadata"]["resourceVersion"]
+        informers.pump(0.5)
+        assert len(pods) == 0
+        begun = time.monotonic()
+        assert informers.wait_for(PODS, version, 10)
+        assert time.monotonic() - begun < 5
+        assert proxy.connections > before
+        assert informers.restarts() == {"pods": 1}
+        assert pods.relists == 0
+        assert informers.problems() == {}
+        informers.stop()
+        client.transport.close()
+        proxy.close()
 
 
 def test_what_the_server_does_not_have_is_not_behind(informers: Informers) -> None:

@@ -6,8 +6,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import yaml
-
+import yaml_text
 from cluster.contract.faulty import Faulty, Rates
 from cluster.contract.processes import STORM
 from cluster.contract.same import played
@@ -156,5 +155,5 @@ def _cut_nodes(folder: Path, *, operator: bool) -> run.SetUp:
         "training": work,
         "policies": {"only": {"manifests": "manifests"}},
     }
-    (folder / "scenario.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    (folder / "scenario.yaml").write_text(yaml_text.dump(document), encoding="utf-8")
     return run.set_up(scenario.load(folder), "only", run.Options(seed=1))

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
 from sim_builders import EXAMPLE
 
+import yaml_text
 from cluster.contract.faulty import Crash, Faulty, Rates
 from cluster.contract.history import History
 from cluster.contract.small import QUICK, TYPE
@@ -114,7 +114,7 @@ def set_up(
     folder: Path, seed: int, *, faults: Sequence[dict[str, Any]] = FAULTS, nodes: Sequence[dict[str, Any]] = ()
 ) -> run.SetUp:
     """Two nodes and ``nodes``, the example's manifests, hardly any traffic, and replicas by plan."""
-    document = yaml.safe_load((EXAMPLE / "scenario.yaml").read_text(encoding="utf-8"))
+    document = yaml_text.load((EXAMPLE / "scenario.yaml").read_text(encoding="utf-8"))
     document |= {
         "duration": "40m",
         "fleet": {"nodes": [{"instanceType": TYPE, "count": 2}, *nodes]},
@@ -125,7 +125,7 @@ def set_up(
     for policy in document["policies"].values():
         policy["manifests"] = str(EXAMPLE / policy["manifests"])
     path = folder / "scenario.yaml"
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    path.write_text(yaml_text.dump(document), encoding="utf-8")
     options = run.Options(seed=seed, scaler=lambda *_: [Planner(PLAN).loop()])
     return run.set_up(scenario.load(path), "slo", options)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sim_builders import EXAMPLE
+from sim_builders import EXAMPLE, variant
 
 from cluster.contract import managed
 from cluster.contract.processes import END_S, set_up
@@ -55,17 +54,15 @@ def sold_out(folder: Path, transport: Transport | None) -> Machine:
 
 
 def surge(policy: str, minutes: int, transport: Transport | None) -> Machine:
-    """The traffic surge of the example."""
-    if transport is None:
-        return _simulated_surge(policy, minutes)
+    """So many minutes of the traffic surge of the example."""
     made = run.set_up(scenario.load(EXAMPLE), policy, run.Options(seed=3))
     return played(made, minutes * 60 * NS_PER_S, transport)
 
 
-@cache
-def _simulated_surge(policy: str, minutes: int) -> Machine:
-    made = run.set_up(scenario.load(EXAMPLE), policy, run.Options(seed=3))
-    return played(made, minutes * 60 * NS_PER_S, None)
+def short_surge(folder: Path, policy: str, transport: Transport | None) -> Machine:
+    """The traffic surge in 25 minutes: nodes are bought for it and given back after it."""
+    made = run.set_up(variant(folder), policy, run.Options(seed=3))
+    return played(made, made.scenario.duration_ns, transport)
 
 
 def check_same(simulated: Machine, played: Machine, *, outcomes: bool = True, more_than: int = 10) -> None:

@@ -6,8 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+import yaml_text
 from cluster.contract.training import EXAMPLES
 from tonnage.simulation import run, scenario
 
@@ -54,7 +53,7 @@ def mig_day_night(folder: Path) -> run.SetUp:
 def _document(name: str) -> Json:
     """The scenario of an example, with the paths of its files."""
     folder = EXAMPLES / name
-    document: Json = yaml.safe_load((folder / "scenario.yaml").read_text(encoding="utf-8"))
+    document: Json = yaml_text.load((folder / "scenario.yaml").read_text(encoding="utf-8"))
     for entry in document.get("traffic", ()):
         entry["profile"] = str((folder / entry["profile"]).resolve())
     for policy in document["policies"].values():
@@ -64,5 +63,5 @@ def _document(name: str) -> Json:
 
 def _set_up(folder: Path, document: Json, policy: str) -> run.SetUp:
     path = folder / "scenario.yaml"
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    path.write_text(yaml_text.dump(document), encoding="utf-8")
     return run.set_up(scenario.load(path), policy, run.Options(seed=SEED))

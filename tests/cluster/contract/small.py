@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
 from sim_builders import EXAMPLE
 
+import yaml_text
 from cluster.contract.faulty import Faulty
 from tonnage.cluster.client.reflector import Delays
 from tonnage.cluster.client.transport import Transport
@@ -229,14 +229,14 @@ def _replicas(workload: str) -> int:
 
 def _written(folder: Path) -> Path:
     """A scenario of two nodes, with the example's manifests and hardly any traffic."""
-    document = yaml.safe_load((EXAMPLE / "scenario.yaml").read_text(encoding="utf-8"))
+    document = yaml_text.load((EXAMPLE / "scenario.yaml").read_text(encoding="utf-8"))
     document |= {"duration": "25m", "fleet": {"nodes": [{"instanceType": TYPE, "count": 2}, CUT]}}
     for traffic in document["traffic"]:
         traffic |= {"profile": str(EXAMPLE / traffic["profile"]), "rate": 0.01, "surges": []}
     for policy in document["policies"].values():
         policy["manifests"] = str(EXAMPLE / policy["manifests"])
     path = folder / "scenario.yaml"
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    path.write_text(yaml_text.dump(document), encoding="utf-8")
     return path
 
 

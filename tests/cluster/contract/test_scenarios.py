@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.contract.same import broken, check_same, sold_out, surge
+from cluster.contract.same import broken, check_same, short_surge, sold_out, surge
 from cluster.contract.worlds import APIS, opened
 
 
@@ -32,6 +32,15 @@ def test_an_instance_type_that_is_out_of_stock(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("policy", ["slo", "corrected"])
+def test_the_traffic_surge_in_short(policy: str, tmp_path: Path) -> None:
+    simulated = short_surge(tmp_path, policy, None)
+    assert {"Scale", "Bind", "Launch", "Return"} <= {one.kind for one in simulated.recorder.decisions}
+    with opened("embedded") as transport:
+        check_same(simulated, short_surge(tmp_path, policy, transport))
+
+
+@pytest.mark.fuzz
 @pytest.mark.parametrize(("policy", "minutes"), [("slo", 90), ("corrected", 40)])
 def test_the_traffic_surge(policy: str, minutes: int) -> None:
     with opened("embedded") as transport:

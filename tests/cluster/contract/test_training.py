@@ -22,10 +22,10 @@ from tonnage.units import NS_PER_S
 
 END_NS = training.END_S * NS_PER_S
 EXAMPLES = (
-    ("training-cluster", "tonnage", 240, True),
-    ("training-cluster", "spread", 220, True),
-    *(("training-cluster", policy, 100, False) for policy in ("binpack", "bestfit", "fgd")),
-    ("mixed", "preemption", 45, True),
+    ("training-cluster", "tonnage", 150, True),
+    ("training-cluster", "spread", 130, True),
+    *(("training-cluster", policy, 60, False) for policy in ("binpack", "bestfit", "fgd")),
+    ("mixed", "preemption", 31, True),
     ("mixed", "first-come", 20, False),
 )
 """Scenario, policy, minutes, and whether pods are evicted for others by then."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
 from sim_builders import EXAMPLE
 
+import yaml_text
 from cluster.contract.same import check_same, played
 from tonnage.cluster.client.transport import Transport
 from tonnage.simulation import run, scenario
@@ -42,7 +42,7 @@ def workers(name: str, count: int, gpus: int = 1, *, policy: str = "OnFailure") 
 def set_up(folder: Path, manifests: list[Json], **spec: Any) -> run.SetUp:
     """A scenario of two nodes with four GPUs each, these manifests, and what ``spec`` says besides."""
     (folder / "manifests").mkdir(exist_ok=True)
-    (folder / "manifests" / "all.yaml").write_text(yaml.safe_dump_all(manifests), encoding="utf-8")
+    (folder / "manifests" / "all.yaml").write_text(yaml_text.dump_all(manifests), encoding="utf-8")
     document = {
         "kind": "Scenario",
         "name": "training",
@@ -52,7 +52,7 @@ def set_up(folder: Path, manifests: list[Json], **spec: Any) -> run.SetUp:
         **spec,
     }
     path = folder / "scenario.yaml"
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    path.write_text(yaml_text.dump(document), encoding="utf-8")
     return run.set_up(scenario.load(path), "plain", run.Options(seed=5))
 
 

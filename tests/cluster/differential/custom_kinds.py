@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+import yaml_text
 from tonnage.cluster.resources import Resource
 from tonnage.cluster.server.openapi import custom_schema
 from tonnage.cluster.server.tables import columns
@@ -19,7 +18,7 @@ def definition(resource: Resource, published: Path | None = None) -> Json:
     """Karpenter's own CRD where its folder has one; else one with the embedded API's schema and columns."""
     file = published / "crds" / f"{resource.group}_{resource.plural}.yaml" if published else None
     if file is not None and file.exists():
-        found: Json = yaml.safe_load(file.read_text(encoding="utf-8"))
+        found: Json = yaml_text.load(file.read_text(encoding="utf-8"))
         return found
     names: Json = {
         "kind": resource.kind,

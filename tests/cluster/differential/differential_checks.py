@@ -16,8 +16,7 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+import yaml_text
 from kube_programs import QUICK_START
 from tonnage.cluster.client.transport import ApiError
 from tonnage.cluster.client.verbs import Client
@@ -61,13 +60,13 @@ Json = dict[str, Any]
 
 def scenarios() -> list[Json]:
     """The list, as it is written."""
-    found: list[Json] = yaml.safe_load((HERE / "commands.yaml").read_text(encoding="utf-8"))["scenarios"]
+    found: list[Json] = yaml_text.load((HERE / "commands.yaml").read_text(encoding="utf-8"))["scenarios"]
     return found
 
 
 def not_supported() -> list[Json]:
     """What is on the list as not supported."""
-    found: list[Json] = yaml.safe_load((HERE / "commands.yaml").read_text(encoding="utf-8"))["not_supported"]
+    found: list[Json] = yaml_text.load((HERE / "commands.yaml").read_text(encoding="utf-8"))["not_supported"]
     return found
 
 

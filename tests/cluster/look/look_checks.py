@@ -8,8 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+import yaml_text
 from tonnage.cluster.resources import Resource, by_kind
 
 JsonObject = dict[str, Any]
@@ -24,7 +23,7 @@ def recorded(name: str) -> tuple[JsonObject, ...]:
 
 @cache
 def _bases() -> dict[str, JsonObject]:
-    found: dict[str, JsonObject] = yaml.safe_load((HERE / "bases.yaml").read_text(encoding="utf-8"))
+    found: dict[str, JsonObject] = yaml_text.load((HERE / "bases.yaml").read_text(encoding="utf-8"))
     return found
 
 

@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from cluster.client.scripted_api import ScriptedApi
+from tonnage.cluster.client.leases import Elector
+from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.fencing import LOST, Fenced
 from tonnage.cluster.manager import Controller, Manager
+from tonnage.cluster.restored import Restored
 from tonnage.decisions import Applied, Bind, Evict, Launch, Outcome, Reason, Ref, Return, Scale, Wait
 
 POD, NODE = Ref("Pod", "p", "default", "u"), Ref("Node", "n", uid="v")
@@ -18,6 +22,7 @@ WHY = Reason("because")
 @dataclass
 class Informer:
     synced: bool
+    resource_version: int = 0
 
 
 @dataclass
@@ -64,6 +69,65 @@ def test_readyz_names_whom_a_problem_concerns_and_leaves_out_what_concerns_nobod
     wrong = {"pods": "forbidden", "hpas": "forbidden", "scaledobjects": "unknown", "nodepools": "unknown"}
     one = manager(Informers({}, wrong, frozenset({"scaledobjects", "nodepools"})))
     assert one.degraded() == {"scheduler, replicas (pods)": "forbidden", "replicas (hpas)": "forbidden"}
+
+
+class Restorable:
+    """A lease on an API that can be put back, and informers of it, looked at after each renewal."""
+
+    def __init__(self) -> None:
+        self.api = ScriptedApi()
+        self.elector = Elector(Client(self.api), "tonnage", "kube-system", "a", lambda: 1.0, lambda: 1.0)
+        self.lists = {"pods": Informer(True, 490), "nodes": Informer(True, 300), "hpas": Informer(True)}
+        self.restored = Restored()
+        self.api.version = 500
+        self.renew()
+        self.backup = dict(self.api.objects)
+
+    def renew(self, times: int = 1) -> dict[str, str]:
+        """What is said after so many renewals."""
+        for _ in range(times):
+            assert self.elector.step()
+            led = Controller("scheduler", (), self.elector)
+            self.restored.look([led], Informers(self.lists))  # type: ignore[arg-type]
+        return self.restored.problem()
+
+    def put_back(self, version: int) -> None:
+        self.api.objects, self.api.version = dict(self.backup), version
+        self.backup[next(iter(self.backup))]["metadata"]["resourceVersion"] = "5"
+
+
+def test_it_is_said_when_etcd_went_back_and_the_lists_did_not() -> None:
+    one = Restorable()
+    assert one.renew(3) == {}
+    one.put_back(310)
+    assert one.renew(3) == {
+        "etcd": "it was restored from a backup and is at revision 313, but pods are those of before: "
+        "restart the API server, whose cache they come from"
+    }
+    one.lists["nodes"].resource_version = 400
+    assert "nodes and 1 more are those of before" in one.renew(3)["etcd"]
+    one.lists["pods"].resource_version = one.lists["nodes"].resource_version = 310  # read again
+    assert one.renew(3) == {}
+
+
+def test_after_a_restore_lists_may_be_ahead_of_the_last_renewal() -> None:
+    one = Restorable()
+    one.put_back(310)
+    for informer in one.lists.values():
+        informer.resource_version = 310
+    assert one.renew(3) == {}
+    for _ in range(5):
+        one.api.version += 100  # others write, and that is seen before the lease is renewed
+        one.lists["pods"].resource_version = one.api.version
+        assert one.restored.problem() == {}
+        assert one.renew() == {}
+
+
+def test_lists_may_be_ahead_of_a_lease_that_never_went_back() -> None:
+    """Leases may be kept in another etcd."""
+    one = Restorable()
+    one.lists["pods"].resource_version = 10**6
+    assert one.renew(5) == {}
 
 
 class Recording:

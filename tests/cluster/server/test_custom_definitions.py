@@ -8,8 +8,8 @@ from shutil import which
 from typing import Any
 
 import pytest
-import yaml
 
+import yaml_text
 from cluster.server.embedded import Embedded
 from tonnage.cluster.client.transport import ApiError
 from tonnage.cluster.resources import CRDS, JOBS, PODS, Column, Resource
@@ -177,10 +177,10 @@ def test_kubectl_defines_applies_and_gets(tmp_path: Path) -> None:
             assert done.returncode == 0, done.stderr
             return done.stdout
 
-        kubectl("apply", "-f", "-", stdin=yaml.safe_dump(crd(QUEUES)))
+        kubectl("apply", "-f", "-", stdin=yaml_text.dump(crd(QUEUES)))
         kubectl("wait", "--for=condition=Established", "crd/jobs.example.dev", "--timeout=5s")
-        assert kubectl("apply", "-f", "-", stdin=yaml.safe_dump(one(depth=2))) == "job.example.dev/a created\n"
-        assert kubectl("apply", "-f", "-", stdin=yaml.safe_dump(one(depth=4))) == "job.example.dev/a configured\n"
+        assert kubectl("apply", "-f", "-", stdin=yaml_text.dump(one(depth=2))) == "job.example.dev/a created\n"
+        assert kubectl("apply", "-f", "-", stdin=yaml_text.dump(one(depth=4))) == "job.example.dev/a configured\n"
         assert kubectl("get", "xj", "--no-headers").split() == ["a", "4"]
         assert kubectl("create", "job", "real", "--image=x") == "job.batch/real created\n"
         assert kubectl("get", "jobs.batch", "--no-headers").split()[:3] == ["real", "Running", "0/1"]

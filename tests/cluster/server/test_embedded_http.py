@@ -14,10 +14,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
 from embedded import config, pod
 
 import kube_programs
+import yaml_text
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.resources import CONFIG_MAPS, NODES, PODS
 from tonnage.cluster.server import kubeconfig, protobuf
@@ -102,7 +102,7 @@ def test_a_kubeconfig_is_for_its_owner_only(server: Server, tmp_path: Path) -> N
     for url in ("http://127.0.0.1:1/old", server.url):
         kubeconfig.write(path, url, namespace="team")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    found = yaml.safe_load(path.read_text())
+    found = yaml_text.load(path.read_text())
     assert found["clusters"][0]["cluster"] == {"server": server.url}
     assert found["contexts"][0]["context"]["namespace"] == "team"
     assert [one.name for one in path.parent.iterdir()] == ["config"]

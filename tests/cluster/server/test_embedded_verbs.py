@@ -580,3 +580,63 @@ def test_a_node_pools_status_leaves_its_metadata_alone(embedded: Embedded) -> No
     )
     error = refused(lambda: embedded.client.patch(NODE_POOLS, "gpus", {}, content_type=STRATEGIC_PATCH))
     assert error.code == 415
+
+
+ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+
+
+def labelled_node(embedded: Embedded, name: str, **labels: str) -> None:
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"rack": "7", **labels}}}
+    embedded.client.create(NODES, body)
+
+
+@pytest.mark.parametrize(
+    ("node", "found"),
+    [
+        ({ZONE: "a", REGION: "r"}, {"app": "web", ZONE: "a", REGION: "r"}),
+        ({ZONE: "a"}, {"app": "web", ZONE: "a"}),
+        ({}, {"app": "web"}),
+        (None, {"app": "web"}),
+    ],
+    ids=["zone and region", "zone", "none", "no such node"],
+)
+@pytest.mark.parametrize("bound", [True, False], ids=["bound", "made with a node"])
+def test_a_pod_gets_the_zone_and_region_of_its_node(
+    embedded: Embedded, node: dict[str, str] | None, found: dict[str, str], bound: bool
+) -> None:
+    if node is not None:
+        labelled_node(embedded, "n1", **node)
+    made = embedded.pod("web", node="n1") if bound else embedded.pod("web", nodeName="n1")
+    assert made["metadata"]["labels"] == found
+    assert made["spec"]["nodeName"] == "n1"
+
+
+def test_the_zone_of_its_node_replaces_what_a_pod_says_of_itself(embedded: Embedded) -> None:
+    labelled_node(embedded, "n1", **{ZONE: "a"})
+    body = pod("web", labels={ZONE: "b", "app": "web"})
+    made = embedded.client.create(PODS, body, "default")
+    assert made["metadata"]["labels"][ZONE] == "b", "it has no node yet"
+    embedded.client.bind("web", "default", made["metadata"]["uid"], "n1")
+    assert embedded.client.get(PODS, "web", "default")["metadata"]["labels"] == {ZONE: "a", "app": "web"}
+
+
+def test_metrics_say_what_serves_the_api_and_what_it_holds(embedded: Embedded) -> None:
+    embedded.pod("one")
+    embedded.pod("two")
+    answer = embedded.call("GET", "/metrics", accept="*/*")
+    text = answer.body.decode()
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert "# this is Tonnage's embedded API" in text
+    assert 'kubernetes_build_info{compiler="python",git_version="v1.36.3+tonnage"' in text
+    assert 'apiserver_resource_objects{group="",resource="pods"} 2.0' in text
+    assert 'apiserver_resource_objects{group="apps",resource="deployments"} 0.0' in text
+    assert "/metrics" in embedded.json("GET", "/")["paths"]
+
+
+@pytest.mark.parametrize("path", ["/api/v1/replicationcontrollers", "/api/v1/namespaces/x/replicationcontrollers"])
+def test_of_replication_controllers_there_are_never_any(embedded: Embedded, path: str) -> None:
+    found = embedded.json("GET", path)
+    assert (found["kind"], found["items"]) == ("ReplicationControllerList", [])
+    assert found["metadata"]["resourceVersion"] == str(embedded.api.store.version)
+    refusal = embedded.call("POST", path, {"kind": "ReplicationController", "metadata": {"name": "a"}})
+    assert (refusal.status, b"not supported here" in refusal.body) == (404, True)

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, ValuesView
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
+from tonnage.cluster.client.contact import Contact
 from tonnage.cluster.client.reflector import Change, Delays, Entry, Key, Mark, Reflector, Relisted
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.resources import Resource
@@ -45,7 +46,9 @@ class Informer(Generic[T]):
         """The newest version seen of the collection, also by bookmarks."""
         self.lag_s = 0.0
         """How long the change applied last had waited for :meth:`Informers.pump`."""
-        self.relists = 0
+        self.lists = self.relists = 0
+        self.histories = 0
+        """Lists of another history than the one before: the server was restored from a backup."""
         self._store: dict[Key, T] = {}
         self._gone: dict[Key, int] = {}  # versions of deletions, so that a late event raises nobody from the dead
         self._handlers: list[Handler[T]] = []
@@ -114,19 +117,29 @@ class Informer(Generic[T]):
         return 1
 
     def _relist(self, entry: Relisted) -> int:
-        """Make the store what the list says, as changes. A version lower than before means that the server's history
-        began anew (it was restored, or is another one behind the same address): then the list is right in everything.
-        """
-        anew = entry.version < self.resource_version
-        self.resource_version = entry.version
-        self._gone.clear()
+        """Make the store what the list says, as changes.
+
+        A version lower than before, of the list or of an object, means that the server's history is another one (it was
+        restored from a backup, or another server has the address). Then versions compare no more, and nothing has
+        *become* what the list says: an object that differs is gone, and another is there."""
         items: dict[Key, T] = {(i.metadata.namespace, i.metadata.name): i for i in entry.items}
+        known = ((version_of(old), items.get(key)) for key, old in self._store.items())
+        anew = entry.version < self.resource_version or any(
+            new is not None and version_of(new) < version for version, new in known
+        )
+        self.resource_version = entry.version
+        self.histories += anew
+        self._gone.clear()
         made = sum(self._remove(key) for key in sorted(self._store.keys() - items.keys() - entry.unreadable))
         for key, new in items.items():
             old = self._store.get(key)
-            if old is None or (old != new if anew else version_of(new) > version_of(old)):
+            if old is not None and anew and old != new:
+                made += self._remove(key)
+                old = None
+            if old is None or version_of(new) > version_of(old):
                 made += self._put(key, old, new)
         self.relists += self.synced
+        self.lists += 1
         self.synced = True
         return made
 
@@ -138,6 +151,10 @@ class Informer(Generic[T]):
     def _tell(self, change: Kind, old: T | None, new: T | None) -> None:
         for handler in self._handlers:
             handler(change, old, new)
+
+
+def _not_applied(informer: Informer[Any], reflector: Reflector[Any]) -> str:
+    return "" if reflector.lists == informer.lists else "its list has come and is not applied yet"
 
 
 def name_of(resource: Resource) -> str:
@@ -167,15 +184,25 @@ def version_of(item: KubeObject) -> int:
 class Informers:
     """The informers of one program, and the queue between their threads and the owner's.
 
-    ``clock`` gives seconds since the epoch; ``rng`` spreads pauses and watch times.
+    ``clock`` gives seconds since the epoch; ``rng`` spreads pauses and watch times; ``monotonic`` gives the seconds by
+    which silence is measured.
     """
 
     def __init__(
-        self, client: Client, clock: Callable[[], float], rng: random.Random, *, delays: Delays | None = None
+        self,
+        client: Client,
+        clock: Callable[[], float],
+        rng: random.Random,
+        *,
+        delays: Delays | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client, self._clock, self._rng = client, clock, rng
+        self._client, self._clock, self._rng, self._monotonic = client, clock, rng, monotonic
+        self.on_restored: Callable[[], None] = lambda: None
+        """Called, in the owner's thread, when a list was applied that is of another history than the one before."""
         self._delays = delays or Delays()
         self._queue: queue.Queue[tuple[Informer[Any], Entry, float] | None] = queue.Queue(_QUEUE)
+        self._contact = Contact()
         self._stop = threading.Event()
         self._reflectors: dict[str, tuple[Informer[Any], Reflector[Any]]] = {}
 
@@ -212,7 +239,9 @@ class Informers:
             namespace=namespace,
             rng=random.Random(self._rng.getrandbits(64)),
             clock=self._clock,
+            monotonic=self._monotonic,
             delays=self._delays,
+            contact=self._contact,
         )
         self._reflectors[self._free_name(informer)] = informer, reflector
         reflector.start()
@@ -223,6 +252,8 @@ class Informers:
 
         Handlers run in the calling thread; what one raises comes out here, with its change already applied.
         """
+        for _, reflector in self._reflectors.values():
+            reflector.refresh()
         changes = 0
         wait = timeout_s > 0
         for _ in range(_QUEUE):
@@ -234,7 +265,10 @@ class Informers:
             if got is not None:
                 informer, entry, since = got
                 informer.lag_s = time.monotonic() - since
+                before = informer.histories
                 changes += informer.apply(entry)
+                if informer.histories > before:
+                    self.on_restored()
         return changes
 
     def wake(self) -> None:
@@ -271,7 +305,8 @@ class Informers:
         return {
             name: problem
             for name, (informer, reflector) in self._reflectors.items()
-            if (problem := reflector.problem) and not (informer.optional and reflector.absent)
+            if (problem := reflector.problem or _not_applied(informer, reflector))
+            and not (informer.optional and reflector.absent)
         }
 
     def absent(self) -> frozenset[str]:

@@ -7,6 +7,9 @@ What keeps two from leading at once: a renewal counts from the moment *before* i
 known. Others can see it only later, and wait 15 s from there; :meth:`Elector.leading` is True for 10 s. It is computed
 when asked, so a process that was stopped and wakes up sees False. The clock must go on while the machine sleeps
 (:func:`awake_and_asleep`).
+
+A lease whose version is lower than what was seen comes from a backup: whoever leads now may not stand in it. It is
+waited for as for a lease that was seen for the first time.
 """
 
 from __future__ import annotations
@@ -64,8 +67,12 @@ class Elector:
         self._leads_until = 0.0  # on the monotonic clock
         self._lease: JsonObject | None = None  # as read or written last
         self._seen_at = 0.0  # when it was first seen like that
+        self._newest = 0  # its version as seen last, also when it is not held any more
+        self._restored_at = -math.inf  # when that was last seen to be lower than before
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+        self.went_back = False
+        """Whether its version has ever been lower than before: etcd was restored from a backup."""
         self.problem = ""
         """Why the last step failed; empty when it did not."""
 
@@ -77,6 +84,11 @@ class Elector:
         """For how many seconds more it leads without another renewal; 0 for a follower. A bound for the time-out of
         a request that only the leader may send."""
         return max(0.0, self._leads_until - self._monotonic())
+
+    @property
+    def version(self) -> int:
+        """The lease's version as seen or written last: about as far as the server's history has come."""
+        return self._newest
 
     @property
     def holder(self) -> str:
@@ -138,12 +150,15 @@ class Elector:
         holder = str(_spec(lease).get("holderIdentity") or "")
         if holder not in ("", self.identity):
             self._leads_until = 0.0
-            if self._another_may_lead():
-                return None
+        if self._another_may_lead():
+            return None
         return self._renew(lease)
 
     def _another_may_lead(self) -> bool:
-        """Whether the lease as last seen is another's, and had not run out when it was last seen unchanged."""
+        """Whether the lease as last seen is another's, and had not run out when it was last seen unchanged; or whether
+        it is of a backup, and what was in it before had not run out."""
+        if not self.leading() and self._monotonic() - self._restored_at < self._lease_s:
+            return True
         if self._lease is None or self.holder in ("", self.identity):
             return False
         seconds = float(_spec(self._lease).get("leaseDurationSeconds") or self._lease_s)
@@ -157,8 +172,13 @@ class Elector:
                 self._leads_until = 0.0
                 return None
             raise
+        now = self._monotonic()
+        held = self._lease is not None and self.holder == self.identity and now - self._seen_at < self._lease_s
+        if int(_version(found)) < self._newest and not held:  # had it been held here, nobody could have it since
+            self._restored_at = now
         if self._lease is None or _version(found) != _version(self._lease):
-            self._seen_at = self._monotonic()
+            self._seen_at = now
+        self._note(int(_version(found)))
         self._lease = found
         return found
 
@@ -193,7 +213,13 @@ class Elector:
 
     def _write(self, method: str, lease: JsonObject) -> JsonObject:
         name = self._name if method == "PUT" else ""
-        return self._call(method, LEASES.path(self._namespace, name), lease)
+        written = self._call(method, LEASES.path(self._namespace, name), lease)
+        self._note(int(_version(written)))
+        return written
+
+    def _note(self, version: int) -> None:
+        self.went_back = self.went_back or version < self._newest
+        self._newest = version
 
     def _call(self, method: str, path: str, body: JsonObject | None = None) -> JsonObject:
         reply = self._client.call(method, path, body, timeout_s=self._renew_deadline_s / 2)

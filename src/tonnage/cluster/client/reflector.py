@@ -3,6 +3,11 @@
 The rules are those of client-go's reflector (tools/cache/reflector.go): list by pages, watch from the list's version
 with bookmarks and a random end after 5 to 10 minutes, go on from the last version seen when a watch ends, list again
 when that version is gone (410), back off from 0.8 s to 30 s with jitter when things fail.
+
+Two things go beyond them. Before a watch is opened again the collection is asked for its revision: a server whose
+etcd was restored from a backup has a lower one than what was seen, and would take the watch and say nothing until it
+has caught up. And a watch on which neither an event nor a bookmark comes for two minutes is opened anew, as what
+stands between may have lost the server.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from tonnage.cluster.client.contact import Contact
 from tonnage.cluster.client.explain import problem
 from tonnage.cluster.client.transport import ApiError, ClientError, Status, Unreachable
 from tonnage.cluster.client.verbs import Client
@@ -42,6 +48,8 @@ class Delays:
     watch: tuple[float, float] = (300.0, 600.0)
     grace: float = 30.0  # how long after its timeoutSeconds a watch is ended from this side
     short: float = 1.0  # a watch that ends sooner, and without an event, has failed
+    silence: float = 120.0  # a watch without event or bookmark is opened anew after so long; servers send one a minute
+    overdue: float = 5.0  # how much longer before that is a problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,7 @@ class Mark:
 
 
 Entry: TypeAlias = Relisted | Change | Mark
+RESTORED = "its history is another one, as after etcd was restored from a backup"
 
 
 class _Event(msgspec.Struct, frozen=True, gc=False):
@@ -102,8 +111,11 @@ class Reflector(Generic[T]):
         namespace: str,
         rng: random.Random,
         clock: Callable[[], float],
+        monotonic: Callable[[], float],
         delays: Delays,
+        contact: Contact | None = None,
     ) -> None:
+        self._contact = contact or Contact()
         self._client, self._resource, self._namespace = client, resource, namespace
         self._selectors = {name: value for name, value in selectors.items() if value}
         self._decode = msgspec.json.Decoder(type_).decode
@@ -111,7 +123,7 @@ class Reflector(Generic[T]):
         self._named = msgspec.json.Decoder(_Named).decode
         # Items of a list don't say their kind where the list does.
         self._prefix = f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}",'.encode()
-        self._put, self._rng, self._clock, self._delays = put, rng, clock, delays
+        self._put, self._rng, self._clock, self._monotonic, self._delays = put, rng, clock, monotonic, delays
         self._stopped = threading.Event()
         self._stream: AbstractContextManager[Iterator[bytes]] | None = None
         self._unreadable: dict[Key, str] = {}
@@ -124,17 +136,38 @@ class Reflector(Generic[T]):
         self._version = ""  # where the next watch begins; empty: list first
         self.restarts = 0
         self.heard = 0.0
+        self.lists = 0
+        """How many lists it has put."""
+        self._heard_at: float | None = None  # on the monotonic clock
+        self._silent = False  # the watch was ended from this side, as nothing was heard on it
+        self._reached = self._away = False  # the server has answered in this round; it could not be reached in the last
         self._thread = threading.Thread(target=self._run, name=f"informer-{resource.plural}", daemon=True)
 
     @property
     def problem(self) -> str:
         """Why this is not up to date; empty when it is."""
-        if self._failure or not self._unreadable:
+        if self._failure:
             return self._failure
+        if self.silence_s > self._delays.silence + self._delays.overdue:
+            return f"nothing was heard for {self.silence_s:.0f} s; its watch is opened anew"
+        if not self._unreadable:
+            return ""
         unreadable = dict(self._unreadable)
         (namespace, name), why = next(iter(unreadable.items()))
         more = f", and {len(unreadable) - 1} more" if len(unreadable) > 1 else ""
         return f"{self._resource.singular} {f'{namespace}/' if namespace else ''}{name} cannot be read: {why}{more}"
+
+    @property
+    def silence_s(self) -> float:
+        """Seconds since anything was heard of the server, bookmarks included; 0 before the first."""
+        return 0.0 if self._heard_at is None else max(0.0, self._monotonic() - self._heard_at)
+
+    def refresh(self) -> None:
+        """End a watch on which nothing was heard for too long: the next one is opened. Called now and then by the
+        owner, as the thread itself waits in a read."""
+        if self.follows and not self._silent and self.silence_s >= self._delays.silence:
+            self._silent = True
+            self._close_stream()
 
     def start(self) -> None:
         """Begin."""
@@ -143,6 +176,10 @@ class Reflector(Generic[T]):
     def stop(self) -> None:
         """Ask the thread to end, and end the read that it may be blocked in."""
         self._stopped.set()
+        self._contact.wake()
+        self._close_stream()
+
+    def _close_stream(self) -> None:
         close = getattr(self._stream, "close", None)
         if close is not None:
             close()
@@ -157,14 +194,17 @@ class Reflector(Generic[T]):
 
     def _run(self) -> None:
         while not self._stopped.is_set():
+            self._reached = False
             try:
+                if self._version:
+                    self._compare()
                 if not self._version:
                     self._list()
                 self._watch()
             except ApiError as error:
                 self._refused(error)
             except ClientError as error:
-                self._fail(problem(error).message)
+                self._lose(problem(error).message)
             except msgspec.DecodeError as error:
                 self._fail(f"the server's answer cannot be read: {error}")
             except Exception as error:  # whatever it is, it must be seen, and the others go on
@@ -193,12 +233,41 @@ class Reflector(Generic[T]):
         self._back_off(at_least)
 
     def _back_off(self, at_least: float = 0.0) -> None:
+        self._stopped.wait(max(at_least, self._next_pause()))
+
+    def _next_pause(self) -> float:
         pause, self._pause = self._pause, min(self._pause * 2, self._delays.most)
-        self._stopped.wait(max(at_least, min(self._delays.most, pause * (1 + self._rng.random()))))
+        return min(self._delays.most, pause * (1 + self._rng.random()))
 
     def _well(self) -> None:
         self._failure, self.absent = "", False
-        self.heard = self._clock()
+        self._hear()
+
+    def _hear(self) -> None:
+        self.heard, self._heard_at = self._clock(), self._monotonic()
+        if self._away:
+            self._contact.made()
+        self._away, self._reached = False, True
+
+    def _lose(self, why: str) -> None:
+        self._failure, self._away = why, not self._reached
+        if not self._away:
+            self._back_off()
+        elif self._contact.wait(self._next_pause(), self._stopped):
+            self._pause = self._delays.first
+
+    def _compare(self) -> None:
+        """Whether the server's history still reaches what was seen of it; else everything is listed again."""
+        page = self._client.page(self._resource, self._namespace, limit=1, **self._selected())
+        self._hear()
+        there = page.metadata.resource_version
+        if int(there or 0) < int(self._version):
+            self._failure = f"lists again: the server is at revision {there}, and {self._version} was seen: " + RESTORED
+            self._version = ""
+
+    def _selected(self) -> dict[str, str]:
+        named = {"label_selector": "labelSelector", "field_selector": "fieldSelector"}
+        return {name: self._selectors.get(key, "") for name, key in named.items()}
 
     def _list(self) -> None:
         """All pages, at one version. The last page must carry the version of the first."""
@@ -211,8 +280,7 @@ class Reflector(Generic[T]):
                 self._namespace,
                 limit=PAGE,
                 continue_=after,
-                label_selector=self._selectors.get("labelSelector", ""),
-                field_selector=self._selectors.get("fieldSelector", ""),
+                **self._selected(),
             )
             if version and page.metadata.resource_version != version:
                 raise ApiError(410, "Expired", "the pages of a list have different versions")
@@ -221,8 +289,9 @@ class Reflector(Generic[T]):
                 item = self._read(self._prefix + bytes(raw)[1:])
                 if item is not None:
                     items.append(item)
-            self.heard = self._clock()
+            self._hear()
             if not after:
+                self.lists += 1
                 self._put(Relisted(items, int(version), frozenset(self._unreadable)))
                 self._version = version
                 self._well()
@@ -238,7 +307,7 @@ class Reflector(Generic[T]):
             "timeoutSeconds": str(max(1, round(seconds))),
             **self._selectors,
         }
-        begun, events = time.monotonic(), 0
+        begun, events, self._silent = time.monotonic(), 0, False
         stream = self._client.transport.stream(
             self._resource.path(self._namespace), query=query, timeout_s=seconds + self._delays.grace
         )
@@ -258,7 +327,8 @@ class Reflector(Generic[T]):
         finally:
             self._stream, self.follows = None, False
             self.restarts += 1
-        if events == 0 and time.monotonic() - begun < self._delays.short and not self._stopped.is_set():
+        expected = self._silent or self._stopped.is_set()
+        if events == 0 and time.monotonic() - begun < self._delays.short and not expected:
             raise Unreachable("the watch ended at once, without an event")
         self._pause = self._delays.first
 
@@ -267,7 +337,7 @@ class Reflector(Generic[T]):
             event = self._event(line)
         except msgspec.DecodeError as error:
             raise Unreachable(f"the watch is broken: {error}") from error
-        self.heard = self._clock()
+        self._hear()
         if event.type == "ERROR":
             with contextlib.suppress(msgspec.DecodeError):
                 status = msgspec.json.decode(event.object, type=Status)

@@ -14,6 +14,7 @@ import msgspec
 
 from tonnage.cluster.resources import (
     LIMIT_RANGES,
+    NODES,
     PODS,
     RESOURCE_QUOTAS,
     RUNTIME_CLASSES,
@@ -28,17 +29,19 @@ from tonnage.objects.base import KubeObject
 from tonnage.workloads.admission import limits
 from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.admission.refused import LIMIT_RANGER, PRIORITY
+from tonnage.workloads.admission.topology import bound_labels
 
 JsonObject: TypeAlias = dict[str, Any]
 Kind = TypeVar("Kind", bound=KubeObject)
 
 
 def prepare(store: Store, resource: Resource, namespace: str, pod: JsonObject) -> None:
-    """Fill in what LimitRanges and the pod's runtime say, and merge its label keys. Raises Refusal (403) for an account
-    or a runtime that does not exist; a PriorityClass is looked for with the other defaults."""
+    """Fill in what LimitRanges, the pod's runtime and its node say, and merge its label keys. Raises Refusal (403) for
+    an account or a runtime that does not exist; a PriorityClass is looked for with the other defaults."""
     read = _spec(pod) if resource is PODS else None
     if read is None:
         return
+    label(store, pod)
     label_keys.merge(pod)
     account, runtime = read.service_account_name or read.service_account, read.runtime_class_name
     named = bool(account and account != "default") or bool(runtime)
@@ -52,6 +55,14 @@ def prepare(store: Store, resource: Resource, namespace: str, pod: JsonObject) -
             raise forbidden(PODS, str(meta.get("generateName") or meta["name"]), why.said)
     completed = known.completed(namespace, read)
     _write(pod["spec"], read, completed)
+
+
+def label(store: Store, pod: JsonObject) -> None:
+    """Give a pod that has a node the node's labels of zone and region."""
+    node = store.get(NODES, "", pod["spec"].get("nodeName") or "")
+    labels = bound_labels(node.object["metadata"].get("labels") or {}) if node is not None else {}
+    if labels:
+        pod["metadata"]["labels"] = {**(pod["metadata"].get("labels") or {}), **labels}
 
 
 def _named(store: Store, namespace: str, account: str, runtime: str) -> list[KubeObject]:

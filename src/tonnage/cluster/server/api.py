@@ -17,6 +17,7 @@ import msgspec
 from tonnage.cluster.client.transport import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Reply
 from tonnage.cluster.resources import NAMESPACES, PRIORITY_CLASSES, SERVICES, Resource
 from tonnage.cluster.server import (
+    beside,
     discovery,
     eviction,
     patches,
@@ -96,8 +97,9 @@ class Api:
     def handle(self, request: Request) -> Reply | Watch:
         """Answer a request; never raises for what a client can do wrong. A watch is the caller's to close."""
         try:
-            found = discovery.answer(request, self.writes.kinds)
-            return found if found is not None else self._resource(request, route(request.path, self.writes.kinds))
+            kinds = self.writes.kinds
+            found = discovery.answer(request, kinds) or beside.answer(request, self.store, kinds)
+            return found if found is not None else self._resource(request, route(request.path, kinds))
         except Refusal as refusal:
             return refusal.reply()
         except RecursionError:

@@ -28,6 +28,17 @@ _SUBRESOURCES: dict[str, tuple[tuple[str, ...], tuple[str, str, str] | None]] = 
     "eviction": (("create",), ("policy", "v1", "Eviction")),
     "finalize": (("update",), None),
 }
+_ROOTS = (
+    "/api",
+    "/apis",
+    "/healthz",
+    "/livez",
+    "/metrics",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/readyz",
+    "/version",
+)
 _ELSEWHERE = {
     "metrics.k8s.io": "metrics.k8s.io (kubectl top) is",
     "rbac.authorization.k8s.io": "RBAC is",
@@ -49,8 +60,7 @@ def answer(request: Request, kinds: Kinds) -> Reply | None:
     if path == "/version":
         return reply(200, version())
     if path == "/":
-        roots = sorted({"/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"})
-        return reply(200, {"paths": sorted({*roots, *kinds.roots})})
+        return reply(200, {"paths": sorted({*_ROOTS, *kinds.roots})})
     if path == "/openapi/v2":
         if "protobuf" in request.accept:
             return Reply(200, openapi.v2_protobuf(), {"content-type": openapi.V2_PROTOBUF})

@@ -23,6 +23,10 @@ from tonnage.cluster.server.watch import Watch
 
 LARGEST_BODY = 3 * 2**20
 """Bytes; kube-apiserver's limit too."""
+_NO_TOKEN = (
+    "Unauthorized: the address in the kubeconfig ends with a token; "
+    "kubectl proxy passes it on with --append-server-path"
+)
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -113,7 +117,7 @@ class Application:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self._is_token(given.strip()):
             return path
-        raise Refusal(401, "Unauthorized", "Unauthorized")
+        raise Refusal(401, "Unauthorized", _NO_TOKEN)
 
     def _is_token(self, text: str) -> bool:
         return hmac.compare_digest(text.encode(), self._token.encode())

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from tonnage.cluster.resources import NODE_POOLS, PODS, Resource
+from tonnage.cluster.server import admitting_pods
 from tonnage.cluster.server.lifecycle import set_condition, stamp
 from tonnage.cluster.server.request import WriteOptions
 from tonnage.cluster.server.status import (
@@ -124,6 +125,7 @@ def bind(writes: Writes, namespace: str, name: str, binding: JsonObject, options
         for key in ("labels", "annotations"):
             if meta.get(key):
                 pod["metadata"][key] = {**(pod["metadata"].get(key) or {}), **meta[key]}
+        admitting_pods.label(writes.store, pod)
         set_condition(pod, {"type": "PodScheduled", "status": "True"}, stamp(writes.clock()))
         writes.server_managed(PODS, old, pod, options)
 

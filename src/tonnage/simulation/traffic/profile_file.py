@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ from tonnage.simulation.traffic.profile import Lengths, ProfileSource, TrafficPr
 from tonnage.simulation.traffic.traces import load_trace
 
 _KIND = str(TrafficProfile.__struct_config__.tag)
+_WHAT = "a traffic profile"
 _LINE_WIDTH = 100
 _REFIT = "correct the file or fit it again with `tonnage trace fit`"
 
@@ -78,7 +80,13 @@ def read_profile(path: Path) -> TrafficProfile:
         InputError: the file cannot be read, a field is missing, unknown, of the wrong type or out of range,
             or the quantile tables do not fit together.
     """
-    document = documents.read(path, _KIND, "a traffic profile", _REFIT)
+    return _parsed(documents.text_of(path, _WHAT, _REFIT), path)
+
+
+@lru_cache(maxsize=16)
+def _parsed(text: str, path: Path) -> TrafficProfile:
+    """Services share profiles, and policies are compared on the same: each is parsed once."""
+    document = documents.parse(text, path, _KIND, _WHAT, _REFIT)
     profile = document.convert(TrafficProfile)
     problems = [document.problem(field, message) for field, message in _inconsistencies(profile)]
     if problems:

@@ -1,0 +1,53 @@
+"""Whether lists are of before etcd was restored from a backup, while leases are of the backup.
+
+An API server whose etcd was exchanged under it goes on to list what its cache has, at the revisions of before: by its
+lists nobody can tell. Leases are read from etcd itself, and theirs go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from tonnage.cluster.client.informer import Informers
+from tonnage.cluster.client.leases import Elector
+
+
+class Led(Protocol):
+    """A controller that may have a lease."""
+
+    @property
+    def elector(self) -> Elector | None: ...
+
+
+class Restored:
+    """Compares the versions of informers with those that the lease has later. Looked at in the owner's thread."""
+
+    def __init__(self) -> None:
+        self._lease = 0  # its version when it was compared last
+        self._older: dict[str, int] = {}  # versions by informer as of two renewals ago,
+        self._newer: dict[str, int] = {}  # and of one
+        self._ahead: tuple[str, ...] = ()
+
+    def look(self, controllers: Iterable[Led], informers: Informers) -> None:
+        """Compare after each renewal of a lease whose version has once gone back: what was seen before the renewal was
+        sent is at no higher revision, where both are of one etcd."""
+        for controller in controllers:
+            elector = controller.elector
+            if elector is not None and elector.went_back:
+                if elector.version != self._lease:
+                    self._lease = elector.version
+                    self._ahead = tuple(sorted(name for name, at in self._older.items() if at > self._lease))
+                    self._older = self._newer
+                    self._newer = {name: one.resource_version for name, one in informers.named().items()}
+                return
+
+    def problem(self) -> dict[str, str]:
+        """What is out of step, for ``/readyz``. Callable from any thread."""
+        ahead = self._ahead
+        if not ahead:
+            return {}
+        more = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
+        there = f"it was restored from a backup and is at revision {self._lease}"
+        why = f"{there}, but {ahead[0]}{more} are those of before"
+        return {"etcd": f"{why}: restart the API server, whose cache they come from"}
