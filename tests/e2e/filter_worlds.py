@@ -1,4 +1,5 @@
-"""Nodes and pods from a seed, for comparing schedulers: every kind of rule that keeps a pod off a node, in all mixes."""
+"""Nodes and pods from a seed, for comparing schedulers: every field of nodes and pods by which kube-scheduler 1.36 keeps
+a pod off a node, in all mixes. Left out are claims of DRA, pod groups, and what makes room (priorities)."""
 
 from __future__ import annotations
 
@@ -9,6 +10,13 @@ from e2e_builders import GPU, HOSTNAME, node
 
 from e2e.api import Json
 
+PRODUCT = "nvidia.com/gpu.product"
+CUT = {"nvidia.com/mig-1g.10gb": "4", "nvidia.com/mig-2g.20gb": "2", "nvidia.com/mig-3g.40gb": "2"}
+"""Two H100, all-balanced: such a node has no whole GPU."""
+EPC, HUGE, LOCAL = "example.com/epc", "hugepages-2Mi", "ephemeral-storage"
+GATES = ("TaintTolerationComparisonOperators", "UserNamespacesHostNetworkSupport")
+"""Feature gates that are off in 1.36, and on here."""
+RESTART_ALL, USER_NAMESPACES = "RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport"
 ZONE, DISK, SIZE, RACK = "topology.kubernetes.io/zone", "disk", "size", "rack"
 NIC = "example.com/nic"
 CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -17,9 +25,22 @@ TAINTS: tuple[Json, ...] = (
     {"key": "dedicated", "value": "web", "effect": "NoExecute"},
     {"key": "spot", "effect": "NoExecute"},
     {"key": "old", "value": "yes", "effect": "PreferNoSchedule"},
+    {"key": "level", "value": "7", "effect": "NoSchedule"},
+    {"key": "level", "value": "07", "effect": "NoSchedule"},
 )
 APPS, VERSIONS = ("web", "db", "cache"), ("1", "2")
-NAMESPACES = ("default", "other")
+NAMESPACES = ("default", "other", "third")
+TEAMS: dict[str, dict[str, str]] = {"default": {}, "other": {"team": "a"}, "third": {"team": "b", "tier": "gold"}}
+"""The labels that the namespaces have."""
+CLAIMS = ("in-a", "in-b", "alone")
+"""Claims of each namespace: bound to volumes of zones a and b, and to one that a single pod may use."""
+RUNTIMES: dict[str, Json] = {
+    "heavy": {"overhead": {"podFixed": {"cpu": "250m", "memory": "120Mi"}}},
+    "picky": {"scheduling": {"nodeSelector": {SIZE: "7"}, "tolerations": [{"key": "spot", "operator": "Exists"}]}},
+}
+"""RuntimeClasses, and what admission makes of them in pods."""
+HOLD = "example.com/hold"
+"""A finalizer: a pod with it is being deleted until somebody takes it away."""
 
 
 class World:
@@ -49,19 +70,34 @@ class World:
             amounts[GPU] = str(gpus)
         if draw.random() < 0.3:
             amounts[NIC] = "1"
+        amounts[LOCAL] = f"{draw.choice((2, 20))}Gi"
+        if draw.random() < 0.3:
+            amounts |= {EPC: "94371840", HUGE: "64Mi"}
         labels = {RACK: f"r{draw.randint(0, 3)}"}
+        if draw.random() < 0.2:
+            amounts = {key: value for key, value in amounts.items() if key != GPU} | CUT
+            labels[PRODUCT] = "NVIDIA-H100-80GB-HBM3"
         for key, values in (
             (ZONE, ("a", "b", "c", "")),
             (DISK, ("ssd", "hdd", "")),
-            (SIZE, ("3", "7", "007", "x", "")),
+            (SIZE, ("3", "7", "007", "x", "9223372036854775807", "9223372036854775808", "")),
         ):
             if value := draw.choice(values):
                 labels[key] = value
         taints = [one for one in TAINTS if draw.random() < (0.04 if self._roomy else 0.12)]
+        taints = list({(one["key"], one["effect"]): one for one in taints}.values())
         cordoned = draw.random() < 0.1
-        if cordoned:  # the node lifecycle controller adds it, a moment later
+        if draw.random() < (0.8 if cordoned else 0.04):  # the node lifecycle controller adds it, a moment later
             taints.append(CORDON)
-        return node(f"n{number}", amounts, labels, taints, cordoned)
+        made = node(f"n{number}", amounts, labels, taints, cordoned)
+        if draw.random() < 0.1:
+            del made["metadata"]["labels"][HOSTNAME]
+        elif draw.random() < 0.1:
+            made["metadata"]["labels"][HOSTNAME] = f"host-{number}"
+        made["status"]["declaredFeatures"] = [one for one in (RESTART_ALL, USER_NAMESPACES) if draw.random() < 0.7]
+        if draw.random() < 0.1:
+            made["status"]["conditions"][0]["status"] = draw.choice(("False", "Unknown"))
+        return made
 
     # ---- pods ----
 
@@ -69,6 +105,13 @@ class World:
         draw = self._random
         labels = {"app": draw.choice(APPS), "version": draw.choice(VERSIONS)}
         spec: Json = {"containers": self._containers(), "terminationGracePeriodSeconds": 0}
+        spec |= self._starting()
+        self._whole(spec)
+        self._host(spec)
+        if volumes := self._volumes():
+            spec["volumes"] = volumes
+        if draw.random() < 0.05:
+            spec["runtimeClassName"] = draw.choice(tuple(RUNTIMES))
         affinity: Json = {}
         if draw.random() < (0.05 if self._roomy else 0.2):
             spec["nodeSelector"] = dict([self._label()])
@@ -76,7 +119,7 @@ class World:
             affinity["nodeAffinity"] = self._node_affinity()
         for kind in ("podAffinity", "podAntiAffinity"):
             if draw.random() < (0.25 if self._roomy else 0.15):
-                terms = [self._affinity_term(labels) for _ in range(draw.choice((1, 1, 2)))]
+                terms = [self._affinity_term(labels, kind) for _ in range(draw.choice((1, 1, 2)))]
                 affinity[kind] = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
         if affinity:
             spec["affinity"] = affinity
@@ -85,12 +128,77 @@ class World:
         if draw.random() < (0.5 if self._roomy else 0.25):
             keys = draw.sample((ZONE, HOSTNAME, RACK), draw.choice((1, 1, 2)))
             spec["topologySpreadConstraints"] = [self._spread(key, labels) for key in keys]
-        if draw.random() < 0.06:
+        if draw.random() < (0.3 if "LabelKeys" in repr(affinity) else 0.06):
             spec["schedulingGates"] = [{"name": "example.com/quota"}]
-        elif draw.random() < 0.04:
+        elif draw.random() < 0.1:
             spec["nodeName"] = draw.choice(self.nodes)["metadata"]["name"]
-        meta = {"name": f"p{number}", "namespace": draw.choice(NAMESPACES[:1] * 4 + NAMESPACES[1:]), "labels": labels}
+        meta: Json = {
+            "name": f"p{number}",
+            "namespace": draw.choice(NAMESPACES[:1] * 4 + NAMESPACES[1:]),
+            "labels": labels,
+        }
+        if draw.random() < 0.08:
+            meta["finalizers"] = [HOLD]
         return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+    def _starting(self) -> Json:
+        """Init containers, some of which go on beside the others."""
+        draw = self._random
+        found: list[Json] = []
+        while draw.random() < 0.15:
+            requests = {"cpu": draw.choice(("100m", "2", "4")), "memory": draw.choice(("64Mi", "2Gi"))}
+            one: Json = {"name": f"init-{len(found)}", "image": "none", "resources": {"requests": requests}}
+            if draw.random() < 0.4:
+                one["restartPolicy"] = "Always"
+            found.append(one)
+        return {"initContainers": found} if found else {}
+
+    def _whole(self, spec: Json) -> None:
+        """Requests of the pod as a whole, no smaller than those of its containers."""
+        if self._random.random() < 0.06 and "initContainers" not in spec:
+            for one in spec["containers"]:
+                one["resources"]["requests"] = {"cpu": "100m", "memory": "64Mi"}
+            spec["resources"] = {"requests": {"cpu": self._random.choice(("1", "4")), "memory": "1Gi"}}
+
+    def _host(self, spec: Json) -> None:
+        """What it wants of its host: ports, the network, the user namespace, restart rules of the kubelet."""
+        draw = self._random
+        main = spec["containers"][0]
+        if draw.random() < 0.12:
+            number = draw.choice((80, 80, 8080))
+            port: Json = {"containerPort": number, "hostPort": number, "protocol": draw.choice(("TCP", "TCP", "UDP"))}
+            if draw.random() < 0.3:
+                port["hostIP"] = draw.choice(("127.0.0.1", "10.0.0.1"))
+            main["ports"] = [port]
+        elif draw.random() < 0.06:
+            spec["hostNetwork"] = True
+            main["ports"] = [{"containerPort": draw.choice((80, 8080))}]
+            if draw.random() < 0.5:
+                spec["hostUsers"] = False
+        if draw.random() < 0.06:
+            rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}
+            main |= {"restartPolicy": "Never", "restartPolicyRules": [rule]}
+
+    def _volumes(self) -> list[Json]:
+        draw = self._random
+        found: list[Json] = []
+        read_only = draw.random() < 0.3
+        if draw.random() < 0.12:
+            found.append(
+                draw.choice(
+                    (
+                        {"iscsi": {"targetPortal": "10.0.0.1:3260", "iqn": "iqn.2001-04.com.example:s", "lun": 0}},
+                        {"gcePersistentDisk": {"pdName": "data"}},
+                        {"awsElasticBlockStore": {"volumeID": "vol-1"}},
+                        {"rbd": {"monitors": draw.sample(("m1", "m2", "m3"), 2), "image": "data"}},
+                    )
+                )
+            )
+            for source in found[0].values():
+                source["readOnly"] = read_only
+        if draw.random() < 0.1:
+            found.append({"persistentVolumeClaim": {"claimName": draw.choice(CLAIMS)}})
+        return [{"name": f"v{index}", **one} for index, one in enumerate(found)]
 
     def _containers(self) -> list[Json]:
         draw = self._random
@@ -103,6 +211,14 @@ class World:
             limits[GPU] = draw.choice(("1", "1", "2", "4"))
         if draw.random() < 0.06:
             limits[NIC] = draw.choice(("1", "2"))
+        for resource, amounts, often in (
+            (LOCAL, ("1Gi", "3Gi", "30Gi"), 0.15),
+            (EPC, ("1", "90000000"), 0.05),
+            (HUGE, ("2Mi", "48Mi"), 0.05),
+            *((name, ("1", "2"), 0.04) for name in CUT),
+        ):
+            if draw.random() < often:
+                requests[resource] = limits[resource] = draw.choice(amounts)
         if draw.random() < 0.2:
             del requests[draw.choice(("cpu", "memory"))]
         more = (
@@ -143,8 +259,11 @@ class World:
         draw = self._random
         operator = draw.choice(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
         if operator in ("Gt", "Lt"):
-            return {"key": draw.choice((SIZE, DISK)), "operator": operator, "values": [draw.choice(("0", "5", "7"))]}
+            value = draw.choice(("0", "5", "7", "9223372036854775808"))
+            return {"key": draw.choice((SIZE, SIZE, DISK)), "operator": operator, "values": [value]}
         key, value = self._label()
+        if draw.random() < 0.1:
+            key, value = HOSTNAME, draw.choice(("n0", "n1", "host-1"))
         values = [value, *draw.sample(("a", "ssd", "r2"), 1)] if operator in ("In", "NotIn") else []
         return {"key": key, "operator": operator, "values": values}
 
@@ -154,6 +273,8 @@ class World:
         form = draw.randint(0, 3)
         if form == 0:
             return {"operator": "Exists"}
+        if taint["key"] == "level" and form != 1:
+            return {"key": "level", "operator": draw.choice(("Gt", "Lt")), "value": draw.choice(("3", "7", "9"))}
         given: Json = {"key": taint["key"], "operator": "Exists" if form == 1 else "Equal"}
         if form != 1:
             given["value"] = taint.get("value", "")
@@ -175,10 +296,16 @@ class World:
                 return {}
         return {"matchLabels": {"app": labels["app"]}}
 
-    def _affinity_term(self, labels: dict[str, str]) -> Json:
+    def _affinity_term(self, labels: dict[str, str], kind: str) -> Json:
         draw = self._random
         term: Json = {"topologyKey": draw.choice((ZONE, HOSTNAME, RACK)), "labelSelector": self._selector(labels)}
-        match draw.randint(0, 7):
+        match draw.randint(0, 9):
+            case 8:
+                term["namespaceSelector"] = {"matchLabels": {"team": draw.choice("ab")}}
+            case 9:
+                absent = draw.random() < (0.5 if kind == "podAntiAffinity" else 0.05)  # the latter: see Term.widened
+                wanted = {"key": "tier", "operator": "DoesNotExist" if absent else "Exists"}
+                term["namespaceSelector"] = {"matchExpressions": [wanted]}
             case 0:
                 term["namespaces"] = list(draw.sample(NAMESPACES, draw.randint(1, 2)))
             case 1:

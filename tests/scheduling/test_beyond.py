@@ -73,3 +73,27 @@ def test_a_pod_of_a_group_that_is_not_known_is_never_bound_alone(
     (decision,) = place.decide(Snapshot(0, fleet), STRICT)
     assert isinstance(decision, Wait)
     assert "group default/train" in decision.reason.verdict
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "project"),
+    [
+        ({}, {"pod-group-name": "train"}, "kai"),
+        ({"scheduling.x-k8s.io/pod-group": "train"}, {}, "coscheduling"),
+        ({"pod-group.scheduling.sigs.k8s.io/name": "train"}, {}, "coscheduling"),
+        ({}, {"scheduling.k8s.io/group-name": "train"}, "volcano"),
+        ({"kueue.x-k8s.io/pod-group-name": "train"}, {}, "kueue"),
+    ],
+)
+def test_a_group_of_a_project_that_is_absent_is_no_group(
+    labels: dict[str, str], annotations: dict[str, str], project: str
+) -> None:
+    fleet = Fleet()
+    fleet.add_node(NodeSpec("node", {"cpu": 64_000, "memory": 2**40, "pods": 110}, {}))
+    spec = msgspec.convert({"containers": [{"name": "main"}]}, core.PodSpec)
+    fleet.add_pod(PodSpec("default", "pod", "uid", labels, spec, annotations=annotations))
+    others = frozenset({"kai", "coscheduling", "volcano", "kueue", "yunikorn"} - {project})
+    (decision,) = place.decide(Snapshot(0, fleet, absent_groups=others), STRICT)
+    assert isinstance(decision, Wait)
+    (decision,) = place.decide(Snapshot(0, fleet, absent_groups=frozenset({project})), STRICT)
+    assert isinstance(decision, Bind)

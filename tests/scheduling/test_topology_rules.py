@@ -6,8 +6,24 @@ from typing import Any
 
 import pytest
 
-from builders import HOSTNAME, ZONE, affinity_term, away, expression, fleet, near, node, placed, pod, spread, verdict
+from builders import (
+    HOSTNAME,
+    ZONE,
+    affinity_term,
+    away,
+    expression,
+    fleet,
+    near,
+    node,
+    placed,
+    pod,
+    spread,
+    verdict,
+)
+from tonnage.decisions import Bind
+from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import PodSpec
+from tonnage.scheduling import place
 
 WEB = {"app": "web"}
 
@@ -212,6 +228,59 @@ def test_a_term_looks_at_the_namespaces_that_it_names_or_selects(term: dict[str,
     there = [pod("x", namespace="other", labels=WEB)]
     made = fleet(node("a"), bound={"a": there}, pods=one_pod(affinity=away(rule)))
     assert bool(placed(made)) != kept_off
+
+
+TEAM_A = {"namespaceSelector": {"matchLabels": {"team": "a"}}}
+
+
+@pytest.mark.parametrize(
+    ("labels", "kept_off"),
+    [(None, False), ({"team": "a"}, True), ({"team": "b"}, False), ({"team": "a", "x": ""}, True)],
+)
+@pytest.mark.parametrize("carrier", ["it", "other"])
+def test_a_term_sees_the_labels_that_namespaces_have_now(
+    labels: dict[str, str] | None, kept_off: bool, carrier: str
+) -> None:
+    rule = away(affinity_term(key=HOSTNAME, app="web") | TEAM_A)
+    mine, others = ({"affinity": rule}, {}) if carrier == "it" else ({}, {"affinity": rule})
+    there = pod("x", namespace="other", labels=WEB, **others)
+    made = fleet(node("a"), bound={"a": [there]}, pods=[pod("p", namespace="mine", labels=WEB, **mine)])
+    selected = "other" if carrier == "it" else "mine"
+    cache = place.Cache(made)
+    for now in ({"team": "z"}, labels, {"team": "z"}, labels):  # tables that are kept follow every change
+        made.namespaces.put(selected, now)
+        found = place.decide(Snapshot(0, made), cache=cache)
+        assert isinstance(found[0], Bind) != (kept_off and now == labels)
+
+
+@pytest.mark.parametrize(
+    ("expressions", "kept_off"),
+    [
+        ([expression("team", "DoesNotExist")], True),
+        ([expression("team", "NotIn", "a")], True),
+        ([expression("team", "Exists")], True),
+        ([expression("team", "In", "b")], False),
+    ],
+)
+def test_a_pods_own_anti_affinity_is_as_wide_as_kube_schedulers(expressions: list[Any], kept_off: bool) -> None:
+    rule = affinity_term(key=HOSTNAME, app="web") | {"namespaceSelector": {"matchExpressions": expressions}}
+    there = [pod("x", namespace="other", labels=WEB)]
+    made = fleet(node("a"), bound={"a": there}, pods=one_pod(affinity=away(rule)))
+    made.namespaces.put("other", {"team": "a"})
+    assert bool(placed(made)) != kept_off
+    company = [pod("near", affinity=near(rule))]
+    made = fleet(node("a"), bound={"a": there}, pods=company)
+    made.namespaces.put("other", {"team": "a"})
+    assert bool(placed(made)) is (expressions == [expression("team", "Exists")])  # none but those that are meant
+
+
+def test_company_is_found_in_the_namespaces_that_a_selector_means() -> None:
+    rule = near(affinity_term(key=HOSTNAME, app="db") | TEAM_A)
+    there = {"b": [pod("db", namespace="data", labels={"app": "db"})]}
+    made = fleet(node("a"), node("b"), bound=there, pods=[pod("p", affinity=rule)])
+    assert verdict(made, "p").endswith("2 node(s) didn't match pod affinity rules")
+    made.namespaces.put("data", {"team": "a"})
+    assert placed(made) == {"p": "b"}
 
 
 @pytest.mark.parametrize(("keys", "kept_off"), [("matchLabelKeys", False), ("mismatchLabelKeys", True)])

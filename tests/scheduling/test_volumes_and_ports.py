@@ -262,8 +262,8 @@ def test_a_claim_for_one_pod_is_for_one_pod_in_the_whole_cluster() -> None:
     found = decided(made)
     assert found["p1"] == "a"
     assert found["p2"] == (
-        "0/2 nodes are available: 2 node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod "
-        "access mode"
+        "0/2 nodes are available: 2 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
+        "already in-use by another pod"
     )
 
 

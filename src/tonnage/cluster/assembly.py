@@ -44,7 +44,7 @@ _NEEDS = {
 }
 _VOLUMES = (resources.VOLUME_CLAIMS, resources.VOLUMES, resources.STORAGE_CLASSES)
 _ASKS = {
-    SCHEDULER: (*_VOLUMES, resources.PDBS, *(resource for resource, _ in KINDS)),
+    SCHEDULER: (*_VOLUMES, resources.NAMESPACES, resources.PDBS, *(resource for resource, _ in KINDS)),
     REPLICAS: (resources.SCALED_OBJECTS,),
     NODES: (*_VOLUMES, resources.EC2_NODE_CLASSES),
 }

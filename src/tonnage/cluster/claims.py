@@ -6,7 +6,7 @@ import msgspec
 
 from tonnage.cluster.annotations import LAUNCH
 from tonnage.cluster.client.verbs import JsonObject
-from tonnage.cluster.feed import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE
+from tonnage.cluster.machines import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE
 from tonnage.decisions import Launch
 from tonnage.objects import karpenter
 from tonnage.objects.quantity import quantities

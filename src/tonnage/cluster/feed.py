@@ -6,12 +6,13 @@ node that are being deleted are not in the fleet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
 
+from tonnage.cluster import machines
 from tonnage.cluster.annotations import DISRUPTED_TAINT, RETURNING
 from tonnage.cluster.clock import Clock
 from tonnage.cluster.cutting import Cutting
@@ -23,24 +24,13 @@ from tonnage.fleet.holding import Place
 from tonnage.fleet.rows import NodeSpec, PodSpec
 from tonnage.fleet.state import Conflict, Fleet
 from tonnage.fleet.volumes import UNKNOWN, VolumeNeed
-from tonnage.objects import core, quantity
+from tonnage.objects import core
 from tonnage.objects.karpenter import DO_NOT_DISRUPT
+from tonnage.objects.placement import as_counted
 from tonnage.partitioning.fleet_layouts import devices
 from tonnage.workloads.admission.topology import own_labels
 from tonnage.workloads.membership import Member
 from tonnage.workloads.owners import belongs_to_node, workload_of
-
-INSTANCE_TYPE = "node.kubernetes.io/instance-type"
-ZONE = "topology.kubernetes.io/zone"
-CAPACITY_TYPE = "karpenter.sh/capacity-type"
-NODE_POOL = "karpenter.sh/nodepool"
-INITIALIZED = "karpenter.sh/initialized"
-EKS_CAPACITY_TYPE = "eks.amazonaws.com/capacityType"
-"""What the nodes of EKS's own node groups have in place of Karpenter's label: SPOT or ON_DEMAND."""
-NOT_READY_TAINTS = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
-"""What the node lifecycle controller writes on a node whose kubelet is not ready, or silent."""
-DERIVED_TAINTS = frozenset({"node.kubernetes.io/unschedulable"})
-"""Taints that repeat a field of the node."""
 
 Price = Callable[[str, str, str], int]
 """(instance type, zone, capacity type) → micro-dollars an hour; 0 where it is not known."""
@@ -62,7 +52,7 @@ class Changes:
 
 def karpenter_pool(node: core.Node) -> str:
     """The NodePool of a node, "" for a node that is not Karpenter's."""
-    return node.metadata.labels.get(NODE_POOL, "")
+    return node.metadata.labels.get(machines.NODE_POOL, "")
 
 
 def alone(pod: core.Pod) -> Member:
@@ -125,18 +115,18 @@ class FleetFeed:
 
     def _add_node(self, node: core.Node) -> None:
         labels = node.metadata.labels
-        type_ = labels.get(INSTANCE_TYPE, "")
-        zone, capacity_type = labels.get(ZONE, ""), _capacity_type(labels)
+        type_ = labels.get(machines.INSTANCE_TYPE, "")
+        zone, capacity_type = labels.get(machines.ZONE, ""), machines.capacity_type(labels)
         known = instances.get(type_) if instances.known(type_) else None
         spec = NodeSpec(
             node.metadata.name,
-            _amounts(node.status.allocatable),
+            core.amounts(node.status.allocatable),
             labels,
-            taints=_taints(node),
+            taints=machines.taints(node),
             uid=node.metadata.uid,
             instance_type=type_,
             gpu=known.gpu if known else "",
-            device_resource=(known.resource if known else "") or _device_resource(node),
+            device_resource=(known.resource if known else "") or machines.device_resource_of(node),
             node_pool=self._pool_of(node),
             capacity_type=capacity_type,
             zone=zone,
@@ -144,8 +134,10 @@ class FleetFeed:
             created_ns=self._clock.of(node.metadata.creation_timestamp),
             provider_id=node.spec.provider_id,
             cuts=self._cuts(node),
+            features=tuple(sorted(node.status.declared_features)),
+            named=not node.metadata.uid,
         )
-        row = self.fleet.add_node(spec, schedulable=_schedulable(node, spec.node_pool))
+        row = self.fleet.add_node(spec, schedulable=machines.takes_pods(node, spec.node_pool))
         self._note(row, node)
         self._pod_event(row)
         if self.fleet.schedulable[row]:
@@ -167,32 +159,33 @@ class FleetFeed:
             fleet.set_cuts(row, cuts[:there])
         if fleet.node(row).spec.cuts != cuts:
             fleet.describe(row, cuts=cuts)
-            fleet.set_allocatable(row, _some(node), observed=True)
+            fleet.set_allocatable(row, machines.some(node), observed=True)
 
     def _change_node(self, row: int, node: core.Node) -> None:
         fleet, known = self.fleet, self.fleet.node(row)
         before, offered = fleet.topology_revision, fleet.allocatable_of(row)
-        labels = {"kubernetes.io/hostname": node.metadata.name, **node.metadata.labels}
-        if labels != known.labels:
-            fleet.set_labels(row, labels)
-        taints = _taints(node)
+        if known.spec.labelled(node.metadata.labels) != known.labels:
+            fleet.set_labels(row, node.metadata.labels)
+        if (features := tuple(sorted(node.status.declared_features))) != known.spec.features:
+            fleet.set_features(row, features)
+        taints = machines.taints(node)
         if taints != known.taints:
             fleet.set_taints(row, taints)
-        if not known.spec.device_resource and (device := _device_resource(node)):
+        if not known.spec.device_resource and (device := machines.device_resource_of(node)):
             fleet.describe(row, device_resource=device)
         if not known.spec.node_pool or known.spec.provider_id != node.spec.provider_id:
             fleet.describe(row, node_pool=self._pool_of(node), provider_id=node.spec.provider_id)
         self.recut(node)
-        amounts = _some(node)
+        amounts = machines.some(node)
         if amounts != fleet.allocatable_of(row):
             fleet.set_allocatable(row, amounts, observed=True)
         if self._cutting is not None and self._cutting.changing(node.metadata.name):
             more = fleet.allocatable_of(row)
             if all(amount <= offered.get(name, 0) for name, amount in more.items()):
                 before = fleet.topology_revision  # something goes, and nobody can profit from that
-        if not known.initialized and _initialized(node, known.spec.node_pool):
+        if not known.initialized and machines.initialized(node, known.spec.node_pool):
             self._pod_event(row)
-        fleet.set_schedulable(row, _schedulable(node, known.spec.node_pool))
+        fleet.set_schedulable(row, machines.takes_pods(node, known.spec.node_pool))
         self._note(row, node)
         if fleet.topology_revision != before and fleet.schedulable[row]:  # else no pod can profit from it
             self._changes.kinds.add("node")
@@ -201,7 +194,9 @@ class FleetFeed:
         returning, deleted = RETURNING in node.metadata.annotations, bool(node.metadata.deletion_timestamp)
         self.fleet.note(
             row,
-            initialized=_initialized(node, self.fleet.node(row).spec.node_pool),
+            initialized=machines.initialized(node, self.fleet.node(row).spec.node_pool),
+            shut=machines.shut(node),
+            bare=not any((taint.key, taint.effect) == machines.CORDON for taint in node.spec.taints),
             do_not_disrupt=node.metadata.annotations.get(DO_NOT_DISRUPT) == "true",
             returning=returning and not deleted,
             leaving=deleted or returning or any(t.key == DISRUPTED_TAINT for t in node.spec.taints),
@@ -252,6 +247,7 @@ class FleetFeed:
             row = self.fleet.add_pod(self._spec_of(new))
             if not new.spec.node_name:
                 self._changes.kinds.add("pod")
+        self.fleet.set_leaving(row, new.metadata.deletion_timestamp is not None)
         self._settle(row, new.spec.node_name, places(new.metadata.annotations))
 
     def _renew(self, row: int, new: core.Pod) -> int | None:
@@ -276,9 +272,9 @@ class FleetFeed:
             return False
         if relevant(known.annotations) != relevant(new.metadata.annotations):
             return False
-        if old is not None and old.spec == new.spec:
+        if old is not None and old.spec == new.spec and old.status == new.status:
             return True
-        return known.spec == _placeable(new.spec)
+        return known.spec == _placeable(new)
 
     def _spec_of(self, pod: core.Pod) -> PodSpec:
         meta, member = pod.metadata, self._member_of(pod)
@@ -287,7 +283,7 @@ class FleetFeed:
             meta.name,
             meta.uid,
             own_labels(pod.metadata.labels, pod.spec.node_name),
-            _placeable(pod.spec),
+            _placeable(pod),
             owner=workload_of(pod) or "",
             priority=pod.spec.priority or 0,
             created_ns=self._clock.of(meta.creation_timestamp),
@@ -296,6 +292,7 @@ class FleetFeed:
             gang=member.gang,
             subgroup=member.subgroup,
             volumes=self._need_of(pod),
+            leaving=pod.metadata.deletion_timestamp is not None,
         )
 
     def _settle(self, row: int, node_name: str, on: tuple[Place, ...] = ()) -> None:
@@ -337,8 +334,10 @@ class FleetFeed:
                 del self._homeless[home]
 
 
-def _placeable(spec: core.PodSpec) -> core.PodSpec:
-    """The spec without the node that it was bound to: pods of one template stay one class wherever they stand."""
+def _placeable(pod: core.Pod) -> core.PodSpec:
+    """The spec as it counts, without the node that it was bound to: pods of one template stay one class wherever they
+    stand."""
+    spec = as_counted(pod)
     return msgspec.structs.replace(spec, node_name="") if spec.node_name else spec
 
 
@@ -347,58 +346,3 @@ def _counts(pod: core.Pod) -> bool:
     if pod.status.phase in core.FINISHED:
         return False
     return bool(pod.spec.node_name) or pod.metadata.deletion_timestamp is None
-
-
-def _amounts(written: dict[str, str | int | float]) -> dict[str, int]:
-    return {name: quantity.amount(name, value) for name, value in written.items()}
-
-
-def _some(node: core.Node) -> dict[str, int]:
-    """What of the node is allocatable, without what there is none of."""
-    return {name: amount for name, amount in _amounts(node.status.allocatable).items() if amount}
-
-
-def _taints(node: core.Node) -> tuple[core.Taint, ...]:
-    return tuple(
-        msgspec.structs.replace(taint, time_added=None) for taint in node.spec.taints if taint.key not in DERIVED_TAINTS
-    )
-
-
-def is_ready(node: core.Node) -> bool:
-    """Whether the kubelet says so."""
-    return any(c.type == "Ready" and c.status == "True" for c in node.status.conditions)
-
-
-def has_devices(instance_type: str, allocatable: Mapping[str, int]) -> bool:
-    """Whether a node offers devices of the vendor whose devices its type has. GPUs that were cut have other names."""
-    resource = instances.get(instance_type).resource if instances.known(instance_type) else ""
-    vendor = resource.partition("/")[0]
-    return not resource or any(amount and name.startswith(f"{vendor}/") for name, amount in allocatable.items())
-
-
-def _initialized(node: core.Node, pool: str) -> bool:
-    """Karpenter's nodes say so themselves, once every resource that was asked for is there. A node group's are once
-    they are Ready and have their devices, others when Ready."""
-    if NODE_POOL in node.metadata.labels:
-        return node.metadata.labels.get(INITIALIZED) == "true"
-    if not pool or not is_ready(node):
-        return is_ready(node)
-    return has_devices(node.metadata.labels.get(INSTANCE_TYPE, ""), _amounts(node.status.allocatable))
-
-
-def _schedulable(node: core.Node, pool: str) -> bool:
-    """As kube-scheduler sees it: of a node that is not ready its taints say so, and pods may tolerate them."""
-    tainted = any(taint.key in NOT_READY_TAINTS for taint in node.spec.taints)
-    usable = tainted or (is_ready(node) and _initialized(node, pool))
-    return usable and not node.spec.unschedulable and not node.metadata.deletion_timestamp
-
-
-def _capacity_type(labels: Mapping[str, str]) -> str:
-    written = labels.get(CAPACITY_TYPE) or labels.get(EKS_CAPACITY_TYPE, "on-demand")
-    return written.lower().replace("_", "-")
-
-
-def _device_resource(node: core.Node) -> str:
-    """The extended resource that counts the node's GPUs: the first by name that looks like one."""
-    named = sorted(name for name in {**node.status.capacity, **node.status.allocatable} if "/" in name)
-    return next((name for name in named if name.endswith("/gpu")), named[0] if named else "")

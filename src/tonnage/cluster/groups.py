@@ -34,8 +34,8 @@ from tonnage.workloads.membership import (
     says_a_group,
     stamped,
     topologies_of,
-    workload_key,
 )
+from tonnage.workloads.naming import workload_key
 from tonnage.workloads.priority import Priorities
 
 UNSEEN_NS = 120 * NS_PER_S
@@ -91,6 +91,8 @@ class Groups:
         """Of each gang, how many pods of each subgroup have succeeded."""
         self.is_served: Callable[[str], bool] = lambda word: False
         self.is_behind: Callable[[str], bool] = lambda word: False
+        self.absent: Callable[[], frozenset[str]] = frozenset
+        """Projects whose pod groups the cluster has not, so that who names one names nothing."""
         self.renew: Callable[[core.Pod], None] = lambda pod: None
         self._clock, self._changes, self._unseen_ns = clock, changes, unseen_ns
         self._objects: dict[Source, KubeObject] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from tonnage.cluster.clock import Clock
@@ -33,6 +34,8 @@ class KnownGangs(Protocol):
 
     gangs: dict[str, Gang]
     topologies: dict[str, tuple[str, ...]]
+
+    absent: Callable[[], frozenset[str]]
 
     @property
     def done(self) -> Mapping[str, Mapping[str, int]]:
@@ -145,6 +148,13 @@ class Observed(State):
         """A PodDisruptionBudget was added, changed or deleted."""
         _keep(self._budgets, old, new)
 
+    def see_namespace(self, old: core.Namespace | None, new: core.Namespace | None) -> None:
+        """A namespace was added, changed or deleted."""
+        one = new or old
+        assert one is not None
+        if self.fleet.namespaces.put(one.name, new.metadata.labels if new is not None else None):
+            self._changes.kinds.add("pod")
+
     def see_volumes(self, old: KubeObject | None, new: KubeObject | None) -> None:
         """A PersistentVolumeClaim, PersistentVolume, StorageClass or CSINode was added, changed or deleted."""
         if new is not None:
@@ -161,7 +171,7 @@ class Observed(State):
                 pod = self.fleet.pod(row).spec
                 if pod.spec.volumes:
                     self.fleet.set_volumes(row, self.volumes.need(pod.namespace, pod.name, pod.spec.volumes))
-        return super().snapshot(now_ns)
+        return replace(super().snapshot(now_ns), absent_groups=self.groups.absent())
 
     def claims_of(self, pod: Ref, node: str) -> list[tuple[Ref, Ref | None]]:
         """The claims that are bound with the pod where it is bound to the node, each with the volume that it gets; None

@@ -14,6 +14,7 @@ import msgspec
 from tonnage.cluster.feed import Changes
 from tonnage.cluster.groups import PLACES, Groups
 from tonnage.cluster.observed import Observed
+from tonnage.fleet.features import KUBELET
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.objects import apps, autoscaling, core, karpenter, keda, storage
 from tonnage.objects.base import KubeObject, ObjectMeta
@@ -25,7 +26,14 @@ from tonnage.workloads.owners import owner_key, workload_of
 from tonnage.workloads.volumes.book import Volumes
 
 DEFAULT = "default"
-CLUSTER_SCOPED = (core.Node, karpenter.NodeClaim, storage.PersistentVolume, storage.StorageClass, storage.CSINode)
+CLUSTER_SCOPED = (
+    core.Namespace,
+    core.Node,
+    karpenter.NodeClaim,
+    storage.PersistentVolume,
+    storage.StorageClass,
+    storage.CSINode,
+)
 _READY = core.NodeCondition(type="Ready", status="True")
 
 
@@ -59,7 +67,9 @@ def snapshot_of(objects: Iterable[KubeObject]) -> Snapshot:
         place = PLACES.get((one.api_version, one.kind))
         if place is not None:
             groups.see(place, None, one)
-        if isinstance(one, core.Node):
+        if isinstance(one, core.Namespace):
+            state.see_namespace(None, one)
+        elif isinstance(one, core.Node):
             state.see_node(None, _usable(one))
         elif isinstance(one, PodDisruptionBudget):
             state.see_budget(None, one)
@@ -81,9 +91,13 @@ def snapshot_of(objects: Iterable[KubeObject]) -> Snapshot:
 
 
 def _usable(node: core.Node) -> core.Node:
-    if node.status.conditions:
-        return node
-    return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, conditions=[_READY]))
+    """One that is written by hand says less than a kubelet does."""
+    status = node.status
+    if not status.conditions:
+        status = msgspec.structs.replace(status, conditions=[_READY])
+    if not node.metadata.uid and not status.declared_features:
+        status = msgspec.structs.replace(status, declared_features=list(KUBELET))
+    return msgspec.structs.replace(node, status=status) if status is not node.status else node
 
 
 def _admitted(pod: core.Pod, admission: Admission) -> core.Pod:

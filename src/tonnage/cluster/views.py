@@ -11,7 +11,8 @@ import msgspec
 
 from tonnage.cluster.annotations import LAUNCH
 from tonnage.cluster.clock import Clock
-from tonnage.cluster.feed import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE, Changes
+from tonnage.cluster.feed import Changes
+from tonnage.cluster.machines import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE
 from tonnage.controllers.nodes import number_in
 from tonnage.decisions import Launch, Reason, Ref
 from tonnage.fleet.cluster_state import Offering, offering_of

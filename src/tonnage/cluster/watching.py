@@ -15,6 +15,7 @@ from tonnage.cluster.resources import (
     DEPLOYMENTS,
     EC2_NODE_CLASSES,
     HPAS,
+    NAMESPACES,
     NODE_CLAIMS,
     NODE_POOLS,
     NODES,
@@ -31,6 +32,7 @@ from tonnage.objects import apps, autoscaling, core, karpenter, keda, policy, st
 from tonnage.objects.base import KubeObject
 from tonnage.objects.gpu_operator import OWN_MIG_CONFIG_MAP, ClusterPolicy
 from tonnage.workloads.membership import MAKERS
+from tonnage.workloads.naming import PROJECTS
 
 VOLUME_KINDS: tuple[tuple[Resource, type[KubeObject]], ...] = (
     (VOLUME_CLAIMS, storage.PersistentVolumeClaim),
@@ -70,6 +72,7 @@ def watch_world(
     watch(informers, NODE_POOLS, karpenter.NodePool, world.state.see_node_pool)
     watch(informers, EC2_NODE_CLASSES, karpenter.EC2NodeClass, world.state.see_node_class)
     watch(informers, NODE_CLAIMS, karpenter.NodeClaim, world.see_claim)
+    watch(informers, NAMESPACES, core.Namespace, world.state.see_namespace, optional=True)
     for resource, type_ in VOLUME_KINDS:
         watch(informers, resource, type_, world.state.see_volumes, optional=True)
     watch(informers, PDBS, policy.PodDisruptionBudget, world.state.see_budget)
@@ -105,7 +108,8 @@ def watch_configurations(informers: Informers, world: ClusterWorld, more: Iterab
 def watch_groups(informers: Informers, world: ClusterWorld) -> None:
     """Watch all of which gangs are read. Few clusters have more than some of it."""
     named: dict[str, list[str]] = {}
-    for place, ((resource, type_), name) in enumerate(zip(KINDS, names_of(r for r, _ in KINDS), strict=True)):
+    names = names_of(resource for resource, _ in KINDS)
+    for place, ((resource, type_), name) in enumerate(zip(KINDS, names, strict=True)):
         watch(informers, resource, type_, world.groups.seer(place), optional=True)
         named.setdefault(MAKERS.get(type_, ""), []).append(name)
 
@@ -116,4 +120,9 @@ def watch_groups(informers: Informers, world: ClusterWorld) -> None:
     def is_behind(word: str) -> bool:
         return not informers.behind().isdisjoint(named.get(word, ()))
 
-    world.groups.is_served, world.groups.is_behind = is_served, is_behind
+    def absent() -> frozenset[str]:
+        gone = informers.absent()
+        there = {type_ for name, (_, type_) in zip(names, KINDS, strict=True) if name not in gone}
+        return frozenset(project for project, type_ in PROJECTS.items() if type_ not in there)
+
+    world.groups.is_served, world.groups.is_behind, world.groups.absent = is_served, is_behind, absent

@@ -12,15 +12,15 @@ A value that makes no sense does not raise: the pod is refused everywhere, and t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from enum import IntEnum
 from functools import lru_cache
 from typing import TypeAlias
 
-from tonnage.facts import tables
-from tonnage.fleet.geometry import MIG_PREFIX
+from tonnage.facts import gpus, tables
+from tonnage.fleet.geometry import MIG_PREFIX, geometry
 from tonnage.objects import core
 
 GPU = "nvidia.com/gpu"
@@ -115,17 +115,41 @@ def counted(ask: Ask, requests: Mapping[str, int]) -> dict[str, int]:
 
 
 def _whole(requests: Mapping[str, int]) -> Ask:
-    named = sorted(
-        (name != GPU, name)
-        for name, amount in requests.items()
-        if amount and (name.endswith(("/gpu", "/gpu.shared")) or name in _device_resources())
-    )
+    named = sorted((name != GPU, name) for name, amount in requests.items() if amount and is_device(name))
     return Ask(Kind.WHOLE, named[0][1], requests[named[0][1]], FULL) if named else NOTHING
+
+
+def is_device(resource: str) -> bool:
+    """Whether a resource counts whole accelerators or replicas of them, as the facts say or as it is named
+    (``vendor/gpu``). Any other extended resource is a mere number."""
+    return resource.endswith(("/gpu", "/gpu.shared")) or resource in _device_resources()
+
+
+def is_known(resource: str) -> bool:
+    """Whether the facts know the resource: as a device, or as what a GPU is cut into."""
+    return resource in _device_resources() or resource == SHARED_GPU or resource in _instances()
+
+
+@lru_cache(maxsize=1)
+def _instances() -> frozenset[str]:
+    every = (geometry(gpu.name) for gpu in gpus.all())
+    return frozenset(name for one in every if one is not None for name in one.slots)
+
+
+def device_resource(offered: Iterable[str]) -> str:
+    """The resource that counts the whole devices of a node that offers these; empty where it has none: ``vendor/gpu``
+    before others, then the first by name. Cut NVIDIA GPUs have other names, and count as what they are cut from."""
+    names = tuple(offered)
+    named = sorted((not name.endswith("/gpu"), name) for name in names if is_device(name) and name != SHARED_GPU)
+    if named:
+        return named[0][1]
+    return GPU if any(name == SHARED_GPU or name.startswith(MIG_PREFIX) for name in names) else ""
 
 
 @lru_cache(maxsize=1)
 def _device_resources() -> frozenset[str]:
-    return frozenset(row["resource"] for row in tables.rows("accelerator_instances.csv") if row["resource"])
+    sold = (row["resource"] for row in tables.rows("accelerator_instances.csv") if row["resource"])
+    return frozenset((*sold, *(row["resource"] for row in tables.rows("device_resources.csv"))))
 
 
 def _fraction(annotations: Mapping[str, str]) -> Ask:

@@ -12,6 +12,8 @@ from tonnage.cuda_fit.need import Need
 from tonnage.fleet import asks
 from tonnage.fleet.asks import NOTHING, Ask
 from tonnage.fleet.columns import Interned
+from tonnage.fleet.disks import Disk, inline_disks
+from tonnage.fleet.features import needed
 from tonnage.fleet.ports import Port, host_ports
 from tonnage.fleet.volumes import UNKNOWN, Reach, VolumeNeed
 from tonnage.objects import core
@@ -26,7 +28,8 @@ TEMPLATES_KEPT = 4096
 class Shape:
     """What a pod asks of a node alone, whatever stands elsewhere. ``requests``: cpu in millicores, memory in bytes, all
     else in units, without what stands for parts of devices; ``pods`` is 1. ``cuda``: what is certain of the CUDA that
-    its images need. ``ask``: what it wants of devices. ``reach``: from which nodes its volumes can be reached."""
+    its images need. ``ask``: what it wants of devices. ``reach``: from which nodes its volumes can be reached.
+    ``features``: what the node's kubelet has to declare."""
 
     id: int
     requests: dict[str, int]
@@ -37,14 +40,15 @@ class Shape:
     cuda: tuple[Need, ...] = ()
     ask: Ask = NOTHING
     reach: tuple[Reach, ...] = ()
+    features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodClass:
     """All that placement can see of a pod. ``identity``: number of its namespace and labels, by which others select.
 
-    ``ports``: of its node that it takes; ``alone``: claims that no other pod may use meanwhile; ``attaches``: (driver,
-    volume) of those that count against what a node can attach."""
+    ``ports``: of its node that it takes; ``disks``: that it mounts there; ``alone``: claims that no other pod may use
+    meanwhile; ``attaches``: (driver, volume) of those that count against what a node can attach."""
 
     id: int
     shape: int
@@ -56,6 +60,7 @@ class PodClass:
     ports: tuple[Port, ...] = ()
     alone: tuple[str, ...] = ()
     attaches: tuple[tuple[str, str], ...] = ()
+    disks: tuple[Disk, ...] = ()
 
 
 class ClassTable:
@@ -89,9 +94,10 @@ class ClassTable:
         shape = self._shape(spec, dict(asked), volumes.reach)
         affinity = spec.affinity
         others = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else None
-        ports = host_ports(spec)
-        of_volumes = (volumes.alone, volumes.attaches)
-        key = self._encode((namespace, labels, shape, others, spec.topology_spread_constraints, ports, of_volumes))
+        ports, disks = host_ports(spec), inline_disks(spec)
+        of_volumes = (volumes.alone, volumes.attaches, disks)
+        rules = others, spec.topology_spread_constraints, ports, of_volumes
+        key = self._encode((namespace, labels, shape, rules))
         class_id = self._classes.get(key)
         if class_id is None:
             class_id = self._classes[key] = len(self.rows)
@@ -109,9 +115,9 @@ class ClassTable:
         ask = asks.read(spec, asked, annotations)
         requests = {**asks.counted(ask, asked), "pods": 1}
         node_affinity = spec.affinity.node_affinity if spec.affinity else None
-        cuda = cuda_pods.certain(spec)
+        cuda, features = cuda_pods.certain(spec), needed(spec)
         key = self._encode(
-            (requests, spec.node_name, spec.node_selector, node_affinity, spec.tolerations, cuda, ask, reach)
+            (requests, spec.node_name, spec.node_selector, node_affinity, spec.tolerations, cuda, ask, reach, features)
         )
         known = self._shapes.get(key)
         if known is None:
@@ -127,6 +133,7 @@ class ClassTable:
                     cuda,
                     ask,
                     reach,
+                    features,
                 )
             )
         return known

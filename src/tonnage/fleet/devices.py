@@ -113,12 +113,17 @@ class Want(NamedTuple):
     apart: bool = True
 
 
+MOST_PIECES = 4096
+
+
 def wants(ask: Ask, count: int) -> list[Want]:
-    """The pieces of an ask, largest MIG instance first; ``count``: whole devices or replicas that the pod requests."""
+    """The pieces of an ask, largest MIG instance first; ``count``: whole devices or replicas that the pod requests.
+    More than MOST_PIECES of a kind are no more than those: no node has as many."""
     if ask.shares:
         return [Want(part=True)] * ask.count
-    instances = [Want(name, apart=False) for name, n in sorted(ask.profiles, key=size, reverse=True) for _ in range(n)]
-    return [*[Want()] * count, *instances]
+    profiles = sorted(ask.profiles, key=size, reverse=True)
+    instances = [Want(name, apart=False) for name, n in profiles for _ in range(min(n, MOST_PIECES))]
+    return [*[Want()] * min(count, MOST_PIECES), *instances]
 
 
 def size(profile: tuple[str, int]) -> tuple[float, str]:

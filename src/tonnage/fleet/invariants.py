@@ -156,6 +156,7 @@ def _pods(fleet: Fleet) -> list[str]:
     keys: dict[tuple[str, str], int] = {}
     pending: set[int] = set()
     bound: dict[int, dict[int, int]] = {}
+    leaving: Counter[tuple[int, int]] = Counter()
     for row, pod in enumerate(fleet.pods):
         if pod is None:
             continue
@@ -165,6 +166,8 @@ def _pods(fleet: Fleet) -> list[str]:
         else:
             on_nodes = bound.setdefault(pod.class_id, {})
             on_nodes[pod.node] = on_nodes.get(pod.node, 0) + 1
+            if pod.spec.leaving:
+                leaving[pod.class_id, pod.node] += 1
     if keys != fleet.pod_by_key:
         found.append("the pod index differs from the pod table")
     if pending != set(fleet.pending):
@@ -173,6 +176,8 @@ def _pods(fleet: Fleet) -> list[str]:
         found.append("the bound pods by priority differ from the pod table")
     if bound != {class_id: on_nodes for class_id, on_nodes in fleet.bound.items() if on_nodes}:
         found.append("the pods of a class per node differ from the pod table")
+    if leaving != {(number, at): n for number, nodes in fleet.leaving.items() for at, n in nodes.items()}:
+        found.append("the pods that are being deleted differ from the pod table")
     return found
 
 
@@ -193,7 +198,7 @@ def _nodes(fleet: Fleet) -> list[str]:
         node = fleet.node(row)
         if held.get(row, set()) != node.pods:
             found.append(f"node {name}: its pods differ from the pod table")
-        if {HOSTNAME: node.labels[HOSTNAME], **fleet.label_sets.rows[fleet.label_set[row]]} != node.labels:
+        if fleet.label_sets.rows[fleet.label_set[row]] != {k: v for k, v in node.labels.items() if k != HOSTNAME}:
             found.append(f"node {name}: its label set is not its labels")
         if fleet.taint_sets.rows[fleet.taint_set[row]] != node.taints:
             found.append(f"node {name}: its taint set is not its taints")

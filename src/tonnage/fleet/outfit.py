@@ -20,8 +20,8 @@ MEMORY_LABEL = "nvidia.com/gpu.memory"
 MPS = "mps"
 _INSTANCES = 7
 """The most on a card."""
-MOST_DEVICES = 1024
-"""A node that says that it has more is not taken at its word."""
+MOST_DEVICES = 256
+"""Of a node that says that it has more, nobody keeps a row for each: they are a number, as other resources are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,10 @@ def outfit(node: NodeRow, allocatable: Mapping[str, int]) -> Outfit:
     cuts = spec.cuts or derived(labels, allocatable, spec.device_resource, gpu)
     memory, unit = memory_of(labels, cuts, gpu), spec.device_resource
     if not cuts:
-        return Outfit((), allocatable.get(unit, 0) if unit else 0, memory, unit, allocatable)
+        count = allocatable.get(unit, 0) if unit else 0
+        if count > MOST_DEVICES:  # a mere number: where each of them is, nobody can say
+            count, unit = 0, ""
+        return Outfit((), count, memory, unit, allocatable)
     count = 0
     there: dict[str, int] = dict.fromkeys(offered(cuts, unit), 0)
     for cut in cuts:
@@ -109,7 +112,8 @@ def derived(labels: Mapping[str, str], allocatable: Mapping[str, int], resource:
         return ()
     cards = laid_out(gpu, tuple(sorted(counts.items())))
     made = [Cut(How.MIG, isolated=True, gpu=gpu, instances=card) for card in cards]
-    return (*(OPEN,) * allocatable.get(resource, 0), *made) if made else ()
+    whole = min(allocatable.get(resource, 0), MOST_DEVICES)
+    return (*(OPEN,) * whole, *made) if made else ()
 
 
 @lru_cache

@@ -8,8 +8,11 @@ from typing import TypedDict
 
 from tonnage.decisions import Ref
 from tonnage.fleet.devices import Cut, Piece
+from tonnage.fleet.features import KUBELET
 from tonnage.fleet.volumes import UNKNOWN, VolumeNeed
 from tonnage.objects import core
+
+HOSTNAME = "kubernetes.io/hostname"
 
 
 def split_key(key: str) -> tuple[str, str]:
@@ -27,7 +30,9 @@ class NodeSpec:
     """A node as it joins. ``allocatable``: cpu in millicores, memory in bytes, everything else in units.
 
     ``provider_id``: how its cloud names the machine, empty where not known. ``cuts``: how each device is cut; empty: as
-    its labels say, else none is. Devices are there when ``allocatable`` has what they offer.
+    its labels say, else none is. Devices are there when ``allocatable`` has what they offer. ``features``: of the pod
+    API, those that its kubelet declares (``status.declaredFeatures``), by name. ``named``: it has the label of its host
+    name, whether or not ``labels`` say so.
     """
 
     name: str
@@ -45,14 +50,22 @@ class NodeSpec:
     created_ns: int = 0
     provider_id: str = ""
     cuts: tuple[Cut, ...] = ()
+    features: tuple[str, ...] = KUBELET
+    named: bool = True
+
+    def labelled(self, labels: Mapping[str, str] | None = None) -> dict[str, str]:
+        """All labels of the node when these are its own (None: those that it joined with)."""
+        own = self.labels if labels is None else labels
+        return {HOSTNAME: self.name, **own} if self.named else dict(own)
 
 
 @dataclass(slots=True)
 class NodeRow:
     """The columns of a node that are not numbers. ``pods``: rows of the pods bound to it.
 
-    ``leaving``: it takes no pods any more. ``returning``: it is marked as given back; ``unfinished``: and nothing more
-    has been done about it yet. ``cuts``: how its devices are cut now; empty: none is.
+    ``bare``: it takes no pods, and no taint says so. ``shut``: why it takes no pods, nor ever will, although it is not
+    cordoned; empty: nothing. ``leaving``: it takes no pods any more. ``returning``: it is marked as given back;
+    ``unfinished``: and nothing more has been done about it yet. ``cuts``: how its devices are cut now; empty: none is.
     """
 
     spec: NodeSpec
@@ -66,6 +79,8 @@ class NodeRow:
     unfinished: bool = False
     do_not_disrupt: bool = False
     cuts: tuple[Cut, ...] = ()
+    shut: str = ""
+    bare: bool = False
 
 
 class NodeFacts(TypedDict, total=False):
@@ -77,6 +92,8 @@ class NodeFacts(TypedDict, total=False):
     returning: bool
     unfinished: bool
     do_not_disrupt: bool
+    shut: str
+    bare: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +102,7 @@ class PodSpec:
 
     ``daemon``: it belongs to its node (a DaemonSet's, a static pod) and does not keep the node from being returned.
     ``gang``, ``subgroup``: the gang that it is bound with, and its part of it; empty: none. ``volumes``: what the
-    volumes that it claims ask of its node.
+    volumes that it claims ask of its node. ``leaving``: it is being deleted.
     """
 
     namespace: str
@@ -101,6 +118,7 @@ class PodSpec:
     gang: str = ""
     subgroup: str = ""
     volumes: VolumeNeed = UNKNOWN
+    leaving: bool = False
 
     @property
     def ref(self) -> Ref:

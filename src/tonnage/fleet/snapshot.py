@@ -115,6 +115,9 @@ class Snapshot:
     backing_off: Mapping[str, int] = field(default_factory=dict)
     """Uids of pods that could not be bound → until when (ns) nobody tries to bind them again, nor their gang."""
 
+    absent_groups: frozenset[str] = frozenset()
+    """Projects (:mod:`tonnage.workloads.naming`) of whose pod groups there can be none that is not known."""
+
     @property
     def revision(self) -> int:
         return self.fleet.revision

@@ -26,8 +26,8 @@ from tonnage.fleet.columns import Journal
 from tonnage.fleet.devices import Cut
 from tonnage.fleet.holding import Place
 from tonnage.fleet.outfit import Outfit, offered, outfit
-from tonnage.fleet.rows import Conflict, NodeFacts, NodeRow, NodeSpec, PodRow, PodSpec
-from tonnage.fleet.tables import BASE_RESOURCES, CPU, HOSTNAME, MEMORY, PODS, Requests, Tables
+from tonnage.fleet.rows import HOSTNAME, Conflict, NodeFacts, NodeRow, NodeSpec, PodRow, PodSpec
+from tonnage.fleet.tables import BASE_RESOURCES, CPU, MEMORY, OTHERS, PODS, Requests, Tables
 from tonnage.fleet.volumes import VolumeNeed
 from tonnage.objects import core
 
@@ -64,8 +64,7 @@ class Fleet(Tables):
         if row == len(self.nodes):
             self.nodes.append(None)
             self._reserve_nodes(row + 1)
-        labels = {HOSTNAME: spec.name, **spec.labels}
-        self._put_node(row, NodeRow(spec, labels, spec.taints, set(), spec.created_ns), schedulable)
+        self._put_node(row, NodeRow(spec, spec.labelled(), spec.taints, set(), spec.created_ns), schedulable)
         self._put_allocatable(row, self._amounts(spec.allocatable))
         self._log("remove_node", row)
         self._topology_changed()
@@ -110,9 +109,16 @@ class Fleet(Tables):
 
     def _put_labels(self, row: int, labels: Mapping[str, str]) -> None:
         node = self.node(row)
-        node.labels = {HOSTNAME: node.spec.name, **labels}
+        node.labels = node.spec.labelled(labels)
         shared = {key: value for key, value in node.labels.items() if key != HOSTNAME}
         self.label_set[row] = self.label_sets.intern(tuple(sorted(shared.items())), shared)
+
+    def set_features(self, row: int, features: tuple[str, ...]) -> None:
+        """Replace what the node's kubelet declares."""
+        node = self.node(row)
+        self._log("set_features", row, node.spec.features)
+        node.spec = replace(node.spec, features=features)
+        self._topology_changed()
 
     def set_allocatable(self, row: int, allocatable: Mapping[str, int], *, observed: bool = False) -> None:
         """Replace what the node can hold (a device plugin registered, say); what is bound stays bound.
@@ -192,6 +198,8 @@ class Fleet(Tables):
 
     def _noted(self, row: int, facts: NodeFacts) -> None:
         node = self.node(row)
+        if facts.get("bare", node.bare) != node.bare:
+            self._topology_changed()
         for name, value in facts.items():
             setattr(node, name, value)
 
@@ -209,7 +217,7 @@ class Fleet(Tables):
         columns = {self.resource(name): amount for name, amount in by_name.items()}
         amounts = np.zeros(self.free.shape[1], np.int64)
         for column, amount in columns.items():
-            amounts[column] = amount
+            amounts[column] = amount if self.resources[column] != OTHERS else 0
         return amounts
 
     def _put_allocatable(self, row: int, amounts: Amounts, held: Mapping[int, Chosen] | None = None) -> None:
@@ -236,6 +244,17 @@ class Fleet(Tables):
 
     def _class_of(self, spec: PodSpec) -> int:
         return self.classes.intern(spec.namespace, spec.labels, spec.spec, spec.annotations, spec.volumes)
+
+    def set_leaving(self, row: int, value: bool = True) -> None:
+        """The pod is being deleted; it holds what it has until it is removed."""
+        pod = self.pod(row)
+        if pod.spec.leaving == value:
+            return
+        if pod.node >= 0:
+            _add(self.leaving.setdefault(pod.class_id, {}), pod.node, 1 if value else -1)
+        pod.spec = replace(pod.spec, leaving=value)
+        self.revision += 1
+        self._log("set_leaving", row, not value)
 
     def set_volumes(self, row: int, volumes: VolumeNeed) -> None:
         """The claims of a pending pod have changed. Not inside a what-if. Raises Conflict when it is bound."""
@@ -361,6 +380,8 @@ class Fleet(Tables):
     def _count(self, pod: PodRow, node_row: int, sign: Literal[1, -1]) -> None:
         """One bound pod more (+1) or less (-1)."""
         _add(self.bound.setdefault(pod.class_id, {}), node_row, sign)
+        if pod.spec.leaving:
+            _add(self.leaving.setdefault(pod.class_id, {}), node_row, sign)
         _add(self.priorities, pod.spec.priority, sign)
         self.journal.append((sign, pod.class_id, node_row))
         self.revision += 1
@@ -373,13 +394,15 @@ class Fleet(Tables):
             raise RuntimeError("classes cannot be renumbered inside a what-if")
         self.classes = ClassTable()
         self._requests = {}
-        self.bound = {}
+        self.bound, self.leaving = {}, {}
         self.journal = Journal()
         for pod in filter(None, self.pods):
             pod.class_id = self._class_of(pod.spec)
             if pod.node >= 0:
                 on_nodes = self.bound.setdefault(pod.class_id, {})
                 on_nodes[pod.node] = on_nodes.get(pod.node, 0) + 1
+                if pod.spec.leaving:
+                    _add(self.leaving.setdefault(pod.class_id, {}), pod.node, 1)
         self._topology_changed()
 
 

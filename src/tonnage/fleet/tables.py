@@ -10,15 +10,18 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tonnage.fleet import asks
 from tonnage.fleet.cards import Cards
 from tonnage.fleet.classes import ClassTable, PodClass
 from tonnage.fleet.columns import Interned, Journal, grow
+from tonnage.fleet.namespaces import Namespaces
 from tonnage.fleet.rows import Conflict, NodeRow, PodRow
 from tonnage.objects import core
 
 CPU, MEMORY, PODS = 0, 1, 2
+MOST_RESOURCES, OTHERS = 512, "other resources"
+"""So many kinds have a column each, beside those that are known to be devices; a cluster has a few dozen."""
 BASE_RESOURCES = ("cpu", "memory", "pods")
-HOSTNAME = "kubernetes.io/hostname"
 
 Labels = tuple[tuple[str, str], ...]
 Taints = tuple[core.Taint, ...]
@@ -48,12 +51,15 @@ class Tables:
         self.pending: dict[int, None] = {}
         self.bound: dict[int, dict[int, int]] = {}
         """Class id → node row → number of pods of that class bound there."""
+        self.leaving: dict[int, dict[int, int]] = {}
+        """The same of those of them that are being deleted."""
         self.gang_pods: dict[str, dict[int, None]] = {}
         """Gang → rows of its pods, bound and pending."""
         self.priorities: Counter[int] = Counter()
         """Priority → number of bound pods that have it."""
         self.attach_limits: dict[str, dict[str, int]] = {}
         """Node → CSI driver → how many volumes of it the node can attach, where that is known."""
+        self.namespaces = Namespaces()
         self.revision = 0
         self.topology_revision = 0
         self.journal = Journal()
@@ -78,8 +84,11 @@ class Tables:
         return self.cards.holder
 
     def resource(self, name: str) -> int:
-        """The column of a resource, made when it is first seen."""
+        """The column of a resource, made when it is first seen. Of resources of very many kinds those that are seen
+        last have one column together, of which no node has anything."""
         column = self._resource_ids.get(name)
+        if column is None and len(self.resources) > MOST_RESOURCES and name != OTHERS and not asks.is_known(name):
+            return self.resource(OTHERS)
         if column is None:
             column = self._resource_ids[name] = len(self.resources)
             self.resources.append(name)

@@ -220,6 +220,7 @@ def _emptied(fleet: Fleet) -> Fleet:
     """The nodes anew, with the pods of DaemonSets alone: what is tried on them leaves no trace in the fleet."""
     made = Fleet()
     made.attach_limits = fleet.attach_limits
+    made.namespaces = fleet.namespaces
     for at in fleet.node_rows():
         node = fleet.node(at)
         spec = replace(

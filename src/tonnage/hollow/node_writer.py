@@ -8,7 +8,7 @@ from functools import partial
 from tonnage.cluster.annotations import MIG_AT_WORK
 from tonnage.cluster.client.transport import STRATEGIC_PATCH, ApiError
 from tonnage.cluster.client.verbs import Client, JsonObject
-from tonnage.cluster.feed import INITIALIZED
+from tonnage.cluster.machines import INITIALIZED
 from tonnage.cluster.resources import NODE_CLAIMS, NODES
 from tonnage.fleet.geometry import MIG_PREFIX
 from tonnage.hollow import statuses

@@ -27,7 +27,7 @@ from tonnage.workloads.membership import gangs_of
 
 _POD_GROUPS = tuple(type_ for _, type_ in GROUPS)
 _FIRST = ("PriorityClass", "EC2NodeClass", "NodePool")
-_MADE_OTHERWISE = ("Pod", "Node", "NodeClaim")
+_MADE_OTHERWISE = ("Namespace", "Pod", "Node", "NodeClaim")
 
 
 def lay_out(
@@ -46,8 +46,12 @@ def lay_out(
     namespaces = {_namespace_of(one) for resource, one in objects if resource.namespaced}
     if made.controls.partitioning != STATIC or any(may_change(node.labels) for node in cluster.nodes.values()):
         namespaces.add(OPERATOR_NAMESPACE)
-    for namespace in sorted(namespaces):
-        _create(client, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    labels = {one.name: one.metadata.labels for one in made.configuration.manifest.of(core.Namespace)}
+    for namespace in sorted(namespaces | labels.keys()):
+        meta: JsonObject = {"name": namespace, "labels": labels.get(namespace, {})}
+        stored = _create(client, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
+        if not meta["labels"].items() <= stored["metadata"].get("labels", {}).items():  # it was there before
+            client.patch(NAMESPACES, namespace, {"metadata": {"labels": meta["labels"]}})
     machines.pods.scheduler_name = scheduler_name
     later = _give_training(client, cluster, manifest, machines)
     for body in () if managed else given(manifest, made.configuration.setting.made_claims()):

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from tonnage.cluster.feed import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from tonnage.cluster.machines import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from tonnage.fleet.features import KUBELET
 from tonnage.fleet.rows import NodeRow
 from tonnage.objects import core
 from tonnage.objects.quantity import quantities
@@ -86,6 +87,7 @@ def node_status(
         "capacity": quantities({name: 0 for name in none if not capacity.get(name)} | there),
         "allocatable": quantities(none | {name: amount for name, amount in allocatable.items() if amount}),
         "conditions": [{**c, "lastHeartbeatTime": at} for c in conditions],
+        "declaredFeatures": list(KUBELET),
     }
 
 

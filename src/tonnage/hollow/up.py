@@ -21,8 +21,8 @@ from tonnage.cluster.client.transport import ApiError
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.cutting import SIMULATED
 from tonnage.cluster.effects import ApiEffects
-from tonnage.cluster.feed import NODE_POOL
 from tonnage.cluster.group_kinds import WORKLOADS
+from tonnage.cluster.machines import NODE_POOL
 from tonnage.cluster.manager import Controller, Manager, Observer
 from tonnage.cluster.recording import Events
 from tonnage.cluster.resources import NODE_CLAIMS, NODES

@@ -193,6 +193,12 @@ class Lifecycle(Field, frozen=True, kw_only=True):
     pre_stop: LifecycleHandler | None = None
 
 
+class ContainerRestartRule(Field, frozen=True, kw_only=True):
+    """What is done when a container ends in some way; of what way is not read here."""
+
+    action: str = ""
+
+
 class Container(Field, frozen=True, kw_only=True):
     """One container. ``restart_policy`` Always makes an init container a sidecar."""
 
@@ -208,6 +214,7 @@ class Container(Field, frozen=True, kw_only=True):
     startup_probe: Probe | None = None
     lifecycle: Lifecycle | None = None
     restart_policy: str = ""
+    restart_policy_rules: list[ContainerRestartRule] = []
 
 
 class PodSchedulingGate(Field, frozen=True, kw_only=True):
@@ -241,6 +248,7 @@ class PodSpec(Field, frozen=True, kw_only=True):
     scheduling_group: PodSchedulingGroup | None = None
     workload_ref: WorkloadReference | None = None
     host_network: bool = False
+    host_users: bool | None = None
     runtime_class_name: str = ""
     service_account: str = ""
     active_deadline_seconds: int | None = None
@@ -269,10 +277,13 @@ class ContainerState(Field, frozen=True, kw_only=True):
 
 
 class ContainerStatus(Field, frozen=True, kw_only=True):
-    """What has become of one container of a pod."""
+    """What has become of one container of a pod. ``resources``: in force, ``allocated_resources``: granted by the node;
+    of a container that has what its spec requests, neither is kept."""
 
     name: str = ""
     state: ContainerState = ContainerState()
+    resources: ResourceRequirements | None = None
+    allocated_resources: dict[str, str | int | float] = {}
 
 
 class PodStatus(Field, frozen=True, kw_only=True):
@@ -281,6 +292,9 @@ class PodStatus(Field, frozen=True, kw_only=True):
     phase: str = ""
     conditions: list[PodCondition] = []
     container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
+    resources: ResourceRequirements | None = None
+    allocated_resources: dict[str, str | int | float] = {}
     nominated_node_name: str = ""
     start_time: str | None = None
 
@@ -294,6 +308,18 @@ class Pod(KubeObject, kw_only=True):
 
     spec: PodSpec
     status: PodStatus = PodStatus()
+
+    def __post_init__(self) -> None:
+        """Of a hundred thousand pods few are being resized: of the others, what they have is in their spec."""
+        for part, statuses in (
+            (self.spec.containers, self.status.container_statuses),
+            (self.spec.init_containers, self.status.init_container_statuses),
+        ):
+            own = {one.name: one.resources.requests for one in part} if statuses else {}
+            for one in statuses:
+                if one.resources is not None and one.resources.requests == one.allocated_resources == own.get(one.name):
+                    msgspec.structs.force_setattr(one, "resources", None)
+                    msgspec.structs.force_setattr(one, "allocated_resources", {})
 
 
 class PodTemplateSpec(Field, frozen=True, kw_only=True):
@@ -326,6 +352,7 @@ class NodeStatus(Field, frozen=True, kw_only=True):
     capacity: dict[str, str | int | float] = {}
     allocatable: dict[str, str | int | float] = {}
     conditions: list[NodeCondition] = []
+    declared_features: list[str] = []
 
 
 class Node(KubeObject, kw_only=True):
@@ -333,6 +360,10 @@ class Node(KubeObject, kw_only=True):
 
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+
+class Namespace(KubeObject, kw_only=True):
+    """core/v1 Namespace: its labels are what selectors of namespaces see."""
 
 
 class ServicePort(Field, frozen=True, kw_only=True):

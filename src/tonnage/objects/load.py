@@ -43,6 +43,7 @@ __all__ = ["KINDS", "Manifest", "Unknown", "dump", "pods_from_json", "read", "wh
 
 KINDS: dict[tuple[str, str], type[KubeObject]] = {
     ("v1", "Pod"): core.Pod,
+    ("v1", "Namespace"): core.Namespace,
     ("v1", "Node"): core.Node,
     ("v1", "Service"): core.Service,
     ("v1", "ConfigMap"): core.ConfigMap,

@@ -20,6 +20,10 @@ from tonnage.objects.core import (
 )
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"0|-?[1-9][0-9]*")
+"""How integers are written in taints and in tolerations that compare them: without a plus or leading zeros."""
+_LONGEST = 253
+"""More digits than any value may have."""
 
 
 def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
@@ -75,8 +79,12 @@ def _covers(toleration: Toleration, taint: Taint) -> bool:
         return False
     if toleration.key and toleration.key != taint.key:
         return False
-    if toleration.operator == "Exists":
-        return True
+    match toleration.operator:
+        case "Exists":
+            return True
+        case "Gt" | "Lt":  # feature gate TaintTolerationComparisonOperators; without it no API server takes one
+            written = taint.value, toleration.value
+            return all(map(_DECIMAL.fullmatch, written)) and _compare(toleration.operator, written[0], [written[1]])
     return bool(toleration.key) and toleration.operator in ("", "Equal") and toleration.value == taint.value
 
 
@@ -98,8 +106,17 @@ def _requirement(wanted: LabelSelectorRequirement | NodeSelectorRequirement, lab
 
 
 def _compare(operator: str, value: str, values: list[str]) -> bool:
-    """Gt and Lt compare integers; anything else on either side matches nothing."""
-    if len(values) != 1 or not _INTEGER.fullmatch(value) or not _INTEGER.fullmatch(values[0]):
+    """Gt and Lt compare integers of 64 bits; anything else on either side matches nothing."""
+    left = _integer(value)
+    right = _integer(values[0]) if len(values) == 1 else None
+    if left is None or right is None:
         return False
-    left, right = int(value), int(values[0])
     return left > right if operator == "Gt" else left < right
+
+
+def _integer(written: str) -> int | None:
+    """What Go's strconv.ParseInt makes of it; None where that fails."""
+    if len(written) > _LONGEST or not _INTEGER.fullmatch(written):
+        return None
+    value = int(written)
+    return value if -(1 << 63) <= value < 1 << 63 else None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from tonnage.fleet.rows import PodSpec
-from tonnage.workloads.membership import named
+from tonnage.workloads.naming import named_by
 
 
-def beyond(pod: PodSpec, nodes: int, *, strict: bool) -> str:
+def beyond(pod: PodSpec, nodes: int, *, strict: bool, absent: Container[str] = ()) -> str:
     """Why the pod waits whatever the nodes are, of which there are so many; empty when it can be placed.
 
     A claim for a device has to be allocated together with the pod (kube-scheduler's DynamicResources plugin). A claim
     for a volume that does not exist, or is not bound and should be, is waited for. ``strict``: a pod that names a pod
-    group which is not known here is not bound alone: its group is placed whole or not at all.
+    group which is not known here is not bound alone: its group is placed whole or not at all; but where groups of that
+    project are ``absent`` (:data:`tonnage.workloads.naming.PROJECTS`) there can be none, and it is a pod as any other.
     """
     spec = pod.spec
     if pod.volumes.waits:
@@ -25,6 +28,7 @@ def beyond(pod: PodSpec, nodes: int, *, strict: bool) -> str:
     if spec.resource_claims:
         return "resource claims are not placed by this scheduler"
     if strict and not pod.gang:
-        for group, _ in named(pod.namespace, pod.labels, pod.annotations, spec):
-            return f"the pods of group {group}, which is not known here, are not placed by this scheduler"
+        for project, group, _ in named_by(pod.namespace, pod.labels, pod.annotations, spec):
+            if project not in absent:
+                return f"the pods of group {group}, which is not known here, are not placed by this scheduler"
     return ""

@@ -12,12 +12,13 @@ from tonnage.decisions import Reason
 from tonnage.fleet.fits import lack
 from tonnage.fleet.state import PODS, Fleet
 from tonnage.objects import core, selectors
-from tonnage.scheduling.topology import IN_USE_ALONE, NO_PORTS, TOO_MANY_VOLUMES
+from tonnage.scheduling.topology import IN_USE_ALONE, NO_DISK, NO_PORTS, TOO_MANY_VOLUMES
 from tonnage.scheduling.view import (
     NO_CUDA,
     OPEN,
     OTHER_NAME,
     TAINTED,
+    UNFEATURED,
     UNREACHED,
     UNSCHEDULABLE,
     UNSELECTED,
@@ -36,6 +37,7 @@ _TEXTS = {
     UNSCHEDULABLE: "node(s) were unschedulable",
     OTHER_NAME: "node(s) didn't match the requested node name",
 }
+NO_FEATURE = "node(s) didn't match Pod's required features"
 UNSELECTED_TEXT = "node(s) didn't match Pod's node affinity/selector"
 
 
@@ -67,7 +69,13 @@ def refusals(fleet: Fleet, view: ShapeView, masks: Sequence[tuple[str, Mask]] = 
         among[[fleet.node_by_name[name] for name in names if name in fleet.node_by_name]] = True
         yield NOT_NAMED, np.flatnonzero(fleet.alive & ~among)
     for why, text in _TEXTS.items():
-        yield text, np.flatnonzero(among & (view.why == why))
+        found = np.flatnonzero(among & (view.why == why))
+        if why == UNSCHEDULABLE:
+            shut = np.array([bool(fleet.node(row).shut) for row in found.tolist()], np.bool_)
+            for row in found[shut]:
+                yield fleet.node(int(row)).shut, np.array([row])
+            found = found[~shut]
+        yield text, found
     tainted = np.flatnonzero(among & (view.why == TAINTED))
     for number in np.unique(fleet.taint_set[tainted]):
         taint = selectors.untolerated(fleet.taint_sets.rows[number], view.shape.tolerations, selectors.HARD_EFFECTS)
@@ -79,7 +87,7 @@ def refusals(fleet: Fleet, view: ShapeView, masks: Sequence[tuple[str, Mask]] = 
     for number in np.unique(fleet.label_set[without]):
         text = f"node(s) cannot run the image's CUDA: {view.cuda[number]}"
         yield text, without[fleet.label_set[without] == number]
-    rows = np.flatnonzero(among & ((view.why == OPEN) | (view.why == UNREACHED)))
+    rows = np.flatnonzero(among & np.isin(view.why, (OPEN, UNREACHED, UNFEATURED)))
     for text, mask in masks:
         if text == NO_PORTS:
             yield text, rows[~mask[rows]]
@@ -91,16 +99,17 @@ def refusals(fleet: Fleet, view: ShapeView, masks: Sequence[tuple[str, Mask]] = 
     rows, lacking = lack(fleet, rows, view.shape.ask)
     yield from lacking.items()
     for text, mask in masks:
-        if text in (IN_USE_ALONE, TOO_MANY_VOLUMES):
+        if text in (NO_DISK, IN_USE_ALONE, TOO_MANY_VOLUMES):
             yield text, rows[~mask[rows]]
             rows = rows[mask[rows]]
     for text, refused in view.unreached:
         yield text, rows[refused[rows]]
         rows = rows[~refused[rows]]
     for text, mask in masks:
-        if text not in (NO_PORTS, IN_USE_ALONE, TOO_MANY_VOLUMES):
+        if text not in (NO_PORTS, NO_DISK, IN_USE_ALONE, TOO_MANY_VOLUMES):
             yield text, rows[~mask[rows]]
             rows = rows[mask[rows]]
+    yield NO_FEATURE, rows[~view.featured[rows]]
 
 
 def _named(affinity: core.NodeAffinity | None) -> set[str] | None:

@@ -73,7 +73,7 @@ def decide(
     if not cache.fits(fleet):
         raise ValueError("the cache is that of another fleet")
     rows = _queue(snapshot, settings, asked)
-    left = _beyond(fleet, rows, strict=settings.strict)
+    left = _beyond(snapshot, rows, strict=settings.strict)
     rows = [row for row in rows if row not in left]
     turns = _Turns(snapshot, cache, settings, rows)
     binds: list[Decision] = []
@@ -94,10 +94,11 @@ def decide(
     return [*binds, *waits, *turns.preemptor.evictions]
 
 
-def _beyond(fleet: Fleet, rows: list[int], *, strict: bool) -> dict[int, Reason]:
+def _beyond(snapshot: Snapshot, rows: list[int], *, strict: bool) -> dict[int, Reason]:
     """The pods among them that wait whatever the nodes are, and why."""
+    fleet, absent = snapshot.fleet, snapshot.absent_groups
     nodes = len(fleet.node_by_name)
-    asked = ((row, beyond(fleet.pod(row).spec, nodes, strict=strict)) for row in rows)
+    asked = ((row, beyond(fleet.pod(row).spec, nodes, strict=strict, absent=absent)) for row in rows)
     return {row: Reason(why, ((why, None),)) for row, why in asked if why}
 
 

@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 
 from tonnage.fleet.classes import PodClass
 from tonnage.fleet.columns import grow
+from tonnage.fleet.namespaces import Namespaces
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core, selectors
-
-NAMESPACE_NAME = "kubernetes.io/metadata.name"
-"""The label that the API server gives every namespace; the only one that a namespaceSelector sees here."""
 
 
 class Term(msgspec.Struct, frozen=True):
@@ -29,12 +27,26 @@ class Term(msgspec.Struct, frozen=True):
     namespaces: tuple[str, ...]
     namespace_selector: core.LabelSelector | None
 
-    def matches(self, other: PodClass) -> bool:
-        """Whether the term selects pods of that class."""
-        chosen = other.namespace in self.namespaces or selectors.matches(
-            self.namespace_selector, {NAMESPACE_NAME: other.namespace}
-        )
-        return chosen and selectors.matches(self.selector, other.labels)
+    def matches(self, other: PodClass, namespaces: Namespaces) -> bool:
+        """Whether the term selects pods of that class, by the labels that namespaces have now."""
+        if not selectors.matches(self.selector, other.labels):
+            return False
+        if other.namespace in self.namespaces:
+            return True
+        by = self.namespace_selector
+        return by is not None and selectors.matches(by, namespaces.labels(other.namespace))
+
+    def widened(self) -> Term:
+        """The term of a pod's own anti-affinity as kube-scheduler 1.36 applies it: where its namespaceSelector is
+        satisfied by a namespace without labels (NotIn, DoesNotExist), to every namespace.
+
+        Source: kubernetes/kubernetes v1.36 pkg/scheduler/framework/plugins/interpodaffinity/plugin.go
+        (mergeAffinityTermNamespacesIfNotEmpty changes a copy of the term, and the selector is then asked about no
+        labels). Affinity is not widened: a pod that asks for company gets the company that it asks for."""
+        by = self.namespace_selector
+        if by is None or not selectors.matches(by, {}):
+            return self
+        return msgspec.structs.replace(self, namespace_selector=core.LabelSelector())
 
 
 def resolve(term: core.PodAffinityTerm, pod_class: PodClass) -> Term:

@@ -1,19 +1,20 @@
 """Where other pods stand: topology spread, pod affinity and anti-affinity, as masks over nodes.
 
-Semantics follow kubernetes/kubernetes pkg/scheduler/framework/plugins/{podtopologyspread,interpodaffinity}, but that
-pods being deleted still count for spread until they are gone.
+Semantics follow kubernetes/kubernetes pkg/scheduler/framework/plugins/{podtopologyspread,interpodaffinity}: pods that
+are being deleted are company until they are gone, and count for spread no more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.fleet.classes import PodClass
+from tonnage.fleet.disks import in_each_others_way
 from tonnage.fleet.ports import clash
 from tonnage.fleet.state import HOSTNAME, Fleet
 from tonnage.objects import core, selectors
@@ -26,7 +27,10 @@ AFFINITY = "node(s) didn't match pod affinity rules"
 ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
 EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rules"
 NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
-IN_USE_ALONE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+NO_DISK = "node(s) had no available disk"
+IN_USE_ALONE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
 TOO_MANY_VOLUMES = "node(s) exceed max volume count"
 """Texts of kube-scheduler's plugins PodTopologySpread, InterPodAffinity, NodePorts, VolumeRestrictions and
 NodeVolumeLimits."""
@@ -94,6 +98,17 @@ class Topology:
         self._domains: dict[str, Domains] = {}
         self._topology_revision = -1
         self._against: dict[int, tuple[int, list[Term]]] = {}
+        self._namespaces_revision = fleet.namespaces.revision
+
+    def _follow_namespaces(self) -> None:
+        """Whom terms select may be others where labels of namespaces have changed."""
+        if self._namespaces_revision != self._fleet.namespaces.revision:
+            self._namespaces_revision = self._fleet.namespaces.revision
+            self._tallies = Tallies(self._fleet)
+            self._against.clear()
+
+    def _selects(self, term: Term, pod_class: PodClass) -> bool:
+        return term.matches(pod_class, self._fleet.namespaces)
 
     def rules(self, pod_class: PodClass) -> Rules:
         """What the class says about other pods."""
@@ -112,11 +127,13 @@ class Topology:
     def has_rules(self, pod_class: PodClass) -> bool:
         """Whether hard rules about other pods, its own or theirs, can forbid the class a node."""
         rules = self.rules(pod_class)
-        own = rules.spread or rules.affinity or rules.anti_affinity or pod_class.ports or pod_class.alone
-        return bool(own or pod_class.attaches or self._terms_against(pod_class))
+        own = bool(rules.spread or rules.affinity or rules.anti_affinity)
+        own = own or bool(pod_class.ports or pod_class.disks or pod_class.alone or pod_class.attaches)
+        return bool(own or self._terms_against(pod_class))
 
     def masks(self, pod_class: PodClass, view: ShapeView) -> Masks:
         """(why not, nodes that it allows) for every hard rule, in kube-scheduler's order; empty without any."""
+        self._follow_namespaces()
         if not self.has_rules(pod_class):
             return []
         rules, against = self.rules(pod_class), self._terms_against(pod_class)
@@ -125,7 +142,7 @@ class Topology:
         if rules.affinity:
             found.append((AFFINITY, self._affinity(pod_class, rules.affinity)))
         if rules.anti_affinity:
-            allowed = [self._empty(term, self._selected_by(term)) for term in rules.anti_affinity]
+            allowed = [self._empty(term, self._selected_by(term.widened())) for term in rules.anti_affinity]
             found.append((ANTI_AFFINITY, _all(allowed)))
         if against:
             found.append((EXISTING_ANTI_AFFINITY, _all([self._empty(t, self._carriers(t)) for t in against])))
@@ -138,6 +155,7 @@ class Topology:
         rules = self.rules(pod_class)
         if not (rules.soft_spread or rules.soft_affinity):
             return None
+        self._follow_namespaces()
         self._tallies.refresh()
         points = np.zeros(len(fits), np.int64)
         if rules.soft_spread:
@@ -151,12 +169,16 @@ class Topology:
     # ---- what only one pod can have ----
 
     def _exclusive(self, pod_class: PodClass) -> Masks:
-        """Ports of the node, and claims that one pod uses at a time."""
+        """Ports of the node, disks that one pod on it mounts, and claims that one pod uses at a time."""
         found: Masks = []
         if pod_class.ports:
             ports = pod_class.ports
             takers = self._tallies.get(("ports", ports), lambda other: clash(ports, other.ports) is not None)
             found.append((NO_PORTS, takers == 0))
+        if pod_class.disks:
+            disks = pod_class.disks
+            users = self._tallies.get(("disks", disks), lambda other: in_each_others_way(disks, other.disks))
+            found.append((NO_DISK, users == 0))
         if pod_class.alone:
             claims = frozenset(pod_class.alone)
             users = self._tallies.get(("alone", pod_class.alone), lambda other: not claims.isdisjoint(other.alone))
@@ -220,7 +242,14 @@ class Topology:
         if selector is not None and not (selector.match_labels or selector.match_expressions):
             return np.zeros(len(self._fleet.alive), np.int64)  # kube-scheduler counts no pod for an empty selector
         term = Term(constraint.topology_key, selector, (pod_class.namespace,), None)
-        return self._selected_by(term)
+        per_node = self._selected_by(term)
+        leaving = [(number, nodes) for number, nodes in self._fleet.leaving.items() if nodes]
+        gone = [nodes for number, nodes in leaving if self._selects(term, self._fleet.classes.rows[number])]
+        if gone:
+            per_node = per_node.copy()
+            for nodes in gone:
+                per_node[list(nodes)] -= list(nodes.values())
+        return per_node
 
     # ---- pod affinity ----
 
@@ -228,7 +257,7 @@ class Topology:
         """A pod counts only if all terms select it; the first pod of a group that selects itself may go anywhere."""
 
         def all_match(other: PodClass) -> bool:
-            return all(term.matches(other) for term in terms)
+            return all(self._selects(term, other) for term in terms)
 
         per_node = self._tallies.get(("affinity", terms), all_match)
         domains = [self._of(term.topology_key) for term in terms]
@@ -249,7 +278,8 @@ class Topology:
         return empty
 
     def _selected_by(self, term: Term) -> Ints:
-        return self._tallies.get(("selected", term.selector, term.namespaces, term.namespace_selector), term.matches)
+        key = "selected", term.selector, term.namespaces, term.namespace_selector
+        return self._tallies.get(key, partial(self._selects, term))
 
     def _carriers(self, term: Term) -> Ints:
         def carries(other: PodClass) -> bool:
@@ -259,11 +289,12 @@ class Topology:
 
     def _terms_against(self, pod_class: PodClass) -> list[Term]:
         """Every required anti-affinity term, of any class, that selects pods of this class."""
+        self._follow_namespaces()
         self.rules(pod_class)
         read, found = self._against.get(pod_class.identity, (0, []))
         if read < len(self._carried):
             for term in list(self._carried.values())[read:]:
-                if term.matches(pod_class) and term not in found:
+                if self._selects(term, pod_class) and term not in found:
                     found.append(term)
             self._against[pod_class.identity] = (len(self._carried), found)
         return found

@@ -25,7 +25,7 @@ from tonnage.scheduling.reaching import Reaching
 CORDON = core.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 """The taint of a cordoned node; who tolerates it may stand there."""
 
-OPEN, UNSCHEDULABLE, OTHER_NAME, TAINTED, UNSELECTED, NO_CUDA, UNREACHED = range(7)
+OPEN, UNSCHEDULABLE, OTHER_NAME, TAINTED, UNSELECTED, NO_CUDA, UNREACHED, UNFEATURED = range(8)
 """The first filter that refuses a node whatever is free on it; OPEN: none."""
 
 PER_MILLE = 1_000
@@ -103,8 +103,8 @@ class ShapeView:
     ``key[n]`` is NEVER where the shape does not fit, else score × 2²⁰ + tie-break: one argmax chooses. ``why[n]`` is
     the first filter that refuses the node before resources are looked at; where it is not ``able``, the shape never
     fits. ``selected`` and ``untainted`` say whether node selector and affinity hold, and whether every hard taint is
-    tolerated, cordon included. ``cuda`` says why the nodes of a label set cannot run the shape's images, by number of
-    the set; empty where they can or it is not known. ``pack`` is +1 to fill nodes and -1 to spread over them.
+    tolerated, that of a cordon included. ``cuda`` says why the nodes of a label set cannot run the shape's images, by
+    number of the set; empty where they can or it is not known. ``pack`` is +1 to fill nodes and -1 to spread over them.
     ``scale``: what one point of a preference is worth in the view's own points.
     """
 
@@ -124,6 +124,8 @@ class ShapeView:
         self.untainted: Mask = np.zeros(0, np.bool_)
         self.key: Ints = np.zeros(0, np.int64)
         self.cuda: list[str] = []
+        self.featured: Mask = np.zeros(0, np.bool_)
+        """The nodes whose kubelet has what the shape needs."""
         self.unreached: list[tuple[str, Mask]] = []
         """(why, nodes from which a volume of the shape cannot be reached), each node once."""
         self._static_score: Ints = np.zeros(0, np.int64)
@@ -174,9 +176,14 @@ class ShapeView:
         self.unreached = self._reach.refresh()
         cordoned = ~fleet.schedulable & (not self._cordon_tolerated)
         tainted = hard[fleet.taint_set]
-        self.untainted = ~(cordoned | tainted)
+        said = cordoned.copy()
+        for row in np.flatnonzero(cordoned & fleet.alive).tolist():
+            said[row] = not fleet.node(row).bare
+        self.untainted = ~(said | tainted)
+        self.featured = self._declares()
         why = np.where(self._runs_cuda(), OPEN, NO_CUDA)
-        why[(why == OPEN) & ~self.reached] = UNREACHED
+        why[(why == OPEN) & ~self.featured] = UNFEATURED
+        why[((why == OPEN) | (why == UNFEATURED)) & ~self.reached] = UNREACHED
         why[~self.selected] = UNSELECTED
         why[tainted] = TAINTED
         if self.shape.node_name:
@@ -192,6 +199,14 @@ class ShapeView:
             PREFERENCE_WEIGHT * preferred - SOFT_TAINT_PENALTY * soft[fleet.taint_set] - STRANDING_PENALTY * stranding
         )
         self.key = np.full(len(fleet.alive), NEVER, np.int64)
+
+    def _declares(self) -> Mask:
+        """Whether each node's kubelet declares what the shape needs."""
+        fleet, wanted = self.fleet, set(self.shape.features)
+        there = np.ones(len(fleet.alive), np.bool_)
+        for row in fleet.node_by_name.values() if wanted else ():
+            there[row] = wanted <= set(fleet.node(row).spec.features)
+        return there
 
     def _runs_cuda(self) -> Mask:
         """Whether each node runs the shape's images, as far as is known; worked out once a label set."""

@@ -221,6 +221,8 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
             refused=next(iter(lets_in.refusals(_namespace(deployment.namespace), pod.spec)), None),
         )
         cluster.workloads[workload.key] = workload
+    for space in configuration.manifest.of(core.Namespace):
+        cluster.fleet.namespaces.put(space.name, space.metadata.labels)
     _start_fleet(scenario, configuration, cluster)
     _start_own(configuration, cluster)
     for row in cluster.fleet.node_rows():

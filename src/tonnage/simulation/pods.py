@@ -171,6 +171,7 @@ def stop_pod(cluster: SimulatedCluster, pod: Pod) -> None:
     if pod.bound_ns is None:
         end_pod(cluster, pod)
         return
+    cluster.fleet.set_leaving(pod.row)
     least, most = drain_times(pod.template.spec, pod.workload.server)
     now = cluster.now_ns
     cluster.queue.push(now, PodDraining(pod, now + least, now + most))

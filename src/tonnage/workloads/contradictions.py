@@ -16,15 +16,8 @@ from tonnage.objects import apps, core, groups, training, volcano
 from tonnage.objects.base import KubeObject, where
 from tonnage.objects.group_names import WorkloadReference
 from tonnage.workloads import marks
-from tonnage.workloads.membership import (
-    gangs_of,
-    member_of,
-    named,
-    stamped,
-    task_groups,
-    topologies_of,
-    workload_key,
-)
+from tonnage.workloads.membership import gangs_of, member_of, stamped, task_groups, topologies_of
+from tonnage.workloads.naming import named, workload_key
 from tonnage.workloads.priority import Priorities
 from tonnage.workloads.replicas import Replica, runtime_of
 

@@ -17,6 +17,7 @@ from tonnage.objects.base import KubeObject
 from tonnage.objects.group_names import WorkloadReference
 from tonnage.workloads import implied, marks
 from tonnage.workloads.implied import whole
+from tonnage.workloads.naming import named, workload_key
 from tonnage.workloads.priority import Priorities
 from tonnage.workloads.replicas import WORKLOADS, Replica, cluster_name, replicas_of, resolved
 
@@ -151,34 +152,6 @@ def maker_key(obj: KubeObject) -> str:
     word = MAKERS.get(type(obj))
     name = cluster_name(obj) if isinstance(obj, ray.RayJob) else obj.name
     return f"{obj.namespace}/{word}/{name}" if word is not None else ""
-
-
-def named(
-    namespace: str, labels: Mapping[str, str], annotations: Mapping[str, str], spec: core.PodSpec
-) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """(key, names of the pod's subgroup) of every pod group that the pod names."""
-    if spec.scheduling_group is not None:
-        yield f"{namespace}/{spec.scheduling_group.pod_group_name}", ()
-    if spec.workload_ref is not None:
-        yield workload_key(namespace, spec.workload_ref), ()
-    if marks.KAI_GROUP in annotations:
-        yield f"{namespace}/{annotations[marks.KAI_GROUP]}", (labels.get(marks.KAI_SUBGROUP, ""),)
-    for name in marks.VOLCANO_GROUP:
-        if name in annotations:
-            task = annotations.get(marks.VOLCANO_TASK, labels.get(marks.VOLCANO_TASK, ""))
-            yield f"{namespace}/{annotations[name]}", (task,)
-    for name in (*marks.COSCHEDULING_GROUP, marks.OLD_GROUP, marks.KUEUE_GROUP):
-        if name in labels:
-            yield f"{namespace}/{labels[name]}", ()
-    for name in marks.YUNIKORN_APP:
-        if name in labels and marks.YUNIKORN_GROUP in annotations:
-            yield f"{namespace}/{labels[name]}", (annotations[marks.YUNIKORN_GROUP],)
-
-
-def workload_key(namespace: str, reference: WorkloadReference) -> str:
-    """The gang of one replica of a group of a Workload."""
-    parts = (namespace, "workload", reference.name, reference.pod_group, reference.pod_group_replica_key)
-    return "/".join(part for part in parts if part)
 
 
 def task_groups(annotations: Mapping[str, str]) -> tuple[TaskGroup, ...]:

@@ -11,7 +11,7 @@ from tonnage.cluster.annotations import DISRUPTED_TAINT, LAUNCH
 from tonnage.cluster.client.informer import Informers
 from tonnage.cluster.client.transport import Transport
 from tonnage.cluster.client.verbs import Client
-from tonnage.cluster.feed import INSTANCE_TYPE, NODE_POOL
+from tonnage.cluster.machines import INSTANCE_TYPE, NODE_POOL
 from tonnage.cluster.resources import NODE_CLAIMS, NODES, PODS
 from tonnage.cluster.views import launch_of
 from tonnage.facts import instances

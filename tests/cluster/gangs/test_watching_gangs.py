@@ -17,7 +17,7 @@ from tonnage.cluster.effects import Observing
 from tonnage.cluster.groups import KINDS
 from tonnage.cluster.lives import Lives
 from tonnage.cluster.recording import Silent
-from tonnage.cluster.resources import PDBS, STORAGE_CLASSES, VOLUME_CLAIMS, VOLUMES
+from tonnage.cluster.resources import NAMESPACES, PDBS, STORAGE_CLASSES, VOLUME_CLAIMS, VOLUMES
 from tonnage.cluster.server.api import Api
 from tonnage.cluster.server.inprocess import InProcess
 from tonnage.cluster.watching import watch_world
@@ -26,6 +26,7 @@ from tonnage.fleet.snapshot import PodLife
 from tonnage.objects import core
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.units import NS_PER_S
+from tonnage.workloads.naming import PROJECTS
 
 START = SteppedClock().now_ns()
 
@@ -40,11 +41,12 @@ def test_a_cluster_without_any_kind_of_gang_is_well() -> None:
         assert informers.problems() == {}
         assert "jobsets.jobset.x-k8s.io" in informers.absent()
         assert not world.groups.is_served("jobset")
+        assert world.groups.absent() == set(PROJECTS)  # who names a pod group here names nothing
         [scheduler] = assembly.controllers(["scheduler"], world, Catalogue.load(), lambda name: None)
         watched = informers.named().keys()
         assert scheduler.asks == {
             *names_of(resource for resource, _ in KINDS),
-            *names_of([PDBS, VOLUME_CLAIMS, VOLUMES, STORAGE_CLASSES]),
+            *names_of([NAMESPACES, PDBS, VOLUME_CLAIMS, VOLUMES, STORAGE_CLASSES]),
         }
         assert scheduler.asks <= watched
     finally:

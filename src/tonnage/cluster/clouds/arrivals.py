@@ -15,7 +15,7 @@ import msgspec
 
 from tonnage.cluster.clock import Clock
 from tonnage.cluster.clouds.port import NodeGroups
-from tonnage.cluster.feed import has_devices
+from tonnage.cluster.machines import has_devices
 from tonnage.controllers.nodes import Pools
 from tonnage.decisions import Launch, Ref
 from tonnage.fleet.rows import NodeRow

@@ -21,6 +21,7 @@ from tonnage.cluster.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
+from tonnage.cluster.server import label_keys
 from tonnage.cluster.server.status import forbidden
 from tonnage.cluster.server.store import Store
 from tonnage.objects import core, quota
@@ -35,12 +36,13 @@ Kind = TypeVar("Kind", bound=KubeObject)
 
 
 def prepare(store: Store, resource: Resource, namespace: str, pod: JsonObject) -> None:
-    """Fill in what LimitRanges, the pod's runtime and its node say. Raises Refusal (403) for an account or a runtime
-    that does not exist; a PriorityClass is looked for with the other defaults."""
+    """Fill in what LimitRanges, the pod's runtime and its node say, and merge its label keys. Raises Refusal (403) for
+    an account or a runtime that does not exist; a PriorityClass is looked for with the other defaults."""
     read = _spec(pod) if resource is PODS else None
     if read is None:
         return
     label(store, pod)
+    label_keys.merge(pod)
     account, runtime = read.service_account_name or read.service_account, read.runtime_class_name
     named = bool(account and account != "default") or bool(runtime)
     ranges = _of(store, LIMIT_RANGES, quota.LimitRange, namespace)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tonnage.fleet.disks import in_each_others_way
 from tonnage.fleet.fits import choices, needs_devices
 from tonnage.fleet.state import HOSTNAME, Conflict, Fleet
 from tonnage.scheduling.cache import Cache
@@ -134,10 +135,10 @@ class FleetRoom:
 
     def _one_a_host(self, class_id: int) -> bool:
         pod_class = self._fleet.classes.rows[class_id]
-        if pod_class.ports or pod_class.alone:
+        if pod_class.ports or pod_class.alone or in_each_others_way(pod_class.disks, pod_class.disks):
             return True
         terms = self._cache.topology.rules(pod_class).anti_affinity
-        return any(term.topology_key == HOSTNAME and term.matches(pod_class) for term in terms)
+        return any(term.topology_key == HOSTNAME and term.matches(pod_class, self._fleet.namespaces) for term in terms)
 
     def count(self, class_id: int) -> Ints:
         """A bound: rules that more pods can only tighten are kept, those about company and skew are not looked at."""

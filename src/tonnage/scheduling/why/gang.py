@@ -339,7 +339,10 @@ class Search:
         pod_class = self.snapshot.fleet.classes.rows[class_id]
         rules = self.cache.topology.rules(pod_class)
         spread = any(c.topology_key == HOSTNAME for c in rules.spread)
-        return spread or any(term.topology_key == HOSTNAME and term.matches(pod_class) for term in rules.anti_affinity)
+        return spread or any(
+            term.topology_key == HOSTNAME and term.matches(pod_class, self.snapshot.fleet.namespaces)
+            for term in rules.anti_affinity
+        )
 
     # ---- trying ----
 

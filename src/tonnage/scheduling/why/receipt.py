@@ -217,7 +217,9 @@ class _Receipts:
             return f"it has scheduling gates: {names}"
         if spec.scheduler_name not in self.settings.scheduler_names:
             return f"it is placed by scheduler {spec.scheduler_name}, and by nobody where that does not run"
-        return beyond(pod.spec, len(self.fleet.node_by_name), strict=self.settings.strict)
+        return beyond(
+            pod.spec, len(self.fleet.node_by_name), strict=self.settings.strict, absent=self.snapshot.absent_groups
+        )
 
     def _out(self, row: int) -> tuple[int, tuple[Out, ...]]:
         """How many nodes fit, and the others by reason."""

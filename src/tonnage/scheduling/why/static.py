@@ -36,23 +36,26 @@ def kin(fleet: Fleet, pod: PodSpec, view: ShapeView, rows: Rows) -> list[Kin]:
     by_name = bool(spec.node_name) or _names_count(spec)
     by_name |= any(reached_by_name(one.nodes.node_selector_terms) for one in view.shape.reach)
     sets = rows if by_name else fleet.label_set[rows]
-    reached = view.reached
-    keys = np.column_stack([cordoned, fleet.taint_set[rows], sets])
+    shut = np.zeros(len(rows), np.bool_)
+    for at in np.flatnonzero(~fleet.schedulable[rows]).tolist():
+        shut[at] = bool(fleet.node(int(rows[at])).shut)
+    out = shut | ~view.reached[rows] | ~view.featured[rows]
+    keys = np.column_stack([cordoned, fleet.taint_set[rows], sets, out])
     _, first, number = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     number = number.reshape(-1)
     found = []
     for group in np.argsort(first, kind="stable").tolist():
         members = rows[number == group]
         node = fleet.node(int(members[0]))
-        refused = bool(view.cuda and view.cuda[int(fleet.label_set[members[0]])]) or not reached[members[0]]
-        ways = () if refused else _ways(spec, node, node.spec.name)
+        refused = bool(view.cuda and view.cuda[int(fleet.label_set[members[0]])]) or bool(out[first[group]])
+        ways = () if refused else _ways(spec, node, node.spec.name, node.labels)
         found.append(Kin(members, ways, bool(cordoned[first[group]])))
     return found
 
 
 def ways_of_new(spec: core.PodSpec, node: NodeRow, name: str) -> tuple[tuple[Edit, ...], ...]:
     """The same for a node that is to come, like ``node`` but for its name."""
-    return _ways(spec, node, name)
+    return _ways(spec, node, name, {**node.labels, HOSTNAME: name})
 
 
 def _names_count(spec: core.PodSpec) -> bool:
@@ -71,8 +74,7 @@ def _required(spec: core.PodSpec) -> core.NodeSelector | None:
     return affinity.required_during_scheduling_ignored_during_execution if affinity else None
 
 
-def _ways(spec: core.PodSpec, node: NodeRow, name: str) -> tuple[tuple[Edit, ...], ...]:
-    labels = {**node.labels, HOSTNAME: name}
+def _ways(spec: core.PodSpec, node: NodeRow, name: str, labels: Mapping[str, str]) -> tuple[tuple[Edit, ...], ...]:
     always: list[Edit] = []
     if spec.node_name and spec.node_name != name:
         always.append(DropNodeName(spec.node_name))
