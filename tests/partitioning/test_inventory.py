@@ -138,7 +138,7 @@ def test_the_price_of_a_node_is_shared_by_its_cards() -> None:
             [pod("x", f"{MIG}1g.10gb", 3, on="a")],
             "pods hold 2 more of nvidia.com/mig-1g.10gb",
         ),
-        ({"nvidia.com/gpu.count": "99999"}, {}, [], "more than 1024 devices"),
+        ({"nvidia.com/gpu.count": "99999"}, {}, [], "more than 256 devices"),
         ({"nvidia.com/gpu.count": "two"}, {}, [], "metadata.labels.nvidia.com/gpu.count: 'two': expected a number"),
         ({f"{MIG}1g.10gb.count": "-1"}, {}, [], "1g.10gb.count: '-1': expected a number"),
         ({"nvidia.com/gpu.count": "1"}, {f"{MIG}1g.10gb": 8}, [], "gpu.count: 1 x h100 cannot hold 8 x 1g.10gb"),

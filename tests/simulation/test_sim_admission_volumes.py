@@ -107,7 +107,10 @@ def test_a_limit_range_gives_pods_what_they_do_not_ask_for(tmp_path: Path) -> No
         ({"schedulingGates": [{"name": "example.com/wait"}]}, set()),
         ({"schedulerName": "nobody"}, set()),
         ({"volumes": VOLUMES}, {'0/1 nodes are available: persistentvolumeclaim "cache" not found'}),
-        ({"resourceClaims": [{"name": "gpu"}]}, {"resource claims are not placed by this scheduler"}),
+        (
+            {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]},
+            {"resource claims are not placed by this scheduler"},
+        ),
     ],
     ids=["gate", "scheduler", "claim", "device-claim"],
 )

@@ -315,7 +315,9 @@ class Pod(KubeObject, kw_only=True):
             (self.spec.containers, self.status.container_statuses),
             (self.spec.init_containers, self.status.init_container_statuses),
         ):
-            own = {one.name: one.resources.requests for one in part} if statuses else {}
+            if all(one.resources is None for one in statuses):
+                continue
+            own = {one.name: one.resources.requests for one in part}
             for one in statuses:
                 if one.resources is not None and one.resources.requests == one.allocated_resources == own.get(one.name):
                     msgspec.structs.force_setattr(one, "resources", None)

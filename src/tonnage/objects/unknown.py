@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, get_args
 
@@ -32,7 +32,7 @@ def fields(value: Any, type_: Any, path: str = "") -> Iterator[tuple[str, str, s
                 yield from fields(item, struct, at)
         elif known is not None:
             for one in api.unknown_inside(inner, known, here):
-                yield one.path, f"unknown field {one.key!r}", _near(one.key, api.structs()[one.struct])
+                yield one.path, f"unknown field {one.key!r}", _near(one.key, tuple(api.structs()[one.struct]))
         elif key not in members and key not in unread(type_.__name__):
             yield here, f"unknown field {key!r}", _near(key, (*members, *table, *unread(type_.__name__)))
 
@@ -65,7 +65,8 @@ def struct_in(type_: Any) -> type[msgspec.Struct] | None:
     return next((found for argument in get_args(type_) if (found := struct_in(argument))), None)
 
 
-def _near(key: str, names: Iterable[str]) -> str:
+@cache
+def _near(key: str, names: tuple[str, ...]) -> str:
     known = {name.lower(): name for name in names}
     near = difflib.get_close_matches(key.lower(), known, 1)
     return f"did you mean {known[near[0]]}?" if near else "it has no effect"
