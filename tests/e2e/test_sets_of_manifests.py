@@ -129,8 +129,8 @@ class _Applied:
         for one in self.nodes:
             self.api.create("/api/v1/nodes", one)
         for space in self.spaces:
-            body = {"metadata": {"name": self._space(space)}}
-            self.api.create("/api/v1/namespaces", body)
+            labels = next((o["metadata"].get("labels") for o in self.objects if self._is_space(o, space)), None)
+            self.api.create("/api/v1/namespaces", {"metadata": {"name": self._space(space), "labels": labels or {}}})
         for space in self.spaces:
             self._await_account(space)
         for one in self.objects:
@@ -144,6 +144,10 @@ class _Applied:
                     raise
                 self.refused = str(error)
         return self
+
+    @staticmethod
+    def _is_space(one: Json, name: str) -> bool:
+        return bool(one["kind"] == "Namespace" and one["metadata"]["name"] == name)
 
     def __exit__(self, *_: object) -> None:
         for group, plural in MAKERS:
