@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from tonnage.cluster.resources import NAMESPACES, PODS, PRIORITY_CLASSES, Resource
 from tonnage.cluster.server.status import forbidden, not_found
 from tonnage.cluster.server.store import Store
+from tonnage.objects.api.refused import SYSTEM_CLASSES
 
 JsonObject: TypeAlias = dict[str, Any]
 PriorityClasses: TypeAlias = Callable[[str], JsonObject | None]
@@ -19,7 +20,6 @@ PriorityClasses: TypeAlias = Callable[[str], JsonObject | None]
 
 IMMORTAL = ("default", "kube-system", "kube-public")
 """Namespaces that may not be deleted."""
-_SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
 def namespace_open(store: Store, resource: Resource, namespace: str, name: str) -> None:
@@ -61,8 +61,8 @@ def set_priority(pod: JsonObject, classes: PriorityClasses | None) -> None:
     spec, own = pod["spec"], str(pod.get("metadata", {}).get("name", ""))
     name = spec.get("priorityClassName", "")
     found = classes(name) if classes is not None else None
-    if found is None and name in _SYSTEM_CLASSES:
-        found = {"metadata": {"name": name}, "value": _SYSTEM_CLASSES[name]}
+    if found is None and name in SYSTEM_CLASSES:
+        found = {"metadata": {"name": name}, "value": SYSTEM_CLASSES[name]}
     if found is None and name and classes is not None:
         raise forbidden(PODS, own, f"no PriorityClass with name {name} was found")
     value = found.get("value", 0) if found else 0

@@ -12,6 +12,7 @@ from tonnage.objects.api.canonical import canonical_quantity
 from tonnage.objects.api.errors import (
     NOT_NEGATIVE,
     PORT_WORDS,
+    PROTOCOLS,
     FieldError,
     amount,
     at_least_zero,
@@ -36,7 +37,6 @@ JsonObject: TypeAlias = dict[str, Any]
 
 _PULLS = ("Always", "IfNotPresent", "Never")
 _LAST_WORDS = ("File", "FallbackToLogsOnError")
-_PROTOCOLS = ("SCTP", "TCP", "UDP")
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
 _HOOKS = ("exec", "httpGet", "tcpSocket", "sleep")
 _STANDARD = ("cpu", "memory", "ephemeral-storage")
@@ -178,7 +178,7 @@ def _ports(path: str, ports: list[JsonObject], *, host_network: bool) -> list[Fi
             if host_network and host != number:
                 why = "must match `containerPort` when `hostNetwork` is true"
                 causes.append(invalid_value(f"{here}.hostPort", host, why))
-        causes += one_of(f"{here}.protocol", port.get("protocol"), _PROTOCOLS)
+        causes += one_of(f"{here}.protocol", port.get("protocol"), PROTOCOLS)
     return causes
 
 

@@ -75,6 +75,7 @@ _CONFIG_KEY_WORDS = (
 IP_WORDS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 _CIDR_WORDS = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 NOT_NEGATIVE = "must be greater than or equal to 0"
+PROTOCOLS = ("SCTP", "TCP", "UDP")
 PORT_WORDS = "must be between 1 and 65535, inclusive"
 
 

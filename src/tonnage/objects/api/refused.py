@@ -43,7 +43,7 @@ from tonnage.objects.api.stateful_sets import stateful_set
 JsonObject: TypeAlias = dict[str, Any]
 
 _HIGHEST_PRIORITY = 1_000_000_000
-_SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _NAMED_BY_LABEL = ("Service", "Namespace", "StatefulSet")
 
 
@@ -191,7 +191,7 @@ def _priority_class(obj: JsonObject) -> list[FieldError]:
     name, value = obj.get("metadata", {}).get("name", ""), obj.get("value", 0)
     causes = []
     if name.startswith("system-"):
-        if name not in _SYSTEM_CLASSES:
+        if name not in SYSTEM_CLASSES:
             why = (
                 "priority class names with 'system-' prefix are reserved for system use only. "
                 f"error: {name} is not a known system priority class"

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from tonnage.objects.api.errors import (
     PORT_WORDS,
+    PROTOCOLS,
     FieldError,
     address,
     duplicate,
@@ -31,7 +32,6 @@ JsonObject: TypeAlias = dict[str, Any]
 
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _LONGEST_SESSION_S = 86_400
-_PROTOCOLS = ("SCTP", "TCP", "UDP")
 
 
 def service(obj: JsonObject) -> list[FieldError]:
@@ -110,7 +110,7 @@ def _port(path: str, port: JsonObject, names: set[str], *, named: bool) -> list[
     number, target = port.get("port") or 0, port.get("targetPort")
     if not 1 <= number <= 65535:
         causes.append(invalid_value(f"{path}.port", number, PORT_WORDS))
-    causes += one_of(f"{path}.protocol", port.get("protocol"), _PROTOCOLS)
+    causes += one_of(f"{path}.protocol", port.get("protocol"), PROTOCOLS)
     if port.get("appProtocol"):
         causes += said(f"{path}.appProtocol", port["appProtocol"], qualified_faults(port["appProtocol"]))
     if isinstance(target, str):
