@@ -176,3 +176,24 @@ def test_prometheus_rules() -> None:
         '6:spec.groups[0].rules[2].for: "5": expected a duration, e.g. 15s, 1m or 1h30m',
         '7:spec.groups[1].name: "g": a group of this name stands twice (rename or remove one)',
     ]
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "body", "field"),
+    [
+        ("v1", "ResourceQuota", "spec: {hard: {limits.memory: much}}", "spec.hard.limits.memory"),
+        ("v1", "LimitRange", "spec: {limits: [{type: Container, default: {cpu: few}}]}", "spec.limits[0].default.cpu"),
+        ("v1", "PersistentVolume", "spec: {capacity: {storage: 1 Ti}}", "spec.capacity.storage"),
+        (
+            "v1",
+            "PersistentVolumeClaim",
+            "spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 100GB}}}",
+            "spec.resources.requests.storage",
+        ),
+        ("node.k8s.io/v1", "RuntimeClass", "handler: x\noverhead: {podFixed: {cpu: x}}", "overhead.podFixed.cpu"),
+    ],
+)
+def test_what_is_counted_in_is_a_quantity(version: str, kind: str, body: str, field: str) -> None:
+    [found] = problems(version, kind, body)
+    assert found.split(":", 2)[1] == field
+    assert "expected a quantity" in found

@@ -22,7 +22,9 @@ from tonnage.objects import (
     leaderworker,
     monitoring,
     policy,
+    quota,
     ray,
+    storage,
     training,
     volcano,
 )
@@ -33,6 +35,7 @@ from tonnage.objects.base import KubeObject, Unknown, where
 from tonnage.objects.decode import without_nulls
 from tonnage.objects.templates import templates
 from tonnage.objects.validate import (
+    amounts,
     jobs,
     nodepools,
     pod_groups,
@@ -82,6 +85,11 @@ _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
     groups.KubePodGroup: pod_groups.kube_pod_group,
     groups.KubeWorkload: pod_groups.kube_workload,
     groups.Topology: pod_groups.topology,
+    quota.ResourceQuota: amounts.amounts,
+    quota.LimitRange: amounts.amounts,
+    quota.RuntimeClass: amounts.amounts,
+    storage.PersistentVolume: amounts.amounts,
+    storage.PersistentVolumeClaim: amounts.amounts,
 }
 
 
