@@ -88,11 +88,13 @@ class OfFiles(Case):
         self._pods = {f"{one.namespace or 'default'}/{one.name}": one for one in manifest.of(core.Pod)}
         self._outlook: Outlook | None = None
         if not any(one.metadata.uid for one in manifest.objects):
-            self._plan(scenario.of_files(paths))
+            self._plan(scenario.of_files(paths), manifest)
 
-    def _plan(self, written: scenario.Scenario) -> None:
+    def _plan(self, written: scenario.Scenario, manifest: load.Manifest) -> None:
         """What never runs, as nothing but the files is there: what `tonnage check` says of them."""
-        made = run.set_up(written, written.default_policy)
+        folder = written.folder / written.policy(written.default_policy).manifests
+        known = written.files or all(Path(one.origin.file).is_relative_to(folder) for one in manifest.objects)
+        made = run.set_up(written, written.default_policy, run.Options(manifest=manifest if known else None))
         self.blockers = made.configuration.blockers
         pools = made.pools()
         if self.snapshot.fleet.node_by_name or pools.node_pools:
