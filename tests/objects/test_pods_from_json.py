@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import json
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -56,11 +57,19 @@ def test_pods_for_tests_are_complete_and_the_same_for_the_same_seed() -> None:
 
 
 def test_5000_pods_take_a_fraction_of_the_time_of_plain_json() -> None:
-    """The bar of 0.15 s is the benchmark's; a test on a busy machine can only compare."""
+    """The bar of 0.15 s is the benchmark's; a test on a busy machine can only compare. In a process of its own: how
+    often garbage is collected depends on all that is there."""
+    here = Path(__file__)
+    code = f"import sys; sys.path[:0] = {[str(here.parent), str(here.parents[2])]!r}; import {here.stem} as it; it.compare()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def compare() -> None:
     data = make_pods_json(5000, seed=1)
     taken = [(_seconds(lambda: load.pods_from_json(data)), _seconds(lambda: json.loads(data))) for _ in range(6)]
     ours, plain = (min(each) for each in zip(*taken, strict=True))  # in turns: both meet the same neighbours
-    assert ours < plain
+    assert ours < plain, (ours, plain)
 
 
 def _seconds(work: Any) -> float:
