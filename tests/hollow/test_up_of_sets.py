@@ -31,7 +31,7 @@ NOT_SHOWN = {
     "the namespace allows no host network": "the embedded API has no Pod Security admission",
     "a restricted namespace and a container as usual": "the embedded API has no Pod Security admission",
     "name of a node that is not there": "nobody tells anything of a pod whose kubelet is not there",
-    "the only volume is reserved for another claim": "the embedded cluster binds claims by class, not by claimRef",
+    "the only volume is reserved for another claim": "its claim is bound there all the same",
 }
 """Sets whose cause is not to be seen behind `tonnage up`, and why."""
 GROUP_QUOTA = "quota-below-replicas"
