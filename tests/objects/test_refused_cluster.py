@@ -197,3 +197,11 @@ def test_what_is_counted_in_is_a_quantity(version: str, kind: str, body: str, fi
     [found] = problems(version, kind, body)
     assert found.split(":", 2)[1] == field
     assert "expected a quantity" in found
+
+
+@pytest.mark.parametrize("kind", ["DaemonSet", "Deployment", "StatefulSet", "ReplicaSet"])
+def test_an_object_without_metadata_is_refused_for_its_name(kind: str) -> None:
+    template = "{metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: x}]}}"
+    spec = f"{{selector: {{matchLabels: {{a: b}}}}, template: {template}}}"
+    found = refusals(f"apiVersion: apps/v1\nkind: {kind}\nspec: {spec}\n")
+    assert any("metadata.name: name or generateName is required" in one for one in found), found

@@ -30,6 +30,7 @@ def served(kind: str, report: Report) -> bool:
     content = {key: _copy(value) for key, value in report.written.items() if key != "status" or kind in _WITH_STATUS}
     readable = _is_readable(kind, content, "", report) if kind in fields.structs() else _is_alike(content, report)
     if readable:
+        content.setdefault("metadata", {})
         report.refused(_of_any_version(refused(kind, defaults.fill_in(kind, content, stored=False))))
     return readable
 
