@@ -16,6 +16,7 @@ from tonnage.fleet.state import Fleet
 from tonnage.scheduling import place
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.queue import FLUSH_NS, Queue
+from tonnage.workloads.naming import COSCHEDULING
 
 
 class Lines:
@@ -27,12 +28,20 @@ class Lines:
         self.nominations: dict[str, str] = {}
         self.lives: dict[str, PodLife] = {}
         self.off: dict[str, int] = {}
+        self.absent: frozenset[str] = frozenset()
         self.told: dict[Ref, Wait] = {}
         self.now_ns = 0
 
     @property
     def snapshot(self) -> Snapshot:
-        return Snapshot(self.now_ns, self.fleet, nominations=self.nominations, lives=self.lives, backing_off=self.off)
+        return Snapshot(
+            self.now_ns,
+            self.fleet,
+            nominations=self.nominations,
+            lives=self.lives,
+            backing_off=self.off,
+            absent_groups=self.absent,
+        )
 
     def decide(self) -> list[Decision]:
         """What the queue decides, which is checked against what is decided for all pods."""
@@ -215,3 +224,18 @@ def test_after_five_minutes_everybody_is_asked_again_whatever_has_changed() -> N
 )  # fmt: skip
 def test_reasons_are_of_one_kind_where_only_counts_differ(one: str, other: str, same: bool) -> None:
     assert (Reason(one).kind == Reason(other).kind) is same
+
+
+def test_a_pod_of_a_group_that_cannot_be_there_is_asked_again_when_there_is_room() -> None:
+    """And one that waited for its group is asked once the cluster is seen to have no groups of that project."""
+    lines = Lines(fleet(node("a", gpus=1)), strict=True)
+    named = {"scheduling.x-k8s.io/pod-group": "g"}
+    lines.absent = frozenset({COSCHEDULING})
+    lines.fleet.add_pod(pod("large", gpus=2, labels=named))
+    assert lines.waits() == 1
+    lines.fleet.add_node(node("b", gpus=2))
+    assert [one.node.name for one in lines.decide() if isinstance(one, Bind)] == ["b"]
+    lines.absent = frozenset()
+    assert lines.waits() == 1
+    lines.absent = frozenset({COSCHEDULING})
+    assert [one.node.name for one in lines.decide() if isinstance(one, Bind)] == ["b"]

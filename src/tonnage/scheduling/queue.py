@@ -71,6 +71,7 @@ class Queue:
         self._known: dict[int, tuple[PodSpec, _Line | None]] = {}
         """Pending pods by row, each with its line; None: not placed here."""
         self._classes: object = None
+        self._absent: Set[str] = frozenset()
         self._epoch = 0
         self._flushes, self._flushed_ns = False, 0
         self._topology_revision = -1
@@ -123,8 +124,8 @@ class Queue:
     def _follow(self, snapshot: Snapshot, cache: Cache) -> None:
         """Let the lines be those of the pods that are pending now."""
         fleet = snapshot.fleet
-        if self._classes is not fleet.classes:
-            self._classes = fleet.classes
+        if self._classes is not fleet.classes or self._absent != snapshot.absent_groups:
+            self._classes, self._absent = fleet.classes, snapshot.absent_groups
             self._lines, self._known = {}, {}
             self._epoch += 1
         pods, pending = fleet.pods, fleet.pending
@@ -176,7 +177,7 @@ class Queue:
             return None
         if spec.gang:
             return ("gang", row)
-        if beyond(spec, 0, strict=self._settings.strict):
+        if beyond(spec, 0, strict=self._settings.strict, absent=self._absent):
             return ("beyond", row)
         pod_class = fleet.pod_class(row)
         if cache.topology.asks_for_others(pod_class):
