@@ -356,7 +356,7 @@ def _probe(path: str, probe: JsonObject, *, success_once: bool) -> list[FieldErr
 
 
 def resources(path: str, given: JsonObject) -> list[FieldError]:
-    """A container's requests and limits, after requests were filled in from limits."""
+    """A container's requests and limits, after requests were filled in from limits; a pod's overhead is limits."""
     limits, requests = given.get("limits") or {}, given.get("requests") or {}
     causes = []
     for name, written in sorted(limits.items()):
@@ -382,10 +382,8 @@ def resources(path: str, given: JsonObject) -> list[FieldError]:
     return causes
 
 
-def pod_resources(path: str, given: JsonObject, *, own: bool = True) -> list[FieldError]:
-    """Requests and limits of the pod as a whole, or (not ``own``) its overhead, which are limits."""
-    if not own:
-        return resources(path, given)
+def pod_resources(path: str, given: JsonObject) -> list[FieldError]:
+    """Requests and limits of the pod as a whole."""
     causes: list[FieldError] = []
     for part in ("limits", "requests"):
         for name in sorted(given.get(part) or {}):

@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from tonnage.objects.api.containers import containers, pod_resources
+from tonnage.objects.api.containers import containers, pod_resources, resources
 from tonnage.objects.api.errors import (
     FieldError,
     address,
@@ -80,7 +80,7 @@ def pod_spec(
         if spec.get(name):
             causes += said(f"{path}.{name}", spec[name], subdomain_faults(spec[name]))
     causes += one_of(f"{path}.preemptionPolicy", spec.get("preemptionPolicy"), _POLICIES)
-    for wrong in pod_resources(f"{path}.overhead", {"limits": spec.get("overhead") or {}}, own=False):
+    for wrong in resources(f"{path}.overhead", {"limits": spec.get("overhead") or {}}):
         causes.append(replace(wrong, at=wrong.field.replace("overhead.limits", "overhead")))
     if spec.get("resources"):
         causes += pod_resources(f"{path}.resources", spec["resources"])

@@ -153,19 +153,6 @@ class Report:
         if isinstance(written, dict):
             self.refused(selector(field, written))
 
-    def operator_values(self, path: str, operator: str, values: list[str]) -> None:
-        """The number of values that a selector's operator takes."""
-        if operator in LISTED and not values:
-            self.add(f"{path}.values", f"{operator} needs at least one value", "list the values")
-        elif operator in UNLISTED and values:
-            self.add(f"{path}.values", f"{operator} takes no values", "remove them or use In")
-        elif operator not in (*LISTED, *UNLISTED) and len(values) != 1:
-            self.add(
-                f"{path}.values",
-                f"{operator} takes exactly one value, not {len(values)}",
-                'e.g. values: ["4"]',
-            )
-
     def taints(self, *fields: str) -> None:
         """The taints that stand there, of which none may have the key and effect of another."""
         seen: set[tuple[Any, Any]] = set()

@@ -12,7 +12,7 @@ from tonnage.objects.api import defaults, defaults_pods, fields, jobs, pods
 from tonnage.objects.api.canonical import canonical
 from tonnage.objects.api.errors import FieldError
 from tonnage.objects.api.refused import refused
-from tonnage.objects.decode import show
+from tonnage.objects.decode import show, without_nulls
 from tonnage.objects.validate.common import Report
 
 _WITH_STATUS = ("Node",)
@@ -27,7 +27,9 @@ _TYPES = {
 
 def served(kind: str, report: Report) -> bool:
     """An object of one of Kubernetes' own kinds, but for its metadata; whether it could be read at all."""
-    content = {key: _copy(value) for key, value in report.written.items() if key != "status" or kind in _WITH_STATUS}
+    content = {
+        key: without_nulls(value) for key, value in report.written.items() if key != "status" or kind in _WITH_STATUS
+    }
     readable = _is_readable(kind, content, "", report) if kind in fields.structs() else _is_alike(content, report)
     if readable:
         content.setdefault("metadata", {})
@@ -69,12 +71,6 @@ def _is_alike(content: dict[str, Any], report: Report) -> bool:
     for key, expected in (*((key, "a string") for key in texts), *((key, "a mapping") for key in maps)):
         report.add(f"spec.{key}", f"{show(spec[key])}: expected {expected}")
     return readable and not texts and not maps
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copy(inner) for key, inner in value.items()}
-    return [_copy(item) for item in value] if isinstance(value, list) else value
 
 
 def _of_any_version(errors: Iterable[FieldError]) -> Iterator[FieldError]:
@@ -119,7 +115,7 @@ def _part(
     rules: Callable[[str, dict[str, Any]], list[FieldError]],
 ) -> None:
     found = report.at(path)
-    spec: dict[str, Any] = _copy(found) if isinstance(found, dict) else {}
+    spec: dict[str, Any] = without_nulls(found) if isinstance(found, dict) else {}
     if _is_readable(kind, spec, path, report):
         fill_in(spec)
         report.refused(rules(path, spec))
