@@ -74,10 +74,10 @@ def test_readyz_names_whom_a_problem_concerns_and_leaves_out_what_concerns_nobod
 class Restorable:
     """A lease on an API that can be put back, and informers of it, looked at after each renewal."""
 
-    def __init__(self) -> None:
+    def __init__(self, pods_at: int = 490) -> None:
         self.api = ScriptedApi()
         self.elector = Elector(Client(self.api), "tonnage", "kube-system", "a", lambda: 1.0, lambda: 1.0)
-        self.lists = {"pods": Informer(True, 490), "nodes": Informer(True, 300), "hpas": Informer(True)}
+        self.lists = {"pods": Informer(True, pods_at), "nodes": Informer(True, 300), "hpas": Informer(True)}
         self.restored = Restored()
         self.api.version = 500
         self.renew()
@@ -125,9 +125,14 @@ def test_after_a_restore_lists_may_be_ahead_of_the_last_renewal() -> None:
 
 def test_lists_may_be_ahead_of_a_lease_that_never_went_back() -> None:
     """Leases may be kept in another etcd."""
+    assert Restorable(pods_at=10**6).renew(5) == {}
+
+
+def test_it_is_said_also_when_the_lease_was_not_renewed_between_backup_and_restore() -> None:
+    """Its version is never lower than before; only the others are ahead of what it is written at."""
     one = Restorable()
-    one.lists["pods"].resource_version = 10**6
-    assert one.renew(5) == {}
+    one.lists["pods"].resource_version = 700
+    assert "at revision 504, but pods are those of before" in one.renew(3).get("etcd", "")
 
 
 class Recording:
