@@ -200,3 +200,21 @@ def test_tables_fit_80_columns(capfd: pytest.CaptureFixture[str], dump: Path) ->
         run(capfd, dump, "nvidia/cuda:13.0.1-base", "cuda>=99 brand=tesla", "--driver", "470.57", "--gpu", "v100")[1],
     ]
     assert max(len(line) for out in outs for line in out.splitlines()) <= 80
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["vllm/vllm-openai:v0.9.1", "--gpu", "v100", "--driver", "570.124.06"],
+        ["acme/serve:1-cu128", "--gpu", "b200"],
+        ["vllm/vllm-openai:v0.7.3", "--arch", "6.0"],
+        ["acme/own:1", "--image-cuda", "12.8", "--gpu", "h100", "--driver", "580.65.06"],
+    ],
+)
+def test_an_image_that_nothing_says_was_built_for_the_gpu_exits_with_1(
+    capfd: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    code, out, err = run(capfd, *words)
+    assert (code, err) == (1, "")
+    assert ": fits" not in out
+    assert run(capfd, *words, "--image-archs", "6.0 7.0 9.0 10.0", "--driver", "580.65.06")[0] == 0

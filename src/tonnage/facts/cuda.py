@@ -94,10 +94,11 @@ class CudaGpu(Struct, frozen=True):
 
 class ImageFacts(Struct, frozen=True):
     """What is known of an image by its name. ``archs``: architectures its kernels are built for, as in
-    TORCH_CUDA_ARCH_LIST; empty where not known. ``compat``: whether it brings the forward-compatibility package of its
-    CUDA version, None where not known. ``require``: its NVIDIA_REQUIRE_CUDA, empty where it has none or nothing is
-    known of it; ``whole``: there are no alternatives beside those. ``assumed``: the CUDA version is read off the tag by
-    a convention, not known of this repository. ``repository``: as in the table."""
+    TORCH_CUDA_ARCH_LIST, with ``?`` behind those that reports differ about; ``toolkit`` for CUDA's own libraries, which
+    are built for all that their toolkit knows; empty where not known. ``compat``: whether it brings the
+    forward-compatibility package of its CUDA version, None where not known. ``require``: its NVIDIA_REQUIRE_CUDA, empty
+    where it has none or nothing is known of it; ``whole``: there are no alternatives beside those. ``assumed``: the
+    CUDA version is read off the tag by a convention, not known of this repository. ``repository``: as in the table."""
 
     repository: str
     cuda: Version
