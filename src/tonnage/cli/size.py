@@ -300,6 +300,7 @@ def _request(shape: ModelShape, given: dict[str, Any]) -> Request:
         lora_rank=given["lora_rank"],
         tensor_parallel=tp,
         pipeline_parallel=pp,
+        system=given["system"],
     )
 
 

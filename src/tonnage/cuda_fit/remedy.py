@@ -28,8 +28,7 @@ def remedies(need: Need, host: Host) -> tuple[Remedy, ...]:
     Where only the image's code for the GPU is in doubt, an image that is known to have it."""
     fits = check.fit(need, host).fits
     if fits is None and check.may_lack_code(need, host):
-        found = (_image(need, host), _gpu(need, host))
-        return tuple(one for one in found if one is not None)
+        return tuple(one for one in (_image(need, host), _gpu(need, host)) if one is not None)
     if fits is not False:
         return ()
     found = (_setting(need, host), _package(need, host), _image(need, host), _driver(need, host), _gpu(need, host))

@@ -13,6 +13,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from tonnage.errors import InputError
+from tonnage.facts import gpus as cards
 from tonnage.facts import names, tables
 
 Version = tuple[int, ...]
@@ -192,10 +193,18 @@ def gpu(name: str) -> CudaGpu:
     for one in gpus():
         if plain in (one.name, *one.aliases):
             return one
-    found = gpu_of_product(name)
+    found = gpu_of_product(name) or _of_card(name)
     if found is None:
         raise names.unknown("GPU", name, [one.name for one in gpus()], hint="GPU names are like l40s, a100, h100")
     return found
+
+
+def _of_card(name: str) -> CudaGpu | None:
+    """By a name that ``data/gpus.csv`` has for the card."""
+    try:
+        return gpu_of_product(cards.get(name).product)
+    except InputError:
+        return None
 
 
 @lru_cache(maxsize=1024)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tonnage.facts import gpus
+from tonnage.facts import gpus, instances, mig
 from tonnage.fleet.asks import GPU, SHARED_GPU
 from tonnage.fleet.cards import Cards
 from tonnage.fleet.devices import OPEN, Cut, How, size
@@ -17,7 +17,10 @@ REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 STRATEGY_LABEL = "nvidia.com/gpu.sharing-strategy"
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 MEMORY_LABEL = "nvidia.com/gpu.memory"
+COUNT_LABEL = "nvidia.com/gpu.count"
 MPS = "mps"
+_TYPE_LABEL = "node.kubernetes.io/instance-type"
+_MIG_PRODUCT = "-MIG-"
 _INSTANCES = 7
 """The most on a card."""
 MOST_DEVICES = 256
@@ -64,6 +67,25 @@ def outfit(node: NodeRow, allocatable: Mapping[str, int]) -> Outfit:
         count += 1
     counted = next((cut.resource for cut in cuts if cut.resource), unit)
     return Outfit(cuts, count, memory, counted, {**allocatable, **there})
+
+
+def cards_of(labels: Mapping[str, str], allocatable: Mapping[str, int]) -> int:
+    """How many cards a node has by its instance type, else by the labels of GPU feature discovery, else by what it can
+    hold: replicas and MIG instances are not cards."""
+    kind = labels.get(_TYPE_LABEL, "")
+    if instances.known(kind) and (count := instances.get(kind).gpu_count):
+        return count
+    product, _, single = labels.get(PRODUCT_LABEL, "").removesuffix("-SHARED").partition(_MIG_PRODUCT)
+    counted, gpu = _whole(labels.get(COUNT_LABEL, "")), _by_product().get(product, "")
+    if single:
+        profile = next((one for one in mig.profiles(gpu, plain=False) if one.name == single), None)
+        made = counted or allocatable.get(GPU, 0) // max(_whole(labels.get(REPLICAS_LABEL, "")), 1)
+        return -(-made // (profile.max_instances if profile is not None else 1))
+    if counted:
+        return counted
+    unit = SHARED_GPU if allocatable.get(SHARED_GPU) else GPU
+    cut = derived(labels, allocatable, unit, gpu)
+    return len(cut) or sum(n for name, n in allocatable.items() if name == unit or name.startswith(MIG_PREFIX))
 
 
 def offered(cuts: Sequence[Cut], resource: str) -> dict[str, int]:
