@@ -162,7 +162,7 @@ def test_bad_input_is_refused_with_the_field(
 @pytest.mark.parametrize(
     ("gpu", "message"),
     [
-        ("h10", "--gpu: unknown GPU 'h10' (did you mean h100 or h100-96?)"),
+        ("h10", "--gpu: unknown GPU 'h10' (did you mean h100 or h20 or a10?)"),
         ("h100:", "--gpu: unknown MIG profile ''"),
         ("h100:3g.41gb", "--gpu: unknown MIG profile '3g.41gb' (did you mean 3g.40gb"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,6 +10,7 @@ from functools import lru_cache
 from tonnage.facts import gpus, instances, mig
 from tonnage.fleet.asks import GPU, SHARED_GPU
 from tonnage.fleet.cards import Cards
+from tonnage.fleet.compute import divided
 from tonnage.fleet.devices import OPEN, Cut, How, size
 from tonnage.fleet.geometry import MIG_PREFIX, Geometry, geometry
 from tonnage.fleet.rows import NodeRow
@@ -143,8 +145,10 @@ def laid_out(gpu: str, counts: tuple[tuple[str, int], ...]) -> tuple[tuple[tuple
     """Instances (resource, start) on cards, for so many of each resource: the fewest cards that hold equal parts of
     them, else the first card that has room, large instances first. Empty where the GPU has no such profile."""
     how = geometry(gpu)
-    if how is None or any(name not in how.slots for name, _ in counts):
+    if how is None or any(how.slot(name) is None for name, _ in counts):
         return ()
+    if any(name in how.parts for name, _ in counts):
+        return _divided(how, counts)
     most = min(n for _, n in counts)
     for cards in range(1, most + 1):
         if all(n % cards == 0 for _, n in counts) and sum(n for _, n in counts) <= _INSTANCES * cards:
@@ -164,6 +168,25 @@ def laid_out(gpu: str, counts: tuple[tuple[str, int], ...]) -> tuple[tuple[tuple
         masks[number] |= how.span(name, start)
         made[number].append((name, start))
     return tuple(tuple(sorted(card)) for card in made)
+
+
+def _divided(how: Geometry, counts: tuple[tuple[str, int], ...]) -> tuple[tuple[tuple[str, int], ...], ...]:
+    """The same where GPU instances are divided into compute instances: these stand in their place."""
+    whole, shared = divided(how, (name for name, n in counts for _ in range(n)))
+    made = Counter([*whole, *(one.resource for one in shared)])
+    left = list(shared)
+    cards = []
+    for card in laid_out(how.gpu, tuple(sorted(made.items()))):
+        found: list[tuple[str, int]] = []
+        for name, start in card:
+            one = next((each for each in left if each.resource == name), None)
+            if one is None:
+                found.append((name, start))
+            else:
+                left.remove(one)
+                found += [(part, start + at) for part, at in one.parts]
+        cards.append(tuple(sorted(found)))
+    return tuple(cards)
 
 
 def _one_card(how: Geometry, mask: int, names: list[str]) -> list[tuple[str, int]] | None:
