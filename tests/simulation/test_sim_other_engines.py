@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tonnage.errors import Where
+from tonnage.objects import core
+from tonnage.objects.base import ObjectMeta
 from tonnage.simulation import scenario
+from tonnage.simulation.engine_findings import unknown_modes
 from tonnage.simulation.result import Result
 from tonnage.simulation.run import run
 
@@ -69,3 +74,15 @@ def test_a_flag_of_the_engine_changes_its_times(tmp_path: Path) -> None:
 def test_an_engine_that_its_gpu_cannot_hold_does_not_start(tmp_path: Path) -> None:
     (service,) = played(tmp_path, SGLANG, ", --mem-fraction-static=0.2").services
     assert (service.overall.met, service.generated_tokens) == (0, 0)
+
+
+@pytest.mark.parametrize(("mode", "told"), [("strict", 0), ("fair", 0), ("Strict", 1), ("", 1)])
+def test_a_mode_of_time_slicing_that_does_not_exist_is_a_finding(mode: str, told: int) -> None:
+    meta = ObjectMeta(name="a", namespace="b", annotations={"tonnage.dev/gpu-time-slicing": mode})
+    pod = core.Pod(
+        api_version="v1", kind="Pod", metadata=meta, spec=core.PodSpec(containers=[core.Container(name="c")])
+    )
+    made = SimpleNamespace(template=SimpleNamespace(metadata=meta), object=pod, namespace="b", where=Where)
+    found = list(unknown_modes([made]))
+    assert [one.rule for one in found] == ["gpu-time-slicing-unknown"] * told
+    assert all(repr(mode) in one.message for one in found)
