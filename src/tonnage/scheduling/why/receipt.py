@@ -42,7 +42,7 @@ ANY, POD_ALONE, CLUSTER_ALONE, NODE = "smallest", "only the pod changes", "the p
 _KINDS = (
     (ANY, EVERY),
     (POD_ALONE, frozenset({"pod", "lower"})),
-    (CLUSTER_ALONE, frozenset({"uncordon", "leave"})),
+    (CLUSTER_ALONE, frozenset({"uncordon", "leave", "recut"})),
     (NODE, frozenset({"add"})),
 )
 
