@@ -172,6 +172,7 @@ def with_terms(*terms: dict[str, object]) -> PodSpec:
     return pod("waiting", affinity=on_nodes(*terms))
 
 
+@pytest.mark.report(205)
 @pytest.mark.parametrize(
     ("terms", "text"),
     [

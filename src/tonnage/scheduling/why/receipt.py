@@ -346,7 +346,8 @@ class _Receipts:
         tree, levels = found.tree, found.levels
         rooms = []
         for number, group in enumerate(tree.groups):
-            if number and group.required < 0:
+            short = int(found.limits.held(number, None)[0]) < tree.need(number)
+            if number and group.required < 0 and not short:
                 continue
             for level in (None, *range(len(levels.keys))):
                 held = found.limits.held(number, level)

@@ -3,8 +3,8 @@
 For each node, the edits looked at are those that concern it: what of the node itself keeps the pod off (each of these
 has to go), giving up any of the pod's hard rules about other pods, asking for less of what is short there (never for
 nothing of it; of what devices give together, such as their memory and cores, of one thing only), and pods that stand
-on it going. A node like each that is there may come; on it nobody stands. A resource that no node has may be given up, and
-idle GPUs of a node cut otherwise. All of the node affinity is given up only where nothing of any term could stay.
+on it going. A node like each that is there may come; on it nobody stands. A resource that no node has may be given up,
+idle GPUs may be cut otherwise. All of the node affinity is given up only where nothing of any term could stay.
 
 A bound on the measure is worked out for all nodes at once. Nodes are then looked at exactly, the most hopeful first,
 until no bound is below the best that was found, or the budget is spent.
