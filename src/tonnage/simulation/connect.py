@@ -106,19 +106,19 @@ def _workloads(
     services: dict[str, core.Service],
     cluster: SimulatedCluster,
 ) -> list[Workload]:
-    """Who answers for a Service: one workload, or with pools the two of them, prefill first; nobody where it selects no
-    Deployment, or one whose pods never run."""
+    """Who answers for a Service: every workload with an engine that it selects, or with pools the two of them, prefill
+    first; nobody where it selects no Deployment, or one whose pods never run."""
     known = services.get(name)
     found = workloads_behind(cluster, known) if known else []
     why = ""
     if known is None:
         why = "no such Service in the manifests"
-    elif not found or _is_unknown(cluster, found[0]) or (found[0].server is None and of_workload(cluster, found[0])):
-        return []
-    elif found[0].server is None:
+    elif all(one.server is None for one in found):
+        if not found or any(_is_unknown(cluster, one) or of_workload(cluster, one) for one in found):
+            return []
         why = "the Service selects no workload with an engine"
     else:
-        found = _pools(spec.split, found, scenario, field) or found[:1]
+        found = _pools(spec.split, found, scenario, field) or [one for one in found if one.server is not None]
         taken = next((w for w in found if w.service is not None), None)
         if taken is not None and taken.service is not None:
             why = f"{taken.key} serves {taken.service.name} already"
@@ -221,6 +221,11 @@ def _service(
     if spec.tiers and policy.tiers is None and arrivals.content is None:
         message = "tiers hold what prompts have in common, and the trace has no hash_ids"
         raise InputError(scenario.document.problem(f"{field}.tiers", message, "leave them out or use another trace"))
+    sizes_of_blocks = {_block_size(one.server) for one in workloads}
+    if arrivals.content is not None and len(sizes_of_blocks) > 1:
+        keys = ", ".join(one.key for one in workloads)
+        message = f"{name} selects {keys}, whose engines find prompts again by blocks of different sizes"
+        raise InputError(scenario.document.problem(f"{field}.service", message, "give them one --block-size"))
     rng = cluster.streams.python(f"balancing/{name}")
     server = _server(workloads)
     if spec.split is not None and len(workloads) > 1 and server is not None:
