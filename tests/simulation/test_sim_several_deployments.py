@@ -32,7 +32,7 @@ def deployment(name: str, *flags: str, replicas: int = 1, gpus: int = 1) -> Json
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
 
 
-SERVICE = {
+SERVICE: Json = {
     "apiVersion": "v1",
     "kind": "Service",
     "metadata": {"name": "chat", "namespace": "inference"},
@@ -44,7 +44,7 @@ def played(
     folder: Path, *objects: Json, traffic: Json | None = None, policy: Json | None = None, **more: Any
 ) -> Result:
     (folder / "manifests").mkdir()
-    (folder / "manifests/all.yaml").write_text(yaml.safe_dump_all([SERVICE, *objects]))
+    (folder / "manifests/all.yaml").write_text(yaml.safe_dump_all([more.pop("service", SERVICE), *objects]))
     document: Json = {
         "kind": "Scenario",
         "name": "x",
@@ -147,3 +147,64 @@ def test_refused_launches_are_recorded_and_not_counted() -> None:
         recorder.decided(0, "provisioner", launch, outcome)
     assert recorder.counts == {"Launch": 1}
     assert [one.outcome for one in recorder.decisions] == ["Refused: sold out", "Applied", "Refused: sold out"]
+
+
+# ---- zones ----
+
+ZONES = {"clientZones": {"us-east-1a": 1.0, "us-east-1b": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "spec", "traffic", "severity", "begins"),
+    [
+        (
+            {"service.kubernetes.io/topology-mode": "Auto"},
+            {},
+            ZONES,
+            "warning",
+            "service.kubernetes.io/topology-mode: Auto",
+        ),
+        (
+            {"service.kubernetes.io/topology-aware-hints": "auto"},
+            {},
+            {},
+            "warning",
+            "service.kubernetes.io/topology-aware-hints",
+        ),
+        (
+            {"service.kubernetes.io/topology-mode": "Auto"},
+            {"trafficDistribution": "PreferClose"},
+            ZONES,
+            "warning",
+            "service.kubernetes.io/topology-mode: Auto is not followed",
+        ),
+        (
+            {},
+            {"trafficDistribution": "PreferClose"},
+            ZONES,
+            "info",
+            "PreferClose: what goes to another zone is counted",
+        ),
+        ({}, {"trafficDistribution": "PreferSameZone"}, {}, "warning", "PreferSameZone has no effect"),
+        ({}, {"trafficDistribution": "PreferSameNode"}, ZONES, "warning", "PreferSameNode is not followed"),
+    ],
+)
+def test_what_a_service_asks_of_zones_and_does_not_get_is_a_finding(
+    tmp_path: Path, annotations: Json, spec: Json, traffic: Json, severity: str, begins: str
+) -> None:
+    service = {**SERVICE, "metadata": {**SERVICE["metadata"], "annotations": annotations}}
+    service["spec"] = {**SERVICE["spec"], **spec}
+    found = played(tmp_path, deployment("a"), traffic=traffic, duration="1m", service=service)
+    (told,) = [one for one in found.findings if one.rule == "zones-not-simulated"]
+    assert (told.severity, told.object.name) == (severity, "chat")
+    assert told.message.startswith(begins)
+    assert "cost neither money nor time" in told.message
+    assert told.where.line
+    routing = found.services[0].routing
+    if "PreferClose" in spec.values() and not annotations:
+        assert routing and routing.cross_zone is not None
+
+
+def test_a_service_that_says_nothing_of_zones_has_no_finding(tmp_path: Path) -> None:
+    found = played(tmp_path, deployment("a"), traffic=ZONES, duration="1m")
+    assert all(one.rule != "zones-not-simulated" for one in found.findings)

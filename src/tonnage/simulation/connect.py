@@ -36,12 +36,12 @@ from tonnage.simulation.traffic.profile import TrafficProfile
 from tonnage.simulation.traffic.profile_file import read_profile
 from tonnage.simulation.traffic.surges import Surge, draw_surges
 from tonnage.simulation.traffic.traces import Trace, load_trace
+from tonnage.simulation.zones import prefers_zone
 
 _NO_PORT = ("service-port-not-found", "service-port-not-served")
 _BLOCK_SIZE = 16
 """Tokens of a KV block unless a server is told otherwise."""
 
-_NEAR = ("PreferClose", "PreferSameZone")
 """Values of a Service's trafficDistribution with which kube-proxy stays in the client's zone where it can."""
 
 Source = TrafficProfile | Trace
@@ -233,7 +233,7 @@ def _service(
         prefill_rng = cluster.streams.python(f"balancing/{name}/prefill")
         made: Service = SplitService(name, arrivals, balancing, rng, prefill_rng, split)
     else:
-        near = arrivals.zones is not None and known.spec.traffic_distribution in _NEAR
+        near = arrivals.zones is not None and prefers_zone(known)
         made = Service(name, arrivals, balancing, rng, zone_aware=spec.zone_aware or near)
     sizes = tier_sizes(spec.tiers if policy.tiers is None else policy.tiers)
     if sizes and arrivals.content is not None and server is not None:

@@ -19,7 +19,7 @@ from tonnage.fleet.asks import GPU
 from tonnage.health.rules.devices import NOT_SIMULATED
 from tonnage.inference.capacity import RequestMix, Slo, capacity, mean_latency_s
 from tonnage.loops import Loop
-from tonnage.objects import apps, autoscaling, load, selectors
+from tonnage.objects import apps, autoscaling, core, load, selectors
 from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling import manifests, slo
@@ -50,6 +50,7 @@ from tonnage.simulation.traffic.traces import Trace
 from tonnage.simulation.training.connect import connect_training
 from tonnage.simulation.training.happened import Then
 from tonnage.simulation.unserved import Known
+from tonnage.simulation.zones import zone_findings
 from tonnage.units import NS_PER_S, ns
 
 EPOCH_NS = calendar.timegm((2026, 3, 2, 9, 0, 0)) * NS_PER_S
@@ -209,6 +210,7 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
         *connect_training(scenario, manifest.objects, cluster),
         *left_out(scenario, configuration, cluster),
         *ignored_flags(configuration.setting, cluster),
+        *zone_findings(manifest.of(core.Service), cluster),
         *layouts_that_stay(scenario, policy, cluster.fleet, manifest),
     ]
     found = (*configuration.findings, *doubts)
