@@ -24,7 +24,6 @@ from tonnage.metrics.syntax import (
 from tonnage.objects.base import where
 from tonnage.objects.monitoring import PrometheusRule
 
-RATIO, AVERAGE, INVALID = "alert-used-by-free", "alert-averages-over-all", "alert-expression-invalid"
 _DEVICE = frozenset({"gpu", "UUID", "device", "pci_bus_id", "pod", "exported_pod", "Hostname", "instance", "node"})
 """Labels that tell GPUs, or the hosts of GPUs, from each other."""
 _FREE_OF = {
@@ -42,29 +41,26 @@ def analyse(rule: PrometheusRule) -> Iterator[Finding]:
         for position, one in enumerate(group.rules):
             if not one.alert:
                 continue
-            path = f"spec.groups[{number}].rules[{position}].expr"
+            at = rule, f"spec.groups[{number}].rules[{position}].expr", one.alert
             try:
                 root = parse(str(one.expr)).root
             except UnsupportedQuery:
                 continue
             except InputError as error:
-                yield _finding(rule, INVALID, "error", path, f"alert {one.alert}: {error.problems[0].message}")
+                yield _finding(at, "alert-expression-invalid", "error", error.problems[0].message)
                 continue
-            for found, severity, text in _told(root):
-                yield _finding(rule, found, severity, path, f"alert {one.alert}: {text}")
+            for compared in _comparisons(root):
+                for ratio in _ratios(compared.value):
+                    yield _finding(at, "alert-used-by-free", "error", _of_ratio(ratio, compared))
+                average = _average(compared.value)
+                if average is not None:
+                    yield _finding(at, "alert-averages-over-all", "warning", _of_average(average, compared))
 
 
-def _finding(rule: PrometheusRule, found: str, severity: str, path: str, message: str) -> Finding:
-    return Finding(found, severity, Ref("PrometheusRule", rule.name, rule.namespace), where(rule, path), message)
-
-
-def _told(root: Node) -> Iterator[tuple[str, str, str]]:
-    for compared in _comparisons(root):
-        for ratio in _ratios(compared.value):
-            yield RATIO, "error", _of_ratio(ratio, compared)
-        average = _average(compared.value)
-        if average is not None:
-            yield AVERAGE, "warning", _of_average(average, compared)
+def _finding(at: tuple[PrometheusRule, str, str], found: str, severity: str, text: str) -> Finding:
+    rule, path, alert = at
+    ref = Ref("PrometheusRule", rule.name, rule.namespace)
+    return Finding(found, severity, ref, where(rule, path), f"alert {alert}: {text}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,6 @@ from tonnage.inference import servers
 from tonnage.inference.servers import EngineServer
 from tonnage.simulation.cluster import SimulatedCluster
 
-RULE = "engine-flag-not-simulated"
-
 _RANKS = {
     "--pipeline-parallel-size": "stages of a pipeline are not simulated: the engine is one of a single stage",
     "--data-parallel-size": "data-parallel ranks are not simulated: the engine is one rank, and serves as much",
@@ -42,7 +40,7 @@ def ignored_flags(setting: Setting, cluster: SimulatedCluster) -> Iterator[Findi
         for flag, why in _told(server) if server is not None else ():
             assert server is not None
             ref = Ref(pods.ref.kind, pods.ref.name, pods.ref.namespace)
-            yield Finding(RULE, "warning", ref, pods.where(server.field(flag)), f"{flag}: {why}")
+            yield Finding("engine-flag-not-simulated", "warning", ref, pods.where(server.field(flag)), f"{flag}: {why}")
 
 
 def _told(server: EngineServer) -> Iterator[tuple[str, str]]:

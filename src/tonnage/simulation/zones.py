@@ -9,7 +9,6 @@ from tonnage.objects import core
 from tonnage.objects.base import where
 from tonnage.simulation.cluster import SimulatedCluster
 
-RULE = "zones-not-simulated"
 NEAR = ("PreferClose", "PreferSameZone")
 """Values of trafficDistribution with which pods of the client's zone are preferred (PreferClose is the old name).
 
@@ -40,7 +39,7 @@ def zone_findings(services: Iterable[core.Service], cluster: SimulatedCluster) -
         if told is not None:
             field, severity, message = told
             ref = Ref("Service", service.name, service.namespace or "default")
-            yield Finding(RULE, severity, ref, where(service, field), message)
+            yield Finding("zones-not-simulated", severity, ref, where(service, field), message)
 
 
 def _told(service: core.Service, *, known: bool) -> tuple[str, str, str] | None:
