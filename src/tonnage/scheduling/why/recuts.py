@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from tonnage.fleet.cards import FREE_DEVICE
 from tonnage.fleet.fits import fits
 from tonnage.fleet.geometry import geometry
 from tonnage.fleet.outfit import node_gpu
@@ -31,23 +32,29 @@ class Recuts:
         """Nodes of these groups where that may help, with the edits that open them, the fewest first."""
         if not self.wanted:
             return []
-        found = []
+        found, may = [], self._with_room()
         for group in groups:
-            for row in self._candidates(group.rows):
+            for row in self._candidates(group.rows[may[group.rows]]):
                 own = (Uncordon(self._fleet.node(row).spec.name),) if group.cordoned else ()
                 found += [(row, (*own, *way)) for way in group.ways]
         return sorted(found, key=lambda case: cost_of(case[1]))
 
-    def _candidates(self, rows: NDArray[np.int64]) -> Iterator[int]:
-        """Of these nodes those that have everything else, and cards with the wanted instances; of those that cannot be
-        told apart the first by row."""
+    def _with_room(self) -> NDArray[np.bool_]:
+        """By node row: everything that does not come of cards is there, and a device that is free, or cut already."""
         fleet, wanted = self._fleet, set(self.wanted)
-        others = [(column, need) for column, need in self._tables.requests if fleet.resources[column] not in wanted]
-        enough = np.ones(len(rows), np.bool_)
-        for column, need in others:
-            enough &= fleet.free[rows, column] >= need
+        nodes = len(fleet.alive)
+        enough: NDArray[np.bool_] = (fleet.devices[:nodes] == FREE_DEVICE).any(axis=1) | fleet.cards.special[:nodes]
+        for column, need in self._tables.requests:
+            if fleet.resources[column] not in wanted:
+                enough &= fleet.free[:nodes, column] >= need
+        return enough
+
+    def _candidates(self, rows: NDArray[np.int64]) -> Iterator[int]:
+        """Of these nodes those that have cards with the wanted instances; of those that cannot be told apart the first
+        by row."""
+        fleet, wanted = self._fleet, set(self.wanted)
         seen = set()
-        for row in rows[enough].tolist():
+        for row in rows.tolist():
             node = fleet.node(row)
             on = geometry(node_gpu(node.labels, node.spec.gpu))
             if on is None or not (node.cuts or any(name in on.slots for name in wanted)):
