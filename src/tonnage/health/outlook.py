@@ -36,8 +36,10 @@ from tonnage.scheduling.why.changes import (
     AFFINITY,
     SPREAD,
     AddNode,
+    DropAffinity,
     DropNodeName,
     DropRequirement,
+    DropResource,
     DropRule,
     DropSelector,
     Edit,
@@ -313,6 +315,14 @@ def _required(spec: core.PodSpec) -> core.NodeSelector | None:
     return affinity.required_during_scheduling_ignored_during_execution if affinity else None
 
 
+def _first_requirement(spec: core.PodSpec) -> str:
+    required = _required(spec)
+    for t, term in enumerate(required.node_selector_terms if required else ()):
+        if term.match_expressions or term.match_fields:
+            return f".nodeSelectorTerms[{t}].{'matchExpressions' if term.match_expressions else 'matchFields'}[0]"
+    return ""
+
+
 def _selecting(spec: core.PodSpec, key: str) -> str:
     if key in spec.node_selector:
         return f"nodeSelector.{key}"
@@ -359,12 +369,13 @@ def _field(template: Pods, edits: Sequence[Edit | why_gang.GangEdit]) -> tuple[s
             field = "nodeName"
         case DropRequirement(term=term, index=index, field=fields):
             part = "matchFields" if fields else "matchExpressions"
-            field = f"affinity.nodeAffinity.{_REQUIRED}"
-            field += f".nodeSelectorTerms[{term}].{part}[{index}]" if term >= 0 else ""
+            field = f"affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms[{term}].{part}[{index}]"
+        case DropAffinity():
+            field = f"affinity.nodeAffinity.{_REQUIRED}{_first_requirement(spec)}"
         case DropRule(kind=kind, index=index):
             part = "podAffinity" if kind == AFFINITY else "podAntiAffinity"
             field = f"topologySpreadConstraints[{index}]" if kind == SPREAD else f"affinity.{part}.{_REQUIRED}[{index}]"
-        case Lower(resource=resource):
+        case Lower(resource=resource) | DropResource(resource=resource):
             field = _requested(spec, resource)
         case AddNode():
             field = ""

@@ -27,7 +27,7 @@ from tonnage.scheduling.policies import POLICIES
 from tonnage.scheduling.preempt import Preemptor
 from tonnage.scheduling.refusals import Refusals
 from tonnage.scheduling.trial import Trial
-from tonnage.scheduling.view import NEVER, Ints, points_of
+from tonnage.scheduling.view import NEVER, TIE_BITS, Ints, ShapeView
 
 __all__ = ["DEFAULTS", "POLICIES", "Cache", "Settings", "decide", "defragment", "feasible", "keys_of"]
 
@@ -86,7 +86,7 @@ def decide(
                 found, waiting = turns.round(waiting)
                 binds += found
                 again = (bool(found) and not turns.refused_for_good) or turns.make_room(waiting)
-        reasons = [(row, turns.reason(row)) for unit in waiting for row in unit.rows]
+        reasons = [(row, turns.reason(unit, row)) for unit in waiting for row in unit.rows]
     nominated = turns.preemptor.nominated()
     waits = [
         Wait(fleet.pod(row).spec.ref, why, nominated=nominated.get(row, "")) for row, why in (*reasons, *left.items())
@@ -236,12 +236,19 @@ class _Turns:
         if unit.gang:
             reason = self._gangs.made_for(unit.gang)
         else:
-            reason = Reason(MADE_FOR_IT, _evidence(key, places[0][1]) if self._settings.receipts else ())
+            view = self._trial.view(unit.rows[0])
+            reason = Reason(MADE_FOR_IT, _evidence(view, key, places[0][1]) if self._settings.receipts else ())
         return [self._bind_of(row, reason) for row, _ in places]
 
-    def reason(self, row: int) -> Reason:
-        """Why the pod waits."""
-        return self._gangs.reason(row) or self._refusals.reason(self._fleet.pod_class(row))
+    def reason(self, unit: Unit, row: int) -> Reason:
+        """Why the pod of the unit waits, and which budgets keep from it the room of others."""
+        reason = self._gangs.reason(row) or self._refusals.reason(self._fleet.pod_class(row))
+        budgets = self.preemptor.guarded_by(unit)
+        if not budgets:
+            return reason
+        names = ", ".join(budgets)
+        text = f"{reason.verdict}; preemption: PodDisruptionBudget{'s' * (len(budgets) > 1)} {names} in the way"
+        return Reason(text, (*reason.evidence, ("budgets", names)), reason.alternatives)
 
     def _place(self, row: int, *, lasting: bool) -> list[Bind]:
         """Bind the pod to its best node, or note why there is none."""
@@ -251,7 +258,7 @@ class _Turns:
             pod_class = self._fleet.pod_class(row)
             self._refusals.add(pod_class, self._trial.refusal(pod_class), self._placed, lasting=lasting)
             return []
-        reason = _receipt(self._fleet, key, best) if self._settings.receipts else Reason("best node")
+        reason = _receipt(self._trial.view(row), key, best) if self._settings.receipts else Reason("best node")
         self._trial.seat(row, best)
         return [self._bind_of(row, reason)]
 
@@ -261,17 +268,18 @@ class _Turns:
         return Bind(pod.spec.ref, Ref("Node", node.name, uid=node.uid), reason, pod.devices)
 
 
-def _evidence(key: Ints, node: int) -> tuple[tuple[str, Scalar], ...]:
-    return ("nodes_that_fit", int(np.count_nonzero(key != NEVER))), ("score", points_of(int(key[node])))
+def _evidence(view: ShapeView, key: Ints, node: int) -> tuple[tuple[str, Scalar], ...]:
+    return ("nodes_that_fit", int(np.count_nonzero(key != NEVER))), ("score", view.score(int(key[node])))
 
 
-def _receipt(fleet: Fleet, key: Ints, best: int) -> Reason:
-    evidence, winner = _evidence(key, best), int(key[best])
+def _receipt(view: ShapeView, key: Ints, best: int) -> Reason:
+    evidence, winner = _evidence(view, key, best), int(key[best])
     if evidence[0][1] == 1:
         return Reason("best node", evidence)
     key[best] = NEVER
     second = int(key.argmax())
     key[best] = winner
-    score = points_of(int(key[second]))
-    why = "lower score" if score < points_of(winner) else "same score, later name"
-    return Reason("best node", evidence, (Alternative(fleet.node(second).spec.name, why, float(score)),))
+    lower = key[second] >> TIE_BITS < winner >> TIE_BITS
+    why = "lower score" if lower else "same score, later name"
+    other = Alternative(view.fleet.node(second).spec.name, why, view.score(int(key[second])))
+    return Reason("best node", evidence, (other,))

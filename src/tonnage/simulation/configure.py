@@ -22,7 +22,7 @@ from tonnage.inference.config import replica, weight_bytes
 from tonnage.inference.servers import UnknownModel
 from tonnage.inference.starting import is_eager
 from tonnage.inference.vllm_args import VllmArgs
-from tonnage.metrics import scrape
+from tonnage.metrics import alerts, scrape
 from tonnage.metrics.promql import Query
 from tonnage.objects import apps, core, gpu_operator, karpenter, keda, monitoring, selectors
 from tonnage.objects.load import Manifest
@@ -112,6 +112,8 @@ def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machi
         selection = scrape.select(monitor, services)
         found += selection.findings
         monitors.append((monitor, selection.selected))
+    for rule in manifest.of(monitoring.PrometheusRule):
+        found += alerts.analyse(rule)
     honored = triggers.honored_labels(monitor for monitor, _ in monitors)
     for scaled_object in manifest.of(keda.ScaledObject):
         found += triggers.analyse(scaled_object, honor_labels=honored)

@@ -36,12 +36,12 @@ from tonnage.simulation.traffic.profile import TrafficProfile
 from tonnage.simulation.traffic.profile_file import read_profile
 from tonnage.simulation.traffic.surges import Surge, draw_surges
 from tonnage.simulation.traffic.traces import Trace, load_trace
+from tonnage.simulation.zones import prefers_zone
 
 _NO_PORT = ("service-port-not-found", "service-port-not-served")
 _BLOCK_SIZE = 16
 """Tokens of a KV block unless a server is told otherwise."""
 
-_NEAR = ("PreferClose", "PreferSameZone")
 """Values of a Service's trafficDistribution with which kube-proxy stays in the client's zone where it can."""
 
 Source = TrafficProfile | Trace
@@ -106,19 +106,19 @@ def _workloads(
     services: dict[str, core.Service],
     cluster: SimulatedCluster,
 ) -> list[Workload]:
-    """Who answers for a Service: one workload, or with pools the two of them, prefill first; nobody where it selects no
-    Deployment, or one whose pods never run."""
+    """Who answers for a Service: every workload with an engine that it selects, or with pools the two of them, prefill
+    first; nobody where it selects no Deployment, or one whose pods never run."""
     known = services.get(name)
     found = workloads_behind(cluster, known) if known else []
     why = ""
     if known is None:
         why = "no such Service in the manifests"
-    elif not found or _is_unknown(cluster, found[0]) or (found[0].server is None and of_workload(cluster, found[0])):
-        return []
-    elif found[0].server is None:
+    elif all(one.server is None for one in found):
+        if not found or any(_is_unknown(cluster, one) or of_workload(cluster, one) for one in found):
+            return []
         why = "the Service selects no workload with an engine"
     else:
-        found = _pools(spec.split, found, scenario, field) or found[:1]
+        found = _pools(spec.split, found, scenario, field) or [one for one in found if one.server is not None]
         taken = next((w for w in found if w.service is not None), None)
         if taken is not None and taken.service is not None:
             why = f"{taken.key} serves {taken.service.name} already"
@@ -221,6 +221,11 @@ def _service(
     if spec.tiers and policy.tiers is None and arrivals.content is None:
         message = "tiers hold what prompts have in common, and the trace has no hash_ids"
         raise InputError(scenario.document.problem(f"{field}.tiers", message, "leave them out or use another trace"))
+    sizes_of_blocks = {_block_size(one.server) for one in workloads}
+    if arrivals.content is not None and len(sizes_of_blocks) > 1:
+        keys = ", ".join(one.key for one in workloads)
+        message = f"{name} selects {keys}, whose engines find prompts again by blocks of different sizes"
+        raise InputError(scenario.document.problem(f"{field}.service", message, "give them one --block-size"))
     rng = cluster.streams.python(f"balancing/{name}")
     server = _server(workloads)
     if spec.split is not None and len(workloads) > 1 and server is not None:
@@ -228,7 +233,7 @@ def _service(
         prefill_rng = cluster.streams.python(f"balancing/{name}/prefill")
         made: Service = SplitService(name, arrivals, balancing, rng, prefill_rng, split)
     else:
-        near = arrivals.zones is not None and known.spec.traffic_distribution in _NEAR
+        near = arrivals.zones is not None and prefers_zone(known)
         made = Service(name, arrivals, balancing, rng, zone_aware=spec.zone_aware or near)
     sizes = tier_sizes(spec.tiers if policy.tiers is None else policy.tiers)
     if sizes and arrivals.content is not None and server is not None:

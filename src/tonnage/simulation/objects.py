@@ -122,7 +122,6 @@ class Workload:
     pods: dict[str, Pod] = field(default_factory=dict)
     created: int = 0
     minimum: int | None = None
-    was_ready: bool = False
     min_ready: int = 0
     max_ready: int = 0
     ready_ns: int | None = None  # when one of its pods was Ready first
@@ -131,7 +130,7 @@ class Workload:
     controller: Controller | None = None
     refused: Refused | None = None  # why the API server lets in none of its pods
     lasted: int | None = None  # the fewest that were Ready for a while, up to now
-    counted_ns: int = -1
+    counted_ns: int = 0
     standing: dict[str, str] = field(
         default_factory=dict
     )  # pods that are there before the run begins, by name: on which node

@@ -253,13 +253,12 @@ def gone(pod: Pod) -> bool:
 
 
 def count_ready(cluster: SimulatedCluster, workload: Workload) -> None:
-    """Keep the extremes of the number of serving replicas (Ready, not terminating); what holds for no time is no least
-    number."""
+    """Keep the extremes of the number of serving replicas (Ready, not terminating) from the start of the run on; what
+    holds for no time is no least number."""
     ready = sum(1 for p in workload.pods.values() if p.ready_ns is not None and not p.terminating)
-    if cluster.now_ns > workload.counted_ns and workload.was_ready:
+    if cluster.now_ns > workload.counted_ns:
         workload.lasted = workload.min_ready
     workload.counted_ns = cluster.now_ns
-    workload.was_ready = workload.was_ready or (ready >= min(workload.replicas, workload.minimum or 1) and ready > 0)
     workload.min_ready = ready if workload.lasted is None else min(workload.lasted, ready)
     workload.max_ready = max(workload.max_ready, ready)
 

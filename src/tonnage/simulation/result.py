@@ -70,7 +70,7 @@ class ServiceResult(msgspec.Struct):
     prompt_tokens: int
     generated_tokens: int
     preemptions: int
-    min_ready_replicas: int  # after the first replica became ready
+    min_ready_replicas: int  # at any time from the start on
     max_ready_replicas: int
     min_replicas_allowed: int | None  # from the HPA, the ScaledObject or the policy
     surges: list[list[float]]  # [start_s, end_s, factor] as drawn in this run
@@ -257,7 +257,7 @@ class WorkloadResult(msgspec.Struct, frozen=True):
     name: str  # namespace/name
     model: str  # "" where it serves none
     replicas: int  # wanted, at the end
-    min_ready_replicas: int  # after the first replica became ready
+    min_ready_replicas: int  # at any time from the start on
     max_ready_replicas: int
     ready_s: float | None  # when one was Ready first
 

@@ -294,7 +294,9 @@ class Maker:
 
     def _volcano(self, obj: groups.VolcanoPodGroup) -> Gang:
         spec = obj.spec
-        parts = tuple(SubGroup(name, count) for name, count in sorted(spec.min_task_member.items()))
+        tasks = sorted(spec.min_task_member)
+        minima = implied.volcano_task_minima(spec.min_member, [spec.min_task_member[name] for name in tasks])
+        parts = tuple(map(SubGroup, tasks, minima))
         rule = implied.volcano_rule(spec.network_topology)
         for policy in spec.sub_group_policy:
             level = implied.volcano_rule(policy.network_topology).required
