@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,17 +10,12 @@ import msgspec
 from tonnage.decisions import Finding, Launch, Reason, Ref
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import durations, instances, mig, prices
-from tonnage.facts.models import ModelShape
 from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker, in_order
 from tonnage.health.diagnose import diagnose
 from tonnage.health.landing import Machine
 from tonnage.health.rules.nodepools import AWS
 from tonnage.health.setting import Setting
-from tonnage.inference import servers
-from tonnage.inference.config import replica, weight_bytes
-from tonnage.inference.servers import UnknownModel
-from tonnage.inference.starting import is_eager
-from tonnage.inference.vllm_args import VllmArgs
+from tonnage.inference.other_engines import replica_of
 from tonnage.metrics import alerts, scrape
 from tonnage.metrics.promql import Query
 from tonnage.objects import apps, core, gpu_operator, karpenter, keda, monitoring, selectors
@@ -44,18 +38,13 @@ from tonnage.simulation.objects import Claim, EngineSetup, Server, Workload
 from tonnage.simulation.physics import Physics, Pool
 from tonnage.simulation.rng import Streams
 from tonnage.simulation.scenario import NodeGroupSpec, Scenario
+from tonnage.simulation.serving_containers import server_of
 from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.volumes.book import Volumes
 from tonnage.workloads.volumes.weights import source
 
-_NONE: servers.Shapes = {}
-NO_PREFIX_CACHING = "--no-enable-prefix-caching"
-"""vLLM keeps and shares prefixes unless told otherwise."""
-
 PLACES = ("pods-fit-no-nodepool",)
 """Rules of findings that say why pods have no place."""
-
-SHUTDOWN = re.compile(r"--shutdown[-_]timeout[= ](\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,38 +294,6 @@ def _namespace(name: str) -> str:
     return name or "default"
 
 
-def server_of(spec: core.PodSpec, shapes: servers.Shapes = _NONE) -> Server | None:
-    """The LLM server of a pod; None where it has none, or one with a model of which nothing is known, or with weights
-    in host memory: that is any container. One whose model does not exist, or whose command line cannot be read, never
-    starts. ``shapes``: of models beside those in the table, by their names."""
-    found = servers.find(spec, shapes)
-    if found is None or not found.args.model or found.known is None:
-        return None
-    args, shape = found.args, found.known
-    unknown = isinstance(shape, UnknownModel) and not shape.never
-    if not found.problem and (unknown or any(_flag(word.text) in _NOT_SIMULATED for word in found.words)):
-        return None
-    timeout = SHUTDOWN.search(" ".join(word.text for word in found.words))
-    return Server(
-        args,
-        _weights(args, shape),
-        found.args.model,
-        int(timeout[1]) if timeout else 0,
-        prefix_caching=not any(word.replace("_", "-") == NO_PREFIX_CACHING for word in args.ignored),
-        refused=found.problem.message if found.problem else shape.message if isinstance(shape, UnknownModel) else "",
-        container=found.index,
-        eager=is_eager(found),
-        shape=found.shape,
-    )
-
-
-_NOT_SIMULATED = ("--cpu-offload-gb", "--cpu-offload-params")
-
-
-def _flag(word: str) -> str:
-    return word.partition("=")[0].replace("_", "-")
-
-
 def _with_weights(
     server: Server | None, deployment: apps.Deployment, needs: PodNeeds, volumes: Volumes
 ) -> Server | None:
@@ -347,16 +304,6 @@ def _with_weights(
         namespace = _namespace(deployment.namespace)
         server.weights = source(volumes, namespace, container, needs.volumes, folder)
     return server
-
-
-def _weights(args: VllmArgs, shape: ModelShape | UnknownModel) -> int:
-    """Bytes of the weights; 0 where nothing is known of the model, or of the format."""
-    if isinstance(shape, UnknownModel):
-        return 0
-    try:
-        return shape.weight_bytes(weight_bytes(args.dtype, args.quantization, shape))
-    except InputError:
-        return 0
 
 
 def _engine(workload: Workload, gpu: str, utilization: float | None) -> EngineSetup | str:
@@ -370,7 +317,7 @@ def _engine(workload: Workload, gpu: str, utilization: float | None) -> EngineSe
     if utilization is not None:
         args = msgspec.structs.replace(args, gpu_memory_utilization=utilization)
     try:
-        config, timing = replica(workload.server.known, mig.resolve(gpu)[0], args)
+        config, timing = replica_of(workload.server.known, mig.resolve(gpu)[0], args)
     except InputError as error:
         return error.problems[0].message
     return EngineSetup(config, timing)

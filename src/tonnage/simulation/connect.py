@@ -18,6 +18,7 @@ from tonnage.inference.config import kv_bytes
 from tonnage.inference.disaggregation.actions import Leases
 from tonnage.inference.disaggregation.links import kv_link
 from tonnage.inference.hybrid import layout, model_layers
+from tonnage.inference.kinds import VLLM
 from tonnage.objects import apps, core, selectors
 from tonnage.simulation.balancing import needs_content
 from tonnage.simulation.blocked import of_workload
@@ -246,7 +247,7 @@ def _block_size(server: Server | None) -> int:
     if server is None:
         return _BLOCK_SIZE
     size, args = max(server.args.block_size or _BLOCK_SIZE, 0) or _BLOCK_SIZE, server.args
-    if server.refused:
+    if server.refused or args.engine != VLLM:
         return size  # the pods say why
     model = server.known
     if not model.window_layers or args.disable_hybrid_kv_cache_manager:
