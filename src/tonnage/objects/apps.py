@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tonnage.objects import selectors
-from tonnage.objects.base import Field, KubeObject
+from tonnage.objects.base import Field, KubeObject, ObjectMeta
 from tonnage.objects.core import LabelSelector, Pod, PodTemplateSpec
+from tonnage.objects.storage import PersistentVolumeClaimSpec
 
 
 class DeploymentSpec(Field, frozen=True, kw_only=True):
@@ -41,3 +42,36 @@ class DaemonSet(KubeObject, kw_only=True):
     """apps/v1 DaemonSet."""
 
     spec: DaemonSetSpec
+
+
+class ClaimTemplate(Field, frozen=True, kw_only=True):
+    """A PersistentVolumeClaim that each pod gets, called like the volume that it is mounted as."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+
+
+class Ordinals(Field, frozen=True, kw_only=True):
+    """``start``: the number of the first pod."""
+
+    start: int = 0
+
+
+class StatefulSetSpec(Field, frozen=True, kw_only=True):
+    """``replicas`` defaults to 1. ``pod_management_policy``: OrderedReady makes each pod when those before it are
+    Ready, Parallel all at once. ``ordinals``: None counts from 0."""
+
+    selector: LabelSelector
+    template: PodTemplateSpec
+    replicas: int = 1
+    service_name: str = ""
+    pod_management_policy: str = "OrderedReady"
+    volume_claim_templates: list[ClaimTemplate] = []
+    ordinals: Ordinals | None = None
+    min_ready_seconds: int = 0
+
+
+class StatefulSet(KubeObject, kw_only=True):
+    """apps/v1 StatefulSet."""
+
+    spec: StatefulSetSpec

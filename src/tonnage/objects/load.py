@@ -54,6 +54,7 @@ KINDS: dict[tuple[str, str], type[KubeObject]] = {
     ("v1", "ServiceAccount"): quota.ServiceAccount,
     ("apps/v1", "Deployment"): apps.Deployment,
     ("apps/v1", "DaemonSet"): apps.DaemonSet,
+    ("apps/v1", "StatefulSet"): apps.StatefulSet,
     ("batch/v1", "Job"): batch.Job,
     ("batch.volcano.sh/v1alpha1", "Job"): volcano.VolcanoJob,
     ("jobset.x-k8s.io/v1alpha2", "JobSet"): batch.JobSet,

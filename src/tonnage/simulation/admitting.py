@@ -89,8 +89,10 @@ def refused(
     known = cluster.refusals.setdefault(owner, Refusals())
     if not known.waits:
         known.waits = True
-        prefix = f"{workload.name.rpartition('/')[2]}-"
-        said = f"Error creating: {why.sentence(name, prefix)}"
+        short = workload.name.rpartition("/")[2]
+        said = f"Error creating: {why.sentence(name, f'{short}-')}"
+        if workload.stateful is not None:
+            said = f"create Pod {name} in StatefulSet {short} failed error: {why.sentence(name, name)}"
         cluster.events.add(cluster.now_ns, owner, "Warning", "FailedCreate", said)
         cluster.queue.push(cluster.now_ns + known.next_ns(), TryAgain(known, again))
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,6 +22,7 @@ from tonnage.objects import core
 from tonnage.scheduling.explain import NO_NODES
 from tonnage.simulation import assumed
 from tonnage.simulation.claiming import need
+from tonnage.workloads import stateful
 
 POD_GROUP = "PodGroup"
 
@@ -100,21 +102,26 @@ def _workloads(made: SetUp) -> Iterator[tuple[Ref, list[PodSpec], dict[str, Gang
         if (count := min(max(1, one.replicas) - len(one.standing), MOST)) <= 0:
             continue  # all of them stand already
         meta, spec = one.template.metadata, one.template.spec
+        pods = [(f"{one.name}-{number:05d}", dict(meta.labels), spec) for number in range(1, count + 1)]
+        if one.stateful is not None:
+            numbered = (stateful.replica(one.stateful, n) for n in stateful.wanted(one.stateful, max(1, one.replicas)))
+            left = (replica for replica in numbered if replica.name not in one.standing)
+            pods = [(replica.name, replica.labels, replica.spec) for replica in islice(left, count)]
         yield (
-            Ref("Deployment", one.name, one.namespace),
+            one.ref,
             [
                 PodSpec(
                     one.namespace,
-                    f"{one.name}-{number:05d}",
+                    name,
                     "",
-                    dict(meta.labels),
-                    spec,
+                    labels,
+                    of_pod,
                     owner=one.key,
                     priority=spec.priority or 0,
                     annotations=meta.annotations,
-                    volumes=need(made.cluster, one.namespace, f"{one.name}-{number:05d}", spec),
+                    volumes=need(made.cluster, one.namespace, name, of_pod),
                 )
-                for number in range(1, count + 1)
+                for name, labels, of_pod in pods
             ],
             {},
         )

@@ -15,7 +15,7 @@ from tonnage.fleet.gangs import ANYWHERE, Gang, SubGroup, TopologyRule
 from tonnage.objects import apps, batch, core, groups, leaderworker, ray, training, volcano
 from tonnage.objects.base import KubeObject
 from tonnage.objects.group_names import WorkloadReference
-from tonnage.workloads import implied, marks
+from tonnage.workloads import implied, marks, stateful
 from tonnage.workloads.implied import whole
 from tonnage.workloads.naming import named, workload_key
 from tonnage.workloads.priority import Priorities
@@ -206,7 +206,7 @@ def _whole_of(workload: str, name: str) -> Asked:
 
 
 def stamped(obj: KubeObject, objects: Iterable[KubeObject]) -> tuple[Replica, ...]:
-    """The pods that an object is or makes, those of a Deployment included."""
+    """The pods that an object is or makes, those of a Deployment or StatefulSet included."""
     if isinstance(obj, core.Pod):
         meta = obj.metadata
         return (Replica(meta.name, meta.namespace, "", 0, obj.spec, meta.labels, meta.annotations),)
@@ -217,7 +217,7 @@ def stamped(obj: KubeObject, objects: Iterable[KubeObject]) -> tuple[Replica, ..
             Replica(f"{obj.name}-{index}", obj.namespace, "", index, template.spec, meta.labels, meta.annotations)
             for index in range(obj.spec.replicas)
         )
-    return replicas_of(obj, objects)
+    return stateful.replicas(obj) if isinstance(obj, apps.StatefulSet) else replicas_of(obj, objects)
 
 
 def _named(objects: tuple[KubeObject, ...]) -> Iterator[Replica]:

@@ -54,12 +54,13 @@ _SERVED: tuple[type[KubeObject], ...] = (
     core.PriorityClass,
     apps.Deployment,
     apps.DaemonSet,
+    apps.StatefulSet,
     autoscaling.HorizontalPodAutoscaler,
     policy.PodDisruptionBudget,
     batch.Job,
 )
 """Kubernetes' own kinds of which kube-apiserver refuses more than their metadata."""
-_UNREAD = ("StatefulSet", "ReplicaSet")
+_UNREAD = ("ReplicaSet",)
 """Those among them that are not read here otherwise."""
 _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
     keda.ScaledObject: scaledobjects.scaled_object,
