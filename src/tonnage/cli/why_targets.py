@@ -15,12 +15,21 @@ from tonnage.objects.templates import templates
 
 NEAR = 5
 _KINDS = {
-    "po": "Pod",
+    "cj": "CronJob",
+    "cm": "ConfigMap",
     "deploy": "Deployment",
-    "svc": "Service",
     "ds": "DaemonSet",
-    "sts": "StatefulSet",
+    "hpa": "HorizontalPodAutoscaler",
     "lws": "LeaderWorkerSet",
+    "pdb": "PodDisruptionBudget",
+    "po": "Pod",
+    "pvc": "PersistentVolumeClaim",
+    "rc": "ReplicationController",
+    "rs": "ReplicaSet",
+    "smon": "ServiceMonitor",
+    "so": "ScaledObject",
+    "sts": "StatefulSet",
+    "svc": "Service",
     "vcjob": "Job",
 }
 """kubectl's short names of kinds."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
 
 from tonnage.objects import selectors
 from tonnage.objects.base import Field, KubeObject, ObjectMeta
@@ -29,6 +30,21 @@ class Deployment(KubeObject, kw_only=True):
         """Whether the pod is in its namespace and has the labels that it selects."""
         same = (self.namespace or "default") == (pod.namespace or "default")
         return same and selectors.matches(self.spec.selector, pod.metadata.labels)
+
+
+class ReplicaSetSpec(Field, frozen=True, kw_only=True):
+    """``replicas`` defaults to 1."""
+
+    selector: LabelSelector
+    template: PodTemplateSpec
+    replicas: int = 1
+    min_ready_seconds: int = 0
+
+
+class ReplicaSet(KubeObject, kw_only=True):
+    """apps/v1 ReplicaSet."""
+
+    spec: ReplicaSetSpec
 
 
 class DaemonSetSpec(Field, frozen=True, kw_only=True):
@@ -75,3 +91,20 @@ class StatefulSet(KubeObject, kw_only=True):
     """apps/v1 StatefulSet."""
 
     spec: StatefulSetSpec
+
+
+Replicated: TypeAlias = Deployment | StatefulSet | ReplicaSet
+"""What has a number of like pods, and serves."""
+
+
+def replicated(objects: Iterable[KubeObject]) -> Iterator[Replicated]:
+    """Those among the objects, Deployments first; ReplicaSets that a Deployment has made are not among them."""
+    given = tuple(objects)
+    for kind in (Deployment, StatefulSet, ReplicaSet):
+        for one in given:
+            if isinstance(one, Replicated) and type(one) is kind and not (kind is ReplicaSet and _is_owned(one)):
+                yield one
+
+
+def _is_owned(one: KubeObject) -> bool:
+    return any(owner.controller for owner in one.metadata.owner_references)

@@ -71,3 +71,15 @@ class RayJob(KubeObject, kw_only=True):
 
     spec: RayJobSpec
     status: RayJobStatus = RayJobStatus()
+
+
+class RayServiceSpec(Field, frozen=True, kw_only=True):
+    """``ray_cluster_config``: the cluster on which Ray Serve runs."""
+
+    ray_cluster_config: RayClusterSpec
+
+
+class RayService(KubeObject, kw_only=True):
+    """ray.io/v1 RayService."""
+
+    spec: RayServiceSpec

@@ -196,8 +196,7 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
         cluster.volumes.see(claim)
     for claim in stateful.claims_to_come(configuration.manifest.objects):
         cluster.volumes.see(claim)
-    owners: tuple[apps.Deployment | apps.StatefulSet, ...] = configuration.manifest.of(apps.Deployment)
-    for owner in (*owners, *configuration.manifest.of(apps.StatefulSet)):
+    for owner in apps.replicated(configuration.manifest.objects):
         workload = workload_for(owner, configuration.setting, cluster)
         cluster.workloads[workload.key] = workload
     for space in configuration.manifest.of(core.Namespace):

@@ -144,7 +144,7 @@ def selects(service: core.Service, configuration: Configuration, cluster: Simula
     if any(one.object == ref for one in configuration.blockers):
         return False
     return any(
-        pods.namespace == ref.namespace and not isinstance(pods.object, apps.Deployment | apps.StatefulSet)
+        pods.namespace == ref.namespace and not isinstance(pods.object, apps.Replicated)
         for pods in configuration.setting.pods
     )
 

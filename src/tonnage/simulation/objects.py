@@ -108,8 +108,8 @@ class Controller(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Workload:
-    """A Deployment or StatefulSet and the controller's memory of it; or another owner of pods, with a ``controller`` of
-    its own. ``stateful``: the StatefulSet, its template as it was admitted.
+    """A Deployment, StatefulSet or ReplicaSet and the controller's memory of it; or another owner of pods, with a
+    ``controller`` of its own. ``stateful``: the StatefulSet, its template as it was admitted.
 
     ``gang``: the gang of its pods, if they are in one, and their part of it."""
 
@@ -137,11 +137,7 @@ class Workload:
         default_factory=dict
     )  # pods that are there before the run begins, by name: on which node
     stateful: apps.StatefulSet | None = None
-
-    @property
-    def kind(self) -> str:
-        """Of the object that has these pods, where no controller of its own makes them."""
-        return "Deployment" if self.stateful is None else "StatefulSet"
+    kind: str = "Deployment"  # of the object that has these pods, where no controller of its own makes them
 
     @property
     def ref(self) -> Ref:

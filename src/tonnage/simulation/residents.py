@@ -20,7 +20,7 @@ class Residents:
 
     def __init__(self, objects: Iterable[KubeObject], workloads: Collection[str], nodes: Collection[str]) -> None:
         given, self._nodes = tuple(objects), nodes
-        makers = (one for one in given if isinstance(one, apps.Deployment | apps.DaemonSet | apps.StatefulSet))
+        makers = (*apps.replicated(given), *(one for one in given if isinstance(one, apps.DaemonSet)))
         self._makers = {owner_key(one.namespace, one.kind, one.name) for one in makers} | set(workloads)
         self._standing: dict[str, dict[str, str]] = {}
         for pod in given:

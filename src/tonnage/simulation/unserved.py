@@ -124,6 +124,8 @@ def _of_deployment(
         if refused is not None:
             yield _from_blocker(refused, ref, missing, workload.replicas, 0, 0)
     found = list(_groups(workload.active, ref, workload.replicas, blockers, known, reasons))
+    if workload.stateful is not None and missing > 0:  # those after the last wait for the one that does not serve
+        found[-1:] = [msgspec.structs.replace(one, pods=one.pods + missing) for one in found[-1:]]
     yield from found or _never_ready(workload, workload.replicas, ref, known, reasons)
 
 

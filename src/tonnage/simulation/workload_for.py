@@ -1,4 +1,4 @@
-"""From a Deployment or StatefulSet of the manifests to its workload in the simulated cluster, with its LLM server."""
+"""From a Deployment, StatefulSet or ReplicaSet to its workload in the simulated cluster, with its LLM server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_PREFIX_CACHING = "--no-enable-prefix-caching"
 SHUTDOWN = re.compile(r"--shutdown[-_]timeout[= ](\d+)")
 
 
-def workload_for(owner: apps.Deployment | apps.StatefulSet, setting: Setting, cluster: SimulatedCluster) -> Workload:
+def workload_for(owner: apps.Replicated, setting: Setting, cluster: SimulatedCluster) -> Workload:
     """The workload of an object that makes pods and has no controller of its own here."""
     namespace, pod, lets_in = owner.namespace or "default", owner.spec.template, cluster.admission
     made = next(templates(owner), None)
@@ -49,6 +49,7 @@ def workload_for(owner: apps.Deployment | apps.StatefulSet, setting: Setting, cl
         _with_weights(server_of(given, setting.shapes), namespace, needs, cluster.volumes),
         refused=next(iter(lets_in.refusals(namespace, pod.spec)), None),
         stateful=numbered,
+        kind=owner.kind,
     )
 
 

@@ -69,11 +69,18 @@ def is_suspended(workload: KubeObject) -> bool:
 
 
 def resolved(workload: KubeObject, objects: Iterable[KubeObject] = ()) -> KubeObject:
-    """The workload that makes the pods: the JobSet of a TrainJob, any other itself. A TrainJob whose runtime is not
+    """The workload that makes the pods: the JobSet of a TrainJob, the RayCluster of a RayService (KubeRay adds a suffix
+    to its name, which is left out), any other itself. A TrainJob whose runtime is not
     among the objects stays what it is.
 
     Source: kubeflow/trainer pkg/runtime/framework/plugins/{plainml,torch,mpi,jobset}.
     """
+    if isinstance(workload, ray.RayService):
+        spec = workload.spec.ray_cluster_config
+        made = ray.RayCluster(
+            api_version=workload.api_version, kind="RayCluster", metadata=workload.metadata, spec=spec
+        )
+        return made.remember(workload.origin, workload.lines)
     if not isinstance(workload, training.TrainJob):
         return workload
     runtime = runtime_of(workload, objects)
@@ -396,5 +403,5 @@ _MAKERS: Mapping[type[KubeObject], Callable[[Any], Iterator[Replica]]] = {
     ray.RayJob: _ray_job,
     volcano.VolcanoJob: _volcano_job,
 }
-WORKLOADS: tuple[type[KubeObject], ...] = (*_MAKERS, training.TrainJob)
+WORKLOADS: tuple[type[KubeObject], ...] = (*_MAKERS, training.TrainJob, ray.RayService)
 """The kinds that make pods here."""

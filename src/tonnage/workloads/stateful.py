@@ -57,9 +57,9 @@ def claim_names(obj: apps.StatefulSet, pod: str) -> dict[str, str]:
     return {one.metadata.name: claim_name(one.metadata.name, pod) for one in obj.spec.volume_claim_templates}
 
 
-def volumes(obj: apps.StatefulSet, pod: str, given: Collection[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The volumes of the pod of this name: its claims, which replace those of the template that are called alike."""
-    own = claim_names(obj, pod)
+def volumes(own: Mapping[str, str], given: Collection[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The volumes of a pod with these claims (:func:`claim_names`), which replace those of the template that are called
+    alike."""
     claims = [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for name, claim in own.items()]
     return [*claims, *(dict(one) for one in given if one.get("name") not in own)]
 
@@ -93,7 +93,7 @@ def replica(obj: apps.StatefulSet, ordinal: int) -> Replica:
     template, name = obj.spec.template, pod_name(obj.name, ordinal)
     meta, spec = template.metadata, template.spec
     if obj.spec.volume_claim_templates:
-        spec = msgspec.structs.replace(spec, volumes=volumes(obj, name, spec.volumes))
+        spec = msgspec.structs.replace(spec, volumes=volumes(claim_names(obj, name), spec.volumes))
     own = {**meta.labels, **labels(obj.name, ordinal)}
     return Replica(name, obj.namespace, "", ordinal, spec, own, dict(meta.annotations))
 
