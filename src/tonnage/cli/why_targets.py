@@ -115,6 +115,11 @@ def _ref(one: KubeObject) -> Ref:
     return Ref(one.kind, one.name, one.namespace or "default")
 
 
+def makes_pods(ref: Ref, objects: Sequence[KubeObject]) -> bool:
+    """Whether there is a template of pods in the object."""
+    return any(_ref(one) == ref and _has_pods(one) for one in objects)
+
+
 def selected(ref: Ref, objects: Sequence[KubeObject]) -> list[Ref]:
     """The workloads whose pods a Service selects."""
     service = next(
