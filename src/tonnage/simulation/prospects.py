@@ -22,6 +22,7 @@ from tonnage.objects import core
 from tonnage.scheduling.explain import NO_NODES
 from tonnage.simulation import assumed
 from tonnage.simulation.claiming import need
+from tonnage.simulation.configure import bounds
 from tonnage.workloads import stateful
 
 POD_GROUP = "PodGroup"
@@ -97,14 +98,17 @@ def _in_parts(pod: PodSpec) -> bool:
 
 
 def _workloads(made: SetUp) -> Iterator[tuple[Ref, list[PodSpec], dict[str, Gang]]]:
-    """Every workload with the pods that it is to have, and their gangs; one of several copies."""
+    """Every workload with the pods that it is to have, and their gangs; one of several copies. One without pods is to
+    have some where an autoscaler makes them."""
+    scaled = bounds(made.configuration, list(made.cluster.workloads.values()))
     for one in made.cluster.workloads.values():
-        if (count := min(max(1, one.replicas) - len(one.standing), MOST)) <= 0:
+        wanted = max(one.replicas, int(one.key in scaled))
+        if (count := min(wanted - len(one.standing), MOST)) <= 0:
             continue  # all of them stand already
         meta, spec = one.template.metadata, one.template.spec
         pods = [(f"{one.name}-{number:05d}", dict(meta.labels), spec) for number in range(1, count + 1)]
         if one.stateful is not None:
-            numbered = (stateful.replica(one.stateful, n) for n in stateful.wanted(one.stateful, max(1, one.replicas)))
+            numbered = (stateful.replica(one.stateful, n) for n in stateful.wanted(one.stateful, wanted))
             left = (replica for replica in numbered if replica.name not in one.standing)
             pods = [(replica.name, replica.labels, replica.spec) for replica in islice(left, count)]
         yield (
