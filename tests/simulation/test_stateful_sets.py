@@ -164,6 +164,43 @@ def test_a_bare_replica_set_is_run_and_one_of_a_deployment_is_not(tmp_path: Path
     assert {pod.workload.key for pod in made.cluster.pods.values()} == {"shop/replicaset/bare"}
 
 
+def ray_service(template: Json) -> Json:
+    inside = {"spec": {"containers": [{"name": "c", "image": "rayproject/ray:2.46.0"}], **template}}
+    config = {"headGroupSpec": {"template": inside}}
+    meta = {"name": "model", "namespace": "shop"}
+    return {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": meta, "spec": {"rayClusterConfig": config}}
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "ReplicaSet", "RayService"])
+@pytest.mark.parametrize("selector", [{"pool": "gpu"}, {"pool": "gpus"}], ids=["well", "no such node"])
+def test_pods_that_no_node_takes_are_told_of_whatever_makes_them(
+    kind: str, selector: dict[str, str], tmp_path: Path
+) -> None:
+    template = {"nodeSelector": selector}
+    made = ray_service(template) if kind == "RayService" else stateful_set(template=template) | {"kind": kind}
+    there = node("a")
+    there["metadata"]["labels"]["pool"] = "gpu"
+    found = set_up(tmp_path, there, made)
+    told = [(b.rule, b.object.kind, b.where.field.rpartition(".")[2]) for b in found.configuration.blockers]
+    assert told == ([] if selector["pool"] == "gpu" else [("pods-fit-no-node", kind, "pool")])
+    assert len(stopped(found.result(run.play(found)))) == len(told)
+
+
+@pytest.mark.parametrize("replicas", [0, 1])
+def test_a_set_without_pods_is_no_error_unless_an_autoscaler_makes_them(replicas: int, tmp_path: Path) -> None:
+    one = stateful_set(replicas=0, template={"nodeSelector": {"no-such": "node"}})
+    target = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "model"}
+    metric = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "AverageValue", "averageValue": 1}}}
+    scaler = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "model", "namespace": "shop"},
+        "spec": {"scaleTargetRef": target, "maxReplicas": 2, "metrics": [metric]},
+    }
+    made = set_up(tmp_path, node("a"), one, *([scaler] if replicas else []))
+    assert len([b for b in made.configuration.blockers if b.rule == "pods-fit-no-node"]) == replicas
+
+
 @pytest.mark.parametrize(
     ("there", "parallel", "makes", "deletes"),
     [
