@@ -49,6 +49,9 @@ def played(folder: Path, *objects: Json) -> SetUp:
     return made
 
 
+TAINT = {"key": "system", "effect": "NoSchedule"}
+
+
 def created(cluster: SimulatedCluster) -> dict[str, int]:
     """When each pod was made, in ns."""
     return {pod.name: pod.created_ns for pod in cluster.pods.values()}
@@ -220,3 +223,18 @@ def test_which_pods_are_made_and_deleted_next(
 ) -> None:
     assert stateful.to_make(range(3), there, parallel=parallel) == makes
     assert stateful.to_delete(range(3), there, parallel=parallel) == deletes
+
+
+@pytest.mark.parametrize(
+    ("gpus", "found"), [((4, 4), []), ((2, 4), [True]), ((2, 2), [False])], ids=["all", "some", "none"]
+)
+def test_nodes_without_room_for_a_daemon_set_are_told_of(
+    gpus: tuple[int, int], found: list[bool], tmp_path: Path
+) -> None:
+    asks = {"containers": [{"name": "c", "image": "nginx:1.29", "resources": {"limits": {"nvidia.com/gpu": 3}}}]}
+    one = stateful_set("agent", template=asks) | {"kind": "DaemonSet"}
+    del one["spec"]["serviceName"]
+    made = set_up(tmp_path, node("a", gpus[0]), node("b", gpus[1]), node("c", 0, taints=[TAINT]), one)
+    told = [b for b in made.configuration.blockers if b.rule == "pods-fit-no-node"]
+    assert [b.some for b in told] == found
+    assert all(b.where.field.endswith("limits.nvidia.com/gpu") for b in told)
