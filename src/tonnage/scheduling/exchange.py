@@ -8,18 +8,23 @@ among, members of gangs, and pods for which room was made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tonnage.fleet.asks import FULL
+from tonnage.fleet.asks import FULL, Ask
+from tonnage.fleet.cards import NO_DEVICE
+from tonnage.fleet.classes import PodClass
 from tonnage.fleet.rows import PodRow
 from tonnage.scheduling.trial import Trial
-from tonnage.scheduling.view import NEVER, Ints, ShapeView
+from tonnage.scheduling.view import NEVER, Ints
 
 NODES = 4
 """So many nodes are tried for one pod, those first where the least is missing."""
+NONE = 1 << 20
+"""More devices than any node has: it cannot be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +45,21 @@ class Seat:
 class Exchange:
     """``own``: rows of the pods that the policy has bound in this decision. Inside a what-if only.
 
-    What is missing and what could go is counted in the fleet's resources; devices in thousandths, in one more column,
-    where all devices are open."""
+    What is missing and what could go is counted in the fleet's resources; devices one by one, in thousandths, where all
+    devices are open."""
 
     def __init__(self, trial: Trial, own: Iterable[int]) -> None:
         self._trial = trial
         self._fleet = fleet = trial.snapshot.fleet
         self._open = not bool(fleet.cards.special.any())
-        rows = [row for row in own if self._may_move(fleet.pod(row))]
+        class_of = {row: fleet.pod(row).class_id for row in own}
+        may = {one: self._may_move(fleet.classes.rows[one]) for one in dict.fromkeys(class_of.values())}
+        rows = [row for row, one in class_of.items() if may[one]]
         self._at = {row: number for number, row in enumerate(rows)}
         self._shape = np.array([fleet.pod_class(row).shape for row in rows], np.int64)
-        self._size = np.array([self._amounts(row) for row in rows], np.int64).reshape(len(rows), fleet.free.shape[1] + 1)
+        amounts = {shape: self._amounts(shape) for shape in set(self._shape.tolist())}
+        sizes = [amounts[shape] for shape in self._shape.tolist()]
+        self._size = np.array(sizes, np.int64).reshape(len(rows), fleet.free.shape[1])
         nodes = sorted({fleet.pod(row).node for row in rows})
         self._nodes = np.array(nodes, np.int64)
         self._index = {node: number for number, node in enumerate(nodes)}
@@ -61,18 +70,15 @@ class Exchange:
         self._roams = {shape: self._fits_somewhere(rows[int(at)]) for shape, at in self._first_of_each_shape()}
         self._count()
 
-    def _may_move(self, pod: PodRow) -> bool:
+    def _may_move(self, pod_class: PodClass) -> bool:
         topology = self._trial.cache.topology
-        pod_class = self._fleet.classes.rows[pod.class_id]
         return not (topology.has_rules(pod_class) or topology.is_company(pod_class))
 
-    def _amounts(self, row: int) -> list[int]:
-        """What the pod has: by resource, and thousandths of devices."""
-        pod = self._fleet.pod(row)
-        amounts = [0] * (self._fleet.free.shape[1] + 1)
-        for column, amount in self._fleet.requests(self._fleet.pod_class(row).shape):
+    def _amounts(self, shape: int) -> list[int]:
+        """What a pod has of each resource."""
+        amounts = [0] * self._fleet.free.shape[1]
+        for column, amount in self._fleet.requests(shape):
             amounts[column] = amount
-        amounts[-1] = held_milli(pod)
         return amounts
 
     def _first_of_each_shape(self) -> list[tuple[int, int]]:
@@ -87,6 +93,16 @@ class Exchange:
         roams = np.array([self._roams[shape] for shape in self._shape.tolist()], np.bool_)
         self._more = np.zeros((len(self._nodes), self._size.shape[1]), np.int64)
         np.add.at(self._more, self._where[roams], self._size[roams])
+        self._milli = np.zeros((len(self._nodes), self._fleet.cards.milli.shape[1]), np.int64)
+        for where, pods in enumerate(self._on):
+            for row in pods:
+                self._put(where, row, 1)
+
+    def _put(self, where: int, row: int, sign: int) -> None:
+        """Count the devices of a pod on the node in (+1) or out (-1)."""
+        if self._roams[int(self._shape[self._at[row]])]:
+            for device, milli in held(self._fleet.pod(row)):
+                self._milli[where, device] += sign * milli
 
     # ---- one after the other ----
 
@@ -122,60 +138,81 @@ class Exchange:
 
     def _candidates(self, row: int) -> list[tuple[int, Ints]]:
         """Nodes that could take the pod if those went that fit elsewhere, by number in ``_nodes``, and what each lacks
-        by column; those first that lack least."""
+        by resource; those first that lack least."""
         fleet, view = self._fleet, self._trial.view(row)
-        pod_class = fleet.pod_class(row)
-        nodes = self._nodes
-        able = view.able[nodes]
-        for _, mask in self._trial.cache.topology.masks(pod_class, view):
-            able = able & mask[nodes]
+        able = view.able[self._nodes]
+        for _, mask in self._trial.cache.topology.masks(fleet.pod_class(row), view):
+            able = able & mask[self._nodes]
         number = np.flatnonzero(able)
-        if not len(number):
-            return []
-        need = self._needs(row, view)
-        columns = np.flatnonzero(need)
-        need = need[columns]
-        free = np.column_stack([fleet.free[nodes[number]], fleet.cards.milli[nodes[number]].sum(axis=1)])[:, columns]
-        number_of = (free + self._more[number][:, columns] >= need).all(axis=1)
-        number, free = number[number_of], free[number_of]
-        short = np.zeros((len(number), self._more.shape[1]), np.int64)
-        short[:, columns] = (need - free).clip(0)
-        effort = (short[:, columns] / need).sum(axis=1)
-        order = np.lexsort((-view.nodes.tie[nodes[number]], effort))[:NODES]
-        return [(int(number[at]), short[at]) for at in order.tolist()]
-
-    def _needs(self, row: int, view: ShapeView) -> Ints:
-        """What a pod that waits asks for, by column."""
-        ask = view.shape.ask
         need = np.zeros(self._more.shape[1], np.int64)
         need[view.columns] = view.amounts
+        ask = view.shape.ask
         if self._open and ask.count:
-            need[self._fleet.resource(ask.resource)] = 0
-            need[-1] = ask.gpu_milli
-        return need
+            need[fleet.resource(ask.resource)] = 0  # its devices are looked at one by one
+        columns = np.flatnonzero(need)
+        free = fleet.free[self._nodes[number]][:, columns]
+        enough = (free + self._more[number][:, columns] >= need[columns]).all(axis=1)
+        number, free = number[enough], free[enough]
+        if not len(number):
+            return []
+        short = np.zeros((len(number), len(need)), np.int64)
+        short[:, columns] = (need[columns] - free).clip(0)
+        effort = (short[:, columns] / need[columns]).sum(axis=1)
+        if self._open and ask.count and ask.milli:
+            lacks = np.sort(self._lacks(number, ask), axis=1)[:, : ask.count].sum(axis=1)
+            effort = effort + lacks / FULL
+        order = np.lexsort((-view.nodes.tie[self._nodes[number]], effort))[:NODES]
+        return [(int(number[at]), short[at]) for at in order.tolist() if effort[at] < NONE]
+
+    def _lacks(self, number: NDArray[np.intp], ask: Ask) -> Ints:
+        """Thousandths that would have to go from each device of these nodes; NONE where that cannot be."""
+        cards, nodes = self._fleet.cards, self._nodes[number]
+        lack: Ints = (ask.milli - cards.milli[nodes].astype(np.int64)).clip(0)
+        there = (cards.holder[nodes] != NO_DEVICE) & (lack <= self._milli[number][:, : lack.shape[1]])
+        lack = np.where(there, lack, NONE * FULL)
+        missing = ask.count - lack.shape[1]
+        return np.pad(lack, ((0, 0), (0, max(0, missing))), constant_values=NONE * FULL)
+
+    def _going(self, row: int, where: int, short: Ints) -> Iterator[int]:
+        """Who could go from the node, in which order: who stands on the devices where least has to go, then who has
+        least of what is short."""
+        fleet = self._fleet
+        may = [one for one in self._on[where] if self._roams[int(self._shape[self._at[one]])]]
+        ask = self._trial.view(row).shape.ask
+        done: set[int] = set()
+        if ask.count and ask.milli and self._open:
+            (lacks,) = self._lacks(np.array([where]), ask).tolist()
+            rank = {device: at for at, device in enumerate(sorted(range(len(lacks)), key=lambda d: (lacks[d], d)))}
+            wanted = [device for device, at in rank.items() if at < ask.count and lacks[device]]
+            each = {one: dict(held(fleet.pod(one))) for one in may}
+            on_them = [one for one in may if not each[one].keys().isdisjoint(wanted)]
+            at = {one: min(rank[device] for device in each[one]) for one in on_them}
+            for one in sorted(on_them, key=lambda one: (at[one], sum(each[one].values()), fleet.pod(one).key)):
+                done.add(one)
+                yield one
+        columns = np.flatnonzero(short)
+        if not len(columns) and not (ask.count and self._open):
+            columns = np.flatnonzero(self._more[where])
+        size = {one: float((self._size[self._at[one], columns] / short[columns].clip(1)).sum()) for one in may}
+        for one in sorted(may, key=lambda one: (size[one], fleet.pod(one).key)):
+            if size[one] and one not in done:
+                yield one
 
     def _try(self, row: int, where: int, short: Ints) -> list[Seat]:
         """Who stands where if the pod is put on that node: it first, then those who went; empty where one of them finds
         no place. Nothing changes."""
         fleet, node, trial = self._fleet, int(self._nodes[where]), self._trial
-        name = fleet.pod(row).spec.name
-        columns = np.flatnonzero(short) if short.any() else np.array([len(short) - 1])
-        size = {
-            one: float((self._size[self._at[one], columns] / np.maximum(short[columns], 1)).sum())
-            for one in self._on[where]
-            if self._roams[int(self._shape[self._at[one]])]
-        }
+        name, key = fleet.pod(row).spec.name, NEVER
         going: list[int] = []
+        order = list(self._going(row, where, short))
         with fleet.what_if():
-            for one in sorted(size, key=lambda one: (size[one], fleet.pod(one).key)):
-                if not size[one]:
-                    continue
+            for one in order:
                 fleet.unbind(one)
                 going.append(one)
                 key = int(trial.keys(row)[node])
                 if key != NEVER:
                     break
-            else:
+            if key == NEVER:
                 return []
             trial.seat(row, node)
             seats = [Seat(row, node, fleet.pod(row).devices, key, moved=False, about=len(going))]
@@ -193,6 +230,7 @@ class Exchange:
         fleet = self._fleet
         first, *others = seats
         for one in reversed(others):
+            self._put(where, one.row, -1)
             fleet.unbind(one.row)
             self._more[where] -= self._size[self._at[one.row]]
             del self._on[where][one.row]
@@ -207,6 +245,7 @@ class Exchange:
             self._where[at] = index
             self._on[index][one.row] = None
             self._more[index] += self._size[at]
+            self._put(index, one.row, 1)
             shape = int(self._shape[at])
             if self._roams[shape] and not self._fits_somewhere(one.row):
                 self._roams[shape], gone = False, True
@@ -219,12 +258,17 @@ class Exchange:
         self._nodes = np.append(self._nodes, node)
         self._on.append({})
         self._more = np.vstack([self._more, np.zeros(self._more.shape[1], np.int64)])
+        self._milli = np.vstack([self._milli, np.zeros(self._milli.shape[1], np.int64)])
         return index
 
 
-def held_milli(pod: PodRow) -> int:
-    """Thousandths of devices that the pod has; of those that it has in parts, of their compute."""
-    if not pod.pieces:
-        return FULL * len(pod.devices)
+def held(pod: PodRow) -> Iterator[tuple[int, int]]:
+    """(device, thousandths of it that the pod has: of a part, of its compute)."""
     apart = {piece.device for piece in pod.pieces}
-    return FULL * sum(device not in apart for device in pod.devices) + sum(piece.milli for piece in pod.pieces)
+    yield from ((device, FULL) for device in pod.devices if device not in apart)
+    yield from ((piece.device, piece.milli) for piece in pod.pieces)
+
+
+def held_milli(pod: PodRow) -> int:
+    """Thousandths of devices that the pod has."""
+    return sum(milli for _, milli in held(pod)) if pod.pieces else FULL * len(pod.devices)

@@ -21,18 +21,12 @@ from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.scheduling.assumed import Assumed
 from tonnage.scheduling.cache import Cache
-from tonnage.scheduling.exchange import held_milli
-from tonnage.scheduling.order import Priorities, Unit
+from tonnage.scheduling.order import Unit
 from tonnage.scheduling.trial import Trial
-from tonnage.scheduling.turns import How, Turns
+from tonnage.scheduling.turns import How, Seated, Turns
 
 OTHERS = ("fgd", "binpack", "bestfit")
 """The policies that are tried where the first one leaves pods over."""
-
-Seated = tuple[tuple[int, int, int], ...]
-"""(priority, thousandths of devices, pods) that are bound, the highest priority first: of two decisions about the same
-pods the greater one seats more."""
-
 
 @dataclass(frozen=True, slots=True)
 class Look:
@@ -55,7 +49,7 @@ def look(snapshot: Snapshot, cache: Cache, how: How, rows: Sequence[int], others
     best = _under(snapshot, cache, how, rows)
     if others and best.chose and _could_stand(snapshot, cache, how, best):
         for policy in others:
-            found = _under(snapshot, cache, replace(how, policy=policy), rows)
+            found = _under(snapshot, cache, replace(how, policy=policy, least=best.seated), rows)
             if found.seated > best.seated:
                 best = _told(found, policy)
     return best
@@ -67,9 +61,8 @@ def _under(snapshot: Snapshot, cache: Cache, how: How, rows: Sequence[int]) -> L
     with fleet.what_if():
         left = turns.take()
         waits = tuple((row, turns.reason(row)) for unit in left for row in unit.rows)
-        bound = list(turns.binds)
-        classes = frozenset(fleet.pod(row).class_id for row in bound)
-        seated = _seated(snapshot, rows, bound)
+        classes = frozenset(fleet.pod(row).class_id for row in turns.binds)
+        seated = turns.seated()
     preemptor = turns.preemptor
     return Look(
         tuple(turns.binds.values()),
@@ -81,16 +74,6 @@ def _under(snapshot: Snapshot, cache: Cache, how: How, rows: Sequence[int]) -> L
         turns.chose,
         classes,
     )
-
-
-def _seated(snapshot: Snapshot, rows: Sequence[int], bound: Sequence[int]) -> Seated:
-    fleet, priorities = snapshot.fleet, Priorities(snapshot)
-    found = {priorities.of(row): [0, 0] for row in rows}
-    for row in bound:
-        one = found[priorities.of(row)]
-        one[0] += held_milli(fleet.pod(row))
-        one[1] += 1
-    return tuple((priority, *found[priority]) for priority in sorted(found, reverse=True))  # type: ignore[misc]
 
 
 def _told(found: Look, policy: str) -> Look:

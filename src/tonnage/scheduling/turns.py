@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,9 +17,9 @@ from tonnage.fleet.state import Fleet
 from tonnage.scheduling.assumed import Assumed
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.defrag import Limits
-from tonnage.scheduling.exchange import Exchange, Seat
+from tonnage.scheduling.exchange import Exchange, Seat, held_milli
 from tonnage.scheduling.gangs.queue import MADE_FOR_IT, Gangs
-from tonnage.scheduling.order import Unit
+from tonnage.scheduling.order import Priorities, Unit
 from tonnage.scheduling.preempt import Preemptor
 from tonnage.scheduling.refusals import Refusals
 from tonnage.scheduling.trial import Trial
@@ -29,11 +30,17 @@ EXCHANGES = 3
 """So often those left over are looked at again after others have been seated elsewhere for them."""
 
 
+Seated: TypeAlias = tuple[tuple[int, int, int], ...]
+"""(priority, thousandths of devices, pods) that are bound, the highest priority first: of two decisions about the same
+pods the greater one seats more."""
+
+
 @dataclass(frozen=True, slots=True)
 class How:
     """What of the settings of a decision counts for a turn: see :class:`tonnage.scheduling.place.Settings`.
 
-    ``exchange``: seat pods of this decision elsewhere for those left over."""
+    ``exchange``: seat pods of this decision elsewhere for those left over; only where without that no fewer are seated
+    than ``least``."""
 
     policy: str
     receipts: bool = True
@@ -41,6 +48,7 @@ class How:
     respect_budgets: bool = True
     defrag: Limits | None = None
     exchange: bool = False
+    least: Seated = ()
 
 
 class Turns:
@@ -54,6 +62,8 @@ class Turns:
         snapshot = replace(snapshot, lives=lives)  # who is chosen to be evicted leaves from then on, for all who ask
         self._fleet = snapshot.fleet
         self._how = how
+        self._rows = rows
+        self._priorities = Priorities(snapshot)
         self._refusals = Refusals(cache.topology)
         assumed = Assumed(snapshot.fleet)
         self._trial = Trial(snapshot, cache, how.policy, assumed)
@@ -93,6 +103,15 @@ class Turns:
         """Whether the policy chose the node of any pod."""
         return bool(self._own)
 
+    def seated(self) -> Seated:
+        """How much is bound so far."""
+        found = {self._priorities.of(row): [0, 0] for row in self._rows}
+        for row in self.binds:
+            one = found[self._priorities.of(row)]
+            one[0] += held_milli(self._fleet.pod(row))
+            one[1] += 1
+        return tuple((priority, devices, pods) for priority, (devices, pods) in sorted(found.items(), reverse=True))
+
     def _round(self, queue: Sequence[Unit]) -> tuple[bool, list[Unit]]:
         """One turn for each of these: whether any is bound, and what of them waits. Room that is coming is held for who
         waits from those who come after."""
@@ -123,7 +142,7 @@ class Turns:
 
     def _exchange(self, waiting: Sequence[Unit]) -> bool:
         """Let pods that are left over stand by seating others of this decision elsewhere; whether any does now."""
-        if not (self._exchanges and self._own):
+        if not (self._exchanges and self._own and waiting) or self.seated() < self._how.least:
             return False
         left = [unit.rows[0] for unit in waiting if not (unit.gang or self.preemptor.is_nominated(unit))]
         found = Exchange(self._trial, self._own).seat(left) if left else []
