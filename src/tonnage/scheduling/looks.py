@@ -28,6 +28,7 @@ from tonnage.scheduling.turns import How, Seated, Turns
 OTHERS = ("fgd", "binpack", "bestfit")
 """The policies that are tried where the first one leaves pods over."""
 
+
 @dataclass(frozen=True, slots=True)
 class Look:
     """One decision: ``binds``, why each other pod ``waits`` (by row), where room is being made for whom (``nominated``,
