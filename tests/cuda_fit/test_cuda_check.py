@@ -45,6 +45,19 @@ def helps(image: str, driver: str, gpu: str) -> dict[str, str]:
         ),
         (TORCH.format("2.10.0", "12.8"), "570.124.06", "v100", True, "kernels", "7.0"),
         (TORCH.format("2.11.0", "12.6"), "570.124.06", "v100", True, "kernels", "7.0"),
+        # vllm-project/vllm issues 20173 and 16336, pytorch/pytorch issue 150733: nothing for Blackwell before CUDA 12.8
+        (
+            TORCH.format("2.7.0", "12.6"),
+            "570.124.06",
+            "b200",
+            False,
+            "kernels",
+            "no kernel image is available for 10.0",
+        ),
+        (TORCH.format("2.4.1", "12.4"), "580.65.06", "b200", False, "kernels", "no kernel image is available for 10.0"),
+        (TORCH.format("2.4.1", "12.4"), "550.54.14", "h100", True, "kernels", "9.0"),
+        ("vllm/vllm-openai:v0.6.6", "570.124.06", "b200", False, "kernels", "no kernel image is available for 10.0"),
+        ("vllm/vllm-openai:v0.6.6", "550.54.14", "l40s", True, "kernels", "8.9"),
         # R580 is the last branch for Volta; CUDA 13 has no code for it
         (TORCH.format("2.10.0", "12.8"), "590.44.01", "v100", False, "gpu", "R580 is the last driver branch"),
         ("nvidia/cuda:13.0.1-base-ubuntu24.04", "580.65.06", "v100", False, "kernels", "12.9 was the last"),

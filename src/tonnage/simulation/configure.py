@@ -16,12 +16,10 @@ from tonnage.health.landing import Machine
 from tonnage.health.rules.nodepools import AWS
 from tonnage.health.setting import Setting
 from tonnage.inference.other_engines import replica_of
-from tonnage.metrics import scrape
+from tonnage.metrics import alerts, scrape
 from tonnage.metrics.promql import Query
 from tonnage.objects import apps, core, gpu_operator, karpenter, keda, monitoring, selectors
 from tonnage.objects.load import Manifest
-from tonnage.objects.needs import PodNeeds
-from tonnage.objects.templates import templates
 from tonnage.partitioning import node_cuts
 from tonnage.partitioning.configurations import read as read_cuts
 from tonnage.provisioning import findings as pool_findings
@@ -34,14 +32,14 @@ from tonnage.simulation import nodes, own_nodes
 from tonnage.simulation.blocked import by_object
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.landing import landing_findings
-from tonnage.simulation.objects import Claim, EngineSetup, Server, Workload
+from tonnage.simulation.objects import Claim, EngineSetup, Workload
 from tonnage.simulation.physics import Physics, Pool
 from tonnage.simulation.rng import Streams
 from tonnage.simulation.scenario import NodeGroupSpec, Scenario
-from tonnage.simulation.serving_containers import server_of
+from tonnage.simulation.workload_for import workload_for
+from tonnage.workloads import stateful
 from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.volumes.book import Volumes
-from tonnage.workloads.volumes.weights import source
 
 PLACES = ("pods-fit-no-nodepool",)
 """Rules of findings that say why pods have no place."""
@@ -101,6 +99,8 @@ def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machi
         selection = scrape.select(monitor, services)
         found += selection.findings
         monitors.append((monitor, selection.selected))
+    for rule in manifest.of(monitoring.PrometheusRule):
+        found += alerts.analyse(rule)
     honored = triggers.honored_labels(monitor for monitor, _ in monitors)
     for scaled_object in manifest.of(keda.ScaledObject):
         found += triggers.analyse(scaled_object, honor_labels=honored)
@@ -196,19 +196,10 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
     cluster.fleet.attach_limits = cluster.volumes.attach_limits
     for claim in configuration.setting.made_claims():
         cluster.volumes.see(claim)
-    for deployment in configuration.manifest.of(apps.Deployment):
-        pod = deployment.spec.template
-        made = next(templates(deployment), None)
-        needs = made.needs if made is not None else PodNeeds()
-        given = configuration.setting.variables.filled(_namespace(deployment.namespace), pod.spec, needs)
-        workload = Workload(
-            _namespace(deployment.namespace),
-            deployment.name,
-            msgspec.structs.replace(pod, spec=lets_in.completed(_namespace(deployment.namespace), pod.spec)),
-            deployment.spec.replicas,
-            _with_weights(server_of(given, configuration.setting.shapes), deployment, needs, cluster.volumes),
-            refused=next(iter(lets_in.refusals(_namespace(deployment.namespace), pod.spec)), None),
-        )
+    for claim in stateful.claims_to_come(configuration.manifest.objects):
+        cluster.volumes.see(claim)
+    for owner in apps.replicated(configuration.manifest.objects):
+        workload = workload_for(owner, configuration.setting, cluster)
         cluster.workloads[workload.key] = workload
     for space in configuration.manifest.of(core.Namespace):
         cluster.fleet.namespaces.put(space.name, space.metadata.labels)
@@ -292,18 +283,6 @@ def _namespace(name: str) -> str:
     return name or "default"
 
 
-def _with_weights(
-    server: Server | None, deployment: apps.Deployment, needs: PodNeeds, volumes: Volumes
-) -> Server | None:
-    """The server with the claim on which its weights lie."""
-    if server is not None and server.container < len(needs.containers):
-        container = needs.containers[server.container]
-        folder = server.model if server.model.startswith("/") else ""
-        namespace = _namespace(deployment.namespace)
-        server.weights = source(volumes, namespace, container, needs.volumes, folder)
-    return server
-
-
 def _engine(workload: Workload, gpu: str, utilization: float | None) -> EngineSetup | str:
     """The engine, or why it does not start on this GPU (:class:`~tonnage.simulation.physics.Engines`)."""
     assert workload.server is not None
@@ -337,7 +316,7 @@ def bounds(configuration: Configuration, workloads: Sequence[Workload]) -> dict[
     """(least, most) replicas of each autoscaled workload, by its key."""
     found: dict[str, tuple[int, int]] = {}
     for h in (manifests.hpa_spec(h) for h in configuration.admitted.hpas):
-        found[f"{h.target.namespace}/{h.target.name}"] = (h.min_replicas, h.max_replicas)
+        found[h.target.workload] = (h.min_replicas, h.max_replicas)
     for s in configuration.scaled:
-        found[f"{s.target.namespace}/{s.target.name}"] = (s.min_replicas, s.max_replicas)
+        found[s.target.workload] = (s.min_replicas, s.max_replicas)
     return {w.key: found[w.key] for w in workloads if w.key in found}
