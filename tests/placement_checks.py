@@ -53,7 +53,14 @@ def check_feasible_sets(fleet: Fleet, cache: Cache | None = None) -> None:
 
 def check_whole_decision(fleet: Fleet, cache: Cache | None = None) -> None:
     """Apply a decision bind by bind: each node must take its pod then, and in the end none may take one that waits."""
-    decisions = place.decide(Snapshot(0, fleet), place.Settings(preemption=False), cache)
+    with fleet.what_if():
+        _check_decision(fleet, cache, again=False)
+    _check_decision(fleet, cache, again=True)
+
+
+def _check_decision(fleet: Fleet, cache: Cache | None, *, again: bool) -> None:
+    """``again``: with another look at those left over, which moves others from where they were seated at first."""
+    decisions = place.decide(Snapshot(0, fleet), place.Settings(preemption=False, look_again=again), cache)
     assert {(d.target.namespace, d.target.name) for d in decisions} == {
         (s.namespace, s.name) for s in (fleet.pod(row).spec for row in fleet.pending)
     }
@@ -62,7 +69,8 @@ def check_whole_decision(fleet: Fleet, cache: Cache | None = None) -> None:
             row = fleet.pod_by_key[decision.pod.namespace, decision.pod.name]
             options = refusals(World.of(fleet), fleet.pod(row).spec)
             assert options[decision.node.name] == []
-            assert dict(decision.reason.evidence)["nodes_that_fit"] == sum(not r for r in options.values())
+            if not again:
+                assert dict(decision.reason.evidence)["nodes_that_fit"] == sum(not r for r in options.values())
             assert fleet.bind(row, fleet.node_by_name[decision.node.name]) == decision.devices
     world = World.of(fleet)
     for decision in decisions:

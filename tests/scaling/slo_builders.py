@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 
 from tonnage.decisions import Scale
+from tonnage.fleet.gangs import Gang
 from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
 from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
 from tonnage.objects import core
-from tonnage.scaling import slo
+from tonnage.scaling import slo, waiting
 from tonnage.units import NS_PER_S
 
 GPU = "nvidia.com/gpu"
@@ -32,6 +33,7 @@ class Cluster:
     def __init__(self, kept: int = 1, bought: int = 0, gpus: int = 8) -> None:
         self.fleet = Fleet()
         self.replicas: dict[str, int] = {}
+        self.gangs: dict[str, Gang] = {}
         self.views: dict[str, list[PodView]] = {}
         names = [f"kept-{i}" for i in range(1, kept + 1)] + [f"bought-{i}" for i in range(1, bought + 1)]
         for name in names:
@@ -65,18 +67,30 @@ class Cluster:
         self.replicas[workload] = len(views) if replicas is None else replicas
         return self
 
+    def gang(self, key: str, size: int) -> Cluster:
+        """Add a gang of so many pods of one GPU, which wait."""
+        namespace, _, name = key.rpartition("/")
+        container = {"name": "train", "resources": {"requests": {GPU: "1"}}}
+        spec = msgspec.convert({"containers": [container]}, core.PodSpec)
+        for number in range(size):
+            pod = f"{name}-{number}"
+            self.fleet.add_pod(PodSpec(namespace, pod, pod, {}, spec, gang=key))
+        self.gangs[key] = Gang(key, size)
+        return self
+
     def snapshot(self, second: float) -> Snapshot:
         views = {
             key: WorkloadView("Deployment", "inference", key.rpartition("/")[2], self.replicas[key], tuple(pods))
             for key, pods in self.views.items()
         }
-        return Snapshot(round(second * NS_PER_S), self.fleet, views)
+        return Snapshot(round(second * NS_PER_S), self.fleet, views, gangs=self.gangs)
 
 
 class Loop:
     """Ticks the policy every 15 s over one cluster; arrivals come in equal gaps unless a count is given."""
 
-    def __init__(self, cluster: Cluster, *targets: slo.Target) -> None:
+    def __init__(self, cluster: Cluster, *targets: slo.Target, seats: waiting.Seats = waiting.alone) -> None:
+        self.seats = seats
         self.cluster, self.targets = cluster, targets or (target(),)
         self.memory: dict[str, slo.Memory] = {}
         self.now_s = 0
@@ -104,5 +118,5 @@ class Loop:
                 cold = tuple(round(s * NS_PER_S) for s in cold_starts_s)
                 readings[one.workload] = slo.Reading(count, held, cold)
             snapshot = self.cluster.snapshot(self.now_s)
-            decisions, self.memory = slo.decide(snapshot, self.targets, readings, self.memory)
+            decisions, self.memory = slo.decide(snapshot, self.targets, readings, self.memory, self.seats)
         return {f"{d.target.namespace}/{d.target.name}": d for d in decisions}

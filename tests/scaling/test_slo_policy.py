@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import ceil
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from slo_builders import TICK_S, A, B, Cluster, Loop, target
 
 from tonnage.decisions import Scale
-from tonnage.scaling import slo
+from tonnage.scaling import slo, waiting
+from tonnage.scheduling.seats import Seats
 
 KEPT8 = ["kept-1"] * 8
 TEN_MINUTES = 600 // TICK_S
@@ -45,7 +47,7 @@ def test_the_reason_carries_the_numbers_and_the_alternatives() -> None:
     assert evidence["arrivals_per_s"] == 6.0 and evidence["capacity_per_replica"] == 1.0
     assert evidence["backlog"] == 5.0 and evidence["horizon_s"] == 60.0
     assert evidence["needed"] == decision.replicas == 8, "6.37 for the demand, 5 + (6 - 4) * 60 requests / 180 s more"
-    assert evidence["others_wait"] is True, "the four find no free GPU"
+    assert evidence["others_wait"] is False, "the four find no free GPU, but they are its own"
     assert [a.name for a in decision.reason.alternatives] == ["hold", "the need of this tick alone"]
     assert decision.current == 4 and decision.remove == ()
 
@@ -191,6 +193,44 @@ def test_what_was_needed_in_the_last_minute_is_not_given_up() -> None:
     assert given_up[-1] == 2
 
 
+@pytest.mark.parametrize("own", [1, 3])
+def test_pods_of_its_own_that_wait_make_no_workload_give_up_anything(own: int) -> None:
+    loop = Loop(Cluster(gpus=4).pods(A, *KEPT8[:4], *[""] * own))
+    assert loop.tick(0.1, ticks=20) == {}, "they have not started yet, and nobody else waits"
+
+
+SPOT = {"karpenter.sh/capacity-type": "spot"}
+
+
+@pytest.mark.parametrize(
+    "stuck",
+    [
+        {"more": {"nodeSelector": SPOT}},
+        {"gpus": 5},
+        {"more": {"initContainers": [{"name": "i", "resources": {"requests": {"cpu": "2000"}}}]}},
+    ],
+    ids=["it goes on spot nodes alone", "more GPUs than would be free", "more cores than any node has"],
+)
+def test_a_pod_that_the_freed_room_would_not_seat_takes_nothing_from_anybody(stuck: dict[str, Any]) -> None:
+    for seats in (waiting.alone, Seats()):
+        cluster = Cluster(gpus=4).pods(A, *KEPT8[:4]).pods("batch/job", "", **stuck)
+        assert Loop(cluster, target(minimum=1), seats=seats).tick(0.1, ticks=9) == {}
+        fits = Cluster(gpus=4).pods(A, *KEPT8[:4]).pods("batch/job", "")
+        assert _to(Loop(fits, target(minimum=1), seats=seats).tick(0.1, ticks=9)) == 1, "one that it would seat"
+
+
+def test_a_gang_that_the_freed_room_seats_in_part_takes_nothing_from_anybody() -> None:
+    for size, replicas in ((4, None), (2, 2)):
+        cluster = Cluster(gpus=4).pods(A, *KEPT8[:4]).gang("batch/train", size)
+        assert _to(Loop(cluster, target(minimum=2), seats=Seats()).tick(0.1, ticks=9)) == replicas
+
+
+def test_what_two_workloads_give_up_together_seats_a_pod_that_neither_could() -> None:
+    cluster = Cluster(gpus=8).pods(A, *KEPT8[:4]).pods(B, *KEPT8[:4]).pods("batch/job", "", gpus=4)
+    decisions = Loop(cluster, target(A), target(B), seats=Seats()).tick(0.1, ticks=9)
+    assert (_to(decisions, A), _to(decisions, B)) == (2, 2)
+
+
 # ---- warm ----
 
 
@@ -224,7 +264,7 @@ def test_a_replica_of_two_gpus_needs_two_of_them() -> None:
     assert _to(Loop(cluster, target(A, gpus=2)).tick(0.1, ticks=9)) == 3, "three GPUs are free: room for one replica"
     crowded = Cluster(gpus=7).pods(A, "kept-1", "kept-1", gpus=2).pods(B, "kept-1", "kept-1")
     decisions = Loop(crowded, target(A, gpus=2, minimum=1), target(B)).tick({A: 2.3, B: 0.1}, ticks=9)
-    assert dict(decisions[A].reason.evidence)["others_wait"] is True, "one GPU is free, the third replica needs two"
+    assert (_to(decisions, A), _to(decisions, B)) == (3, 3), "one GPU is free, the third replica of A needs two"
 
 
 def test_gpus_that_are_free_on_different_nodes_are_no_room_for_a_replica_of_two() -> None:

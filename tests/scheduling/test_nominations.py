@@ -17,8 +17,9 @@ from tonnage.scheduling.gangs.plan import Place, Plan
 from tonnage.scheduling.gangs.queue import Gangs
 from tonnage.scheduling.make_room import OnNode
 from tonnage.scheduling.order import in_turn, units_of
-from tonnage.scheduling.place import Cache, Settings, _Turns
+from tonnage.scheduling.place import Cache, Settings
 from tonnage.scheduling.trial import Trial
+from tonnage.scheduling.turns import Turns
 from tonnage.scheduling.victims import Candidates
 
 # ---- the one order ----
@@ -214,7 +215,7 @@ def test_holds_are_taken_back_when_what_is_done_under_them_fails() -> None:
         nominations={"default/one": "a", "default/two": "b"},
     )  # fmt: skip
     rows = in_turn(made.snapshot, made.fleet.pending)
-    preemptor = _Turns(made.snapshot, Cache(made.fleet), Settings(), rows).preemptor
+    preemptor = Turns(made.snapshot, Cache(made.fleet), Settings().how, rows).preemptor
     (unit, _), *_ = preemptor.bands()
     before = made.fleet.free.tolist()
     with pytest.raises(ZeroDivisionError), made.fleet.what_if(), preemptor.leaving_claims(unit) as held:

@@ -14,6 +14,7 @@ from tonnage.loops import Loop
 from tonnage.metrics.promql import Vector
 from tonnage.scaling import hpa, keda, slo
 from tonnage.scaling.replicas import Reading
+from tonnage.scheduling.seats import Seats
 from tonnage.world import World
 
 
@@ -36,7 +37,7 @@ class Autoscalers:
             decisions += self._recommend(world, snapshot, spec, readings)
         for scaled in self.scaled:
             generated = keda.generated_hpa(scaled)
-            workload = snapshot.workloads.get(_key(scaled.target))
+            workload = snapshot.workloads.get(scaled.target.workload)
             if generated is None or workload is None:
                 continue
             name = _key(scaled.scaled_object)
@@ -53,7 +54,7 @@ class Autoscalers:
     def _recommend(
         self, world: World, snapshot: Snapshot, spec: hpa.HpaSpec, readings: Sequence[Reading]
     ) -> list[Scale]:
-        workload = snapshot.workloads.get(_key(spec.target))
+        workload = snapshot.workloads.get(spec.target.workload)
         if workload is None:
             return []
         name = _key(spec.hpa)
@@ -76,7 +77,7 @@ class Autoscalers:
     def poll(self, spec: keda.KedaSpec, world: World) -> Sequence[Decision]:
         """One turn of KEDA's own loop for one ScaledObject."""
         snapshot = world.snapshot()
-        workload = snapshot.workloads.get(_key(spec.target))
+        workload = snapshot.workloads.get(spec.target.workload)
         if workload is None:
             return ()
         name = _key(spec.scaled_object)
@@ -134,6 +135,7 @@ class SloPlanner:
     memory: dict[str, slo.Memory] = field(default_factory=dict)
     silent: dict[Ref, str] = field(default_factory=dict)
     """Workloads of which the last tick had no readings, and why."""
+    _seats: Seats = field(default_factory=Seats)
 
     def decide(self, world: World) -> Sequence[Decision]:
         """A Scale for each workload whose replicas are not what it needs."""
@@ -157,7 +159,9 @@ class SloPlanner:
             why = next((ask.why[query] for query in (one.received, one.in_flight) if query in ask.why), "")
             if view is not None and why:
                 self.silent[Ref(view.kind, view.name, view.namespace, view.uid)] = why
-        decisions, self.memory = slo.decide(snapshot, [one.target for one in planned], readings, self.memory)
+        decisions, self.memory = slo.decide(
+            snapshot, [one.target for one in planned], readings, self.memory, self._seats
+        )
         return decisions
 
     def loop(self) -> Loop:

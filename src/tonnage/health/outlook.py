@@ -273,7 +273,7 @@ def _of_pool(template: Pods, pool: karpenter.NodePool, refused: Alternative) -> 
         return where(pool, f"spec.limits.{resource}"), help_
     if kind in (explain.TOO_SMALL, explain.NO_TYPE_HAS):
         resource = detail.split()[0].rstrip(",")
-        field = _requested(template.spec, resource)
+        field = requested(template.spec, resource)
         index = _narrows(pool)
         if kind == explain.TOO_SMALL and index is not None:
             return (
@@ -334,7 +334,7 @@ def _selecting(spec: core.PodSpec, key: str) -> str:
     return ""
 
 
-def _requested(spec: core.PodSpec, resource: str) -> str:
+def requested(spec: core.PodSpec, resource: str) -> str:
     """The field of the container that asks for most of the resource."""
     best, field = -1, "containers[0].resources"
     for part, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
@@ -376,7 +376,7 @@ def _field(template: Pods, edits: Sequence[Edit | why_gang.GangEdit]) -> tuple[s
             part = "podAffinity" if kind == AFFINITY else "podAntiAffinity"
             field = f"topologySpreadConstraints[{index}]" if kind == SPREAD else f"affinity.{part}.{_REQUIRED}[{index}]"
         case Lower(resource=resource) | DropResource(resource=resource):
-            field = _requested(spec, resource)
+            field = requested(spec, resource)
         case AddNode():
             field = ""
     return field, _then(edits)
@@ -385,7 +385,7 @@ def _field(template: Pods, edits: Sequence[Edit | why_gang.GangEdit]) -> tuple[s
 def _short_of(spec: core.PodSpec, waits: Reason) -> str:
     """Where the pod asks for what the nodes do not have enough of; empty where that is not why it waits."""
     lacking = [text.removeprefix(SHORT) for text, _ in waits.evidence if text.startswith(SHORT)]
-    return _requested(spec, lacking[0]) if lacking else ""
+    return requested(spec, lacking[0]) if lacking else ""
 
 
 def _then(edits: Sequence[Edit | why_gang.GangEdit]) -> str:

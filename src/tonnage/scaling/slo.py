@@ -12,24 +12,26 @@ For each workload, every tick:
    own engine (:mod:`tonnage.inference.capacity`), at the share of prompts that engines lately found in their caches.
    Pods that are not ready count as ordered, never as capacity.
 5. *Down* only to the highest need of the last ``hold_ns``, and not on nodes that are kept: a replica costs nothing on a
-   GPU that is paid for anyway, so free ones are filled, shared out in proportion to need, and stay warm until somebody
-   waits for a GPU. Then what is idle is given up at once, down to the minimum. Bought nodes empty: their replicas go
-   first, after others have started on free GPUs of kept nodes.
+   GPU that is paid for anyway, so free ones are filled, shared out in proportion to need, and stay warm until another's
+   pod waits that the scheduler would seat in their place (:mod:`tonnage.scaling.waiting`). Then what is idle is given
+   up at once, down to the minimum. Bought nodes empty: their replicas go first, after others have started on free GPUs
+   of kept nodes.
 
 "No data" holds: without a reading the replicas stay as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor, sqrt
 from typing import TypeAlias, TypeVar
 
 from tonnage.decisions import Alternative, Reason, Ref, Scalar, Scale
 from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
-from tonnage.fleet.state import FREE_DEVICE
 from tonnage.objects import selectors
+from tonnage.scaling import waiting
+from tonnage.scaling.waiting import Seats
 from tonnage.units import NS_PER_S
 
 Counts: TypeAlias = tuple[tuple[int, float], ...]
@@ -118,8 +120,11 @@ def decide(
     targets: Sequence[Target],
     readings: Mapping[str, Reading],
     memory: Mapping[str, Memory],
+    seats: Seats = waiting.alone,
 ) -> tuple[list[Scale], dict[str, Memory]]:
-    """Scale decisions for all targets together, and the memory for the next tick."""
+    """Scale decisions for all targets together, and the memory for the next tick.
+
+    ``seats``: who of the pods that wait would be bound now, as the scheduler sees it; by default each pod by itself."""
     now = snapshot.now_ns
     remembered = dict(memory)
     targets = [at_reuse(target, readings.get(target.workload)) for target in targets]
@@ -141,19 +146,34 @@ def decide(
         needs[target.workload] = need
         history = (*_since(before.needs, now - target.hold_ns), (now, need.replicas))
         remembered[target.workload] = Memory(counts, history)
-    short = _devices_short(snapshot, targets, needs)
-    warm = {} if short else _warm(snapshot, targets, needs)
+    idle = {one.workload: _idle(snapshot, one, remembered[one.workload]) for one in targets if one.workload in needs}
+    more = {name: max(0, need.replicas - snapshot.workloads[name].replicas) for name, need in sorted(needs.items())}
+    for_others = waiting.look(snapshot, idle, more, seats)
+    warm = {} if for_others.first else _warm(snapshot, targets, needs)
     decisions = []
     for target in targets:
         measured = needs.get(target.workload)
         if measured is not None:
             workload = snapshot.workloads[target.workload]
             history = remembered[target.workload].needs
-            extra = None if short else warm[target.workload]
+            extra = None if target.workload in for_others.gives_up else warm.get(target.workload, 0)
             decision = _decide_one(snapshot, target, workload, measured, history, extra)
             if decision is not None:
                 decisions.append(decision)
     return decisions, remembered
+
+
+def _idle(snapshot: Snapshot, target: Target, memory: Memory) -> tuple[int, ...]:
+    """The rows of the pods that would go if the workload gave up what is idle."""
+    workload = snapshot.workloads[target.workload]
+    least = max(target.minimum, min(target.maximum, workload.replicas, _recently(snapshot, memory.needs)))
+    going = _first_to_go(snapshot, workload, workload.replicas - least) if least < workload.replicas else ()
+    return tuple(snapshot.fleet.pod_by_key[one.namespace, one.name] for one in going)
+
+
+def _recently(snapshot: Snapshot, history: Needs) -> int:
+    """The highest need of the last minute."""
+    return max(replicas for t, replicas in history if t > snapshot.now_ns - 2 * SHORT_NS)
 
 
 def at_reuse(target: Target, reading: Reading | None) -> Target:
@@ -171,10 +191,10 @@ def at_reuse(target: Target, reading: Reading | None) -> Target:
 def _decide_one(
     snapshot: Snapshot, target: Target, workload: WorkloadView, need: Need, history: Needs, extra: int | None
 ) -> Scale | None:
-    """``extra``: replicas for which kept nodes have free GPUs; None while somebody waits for a GPU."""
+    """``extra``: replicas for which kept nodes have free GPUs; None while others wait whom what is idle would seat."""
     current = workload.replicas
     held = max(replicas for _, replicas in history)
-    recently = max(replicas for t, replicas in history if t > snapshot.now_ns - 2 * SHORT_NS)
+    recently = _recently(snapshot, history)
     on_kept, on_bought = _spread(snapshot, workload)
     settled = workload.ready == current == len(workload.pods)
     if need.replicas > current:
@@ -273,26 +293,6 @@ def _since(rows: tuple[tuple[int, _Value], ...], start_ns: int) -> tuple[tuple[i
     return tuple(row for row in rows if row[0] >= start_ns)
 
 
-def _devices_short(snapshot: Snapshot, targets: Sequence[Target], needs: Mapping[str, Need]) -> bool:
-    """Whether pods wait for a device, or will once this tick's needs are ordered."""
-    if any(_wants_device(snapshot, row) and _could_run(snapshot, row) for row in _waiting(snapshot)):
-        return True
-    rising = 0
-    for target in targets:
-        if target.workload in needs:
-            more = needs[target.workload].replicas - snapshot.workloads[target.workload].replicas
-            rising += max(0, more) * target.gpus
-    return rising > _free_devices(snapshot)
-
-
-def _waiting(snapshot: Snapshot) -> Iterator[int]:
-    """The rows of pods that have no node: those of the workloads that scale, and of others, such as training jobs."""
-    for workload in snapshot.workloads.values():
-        yield from (pod.row for pod in workload.pods if pod.bound_ns is None)
-    fleet = snapshot.fleet
-    yield from (row for row in fleet.pending if fleet.pod(row).spec.owner not in snapshot.workloads)
-
-
 def _warm(snapshot: Snapshot, targets: Sequence[Target], needs: Mapping[str, Need]) -> dict[str, int]:
     """Replicas to fill the free GPUs of kept nodes, each for the workload that has the fewest for its need."""
     measured = [target for target in targets if target.workload in needs]
@@ -341,30 +341,6 @@ def _place(snapshot: Snapshot, target: Target, room: Mapping[int, dict[str, int]
                 free[name] = free.get(name, 0) - amount
             return True
     return False
-
-
-def _wants_device(snapshot: Snapshot, row: int) -> bool:
-    """Whether the pod requests an extended resource, a GPU say, or a part of one; those names alone have a domain."""
-    pod_class = snapshot.fleet.pod_class(row)
-    shares = snapshot.fleet.classes.shapes[pod_class.shape].ask.shares
-    return shares or any("/" in name and amount for name, amount in pod_class.requests.items())
-
-
-def _could_run(snapshot: Snapshot, row: int) -> bool:
-    """Whether a node that is there would take the pod if it had room: giving up replicas can only help such a pod."""
-    fleet = snapshot.fleet
-    spec = fleet.pod(row).spec.spec
-    if spec.scheduling_gates:
-        return False
-    nodes = (fleet.node(node) for node in fleet.node_rows() if fleet.schedulable[node])
-    return any(selectors.node_admits(spec, node.labels, node.taints, node.spec.name) for node in nodes)
-
-
-def _free_devices(snapshot: Snapshot) -> int:
-    """Free devices on nodes that take pods."""
-    fleet = snapshot.fleet
-    rows = [row for row in fleet.node_rows() if fleet.schedulable[row]]
-    return int((fleet.devices[rows] == FREE_DEVICE).sum()) if rows else 0
 
 
 def _spread(snapshot: Snapshot, workload: WorkloadView) -> tuple[int, int]:

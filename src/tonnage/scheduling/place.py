@@ -7,12 +7,10 @@ this order, and is bound whole or not at all (:mod:`tonnage.scheduling.gangs`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Set
+from dataclasses import dataclass
 
-import numpy as np
-
-from tonnage.decisions import Alternative, Bind, Decision, Reason, Ref, Scalar, Wait
+from tonnage.decisions import Decision, Reason, Wait
 from tonnage.fleet.rows import split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
@@ -21,13 +19,12 @@ from tonnage.scheduling.beyond import beyond
 from tonnage.scheduling.cache import Cache, keys_of
 from tonnage.scheduling.defrag import DefragPlan, Limits, NoDefrag, movable
 from tonnage.scheduling.defrag import plan as defrag_plan
-from tonnage.scheduling.gangs.queue import MADE_FOR_IT, Gangs
-from tonnage.scheduling.order import Unit, in_turn, units_of
-from tonnage.scheduling.policies import POLICIES
-from tonnage.scheduling.preempt import Preemptor
-from tonnage.scheduling.refusals import Refusals
+from tonnage.scheduling.looks import OTHERS, look
+from tonnage.scheduling.order import in_turn, units_of
+from tonnage.scheduling.policies import DEFAULT_POLICY, POLICIES
 from tonnage.scheduling.trial import Trial
-from tonnage.scheduling.view import NEVER, TIE_BITS, Ints, ShapeView
+from tonnage.scheduling.turns import How
+from tonnage.scheduling.view import NEVER
 
 __all__ = ["DEFAULTS", "POLICIES", "Cache", "Settings", "decide", "defragment", "feasible", "keys_of"]
 
@@ -46,15 +43,30 @@ class Settings:
     which is not known here wait; otherwise each is placed on its own.
     ``preemption``: pods and gangs take the room of lower priority; ``respect_budgets``: never beyond what
     PodDisruptionBudgets allow, which kube-scheduler only tries; ``defrag``: how many pods may be moved, before, to make
-    room, None for no moves. Moves need no preemption."""
+    room, None for no moves. Moves need no preemption.
+    ``look_again``: where pods are left over under the policy ``tonnage``, others of the decision are seated elsewhere
+    for them, then the other policies are tried, and what seats most is taken (:mod:`tonnage.scheduling.looks`)."""
 
-    policy: str = "tonnage"
+    policy: str = DEFAULT_POLICY
     receipts: bool = True
     scheduler_names: tuple[str, ...] = EVERYBODY
     strict: bool = False
     preemption: bool = True
     respect_budgets: bool = True
     defrag: Limits | None = None
+    look_again: bool = True
+
+    @property
+    def looks_again(self) -> bool:
+        """Whether there is another look where pods are left over: a policy named by the user is that policy alone."""
+        return self.look_again and self.policy == DEFAULT_POLICY
+
+    @property
+    def how(self) -> How:
+        """What of it counts for a pod's turn."""
+        return How(
+            self.policy, self.receipts, self.preemption, self.respect_budgets, self.defrag, exchange=self.looks_again
+        )
 
 
 DEFAULTS = Settings()
@@ -75,23 +87,12 @@ def decide(
     rows = _queue(snapshot, settings, asked)
     left = _beyond(snapshot, rows, strict=settings.strict)
     rows = [row for row in rows if row not in left]
-    turns = _Turns(snapshot, cache, settings, rows)
-    binds: list[Decision] = []
-    waiting: list[Unit] = []
-    with fleet.what_if():
-        for band in turns.preemptor.bands():
-            waiting += band
-            again = True
-            while again:  # a pod placed later may be the company that one refused earlier asks for
-                found, waiting = turns.round(waiting)
-                binds += found
-                again = (bool(found) and not turns.refused_for_good) or turns.make_room(waiting)
-        reasons = [(row, turns.reason(unit, row)) for unit in waiting for row in unit.rows]
-    nominated = turns.preemptor.nominated()
+    found = look(snapshot, cache, settings.how, rows, OTHERS if settings.looks_again else ())
     waits = [
-        Wait(fleet.pod(row).spec.ref, why, nominated=nominated.get(row, "")) for row, why in (*reasons, *left.items())
+        Wait(fleet.pod(row).spec.ref, why, nominated=found.nominated.get(row, ""))
+        for row, why in (*found.waits, *left.items())
     ]
-    return [*binds, *waits, *turns.preemptor.evictions]
+    return [*found.binds, *waits, *found.evictions]
 
 
 def _beyond(snapshot: Snapshot, rows: list[int], *, strict: bool) -> dict[int, Reason]:
@@ -158,128 +159,3 @@ def _tried_now(snapshot: Snapshot, rows: list[int]) -> list[int]:
     held = {row for row, spec in specs.items() if spec.uid in off}
     gangs = {specs[row].gang for row in held} - {""}
     return [row for row in rows if row not in held and specs[row].gang not in gangs]
-
-
-class _Turns:
-    """Each unit's turn: where room was made for it, else on the best node or with its gang. Inside a what-if only."""
-
-    def __init__(self, snapshot: Snapshot, cache: Cache, settings: Settings, rows: Sequence[int]) -> None:
-        lives = dict(snapshot.lives)
-        snapshot = replace(snapshot, lives=lives)  # who is chosen to be evicted leaves from then on, for all who ask
-        self._fleet = snapshot.fleet
-        self._cache = cache
-        self._settings = settings
-        self._refusals = Refusals(cache.topology)
-        assumed = Assumed(snapshot.fleet)
-        self._trial = Trial(snapshot, cache, settings.policy, assumed)
-        self._gangs = Gangs(snapshot, cache, rows, assumed, receipts=settings.receipts)
-        self._placed = 0
-        self.preemptor = Preemptor(
-            snapshot,
-            self._trial,
-            rows,
-            lives,
-            preemption=settings.preemption,
-            respect_budgets=settings.respect_budgets,
-            defrag=settings.defrag,
-        )
-
-    def round(self, queue: Sequence[Unit]) -> tuple[list[Bind], list[Unit]]:
-        """One turn for each of these: what is bound, and what of them waits. Room that is coming is held for who waits
-        from those who come after."""
-        binds: list[Bind] = []
-        waiting: list[Unit] = []
-        self.preemptor.lift()
-        for unit in queue:
-            self.preemptor.keep_for_others(unit)
-            found = self._take(unit)
-            self._placed += len(found)
-            binds += found
-            if found and self.preemptor.stands_elsewhere(unit):
-                self._reopen()
-            if rest := unit.pending(self._fleet):
-                waiting.append(rest)
-                self.preemptor.hold(rest)
-        return binds, waiting
-
-    @property
-    def refused_for_good(self) -> bool:
-        """Whether no pod that is placed can help one that was refused."""
-        return self._refusals.for_good and self._gangs.refused_for_good
-
-    def make_room(self, waiting: Sequence[Unit]) -> bool:
-        """See to it that there will be room for those who wait; whether room was given up that others may have now."""
-        given_up = self.preemptor.preempt(waiting)
-        if given_up:
-            self._reopen()
-        return given_up
-
-    def _reopen(self) -> None:
-        self._refusals.reopen()
-        self._gangs.reopen()
-
-    def _take(self, unit: Unit) -> list[Bind]:
-        """Bind what of the unit fits now."""
-        binds = self._where_room_was_made(unit) if self.preemptor.is_nominated(unit) else []
-        with self.preemptor.leaving_claims(unit) as others:
-            if unit.gang:
-                return [*binds, *self._gangs.place(unit.gang, self._placed + len(binds), lasting=not others)]
-            if not binds and not self._refusals.stands(self._fleet.pod_class(unit.rows[0]), self._placed):
-                return self._place(unit.rows[0], lasting=not others)
-        return binds
-
-    def _where_room_was_made(self, unit: Unit) -> list[Bind]:
-        key = self._trial.keys(unit.rows[0]).copy()
-        places = self.preemptor.seat(unit)
-        if places is None:
-            return []
-        if unit.gang:
-            reason = self._gangs.made_for(unit.gang)
-        else:
-            view = self._trial.view(unit.rows[0])
-            reason = Reason(MADE_FOR_IT, _evidence(view, key, places[0][1]) if self._settings.receipts else ())
-        return [self._bind_of(row, reason) for row, _ in places]
-
-    def reason(self, unit: Unit, row: int) -> Reason:
-        """Why the pod of the unit waits, and which budgets keep from it the room of others."""
-        reason = self._gangs.reason(row) or self._refusals.reason(self._fleet.pod_class(row))
-        budgets = self.preemptor.guarded_by(unit)
-        if not budgets:
-            return reason
-        names = ", ".join(budgets)
-        text = f"{reason.verdict}; preemption: PodDisruptionBudget{'s' * (len(budgets) > 1)} {names} in the way"
-        return Reason(text, (*reason.evidence, ("budgets", names)), reason.alternatives)
-
-    def _place(self, row: int, *, lasting: bool) -> list[Bind]:
-        """Bind the pod to its best node, or note why there is none."""
-        key = self._trial.keys(row)
-        best = int(key.argmax())
-        if key[best] == NEVER:
-            pod_class = self._fleet.pod_class(row)
-            self._refusals.add(pod_class, self._trial.refusal(pod_class), self._placed, lasting=lasting)
-            return []
-        reason = _receipt(self._trial.view(row), key, best) if self._settings.receipts else Reason("best node")
-        self._trial.seat(row, best)
-        return [self._bind_of(row, reason)]
-
-    def _bind_of(self, row: int, reason: Reason) -> Bind:
-        pod = self._fleet.pod(row)
-        node = self._fleet.node(pod.node).spec
-        return Bind(pod.spec.ref, Ref("Node", node.name, uid=node.uid), reason, pod.devices)
-
-
-def _evidence(view: ShapeView, key: Ints, node: int) -> tuple[tuple[str, Scalar], ...]:
-    return ("nodes_that_fit", int(np.count_nonzero(key != NEVER))), ("score", view.score(int(key[node])))
-
-
-def _receipt(view: ShapeView, key: Ints, best: int) -> Reason:
-    evidence, winner = _evidence(view, key, best), int(key[best])
-    if evidence[0][1] == 1:
-        return Reason("best node", evidence)
-    key[best] = NEVER
-    second = int(key.argmax())
-    key[best] = winner
-    lower = key[second] >> TIE_BITS < winner >> TIE_BITS
-    why = "lower score" if lower else "same score, later name"
-    other = Alternative(view.fleet.node(second).spec.name, why, view.score(int(key[second])))
-    return Reason("best node", evidence, (other,))

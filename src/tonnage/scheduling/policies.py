@@ -20,6 +20,7 @@ DRIFT = 0.25
 
 PACK = {"binpack": 1, "spread": -1}
 VALUED: dict[str, Weights] = {"tonnage": TONNAGE, "fgd": FGD}
+DEFAULT_POLICY = "tonnage"
 POLICIES = ("tonnage", "fgd", "binpack", "spread", "bestfit")
 """``tonnage``: keep what is left of devices worth most to the recent mix of pods, and pack. ``fgd``: fewest new
 fragments (Weng et al., ATC 2023). ``binpack``, ``spread``: most or least in use, devices before hosts. ``bestfit``:
@@ -31,13 +32,21 @@ class BestFitView(ShapeView):
 
     Source: hkust-adsl/kubernetes-scheduler-simulator pkg/simulator/plugin/best_fit_score.go."""
 
+    _most = 1, FULL
+    """Cores and thousandths of devices of the largest node of each."""
+
+    def _judge(self) -> None:
+        super()._judge()
+        fleet = self.fleet
+        devices = int((fleet.cards.holder != NO_DEVICE).sum(axis=1).max(initial=1))
+        self._most = max(1, int(fleet.allocatable[:, CPU].max(initial=1))), FULL * devices
+
     def _points(self, rows: NDArray[np.intp]) -> Ints:
         fleet = self.fleet
         column = self.nodes.device_column[rows]
         devices = np.where(column >= 0, fleet.cards.milli[rows].sum(axis=1), 0) - self.shape.ask.gpu_milli
         cpu = fleet.free[rows, CPU] - self.shape.requests.get("cpu", 0)
-        most_cpu = max(1, int(fleet.allocatable[:, CPU].max()))
-        most_devices = FULL * max(1, int((fleet.cards.holder != NO_DEVICE).sum(axis=1).max()))
+        most_cpu, most_devices = self._most
         left: Ints = np.floor(100 - 50 * (cpu / most_cpu + devices / most_devices)).astype(np.int64)
         return left
 
@@ -50,6 +59,7 @@ class Views:
         self._fleet = fleet
         self._nodes = NodeTable(fleet)
         self._given = mix
+        self._mix: Mix | None = None  # the same for all policies
         self._views: dict[tuple[int, str], ShapeView] = {}
         self._valuations: dict[str, Valuation] = {}
 
@@ -72,12 +82,11 @@ class Views:
 
     def _valuation(self, policy: str) -> Valuation:
         known = self._valuations.get(policy)
-        if known is not None and not self._drifted(known.mix) and known.covers():
-            return known
-        keep = known is not None and not self._drifted(known.mix)
-        mix = self._given or (known.mix if keep and known else Mix.of(self._fleet))
-        made = self._valuations[policy] = Valuation(self._fleet, mix, VALUED[policy])
-        return made
+        if self._mix is None or self._drifted(self._mix):
+            self._mix = self._given or Mix.of(self._fleet)
+        if known is None or known.mix is not self._mix or not known.covers():
+            known = self._valuations[policy] = Valuation(self._fleet, self._mix, VALUED[policy])
+        return known
 
     def _drifted(self, mix: Mix) -> bool:
         if self._given is not None:

@@ -6,10 +6,11 @@ are being deleted are company until they are gone, and count for spread no more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -98,6 +99,8 @@ class Topology:
         self._domains: dict[str, Domains] = {}
         self._topology_revision = -1
         self._against: dict[int, tuple[int, list[Term]]] = {}
+        self._wanted: dict[bytes, Term] = {}  # who is asked for, or spread among, each once
+        self._company: dict[int, tuple[int, bool]] = {}
         self._namespaces_revision = fleet.namespaces.revision
 
     def _follow_namespaces(self) -> None:
@@ -106,6 +109,7 @@ class Topology:
             self._namespaces_revision = self._fleet.namespaces.revision
             self._tallies = Tallies(self._fleet)
             self._against.clear()
+            self._company.clear()
 
     def _selects(self, term: Term, pod_class: PodClass) -> bool:
         return term.matches(pod_class, self._fleet.namespaces)
@@ -117,6 +121,8 @@ class Topology:
             self._rules.append(rules)
             for index, term in enumerate(rules.anti_affinity):
                 self._carried[one.id, index] = term
+            for term in (*rules.affinity, *(_counted(one, constraint) for constraint in rules.spread)):
+                self._wanted.setdefault(msgspec.json.encode(term), term)
         return self._rules[pod_class.id]
 
     def asks_for_others(self, pod_class: PodClass) -> bool:
@@ -124,12 +130,30 @@ class Topology:
         rules = self.rules(pod_class)
         return bool(rules.spread or rules.affinity)
 
+    def counts_any(self, pod_class: PodClass, classes: Iterable[int]) -> bool:
+        """Whether where pods of these classes stand matters to a class that asks for company or even spread."""
+        self._follow_namespaces()
+        rules, rows = self.rules(pod_class), self._fleet.classes.rows
+        terms = [*rules.affinity, *(_counted(pod_class, constraint) for constraint in rules.spread)]
+        return any(self._selects(term, rows[one]) for term in terms for one in classes)
+
     def has_rules(self, pod_class: PodClass) -> bool:
         """Whether hard rules about other pods, its own or theirs, can forbid the class a node."""
         rules = self.rules(pod_class)
         own = bool(rules.spread or rules.affinity or rules.anti_affinity)
         own = own or bool(pod_class.ports or pod_class.disks or pod_class.alone or pod_class.attaches)
         return bool(own or self._terms_against(pod_class))
+
+    def is_company(self, pod_class: PodClass) -> bool:
+        """Whether pods of the class are counted where those of any class that the fleet has known ask for others, or
+        to be spread: where it stands matters to them."""
+        self._follow_namespaces()
+        self.rules(pod_class)
+        read, found = self._company.get(pod_class.identity, (0, False))
+        if read < len(self._wanted):
+            found = found or any(self._selects(term, pod_class) for term in list(self._wanted.values())[read:])
+            self._company[pod_class.identity] = (len(self._wanted), found)
+        return found
 
     def masks(self, pod_class: PodClass, view: ShapeView) -> Masks:
         """(why not, nodes that it allows) for every hard rule, in kube-scheduler's order; empty without any."""
@@ -238,10 +262,10 @@ class Topology:
         return np.append(counts, counts.max(initial=0))[domains.of_node]
 
     def _spread_tally(self, pod_class: PodClass, constraint: core.TopologySpreadConstraint) -> Ints:
-        selector = _spread_selector(pod_class, constraint)
+        term = _counted(pod_class, constraint)
+        selector = term.selector
         if selector is not None and not (selector.match_labels or selector.match_expressions):
             return np.zeros(len(self._fleet.alive), np.int64)  # kube-scheduler counts no pod for an empty selector
-        term = Term(constraint.topology_key, selector, (pod_class.namespace,), None)
         per_node = self._selected_by(term)
         leaving = [(number, nodes) for number, nodes in self._fleet.leaving.items() if nodes]
         gone = [nodes for number, nodes in leaving if self._selects(term, self._fleet.classes.rows[number])]
@@ -331,6 +355,12 @@ def _domains(fleet: Fleet, key: str) -> Domains:
 
 def _spread_selector(pod_class: PodClass, constraint: core.TopologySpreadConstraint) -> core.LabelSelector | None:
     return narrowed(constraint.label_selector, pod_class.labels, constraint.match_label_keys, "In")
+
+
+def _counted(pod_class: PodClass, constraint: core.TopologySpreadConstraint) -> Term:
+    """Whom the constraint counts."""
+    selector = _spread_selector(pod_class, constraint)
+    return Term(constraint.topology_key, selector, (pod_class.namespace,), None)
 
 
 def _all(masks: Sequence[Mask]) -> Mask:

@@ -18,6 +18,7 @@ from tonnage.inference.config import kv_bytes
 from tonnage.inference.disaggregation.actions import Leases
 from tonnage.inference.disaggregation.links import kv_link
 from tonnage.inference.hybrid import layout, model_layers
+from tonnage.inference.kinds import VLLM
 from tonnage.objects import apps, core, selectors
 from tonnage.simulation.balancing import needs_content
 from tonnage.simulation.blocked import of_workload
@@ -56,7 +57,8 @@ def connect_traffic(
     seed: int,
 ) -> dict[str, Source]:
     """Make the Services that receive traffic. Returns each one's source, by its name. One that selects no pod has
-    no endpoints, and its requests fail; one whose pods are no Deployment's is left out (:func:`left_out`).
+    no endpoints, and its requests fail; one whose pods are no Deployment's or StatefulSet's is left out
+    (:func:`left_out`).
 
     ``override``: a trace that replaces every source. Raises InputError for a Service that is not there, selects a
     Deployment without an engine, or serves already, for pools that are not there, and for unreadable sources.
@@ -135,7 +137,7 @@ def _has_no_endpoints(blocker: Blocker) -> bool:
 
 
 def selects(service: core.Service, configuration: Configuration, cluster: SimulatedCluster) -> bool:
-    """Whether the Service has pods whose engine is not simulated: of a workload that is no Deployment, or with a model
+    """Whether the Service has pods whose engine is not simulated: of a workload that is neither, or with a model
     of which nothing is known."""
     ref = Ref("Service", service.name, service.namespace or "default")
     if any(_is_unknown(cluster, one) for one in workloads_behind(cluster, service)):
@@ -143,7 +145,7 @@ def selects(service: core.Service, configuration: Configuration, cluster: Simula
     if any(one.object == ref for one in configuration.blockers):
         return False
     return any(
-        pods.namespace == ref.namespace and not isinstance(pods.object, apps.Deployment)
+        pods.namespace == ref.namespace and not isinstance(pods.object, apps.Replicated)
         for pods in configuration.setting.pods
     )
 
@@ -155,14 +157,14 @@ def _is_unknown(cluster: SimulatedCluster, workload: Workload) -> bool:
 
 
 def left_out(scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster) -> Iterator[Finding]:
-    """Traffic to pods that are no Deployment's: nobody answers it here, and nobody misses it."""
+    """Traffic to pods that are no Deployment's or StatefulSet's: nobody answers it here, and nobody misses it."""
     there = {service.name for service in cluster.services}
     for i, traffic in enumerate(scenario.spec.traffic):
         for name in dict.fromkeys(traffic.services):
             if name not in there:
                 namespace, _, short = name.partition("/")
                 place = scenario.document.where(f"traffic[{i}].service")
-                why = "they are of no Deployment, or nothing is known of their model"
+                why = "they are of no Deployment or StatefulSet, or nothing is known of their model"
                 message = f"the engines of {name} are not simulated: {why}; its traffic is left out"
                 yield Finding("traffic-left-out", "warning", Ref("Service", short, namespace), place, message)
 
@@ -246,7 +248,7 @@ def _block_size(server: Server | None) -> int:
     if server is None:
         return _BLOCK_SIZE
     size, args = max(server.args.block_size or _BLOCK_SIZE, 0) or _BLOCK_SIZE, server.args
-    if server.refused:
+    if server.refused or args.engine != VLLM:
         return size  # the pods say why
     model = server.known
     if not model.window_layers or args.disable_hybrid_kv_cache_manager:

@@ -32,9 +32,9 @@ _WITHOUT_EFFECT = (None, "0", "1", "fcfs", "false", "False")
 
 def ignored_flags(setting: Setting, cluster: SimulatedCluster) -> Iterator[Finding]:
     """A finding for each flag of a server with traffic that would change how fast it is, and does not here."""
-    serving = {(one.namespace, one.name) for one in cluster.workloads.values() if one.service is not None}
+    serving = {(one.namespace, one.kind, one.name) for one in cluster.workloads.values() if one.service is not None}
     for pods in setting.pods:
-        if (pods.ref.namespace or "default", pods.ref.name) not in serving or pods.ref.kind != "Deployment":
+        if (pods.ref.namespace or "default", pods.ref.kind, pods.ref.name) not in serving:
             continue
         server = servers.find(pods.spec)
         for flag, why in _told(server) if server is not None else ():

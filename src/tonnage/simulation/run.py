@@ -30,6 +30,7 @@ from tonnage.simulation.blocked import by_object
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, sorted_findings
 from tonnage.simulation.connect import connect_traffic, left_out
+from tonnage.simulation.engine_findings import unknown_modes, unread_flags
 from tonnage.simulation.extent import refuse_too_much
 from tonnage.simulation.faults import schedule_faults
 from tonnage.simulation.ignored_flags import ignored_flags
@@ -211,6 +212,8 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
         *left_out(scenario, configuration, cluster),
         *ignored_flags(configuration.setting, cluster),
         *zone_findings(manifest.of(core.Service), cluster),
+        *unread_flags(configuration.setting.pods),
+        *unknown_modes(configuration.setting.pods),
         *layouts_that_stay(scenario, policy, cluster.fleet, manifest),
     ]
     found = (*configuration.findings, *doubts)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tonnage.fleet.cards import SHARED_DEVICE
-from tonnage.inference.exposition import vllm_samples
+from tonnage.inference.exposition import of_kind, vllm_samples
 from tonnage.metrics.scrape import Selected, Target, sample_labels, targets
 from tonnage.metrics.store import Key, key_of
 from tonnage.objects import core, duration
@@ -128,7 +128,7 @@ class _Round:
             return
         own = {"model_name": pod.workload.server.model, "engine": "0"}
         stats = pod.replica.stats if self.histograms else None
-        samples = list(vllm_samples(pod.replica.engine, stats))
+        samples = list(of_kind(vllm_samples(pod.replica.engine, stats), pod.workload.server.args.engine))
         for number, target in enumerate(self._targets_of(pod.key, partial(_as_object, pod))):
             for sample in samples:
                 reading = (pod.key, own["model_name"], number, sample.name, sample.labels)

@@ -1,0 +1,236 @@
+"""Each pod's and gang's turn within one decision under one policy: bound where it fits, or the reason why not.
+
+When all have had their turn, those that are left over are looked at once more: where pods that were bound a moment ago
+can stand elsewhere, they do (:mod:`tonnage.scheduling.exchange`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from tonnage.decisions import Alternative, Bind, Reason, Ref, Scalar
+from tonnage.fleet.snapshot import Snapshot
+from tonnage.scheduling.assumed import Assumed
+from tonnage.scheduling.cache import Cache
+from tonnage.scheduling.defrag import Limits
+from tonnage.scheduling.exchange import Exchange, Seat, held_milli
+from tonnage.scheduling.gangs.queue import MADE_FOR_IT, Gangs
+from tonnage.scheduling.order import Priorities, Unit
+from tonnage.scheduling.preempt import Preemptor
+from tonnage.scheduling.refusals import Refusals
+from tonnage.scheduling.trial import Trial
+from tonnage.scheduling.view import NEVER, TIE_BITS, Ints, ShapeView
+
+BEST = "best node"
+EXCHANGES = 3
+"""So often those left over are looked at again after others have been seated elsewhere for them."""
+
+
+Seated: TypeAlias = tuple[tuple[int, int, int], ...]
+"""(priority, thousandths of devices, pods) that are bound, the highest priority first: of two decisions about the same
+pods the greater one seats more."""
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """What of the settings of a decision counts for a turn: see :class:`tonnage.scheduling.place.Settings`.
+
+    ``exchange``: seat pods of this decision elsewhere for those left over; only where without that no fewer are seated
+    than ``least``."""
+
+    policy: str
+    receipts: bool = True
+    preemption: bool = True
+    respect_budgets: bool = True
+    defrag: Limits | None = None
+    exchange: bool = False
+    least: Seated = ()
+
+
+class Turns:
+    """Each unit's turn: where room was made for it, else on the best node or with its gang. Inside a what-if only.
+
+    ``rows``: the pending pods of the decision, in the order of their turns. ``binds``: what is bound so far, by pod
+    row."""
+
+    def __init__(self, snapshot: Snapshot, cache: Cache, how: How, rows: Sequence[int]) -> None:
+        lives = dict(snapshot.lives)
+        snapshot = replace(snapshot, lives=lives)  # who is chosen to be evicted leaves from then on, for all who ask
+        self._fleet = snapshot.fleet
+        self._how = how
+        self._rows = rows
+        self._priorities = Priorities(snapshot)
+        self._refusals = Refusals(cache.topology)
+        assumed = Assumed(snapshot.fleet)
+        self._trial = Trial(snapshot, cache, how.policy, assumed)
+        self._gangs = Gangs(snapshot, cache, rows, assumed, receipts=how.receipts)
+        self._exchanges = EXCHANGES if how.exchange else 0
+        self._own: dict[int, None] = {}
+        """Pods on the node that the policy chose for them, in the order of their turns."""
+        self.binds: dict[int, Bind] = {}
+        self.preemptor = Preemptor(
+            snapshot,
+            self._trial,
+            rows,
+            lives,
+            preemption=how.preemption,
+            respect_budgets=how.respect_budgets,
+            defrag=how.defrag,
+        )
+
+    def take(self) -> list[Unit]:
+        """Everybody's turn; what of them waits."""
+        waiting: list[Unit] = []
+        for band in self.preemptor.bands():
+            waiting += band
+            again = True
+            while again:  # a pod placed later may be the company that one refused earlier asks for
+                found, waiting = self._round(waiting)
+                again = (found and not self._refused_for_good) or self._exchange(waiting) or self._make_room(waiting)
+                waiting = [unit for unit in waiting if unit.rows[0] not in self.binds]  # seated by an exchange
+        return waiting
+
+    def reason(self, unit: Unit, row: int) -> Reason:
+        """Why the pod of the unit waits, and which budgets keep from it the room of others."""
+        reason = self._gangs.reason(row) or self._refusals.reason(self._fleet.pod_class(row))
+        budgets = self.preemptor.guarded_by(unit)
+        if not budgets:
+            return reason
+        names = ", ".join(budgets)
+        text = f"{reason.verdict}; preemption: PodDisruptionBudget{'s' * (len(budgets) > 1)} {names} in the way"
+        return Reason(text, (*reason.evidence, ("budgets", names)), reason.alternatives)
+
+    @property
+    def chose(self) -> bool:
+        """Whether the policy chose the node of any pod."""
+        return bool(self._own)
+
+    def seated(self) -> Seated:
+        """How much is bound so far."""
+        found = {self._priorities.of(row): [0, 0] for row in self._rows}
+        for row in self.binds:
+            one = found[self._priorities.of(row)]
+            one[0] += held_milli(self._fleet.pod(row))
+            one[1] += 1
+        return tuple((priority, devices, pods) for priority, (devices, pods) in sorted(found.items(), reverse=True))
+
+    def _round(self, queue: Sequence[Unit]) -> tuple[bool, list[Unit]]:
+        """One turn for each of these: whether any is bound, and what of them waits. Room that is coming is held for who
+        waits from those who come after."""
+        before = len(self.binds)
+        waiting: list[Unit] = []
+        self.preemptor.lift()
+        for unit in queue:
+            self.preemptor.keep_for_others(unit)
+            found = self._take(unit)
+            if found and self.preemptor.stands_elsewhere(unit):
+                self._reopen()
+            if rest := unit.pending(self._fleet):
+                waiting.append(rest)
+                self.preemptor.hold(rest)
+        return len(self.binds) > before, waiting
+
+    @property
+    def _refused_for_good(self) -> bool:
+        """Whether no pod that is placed can help one that was refused."""
+        return self._refusals.for_good and self._gangs.refused_for_good
+
+    def _make_room(self, waiting: Sequence[Unit]) -> bool:
+        """See to it that there will be room for those who wait; whether room was given up that others may have now."""
+        given_up = self.preemptor.preempt(waiting)
+        if given_up:
+            self._reopen()
+        return given_up
+
+    def _exchange(self, waiting: Sequence[Unit]) -> bool:
+        """Let pods that are left over stand by seating others of this decision elsewhere; whether any does now."""
+        if not (self._exchanges and self._own and waiting) or self.seated() < self._how.least:
+            return False
+        left = [unit.rows[0] for unit in waiting if not (unit.gang or self.preemptor.is_nominated(unit))]
+        found = Exchange(self._trial, self._own).seat(left) if left else []
+        self._exchanges -= 1
+        for seat in found:
+            self._own[seat.row] = None
+            before = self.binds.get(seat.row)
+            stays = before is not None and before.node.name == self._fleet.node(seat.node).spec.name
+            self._bind(seat.row, before.reason if before is not None and stays else self._why_there(seat))
+        if found:
+            self._reopen()
+        return bool(found)
+
+    def _why_there(self, seat: Seat) -> Reason:
+        verdict = "seated elsewhere, so that another pod stands too" if seat.moved else "others were seated elsewhere"
+        if not self._how.receipts:
+            return Reason(verdict)
+        score = self._trial.view(seat.row).score(seat.key)
+        return Reason(verdict, (("score", score), ("for" if seat.moved else "moved", seat.about)))
+
+    def _reopen(self) -> None:
+        self._refusals.reopen()
+        self._gangs.reopen()
+
+    def _take(self, unit: Unit) -> bool:
+        """Bind what of the unit fits now; whether any of it is bound."""
+        found = self._where_room_was_made(unit) if self.preemptor.is_nominated(unit) else False
+        with self.preemptor.leaving_claims(unit) as others:
+            if unit.gang:
+                binds = self._gangs.place(unit.gang, len(self.binds), lasting=not others)
+                for bind in binds:
+                    self.binds[self._fleet.pod_by_key[bind.pod.namespace, bind.pod.name]] = bind
+                return found or bool(binds)
+            if not found and not self._refusals.stands(self._fleet.pod_class(unit.rows[0]), len(self.binds)):
+                return self._place(unit.rows[0], lasting=not others)
+        return found
+
+    def _where_room_was_made(self, unit: Unit) -> bool:
+        key = self._trial.keys(unit.rows[0]).copy()
+        places = self.preemptor.seat(unit)
+        if places is None:
+            return False
+        if unit.gang:
+            reason = self._gangs.made_for(unit.gang)
+        else:
+            view = self._trial.view(unit.rows[0])
+            reason = Reason(MADE_FOR_IT, _evidence(view, key, places[0][1]) if self._how.receipts else ())
+        for row, _ in places:
+            self._bind(row, reason)
+        return bool(places)
+
+    def _place(self, row: int, *, lasting: bool) -> bool:
+        """Bind the pod to its best node, or note why there is none."""
+        key = self._trial.keys(row)
+        best = int(key.argmax())
+        if key[best] == NEVER:
+            pod_class = self._fleet.pod_class(row)
+            self._refusals.add(pod_class, self._trial.refusal(pod_class), len(self.binds), lasting=lasting)
+            return False
+        reason = _receipt(self._trial.view(row), key, best) if self._how.receipts else Reason(BEST)
+        self._trial.seat(row, best)
+        self._own[row] = None
+        self._bind(row, reason)
+        return True
+
+    def _bind(self, row: int, reason: Reason) -> None:
+        pod = self._fleet.pod(row)
+        node = self._fleet.node(pod.node).spec
+        self.binds[row] = Bind(pod.spec.ref, Ref("Node", node.name, uid=node.uid), reason, pod.devices)
+
+
+def _evidence(view: ShapeView, key: Ints, node: int) -> tuple[tuple[str, Scalar], ...]:
+    return ("nodes_that_fit", int(np.count_nonzero(key != NEVER))), ("score", view.score(int(key[node])))
+
+
+def _receipt(view: ShapeView, key: Ints, best: int) -> Reason:
+    evidence, winner = _evidence(view, key, best), int(key[best])
+    if evidence[0][1] == 1:
+        return Reason(BEST, evidence)
+    key[best] = NEVER
+    second = int(key.argmax())
+    key[best] = winner
+    lower = key[second] >> TIE_BITS < winner >> TIE_BITS
+    why = "lower score" if lower else "same score, later name"
+    other = Alternative(view.fleet.node(second).spec.name, why, view.score(int(key[second])))
+    return Reason(BEST, evidence, (other,))

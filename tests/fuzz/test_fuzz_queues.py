@@ -1,0 +1,17 @@
+"""Random queues: the default placement never seats fewer GPUs, then pods, than any of the policies beside it."""
+
+from __future__ import annotations
+
+import pytest
+from fuzz_budget import seeds
+
+from random_queues import check_no_policy_seats_more, random_queue
+
+
+@pytest.mark.fuzz
+def test_no_other_policy_seats_more_of_a_random_queue() -> None:
+    for seed in seeds():
+        try:
+            check_no_policy_seats_more(random_queue(seed, rules=seed % 3 == 1, priorities=seed % 3 == 2))
+        except Exception as error:
+            raise AssertionError(f"seed {seed}") from error
