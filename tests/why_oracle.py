@@ -6,7 +6,7 @@ Shares with the search only the edits and what applying them means; whether the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, product
 
 from tonnage.fleet.state import Fleet, NodeRow
@@ -18,6 +18,7 @@ from tonnage.scheduling.why.changes import (
     AddNode,
     Change,
     Cost,
+    DropAffinity,
     DropNodeName,
     DropRequirement,
     DropSelector,
@@ -109,5 +110,16 @@ def _fixed(spec: core.PodSpec, node: NodeRow, name: str) -> list[list[Edit]]:
         whole += [(True, i) for i in range(len(term.match_fields))]
         for size in range(len(whole) + 1):
             for gone in combinations(whole, size):
-                ways.append([*always, *(DropRequirement(t, i, field, "") for field, i in gone)])
+                if len(gone) < len(whole) or not whole:
+                    ways.append([*always, *(DropRequirement(t, i, field, "") for field, i in gone)])
+    if not any(_partly(term, labels, name) for term in required.node_selector_terms):
+        about = (tuple("" for _ in (*t.match_expressions, *t.match_fields)) for t in required.node_selector_terms)
+        ways.append([*always, DropAffinity(tuple(about))])
     return ways
+
+
+def _partly(term: core.NodeSelectorTerm, labels: Mapping[str, str], name: str) -> bool:
+    """Whether something of the term matches the node."""
+    parts = [core.NodeSelectorTerm(match_expressions=[one]) for one in term.match_expressions]
+    parts += [core.NodeSelectorTerm(match_fields=[one]) for one in term.match_fields]
+    return any(selectors.term_matches(one, labels, name) for one in parts)

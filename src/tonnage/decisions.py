@@ -32,6 +32,12 @@ class Ref(msgspec.Struct, frozen=True, order=True, gc=False):
         path = f"{self.namespace}/{self.name}" if self.namespace else self.name
         return f"{self.kind} {path}"
 
+    @property
+    def workload(self) -> str:
+        """How what makes pods is named: namespace/name for a Deployment, namespace/kind/name for all else."""
+        kind = "" if self.kind == "Deployment" else f"{self.kind.lower()}/"
+        return f"{self.namespace}/{kind}{self.name}"
+
 
 class Alternative(msgspec.Struct, frozen=True, gc=False):
     """Something that could have been decided instead: its name, its worth in the same unit, and why it lost."""

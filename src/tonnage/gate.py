@@ -91,7 +91,7 @@ def _bind(state: State, decision: Bind) -> Stale | None:
 
 def _scale(state: State, decision: Scale) -> Stale | None:
     target = decision.target
-    view = state.workloads().get(f"{target.namespace}/{target.name}")
+    view = state.workloads().get(target.workload)
     if view is None or target.uid not in ("", view.uid):
         return Stale(f"{target} is gone")
     if view.replicas != decision.current:

@@ -200,3 +200,60 @@ def test_tables_fit_80_columns(capfd: pytest.CaptureFixture[str], dump: Path) ->
         run(capfd, dump, "nvidia/cuda:13.0.1-base", "cuda>=99 brand=tesla", "--driver", "470.57", "--gpu", "v100")[1],
     ]
     assert max(len(line) for out in outs for line in out.splitlines()) <= 80
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["vllm/vllm-openai:v0.9.1", "--gpu", "v100", "--driver", "570.124.06"],
+        ["acme/serve:1-cu128", "--gpu", "b200"],
+        ["vllm/vllm-openai:v0.7.3", "--arch", "6.0"],
+        ["acme/own:1", "--image-cuda", "12.8", "--gpu", "h100", "--driver", "580.65.06"],
+    ],
+)
+def test_an_image_that_nothing_says_was_built_for_the_gpu_exits_with_1(
+    capfd: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    code, out, err = run(capfd, *words)
+    assert (code, err) == (1, "")
+    assert ": fits" not in out
+    assert run(capfd, *words, "--image-archs", "6.0 7.0 9.0 10.0", "--driver", "580.65.06")[0] == 0
+
+
+NODE = """\
+apiVersion: v1
+kind: Node
+metadata:
+  name: shared
+  labels: {nvidia.com/cuda.driver-version.full: 570.124.06, %s}
+status: {allocatable: {%s}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("labels", "allocatable", "cards"),
+    [
+        (
+            "nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3-SHARED, nvidia.com/gpu.replicas: '4'",
+            "nvidia.com/gpu: '32'",
+            8,
+        ),
+        ("node.kubernetes.io/instance-type: p5.48xlarge", "nvidia.com/gpu: '32'", 8),
+        ("nvidia.com/gpu.product: NVIDIA-L4, nvidia.com/gpu.replicas: '10'", "nvidia.com/gpu.shared: '40'", 4),
+        ("nvidia.com/gpu.product: NVIDIA-L4, nvidia.com/gpu.count: '2'", "nvidia.com/gpu: '6'", 2),
+        ("nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3", "nvidia.com/mig-1g.10gb: '14'", 2),
+        (
+            "nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3-MIG-1g.10gb, nvidia.com/gpu.count: '56'",
+            "nvidia.com/gpu: '56'",
+            8,
+        ),
+        ("nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu: '8'", 8),
+    ],
+)
+def test_the_gpus_of_a_fleet_are_cards_not_replicas_or_instances(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, labels: str, allocatable: str, cards: int
+) -> None:
+    (tmp_path / "node.yaml").write_text(NODE % (labels, allocatable))
+    code, out, _ = run(capfd, "fleet", tmp_path / "node.yaml", "-o", "json")
+    assert code == 0
+    assert [one["gpus"] for one in json.loads(out)["drivers"]] == [cards]

@@ -272,3 +272,31 @@ def test_the_guide_has_the_usual_tiers_as_they_are() -> None:
         assert [float(usd) * 1e6 for usd in moved.split(", ")] == pytest.approx(
             [tier.micro_usd_per_gib_read, tier.micro_usd_per_gib_written]
         )
+
+
+@pytest.mark.parametrize(
+    ("length", "rates"),
+    [
+        (100, {16: 0.96, 64: 0.64, 128: 0.0, 512: 0.0}),
+        (20, {16: 0.8, 32: 0.0, 64: 0.0}),
+        (512, {16: 496 / 512, 64: 448 / 512, 256: 0.5, 512: 0.0}),
+    ],
+)
+def test_the_reuse_of_short_prompts_is_named_by_block_size(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, length: int, rates: dict[int, float]
+) -> None:
+    """Short prompts that are all alike between long ones: a cache keeps whole blocks, and the last token is computed."""
+    lines = [
+        {"timestamp": 100 * at, "input_length": length, "output_length": 1, "hash_ids": [7]}
+        if at % 2
+        else {"timestamp": 100 * at, "input_length": 1024, "output_length": 1, "hash_ids": [100 + at, 101 + at]}
+        for at in range(400)
+    ]
+    path = tmp_path / "short.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    short = found(capfd, path, "--block-size", 16)["short_prompts"]
+    assert (short["longest"], short["prompts"]) == (length, 200)
+    made = {one["block_size"]: one["reuse"] for one in short["by_block_size"]}
+    assert {size: round(made[size] * 200 / 199, 3) for size in rates} == {s: round(r, 3) for s, r in rates.items()}
+    out = tonnage(capfd, "kv", "worth", path, *ENGINE).out
+    assert f"short prompts: of the shortest quarter, up to {length} tokens" in out

@@ -84,6 +84,18 @@ def test_weights_are_fitted_saved_and_used(trace: Path, tmp_path: Path, capfd: p
     assert json.loads(out)[0]["policy"] == "tonnage"
 
 
+def test_a_log_of_which_nothing_fits_is_refused_and_nothing_is_saved(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file, saved = tmp_path / "long.jsonl", tmp_path / "weights.yaml"
+    line = {"input_length": 9_000_000, "output_length": 8, "hash_ids": []}
+    file.write_text("".join(json.dumps({"timestamp": 200 * n} | line) + "\n" for n in range(6)))
+    code, out, err = run(capfd, "route", "tune", file, "--rounds", "1", "--save", saved)
+    assert (code, out) == (2, "")
+    assert "long.jsonl: none of the 3 requests of the first half fits into an engine" in err
+    assert not saved.exists()
+
+
 LLAMA = ("--model", "meta-llama/Llama-3.1-8B-Instruct", "--gpu", "h100")
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from cli_builders import tonnage
 
+from tonnage.partitioning import device_plugin, documents
+
 QUARTERS = ("--workload", "chat:memory=10GiB,util=25%,count=8", "--gpu", "a100-80")
 
 PODS = """\
@@ -162,7 +164,7 @@ def test_bad_input_is_refused_with_the_field(
 @pytest.mark.parametrize(
     ("gpu", "message"),
     [
-        ("h10", "--gpu: unknown GPU 'h10' (did you mean h100 or h100-96?)"),
+        ("h10", "--gpu: unknown GPU 'h10' (did you mean h100 or h20 or a10?)"),
         ("h100:", "--gpu: unknown MIG profile ''"),
         ("h100:3g.41gb", "--gpu: unknown MIG profile '3g.41gb' (did you mean 3g.40gb"),
     ],
@@ -200,3 +202,47 @@ def test_where_no_way_does_what_is_asked_the_code_is_1(capfd: pytest.CaptureFixt
     assert done.code == 1
     assert "No way does what is asked." in done.out
     assert "mps: no, w keeps" in done.out
+
+
+def test_render_writes_a_config_map_that_the_device_plugin_reads(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    done = tonnage(
+        capfd, "share", "render", "chat=time-slicing:4", "batch=mps:8", "whole=none", "--namespace", "gpu-operator"
+    )
+    assert (done.code, done.err) == (0, "")
+    file = tmp_path / "map.yaml"
+    file.write_text(done.out)
+    found = {one.key: device_plugin.parse(one).sharing for one in documents.read(done.out, "map.yaml")}
+    made = {name: (one.strategy, one.replicas("nvidia.com/gpu")) for name, one in found.items()}
+    assert made == {"chat": ("time-slicing", 4), "batch": ("mps", 8), "whole": ("none", 1)}
+    node = tonnage(capfd, "mig", "node", "--gpu", "h100", "--sharing", file, "--config", "chat", "-o", "json")
+    assert json.loads(node.out)["resources"] == {"nvidia.com/gpu": 4}
+
+
+def test_render_can_rename_what_is_shared_and_refuse_more_than_one(capfd: pytest.CaptureFixture[str]) -> None:
+    words = ("share", "render", "a=time-slicing:2", "--rename", "--one-each", "--resource", "nvidia.com/mig-1g.10gb")
+    (one,) = documents.read(tonnage(capfd, *words).out, "map.yaml")
+    sharing = device_plugin.parse(one).sharing
+    assert sharing.one_each
+    assert sharing.advertised("nvidia.com/mig-1g.10gb") == "nvidia.com/mig-1g.10gb.shared"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("chat=slices:4",), "'chat=slices:4' is no configuration"),
+        (("chat=time-slicing:many",), "'many' is no number of replicas"),
+        (("chat=time-slicing:1",), "expected 2 or more"),
+        (("chat=none:3",), "'chat=none:3' is no configuration"),
+        (("a=mps:2", "a=mps:4"), "'a' stands twice"),
+        (("a=mps:2", "--resource", "mig-1g.10gb"), "MPS is refused on MIG devices"),
+        (("a=mps:2", "--config-map", "No Name"), "--config-map"),
+    ],
+)
+def test_render_refuses_what_the_device_plugin_would(
+    capfd: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    done = tonnage(capfd, "share", "render", *words)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err

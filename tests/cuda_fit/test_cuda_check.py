@@ -45,6 +45,19 @@ def helps(image: str, driver: str, gpu: str) -> dict[str, str]:
         ),
         (TORCH.format("2.10.0", "12.8"), "570.124.06", "v100", True, "kernels", "7.0"),
         (TORCH.format("2.11.0", "12.6"), "570.124.06", "v100", True, "kernels", "7.0"),
+        # vllm-project/vllm issues 20173 and 16336, pytorch/pytorch issue 150733: nothing for Blackwell before CUDA 12.8
+        (
+            TORCH.format("2.7.0", "12.6"),
+            "570.124.06",
+            "b200",
+            False,
+            "kernels",
+            "no kernel image is available for 10.0",
+        ),
+        (TORCH.format("2.4.1", "12.4"), "580.65.06", "b200", False, "kernels", "no kernel image is available for 10.0"),
+        (TORCH.format("2.4.1", "12.4"), "550.54.14", "h100", True, "kernels", "9.0"),
+        ("vllm/vllm-openai:v0.6.6", "570.124.06", "b200", False, "kernels", "no kernel image is available for 10.0"),
+        ("vllm/vllm-openai:v0.6.6", "550.54.14", "l40s", True, "kernels", "8.9"),
         # R580 is the last branch for Volta; CUDA 13 has no code for it
         (TORCH.format("2.10.0", "12.8"), "590.44.01", "v100", False, "gpu", "R580 is the last driver branch"),
         ("nvidia/cuda:13.0.1-base-ubuntu24.04", "580.65.06", "v100", False, "kernels", "12.9 was the last"),
@@ -265,3 +278,86 @@ def test_the_cuda_version_of_an_image_is_known_by_its_name(image: str, cuda: tup
 def test_what_is_no_architecture_is_refused(written: str) -> None:
     with pytest.raises(InputError, match="no architecture"):
         kernels_of(written)
+
+
+@pytest.mark.report(301)
+@pytest.mark.parametrize(
+    ("image", "driver", "gpu"),
+    [
+        ("vllm/vllm-openai:v0.9.0", "570.124.06", "v100"),
+        ("vllm/vllm-openai:v0.9.1", "570.124.06", "v100"),
+        ("mirror.example/vllm/vllm-openai:v0.10.1", "570.124.06", "v100-32"),
+        ("vllm/vllm-openai:v0.7.3", "570.124.06", "p100"),
+        ("vllm/vllm-openai:v0.16.0", "580.65.06", "p100"),
+        (TORCH.format("2.7.0", "12.8"), "570.124.06", "v100"),
+        (TORCH.format("2.7.1", "12.8"), "570.124.06", "v100"),
+    ],
+)
+def test_an_image_without_code_for_an_older_card_does_not_fit_though_its_cuda_could_build_for_it(
+    image: str, driver: str, gpu: str
+) -> None:
+    found = fit(image, driver, gpu)
+    assert found.refusals == {"kernels"}
+    assert "no kernel image is available" in answer(found, "kernels").reason
+
+
+@pytest.mark.report(302)
+@pytest.mark.parametrize(
+    ("image", "driver", "gpu"),
+    [
+        ("vllm/vllm-openai:v0.9.0.1", "575.57.08", "rtx-pro-6000"),
+        ("vllm/vllm-openai:v0.9.1", "580.65.06", "rtx-5090"),
+        ("vllm/vllm-openai:v0.8.5", "575.57.08", "b200"),
+        (TORCH.format("2.7.1", "12.6"), "570.124.06", "b200"),
+        (TORCH.format("2.5.1", "12.4"), "580.65.06", "rtx-pro-6000"),
+        ("nvcr.io/nvidia/pytorch:24.05-py3", "580.65.06", "b300"),
+    ],
+)
+def test_an_image_without_code_for_a_newer_card_does_not_fit(image: str, driver: str, gpu: str) -> None:
+    assert "kernels" in fit(image, driver, gpu).refusals
+
+
+@pytest.mark.parametrize(
+    ("image", "gpu"),
+    [
+        ("acme/serve:1-cu128", "b200"),
+        ("acme/serve:cuda12.8", "h100"),
+        ("lmsysorg/sglang:v0.5.5-cu128", "rtx-pro-6000"),
+        ("vllm/vllm-openai:v0.9.2", "rtx-pro-6000"),
+        ("vllm/vllm-openai:v0.11.0", "v100"),
+    ],
+)
+def test_whether_an_image_was_built_for_a_card_is_not_known_where_nothing_says_it(image: str, gpu: str) -> None:
+    wanted, there = need.of_image(image), host.of("580.65.06", gpu)
+    assert answer(check.fit(wanted, there), "kernels").fits is None
+    assert check.may_lack_code(wanted, there)
+
+
+@pytest.mark.parametrize(
+    ("image", "gpu", "driver"),
+    [
+        ("nvidia/cuda:12.8.1-base-ubuntu24.04", "v100", "570.124.06"),
+        ("vllm/vllm-openai:v0.8.5", "v100", "570.124.06"),
+        ("vllm/vllm-openai:v0.9.1", "a10g", "570.124.06"),
+        (TORCH.format("2.8.0", "12.8"), "v100", "570.124.06"),
+        (TORCH.format("2.6.0", "12.4"), "p100", "570.124.06"),
+        ("nvcr.io/nvidia/pytorch:22.05-py3", "a30", "550.54.14"),
+    ],
+)
+def test_an_image_that_was_built_for_the_card_fits(image: str, gpu: str, driver: str) -> None:
+    found = fit(image, driver, gpu)
+    assert found.fits is True
+    assert not check.may_lack_code(need.of_image(image), host.of(driver, gpu))
+
+
+@pytest.mark.parametrize(
+    ("image", "driver", "gpu", "text"),
+    [
+        (TORCH.format("2.7.1", "12.8"), "570.124.06", "v100", "from 2.9.0 to below 2.11.0 with cu128 in the tag"),
+        ("vllm/vllm-openai:v0.9.1", "575.57.08", "rtx-pro-6000", "from 0.11.1 to below 0.20.0"),
+        ("vllm/vllm-openai:v0.7.3", "570.124.06", "p100", "built for p100 (6.0), with CUDA 12.9 or older"),
+        ("acme/serve:1-cu128", "570.124.06", "b200", "if this one is, say so: --image-archs 10.0"),
+    ],
+)
+def test_the_image_that_helps_is_one_that_is_built_for_the_card(image: str, driver: str, gpu: str, text: str) -> None:
+    assert text in helps(image, driver, gpu)["image"]

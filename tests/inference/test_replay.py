@@ -22,10 +22,11 @@ from tonnage.inference.routing.book import Book
 from tonnage.inference.routing.catalog import NAMES, make_policy
 from tonnage.inference.routing.costs import EngineCosts
 from tonnage.inference.routing.policies import Choice, Policy
+from tonnage.inference.routing.seconds import TonnageSettings
 from tonnage.inference.routing.types import Overlap, RouteRequest, Worker
 from tonnage.inference.tiers import Tier, Tiers, TierSpec, recompute_time
 from tonnage.inference.timing import LinearTiming, PolynomialTiming
-from tonnage.inference.tuning import halves, tune
+from tonnage.inference.tuning import NothingServed, halves, tune
 from tonnage.simulation.traffic.traces import Trace, load_trace
 
 CONFIG = EngineConfig(512, 16, 8_192, 400, 16, reserve_full_prompt=True)
@@ -207,6 +208,29 @@ def test_tuning_never_ends_worse_than_the_defaults_on_what_it_fits() -> None:
     first, second = halves(log)
     assert (len(first), len(second)) == (60, 60)
     assert second.paths[0] == log.paths[60]
+
+
+def test_weights_that_are_worse_on_what_they_were_not_fitted_to_are_not_given() -> None:
+    made = [tune(make_log(seed, requests=60, gap_ms=20), Cluster(3, CONFIG, TIMING), rounds=1) for seed in range(12)]
+    worse = [one for one in made if one.held_out_after > one.held_out_before]
+    assert worse and len(worse) < len(made)
+    for one in made:
+        assert (one.rejected is not None) == (one in worse) == (not one.holds)
+        if one.rejected is not None:
+            assert one.settings == TonnageSettings() != one.rejected
+
+
+@pytest.mark.parametrize(("longest_first", "half"), [(True, "first"), (False, "second")])
+def test_a_half_of_which_nothing_fits_into_an_engine_is_refused(longest_first: bool, half: str) -> None:
+    lengths = [64] * 10 + [6_400_000] * 10
+    log = log_of(
+        Trace(
+            "made up", np.arange(20) * 10**9, np.array(sorted(lengths, reverse=longest_first)), np.ones(20, np.int64)
+        ),
+        16,
+    )
+    with pytest.raises(NothingServed, match=f"none of the 10 requests of the {half} half fits into an engine"):
+        tune(log, Cluster(2, CONFIG, TIMING), rounds=1)
 
 
 def test_a_linear_timing_serves_a_replay_too() -> None:

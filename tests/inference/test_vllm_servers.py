@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,7 +10,8 @@ import pytest
 
 from tonnage.inference import servers, vllm_flags
 from tonnage.inference.servers import EngineServer, UnknownModel
-from tonnage.objects import core
+from tonnage.objects import core, load
+from tonnage.objects.base import where
 
 OFFICIAL = "vllm/vllm-openai:v0.11.0"
 
@@ -80,6 +82,45 @@ def test_the_server_may_be_any_container_and_knows_where_its_flags_stand() -> No
     assert found.field("--max-model-len") == "containers[1].args[7]"
     assert found.field("--model") == "containers[1].args[1]"
     assert found.field("--dtype") == "containers[1].args"
+
+
+SCRIPT = """\
+set -eu
+# the server
+exec vllm serve Qwen/Qwen3-8B \\
+  --max-model-len 8192 \\
+  --dtype $DTYPE
+"""
+
+
+def test_a_flag_of_a_script_stands_on_its_own_line() -> None:
+    found = only(image="x", command=["bash", "-c"], args=[SCRIPT])
+    assert found.field("--max-model-len") == "containers[0].args[0]@3"
+    assert found.field("--dtype") == "containers[0].args[0]@4"
+    one_line = only(image="x", command=["bash", "-c", "vllm serve Qwen/Qwen3-8B --dtype half"])
+    assert one_line.field("--dtype") == "containers[0].command[2]"
+
+
+@pytest.mark.parametrize(("style", "line"), [("|", 13), ("|-", 13), (">", 10)])
+def test_a_flag_of_a_script_is_told_at_its_line_where_its_lines_are_those_of_the_file(
+    style: str, line: int, tmp_path: Path
+) -> None:
+    script = "".join(f"      {text}\n" for text in SCRIPT.splitlines())
+    (tmp_path / "pod.yaml").write_text(f"""\
+apiVersion: v1
+kind: Pod
+metadata: {{name: p}}
+spec:
+  containers:
+  - name: c
+    image: x
+    command: [bash, -c]
+    args:
+    - {style}
+{script}""")
+    (read,) = load.read([tmp_path / "pod.yaml"]).objects
+    at = where(read, "spec.containers[0].args[0]@2")
+    assert (at.line, at.field) == (line, "spec.containers[0].args[0]")
 
 
 def test_values_from_elsewhere_are_open_and_left_out() -> None:

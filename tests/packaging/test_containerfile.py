@@ -186,7 +186,7 @@ def run_here(steps: list[str], folder: Path, extras: str) -> None:
 
 @pytest.mark.peer
 @pytest.mark.slow
-@pytest.mark.parametrize("extras", ["kube", *deep([defaults()["EXTRAS"]])])
+@pytest.mark.parametrize("extras", deep(["kube", defaults()["EXTRAS"]]))
 def test_its_build_steps_make_an_environment_that_runs_and_is_compiled(tmp_path: Path, extras: str) -> None:
     context = tmp_path / "src"
     context.mkdir()

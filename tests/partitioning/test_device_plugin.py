@@ -216,3 +216,27 @@ def test_a_configuration_that_is_not_there_is_refused_with_near_names() -> None:
 def test_mps_wins_where_a_program_gives_both() -> None:
     both = Sharing(Replicas([Replicated("gpu", 2)]), Replicas([Replicated("gpu", 5)]))
     assert (both.strategy, both.replicas("nvidia.com/gpu")) == ("mps", 5)
+
+
+@pytest.mark.report(306)
+@pytest.mark.parametrize(
+    ("text", "where", "belongs"),
+    [
+        ("flags: {renameByDefault: true}", "flags.renameByDefault", "sharing.timeSlicing.renameByDefault"),
+        (
+            "flags: {failRequestsGreaterThanOne: false}\nsharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}",
+            "flags.failRequestsGreaterThanOne",
+            "sharing.mps.failRequestsGreaterThanOne",
+        ),
+        ("flags: {timeSlicing: {resources: []}}", "flags.timeSlicing", "sharing.timeSlicing"),
+        ("flags: {deviceListStrategy: envvar}", "flags.deviceListStrategy", "flags.plugin.deviceListStrategy"),
+        ("flags: {plugin: {migStrategy: mixed}}", "flags.plugin.migStrategy", "flags.migStrategy"),
+        ("flags: {plugin: {sleepInterval: 5s}}", "flags.plugin.sleepInterval", "flags.gfd.sleepInterval"),
+        ("migStrategy: mixed", "migStrategy", "flags.migStrategy"),
+        ("sharing: {renameByDefault: true}", "sharing.renameByDefault", "sharing.timeSlicing.renameByDefault"),
+    ],
+)
+def test_an_option_in_the_wrong_place_is_told_where_it_belongs(text: str, where: str, belongs: str) -> None:
+    (ignored,) = read(text + "\n").ignored
+    assert ignored.where.field == where
+    assert ignored.hint == f"it belongs at {belongs}; the device plugin ignores it here"

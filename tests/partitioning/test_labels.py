@@ -190,7 +190,7 @@ def test_mps_on_mig_is_refused(strategy: str) -> None:
 
 @pytest.mark.parametrize(("gpu", "most"), [("h100", 48), ("v100", 16)])
 def test_more_replicas_than_an_mps_server_takes_clients_are_noted(gpu: str, most: int) -> None:
-    assert predict([Card(gpu)], sharing=mps(most)).notes == predict([Card(gpu)], sharing=mps(2)).notes
+    assert not any("MPS takes" in note for note in predict([Card(gpu)], sharing=mps(most)).notes)
     more = predict([Card(gpu)], sharing=mps(most + 1)).notes
     assert f"{most + 1} replicas of a GPU, and MPS takes {most} clients on {gpu}" in more
 
@@ -248,3 +248,13 @@ def test_a_product_that_is_too_long_for_a_label_is_noted() -> None:
 
 def test_a_name_becomes_the_value_of_a_label() -> None:
     assert sanitised("NVIDIA  A100-SXM4 80GB (rev+a)") == "NVIDIA-A100-SXM4-80GB-reva"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "replicas", "percent", "mib"), [("h100", 4, 25, 20_480), ("l4", 3, 33, 7_629), ("v100", 16, 6, 1_024)]
+)
+def test_what_each_client_of_mps_has_is_said(gpu: str, replicas: int, percent: int, mib: int) -> None:
+    notes = predict([Card(gpu)], sharing=mps(replicas)).notes
+    assert (
+        f"MPS: each of {replicas} clients of a {gpu} has {percent} % of the threads and {mib:,} MiB of memory" in notes
+    )

@@ -9,6 +9,8 @@ from preemption_builders import Cluster, budget, cluster, nominated, victims, we
 from tonnage.decisions import Bind, Evict, Wait
 from tonnage.fleet.snapshot import PodLife
 from tonnage.fleet.state import PodSpec
+from tonnage.objects.policy import PodDisruptionBudget
+from tonnage.scheduling.why.receipt import PodReceipt, why
 
 
 def wanting(gpus: int = 4, priority: int = 100, **fields: object) -> PodSpec:
@@ -181,6 +183,38 @@ def test_the_eviction_says_for_whom_and_what_it_costs() -> None:
 
 
 # ---- budgets ----
+
+
+@pytest.mark.parametrize(
+    ("budgets", "named"),
+    [
+        ((budget(min_available=2),), "PodDisruptionBudget default/budget"),
+        ((budget("a", max_unavailable=1), budget("b", app="other", min_available=1)), "PodDisruptionBudget default/a"),
+        ((budget("a", min_available=0), budget("b", min_available=0)), "PodDisruptionBudgets default/a, default/b"),
+    ],
+    ids=["none may go", "one may go and two have to", "a pod with two budgets"],
+)
+def test_who_would_preempt_but_for_budgets_is_told_which(budgets: tuple[PodDisruptionBudget, ...], named: str) -> None:
+    made = full([web("w1", gpus=2), web("w2", gpus=2)], budgets=budgets)
+    (wait,) = [one for one in made.decide() if isinstance(one, Wait)]
+    assert wait.reason.verdict == (
+        f"0/1 nodes are available: 1 Insufficient nvidia.com/gpu; preemption: {named} in the way"
+    )
+    assert dict(wait.reason.evidence)["budgets"] == named.partition(" ")[2]
+    told = why(made.snapshot, wait.pod.namespace + "/" + wait.pod.name)
+    assert isinstance(told, PodReceipt)
+    assert told.verdict == wait.reason.verdict
+
+
+def test_no_budget_is_named_where_none_is_in_the_way() -> None:
+    made = full([web("w1", gpus=2, priority=1000), web("w2", gpus=2)], budgets=(budget(min_available=2),))
+    assert all("Budget" not in one.reason.verdict for one in made.decide() if isinstance(one, Wait))
+
+
+def test_budgets_that_are_broken_are_named_in_the_eviction() -> None:
+    made = full([web("w1", gpus=2), web("w2", gpus=2)], budgets=(budget(min_available=1),))
+    found = [one for one in made.decide(respect_budgets=False) if isinstance(one, Evict)]
+    assert {dict(one.reason.evidence)["budgets"] for one in found} == {"default/budget"}
 
 
 def test_a_budget_is_never_broken_by_default() -> None:

@@ -6,6 +6,10 @@ import pytest
 
 from builders import affinity_term, away, decide, expression, fleet, near, node, on_nodes, pod, spread, verdict
 from tonnage.decisions import Bind, Wait
+from tonnage.fleet.rows import PodSpec
+from tonnage.fleet.snapshot import Snapshot
+from tonnage.scheduling import place
+from tonnage.scheduling.why.receipt import PodReceipt, why
 
 
 def test_each_node_is_counted_under_the_first_filter_that_refuses_it() -> None:
@@ -132,3 +136,31 @@ def test_without_receipts_the_choice_is_the_same() -> None:
     with_, without = decide(made), decide(made, receipts=False)
     assert [(d.target, d.node, d.devices) for d in with_] == [(d.target, d.node, d.devices) for d in without]
     assert {d.reason.alternatives for d in without} == {()}
+
+
+SOFT = {"whenUnsatisfiable": "ScheduleAnyway", "topologyKey": "kubernetes.io/hostname"}
+
+
+@pytest.mark.parametrize("policy", ["tonnage", "fgd", "binpack", "spread"])
+@pytest.mark.parametrize(
+    "one",
+    [
+        pod("p"),  # takes a node with GPUs only where no other fits: 2,000 points of wishes less
+        pod("p", gpus=1),
+        pod("p", gpus=1, labels={"app": "web"}, topologySpreadConstraints=[spread(**SOFT)]),
+        pod("p", gpus=1, tolerations=[{"operator": "Exists", "effect": "NoSchedule"}]),
+    ],
+    ids=["no GPU", "a GPU", "spread", "tolerant"],
+)
+def test_the_score_of_a_decision_is_the_sum_of_the_points_that_the_receipt_lists(one: PodSpec, policy: str) -> None:
+    web = pod("other", gpus=1, labels={"app": "web"})
+    made = fleet(
+        node("a", gpus=4, taints=["soft=x:PreferNoSchedule"]), node("b", gpus=8), pods=[one], bound={"b": [web]}
+    )
+    (bind,) = decide(made, policy=policy)
+    assert isinstance(bind, Bind)
+    told = why(Snapshot(0, made), "default/p", place.Settings(policy=policy))
+    assert isinstance(told, PodReceipt) and told.best is not None and told.runner_up is not None
+    assert dict(bind.reason.evidence)["score"] == pytest.approx(sum(points for _, points in told.best.parts), abs=0.002)
+    (other,) = bind.reason.alternatives
+    assert other.score == pytest.approx(sum(points for _, points in told.runner_up.parts), abs=0.002)

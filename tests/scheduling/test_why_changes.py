@@ -161,3 +161,116 @@ def test_the_smallest_change_for_a_gang_is_of_each_kind_and_makes_it_fit() -> No
     singles = {type(only) for only, *more in edits if not more}
     assert singles == {LowerMinimum, RelaxLevel, MorePlaces}
     assert sum(len(pair) == 2 for pair in edits) > 2
+
+
+# ---- node affinity of several terms ----
+
+V100, A100, ZONE_B = expression("gpu", "In", "V100"), expression("gpu", "In", "A100"), expression("zone", "In", "b")
+
+
+def with_terms(*terms: dict[str, object]) -> PodSpec:
+    return pod("waiting", affinity=on_nodes(*terms))
+
+
+@pytest.mark.report(205)
+@pytest.mark.parametrize(
+    ("terms", "text"),
+    [
+        pytest.param(
+            [{"matchExpressions": [V100]}, {"matchExpressions": [A100, ZONE_B]}],
+            "drop all 2 terms of node affinity: gpu in (V100), or gpu in (A100) and zone in (b)",
+            id="an empty term would match no node, and the other term asks for more",
+        ),
+        pytest.param(
+            [{"matchExpressions": [V100]}, {"matchExpressions": [expression("gpu", "In", "A10"), ZONE_B]}],
+            "drop node affinity zone in (b) from term 2 of 2",
+            id="a term of which something matches is left",
+        ),
+        pytest.param(
+            [{"matchFields": [expression("metadata.name", "In", "other")]}, {"matchExpressions": [V100]}],
+            "drop all 2 terms of node affinity: metadata.name in (other), or gpu in (V100)",
+            id="names of nodes are requirements too",
+        ),
+        pytest.param(
+            [
+                {"matchFields": [expression("metadata.name", "In", "other")], "matchExpressions": [V100]},
+                {"matchFields": [expression("metadata.name", "In", "n")], "matchExpressions": [V100]},
+            ],
+            "drop node affinity gpu in (V100) from term 2 of 2",
+            id="the term that names the node is the nearest",
+        ),
+        pytest.param(
+            [{"matchExpressions": [V100, ZONE_B]}],
+            "drop node affinity gpu in (V100) and zone in (b)",
+            id="of one term of which nothing matches all goes at once",
+        ),
+    ],
+)
+def test_what_is_to_be_dropped_of_node_affinity_is_enough_as_it_is_written(
+    terms: list[dict[str, object]], text: str
+) -> None:
+    one = with_terms(*terms)
+    made = fleet(node("n", labels={"gpu": "A10", "zone": "a"}), pods=[one])
+    assert texts(made, one) == [text]
+
+
+# ---- resources that no node has, cards that are cut otherwise ----
+
+A100_LABELS = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"}
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu-memory", "nvidia.com/vgpu", "example.com/licences"])
+def test_a_resource_that_no_node_has_is_dropped(resource: str) -> None:
+    one = pod("waiting", gpus=1, resources={resource: 40})
+    made = fleet(node("n", gpus=2), pods=[one])
+    assert texts(made, one) == [f"drop resource {resource}: no node has it"]
+
+
+def test_what_some_node_has_is_never_dropped() -> None:
+    one = pod("waiting", resources={"example.com/licences": 2})
+    made = fleet(node("full", resources={"example.com/licences": 1}), pods=[one])
+    made.bind(made.add_pod(pod("holder", resources={"example.com/licences": 1})), 0)
+    may = frozenset({"pod", "lower", "uncordon"})
+    assert smallest(made, made.pod_by_key["default", "waiting"], place.Cache(made), may).change is None
+
+
+@pytest.mark.parametrize(
+    ("profiles", "cut"),
+    [
+        ({"nvidia.com/mig-3g.20gb": 1}, "cut GPU 0 of node n as 3g.20gb, with MIG strategy mixed"),
+        ({"nvidia.com/mig-1g.5gb": 3}, "cut GPU 0 of node n as 3 x 1g.5gb, with MIG strategy mixed"),
+        (
+            {"nvidia.com/mig-3g.20gb": 1, "nvidia.com/mig-2g.10gb": 1},
+            "cut GPU 0 of node n as 2g.10gb + 3g.20gb, with MIG strategy mixed",
+        ),
+    ],
+)
+def test_an_uncut_card_is_cut_for_mig_instances(profiles: dict[str, int], cut: str) -> None:
+    one = pod("waiting", resources=profiles)
+    made = fleet(node("n", gpus=2, labels=A100_LABELS), pods=[one])
+    assert texts(made, one) == [cut]
+
+
+def test_instances_that_nobody_uses_make_room_for_others_and_those_in_use_stay() -> None:
+    one = pod("waiting", resources={"nvidia.com/mig-3g.20gb": 1})
+    cut = Cut(How.MIG, isolated=True, gpu="a100-40", instances=tuple(("nvidia.com/mig-1g.5gb", i) for i in range(7)))
+    spec = node(
+        "n", labels={**A100_LABELS, "nvidia.com/mig.strategy": "mixed"}, resources=offered([cut], GPU), cuts=(cut,)
+    )
+    made = fleet(spec, pods=[one], bound={"n": [pod("user", resources={"nvidia.com/mig-1g.5gb": 1})]})
+    (text,) = texts(made, one, frozenset({"recut"}))
+    assert text == "cut GPU 0 of node n as 3g.20gb + 3 x 1g.5gb"
+
+
+def test_a_whole_gpu_is_made_of_instances_that_nobody_uses() -> None:
+    one = pod("waiting", gpus=1)
+    cut = Cut(How.MIG, isolated=True, gpu="a100-40", instances=(("nvidia.com/mig-3g.20gb", 0),))
+    spec = node("n", labels=A100_LABELS, resources=offered([cut], GPU), cuts=(cut,), device_resource=GPU)
+    made = fleet(spec, pods=[one])
+    assert texts(made, one, frozenset({"recut"})) == ["cut GPU 0 of node n as whole"]
+
+
+def test_a_card_in_use_is_not_cut() -> None:
+    one = pod("waiting", resources={"nvidia.com/mig-3g.20gb": 1})
+    made = fleet(node("n", gpus=1, labels=A100_LABELS), pods=[one], bound={"n": [pod("user", gpus=1)]})
+    assert texts(made, one) == ["drop resource nvidia.com/mig-3g.20gb: no node has it"]

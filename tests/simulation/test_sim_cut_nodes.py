@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from sim_builders import EXAMPLE, TYPICAL, launch, run_until, world
 
 from tonnage.cluster.client.verbs import Client
@@ -17,7 +18,7 @@ from tonnage.fleet.asks import GPU, SHARED_GPU
 from tonnage.fleet.devices import How
 from tonnage.hollow import lockstep
 from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STRATEGY, PLUGIN_CONFIG
-from tonnage.simulation import nodes, run
+from tonnage.simulation import nodes, run, scenario
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.life import NodeRunning
 from tonnage.simulation.objects import Claim, Node
@@ -326,3 +327,29 @@ def test_a_name_that_no_config_map_has_is_a_finding_of_the_run(tmp_path: Path) -
     (finding,) = [one for one in made.configuration.findings if one.rule == "nodepool-unknown-configuration"]
     assert (Path(finding.where.file).name, finding.severity) == ("all.yaml", "error")
     assert "did you mean halves?" in finding.message
+
+
+@pytest.mark.parametrize("resource", [GPU, SHARED_GPU])
+def test_a_node_that_is_there_hands_out_its_replicas_under_the_name_that_it_offers(
+    resource: str, tmp_path: Path
+) -> None:
+    """With renameByDefault the device plugin offers nvidia.com/gpu.shared, which no label says."""
+    labels = {
+        "kubernetes.io/hostname": "a",
+        "nvidia.com/gpu.product": "NVIDIA-L4",
+        "nvidia.com/gpu.count": "1",
+        "nvidia.com/gpu.replicas": "2",
+    }
+    amounts = {"cpu": "8", "memory": "32Gi", "pods": "110", resource: "2"}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "labels": labels}}
+    container = {"name": "c", "image": "nginx:1.29", "resources": {"limits": {resource: 1}}}
+    pods = [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
+        for name in ("first", "second")
+    ]
+    there = {**node, "status": {"allocatable": amounts, "capacity": amounts}}
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all([there, *pods]))
+    made = run.set_up(scenario.load(tmp_path), "as-written")
+    run.play(made)
+    fleet = made.cluster.fleet
+    assert [fleet.pod(pod.row).devices for pod in made.cluster.pods.values()] == [(0,), (0,)]

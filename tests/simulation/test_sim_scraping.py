@@ -23,7 +23,8 @@ from sim_builders import (
 
 from tonnage.metrics import scrape
 from tonnage.objects import core, load
-from tonnage.objects.monitoring import ServiceMonitor
+from tonnage.objects.base import ObjectMeta
+from tonnage.objects.monitoring import NamespaceSelector, ServiceMonitor
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.simulation import nodes, pods
 from tonnage.simulation.cluster import SimulatedCluster
@@ -267,6 +268,27 @@ def test_a_scrape_comes_every_fifteen_seconds() -> None:
     _scraped(cluster, _scraper(VLLM), 1000 + 4 * SCRAPE_NS / NS_PER_S)
     query = f"count_over_time(vllm:num_requests_running[{4 * SCRAPE_NS // NS_PER_S}s])"
     assert _value(cluster, query) == 4
+
+
+@pytest.mark.parametrize(("interval", "samples"), [("", 4), ("5s", 12), ("30s", 2), ("1m", 1)])
+def test_an_endpoint_is_scraped_on_its_own_interval(interval: str, samples: int) -> None:
+    cluster = world()
+    _serving(cluster)
+    _scraped(cluster, _scraper(_monitor("inference", "model-a", interval=interval)), 1060)
+    assert _value(cluster, "count_over_time(vllm:num_requests_running[60s])") == samples
+    assert _value(cluster, "count_over_time(envoy_cluster_upstream_rq_total[60s])") == 4, "the gateway has its own"
+
+
+def test_two_monitors_scrape_one_engine_each_on_its_interval() -> None:
+    cluster = world()
+    _serving(cluster)
+    often, seldom = (_monitor("inference", "model-a", interval=one) for one in ("10s", "30s"))
+    seldom = msgspec.structs.replace(seldom, metadata=ObjectMeta(name="seldom", namespace="monitoring"))
+    seldom = msgspec.structs.replace(
+        seldom, spec=msgspec.structs.replace(seldom.spec, namespace_selector=NamespaceSelector(any=True))
+    )
+    _scraped(cluster, _scraper(often, seldom), 1060)
+    assert _value(cluster, "count_over_time(vllm:num_requests_running[60s])") == 6, "equal labels are one series"
 
 
 # ---- the bundled manifests ----

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from sharing_builders import MIG, MPS, SLICE, TIME_SLICED, cut_node, latencies, serving
 from sim_builders import GPU, run_until, world
 
+from tonnage.partitioning.leases import in_leases
 from tonnage.partitioning.mps import REACH, Client, side_by_side
 from tonnage.partitioning.turns import INTERVALS_S, SWITCH_S, SWITCHING, Process, in_turns, take_turns
+from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.objects import Pod
 from tonnage.simulation.pods import account_busy
 from tonnage.units import NS_PER_S
@@ -196,3 +198,63 @@ def test_the_time_taken_of_a_gpu_never_exceeds_the_time_that_passed(seed: int, l
         before, since = now, at
     account_busy(cluster)
     assert cluster.ledger.check(cluster.now_ns) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "parts"),
+    [
+        ([("0.25", "strict")], [0.25]),
+        ([("0.25", "fair")], [1.0]),
+        ([("0.5", "strict"), ("0.25", "strict")], [0.5, 0.25]),
+        ([("0.5", "fair"), ("0.25", "fair")], [0.65, 0.35]),
+        ([("0.5", "strict"), ("0.25", "fair")], [0.5, 0.5]),
+        ([("0.2", "fair"), ("0.2", "fair"), ("0.6", "fair")], [0.2, 0.2, 0.6]),
+        ([("0.5", ""), ("0.25", "")], [0.5, 0.5]),
+    ],
+)
+def test_leases_hold_strict_pods_to_their_share_and_give_fair_ones_what_is_left(
+    asked: list[tuple[str, str]], parts: list[float]
+) -> None:
+    cluster = world(start_s=0)
+    node = cut_node(cluster, {})
+    for number, (share, mode) in enumerate(asked):
+        notes = {"gpu-fraction": share} | ({"tonnage.dev/gpu-time-slicing": mode} if mode else {})
+        serving(
+            cluster, node, f"model-{number}", *[5.0] * 64, output=4000, asks={}, annotations=notes, utilization=0.15
+        )
+    run_until(cluster, 5.0)
+    before = [tokens(pod) for pod in running(cluster, len(asked))]
+    run_until(cluster, 25.0)
+    speeds = [tokens(pod) - then for pod, then in zip(running(cluster, len(asked)), before, strict=True)]
+    alone = speeds[0] / parts[0]
+    assert [speed / alone for speed in speeds] == [pytest.approx(part, abs=0.04) for part in parts]
+
+
+def running(cluster: SimulatedCluster, count: int) -> list[Pod]:
+    return [cluster.workloads[f"inference/model-{number}"].active[0] for number in range(count)]
+
+
+@pytest.mark.parametrize(("interval", "slower"), [("short", 1.12), ("medium", 1.06), ("long", 1.03), ("odd", 1.06)])
+def test_the_interval_of_turns_says_what_switching_costs(interval: str, slower: float) -> None:
+    cluster = world(start_s=0)
+    node = cut_node(cluster, TIME_SLICED | {"tonnage.dev/gpu-timeslice": interval})
+    for number in range(2):
+        serving(cluster, node, f"model-{number}", 5.0)
+    run_until(cluster, 60)
+    assert latencies(cluster, "model-0") == [pytest.approx(2 * slower * ALONE_S, rel=0.001)]
+
+
+@pytest.mark.parametrize(
+    ("shares", "modes", "held"),
+    [
+        (["1/4"], ["strict"], ["1/4"]),
+        (["1/4"], ["fair"], ["1"]),
+        (["1/100", "1/2"], ["strict", "strict"], ["1/20", "1/2"]),
+        (["1/2", "1/2", "1/2"], ["fair", "fair", "fair"], ["7/20", "7/20", "3/10"]),
+    ],
+)
+def test_leases_are_whole(shares: list[str], modes: list[str], held: list[str]) -> None:
+    found = in_leases([Fraction(one) for one in shares], modes)
+    assert [one.share for one in found] == [Fraction(one) for one in held]
+    assert sum(one.share for one in found) <= 1
+    assert all(one.speed <= one.share for one in found)

@@ -346,6 +346,43 @@ def test_a_volcano_job_needs_all_its_tasks_or_as_many_as_it_says() -> None:
     assert (fewer.min_member, fewer.subgroups) == (2, ())
 
 
+VOLCANO_TASKS = """\
+  tasks:
+    - {name: a, replicas: 5, minAvailable: 3, template: {spec: {containers: [{name: main, image: img}]}}}
+    - {name: b, replicas: 2, %stemplate: {spec: {containers: [{name: main, image: img}]}}}
+"""
+
+
+@pytest.mark.report(207)
+@pytest.mark.parametrize(
+    ("needed", "of_b", "minima"),
+    [
+        (1, "minAvailable: 2, ", None),  # one pod by itself: no gang
+        (4, "minAvailable: 2, ", {"": 4}),
+        (5, "minAvailable: 2, ", {"": 5, "a": 3, "b": 2}),
+        (6, "minAvailable: 2, ", {"": 6, "a": 3, "b": 2}),
+        (6, "", {"": 6, "a": 3, "b": 2}),  # a task that does not say needs all its replicas
+        (4, "", {"": 4}),
+        (0, "minAvailable: 1, ", {"": 4, "a": 3, "b": 1}),
+    ],
+)
+def test_minima_of_volcanos_tasks_count_unless_the_jobs_own_is_below_their_sum(
+    needed: int, of_b: str, minima: dict[str, int] | None
+) -> None:
+    meta = "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: v, namespace: ml}\n"
+    found = gangs_of(objects(f"{meta}spec:\n  minAvailable: {needed}\n{VOLCANO_TASKS % of_b}"))
+    assert {name: least for one in found.values() for name, least in one.minima.items() if least} == (minima or {})
+
+
+@pytest.mark.report(207)
+@pytest.mark.parametrize(("needed", "minima"), [(1, [0, 0]), (4, [0, 0]), (5, [3, 2]), (7, [3, 2])])
+def test_minima_of_tasks_of_a_volcano_pod_group_count_as_those_of_a_job(needed: int, minima: list[int]) -> None:
+    spec = f"  minMember: {needed}\n  minTaskMember: {{a: 3, b: 2}}\n"
+    found = gang(group("scheduling.volcano.sh/v1beta1", spec))
+    assert found.min_member == needed
+    assert [one.min_member for one in found.subgroups] == minima
+
+
 def test_a_train_job_is_the_gang_of_the_job_set_that_its_runtime_makes() -> None:
     runtime = (
         "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: ClusterTrainingRuntime\nmetadata: {name: torch}\nspec:\n"

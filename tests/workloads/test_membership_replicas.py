@@ -54,3 +54,15 @@ def test_replicas_carry_what_their_controllers_write_on_them() -> None:
     worker = stamped(one(training_job("PyTorchJob", restart="ExitCode")), ())[-1]
     assert worker.labels["training.kubeflow.org/replica-index"] == "2"
     assert worker.spec.restart_policy == "Never"
+
+
+def test_a_ray_service_has_the_pods_of_its_cluster() -> None:
+    template = "{spec: {containers: [{name: c, image: r}]}}"
+    config = (
+        f"headGroupSpec: {{template: {template}}}, "
+        f"workerGroupSpecs: [{{groupName: g, replicas: 2, template: {template}}}]"
+    )
+    text = f"apiVersion: ray.io/v1\nkind: RayService\nmetadata: {{name: s}}\nspec: {{rayClusterConfig: {{{config}}}}}\n"
+    pods = stamped(one(text), ())
+    assert len(pods) == 3
+    assert {replica.labels["ray.io/cluster"] for replica in pods} == {"s"}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CONTROLLERS = ("scheduler", "replicas", "nodes")
 BACKENDS = ("nodeclaims", "aws", "report")
-EVENT_WRITERS = 8
+EVENT_WRITERS = 16
 READY_S = 60.0
 PATIENCE_S = 5.0
 """So long a look waits for lists that fail."""
@@ -217,7 +217,7 @@ class _Run:
             names,
             world,
             catalogue,
-            self._elector(stack),
+            self._elector(stack, informers.wake),
             policy=Policy(settings.placement, settings.preemption, settings.defragmentation, settings.partitioning),
             pools=backend.pools,
             not_needed=backend.not_needed,
@@ -281,14 +281,14 @@ class _Run:
 
         return measure
 
-    def _elector(self, stack: ExitStack) -> Callable[[str], Any]:
+    def _elector(self, stack: ExitStack, begins: Callable[[], object]) -> Callable[[str], Any]:
         from tonnage.cluster import assembly
 
         def make(name: str) -> Any:
             if not self.settings.elects:
                 return None
             namespace = self.settings.namespace_of_lease or _own_namespace()
-            elector = assembly.elector(self.client, name, namespace, time.time)
+            elector = assembly.elector(self.client, name, namespace, time.time, begins)
             self.metrics.watch_leader(f"tonnage-{name}", elector.leading)
             self.electors[name] = elector
             elector.start()
@@ -319,7 +319,10 @@ class _Run:
         )
         if settings.once:
             return self._once()
-        self.manager.run(self.stop)
+        from tonnage.cluster.pauses import ShortPauses
+
+        with ShortPauses():
+            self.manager.run(self.stop)
         return 0
 
     def _once(self) -> int:

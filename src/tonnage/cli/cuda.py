@@ -62,8 +62,10 @@ def check(
 ) -> None:
     """Whether each of WHAT runs on a node: images, NVIDIA_REQUIRE_CUDA expressions, or files with pods.
 
-    Exit code 1 when one does not run, 2 when the input cannot be read.
+    Exit code 1 when one does not run or nothing says that it was built for the GPU, 2 when the input cannot be read.
     """
+    from tonnage.cuda_fit import check as checks
+
     host = _host(driver, gpu, arch, labels, node)
     variables = dict(_pair(text, "--env") for text in environment)
     cases = [case for one in what for case in _cases(one, variables)]
@@ -74,13 +76,14 @@ def check(
         cases = [_case("the image", "", variables)]
     cases = [(name, _said(need, image_cuda, image_archs)) for name, need in cases]
     answers = [_answer(name, need, host) for name, need in cases]
+    doubted = [checks.may_lack_code(need, host) for _, need in cases]
     if output == "json":
         terminal.echo(_json({"schema": "tonnage.dev/cuda-check/v1", "node": _node(host), "answers": answers}))
     else:
         from tonnage.cli import cuda_tables
 
         cuda_tables.answers(answers, _node(host))
-    _exit([answer["fits"] for answer in answers], strict)
+    _exit([False if doubt else answer["fits"] for answer, doubt in zip(answers, doubted, strict=True)], strict)
 
 
 @cuda.command()

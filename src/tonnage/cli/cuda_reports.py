@@ -10,6 +10,7 @@ from tonnage.cuda_fit import remedy
 from tonnage.cuda_fit.fleet import Cluster, GpuPod
 from tonnage.cuda_fit.host import Host
 from tonnage.facts.cuda import cuda_text
+from tonnage.fleet.outfit import cards_of
 
 SCHEMA = "tonnage.dev/cuda-fleet/v1"
 
@@ -73,7 +74,7 @@ def _drivers(found: Cluster) -> list[dict[str, Any]]:
             "gpu": key[2] or None,
             "arch": key[3] or None,
             "nodes": len(nodes),
-            "gpus": sum(sum(node.gpus.values()) for node in nodes),
+            "gpus": sum(cards_of(node.labels, node.gpus) for node in nodes),
             "pods": sum(len(node.pods) for node in nodes),
         }
         for key, nodes in sorted(groups.items(), key=lambda item: (_order(item[1][0].host), item[0]))

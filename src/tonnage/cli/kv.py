@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from tonnage.inference.replay import Log
     from tonnage.inference.tiers import TierSpec
     from tonnage.inference.worth import Setup, Valuation, Worth
+    from tonnage.simulation.traffic.traces import Trace
 
 _PATH = click.Path(path_type=Path)
 _SCHEMA = "tonnage.dev/kv-worth/v1"
 _ASSUMED_MODEL, _ASSUMED_GPU = "meta-llama/Llama-3.1-8B-Instruct", "h100"
+_BLOCK_SIZES = (16, 32, 64, 128, 256, 512)
 _USUAL = (("host", 4), ("disk", 16), ("remote", None))
 """Tiers when none is named: as many times the GPU's blocks; None has no end."""
 
@@ -93,7 +95,8 @@ def worth(
 
     choice = EngineChoice(**engine)
     with said_as(ENGINE_WORDS):
-        config, log, setup = _setup(choice, trace, hash_block, policy, seed, usd_per_hour)
+        config, log, setup, loaded = _setup(choice, trace, hash_block, policy, seed, usd_per_hour)
+    short = _short_prompts(loaded, hash_block, config.block_size)
     known = _known(choice)
     specs = [kv_tiers.parse(text, known, config.kv_blocks, setup.block_bytes) for text in tiers]
     if not tiers:
@@ -106,14 +109,38 @@ def worth(
         terminal.echo(f"note: {note}", err=True)
     if output == "json":
         shown = {"schema": _SCHEMA, "trace": str(trace), "policy": policy, **msgspec.structs.asdict(found)}
+        shown["short_prompts"] = short
         terminal.echo(msgspec.json.Encoder(order="deterministic").encode(shown))
         return
     _print(found, setup, choice, policy)
+    rates = ", ".join(f"{one['reuse']:.1%} with {one['block_size']}" for one in short["by_block_size"])
+    terminal.echo(
+        f"short prompts: of the shortest quarter, up to {short['longest']:,} tokens, caches without end for all reuse "
+        f"{rates} tokens a block"
+    )
+
+
+def _short_prompts(trace: Trace, hash_block: int, own: int) -> dict[str, Any]:
+    """What of the shortest quarter of the prompts a cache without end reuses, by block size: of a prompt that is no
+    longer than a block, nothing is found again."""
+    import numpy as np
+
+    from tonnage.inference.replay import log_of
+    from tonnage.inference.reuse import reuse_bound
+
+    longest = int(np.percentile(trace.prompt, 25, method="lower"))
+    sizes = sorted({own, *(size for size in _BLOCK_SIZES if hash_block % size == 0)})
+    rates = [(size, reuse_bound(log_of(trace, size), size, longest=longest)) for size in sizes]
+    return {
+        "longest": longest,
+        "prompts": rates[0][1].prompts,
+        "by_block_size": [{"block_size": size, "reuse": found.token_share} for size, found in rates],
+    }
 
 
 def _setup(
     choice: EngineChoice, trace: Path, hash_block: int, policy: str, seed: int, usd_per_hour: float | None
-) -> tuple[EngineConfig, Log, Setup]:
+) -> tuple[EngineConfig, Log, Setup, Trace]:
     from tonnage.facts import models
     from tonnage.inference.config import kv_bytes_per_token_per_gpu
     from tonnage.inference.replay import log_of
@@ -146,7 +173,7 @@ def _setup(
         lambda: make_policy(policy, costs),
         seed,
     )
-    return config, log_of(loaded, config.block_size), setup
+    return config, log_of(loaded, config.block_size), setup, loaded
 
 
 def _check_names_of(choice: EngineChoice) -> None:

@@ -94,6 +94,7 @@ def fits(layout: str, profile: str, gpu: str, output: str) -> None:
                 {"start": start, "instances": [_placement(typed.on, one) for one in who]}
                 for start, who in against.items()
             ],
+            "busy": [_placement(typed.on, one) for one in typed.busy],
         }
         _print(answer)
     else:

@@ -90,7 +90,10 @@ def _device_plugin(report: Mapping[str, Any]) -> None:
     each = ", one replica a container" if report["one_each"] else ""
     terminal.echo(f"  sharing: {report['sharing']}{each if report['resources'] else ''}")
     for one in report["resources"]:
-        _say(f"{one['name']}: {one['replicas']} replicas of each, offered as {one['advertised']}", 4)
+        text = f"{one['name']}: {one['replicas']} replicas of each, offered as {one['advertised']}"
+        if report["sharing"] == "mps":
+            text += f"; each client has {100 // one['replicas']} % of the threads and 1/{one['replicas']} of the memory"
+        _say(text, 4)
     for name, value in report["flags"].items():
         text = str(value).lower() if isinstance(value, bool) else ", ".join(value) if isinstance(value, list) else value
         _say(f"{name}: {text}", 2)

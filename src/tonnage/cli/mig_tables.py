@@ -44,6 +44,7 @@ def fit(
         return
     terminal.echo(f"no: {profile} has no place beside {text(on, (one.profile for one in layout))}")
     _draw(on, layout, busy)
+    _in_use(busy)
     for start, who in against.items():
         there = ", ".join(f"{one.profile} at {one.start}" + (" (in use)" if one in busy else "") for one in who)
         terminal.echo(f"  at {start}: {there or 'the media engines are taken'}")
@@ -54,6 +55,7 @@ def change(on: Geometry, running: Layout, busy: Collection[Placement], found: Ch
     _draw(on, running, busy)
     if isinstance(found, Stuck):
         terminal.echo(f"no: {found.why}")
+        _in_use(found.busy)
         return
     for number, step in enumerate(found.steps, 1):
         terminal.echo(f"  {number}. {step.action} {step.placement.profile} at memory slice {step.placement.start}")
@@ -86,6 +88,11 @@ def defrag(on: Geometry, running: Layout, busy: Collection[Placement], profile: 
     _draw(
         on, found.after, [move.after for move in found.moves if move.restarts] + [b for b in busy if b in found.after]
     )
+
+
+def _in_use(busy: Collection[Placement]) -> None:
+    if busy:
+        terminal.echo(f"  in use: {', '.join(f'{one.profile} at {one.start}' for one in sorted(busy))}")
 
 
 def _draw(on: Geometry, layout: Layout, busy: Collection[Placement]) -> None:

@@ -198,7 +198,8 @@ def _services(result: Result, slo: Slo, look: Look) -> Table:
 
 def _workloads(workloads: Sequence[WorkloadResult], look: Look) -> Table:
     table = look.table()
-    table.add_column("Deployment", overflow="fold", style=look.style("bold"))
+    alike = all(one.name.count("/") == 1 for one in workloads)  # else with the kind in their names
+    table.add_column("Deployment" if alike else "Workload", overflow="fold", style=look.style("bold"))
     for name in ("replicas", "Ready", "Ready since"):
         table.add_column(name, justify="right", no_wrap=True)
     for one in workloads:

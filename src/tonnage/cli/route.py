@@ -144,16 +144,20 @@ def tune(
     if len(log) < 2:
         raise InputError.at(f"{trace} has one request", field="TRACE", hint="give a log of at least two requests")
     with meter(tuning.trials(rounds), "tune", quiet=quiet) as done:
-        found = tuning.tune(
-            log,
-            cluster,
-            goal=wanted,
-            rounds=rounds,
-            event_lag_ns=round(event_lag * NS_PER_MS),
-            seed=seed,
-            known_outputs=known_outputs,
-            done=done,
-        )
+        try:
+            found = tuning.tune(
+                log,
+                cluster,
+                goal=wanted,
+                rounds=rounds,
+                event_lag_ns=round(event_lag * NS_PER_MS),
+                seed=seed,
+                known_outputs=known_outputs,
+                done=done,
+            )
+        except tuning.NothingServed as none:
+            hint = "choose a larger GPU or more of them, or a log of shorter requests"
+            raise InputError.at(f"{trace}: {none}", field="TRACE", hint=hint) from none
     if save is not None:
         files.write(save, _yaml(found))
     if output == "json":
@@ -197,6 +201,8 @@ def _settings(file: Path | None) -> TonnageSettings | None:
 def _yaml(found: Tuned) -> str:
     note = f"# score {found.fitted_before:.6g} -> {found.fitted_after:.6g}; held out "
     note += f"{found.held_out_before:.6g} -> {found.held_out_after:.6g}\n"
+    if found.rejected is not None:
+        note += "# these are the defaults: what was fitted is worse on the half that was held out\n"
     return note + msgspec.yaml.encode(found.settings).decode()
 
 
@@ -263,5 +269,5 @@ def _print_tuned(found: Tuned, goal: str) -> None:
     terminal.echo(f"  held-out half  {found.held_out_before:.4f}{unit} -> {found.held_out_after:.4f}{unit}")
     for field, value in msgspec.structs.asdict(found.settings).items():
         terminal.echo(f"  {field}: {value:g}")
-    if not found.holds:
-        terminal.echo("worse than the defaults on what it was not fitted to: keep the defaults")
+    if found.rejected is not None:
+        terminal.echo("what was fitted is worse than the defaults on what it was not fitted to: these are the defaults")

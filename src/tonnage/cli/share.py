@@ -9,17 +9,35 @@ import click
 import msgspec
 
 from tonnage.cli import files, messages, terminal
-from tonnage.cli.options import OUTPUT, at_option
+from tonnage.cli.options import OUTPUT, at_option, said_as
+from tonnage.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tonnage.partitioning.device_plugin import Sharing
     from tonnage.partitioning.share import Question, Way
 
 _SCHEMA = "tonnage.dev/share/v1"
+_NAMED = "NAME=WAY:REPLICAS"
+_NAMED_HINT = "write a name and time-slicing:4, mps:8 or none, as in chat=time-slicing:4"
 
 
-@click.command()
+class _WithRender(click.Command):
+    """`tonnage share render` is a command of its own; everything else is the comparison."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if args and args[0] == "render":
+            return render.make_context(f"{info_name} render", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        return ctx.command.invoke(ctx) if ctx.command is not self else super().invoke(ctx)
+
+
+@click.command(cls=_WithRender)
 @click.argument("paths", metavar="[FILES...]", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--workload", "workloads", multiple=True, metavar="NAME:KEY=VALUE,...", help="As above; can be repeated.")
 @click.option("--gpu", required=True, metavar="NAME", help="The GPU they are on: a100-80, or h100:3g.40gb.")
@@ -49,7 +67,7 @@ def share(
     (part of the GPU's SMs that it fills, 100%); bound (compute or memory). Pods of FILES ask for what their resources
     and annotations say, or with --used for what they really use.
 
-    Exit code 1 when no way does what is asked.
+    Exit code 1 when no way does what is asked. `tonnage share render` writes a way's configuration.
     """
     from tonnage.cli import share_input
     from tonnage.facts import mig
@@ -109,3 +127,48 @@ def _answer(asked: Question, found: Sequence[Way], best: Way | None) -> dict[str
         "recommended": None if best is None else best.name,
         "reasons": [] if best is None else reasons(asked, found, best),
     }
+
+
+@click.command()
+@click.argument("named", metavar="NAME=WAY:REPLICAS...", nargs=-1, required=True)
+@click.option("--resource", default="nvidia.com/gpu", show_default=True, metavar="NAME", help="What is shared.")
+@click.option("--rename", is_flag=True, help="Offer shared ones under their name with .shared behind it.")
+@click.option("--one-each", is_flag=True, help="Refuse a container that asks for more than one replica.")
+@click.option("--config-map", default="device-plugin-config", show_default=True, metavar="NAME", help="Its name.")
+@click.option("--namespace", default="", metavar="NAME", help="The ConfigMap's namespace.")
+def render(
+    named: tuple[str, ...], resource: str, rename: bool, one_each: bool, config_map: str, namespace: str
+) -> None:
+    """The device plugin's ConfigMap with configurations by name: chat=time-slicing:4 batch=mps:8 whole=none.
+
+    A node gets the one that its label nvidia.com/device-plugin.config names.
+    """
+    from tonnage.partitioning import device_plugin, documents
+
+    data: dict[str, str] = {}
+    for text in named:
+        name, sharing = _configuration(text, resource, rename, one_each)
+        if name in data:
+            raise InputError.at(f"{name!r} stands twice", field=_NAMED, hint="give each configuration its own name")
+        written = device_plugin.render(device_plugin.Config(sharing=sharing))
+        with at_option(_NAMED):
+            device_plugin.parse(documents.read(written, name)[0])
+        data[name] = written
+    with said_as({"metadata.name": "--config-map", "metadata.namespace": "--namespace"}):
+        terminal.echo(documents.config_map(config_map, data, namespace), nl=False)
+
+
+def _configuration(text: str, resource: str, rename: bool, one_each: bool) -> tuple[str, Sharing]:
+    """(name, sharing) of ``chat=time-slicing:4``. Raises InputError for what is none."""
+    from tonnage.partitioning.device_plugin import Replicas, Replicated, Sharing
+
+    name, equals, way = text.partition("=")
+    kind, _, count = way.partition(":")
+    if not name or not equals or kind not in ("time-slicing", "mps", "none") or (kind == "none") != (not count):
+        raise InputError.at(f"{text!r} is no configuration", field=_NAMED, hint=_NAMED_HINT)
+    if kind == "none":
+        return name, Sharing()
+    if not (count.isascii() and count.isdigit() and len(count) < 7):
+        raise InputError.at(f"{text!r}: {count!r} is no number of replicas", field=_NAMED, hint=_NAMED_HINT)
+    made = Replicas([Replicated(resource, int(count))], rename, True if one_each else None)
+    return name, Sharing(mps=made) if kind == "mps" else Sharing(time_slicing=made)

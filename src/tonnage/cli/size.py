@@ -120,8 +120,17 @@ _PLACE = _group(
     ),
     click.option("--tensor-parallel", type=_COUNT, metavar="N", help="[default: 1, 2, 4 and 8]"),
     click.option("--pipeline-parallel", type=_COUNT, metavar="N", help="[default: 1; more where nothing else fits]"),
-    click.option("--system", type=click.Choice(["vllm", "none"]), default="vllm", help="Whose memory rule.  [vllm]"),
-    click.option("--utilization", type=Finite(0, 1, min_open=True), help="--gpu-memory-utilization.  [0.92]"),
+    click.option(
+        "--system",
+        type=click.Choice(["vllm", "sglang", "tensorrt-llm", "none"]),
+        default="vllm",
+        help="Which engine's memory rule.  [vllm]",
+    ),
+    click.option(
+        "--utilization",
+        type=Finite(0, 1, min_open=True),
+        help="--gpu-memory-utilization, or the engine's own share.  [0.92]",
+    ),
     click.option("--max-num-seqs", type=_COUNT, metavar="N", help="[default: vLLM's for the GPU]"),
     click.option("--max-num-batched-tokens", type=_COUNT, metavar="N", help="[default: vLLM's for the GPU]"),
     click.option("--enforce-eager", is_flag=True, help="No CUDA graphs."),
@@ -269,8 +278,8 @@ def _request(shape: ModelShape, given: dict[str, Any]) -> Request:
     concurrency = given["concurrency"]
     if concurrency is None and given["rate"] is None:
         concurrency = _DEFAULT_CONCURRENCY
-    vllm = given["system"] == "vllm"
-    utilization = given["utilization"] or (tables.vllm_memory()["gpu_memory_utilization"] if vllm else 1.0)
+    usual = {"vllm": tables.vllm_memory()["gpu_memory_utilization"], "none": 1.0}.get(given["system"], 0.0)
+    utilization = given["utilization"] or usual
     tp = given["tensor_parallel"]
     if tp is not None:
         from tonnage.inference.timing import check_tensor_parallel
@@ -295,11 +304,12 @@ def _request(shape: ModelShape, given: dict[str, Any]) -> Request:
         utilization=utilization,
         max_num_seqs=given["max_num_seqs"],
         max_num_batched_tokens=given["max_num_batched_tokens"],
-        cuda_graphs=vllm and not given["enforce_eager"],
+        cuda_graphs=given["system"] != "none" and not given["enforce_eager"],
         adapters=given["lora"],
         lora_rank=given["lora_rank"],
         tensor_parallel=tp,
         pipeline_parallel=pp,
+        system=given["system"],
     )
 
 

@@ -46,7 +46,12 @@ def document(request: Request, answer: Answer, given: dict[str, Any], notes: tup
         "left_out": answer.left_out,
         "replicas_needed_at_least": answer.too_few,
         "too_small": [_plan(request, plan) | {"short_bytes": plan.short} for plan in answer.refused],
-        "rule_of_thumb": {"advice": rules.advise(request), "guide": rules.guides(), "faults": rules.faults()},
+        "rule_of_thumb": {
+            "advice": rules.advise(request),
+            "guide": rules.guides(),
+            "faults": rules.faults(),
+            "by_size": rules.by_size(request),
+        },
     }
 
 

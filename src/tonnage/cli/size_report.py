@@ -9,7 +9,7 @@ from tonnage.cli import terminal
 from tonnage.facts import instances
 from tonnage.inference import memory
 from tonnage.inference.sizing import loading, options, plot, point, rules, warnings
-from tonnage.units import GIB, MIB
+from tonnage.units import GIB, MIB, usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -287,6 +287,12 @@ def _rules(request: Request) -> None:
         say(f"  {guide.gpu}: {guide.says}")
         for text in guide.differs:
             say(f"    ! {text}")
+    terminal.echo("Guides by model size")
+    for row in rules.by_size(request):
+        price = "price not known" if row.price is None else f"${usd(row.price):,.2f} an hour"
+        mark = {True: "for this size", False: "for other sizes", None: "no size named"}[row.meant]
+        say(f"  {row.instance_type}, {price}: {row.says} ({mark})")
+        say(f"    ! {row.outcome}")
     terminal.echo("Where the rules are wrong")
     for fault in rules.faults():
         say(f"  {fault.rule}: {fault.claim}")

@@ -117,8 +117,10 @@ def _of_object(ref: Ref, case: Case) -> tuple[Told | None, Receipt | None]:
         return next((pair for pair in behind if not _well(*pair)), behind[0])
     pods = case.pods_of(ref)
     if not pods:
-        none = Told(str(ref), RUNS, "has no pods now: it is suspended or done, or its pods are not followed")
-        return case.told_of(ref) or none, None
+        line = "has no pods now: it is suspended or done, or its pods are not followed"
+        if not why_targets.makes_pods(ref, case.objects):
+            line = "is a kind without pods of its own, and nothing is known against it"
+        return case.told_of(ref) or Told(str(ref), RUNS, line), None
     looked = [_of_pod(key, case, ref) for key in pods]
     told, receipt = next((pair for pair in looked if not _well(*pair)), looked[0])
     if told is not None and len(pods) > 1:

@@ -137,7 +137,8 @@ class _Printer:
         if receipt.state in (RUNS, FITS) or receipt.fit:
             return
         if not receipt.changes:
-            self._title("No change of these kinds makes it fit: ask for less, give up a wish, free a node, add one")
+            kinds = "ask for less, give up a wish, free a node, cut a GPU otherwise, add a node"
+            self._title(f"No change of these kinds makes it fit: {kinds}")
             return
         for number, option in enumerate(receipt.changes):
             self._title("The smallest change that makes it fit" if number == 0 else f"Or, {option.about}")

@@ -15,12 +15,21 @@ from tonnage.objects.templates import templates
 
 NEAR = 5
 _KINDS = {
-    "po": "Pod",
+    "cj": "CronJob",
+    "cm": "ConfigMap",
     "deploy": "Deployment",
-    "svc": "Service",
     "ds": "DaemonSet",
-    "sts": "StatefulSet",
+    "hpa": "HorizontalPodAutoscaler",
     "lws": "LeaderWorkerSet",
+    "pdb": "PodDisruptionBudget",
+    "po": "Pod",
+    "pvc": "PersistentVolumeClaim",
+    "rc": "ReplicationController",
+    "rs": "ReplicaSet",
+    "smon": "ServiceMonitor",
+    "so": "ScaledObject",
+    "sts": "StatefulSet",
+    "svc": "Service",
     "vcjob": "Job",
 }
 """kubectl's short names of kinds."""
@@ -104,6 +113,11 @@ def _has_pods(one: KubeObject) -> bool:
 
 def _ref(one: KubeObject) -> Ref:
     return Ref(one.kind, one.name, one.namespace or "default")
+
+
+def makes_pods(ref: Ref, objects: Sequence[KubeObject]) -> bool:
+    """Whether there is a template of pods in the object."""
+    return any(_ref(one) == ref and _has_pods(one) for one in objects)
 
 
 def selected(ref: Ref, objects: Sequence[KubeObject]) -> list[Ref]:

@@ -158,7 +158,10 @@ def controllers(
     ]
 
 
-def elector(client: Client, name: str, namespace: str, clock: Callable[[], float]) -> Elector:
-    """A candidate for the lease ``tonnage-NAME``, with an identity that no other process has."""
+def elector(
+    client: Client, name: str, namespace: str, clock: Callable[[], float], begins: Callable[[], object]
+) -> Elector:
+    """A candidate for the lease ``tonnage-NAME``, with an identity that no other process has. ``begins`` is called, in
+    a thread of its own, when it has come to lead."""
     identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
-    return Elector(client, f"tonnage-{name}", namespace, identity, clock)
+    return Elector(client, f"tonnage-{name}", namespace, identity, clock, begins=begins)

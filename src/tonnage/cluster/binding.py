@@ -36,7 +36,7 @@ FIRST_RETRY_NS, LONGEST_RETRY_NS = NS_PER_S, 10 * NS_PER_S
 
 Source: kubernetes/kubernetes pkg/scheduler/apis/config/v1/defaults.go (podInitialBackoffSeconds, podMaxBackoffSeconds).
 """
-UNTOLD, LONGEST_AWAIT_S = 32, 1.0
+UNTOLD, LONGEST_AWAIT_S = 96, 1.0
 """No binding is made while so many have been whose events are not written, so that a crash loses few of them; unless
 that has lasted for so long."""
 FORBIDDEN = "Forbidden"

@@ -17,7 +17,7 @@ from tonnage.cluster.client.verbs import Client, JsonObject
 from tonnage.cluster.clock import Clock, rfc3339
 from tonnage.cluster.cut_effects import prepare, put_order
 from tonnage.cluster.cutting import Wanted, read_order
-from tonnage.cluster.resources import DEPLOYMENTS, NODE_CLAIMS, NODES, PODS
+from tonnage.cluster.resources import DEPLOYMENTS, NODE_CLAIMS, NODES, PODS, REPLICA_SETS, STATEFUL_SETS
 from tonnage.decisions import (
     BINDING,
     OBSERVING,
@@ -37,6 +37,8 @@ from tonnage.decisions import (
 from tonnage.objects import core, karpenter
 from tonnage.objects.base import POD_DELETION_COST
 from tonnage.partitioning.node_layouts import Order
+
+_SCALED = {one.kind: one for one in (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)}
 
 
 class Unsure(Stale, frozen=True, tag="Stale"):
@@ -155,7 +157,7 @@ class ApiEffects:
         Marks that an earlier decision has left are taken off, and its own when nothing comes of it: they would send the
         wrong pods when somebody else scales down."""
         target = decision.target
-        resource = DEPLOYMENTS
+        resource = _SCALED.get(target.kind, DEPLOYMENTS)
         marked: list[JsonObject] = []
         try:
             scale = self._client.get_scale(resource, target.name, target.namespace)
@@ -210,7 +212,7 @@ class ApiEffects:
         None when that could not be done."""
         target = decision.target
         try:
-            scale = self._client.get_scale(DEPLOYMENTS, target.name, target.namespace)
+            scale = self._client.get_scale(_SCALED.get(target.kind, DEPLOYMENTS), target.name, target.namespace)
             selector = scale.get("status", {}).get("selector", "")
             pods = self._client.list(PODS, target.namespace, label_selector=selector)
         except ClientError as error:

@@ -79,6 +79,13 @@ RAY_JOBS = _custom(
         Column("deployment status", "string", "status.jobDeploymentStatus"),
     ),
 )
+RAY_SERVICES = _custom(
+    "ray.io",
+    "v1",
+    "RayService",
+    "rayservices",
+    columns=(Column("service status", "string", "status.serviceStatus"),),
+)
 VOLCANO_JOBS = _custom(
     "batch.volcano.sh",
     "v1alpha1",
@@ -104,6 +111,7 @@ WORKLOADS: tuple[tuple[Resource, type[KubeObject]], ...] = (
     (LEADER_WORKER_SETS, leaderworker.LeaderWorkerSet),
     (RAY_CLUSTERS, ray.RayCluster),
     (RAY_JOBS, ray.RayJob),
+    (RAY_SERVICES, ray.RayService),
     (VOLCANO_JOBS, volcano.VolcanoJob),
 )
 """Whose controllers make pods."""

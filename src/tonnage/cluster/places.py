@@ -31,7 +31,7 @@ def places_of(fleet: Fleet, row: int) -> tuple[Place, ...]:
     parts = {piece.device for piece in pod.pieces}
     found: list[Place] = [(device, None) for device in pod.devices if device not in parts]
     for piece in pod.pieces:
-        spans = cards.cut_of(pod.node, piece.device).geometry.slots[piece.what].spans if piece.mask else {}
+        spans = cards.cut_of(pod.node, piece.device).geometry.named(piece.what).spans if piece.mask else {}
         found.append((piece.device, next((start for start, span in spans.items() if span == piece.mask), None)))
     return in_order(found)
 

@@ -83,6 +83,9 @@ REPLICA_SETS = Resource(
     "apps", "v1", "ReplicaSet", "replicasets", "replicaset", True, ("rs",), ("all",), ("status", "scale")
 )
 DAEMON_SETS = Resource("apps", "v1", "DaemonSet", "daemonsets", "daemonset", True, ("ds",), ("all",), ("status",))
+STATEFUL_SETS = Resource(
+    "apps", "v1", "StatefulSet", "statefulsets", "statefulset", True, ("sts",), ("all",), ("status", "scale")
+)
 JOBS = Resource("batch", "v1", "Job", "jobs", "job", True, (), ("all",), ("status",))
 HPAS = Resource(
     "autoscaling",
@@ -253,6 +256,7 @@ ALL = (
     DEPLOYMENTS,
     REPLICA_SETS,
     DAEMON_SETS,
+    STATEFUL_SETS,
     JOBS,
     HPAS,
     PDBS,

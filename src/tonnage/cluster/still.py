@@ -19,7 +19,7 @@ from tonnage.fleet.snapshot import Snapshot
 from tonnage.objects import apps, autoscaling, core, karpenter, keda, storage
 from tonnage.objects.base import KubeObject, ObjectMeta
 from tonnage.objects.policy import PodDisruptionBudget
-from tonnage.workloads import daemons
+from tonnage.workloads import daemons, stateful
 from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.membership import epoch, stamped
 from tonnage.workloads.owners import owner_key, workload_of
@@ -60,7 +60,7 @@ def snapshot_of(objects: Iterable[KubeObject]) -> Snapshot:
     clock = _Then(max((epoch(one.metadata.creation_timestamp) for one in given), default=0))
     changes = Changes(set())
     groups = Groups(clock, changes, unseen_ns=0)
-    volumes = Volumes(given, binds=True)
+    volumes = Volumes((*given, *stateful.claims_to_come(given)), binds=True)
     state = Observed(clock, groups, price=lambda *_: 0, changes=changes, volumes=volumes)
     groups.renew = state.feed.renew
     for one in given:

@@ -37,7 +37,7 @@ class Autoscalers:
             decisions += self._recommend(world, snapshot, spec, readings)
         for scaled in self.scaled:
             generated = keda.generated_hpa(scaled)
-            workload = snapshot.workloads.get(_key(scaled.target))
+            workload = snapshot.workloads.get(scaled.target.workload)
             if generated is None or workload is None:
                 continue
             name = _key(scaled.scaled_object)
@@ -54,7 +54,7 @@ class Autoscalers:
     def _recommend(
         self, world: World, snapshot: Snapshot, spec: hpa.HpaSpec, readings: Sequence[Reading]
     ) -> list[Scale]:
-        workload = snapshot.workloads.get(_key(spec.target))
+        workload = snapshot.workloads.get(spec.target.workload)
         if workload is None:
             return []
         name = _key(spec.hpa)
@@ -77,7 +77,7 @@ class Autoscalers:
     def poll(self, spec: keda.KedaSpec, world: World) -> Sequence[Decision]:
         """One turn of KEDA's own loop for one ScaledObject."""
         snapshot = world.snapshot()
-        workload = snapshot.workloads.get(_key(spec.target))
+        workload = snapshot.workloads.get(spec.target.workload)
         if workload is None:
             return ()
         name = _key(spec.scaled_object)

@@ -63,6 +63,16 @@ def fit(need: Need, host: Host) -> Fit:
     return Fit(False if False in answers else None if None in answers else True, checks, mode)
 
 
+def may_lack_code(need: Need, host: Host) -> bool:
+    """Whether the image's CUDA and the GPU are known, and nothing says that the image was built for the GPU."""
+    if need.cuda is None or host.arch is None or _toolkit_knows(need, host, host.arch).fits is False:
+        return False
+    if need.kernels:
+        running = [kernel for kernel in need.kernels if _runs(kernel, host.arch)]
+        return bool(running) and not any(kernel.sure for kernel in running)
+    return _toolkit_knows(need, host, host.arch).fits is None
+
+
 def _require(need: Need, host: Host) -> Check:
     unknown = ""
     for one in need.requirements:
@@ -151,9 +161,12 @@ def _kernels(need: Need, host: Host, mode: str) -> Check:
         return Check("kernels", None, "the GPU is not known")
     if not need.kernels:
         return _toolkit_knows(need, host, arch)
-    listed = " ".join(kernel.text for kernel in need.kernels)
-    if any(_runs(kernel, arch) for kernel in need.kernels):
+    listed = " ".join(kernel.text for kernel in need.kernels if kernel.sure)
+    running = [kernel for kernel in need.kernels if _runs(kernel, arch)]
+    if any(kernel.sure for kernel in running):
         return Check("kernels", True, f"built for {listed}: among them code that {cuda_text(arch)} runs")
+    if running:
+        return Check("kernels", None, f"reports differ on whether it is built for {running[0].text}")
     if any(kernel.ptx and not kernel.kind and kernel.arch <= arch for kernel in need.kernels):
         if mode == MINOR and need.cuda is not None:
             return _newer_ptx(need, host, need.cuda)
@@ -185,8 +198,10 @@ def _toolkit_knows(need: Need, host: Host, arch: Version) -> Check:
     if known.first_cuda is not None and need.cuda < known.first_cuda:
         reason = f"CUDA {cuda_text(need.cuda)} cannot build for {name}, {cuda_text(known.first_cuda)} is the first"
         return Check("kernels", None, reason + "; it runs only what carries PTX")
-    note = "which architectures its programs are built for is not known"
-    return Check("kernels", True, f"CUDA {cuda_text(need.cuda)} can build for {name}", note)
+    can = f"CUDA {cuda_text(need.cuda)} can build for {name}"
+    if need.toolkit:
+        return Check("kernels", True, f"{can}, and its libraries are", "what is built upon it is not known")
+    return Check("kernels", None, f"{can}, but whether this image was built for it is not known")
 
 
 def _runs(kernel: Kernel, arch: Version) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tonnage.cuda_fit import check, pods
 from tonnage.cuda_fit import host as hosts
@@ -35,12 +36,14 @@ class GpuPod(Struct, frozen=True):
 
 
 class GpuNode(Struct, frozen=True):
-    """A node with a GPU. ``gpus``: how many GPUs, slices or shares it can hand out, by the resource's name."""
+    """A node with a GPU. ``gpus``: how many GPUs, slices or shares it can hand out, by the resource's name;
+    ``labels``: the node's, which say how many cards that are."""
 
     name: str
     host: Host
     gpus: dict[str, int]
     pods: tuple[GpuPod, ...]
+    labels: dict[str, str] = {}
 
 
 class Cluster(Struct, frozen=True):
@@ -89,7 +92,8 @@ def cluster(
         gpus = pods.gpus_of(amounts)
         if gpus or hosts.has_gpu(node.metadata.labels):
             host = hosts.of_labels(node.metadata.labels)
-            found.append(GpuNode(node.metadata.name, host, gpus, tuple(there.pop(node.metadata.name, ()))))
+            here = tuple(there.pop(node.metadata.name, ()))
+            found.append(GpuNode(node.metadata.name, host, gpus, here, node.metadata.labels))
     waiting = sorted((pod for rest in there.values() for pod in rest), key=lambda pod: pod.name)
     return Cluster(tuple(found), tuple(waiting))
 
@@ -132,7 +136,7 @@ def upgrade(found: Cluster, to: str) -> tuple[Step, ...]:
         step = ahead[name]
         stranded = _stranded(now[name], now, free)
         ordered.append(_with_stranded(step, stranded))
-        now[name] = GpuNode(name, step.after, now[name].gpus, now[name].pods)
+        now[name] = replace(now[name], host=step.after)
     return (*ordered, *(step for step in steps if step.there), *(step for step in steps if step.refused))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tonnage.errors import InputError
 from tonnage.facts import cuda as facts
@@ -15,6 +16,7 @@ from tonnage.facts.cuda import Version
 REQUIRE = "NVIDIA_REQUIRE_"
 REQUIRE_CUDA = "NVIDIA_REQUIRE_CUDA"
 DISABLE = "NVIDIA_DISABLE_REQUIRE"
+_TOOLKIT = "toolkit"
 _JETPACK = "NVIDIA_REQUIRE_JETPACK"
 _CUDA_VERSION = "CUDA_VERSION"
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
@@ -24,12 +26,14 @@ _ARCH = re.compile(r"(?:sm_|compute_)?(?P<major>[0-9]{1,3}?)\.?(?P<minor>[0-9])(
 
 class Kernel(Struct, frozen=True):
     """Code for one compute capability. ``kind``: ``a`` runs on that one alone, ``f`` on its family, empty on it and on
-    later ones of the same major. ``ptx``: the driver can also compile it for later GPUs."""
+    later ones of the same major. ``ptx``: the driver can also compile it for later GPUs. ``sure``: False where reports
+    differ on whether it is there."""
 
     arch: Version
     kind: str = ""
     ptx: bool = False
     sass: bool = True
+    sure: bool = True
 
     @property
     def text(self) -> str:
@@ -51,7 +55,8 @@ class Requirement(Struct, frozen=True):
 class Need(Struct, frozen=True):
     """``cuda``: version of its CUDA runtime, None if not known. ``kernels``: empty if not known. ``compat``: whether it
     brings the forward-compatibility package of its CUDA version; None if not known. ``sure``: the CUDA version is known
-    of this image, not read off its tag by convention."""
+    of this image, not read off its tag by convention. ``toolkit``: it has CUDA's own libraries alone, which are built
+    for all that their toolkit knows."""
 
     image: str
     cuda: Version | None = None
@@ -60,6 +65,7 @@ class Need(Struct, frozen=True):
     requirements: tuple[Requirement, ...] = ()
     sure: bool = True
     source: str = ""
+    toolkit: bool = False
 
     @property
     def known(self) -> bool:
@@ -94,12 +100,22 @@ def of_image(image: str, environment: Mapping[str, str] | None = None) -> Need:
     found = facts.image(image)
     made = Need(image) if found is None else _known(image, found)
     requirements = () if environment.get(DISABLE) in _TRUE else _requirements(environment, found)
-    return Need(made.image, made.cuda, made.kernels, made.compat, requirements, made.sure, made.source)
+    return replace(made, requirements=requirements)
 
 
 def _known(image: str, found: facts.ImageFacts) -> Need:
-    kernels = kernels_of(found.archs) if found.archs else ()
-    return Need(image, found.cuda, kernels, found.compat, (), not found.assumed, found.source)
+    kernels = listed(found.archs)
+    toolkit = found.archs == _TOOLKIT
+    return Need(image, found.cuda, kernels, found.compat, (), not found.assumed, found.source, toolkit)
+
+
+def listed(archs: str) -> tuple[Kernel, ...]:
+    """The kernels of a cell of ``data/cuda_images.csv``: see :class:`~tonnage.facts.cuda.ImageFacts`."""
+    if not archs or archs == _TOOLKIT:
+        return ()
+    entries = archs.split()
+    found = kernels_of(" ".join(entry.rstrip("?") for entry in entries))
+    return tuple(replace(one, sure=not entry.endswith("?")) for one, entry in zip(found, entries, strict=True))
 
 
 def _requirements(environment: Mapping[str, str], found: facts.ImageFacts | None) -> tuple[Requirement, ...]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tonnage.cuda_fit import check
 from tonnage.cuda_fit.host import Host
-from tonnage.cuda_fit.need import DISABLE, REQUIRE_CUDA, Need, Requirement, kernels_of
+from tonnage.cuda_fit.need import DISABLE, REQUIRE_CUDA, Need, Requirement, kernels_of, listed
 from tonnage.facts import cuda as facts
 from tonnage.facts.cuda import Version, cuda_text
 
@@ -24,8 +24,12 @@ class Remedy(Struct, frozen=True):
 
 
 def remedies(need: Need, host: Host) -> tuple[Remedy, ...]:
-    """Changes that help, one of a kind, in the order of what they cost; none where it fits or too little is known."""
-    if check.fit(need, host).fits is not False:
+    """Changes that help, one of a kind, in the order of what they cost; none where it fits or too little is known.
+    Where only the image's code for the GPU is in doubt, an image that is known to have it."""
+    fits = check.fit(need, host).fits
+    if fits is None and check.may_lack_code(need, host):
+        return tuple(one for one in (_image(need, host), _gpu(need, host)) if one is not None)
+    if fits is not False:
         return ()
     found = (_setting(need, host), _package(need, host), _image(need, host), _driver(need, host), _gpu(need, host))
     return tuple(one for one in found if one is not None)
@@ -60,10 +64,27 @@ def _image(need: Need, host: Host) -> Remedy | None:
             best = (row.version_from, cuda, _tags(row, cuda))
     if best is not None:
         return Remedy("image", f"use {repository} {best[2]}")
+    lacks_code = check.may_lack_code(need, host) or "kernels" in check.fit(need, host).refusals
+    if lacks_code and host.arch is not None:
+        return _built(need, host, host.arch)
     if rows or need.cuda is None or need.kernels:
         return None
     older = next((one.cuda for one in facts.toolkits() if _helps(replace(need, cuda=one.cuda), host)), None)
     return Remedy("image", f"use an image with CUDA {cuda_text(older)} or older") if older else None
+
+
+def _built(need: Need, host: Host, arch: Version) -> Remedy | None:
+    """An image of anyone's that is built for the GPU, with the newest CUDA of both its architecture and the driver."""
+    built = kernels_of(cuda_text(arch))
+    tried = (replace(need, cuda=one.cuda, kernels=built, requirements=()) for one in facts.toolkits())
+    known = facts.architectures().get(arch)
+    last = known.last_cuda if known is not None else None
+    fitting = (one.cuda for one in tried if one.cuda and not (last and one.cuda > last) and _helps(one, host))
+    newest = next(fitting, last)
+    name = f"{host.gpu} ({cuda_text(arch)})" if host.gpu else cuda_text(arch)
+    limit = f", with CUDA {cuda_text(newest)} or older" if newest is not None else ""
+    own = f"; if this one is, say so: --image-archs {cuda_text(arch)}" if check.may_lack_code(need, host) else ""
+    return Remedy("image", f"use an image that is built for {name}{limit}{own}")
 
 
 def _same(repository: str, known: str) -> bool:
@@ -80,7 +101,7 @@ def _versions_of(row: facts.ImageRow) -> Iterator[Version]:
 def _as_need(row: facts.ImageRow, cuda: Version) -> Need:
     expression, whole = row.require(cuda)
     requirements = (Requirement(REQUIRE_CUDA, expression, stated=False, whole=whole),) if expression else ()
-    return Need("", cuda, kernels_of(row.archs) if row.archs else (), row.compat, requirements)
+    return Need("", cuda, listed(row.archs), row.compat, requirements, toolkit=row.archs == "toolkit")
 
 
 def _tags(row: facts.ImageRow, cuda: Version) -> str:
@@ -124,7 +145,7 @@ def _driver(need: Need, host: Host) -> Remedy | None:
 
 
 def _gpu(need: Need, host: Host) -> Remedy | None:
-    if not check.fit(need, host).refusals & {"kernels", "gpu"}:
+    if not check.fit(need, host).refusals & {"kernels", "gpu"} and not check.may_lack_code(need, host):
         return None
     fitting = []
     for one in facts.gpus():

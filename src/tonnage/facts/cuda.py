@@ -13,6 +13,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from tonnage.errors import InputError
+from tonnage.facts import gpus as cards
 from tonnage.facts import names, tables
 
 Version = tuple[int, ...]
@@ -94,10 +95,11 @@ class CudaGpu(Struct, frozen=True):
 
 class ImageFacts(Struct, frozen=True):
     """What is known of an image by its name. ``archs``: architectures its kernels are built for, as in
-    TORCH_CUDA_ARCH_LIST; empty where not known. ``compat``: whether it brings the forward-compatibility package of its
-    CUDA version, None where not known. ``require``: its NVIDIA_REQUIRE_CUDA, empty where it has none or nothing is
-    known of it; ``whole``: there are no alternatives beside those. ``assumed``: the CUDA version is read off the tag by
-    a convention, not known of this repository. ``repository``: as in the table."""
+    TORCH_CUDA_ARCH_LIST, with ``?`` behind those that reports differ about; ``toolkit`` for CUDA's own libraries, which
+    are built for all that their toolkit knows; empty where not known. ``compat``: whether it brings the
+    forward-compatibility package of its CUDA version, None where not known. ``require``: its NVIDIA_REQUIRE_CUDA, empty
+    where it has none or nothing is known of it; ``whole``: there are no alternatives beside those. ``assumed``: the
+    CUDA version is read off the tag by a convention, not known of this repository. ``repository``: as in the table."""
 
     repository: str
     cuda: Version
@@ -191,10 +193,18 @@ def gpu(name: str) -> CudaGpu:
     for one in gpus():
         if plain in (one.name, *one.aliases):
             return one
-    found = gpu_of_product(name)
+    found = gpu_of_product(name) or _of_card(name)
     if found is None:
         raise names.unknown("GPU", name, [one.name for one in gpus()], hint="GPU names are like l40s, a100, h100")
     return found
+
+
+def _of_card(name: str) -> CudaGpu | None:
+    """By a name that ``data/gpus.csv`` has for the card."""
+    try:
+        return gpu_of_product(cards.get(name).product)
+    except InputError:
+        return None
 
 
 @lru_cache(maxsize=1024)

@@ -1,4 +1,5 @@
-"""MIG profiles: which share of a GPU an instance gets. Table: ``data/mig_profiles.csv``."""
+"""MIG profiles: which share of a GPU an instance gets. Tables: ``data/mig_profiles.csv``, and ``data/mig_compute.csv``
+for the compute instances that a GPU instance can be divided into."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ class MigProfile(Struct, frozen=True):
     ``gi_id``: the id that the driver gives the profile, None where not known; never a key, since ids and names differ
     between devices and drivers. ``starts``: the memory slices that an instance may begin at; it covers
     ``memory_slices`` from there. ``copy_engines`` to ``ofas``: engines of an instance, None where not found. ``mark``:
-    ``measured`` (read from a card), ``documented`` (a driver's listing, NVIDIA's guide) or ``inferred``.
+    ``measured`` (read from a card), ``documented`` (a driver's listing, NVIDIA's guide) or ``inferred``. ``parent``: of
+    a compute instance (``4c.7g.80gb``) the GPU instance that it is a part of, whose memory and engines all its compute
+    instances have in common; empty for a GPU instance.
     """
 
     gpu: str
@@ -39,6 +42,7 @@ class MigProfile(Struct, frozen=True):
     ofas: int | None
     mark: str
     source: str
+    parent: str = ""
 
     @property
     def plain(self) -> bool:
@@ -81,6 +85,35 @@ def profiles(gpu: str, *, plain: bool = True) -> tuple[MigProfile, ...]:
     return tuple(one for one in _by_gpu().get(gpu, ()) if one.plain or not plain)
 
 
+@lru_cache(maxsize=64)
+def compute_profiles(gpu: str) -> tuple[MigProfile, ...]:
+    """The compute instances, other than the whole of it, that the plain GPU instances of a GPU can be divided into.
+    ``starts``: the memory slice at which their GPU instance begins, plus the compute slices before them. SMs are as
+    many as equal GPU instances of one slice have."""
+    made = []
+    one = next((each for each in profiles(gpu) if each.compute_slices == each.memory_slices == 1), None)
+    for whole in profiles(gpu):
+        for row in tables.rows("mig_compute.csv"):
+            if int(row["gi_slices"]) != whole.compute_slices:
+                continue
+            slices, within = int(row["slices"]), [int(start) for start in row["starts"].split()]
+            made.append(
+                replace(
+                    whole,
+                    name=f"{slices}c.{whole.name}",
+                    gi_id=None,
+                    compute_slices=slices,
+                    starts=tuple(sorted(at + start for at in whole.starts for start in within)),
+                    max_instances=whole.max_instances * len(within),
+                    sms=None if one is None or one.sms is None else slices * one.sms,
+                    mark="inferred",
+                    source=row["source"],
+                    parent=whole.name,
+                )
+            )
+    return tuple(made)
+
+
 def gigabytes(slice_mib: int, total_mib: int) -> int:
     """The GB in a profile's name: its memory in eighths of the GPU's, rounded up, of the GPU's GiB, rounded up; half a
     GB is rounded up.
@@ -98,7 +131,7 @@ def with_profiles() -> tuple[str, ...]:
 def get(gpu: str, profile: str) -> MigProfile:
     """The profile of this name, as in ``1g.10gb``. Raises :class:`~tonnage.errors.InputError` with near names."""
     here = profiles(gpu, plain=False)
-    for known in here:
+    for known in (*here, *compute_profiles(gpu)):
         if known.name == profile.lower():
             return known
     names_here = [known.name for known in here]

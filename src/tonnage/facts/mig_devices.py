@@ -16,7 +16,7 @@ VENDOR = 0x10DE
 
 class MigDevice(Struct, frozen=True):
     """One board. ``device``: its PCI device id. ``gpu``: whose MIG profiles it has; ``own``: it is that GPU, and not
-    another with equal profile names (an H20 has those of the H100 with 96 GB, and fewer SMs)."""
+    another with equal profile names (an H800 with PCIe has those of the H100 with PCIe)."""
 
     device: int
     card: str

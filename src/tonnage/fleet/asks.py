@@ -133,7 +133,7 @@ def is_known(resource: str) -> bool:
 @lru_cache(maxsize=1)
 def _instances() -> frozenset[str]:
     every = (geometry(gpu.name) for gpu in gpus.all())
-    return frozenset(name for one in every if one is not None for name in one.slots)
+    return frozenset(name for one in every if one is not None for name in (*one.slots, *one.parts))
 
 
 def device_resource(offered: Iterable[str]) -> str:

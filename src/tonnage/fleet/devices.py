@@ -159,7 +159,7 @@ def replica(cut: Cut, device: int, memory: int) -> Piece:
     """One of the device's replicas: an equal part of compute, and of memory where that is isolated; of a card that
     gives its equal MIG instances as replicas, an instance or an equal part of one."""
     if cut.instances:
-        slot = cut.geometry.slots[cut.instances[0][0]]
+        slot = cut.geometry.named(cut.instances[0][0])
         parts = cut.replicas // len(cut.instances)
         return Piece(device, slot.milli // parts, slot.mib if cut.isolated else 0, what=slot.resource)
     return Piece(device, FULL // cut.replicas, memory // cut.replicas if cut.isolated else 0)
@@ -168,11 +168,11 @@ def replica(cut: Cut, device: int, memory: int) -> Piece:
 def instances(cut: Cut, state: State, device: int, what: str) -> Iterator[Piece]:
     """The MIG instances of a resource that the device can give now, best first: made already, or each legal start."""
     how = cut.geometry
-    if what not in how.slots:
+    slot = how.slot(what)
+    if slot is None or (cut.instances is None and what in how.parts):
         return
     made = None if cut.instances is None else {start for name, start in cut.instances if name == what}
     starts = [at for at in how.starts(state.mask, what) if made is None or at in made]
     starts.sort(key=lambda at: (-how.left(state.mask | how.span(what, at)), -at))
-    slot = how.slots[what]
     for at in starts:
         yield Piece(device, slot.milli, slot.mib, slot.spans[at], what)

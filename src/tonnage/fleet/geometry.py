@@ -29,6 +29,18 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A compute instance. ``parent``: the resource of its GPU instance; ``within``: the compute slices of that at which
+    it may begin; ``slices``: how many it has. Its slot has the part of the GPU instance's memory and compute that its
+    slices are of all: what it uses beyond that, the others there have not."""
+
+    slot: Slot
+    parent: str
+    within: tuple[int, ...]
+    slices: int
+
+
+@dataclass(frozen=True, slots=True)
 class Geometry:
     """The profiles of one GPU model and what is left of a card, by the mask of bits in use."""
 
@@ -36,13 +48,15 @@ class Geometry:
     memory_mib: int
     slots: dict[str, Slot]
     """By resource name, as in ``nvidia.com/mig-1g.10gb``; smallest profile first."""
+    parts: dict[str, Part] = field(default_factory=dict)
+    """The compute instances, by resource name: they are there where somebody made them, and never made on demand."""
     _best: dict[tuple[int, str], int | None] = field(default_factory=dict, compare=False, repr=False)
     _left: dict[int, int] = field(default_factory=dict, compare=False, repr=False)
     _capacity: dict[int, dict[str, int]] = field(default_factory=dict, compare=False, repr=False)
 
     def starts(self, mask: int, resource: str) -> list[int]:
         """Where an instance can be made beside those in use, lowest first."""
-        slot = self.slots.get(resource)
+        slot = self.slot(resource)
         return [start for start, span in slot.spans.items() if not span & mask] if slot else []
 
     def best_start(self, mask: int, resource: str) -> int | None:
@@ -55,7 +69,29 @@ class Geometry:
 
     def span(self, resource: str, start: int) -> int:
         """The bits that an instance at ``start`` uses."""
-        return self.slots[resource].spans[start]
+        slot = self.slot(resource)
+        if slot is None:
+            raise KeyError(resource)
+        return slot.spans[start]
+
+    def slot(self, resource: str) -> Slot | None:
+        """The GPU instance or the compute instance with this resource name."""
+        part = None if resource in self.slots else self.parts.get(resource)
+        return self.slots.get(resource) if part is None else part.slot
+
+    def named(self, resource: str) -> Slot:
+        """The same. Raises KeyError where there is none."""
+        slot = self.slot(resource)
+        if slot is None:
+            raise KeyError(resource)
+        return slot
+
+    def owner(self, resource: str, start: int) -> tuple[str, int]:
+        """(resource, start) of the GPU instance that a compute instance stands in; of a GPU instance itself."""
+        part = self.parts.get(resource)
+        if part is None:
+            return resource, start
+        return part.parent, max(at for at in self.slots[part.parent].spans if start - at in part.within)
 
     def left(self, mask: int) -> int:
         """How many placements of all profiles are still free, each taken alone."""
@@ -90,7 +126,24 @@ def geometry(gpu: str) -> Geometry | None:
         return None
     card = gpus.get(gpu)
     slots = {one.resource: _slot(one, card) for one in profiles}
-    return Geometry(gpu, card.memory_mib, slots)
+    names = {one.name: one.resource for one in profiles}
+    parts = {one.resource: _part(one, mig.get(gpu, one.parent), names, card) for one in mig.compute_profiles(gpu)}
+    return Geometry(gpu, card.memory_mib, slots, parts)
+
+
+def _part(profile: mig.MigProfile, parent: mig.MigProfile, names: dict[str, str], card: gpus.Gpu) -> Part:
+    count, bits = profile.compute_slices, (1 << profile.compute_slices) - 1
+    whole = 7 if profile.of_memory_slices == 8 else profile.of_memory_slices
+    slot = Slot(
+        profile.name,
+        profile.resource,
+        {start: bits << start for start in profile.starts},
+        1000 * count // whole,
+        parent.usable_mib(card) * count // parent.compute_slices,
+    )
+    first = min(parent.starts)
+    within = tuple(sorted({start - first for start in profile.starts if start - first < parent.compute_slices}))
+    return Part(slot, names[parent.name], within, count)
 
 
 def _slot(profile: mig.MigProfile, card: gpus.Gpu) -> Slot:

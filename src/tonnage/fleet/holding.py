@@ -92,7 +92,7 @@ def _span(fleet: Tables, row: int, piece: Piece, place: Place) -> int:
     """The slices of the instance that was made there for the piece; 0: none was."""
     cut = fleet.cards.cut_of(row, piece.device)
     made = place[1] is not None and (piece.what, place[1]) in (cut.instances or ())
-    return cut.geometry.slots[piece.what].spans.get(place[1] or 0, 0) if made else 0
+    return cut.geometry.named(piece.what).spans.get(place[1] or 0, 0) if made else 0
 
 
 def claim(fleet: Tables, pod_class: PodClass, row: int) -> Chosen:

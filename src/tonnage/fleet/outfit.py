@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tonnage.facts import gpus
+from tonnage.facts import gpus, instances, mig
 from tonnage.fleet.asks import GPU, SHARED_GPU
 from tonnage.fleet.cards import Cards
+from tonnage.fleet.compute import divided
 from tonnage.fleet.devices import OPEN, Cut, How, size
 from tonnage.fleet.geometry import MIG_PREFIX, Geometry, geometry
 from tonnage.fleet.rows import NodeRow
@@ -17,7 +19,10 @@ REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 STRATEGY_LABEL = "nvidia.com/gpu.sharing-strategy"
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 MEMORY_LABEL = "nvidia.com/gpu.memory"
+COUNT_LABEL = "nvidia.com/gpu.count"
 MPS = "mps"
+_TYPE_LABEL = "node.kubernetes.io/instance-type"
+_MIG_PRODUCT = "-MIG-"
 _INSTANCES = 7
 """The most on a card."""
 MOST_DEVICES = 256
@@ -64,6 +69,25 @@ def outfit(node: NodeRow, allocatable: Mapping[str, int]) -> Outfit:
         count += 1
     counted = next((cut.resource for cut in cuts if cut.resource), unit)
     return Outfit(cuts, count, memory, counted, {**allocatable, **there})
+
+
+def cards_of(labels: Mapping[str, str], allocatable: Mapping[str, int]) -> int:
+    """How many cards a node has by its instance type, else by the labels of GPU feature discovery, else by what it can
+    hold: replicas and MIG instances are not cards."""
+    kind = labels.get(_TYPE_LABEL, "")
+    if instances.known(kind) and (count := instances.get(kind).gpu_count):
+        return count
+    product, _, single = labels.get(PRODUCT_LABEL, "").removesuffix("-SHARED").partition(_MIG_PRODUCT)
+    counted, gpu = _whole(labels.get(COUNT_LABEL, "")), _by_product().get(product, "")
+    if single:
+        profile = next((one for one in mig.profiles(gpu, plain=False) if one.name == single), None)
+        made = counted or allocatable.get(GPU, 0) // max(_whole(labels.get(REPLICAS_LABEL, "")), 1)
+        return -(-made // (profile.max_instances if profile is not None else 1))
+    if counted:
+        return counted
+    unit = SHARED_GPU if allocatable.get(SHARED_GPU) else GPU
+    cut = derived(labels, allocatable, unit, gpu)
+    return len(cut) or sum(n for name, n in allocatable.items() if name == unit or name.startswith(MIG_PREFIX))
 
 
 def offered(cuts: Sequence[Cut], resource: str) -> dict[str, int]:
@@ -121,8 +145,10 @@ def laid_out(gpu: str, counts: tuple[tuple[str, int], ...]) -> tuple[tuple[tuple
     """Instances (resource, start) on cards, for so many of each resource: the fewest cards that hold equal parts of
     them, else the first card that has room, large instances first. Empty where the GPU has no such profile."""
     how = geometry(gpu)
-    if how is None or any(name not in how.slots for name, _ in counts):
+    if how is None or any(how.slot(name) is None for name, _ in counts):
         return ()
+    if any(name in how.parts for name, _ in counts):
+        return _divided(how, counts)
     most = min(n for _, n in counts)
     for cards in range(1, most + 1):
         if all(n % cards == 0 for _, n in counts) and sum(n for _, n in counts) <= _INSTANCES * cards:
@@ -142,6 +168,25 @@ def laid_out(gpu: str, counts: tuple[tuple[str, int], ...]) -> tuple[tuple[tuple
         masks[number] |= how.span(name, start)
         made[number].append((name, start))
     return tuple(tuple(sorted(card)) for card in made)
+
+
+def _divided(how: Geometry, counts: tuple[tuple[str, int], ...]) -> tuple[tuple[tuple[str, int], ...], ...]:
+    """The same where GPU instances are divided into compute instances: these stand in their place."""
+    whole, shared = divided(how, (name for name, n in counts for _ in range(n)))
+    made = Counter([*whole, *(one.resource for one in shared)])
+    left = list(shared)
+    cards = []
+    for card in laid_out(how.gpu, tuple(sorted(made.items()))):
+        found: list[tuple[str, int]] = []
+        for name, start in card:
+            one = next((each for each in left if each.resource == name), None)
+            if one is None:
+                found.append((name, start))
+            else:
+                left.remove(one)
+                found += [(part, start + at) for part, at in one.parts]
+        cards.append(tuple(sorted(found)))
+    return tuple(cards)
 
 
 def _one_card(how: Geometry, mask: int, names: list[str]) -> list[tuple[str, int]] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tonnage.decisions import Instances, Launch
+from tonnage.decisions import Instances, Launch, Ref
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.state import Fleet
 from tonnage.objects.policy import PodDisruptionBudget
@@ -27,7 +27,7 @@ class PodView:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadView:
-    """A Deployment: replicas wanted, and its pods that are not being deleted, by name.
+    """A Deployment or StatefulSet: replicas wanted, and its pods that are not being deleted, by name.
 
     ``cold_starts_ns``: how long each of its recent pods took from creation to serving. ``owner``: the HPA or
     ScaledObject that sets its replicas, if one does.
@@ -45,7 +45,7 @@ class WorkloadView:
 
     @property
     def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
+        return Ref(self.kind, self.name, self.namespace).workload
 
     @property
     def ready(self) -> int:

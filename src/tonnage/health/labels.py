@@ -23,6 +23,7 @@ _ADDED: Mapping[str, tuple[str, ...]] = {
     "LeaderWorkerSet": ("leaderworkerset.sigs.k8s.io/", "statefulset.kubernetes.io/", "apps.kubernetes.io/"),
     "RayCluster": ("ray.io/", "app.kubernetes.io/"),
     "RayJob": ("ray.io/", "app.kubernetes.io/"),
+    "RayService": ("ray.io/", "app.kubernetes.io/"),
     "PyTorchJob": ("training.kubeflow.org/",),
     "TFJob": ("training.kubeflow.org/",),
     "XGBoostJob": ("training.kubeflow.org/",),

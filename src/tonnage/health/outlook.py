@@ -36,8 +36,10 @@ from tonnage.scheduling.why.changes import (
     AFFINITY,
     SPREAD,
     AddNode,
+    DropAffinity,
     DropNodeName,
     DropRequirement,
+    DropResource,
     DropRule,
     DropSelector,
     Edit,
@@ -271,7 +273,7 @@ def _of_pool(template: Pods, pool: karpenter.NodePool, refused: Alternative) -> 
         return where(pool, f"spec.limits.{resource}"), help_
     if kind in (explain.TOO_SMALL, explain.NO_TYPE_HAS):
         resource = detail.split()[0].rstrip(",")
-        field = _requested(template.spec, resource)
+        field = requested(template.spec, resource)
         index = _narrows(pool)
         if kind == explain.TOO_SMALL and index is not None:
             return (
@@ -313,6 +315,14 @@ def _required(spec: core.PodSpec) -> core.NodeSelector | None:
     return affinity.required_during_scheduling_ignored_during_execution if affinity else None
 
 
+def _first_requirement(spec: core.PodSpec) -> str:
+    required = _required(spec)
+    for t, term in enumerate(required.node_selector_terms if required else ()):
+        if term.match_expressions or term.match_fields:
+            return f".nodeSelectorTerms[{t}].{'matchExpressions' if term.match_expressions else 'matchFields'}[0]"
+    return ""
+
+
 def _selecting(spec: core.PodSpec, key: str) -> str:
     if key in spec.node_selector:
         return f"nodeSelector.{key}"
@@ -324,7 +334,7 @@ def _selecting(spec: core.PodSpec, key: str) -> str:
     return ""
 
 
-def _requested(spec: core.PodSpec, resource: str) -> str:
+def requested(spec: core.PodSpec, resource: str) -> str:
     """The field of the container that asks for most of the resource."""
     best, field = -1, "containers[0].resources"
     for part, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
@@ -359,13 +369,14 @@ def _field(template: Pods, edits: Sequence[Edit | why_gang.GangEdit]) -> tuple[s
             field = "nodeName"
         case DropRequirement(term=term, index=index, field=fields):
             part = "matchFields" if fields else "matchExpressions"
-            field = f"affinity.nodeAffinity.{_REQUIRED}"
-            field += f".nodeSelectorTerms[{term}].{part}[{index}]" if term >= 0 else ""
+            field = f"affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms[{term}].{part}[{index}]"
+        case DropAffinity():
+            field = f"affinity.nodeAffinity.{_REQUIRED}{_first_requirement(spec)}"
         case DropRule(kind=kind, index=index):
             part = "podAffinity" if kind == AFFINITY else "podAntiAffinity"
             field = f"topologySpreadConstraints[{index}]" if kind == SPREAD else f"affinity.{part}.{_REQUIRED}[{index}]"
-        case Lower(resource=resource):
-            field = _requested(spec, resource)
+        case Lower(resource=resource) | DropResource(resource=resource):
+            field = requested(spec, resource)
         case AddNode():
             field = ""
     return field, _then(edits)
@@ -374,7 +385,7 @@ def _field(template: Pods, edits: Sequence[Edit | why_gang.GangEdit]) -> tuple[s
 def _short_of(spec: core.PodSpec, waits: Reason) -> str:
     """Where the pod asks for what the nodes do not have enough of; empty where that is not why it waits."""
     lacking = [text.removeprefix(SHORT) for text, _ in waits.evidence if text.startswith(SHORT)]
-    return _requested(spec, lacking[0]) if lacking else ""
+    return requested(spec, lacking[0]) if lacking else ""
 
 
 def _then(edits: Sequence[Edit | why_gang.GangEdit]) -> str:

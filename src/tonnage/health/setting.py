@@ -27,6 +27,7 @@ from tonnage.objects.templates import Template, templates
 from tonnage.partitioning.node_cuts import OWN, Configurations
 from tonnage.provisioning import nodeclass
 from tonnage.provisioning.catalogue import Catalogue
+from tonnage.workloads import stateful
 from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.replicas import runtime_of
 from tonnage.workloads.variables import Variables
@@ -114,7 +115,7 @@ class Setting:
         self.inventory = Inventory(self.objects)
         self.catalogue = catalogue
         self.admission = Admission(self.objects)
-        self.volumes = Volumes(self.objects, binds=True)
+        self.volumes = Volumes((*self.objects, *stateful.claims_to_come(self.objects)), binds=True)
         for machine in machines:
             self.volumes.note_node(machine.labels)
         self.schedulers = running(self.objects)

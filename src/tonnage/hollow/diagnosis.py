@@ -20,7 +20,7 @@ from tonnage.simulation.standing import machines
 
 Key = tuple[str, str, str]
 """Kind, namespace and name."""
-_OTHERS = frozenset({"Pod", "Node", "NodeClaim", "Event", "Lease", "ReplicaSet", "Namespace", "ControllerRevision"})
+_OTHERS = frozenset({"Pod", "Node", "NodeClaim", "Event", "Lease", "Namespace", "ControllerRevision"})
 """Kinds that controllers write: of these nothing is diagnosed."""
 _OF_SERVER = ("status", "metadata")
 _BY_CONTROLLERS = ("replicas", "volumeName", "claimRef")
@@ -65,6 +65,8 @@ class Diagnosis:
             return False
         type_ = KINDS.get((now["apiVersion"], now["kind"]))
         content = without_nulls(now)
+        if one["kind"] == "PersistentVolumeClaim":  # who binds claims is at work here: they count as they were written
+            content = {**content, "metadata": {**content["metadata"], "uid": ""}, "status": {}}
         read = convert(content, type_, {}) if type_ is not None else None
         if read is None or isinstance(read, list):
             return False

@@ -49,7 +49,7 @@ class PodWriter:
         """Who places the pods of workloads that do not say it."""
         self._client = client
         self._stamp = stamp
-        self._owners: dict[str, JsonObject] = {}  # Deployment or DaemonSet → its object, for the pods made here
+        self._owners: dict[str, JsonObject] = {}  # Deployment, DaemonSet, … → its object, for the pods made here
         self._bare: dict[Key, JsonObject] = {}  # pods that nobody owns, as they are written
         self._uids: dict[Key, str] = {}  # pods that are in the API
         self._stands: dict[Key, Pod] = {}  # for which pod the one in the API stands
@@ -296,6 +296,9 @@ class PodWriter:
         if controller is not None:
             return self._controlled(pod, controller)
         body = self._stamped(pod.workload.key, pod.namespace, pod.name)
+        if pod.workload.stateful is not None:
+            body["metadata"]["labels"] = dict(pod.template.metadata.labels)
+            body["spec"]["volumes"] = [dict(one) for one in pod.template.spec.volumes]
         if pod.workload.template.spec.priority:
             body["spec"].setdefault("priority", pod.workload.template.spec.priority)
         return body

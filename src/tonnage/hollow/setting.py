@@ -10,8 +10,19 @@ from tonnage.cluster.client.transport import ApiError
 from tonnage.cluster.client.verbs import Client, JsonObject
 from tonnage.cluster.configurations import OPERATOR_NAMESPACE
 from tonnage.cluster.group_kinds import GROUPS, by_kind
-from tonnage.cluster.resources import ALL, DAEMON_SETS, DEPLOYMENTS, JOBS, NAMESPACES, PODS, Resource
+from tonnage.cluster.resources import (
+    ALL,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    NAMESPACES,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    Resource,
+)
 from tonnage.controllers.policy import STATIC
+from tonnage.decisions import Ref
 from tonnage.errors import InputError
 from tonnage.hollow.definitions import Kind, define_missing_kinds, run_here, served_as
 from tonnage.hollow.given import given
@@ -25,6 +36,7 @@ from tonnage.simulation.run import SetUp
 from tonnage.simulation.training.happened import Then
 from tonnage.workloads.membership import gangs_of
 
+_TEMPLATED = (DEPLOYMENTS, DAEMON_SETS, REPLICA_SETS, STATEFUL_SETS)
 _POD_GROUPS = tuple(type_ for _, type_ in GROUPS)
 _FIRST = ("PriorityClass", "EC2NodeClass", "NodePool")
 _MADE_OTHERWISE = ("Namespace", "Pod", "Node", "NodeClaim")
@@ -63,7 +75,7 @@ def lay_out(
             continue
         resource = _served(client, resource)
         body = _body(one, resource)
-        if resource in (DEPLOYMENTS, DAEMON_SETS):
+        if resource in _TEMPLATED:
             body["spec"]["template"]["spec"].setdefault("schedulerName", scheduler_name)
         try:
             stored = _create(client, resource, body)
@@ -72,11 +84,17 @@ def lay_out(
                 raise
             machines.errors[f"{one.kind} {_namespace_of(one)}/{one.name}"] = str(error)
             continue
-        if resource in (DEPLOYMENTS, DAEMON_SETS):
+        if resource in _TEMPLATED:
             meta = stored["metadata"]
-            machines.pods.own(f"{meta['namespace']}/{meta['name']}", stored)
+            machines.pods.own(_owner(resource, meta), stored)
     if managed:
         _leave_to_others(cluster, machines, run_here(client))
+
+
+def _owner(resource: Resource, meta: JsonObject) -> str:
+    """How the workload is named whose pods are stamped from the object; a DaemonSet is by its name alone."""
+    kind = "Deployment" if resource == DAEMON_SETS else resource.kind
+    return Ref(kind, meta["name"], meta["namespace"]).workload
 
 
 def config_maps(made: SetUp) -> set[tuple[str, str]]:

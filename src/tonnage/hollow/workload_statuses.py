@@ -207,6 +207,10 @@ def _ray_job(progress: Progress) -> JsonObject:
     }
 
 
+def _ray_service(progress: Progress) -> JsonObject:
+    return {"serviceStatus": "Running" if progress.stage is Stage.RUNNING else ""}
+
+
 def _volcano_job(progress: Progress) -> JsonObject:
     phase = "Completed" if progress.stage is Stage.COMPLETE else progress.stage.value
     counts = progress.all
@@ -226,6 +230,7 @@ _KINDS: dict[tuple[str, str], Callable[[Progress], JsonObject]] = {
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _leader_worker_set,
     ("ray.io", "RayCluster"): _ray_cluster,
     ("ray.io", "RayJob"): _ray_job,
+    ("ray.io", "RayService"): _ray_service,
     ("batch.volcano.sh", "Job"): _volcano_job,
 }
 _KUBEFLOW: dict[str, Callable[[Progress], JsonObject]] = {"kubeflow.org": _kubeflow}

@@ -6,12 +6,14 @@ Variables" (``$(NAME)``, ``$$`` for a dollar); POSIX shell for ``$NAME``, ``${NA
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from tonnage.objects import core
+from tonnage.objects.base import LINE
 from tonnage.workloads.variables import ANY
 
 SHELLS = ("sh", "bash", "ash", "dash", "zsh")
@@ -29,7 +31,8 @@ _LONGEST = 128 * 1024
 
 
 class Word(NamedTuple):
-    """One word, and the field of the container in which it stands: ``args[2]``. ``is_open``: whether it names a
+    """One word, and the field of the container in which it stands: ``args[2]``, in a script of several lines with its
+    line (:data:`tonnage.objects.base.LINE`). ``is_open``: whether it names a
     variable whose value the manifest does not have. What nothing will be put into stays as it is written."""
 
     text: str
@@ -90,7 +93,9 @@ def _script(words: list[Word]) -> Word | None:
 
 def _parsed(script: Word, values: Mapping[str, str]) -> Iterator[list[Word]]:
     """The simple commands of a script; nothing of one that a shell could not read."""
-    lexer = shlex.shlex(script.text.replace("\\\n", " "), posix=True, punctuation_chars=";&|\n()<>")
+    text = script.text.replace("\\\n", "  ")  # as long as before
+    stream = io.StringIO(text)
+    lexer = shlex.shlex(stream, posix=True, punctuation_chars=";&|\n()<>")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
     made: list[Word] = []
     try:
@@ -99,8 +104,10 @@ def _parsed(script: Word, values: Mapping[str, str]) -> Iterator[list[Word]]:
                 yield made
                 made = []
             else:
-                text = _substituted(token, values)
-                made.append(Word(text, script.field, _LEFT.search(text) is not None))
+                line = script.text.count("\n", 0, max(0, stream.tell() - 1))
+                field = f"{script.field}{LINE}{line}" if "\n" in script.text else script.field
+                meant = _substituted(token, values)
+                made.append(Word(meant, field, _LEFT.search(meant) is not None))
     except ValueError:
         return
     yield made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -74,9 +75,10 @@ def memory_budget(
     gpu_memory_utilization: float,
     weight_bytes_per_param: float = 2,
     pipeline_parallel: int = 1,
+    pipeline_layers: Sequence[int] = (),
 ) -> MemoryBudget:
-    """The budget of each of ``tensor_parallel`` GPUs, of each stage of ``pipeline_parallel``: the weights are taken to
-    be dealt out evenly.
+    """The budget of each of ``tensor_parallel`` GPUs of the pipeline stage with the most layers, of the weights its
+    layers' share. ``pipeline_layers``: of each stage; empty: as vLLM deals them out.
 
     The activation peak is that of vLLM's profiling run: either the widest layer over
     ``max_num_batched_tokens`` 16-bit activations or the 32-bit logits of ``max_num_seqs`` sequences,
@@ -87,11 +89,11 @@ def memory_budget(
     layer = ceil(max_num_batched_tokens * model.hidden * 2 * widths)
     logits = int(max_num_seqs * model.vocab * 4 * known["logits_copies"])
     total = gpu.memory_mib * MIB
-    ranks = tensor_parallel * pipeline_parallel
+    ranks, largest = tensor_parallel * pipeline_parallel, max(stages(model, pipeline_parallel, pipeline_layers))
     return MemoryBudget(
         total=total,
         requested=ceil(total * gpu_memory_utilization),
-        weights=ceil(model.weight_bytes(weight_bytes_per_param) / ranks),
+        weights=-(-model.weight_bytes(weight_bytes_per_param) * largest // (model.layers * tensor_parallel)),
         activations=max(layer, logits),
         non_torch=int(known["non_torch_bytes"] + (known["nccl_bytes"] if ranks > 1 else 0)),
         cuda_graphs=int(known["cuda_graph_bytes"]),
@@ -114,9 +116,11 @@ def engine_config(
     hybrid_kv_cache: bool = True,
     pipeline_parallel: int = 1,
     context_extended: bool = False,
+    pipeline_layers: Sequence[int] = (),
 ) -> EngineConfig:
     """What vLLM would start with. None takes vLLM's default for this GPU; a ``max_model_len`` of -1 what
-    fits. With ``pipeline_parallel`` each GPU has its share of the layers, weights and cache alike.
+    fits. With ``pipeline_parallel`` each GPU has its share of the layers, weights and cache alike: ``pipeline_layers``
+    (VLLM_PP_LAYER_PARTITION), else as vLLM deals them out. The stage with the most layers says what fits.
     ``context_extended``: more than the model's own context may be asked for.
 
     The blocks of a model with sliding windows are those of its groups (``EngineConfig.layout``), unless without
@@ -145,8 +149,10 @@ def engine_config(
         gpu_memory_utilization=gpu_memory_utilization,
         weight_bytes_per_param=weight_bytes(dtype, quantization, model),
         pipeline_parallel=pipeline_parallel,
+        pipeline_layers=pipeline_layers,
     )
-    cache = budget.kv_cache * pipeline_parallel
+    largest = max(stages(model, pipeline_parallel, pipeline_layers))
+    cache = budget.kv_cache * model.layers // largest
     size = block_size or 16
     element = kv_bytes(dtype, kv_cache_dtype)
     if model.window_layers and hybrid_kv_cache:
@@ -159,10 +165,26 @@ def engine_config(
         blocks = cache // (size * token_bytes) - 1  # vLLM keeps the first block as its null block
         longest = blocks * size
     if longest < 1:
-        raise _does_not_fit(model, gpu, tensor_parallel * pipeline_parallel, budget)
-    token = kv_bytes_per_token_per_gpu(model, tensor_parallel, element) / pipeline_parallel
+        raise does_not_fit(model, gpu, tensor_parallel * pipeline_parallel, budget)
+    token = kv_bytes_per_token_per_gpu(model, tensor_parallel, element) * largest / model.layers
     context = _context(model, max_model_len, longest, context_extended, (token, budget.kv_cache))
     return EngineConfig(tokens, seqs, context, blocks, size, layout=plan)
+
+
+def stages(model: ModelShape, pipeline_parallel: int, given: Sequence[int]) -> Sequence[int]:
+    """Layers of each pipeline stage. Raises InputError for a partition that vLLM refuses."""
+    if not given:
+        return memory.stages(model.layers, pipeline_parallel) if pipeline_parallel > 1 else [model.layers]
+    said = ",".join(map(str, given))
+    if len(given) != pipeline_parallel or sum(given) != model.layers:
+        field = "VLLM_PP_LAYER_PARTITION"
+        problem = Problem(
+            Where(field=field),
+            f"{field} is {said}, but there are {pipeline_parallel} pipeline stages and {model.layers} layers",
+            f"give {pipeline_parallel} numbers that add up to {model.layers}",
+        )
+        raise EngineRefused(problem, "partition", f"ValueError: {list(map(str, given))} does not match the layers.")
+    return given
 
 
 def _longest(plan: Layout, blocks: int, max_num_batched_tokens: int, model: ModelShape) -> int:
@@ -191,6 +213,7 @@ def replica(model: ModelShape, gpu: Gpu, args: VllmArgs) -> tuple[EngineConfig, 
         hybrid_kv_cache=not args.disable_hybrid_kv_cache_manager,
         pipeline_parallel=args.pipeline_parallel_size,
         context_extended=args.context_extended,
+        pipeline_layers=args.pipeline_layers,
     )
     timing = RooflineTiming(
         model,
@@ -316,7 +339,7 @@ def _too_little(wanted: int, most: int, token: float, cache: int) -> str:
     )
 
 
-def _does_not_fit(model: ModelShape, gpu: Gpu, ranks: int, budget: MemoryBudget) -> EngineRefused:
+def does_not_fit(model: ModelShape, gpu: Gpu, ranks: int, budget: MemoryBudget) -> EngineRefused:
     needed = budget.requested - budget.kv_cache
     problem = Problem(
         Where(field="--tensor-parallel-size"),

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import NamedTuple
 
-from tonnage.inference import tables
+from tonnage.inference import kinds, tables
 from tonnage.inference.engine import Engine
 from tonnage.inference.requests import End, Finished
 from tonnage.units import seconds
@@ -104,3 +105,23 @@ def vllm_samples(engine: Engine, stats: ServingStats | None) -> Iterator[Sample]
         yield Sample("vllm:prefix_cache_hits_total", (), float(engine.cached_tokens_total))
     if stats is not None:
         yield from stats.samples()
+
+
+def of_kind(samples: Iterable[Sample], engine: str) -> Iterable[Sample]:
+    """The samples under the names that this kind of engine has for them; those without a known name are left out."""
+    if engine == kinds.VLLM:
+        return samples
+    named = _names(engine)
+    found = (
+        (sample, sample.name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count")) for sample in samples
+    )
+    return [
+        sample._replace(name=named[base] + sample.name.removeprefix(base)) for sample, base in found if base in named
+    ]
+
+
+@cache
+def _names(engine: str) -> dict[str, str]:
+    ours, theirs = kinds.engine_kind(kinds.VLLM), kinds.engine_kind(engine)
+    fields = ("metric_running", "metric_waiting", "metric_kv_usage", "metric_ttft")
+    return {getattr(ours, field): getattr(theirs, field) for field in fields}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 VLLM = "vllm"
 _ALIASES = {"trtllm": "tensorrt-llm", "trt-llm": "tensorrt-llm", "tensorrt_llm": "tensorrt-llm", "sgl": "sglang"}
 _SGLANG_SEQS = (512, 2048, 4096)
+LEAST_SEQS = _SGLANG_SEQS[1]
 """max_running_requests = clamp(512 * KV tokens / context, 2048, 4096): sglang srt/model_executor/model_runner.py."""
 
 _SGLANG_CONSTANT_MIB, _SGLANG_MIB_PER_TOKEN, _SGLANG_LEAST_CHUNK = 512, 1.5, 2048

@@ -33,22 +33,26 @@ class Reuse(msgspec.Struct, frozen=True):
         return self.reusable_tokens / max(1, self.prompt_tokens)
 
 
-def reuse_bound(log: Log, block_size: int, workers: int = 1) -> Reuse:
+def reuse_bound(log: Log, block_size: int, workers: int = 1, longest: int | None = None) -> Reuse:
     """What caches without end would find, one for each of ``workers`` workers that take turns (1: one for all).
 
-    Exact when each request comes after those before it have been admitted; ``block_size`` is that of the log's paths.
+    ``longest``: counted are prompts of so many tokens at most; the caches learn from all. Exact when each request comes
+    after those before it have been admitted; ``block_size`` is that of the log's paths.
     """
     if workers < 1:
         raise ValueError("at least one worker is needed")
     caches: list[dict[int, int]] = [{} for _ in range(workers)]
-    blocks = tokens = seen = reusable = 0
+    prompts = blocks = tokens = seen = reusable = 0
     for number, (path, prompt) in enumerate(zip(log.paths, log.prompt, strict=True)):
         found = _look_and_learn(caches[number % workers], path)
+        if longest is not None and prompt > longest:
+            continue
+        prompts += 1
         blocks += length(path)
         tokens += prompt
         seen += found
         reusable += min(found, (prompt - 1) // block_size)
-    return Reuse(len(log.paths), blocks, tokens, seen, reusable, reusable * block_size)
+    return Reuse(prompts, blocks, tokens, seen, reusable, reusable * block_size)
 
 
 def _look_and_learn(ends: dict[int, int], path: Path) -> int:

@@ -20,6 +20,8 @@ from tonnage.inference.vllm_args import Given, VllmArgs, given, parse_vllm_args
 from tonnage.objects import core
 
 MODEL = "--model"
+PARTITION = "VLLM_PP_LAYER_PARTITION"
+"""Layers of each pipeline stage, like 20,12 (vllm-project/vllm distributed/utils.py, get_pp_indices)."""
 ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 _ENTRYPOINT = "vllm.entrypoints"
 _STORES = ("s3://", "gs://", "az://", "hdfs://", "http://", "https://", "oci://")
@@ -129,8 +131,21 @@ def _read(
             kept = _without(kept, {error.problems[0].where.field})
     if environment(container).get(ALLOW_LONG) in _TRUE:
         args = msgspec.structs.replace(args, context_extended=True)
+    if written := environment(container).get(PARTITION):
+        try:
+            args = msgspec.structs.replace(args, pipeline_layers=_partition(written))
+        except InputError as error:
+            problem = problem or error.problems[0]
     known = shape_of(args.model, shapes) if args.model and MODEL not in unclear else None
     return EngineServer(index, container, tuple(words), args, certain, unclear, problem, known)
+
+
+def _partition(written: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in written.split(",")]
+    if not all(part.isascii() and part.isdigit() and 0 < int(part) < 10**6 for part in parts):
+        hint = "expected the layers of each stage, like 20,12"
+        raise InputError.at(f"{PARTITION} is {written!r}", field=PARTITION, hint=hint)
+    return tuple(map(int, parts))
 
 
 def _settled(words: Sequence[Word]) -> tuple[list[Word], frozenset[str]]:

@@ -29,8 +29,17 @@ class Trial(msgspec.Struct, frozen=True):
     score: float
 
 
+class NothingServed(ValueError):
+    """No engine holds a single request of a half of the log."""
+
+    def __init__(self, half: str, requests: int) -> None:
+        super().__init__(f"none of the {requests:,} requests of the {half} half fits into an engine")
+
+
 class Tuned(msgspec.Struct, frozen=True):
-    """The best setting found and what it is worth on the part of the log that it was not fitted to."""
+    """The setting to use: the best on the part of the log that is fitted to, or the defaults where that one
+    (``rejected``) is worse than they are on the part that it was not fitted to. ``fitted_after``, ``held_out_after``:
+    of the best on the fitted part."""
 
     settings: TonnageSettings
     trials: tuple[Trial, ...]
@@ -38,6 +47,7 @@ class Tuned(msgspec.Struct, frozen=True):
     fitted_after: float
     held_out_before: float
     held_out_after: float
+    rejected: TonnageSettings | None = None
 
     @property
     def holds(self) -> bool:
@@ -46,7 +56,8 @@ class Tuned(msgspec.Struct, frozen=True):
 
 
 def score(result: Replay, goal: Goal) -> float:
-    """A replay in one number, lower is better: seconds, or the share that was not reused."""
+    """A replay in one number, lower is better: seconds, or the share that was not reused; infinite where nothing was
+    served."""
     served = result.served
     if not served:
         return float("inf")
@@ -82,8 +93,8 @@ def tune(
 ) -> Tuned:
     """Search one weight after the other, ``rounds`` times over, on the first half of ``log``; check on the second.
 
-    ``done`` is told of each replay. The result is the defaults where nothing is better. Raises ValueError for a log of
-    fewer than two requests.
+    ``done`` is told of each replay. The result is the defaults where nothing is better on both halves. Raises
+    ValueError for a log of fewer than two requests, NothingServed where no request of a half fits into an engine.
     """
     if len(log) < 2:
         raise ValueError("a log of one request leaves nothing to check on")
@@ -97,6 +108,10 @@ def tune(
 
     start = TonnageSettings()
     best = first = Trial(start, play(fitted, start))
+    held_out_before = play(held_out, start)
+    for half, part, value in (("first", fitted, first.score), ("second", held_out, held_out_before)):
+        if value == float("inf"):
+            raise NothingServed(half, len(part))
     tried = {start: first.score}
     for _ in range(rounds):
         before = best
@@ -111,13 +126,16 @@ def tune(
                     best = Trial(settings, tried[settings])
         if best is before:
             break
+    held_out_after = play(held_out, best.settings)
+    worse = held_out_after > held_out_before
     return Tuned(
-        best.settings,
+        start if worse else best.settings,
         tuple(Trial(settings, value) for settings, value in tried.items()),
         first.score,
         best.score,
-        play(held_out, start),
-        play(held_out, best.settings),
+        held_out_before,
+        held_out_after,
+        best.settings if worse else None,
     )
 
 

@@ -16,7 +16,11 @@ AUTO_MODEL_LEN = -1
 
 
 class VllmArgs(msgspec.Struct, frozen=True):
-    """What Tonnage reads of a vLLM command line; None where a flag is absent. ``ignored`` is the rest."""
+    """What Tonnage reads of a vLLM command line; None where a flag is absent. ``ignored`` is the rest.
+
+    ``pipeline_layers``: layers of each pipeline stage, of the variable VLLM_PP_LAYER_PARTITION; empty: vLLM deals them
+    out. ``engine``: the kind of engine (:mod:`tonnage.inference.kinds`): SGLang and TensorRT-LLM have settings of the
+    same meaning under other names. ``kv_tokens``: the most in the KV cache, and ``mixed_steps``: of SGLang alone."""
 
     model: str | None = None
     served_model_name: str | None = None
@@ -34,6 +38,10 @@ class VllmArgs(msgspec.Struct, frozen=True):
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     context_extended: bool = False
+    pipeline_layers: tuple[int, ...] = ()
+    engine: str = "vllm"
+    kv_tokens: int | None = None
+    mixed_steps: bool = False
 
     @property
     def gpus(self) -> int:

@@ -123,12 +123,20 @@ def where(obj: KubeObject, field: str = "") -> Where:
     return place(obj.origin, obj.lines, field)
 
 
+LINE = "@"
+"""After the path of a text of several lines: on which of them something stands, from 0 (``args[0]@3``)."""
+_LINE_OF = re.compile(rf"{LINE}\d+$")
+
+
 def place(origin: Origin, lines: Mapping[str, int], field: str = "") -> Where:
     """The place of a field of an object that begins at ``origin`` and has its fields on these lines."""
-    path = field
+    shown = _LINE_OF.sub("", field)
+    if field in lines:
+        return Where(origin.file, lines[field], shown)
+    path = shown
     while path:
         line = lines.get(path)
         if line is not None:
-            return Where(origin.file, line, field)
+            return Where(origin.file, line, shown)
         path = _LAST_STEP.sub("", path) if _LAST_STEP.search(path) else path[:-1]
-    return Where(origin.file, origin.line, field)
+    return Where(origin.file, origin.line, shown)

@@ -311,17 +311,19 @@ class Pod(KubeObject, kw_only=True):
 
     def __post_init__(self) -> None:
         """Of a hundred thousand pods few are being resized: of the others, what they have is in their spec."""
-        for part, statuses in (
-            (self.spec.containers, self.status.container_statuses),
-            (self.spec.init_containers, self.status.init_container_statuses),
-        ):
-            if all(one.resources is None for one in statuses):
-                continue
-            own = {one.name: one.resources.requests for one in part}
-            for one in statuses:
-                if one.resources is not None and one.resources.requests == one.allocated_resources == own.get(one.name):
-                    msgspec.structs.force_setattr(one, "resources", None)
-                    msgspec.structs.force_setattr(one, "allocated_resources", {})
+        for one in self.status.container_statuses:
+            if one.resources is not None:
+                _forget_what_is_in_the_spec(one, self.spec.containers)
+        for one in self.status.init_container_statuses:
+            if one.resources is not None:
+                _forget_what_is_in_the_spec(one, self.spec.init_containers)
+
+
+def _forget_what_is_in_the_spec(status: ContainerStatus, containers: list[Container]) -> None:
+    own = next((one.resources.requests for one in containers if one.name == status.name), None)
+    if status.resources is not None and status.resources.requests == status.allocated_resources == own:
+        msgspec.structs.force_setattr(status, "resources", None)
+        msgspec.structs.force_setattr(status, "allocated_resources", {})
 
 
 class PodTemplateSpec(Field, frozen=True, kw_only=True):

@@ -71,3 +71,21 @@ class RayJob(KubeObject, kw_only=True):
 
     spec: RayJobSpec
     status: RayJobStatus = RayJobStatus()
+
+
+class RayServiceSpec(Field, frozen=True, kw_only=True):
+    """``ray_cluster_config``: the cluster on which Ray Serve runs."""
+
+    ray_cluster_config: RayClusterSpec
+
+
+class RayService(KubeObject, kw_only=True):
+    """ray.io/v1 RayService."""
+
+    spec: RayServiceSpec
+
+    def cluster(self) -> RayCluster:
+        """The cluster that it makes; KubeRay adds a suffix to its name, which is left out."""
+        spec = self.spec.ray_cluster_config
+        made = RayCluster(api_version=self.api_version, kind="RayCluster", metadata=self.metadata, spec=spec)
+        return made.remember(self.origin, self.lines)

@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from tonnage.errors import InputError, Problem, Where
+from tonnage.objects.base import LINE
 
 Lines = dict[str, int]
 
@@ -32,6 +33,8 @@ _NO_NUMBER = re.compile(r"(?<![\w\"])(NaN|-?Infinity)(?![\w\"])")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _JSON_TOKEN = re.compile(r'\n|"(?:[^"\\]|\\.)*"|[\[\]{}:,]|[^\s"\[\]{}:,]+')
 
+_SCRIPTS = (".command", ".args")
+"""Lists in which a text may be a script, of whose lines each has its own place."""
 _MOST_DIGITS = 250
 """Of an integer: in any base less than the largest float, 1.8e308."""
 
@@ -224,6 +227,9 @@ class _Reader:
             inner = f"{path}[{index}]"
             self.tree.lines[inner] = item.start_mark.line + 1
             items.append(self._value(item, inner))
+            if isinstance(item, yaml.ScalarNode) and item.style == "|" and path.endswith(_SCRIPTS):
+                first = item.start_mark.line + 2
+                self.tree.lines.update({f"{inner}{LINE}{n}": first + n for n in range(item.value.count("\n") + 1)})
         return items
 
     def _mapping(self, node: yaml.Node, path: str) -> dict[str, Any]:

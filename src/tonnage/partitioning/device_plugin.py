@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tonnage.errors import InputError, Problem
 from tonnage.facts import names, tables
@@ -189,6 +189,7 @@ def parse(document: Document) -> Config:
     if isinstance(made, list):
         raise InputError(*made)
     ignored = unknown_fields(document, value, _File, "", IGNORED)
+    ignored = [_with_place(problem, value) for problem in ignored]
     set_here = dict(_set_flags(document, made.flags, problems, ignored))
     problems += [document.problem(*wrong) for wrong in _wrong_sharing(value.get("sharing", {}), made.sharing, set_here)]
     if made.imex.channel_ids not in ([], [0]):
@@ -198,6 +199,27 @@ def parse(document: Document) -> Config:
     ignored += [document.problem(*what) for what in _ignored(made)]
     ordered = tuple(sorted(ignored, key=lambda problem: problem.where.line))
     return Config(set_here, made.resources, made.sharing, made.imex, ordered)
+
+
+def _with_place(problem: Problem, value: Mapping[str, Any]) -> Problem:
+    """Where an option belongs that stands where the device plugin does not look for it."""
+    at = problem.where.field
+    belongs = _places(value).get(at.rpartition(".")[2], "")
+    if not belongs or belongs == at:
+        return problem
+    return replace(problem, hint=f"it belongs at {belongs}; {IGNORED} here")
+
+
+def _places(value: Mapping[str, Any]) -> dict[str, str]:
+    """The path of each option, by its own name: of flags, and of sharing in the way that the file has."""
+    written = value.get("sharing")
+    way = "mps" if isinstance(written, dict) and "mps" in written else "timeSlicing"
+    shared = [one.encode_name for one in structs.fields(Replicas)]
+    found = {name: f"sharing.{way}.{name}" for name in shared}
+    found |= {one.encode_name: f"sharing.{one.encode_name}" for one in structs.fields(Sharing)}
+    found |= {one.encode_name: f"imex.{one.encode_name}" for one in structs.fields(Imex)}
+    found |= {one.encode_name: one.encode_name for one in structs.fields(_File)}
+    return found | {flag.field.rpartition(".")[2]: f"flags.{flag.field}" for flag in flags()}
 
 
 def _set_flags(
@@ -217,7 +239,8 @@ def _set_flags(
         if name not in known:
             near = names.near(name, known)
             hint = f"did you mean {near[0]}?" if near else IGNORED
-            ignored.append(document.problem(at, f"unknown field {name.rpartition('.')[2]!r}", hint))
+            problem = document.problem(at, f"unknown field {name.rpartition('.')[2]!r}", hint)
+            ignored.append(_with_place(problem, document.value))
             continue
         try:
             yield name, known[name].read(value)

@@ -42,8 +42,8 @@ def has_layout(cut: Cut) -> bool:
 
 def layout_of(cut: Cut) -> Layout:
     """The instances of a MIG device."""
-    slots = cut.geometry.slots
-    return tuple(sorted(Placement(start, slots[name].name) for name, start in cut.instances or ()))
+    how = cut.geometry
+    return tuple(sorted(Placement(start, how.named(name).name) for name, start in cut.instances or ()))
 
 
 def as_instances(layout: Layout) -> Instances:

@@ -158,7 +158,7 @@ def _layouts(
     if sum(counts.values()) > MOST_DEVICES or counted > MOST_DEVICES:
         raise InputError(Problem(where(node), f"more than {MOST_DEVICES} devices", "is that one node?"))
     cut: list[Layout] = [
-        tuple(sorted(Placement(start, on.slots[name].name) for name, start in instances_of))
+        tuple(sorted(Placement(start, on.named(name).name) for name, start in instances_of))
         for instances_of in (laid_out(on.gpu, tuple(sorted(counts.items()))) if counts else ())
     ]
     wanted = ", ".join(f"{n} x {name.removeprefix(MIG_PREFIX)}" for name, n in sorted(counts.items()))

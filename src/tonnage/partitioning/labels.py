@@ -128,6 +128,10 @@ def _offer(node: Node, cards: Sequence[Card], strategy: str, sharing: Sharing) -
     if sharing.strategy == "mps":
         for gpu in dict.fromkeys(card.gpu for card in cards):
             replicas, most = sharing.replicas(GPU), mps.most_clients(gpu)
+            if 2 <= replicas <= most:
+                each = mps.limits(gpu, replicas)
+                share = f"{each.percent} % of the threads and {each.memory_mib:,} MiB of memory"
+                node.notes.append(f"MPS: each of {replicas} clients of a {gpu} has {share}")
             if replicas > most:
                 node.notes.append(f"{replicas} replicas of a GPU, and MPS takes {most} clients on {gpu}")
     cut = sum(card.profiles is not None for card in cards)
@@ -232,7 +236,7 @@ def _attributes(profile: MigProfile) -> dict[str, object]:
     return {
         "memory": profile.memory_mib,
         "multiprocessors": profile.sms,
-        "slices.gi": profile.compute_slices,
+        "slices.gi": mig.get(profile.gpu, profile.parent).compute_slices if profile.parent else profile.compute_slices,
         "slices.ci": profile.compute_slices,
         "engines.copy": profile.copy_engines,
         "engines.decoder": profile.decoders,

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import gpus, mig
+from tonnage.fleet.compute import divided
 from tonnage.fleet.geometry import Geometry, geometry
 
 Kind = tuple[tuple[str, int], ...]
@@ -47,19 +48,20 @@ def profile_names(on: Geometry, *, plain: bool = True) -> list[str]:
 
 
 def resource(on: Geometry, profile: str) -> str:
-    """The resource of a profile by name, as in ``1g.10gb`` or ``nvidia.com/mig-1g.10gb``. Raises InputError."""
+    """The resource of a profile by name, as in ``1g.10gb`` or ``nvidia.com/mig-1g.10gb``, of a compute instance too
+    (``4c.7g.80gb``). Raises InputError."""
     return _resources(on.gpu).get(profile) or mig.get(on.gpu, profile).resource
 
 
 @lru_cache
 def _resources(gpu: str) -> dict[str, str]:
-    known = mig.profiles(gpu, plain=False)
+    known = (*mig.profiles(gpu, plain=False), *mig.compute_profiles(gpu))
     return {one.name: one.resource for one in known} | {one.resource: one.resource for one in known}
 
 
 def span(on: Geometry, one: Placement) -> int:
     """The bits that a placement uses. Raises InputError for a profile that the card has not, or a start it cannot."""
-    slot = on.slots[resource(on, one.profile)]
+    slot = on.named(resource(on, one.profile))
     if one.start not in slot.spans:
         starts = ", ".join(map(str, slot.spans))
         wrong = f"{one.profile} cannot start at memory slice {one.start}"
@@ -74,19 +76,26 @@ def mask_of(on: Geometry, layout: Iterable[Placement]) -> int:
 
 @lru_cache(maxsize=1 << 14)
 def _mask(gpu: str, layout: Layout) -> int:
-    mask = 0
+    on = card(gpu)
+    mask, inside = 0, dict[tuple[str, int], int]()
     for one in layout:
-        bits = span(card(gpu), one)
-        if bits & mask:
+        bits, name = span(on, one), resource(on, one.profile)
+        owner = on.owner(name, one.start)
+        whole = on.span(*owner)
+        taken = inside.get(owner, mask & bits or mask & whole) if name in on.parts else mask
+        if bits & taken:
             raise InputError(Problem(Where(), f"{one.profile} at memory slice {one.start} overlaps another instance"))
-        mask |= bits
+        if name in on.parts:
+            inside[owner] = inside.get(owner, 0) | bits
+        mask |= whole
     return mask
 
 
 def kind_of(on: Geometry, profiles: Iterable[str]) -> Kind:
     """Profiles counted, in the card's order."""
     counts = Counter(profiles)
-    return tuple((name, counts[name]) for name in profile_names(on, plain=False) if counts[name])
+    parts = (one.name for one in mig.compute_profiles(on.gpu))
+    return tuple((name, counts[name]) for name in (*profile_names(on, plain=False), *parts) if counts[name])
 
 
 def feasible(on: Geometry, profiles: Sequence[str] | None = None, around: Layout = ()) -> dict[Kind, Layout]:
@@ -128,12 +137,20 @@ def place(on: Geometry, profiles: Iterable[str], around: Layout = ()) -> Layout 
     Of all ways the one that leaves the most placements free; of equals the one found first, large profiles at the
     lowest starts."""
     order = list(on.slots)
-    wanted = sorted((resource(on, name) for name in profiles), key=order.index, reverse=True)
+    whole, shared = divided(on, (resource(on, name) for name in profiles))
+    wanted = sorted([*whole, *(one.resource for one in shared)], key=order.index, reverse=True)
     ways = _ways(on.gpu, mask_of(on, around), tuple(wanted))
     if not ways:
         return None
     best = max(ways, key=on.left)
-    made = (Placement(start, on.slots[name].name) for start, name in ways[best])
+    made: list[Placement] = []
+    for start, name in ways[best]:
+        one = next((each for each in shared if each.resource == name), None)
+        if one is None:
+            made.append(Placement(start, on.slots[name].name))
+        else:
+            shared.remove(one)
+            made += [Placement(start + at, on.named(part).name) for part, at in one.parts]
     return tuple(sorted([*around, *made]))
 
 

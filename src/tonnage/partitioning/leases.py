@@ -14,12 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
-from tonnage.partitioning.turns import SWITCH_S
+from tonnage.partitioning.turns import SWITCH_S, Given
 from tonnage.units import ns, seconds
 
 LEASE_S = 0.25
 GRANULARITY = 0.05
+STRICT, FAIR = "strict", "fair"
 IDLE = -1
 """The holder of a lease that nobody has."""
 
@@ -116,6 +118,22 @@ def plan(claims: Sequence[Claim], *, lease_s: float = LEASE_S, granularity: floa
     ideal = _ideal(claims, granularity)
     counts = _whole_leases(ideal, slots)
     return Plan(_spread(counts, slots), tuple(ideal), lease_s)
+
+
+def in_leases(shares: Sequence[Fraction], modes: Sequence[str]) -> list[Given]:
+    """What each process has while all of them always want the GPU and it is lent by leases. ``modes``: ``strict`` or
+    ``fair`` each. Shares are rounded up to the granularity; where they are more than the GPU then, all have less by the
+    same factor. A lease after another holder's is shorter by a switch."""
+    least = Fraction(GRANULARITY).limit_denominator(1000)
+    wanted = [max(share, least) for share in shares]
+    total = max(Fraction(1), sum(wanted, Fraction(0)))
+    claims = [
+        (strict if mode == STRICT else fair)(float(share / total)) for share, mode in zip(wanted, modes, strict=True)
+    ]
+    made = plan(claims, granularity=min(GRANULARITY, 1 / math.ceil(1 / min(one.share for one in claims))))
+    slower = 1 - Fraction(SWITCH_S / made.lease_s).limit_denominator(10_000) if len(shares) > 1 else Fraction(1)
+    held = [Fraction(count, len(made.holders)) for count in made.counts]
+    return [Given(share, share * slower) for share in held]
 
 
 def _slots(lease_s: float, granularity: float) -> int:

@@ -5,13 +5,15 @@ pkg/mig/config), so a set of instances can be made if and only if places for all
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tonnage.errors import InputError, Problem
 from tonnage.facts import mig, mig_devices, names
+from tonnage.fleet.compute import divided
 from tonnage.fleet.geometry import Geometry
-from tonnage.partitioning.layouts import Layout, card, kind_of, place
+from tonnage.partitioning.layouts import Layout, card, kind_of, place, resource
 from tonnage.partitioning.mig_parted import DeviceId, Entry, Spec
 from tonnage.partitioning.refusals import why_not
 
@@ -67,9 +69,10 @@ def canonical(on: Geometry, profiles: Iterable[str]) -> tuple[list[str], list[st
     """(names of the card's table, those that the card has not). Names of early boards and other drivers are known."""
     known, unknown = [], []
     others = mig_devices.other_names(on.gpu)
-    own = {one.name for one in mig.profiles(on.gpu, plain=False)}
+    own = {one.name for one in (*mig.profiles(on.gpu, plain=False), *mig.compute_profiles(on.gpu))}
     for name in profiles:
-        plain = others.get(name.lower(), name.lower())
+        part, dot, whole = name.lower().rpartition("c.")
+        plain = part + dot + others.get(whole, whole)
         if plain in own:
             known.append(plain)
         else:
@@ -152,7 +155,17 @@ def try_on(on: Geometry, entry: int, profiles: Sequence[str]) -> Layout | Refuse
         guess = f", did you mean {' or '.join(near)}?" if near else ""
         return Refused(entry, on.gpu, f"it has no profile {unknown[0]}{guess}")
     layout = place(on, known)
-    return Refused(entry, on.gpu, *why_not(on, known)) if layout is None else layout
+    if layout is not None:
+        return layout
+    whole, shared = divided(on, (resource(on, one) for one in known))
+    held = [on.named(one).name for one in (*whole, *(one.resource for one in shared))]
+    why, drawn = why_not(on, held)
+    if shared:
+        needed = ", ".join(
+            f"{n} x {name}" for name, n in Counter(on.named(one.resource).name for one in shared).items()
+        )
+        why = f"its compute instances need {needed}; {why}"
+    return Refused(entry, on.gpu, why, drawn)
 
 
 def _problem(spec: Spec, name: str, number: int, entry: Entry, refused: Refused) -> Problem:
@@ -165,7 +178,7 @@ def _problem(spec: Spec, name: str, number: int, entry: Entry, refused: Refused)
 
 def _unknown(spec: Spec, name: str, number: int, entry: Entry, models: Sequence[str]) -> Iterator[Problem]:
     """Profiles that no model has, else that they are not of one model."""
-    has = {one.name for model in models for one in mig.profiles(model, plain=False)}
+    has = {one.name for model in models for one in (*mig.profiles(model, plain=False), *mig.compute_profiles(model))}
     has |= {other for model in models for other in mig_devices.other_names(model)}
     missing = [one for one in dict.fromkeys(entry.profiles) if one.lower() not in has]
     for one in missing:

@@ -57,7 +57,7 @@ class Configurations:
     complete: bool = False
     policy: ClusterPolicy | None = None
     clashes: Mapping[tuple[str, str], Problem] = field(default_factory=dict)
-    made: dict[tuple[tuple[tuple[str, str], ...], str, int], NodeCuts] = field(default_factory=dict, repr=False)
+    made: dict[tuple[tuple[tuple[str, str], ...], str, int, bool], NodeCuts] = field(default_factory=dict, repr=False)
 
     @property
     def default(self) -> str:
@@ -119,21 +119,26 @@ def _label(key: str) -> Where:
     return Where(field=key)
 
 
-def cut_node(configurations: Configurations, labels: Mapping[str, str], gpu: str, count: int) -> NodeCuts:
-    """What these labels make of a node with ``count`` GPUs called ``gpu`` as in :mod:`tonnage.facts.gpus`.
+def cut_node(
+    configurations: Configurations, labels: Mapping[str, str], gpu: str, count: int, *, renamed: bool = False
+) -> NodeCuts:
+    """What these labels make of a node with ``count`` GPUs called ``gpu`` as in :mod:`tonnage.facts.gpus`. ``renamed``:
+    the node is there and offers replicas as nvidia.com/gpu.shared, which its labels do not say (renameByDefault).
 
     Raises nothing: what cannot be is among the problems, which name the label where they have no file and line."""
-    key = (tuple((label, labels[label]) for label in READ if label in labels), gpu, count)
+    key = (tuple((label, labels[label]) for label in READ if label in labels), gpu, count, renamed)
     if key not in configurations.made:
-        configurations.made[key] = _cut_node(configurations, dict(key[0]), gpu, count)
+        configurations.made[key] = _cut_node(configurations, dict(key[0]), gpu, count, renamed)
     return configurations.made[key]
 
 
-def _cut_node(configurations: Configurations, labels: Mapping[str, str], gpu: str, count: int) -> NodeCuts:
+def _cut_node(
+    configurations: Configurations, labels: Mapping[str, str], gpu: str, count: int, renamed: bool
+) -> NodeCuts:
     try:
         config = _plugin(configurations, labels)
         strategy = _strategy(configurations, labels, config)
-        sharing = _sharing(labels, config)
+        sharing = _sharing(labels, config, renamed)
         layouts = _layouts(configurations, labels.get(MIG_CONFIG, ""), gpu, count)
         if sharing.strategy == "none" and all(layout is None for layout in layouts):
             return NodeCuts(offers={GPU: count})
@@ -172,13 +177,13 @@ def _strategy(configurations: Configurations, labels: Mapping[str, str], config:
     return strategy
 
 
-def _sharing(labels: Mapping[str, str], config: Config) -> Sharing:
+def _sharing(labels: Mapping[str, str], config: Config, renamed: bool) -> Sharing:
     """As configured, else as a label of replicas says that somebody wrote by hand."""
     written = labels.get(REPLICAS_LABEL, "")
     replicas = int(written) if written.isascii() and written.isdigit() and len(written) < 4 else 0
     if config.sharing.active.resources or replicas < 2:
         return config.sharing
-    shared = Replicas([Replicated(GPU, replicas)])
+    shared = Replicas([Replicated(GPU, replicas)], rename_by_default=renamed)
     return Sharing(mps=shared) if labels.get(STRATEGY_LABEL) == MPS else Sharing(time_slicing=shared)
 
 

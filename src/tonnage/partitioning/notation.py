@@ -84,7 +84,7 @@ def _typed(on: Geometry, body: str) -> Typed:
         count = int(match["count"] or 1)
         if not 0 < count <= 8:
             raise InputError.at(f"{item!r}: a count is from 1 to 8", hint=HINT)
-        profile = on.slots[resource(on, match["profile"])].name
+        profile = on.named(resource(on, match["profile"])).name
         if match["start"] is None:
             if match["busy"]:
                 raise InputError.at(f"{item!r}: an instance in use needs its place", hint=HINT)

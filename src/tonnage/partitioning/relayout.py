@@ -65,7 +65,7 @@ def relayout(
     profiles or places that the card has not."""
     mask_of(on, running)
     fixed = tuple(sorted(one for one in wanted if isinstance(one, Placement)))
-    names = [on.slots[resource(on, one)].name for one in wanted if not isinstance(one, Placement)]
+    names = [on.named(resource(on, one)).name for one in wanted if not isinstance(one, Placement)]
     if fixed and not names:
         return _to_places(on, running, fixed, busy)
     held = [*(one.profile for one in fixed), *names]

@@ -148,7 +148,7 @@ def _replicas(asked: Question, replicas: int) -> Way:
             asked,
             held,
             [
-                Got(one.gpu_s / speed, min(1.0, speed / one.load), f"{given.percent}%")
+                Got(one.gpu_s / speed, min(1.0, speed / one.load), f"{given.percent}%, {given.memory_mib:,} MiB")
                 for one, speed in zip(held, speeds, strict=True)
             ],
         )

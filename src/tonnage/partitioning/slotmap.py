@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from tonnage.facts import mig
@@ -17,8 +18,9 @@ def slices(on: Geometry) -> int:
 
 
 def length(on: Geometry, profile: str) -> int:
-    """Memory slices that an instance covers."""
-    return mig.get(on.gpu, on.slots[resource(on, profile)].name).memory_slices
+    """Memory slices that an instance covers; of a compute instance its compute slices."""
+    found = mig.get(on.gpu, on.named(resource(on, profile)).name)
+    return found.compute_slices if found.parent else found.memory_slices
 
 
 def draw(on: Geometry, layout: Layout, busy: Collection[Placement] = ()) -> list[str]:
@@ -38,6 +40,5 @@ def draw(on: Geometry, layout: Layout, busy: Collection[Placement] = ()) -> list
 
 
 def _short(profile: str) -> str:
-    """Without the memory: ``1g+me`` for ``1g.10gb+me``."""
-    cores, _, rest = profile.partition(".")
-    return cores + rest.lstrip("0123456789").removeprefix("gb")
+    """Without the memory: ``1g+me`` for ``1g.10gb+me``, ``1c.7g`` for ``1c.7g.80gb``."""
+    return re.sub(r"\.\d+gb", "", profile)

@@ -86,12 +86,13 @@ class Attempt:
 class Trial:
     """What the fleet would be. ``others``: what rules about other pods say of it. ``changing``: devices that are being
     cut otherwise already. ``done``: in order, the rows of the pods bound, and the devices cut otherwise with what they
-    were before."""
+    were before. ``anyway``: GPUs of nodes that do not let them be cut otherwise count too."""
 
     fleet: Fleet
     others: Others
     changing: frozenset[Device] = frozenset()
     done: list[int | tuple[Device, Instances]] = field(default_factory=list)
+    anyway: bool = False
     _admitting: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _versions: dict[int, int] = field(default_factory=dict)  # by node row; undoing brings the old number back
     _last: int = 0
@@ -175,7 +176,7 @@ class Trial:
     def _on_node(self, row: int) -> list[Site]:
         fleet, node = self.fleet, self.fleet.node(row)
         on = geometry(node_gpu(node.labels, node.spec.gpu))
-        if on is None or not may_change(node.labels):
+        if on is None or not (self.anyway or may_change(node.labels)):
             return []
         found = []
         for device in range(devices(fleet, row)):

@@ -96,13 +96,19 @@ class Given(NamedTuple):
     speed: Fraction
 
 
-def in_turns(cores: Sequence[Fraction]) -> list[Given]:
+def switching(interval: str) -> Fraction:
+    """By how much steps are longer while processes take turns of the interval with this name, of
+    :data:`INTERVALS_S`."""
+    return Fraction(SWITCH_S / INTERVALS_S[interval]).limit_denominator(10_000)
+
+
+def in_turns(cores: Sequence[Fraction], interval: str = "default") -> list[Given]:
     """What each process has while all of them always want the GPU: :func:`take_turns` in closed form, for turns of the
-    default interval. ``cores``: the most of the card that each may have.
+    ``interval`` with this name. ``cores``: the most of the card that each may have.
 
     Parts are equal, and what one may not have goes to the others. Each switch between them costs time. The parts never
     add up to more than the card."""
-    slower = 1 + SWITCHING if len(cores) > 1 else Fraction(1)
+    slower = 1 + switching(interval) if len(cores) > 1 else Fraction(1)
     shares = [Fraction(0)] * len(cores)
     left = Fraction(1)
     for turn, index in enumerate(sorted(range(len(cores)), key=lambda i: cores[i])):

@@ -86,6 +86,17 @@ class Budgets:
             beyond += any(used[number] > self.left(number) for number in drawn)
         return beyond
 
+    def in_the_way(self, rows: Iterable[int]) -> tuple[str, ...]:
+        """The budgets (namespace/name) that do not allow all of these pods to go, or none of them because a pod has
+        several."""
+        rows, used = tuple(rows), Counter[int]()
+        for row in rows:
+            used.update(self.used_by(row))
+        several = {number for row in rows if len(self.of(row)) > 1 and self.forbids(row) for number in self.of(row)}
+        numbers = several | {number for number, count in used.items() if count > self.left(number)}
+        budgets = (self._snapshot.disruption_budgets[number] for number in numbers)
+        return tuple(sorted(f"{one.namespace or 'default'}/{one.name}" for one in budgets))
+
     def spend(self, rows: Iterable[int]) -> None:
         """These pods are going to be evicted."""
         for row in rows:

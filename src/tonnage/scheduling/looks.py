@@ -61,7 +61,7 @@ def _under(snapshot: Snapshot, cache: Cache, how: How, rows: Sequence[int]) -> L
     turns = Turns(snapshot, cache, how, rows)
     with fleet.what_if():
         left = turns.take()
-        waits = tuple((row, turns.reason(row)) for unit in left for row in unit.rows)
+        waits = tuple((row, turns.reason(unit, row)) for unit in left for row in unit.rows)
         classes = frozenset(fleet.pod(row).class_id for row in turns.binds)
         seated = turns.seated()
     preemptor = turns.preemptor

@@ -68,6 +68,9 @@ class Preemptor:
         self._stand_ins: dict[int, int] = {}
         self._movable: Candidates | None = None
         self._limits = defrag
+        self._guarded: dict[Ref, tuple[str, ...]] = {}
+        self._blocked: dict[tuple[tuple[int, ...], int, int], tuple[str, ...]] = {}
+        self._unguarded: Candidates | None = None
         may = defrag is not None or snapshot.nominations or any(self._may_preempt(unit) for unit in self._units)
         self._active = bool(self._units and may)
         if self._active:
@@ -172,6 +175,10 @@ class Preemptor:
         """Pod row → the name of the node where room is being made for it."""
         return {row: self._fleet.node(node).spec.name for row, node in self._claims.items()}
 
+    def guarded_by(self, unit: Unit) -> tuple[str, ...]:
+        """The PodDisruptionBudgets (namespace/name) without which others would be evicted for the unit."""
+        return self._guarded.get(unit.about, ())
+
     # ---- later ----
 
     def preempt(self, waiting: Sequence[Unit]) -> bool:
@@ -243,9 +250,25 @@ class Preemptor:
             return found
         room = make_room(self._fleet, unit, self._candidates, self._trial) if may_preempt else None
         if room is None:
+            if may_preempt:
+                self._note_budgets(unit)
             return ()
         self._evict(room.rows, self._why(unit, room), unit)
         return room.places
+
+    def _note_budgets(self, unit: Unit) -> None:
+        """Whether there would be room if no budget was respected, and which are in the way."""
+        candidates = self._candidates
+        if not candidates.respect_budgets or not self._snapshot.disruption_budgets:
+            return
+        if self._unguarded is None:
+            self._unguarded = Candidates(self._snapshot, self._trial.cache.bound, respect_budgets=False)
+            self._unguarded.budgets.count()
+        alike = tuple(self._fleet.pod(row).class_id for row in unit.rows), unit.priority, len(self.evictions)
+        if alike not in self._blocked:
+            room = make_room(self._fleet, unit, self._unguarded, self._trial)
+            self._blocked[alike] = candidates.budgets.in_the_way(room.rows) if room is not None else ()
+        self._guarded[unit.about] = self._blocked[alike]
 
     def _move(self, unit: Unit, candidates: Candidates) -> Places | None:
         """Where it can go when others have moved; those leave now whose new place is free, and all of their gangs."""
@@ -270,7 +293,7 @@ class Preemptor:
 
     def _evict(self, rows: Sequence[int], reason: Reason, unit: Unit, to: str = "") -> None:
         self.evictions += [Evict(self._fleet.pod(row).spec.ref, reason, unit.about, to) for row in rows]
-        for candidates in filter(None, (self._candidates, self._movable)):
+        for candidates in filter(None, (self._candidates, self._movable, self._unguarded)):
             candidates.take(rows)
         for key in (self._fleet.pod(row).key for row in rows):
             self._lives[key] = replace(self._snapshot.life(key), leaving=True)
@@ -286,6 +309,7 @@ class Preemptor:
             ("victims", cost.pods),
             ("work_lost_device_s", cost.lost_s),
             ("budgets_broken", cost.violations),
+            *((("budgets", ", ".join(self._candidates.budgets.in_the_way(room.rows))),) if cost.violations else ()),
         )
         others: tuple[Alternative, ...] = ()
         if room.next_best is not None:

@@ -13,7 +13,6 @@ import numpy as np
 
 from tonnage.decisions import Alternative, Bind, Reason, Ref, Scalar
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.fleet.state import Fleet
 from tonnage.scheduling.assumed import Assumed
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.defrag import Limits
@@ -23,7 +22,7 @@ from tonnage.scheduling.order import Priorities, Unit
 from tonnage.scheduling.preempt import Preemptor
 from tonnage.scheduling.refusals import Refusals
 from tonnage.scheduling.trial import Trial
-from tonnage.scheduling.view import NEVER, Ints, points_of
+from tonnage.scheduling.view import NEVER, TIE_BITS, Ints, ShapeView
 
 BEST = "best node"
 EXCHANGES = 3
@@ -94,9 +93,15 @@ class Turns:
                 waiting = [unit for unit in waiting if unit.rows[0] not in self.binds]  # seated by an exchange
         return waiting
 
-    def reason(self, row: int) -> Reason:
-        """Why the pod waits."""
-        return self._gangs.reason(row) or self._refusals.reason(self._fleet.pod_class(row))
+    def reason(self, unit: Unit, row: int) -> Reason:
+        """Why the pod of the unit waits, and which budgets keep from it the room of others."""
+        reason = self._gangs.reason(row) or self._refusals.reason(self._fleet.pod_class(row))
+        budgets = self.preemptor.guarded_by(unit)
+        if not budgets:
+            return reason
+        names = ", ".join(budgets)
+        text = f"{reason.verdict}; preemption: PodDisruptionBudget{'s' * (len(budgets) > 1)} {names} in the way"
+        return Reason(text, (*reason.evidence, ("budgets", names)), reason.alternatives)
 
     @property
     def chose(self) -> bool:
@@ -160,7 +165,8 @@ class Turns:
         verdict = "seated elsewhere, so that another pod stands too" if seat.moved else "others were seated elsewhere"
         if not self._how.receipts:
             return Reason(verdict)
-        return Reason(verdict, (("score", points_of(seat.key)), ("for" if seat.moved else "moved", seat.about)))
+        score = self._trial.view(seat.row).score(seat.key)
+        return Reason(verdict, (("score", score), ("for" if seat.moved else "moved", seat.about)))
 
     def _reopen(self) -> None:
         self._refusals.reopen()
@@ -187,7 +193,8 @@ class Turns:
         if unit.gang:
             reason = self._gangs.made_for(unit.gang)
         else:
-            reason = Reason(MADE_FOR_IT, _evidence(key, places[0][1]) if self._how.receipts else ())
+            view = self._trial.view(unit.rows[0])
+            reason = Reason(MADE_FOR_IT, _evidence(view, key, places[0][1]) if self._how.receipts else ())
         for row, _ in places:
             self._bind(row, reason)
         return bool(places)
@@ -200,7 +207,7 @@ class Turns:
             pod_class = self._fleet.pod_class(row)
             self._refusals.add(pod_class, self._trial.refusal(pod_class), len(self.binds), lasting=lasting)
             return False
-        reason = _receipt(self._fleet, key, best) if self._how.receipts else Reason(BEST)
+        reason = _receipt(self._trial.view(row), key, best) if self._how.receipts else Reason(BEST)
         self._trial.seat(row, best)
         self._own[row] = None
         self._bind(row, reason)
@@ -212,17 +219,18 @@ class Turns:
         self.binds[row] = Bind(pod.spec.ref, Ref("Node", node.name, uid=node.uid), reason, pod.devices)
 
 
-def _evidence(key: Ints, node: int) -> tuple[tuple[str, Scalar], ...]:
-    return ("nodes_that_fit", int(np.count_nonzero(key != NEVER))), ("score", points_of(int(key[node])))
+def _evidence(view: ShapeView, key: Ints, node: int) -> tuple[tuple[str, Scalar], ...]:
+    return ("nodes_that_fit", int(np.count_nonzero(key != NEVER))), ("score", view.score(int(key[node])))
 
 
-def _receipt(fleet: Fleet, key: Ints, best: int) -> Reason:
-    evidence, winner = _evidence(key, best), int(key[best])
+def _receipt(view: ShapeView, key: Ints, best: int) -> Reason:
+    evidence, winner = _evidence(view, key, best), int(key[best])
     if evidence[0][1] == 1:
         return Reason(BEST, evidence)
     key[best] = NEVER
     second = int(key.argmax())
     key[best] = winner
-    score = points_of(int(key[second]))
-    why = "lower score" if score < points_of(winner) else "same score, later name"
-    return Reason(BEST, evidence, (Alternative(fleet.node(second).spec.name, why, float(score)),))
+    lower = key[second] >> TIE_BITS < winner >> TIE_BITS
+    why = "lower score" if lower else "same score, later name"
+    other = Alternative(view.fleet.node(second).spec.name, why, view.score(int(key[second])))
+    return Reason(BEST, evidence, (other,))

@@ -49,11 +49,6 @@ Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 
-def points_of(key: int) -> int:
-    """The score inside a key."""
-    return key >> TIE_BITS
-
-
 @dataclass(slots=True)
 class NodeTable:
     """What scores need of each node row beside the fleet's columns. ``tie``: the earlier the name, the higher.
@@ -241,6 +236,10 @@ class ShapeView:
     def devices(self, node: int) -> tuple[int, ...] | None:
         """The devices that a pod of this shape takes on the node; None: those that the fleet chooses."""
         return None
+
+    def score(self, key: int) -> float:
+        """The score that a key of this view stands for, in points: the sum of :meth:`parts`, company included."""
+        return float(key >> TIE_BITS)
 
     def parts(self, node: int) -> tuple[tuple[str, float], ...]:
         """What the score of a node is made of, by name."""

@@ -12,7 +12,7 @@ from tonnage.simulation.blocked import of_workload
 from tonnage.simulation.events import Later
 from tonnage.simulation.objects import Workload
 from tonnage.units import NS_PER_MS, NS_PER_S
-from tonnage.workloads.admission.refused import VALIDATION, Refused
+from tonnage.workloads.admission.refused import POD_SECURITY, VALIDATION, Refused
 
 if TYPE_CHECKING:
     from tonnage.simulation.cluster import SimulatedCluster
@@ -35,7 +35,11 @@ def over_quota(cluster: SimulatedCluster, namespace: str, spec: core.PodSpec) ->
 def _as_found(cluster: SimulatedCluster, workload: Workload, name: str) -> Refused | None:
     """Why the API server refuses every pod, where that was found in the files; quotas count the pods that there are."""
     found = (b for b in of_workload(cluster, workload, name) if b.stage == REFUSED and not b.rule.startswith("quota"))
-    return next((Refused(VALIDATION, b.said or b.message, "") for b in found), None)
+    for one in found:
+        said = one.said or one.message
+        forbidden = said.partition("is forbidden: ")[2]
+        return Refused(POD_SECURITY, forbidden, "") if forbidden else Refused(VALIDATION, said, "")
+    return None
 
 
 def _specs(cluster: SimulatedCluster, namespace: str) -> Iterator[core.PodSpec]:
@@ -89,8 +93,10 @@ def refused(
     known = cluster.refusals.setdefault(owner, Refusals())
     if not known.waits:
         known.waits = True
-        prefix = f"{workload.name.rpartition('/')[2]}-"
-        said = f"Error creating: {why.sentence(name, prefix)}"
+        short = workload.name.rpartition("/")[2]
+        said = f"Error creating: {why.sentence(name, f'{short}-')}"
+        if workload.stateful is not None:
+            said = f"create Pod {name} in StatefulSet {short} failed error: {why.sentence(name, name)}"
         cluster.events.add(cluster.now_ns, owner, "Warning", "FailedCreate", said)
         cluster.queue.push(cluster.now_ns + known.next_ns(), TryAgain(known, again))
     return True

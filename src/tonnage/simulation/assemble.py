@@ -148,21 +148,21 @@ def assemble(
     )
 
 
-def workload_of(cluster: SimulatedCluster, service: Service) -> Workload | None:
-    """The workload behind a Service, if there is one; that of its decode pods, if it has pools."""
-    found = [w for w in cluster.workloads.values() if w.service is service]
-    return next((w for w in found if w.role != PREFILL), None)
+def workloads_of(cluster: SimulatedCluster, service: Service) -> list[Workload]:
+    """The workloads behind a Service; that of its decode pods, if it has pools."""
+    return [w for w in cluster.workloads.values() if w.service is service and w.role != PREFILL]
 
 
 def _service(scenario: Scenario, cluster: SimulatedCluster, service: Service, table: Requests) -> ServiceResult:
-    workload = workload_of(cluster, service)
+    behind = workloads_of(cluster, service)
+    minima = [one.minimum for one in behind if one.minimum is not None]
     surges = service.requests.arrivals.surges
     grace = table.in_grace(scenario.grace_ns, surges)
-    cold = np.array(workload.cold_starts_ns if workload else [], np.float64) / NS_PER_S
+    cold = np.array([at for one in behind for at in one.cold_starts_ns], np.float64) / NS_PER_S
     return ServiceResult(
         name=service.name,
-        workload=workload.key if workload else "",
-        model=workload.server.model if workload and workload.server else "",
+        workload=", ".join(one.key for one in behind),
+        model=", ".join(dict.fromkeys(one.server.model for one in behind if one.server is not None)),
         overall=table.attainment(~grace),
         grace=table.attainment(grace),
         ttft_ms=_quantiles(table.ttft_ns[table.began] / NS_PER_MS),
@@ -170,9 +170,9 @@ def _service(scenario: Scenario, cluster: SimulatedCluster, service: Service, ta
         prompt_tokens=int(table.prompt[table.done].sum()),
         generated_tokens=int(table.output[table.done].sum()),
         preemptions=service.requests.preemptions,
-        min_ready_replicas=workload.min_ready if workload else 0,
-        max_ready_replicas=workload.max_ready if workload else 0,
-        min_replicas_allowed=workload.minimum if workload else None,
+        min_ready_replicas=sum(one.min_ready for one in behind),
+        max_ready_replicas=sum(one.max_ready for one in behind),
+        min_replicas_allowed=sum(minima) if minima else None,
         surges=[[_s(start), _s(end), factor] for start, end, factor in surges],
         cold_start_s=_quantiles(cold),
         routing=_routing(service, table),

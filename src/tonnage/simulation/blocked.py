@@ -32,7 +32,7 @@ def _key(namespace: str, kind: str, name: str) -> str:
 def of_workload(cluster: SimulatedCluster, workload: Workload, pod: str = "") -> tuple[Blocker, ...]:
     """What stops the pods of a workload, or the pod of this name in a group of bare pods."""
     if workload.controller is None:
-        return cluster.blockers.get(_key(workload.namespace, "Deployment", workload.name), ())
+        return cluster.blockers.get(_key(workload.namespace, workload.kind, workload.name), ())
     own = cluster.blockers.get(_key(workload.namespace, "Pod", pod), ())
     return cluster.blockers.get(workload.controller.origin, ()) or own
 

@@ -183,7 +183,7 @@ class SimulatedCluster:
         self.queue.push(self.now_ns, PodBound(pod))
 
     def _scale(self, decision: Scale) -> Outcome:
-        workload = self.workloads[f"{decision.target.namespace}/{decision.target.name}"]
+        workload = self.workloads[decision.target.workload]
         for ref in decision.remove:
             if ref.name in workload.pods:
                 workload.pods[ref.name].deletion_cost = REMOVE_FIRST

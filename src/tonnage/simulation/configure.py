@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,23 +10,16 @@ import msgspec
 from tonnage.decisions import Finding, Launch, Reason, Ref
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import durations, instances, mig, prices
-from tonnage.facts.models import ModelShape
 from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker, in_order
 from tonnage.health.diagnose import diagnose
 from tonnage.health.landing import Machine
 from tonnage.health.rules.nodepools import AWS
 from tonnage.health.setting import Setting
-from tonnage.inference import servers
-from tonnage.inference.config import replica, weight_bytes
-from tonnage.inference.servers import UnknownModel
-from tonnage.inference.starting import is_eager
-from tonnage.inference.vllm_args import VllmArgs
-from tonnage.metrics import scrape
+from tonnage.inference.other_engines import replica_of
+from tonnage.metrics import alerts, scrape
 from tonnage.metrics.promql import Query
 from tonnage.objects import apps, core, gpu_operator, karpenter, keda, monitoring, selectors
 from tonnage.objects.load import Manifest
-from tonnage.objects.needs import PodNeeds
-from tonnage.objects.templates import templates
 from tonnage.partitioning import node_cuts
 from tonnage.partitioning.configurations import read as read_cuts
 from tonnage.provisioning import findings as pool_findings
@@ -40,22 +32,17 @@ from tonnage.simulation import nodes, own_nodes
 from tonnage.simulation.blocked import by_object
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.landing import landing_findings
-from tonnage.simulation.objects import Claim, EngineSetup, Server, Workload
+from tonnage.simulation.objects import Claim, EngineSetup, Workload
 from tonnage.simulation.physics import Physics, Pool
 from tonnage.simulation.rng import Streams
 from tonnage.simulation.scenario import NodeGroupSpec, Scenario
+from tonnage.simulation.workload_for import workload_for
+from tonnage.workloads import stateful
 from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.volumes.book import Volumes
-from tonnage.workloads.volumes.weights import source
-
-_NONE: servers.Shapes = {}
-NO_PREFIX_CACHING = "--no-enable-prefix-caching"
-"""vLLM keeps and shares prefixes unless told otherwise."""
 
 PLACES = ("pods-fit-no-nodepool",)
 """Rules of findings that say why pods have no place."""
-
-SHUTDOWN = re.compile(r"--shutdown[-_]timeout[= ](\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +99,8 @@ def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machi
         selection = scrape.select(monitor, services)
         found += selection.findings
         monitors.append((monitor, selection.selected))
+    for rule in manifest.of(monitoring.PrometheusRule):
+        found += alerts.analyse(rule)
     honored = triggers.honored_labels(monitor for monitor, _ in monitors)
     for scaled_object in manifest.of(keda.ScaledObject):
         found += triggers.analyse(scaled_object, honor_labels=honored)
@@ -207,19 +196,10 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
     cluster.fleet.attach_limits = cluster.volumes.attach_limits
     for claim in configuration.setting.made_claims():
         cluster.volumes.see(claim)
-    for deployment in configuration.manifest.of(apps.Deployment):
-        pod = deployment.spec.template
-        made = next(templates(deployment), None)
-        needs = made.needs if made is not None else PodNeeds()
-        given = configuration.setting.variables.filled(_namespace(deployment.namespace), pod.spec, needs)
-        workload = Workload(
-            _namespace(deployment.namespace),
-            deployment.name,
-            msgspec.structs.replace(pod, spec=lets_in.completed(_namespace(deployment.namespace), pod.spec)),
-            deployment.spec.replicas,
-            _with_weights(server_of(given, configuration.setting.shapes), deployment, needs, cluster.volumes),
-            refused=next(iter(lets_in.refusals(_namespace(deployment.namespace), pod.spec)), None),
-        )
+    for claim in stateful.claims_to_come(configuration.manifest.objects):
+        cluster.volumes.see(claim)
+    for owner in apps.replicated(configuration.manifest.objects):
+        workload = workload_for(owner, configuration.setting, cluster)
         cluster.workloads[workload.key] = workload
     for space in configuration.manifest.of(core.Namespace):
         cluster.fleet.namespaces.put(space.name, space.metadata.labels)
@@ -303,60 +283,6 @@ def _namespace(name: str) -> str:
     return name or "default"
 
 
-def server_of(spec: core.PodSpec, shapes: servers.Shapes = _NONE) -> Server | None:
-    """The LLM server of a pod; None where it has none, or one with a model of which nothing is known, or with weights
-    in host memory: that is any container. One whose model does not exist, or whose command line cannot be read, never
-    starts. ``shapes``: of models beside those in the table, by their names."""
-    found = servers.find(spec, shapes)
-    if found is None or not found.args.model or found.known is None:
-        return None
-    args, shape = found.args, found.known
-    unknown = isinstance(shape, UnknownModel) and not shape.never
-    if not found.problem and (unknown or any(_flag(word.text) in _NOT_SIMULATED for word in found.words)):
-        return None
-    timeout = SHUTDOWN.search(" ".join(word.text for word in found.words))
-    return Server(
-        args,
-        _weights(args, shape),
-        found.args.model,
-        int(timeout[1]) if timeout else 0,
-        prefix_caching=not any(word.replace("_", "-") == NO_PREFIX_CACHING for word in args.ignored),
-        refused=found.problem.message if found.problem else shape.message if isinstance(shape, UnknownModel) else "",
-        container=found.index,
-        eager=is_eager(found),
-        shape=found.shape,
-    )
-
-
-_NOT_SIMULATED = ("--cpu-offload-gb", "--cpu-offload-params")
-
-
-def _flag(word: str) -> str:
-    return word.partition("=")[0].replace("_", "-")
-
-
-def _with_weights(
-    server: Server | None, deployment: apps.Deployment, needs: PodNeeds, volumes: Volumes
-) -> Server | None:
-    """The server with the claim on which its weights lie."""
-    if server is not None and server.container < len(needs.containers):
-        container = needs.containers[server.container]
-        folder = server.model if server.model.startswith("/") else ""
-        namespace = _namespace(deployment.namespace)
-        server.weights = source(volumes, namespace, container, needs.volumes, folder)
-    return server
-
-
-def _weights(args: VllmArgs, shape: ModelShape | UnknownModel) -> int:
-    """Bytes of the weights; 0 where nothing is known of the model, or of the format."""
-    if isinstance(shape, UnknownModel):
-        return 0
-    try:
-        return shape.weight_bytes(weight_bytes(args.dtype, args.quantization, shape))
-    except InputError:
-        return 0
-
-
 def _engine(workload: Workload, gpu: str, utilization: float | None) -> EngineSetup | str:
     """The engine, or why it does not start on this GPU (:class:`~tonnage.simulation.physics.Engines`)."""
     assert workload.server is not None
@@ -368,7 +294,7 @@ def _engine(workload: Workload, gpu: str, utilization: float | None) -> EngineSe
     if utilization is not None:
         args = msgspec.structs.replace(args, gpu_memory_utilization=utilization)
     try:
-        config, timing = replica(workload.server.known, mig.resolve(gpu)[0], args)
+        config, timing = replica_of(workload.server.known, mig.resolve(gpu)[0], args)
     except InputError as error:
         return error.problems[0].message
     return EngineSetup(config, timing)
@@ -390,7 +316,7 @@ def bounds(configuration: Configuration, workloads: Sequence[Workload]) -> dict[
     """(least, most) replicas of each autoscaled workload, by its key."""
     found: dict[str, tuple[int, int]] = {}
     for h in (manifests.hpa_spec(h) for h in configuration.admitted.hpas):
-        found[f"{h.target.namespace}/{h.target.name}"] = (h.min_replicas, h.max_replicas)
+        found[h.target.workload] = (h.min_replicas, h.max_replicas)
     for s in configuration.scaled:
-        found[f"{s.target.namespace}/{s.target.name}"] = (s.min_replicas, s.max_replicas)
+        found[s.target.workload] = (s.min_replicas, s.max_replicas)
     return {w.key: found[w.key] for w in workloads if w.key in found}

@@ -18,6 +18,7 @@ from tonnage.inference.config import kv_bytes
 from tonnage.inference.disaggregation.actions import Leases
 from tonnage.inference.disaggregation.links import kv_link
 from tonnage.inference.hybrid import layout, model_layers
+from tonnage.inference.kinds import VLLM
 from tonnage.objects import apps, core, selectors
 from tonnage.simulation.balancing import needs_content
 from tonnage.simulation.blocked import of_workload
@@ -36,12 +37,12 @@ from tonnage.simulation.traffic.profile import TrafficProfile
 from tonnage.simulation.traffic.profile_file import read_profile
 from tonnage.simulation.traffic.surges import Surge, draw_surges
 from tonnage.simulation.traffic.traces import Trace, load_trace
+from tonnage.simulation.zones import prefers_zone
 
 _NO_PORT = ("service-port-not-found", "service-port-not-served")
 _BLOCK_SIZE = 16
 """Tokens of a KV block unless a server is told otherwise."""
 
-_NEAR = ("PreferClose", "PreferSameZone")
 """Values of a Service's trafficDistribution with which kube-proxy stays in the client's zone where it can."""
 
 Source = TrafficProfile | Trace
@@ -56,7 +57,8 @@ def connect_traffic(
     seed: int,
 ) -> dict[str, Source]:
     """Make the Services that receive traffic. Returns each one's source, by its name. One that selects no pod has
-    no endpoints, and its requests fail; one whose pods are no Deployment's is left out (:func:`left_out`).
+    no endpoints, and its requests fail; one whose pods are no Deployment's or StatefulSet's is left out
+    (:func:`left_out`).
 
     ``override``: a trace that replaces every source. Raises InputError for a Service that is not there, selects a
     Deployment without an engine, or serves already, for pools that are not there, and for unreadable sources.
@@ -106,19 +108,19 @@ def _workloads(
     services: dict[str, core.Service],
     cluster: SimulatedCluster,
 ) -> list[Workload]:
-    """Who answers for a Service: one workload, or with pools the two of them, prefill first; nobody where it selects no
-    Deployment, or one whose pods never run."""
+    """Who answers for a Service: every workload with an engine that it selects, or with pools the two of them, prefill
+    first; nobody where it selects no Deployment, or one whose pods never run."""
     known = services.get(name)
     found = workloads_behind(cluster, known) if known else []
     why = ""
     if known is None:
         why = "no such Service in the manifests"
-    elif not found or _is_unknown(cluster, found[0]) or (found[0].server is None and of_workload(cluster, found[0])):
-        return []
-    elif found[0].server is None:
+    elif all(one.server is None for one in found):
+        if not found or any(_is_unknown(cluster, one) or of_workload(cluster, one) for one in found):
+            return []
         why = "the Service selects no workload with an engine"
     else:
-        found = _pools(spec.split, found, scenario, field) or found[:1]
+        found = _pools(spec.split, found, scenario, field) or [one for one in found if one.server is not None]
         taken = next((w for w in found if w.service is not None), None)
         if taken is not None and taken.service is not None:
             why = f"{taken.key} serves {taken.service.name} already"
@@ -135,7 +137,7 @@ def _has_no_endpoints(blocker: Blocker) -> bool:
 
 
 def selects(service: core.Service, configuration: Configuration, cluster: SimulatedCluster) -> bool:
-    """Whether the Service has pods whose engine is not simulated: of a workload that is no Deployment, or with a model
+    """Whether the Service has pods whose engine is not simulated: of a workload that is neither, or with a model
     of which nothing is known."""
     ref = Ref("Service", service.name, service.namespace or "default")
     if any(_is_unknown(cluster, one) for one in workloads_behind(cluster, service)):
@@ -143,7 +145,7 @@ def selects(service: core.Service, configuration: Configuration, cluster: Simula
     if any(one.object == ref for one in configuration.blockers):
         return False
     return any(
-        pods.namespace == ref.namespace and not isinstance(pods.object, apps.Deployment)
+        pods.namespace == ref.namespace and not isinstance(pods.object, apps.Replicated)
         for pods in configuration.setting.pods
     )
 
@@ -155,14 +157,14 @@ def _is_unknown(cluster: SimulatedCluster, workload: Workload) -> bool:
 
 
 def left_out(scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster) -> Iterator[Finding]:
-    """Traffic to pods that are no Deployment's: nobody answers it here, and nobody misses it."""
+    """Traffic to pods that are no Deployment's or StatefulSet's: nobody answers it here, and nobody misses it."""
     there = {service.name for service in cluster.services}
     for i, traffic in enumerate(scenario.spec.traffic):
         for name in dict.fromkeys(traffic.services):
             if name not in there:
                 namespace, _, short = name.partition("/")
                 place = scenario.document.where(f"traffic[{i}].service")
-                why = "they are of no Deployment, or nothing is known of their model"
+                why = "they are of no Deployment or StatefulSet, or nothing is known of their model"
                 message = f"the engines of {name} are not simulated: {why}; its traffic is left out"
                 yield Finding("traffic-left-out", "warning", Ref("Service", short, namespace), place, message)
 
@@ -221,6 +223,11 @@ def _service(
     if spec.tiers and policy.tiers is None and arrivals.content is None:
         message = "tiers hold what prompts have in common, and the trace has no hash_ids"
         raise InputError(scenario.document.problem(f"{field}.tiers", message, "leave them out or use another trace"))
+    sizes_of_blocks = {_block_size(one.server) for one in workloads}
+    if arrivals.content is not None and len(sizes_of_blocks) > 1:
+        keys = ", ".join(one.key for one in workloads)
+        message = f"{name} selects {keys}, whose engines find prompts again by blocks of different sizes"
+        raise InputError(scenario.document.problem(f"{field}.service", message, "give them one --block-size"))
     rng = cluster.streams.python(f"balancing/{name}")
     server = _server(workloads)
     if spec.split is not None and len(workloads) > 1 and server is not None:
@@ -228,7 +235,7 @@ def _service(
         prefill_rng = cluster.streams.python(f"balancing/{name}/prefill")
         made: Service = SplitService(name, arrivals, balancing, rng, prefill_rng, split)
     else:
-        near = arrivals.zones is not None and known.spec.traffic_distribution in _NEAR
+        near = arrivals.zones is not None and prefers_zone(known)
         made = Service(name, arrivals, balancing, rng, zone_aware=spec.zone_aware or near)
     sizes = tier_sizes(spec.tiers if policy.tiers is None else policy.tiers)
     if sizes and arrivals.content is not None and server is not None:
@@ -241,7 +248,7 @@ def _block_size(server: Server | None) -> int:
     if server is None:
         return _BLOCK_SIZE
     size, args = max(server.args.block_size or _BLOCK_SIZE, 0) or _BLOCK_SIZE, server.args
-    if server.refused:
+    if server.refused or args.engine != VLLM:
         return size  # the pods say why
     model = server.known
     if not model.window_layers or args.disable_hybrid_kv_cache_manager:

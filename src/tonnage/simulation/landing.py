@@ -19,10 +19,10 @@ _SPEC = "spec.template.spec"
 def landing_findings(
     manifest: Manifest, catalogue: Catalogue, configurations: Configurations = OWN
 ) -> Iterator[Finding]:
-    """For every Deployment: NodePools that would never make a node for it."""
+    """For every Deployment, StatefulSet and ReplicaSet: NodePools that would never make a node for it."""
     node_pools = manifest.of(karpenter.NodePool)
-    for deployment in manifest.of(apps.Deployment):
-        ref = Ref("Deployment", deployment.name, deployment.namespace)
+    for deployment in apps.replicated(manifest.objects):
+        ref = Ref(deployment.kind, deployment.name, deployment.namespace or "default")
         spec = deployment.spec.template.spec
         shape = pods.PodShape.of(spec, deployment.spec.template.metadata.annotations)
         accelerated = shape.ask.shares or any("/" in name and amount for name, amount in shape.requests.items())

@@ -119,7 +119,7 @@ def _instance(gpu: str, piece: Piece) -> str:
     """The name among the facts of the MIG instance that the piece is, or is a part of (``h100:1g.10gb``)."""
     found = geometry(gpu)
     assert found is not None  # it has been cut
-    return f"{gpu}:{found.slots[piece.what].name}"
+    return f"{gpu}:{found.named(piece.what).name}"
 
 
 def _card(cluster: SimulatedCluster, pod: Pod) -> gpus.Gpu:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tonnage.costs.ledger import Resources
 from tonnage.facts import instances
 from tonnage.facts.instances import InstanceType
-from tonnage.fleet.asks import GPU
+from tonnage.fleet.asks import GPU, SHARED_GPU
 from tonnage.fleet.devices import Cut
 from tonnage.fleet.state import NO_DEVICE, Conflict, NodeSpec
 from tonnage.partitioning.node_cuts import NodeCuts, cut_node
@@ -86,7 +86,8 @@ def cuts_of(cluster: SimulatedCluster, node: Node) -> NodeCuts:
         return NodeCuts()
     pool = cluster.physics.pools.get(node.node_pool)
     labels = {**(pool.labels if pool is not None else {}), **node.labels}
-    return cut_node(cluster.physics.configurations, labels, itype.gpu, itype.resource_count)
+    renamed = bool(node.allocatable.get(SHARED_GPU))
+    return cut_node(cluster.physics.configurations, labels, itype.gpu, itype.resource_count, renamed=renamed)
 
 
 def gpus_up_s(cluster: SimulatedCluster, node: Node) -> float:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from tonnage.costs.ledger import Resources
-from tonnage.decisions import Launch
+from tonnage.decisions import Launch, Ref
 from tonnage.facts import instances, models
 from tonnage.facts.instances import InstanceType
 from tonnage.facts.models import ModelShape
@@ -16,7 +16,7 @@ from tonnage.fleet.snapshot import ClaimView
 from tonnage.inference.config import VllmArgs
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.timing import StepTiming
-from tonnage.objects import core
+from tonnage.objects import apps, core
 from tonnage.simulation.mirror import Mirror, Unseen
 from tonnage.simulation.serving import Replica, Service
 from tonnage.units import NS_PER_S
@@ -108,7 +108,8 @@ class Controller(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Workload:
-    """A Deployment and the controller's memory of it; or another owner of pods, with a ``controller`` of its own.
+    """A Deployment, StatefulSet or ReplicaSet and the controller's memory of it; or another owner of pods, with a
+    ``controller`` of its own. ``stateful``: the StatefulSet, its template as it was admitted.
 
     ``gang``: the gang of its pods, if they are in one, and their part of it."""
 
@@ -122,7 +123,6 @@ class Workload:
     pods: dict[str, Pod] = field(default_factory=dict)
     created: int = 0
     minimum: int | None = None
-    was_ready: bool = False
     min_ready: int = 0
     max_ready: int = 0
     ready_ns: int | None = None  # when one of its pods was Ready first
@@ -131,14 +131,20 @@ class Workload:
     controller: Controller | None = None
     refused: Refused | None = None  # why the API server lets in none of its pods
     lasted: int | None = None  # the fewest that were Ready for a while, up to now
-    counted_ns: int = -1
+    counted_ns: int = 0
     standing: dict[str, str] = field(
         default_factory=dict
     )  # pods that are there before the run begins, by name: on which node
+    stateful: apps.StatefulSet | None = None
+    kind: str = "Deployment"  # of the object that has these pods, where no controller of its own makes them
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.kind, self.name, self.namespace)
 
     @property
     def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
+        return self.ref.workload
 
     def stands_on(self, name: str) -> str:
         """On which node a pod that is made now is already, once; empty for none. Controllers add a suffix to names: the

@@ -1,4 +1,4 @@
-"""Pods and the workloads that own them: what the Deployment controller and the kubelet do."""
+"""Pods and the workloads that own them: what the Deployment and StatefulSet controllers and the kubelet do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import msgspec
 
 from tonnage.costs.ledger import Resources
 from tonnage.fleet.state import Conflict, PodSpec
-from tonnage.objects import core
+from tonnage.objects import apps, core
+from tonnage.objects.base import ObjectMeta
 from tonnage.scaling import removal
 from tonnage.simulation.admitting import refused
 from tonnage.simulation.blocked import held_back
@@ -21,7 +22,9 @@ from tonnage.simulation.events import Later
 from tonnage.simulation.objects import Pod, Workload, drain_times
 from tonnage.simulation.serving import Replica
 from tonnage.units import NS_PER_S
+from tonnage.workloads import stateful
 from tonnage.workloads.failures import Cause
+from tonnage.workloads.replicas import Replica as Numbered
 
 if TYPE_CHECKING:
     from tonnage.health.blocker import Blocker
@@ -34,11 +37,29 @@ def reconcile(cluster: SimulatedCluster, workload: Workload) -> None:
     if not cluster.runs_workloads:
         count_ready(cluster, workload)
         return
+    if workload.stateful is not None:
+        _reconcile_numbered(cluster, workload, workload.stateful)
+        return
     for _ in range(workload.replicas - len(active)):
         if not _create(cluster, workload):
             break
     for pod in removal_order(active, cluster.now_ns)[: max(0, len(active) - workload.replicas)]:
         stop_pod(cluster, pod)
+    count_ready(cluster, workload)
+
+
+def _reconcile_numbered(cluster: SimulatedCluster, workload: Workload, obj: apps.StatefulSet) -> None:
+    """The same of a StatefulSet, whose pods have numbers: one that is being deleted has its number until it is gone."""
+    wanted = stateful.wanted(obj, workload.replicas)
+    parallel = obj.spec.pod_management_policy == stateful.PARALLEL
+    numbers = {stateful.ordinal(pod.name): pod for pod in workload.pods.values()}
+    there = {n: pod.ready_ns is not None and not pod.terminating for n, pod in numbers.items()}
+    stood = [n for n in wanted if n not in there and stateful.pod_name(workload.name, n) in workload.standing]
+    for number in stood or stateful.to_make(wanted, there, parallel=parallel):
+        if not _create(cluster, workload, stateful.replica(obj, number)):
+            break
+    for number in stateful.to_delete(wanted, there, parallel=parallel):
+        stop_pod(cluster, numbers[number])
     count_ready(cluster, workload)
 
 
@@ -61,10 +82,14 @@ def _standing(pod: Pod) -> removal.Standing:
     )
 
 
-def _create(cluster: SimulatedCluster, workload: Workload) -> bool:
-    """Make one pod more; whether the API server let it in."""
-    there = next(iter(workload.standing), "")
-    name, owner = there or f"{workload.name}-{workload.created + 1:05d}", f"Deployment {workload.key}"
+def _create(cluster: SimulatedCluster, workload: Workload, numbered: Numbered | None = None) -> bool:
+    """Make one pod more, ``numbered`` where it is a StatefulSet's; whether the API server let it in."""
+    own, there, owner = None, next(iter(workload.standing), ""), str(workload.ref)
+    name = there or f"{workload.name}-{workload.created + 1:05d}"
+    if numbered is not None:
+        name, there = numbered.name, numbered.name if numbered.name in workload.standing else ""
+        metadata = ObjectMeta(labels=numbered.labels, annotations=numbered.annotations)
+        own = core.PodTemplateSpec(metadata=metadata, spec=numbered.spec)
 
     def again(cluster: SimulatedCluster) -> None:
         reconcile(cluster, workload)
@@ -72,7 +97,11 @@ def _create(cluster: SimulatedCluster, workload: Workload) -> bool:
     if not there and refused(cluster, workload, owner, workload.template.spec, workload.refused, name, again):
         return False
     workload.created += not there
-    stand(cluster, create_pod(cluster, workload, name, None, *workload.gang), workload.stands_on(name))
+    if workload.stateful is not None and numbered is not None:
+        for claim in stateful.claims(workload.stateful, numbered.index):
+            if (claim.namespace, claim.name) not in cluster.volumes.claims:
+                cluster.volumes.see(claim)
+    stand(cluster, create_pod(cluster, workload, name, own, *workload.gang), workload.stands_on(name))
     return True
 
 
@@ -146,6 +175,8 @@ def pod_ready(cluster: SimulatedCluster, pod: Pod) -> None:
     count_ready(cluster, pod.workload)
     if pod.workload.controller is not None:
         pod.workload.controller.after(cluster, pod)
+    elif pod.workload.stateful is not None:
+        reconcile(cluster, pod.workload)  # the next one may come now
 
 
 def new_replica(cluster: SimulatedCluster, pod: Pod) -> Replica:
@@ -222,6 +253,8 @@ def end_pod(cluster: SimulatedCluster, pod: Pod) -> None:
     cluster.wake("node")
     if pod.workload.controller is not None:
         pod.workload.controller.after(cluster, pod)
+    elif pod.workload.stateful is not None:
+        reconcile(cluster, pod.workload)  # its number is free
 
 
 def _tell(cluster: SimulatedCluster, pod: Pod) -> None:
@@ -253,13 +286,12 @@ def gone(pod: Pod) -> bool:
 
 
 def count_ready(cluster: SimulatedCluster, workload: Workload) -> None:
-    """Keep the extremes of the number of serving replicas (Ready, not terminating); what holds for no time is no least
-    number."""
+    """Keep the extremes of the number of serving replicas (Ready, not terminating) from the start of the run on; what
+    holds for no time is no least number."""
     ready = sum(1 for p in workload.pods.values() if p.ready_ns is not None and not p.terminating)
-    if cluster.now_ns > workload.counted_ns and workload.was_ready:
+    if cluster.now_ns > workload.counted_ns:
         workload.lasted = workload.min_ready
     workload.counted_ns = cluster.now_ns
-    workload.was_ready = workload.was_ready or (ready >= min(workload.replicas, workload.minimum or 1) and ready > 0)
     workload.min_ready = ready if workload.lasted is None else min(workload.lasted, ready)
     workload.max_ready = max(workload.max_ready, ready)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,13 +15,15 @@ from tonnage.fleet.gangs import Gang
 from tonnage.fleet.rows import PodSpec
 from tonnage.fleet.volumes import NO_VOLUMES
 from tonnage.health.blocker import UNSCHEDULABLE, Blocker
-from tonnage.health.outlook import MOST, REASON, Outlook, Workload
+from tonnage.health.outlook import MOST, REASON, Outlook, Workload, requested
 from tonnage.health.rules import ports, volumes
 from tonnage.health.setting import Pods, Setting
-from tonnage.objects import core
+from tonnage.objects import core, selectors
 from tonnage.scheduling.explain import NO_NODES
 from tonnage.simulation import assumed
 from tonnage.simulation.claiming import need
+from tonnage.simulation.configure import bounds
+from tonnage.workloads import stateful
 
 POD_GROUP = "PodGroup"
 
@@ -48,8 +51,42 @@ def prospects(made: SetUp, setting: Setting) -> Iterator[Blocker]:
             for blocker in list(outlook.never(known)):
                 better = _by_volumes(made, outlook, known, blocker) or ports.of_daemons(blocker, setting) or blocker
                 yield msgspec.structs.replace(better, object=ref)
+    yield from _of_daemons(made, setting, recut=recut)
     if not pools.node_pools:
         yield from ports.taken(setting, len(made.cluster.fleet.node_by_name))
+
+
+def _of_daemons(made: SetUp, setting: Setting, *, recut: bool) -> Iterator[Blocker]:
+    """DaemonSets that some of their nodes have no room for, were there no other pods."""
+    fleet = made.cluster.fleet
+    given = {(namespace, name): template for namespace, name, template in made.cluster.daemon_sets}
+    for pods in setting.pods if fleet.node_by_name else ():
+        template = given.get((pods.namespace, pods.object.name)) if pods.is_daemon else None
+        if template is None:
+            continue
+        asked = core.pod_requests(template.spec)
+        if recut and asks.read(template.spec, asked, template.metadata.annotations).shares:
+            continue
+        admitted, left = 0, []
+        for row in fleet.node_rows():
+            node = fleet.node(row)
+            if selectors.node_admits(template.spec, node.labels, node.taints, node.spec.name):
+                admitted += 1
+                lacks = _lacking(asked, fleet.allocatable_of(row))
+                left += [(node.spec.name, lacks)] if lacks else []
+        if left:
+            node_name, lacks = left[0]
+            some = len(left) < admitted
+            said = f"0/{admitted} nodes are available: {len(left)} Insufficient {lacks}"
+            message = f"node {node_name} cannot hold the pod of this DaemonSet: Insufficient {lacks}"
+            help_ = "ask for less, or select nodes that have it"
+            place = pods.where(requested(pods.spec, lacks))
+            yield Blocker("pods-fit-no-node", UNSCHEDULABLE, pods.ref, place, message, help_, REASON, said, some)
+
+
+def _lacking(asked: Mapping[str, int], has: Mapping[str, int]) -> str:
+    """The first resource of which a node without pods has less than is asked for; empty for none."""
+    return next((name for name, amount in sorted(asked.items()) if amount > has.get(name, 0)), "")
 
 
 def _templates_of(ref: Ref, pods: Iterable[PodSpec], known: Mapping[Ref, tuple[Pods, ...]]) -> tuple[Pods, ...]:
@@ -95,26 +132,34 @@ def _in_parts(pod: PodSpec) -> bool:
 
 
 def _workloads(made: SetUp) -> Iterator[tuple[Ref, list[PodSpec], dict[str, Gang]]]:
-    """Every workload with the pods that it is to have, and their gangs; one of several copies."""
+    """Every workload with the pods that it is to have, and their gangs; one of several copies. One without pods is to
+    have some where an autoscaler makes them."""
+    scaled = bounds(made.configuration, list(made.cluster.workloads.values()))
     for one in made.cluster.workloads.values():
-        if (count := min(max(1, one.replicas) - len(one.standing), MOST)) <= 0:
+        wanted = max(one.replicas, int(one.key in scaled))
+        if (count := min(wanted - len(one.standing), MOST)) <= 0:
             continue  # all of them stand already
         meta, spec = one.template.metadata, one.template.spec
+        pods = [(f"{one.name}-{number:05d}", dict(meta.labels), spec) for number in range(1, count + 1)]
+        if one.stateful is not None:
+            numbered = (stateful.replica(one.stateful, n) for n in stateful.wanted(one.stateful, wanted))
+            left = (replica for replica in numbered if replica.name not in one.standing)
+            pods = [(replica.name, replica.labels, replica.spec) for replica in islice(left, count)]
         yield (
-            Ref("Deployment", one.name, one.namespace),
+            one.ref,
             [
                 PodSpec(
                     one.namespace,
-                    f"{one.name}-{number:05d}",
+                    name,
                     "",
-                    dict(meta.labels),
-                    spec,
+                    labels,
+                    of_pod,
                     owner=one.key,
                     priority=spec.priority or 0,
                     annotations=meta.annotations,
-                    volumes=need(made.cluster, one.namespace, f"{one.name}-{number:05d}", spec),
+                    volumes=need(made.cluster, one.namespace, name, of_pod),
                 )
-                for number in range(1, count + 1)
+                for name, labels, of_pod in pods
             ],
             {},
         )

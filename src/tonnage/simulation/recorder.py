@@ -67,7 +67,7 @@ class Recorder:
                 return
             self._waits[loop, target] = decision.reason.verdict
         kind = type(decision).__name__
-        self.counts[kind] = self.counts.get(kind, 0) + 1
+        self.counts[kind] = self.counts.get(kind, 0) + isinstance(outcome, Applied)
         reason = decision.reason
         self.decisions.append(
             DecisionRecord(

@@ -1,7 +1,7 @@
 """Pods that stand on nodes before a run begins, as a dump of a cluster has them: they keep their places.
 
-A Deployment or training workload of the manifests makes its first pods where its own stand. Pods of which nothing here
-makes others (of a StatefulSet, or whose owner is not among the objects) are there by themselves.
+A Deployment, StatefulSet or training workload of the manifests makes its first pods where its own stand. Pods of which
+nothing here makes others (whose owner is not among the objects) are there by themselves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Residents:
 
     def __init__(self, objects: Iterable[KubeObject], workloads: Collection[str], nodes: Collection[str]) -> None:
         given, self._nodes = tuple(objects), nodes
-        makers = (one for one in given if isinstance(one, apps.Deployment | apps.DaemonSet))
+        makers = (*apps.replicated(given), *(one for one in given if isinstance(one, apps.DaemonSet)))
         self._makers = {owner_key(one.namespace, one.kind, one.name) for one in makers} | set(workloads)
         self._standing: dict[str, dict[str, str]] = {}
         for pod in given:

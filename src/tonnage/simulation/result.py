@@ -61,7 +61,7 @@ class ServiceResult(msgspec.Struct):
     """One model behind one Service."""
 
     name: str  # namespace/name of the Service
-    workload: str  # namespace/name of the Deployment
+    workload: str  # namespace/name of the Deployment, namespace/kind/name of another kind
     model: str
     overall: Attainment  # outside the grace window
     grace: Attainment  # inside it: what the surge cost before anybody could react
@@ -70,7 +70,7 @@ class ServiceResult(msgspec.Struct):
     prompt_tokens: int
     generated_tokens: int
     preemptions: int
-    min_ready_replicas: int  # after the first replica became ready
+    min_ready_replicas: int  # at any time from the start on
     max_ready_replicas: int
     min_replicas_allowed: int | None  # from the HPA, the ScaledObject or the policy
     surges: list[list[float]]  # [start_s, end_s, factor] as drawn in this run
@@ -252,12 +252,12 @@ class NotRunning(msgspec.Struct, frozen=True):
 
 
 class WorkloadResult(msgspec.Struct, frozen=True):
-    """A Deployment of a run without traffic. Replicas count as Ready while they serve."""
+    """A Deployment, StatefulSet or ReplicaSet of a run without traffic. Replicas count as Ready while they serve."""
 
     name: str  # namespace/name
     model: str  # "" where it serves none
     replicas: int  # wanted, at the end
-    min_ready_replicas: int  # after the first replica became ready
+    min_ready_replicas: int  # at any time from the start on
     max_ready_replicas: int
     ready_s: float | None  # when one was Ready first
 
@@ -295,4 +295,4 @@ class Result(msgspec.Struct):
     check: Check
     training: list[TrainingResult] | msgspec.UnsetType = msgspec.UNSET  # with workloads of training frameworks
     not_running: list[NotRunning] | msgspec.UnsetType = msgspec.UNSET  # the worst first; unset where there is none
-    workloads: list[WorkloadResult] | msgspec.UnsetType = msgspec.UNSET  # Deployments, where there is no traffic
+    workloads: list[WorkloadResult] | msgspec.UnsetType = msgspec.UNSET  # where there is no traffic

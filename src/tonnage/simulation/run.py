@@ -19,19 +19,21 @@ from tonnage.fleet.asks import GPU
 from tonnage.health.rules.devices import NOT_SIMULATED
 from tonnage.inference.capacity import RequestMix, Slo, capacity, mean_latency_s
 from tonnage.loops import Loop
-from tonnage.objects import apps, autoscaling, load, selectors
+from tonnage.objects import apps, autoscaling, core, load, selectors
 from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling import manifests, slo
 from tonnage.scheduling import place
 from tonnage.simulation import assumed
-from tonnage.simulation.assemble import assemble, workload_of
+from tonnage.simulation.assemble import assemble, workloads_of
 from tonnage.simulation.blocked import by_object
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, sorted_findings
 from tonnage.simulation.connect import connect_traffic, left_out
+from tonnage.simulation.engine_findings import unknown_modes, unread_flags
 from tonnage.simulation.extent import refuse_too_much
 from tonnage.simulation.faults import schedule_faults
+from tonnage.simulation.ignored_flags import ignored_flags
 from tonnage.simulation.machine import Machine, Observer
 from tonnage.simulation.objects import EngineSetup, Offering, Workload
 from tonnage.simulation.prospects import prospects
@@ -49,6 +51,7 @@ from tonnage.simulation.traffic.traces import Trace
 from tonnage.simulation.training.connect import connect_training
 from tonnage.simulation.training.happened import Then
 from tonnage.simulation.unserved import Known
+from tonnage.simulation.zones import zone_findings
 from tonnage.units import NS_PER_S, ns
 
 EPOCH_NS = calendar.timegm((2026, 3, 2, 9, 0, 0)) * NS_PER_S
@@ -207,6 +210,10 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     doubts = [
         *connect_training(scenario, manifest.objects, cluster),
         *left_out(scenario, configuration, cluster),
+        *ignored_flags(configuration.setting, cluster),
+        *zone_findings(manifest.of(core.Service), cluster),
+        *unread_flags(configuration.setting.pods),
+        *unknown_modes(configuration.setting.pods),
         *layouts_that_stay(scenario, policy, cluster.fleet, manifest),
     ]
     found = (*configuration.findings, *doubts)
@@ -277,14 +284,20 @@ def slo_planner(
     limits = bounds(configuration, list(cluster.workloads.values()))
     goal = Slo(scenario.ttft_ns / NS_PER_S, scenario.tpot_ns / NS_PER_S)
     for service in cluster.services:
-        workload = workload_of(cluster, service)
-        if workload is None or workload.key not in limits:
+        behind = workloads_of(cluster, service)
+        if not any(one.key in limits for one in behind):
             continue
+        workload = behind[0]
         number = next(i for i, t in enumerate(scenario.spec.traffic) if service.name in t.services)
         if isinstance(service, SplitService):
             message = f"the slo policy sizes one pool, and {service.name} has two"
             hint = "scale each by an HPA or ScaledObject (scaling: manifests)"
             raise InputError(scenario.document.problem(f"traffic[{number}].split", message, hint))
+        if len(behind) > 1:
+            keys = ", ".join(one.key for one in behind)
+            message = f"the slo policy sizes one workload for a Service, and {service.name} selects {keys}"
+            hint = "give each a Service of its own, or scale them by HPAs or ScaledObjects (scaling: manifests)"
+            raise InputError(scenario.document.problem(f"traffic[{number}].service", message, hint))
         if service.balancing == "random":
             field = f"traffic[{number}].balancing"
             message = f"the slo policy counts the requests of {service.name} at a gateway, and random has none"

@@ -13,10 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tonnage.fleet.cards import SHARED_DEVICE
-from tonnage.inference.exposition import vllm_samples
+from tonnage.inference.exposition import of_kind, vllm_samples
 from tonnage.metrics.scrape import Selected, Target, sample_labels, targets
 from tonnage.metrics.store import Key, key_of
-from tonnage.objects import core
+from tonnage.objects import core, duration
 from tonnage.objects.base import ObjectMeta
 from tonnage.objects.monitoring import ServiceMonitor
 from tonnage.simulation import loading, nodes
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from tonnage.simulation.cluster import SimulatedCluster
 
 SCRAPE_NS = 15 * NS_PER_S
-"""The interval of the published ServiceMonitors."""
+"""The interval of the gateway, and of endpoints of ServiceMonitors that do not say."""
+
+Monitors = tuple[tuple[ServiceMonitor, tuple[Selected, ...]], ...]
 
 GATEWAY_RECEIVED = "envoy_cluster_upstream_rq_total"
 GATEWAY_ACTIVE = "envoy_cluster_upstream_rq_active"
@@ -36,31 +38,66 @@ GATEWAY_ACTIVE = "envoy_cluster_upstream_rq_active"
 
 @dataclass(slots=True)
 class Scraper:
-    """Scrapes on a fixed interval. ``monitors``: each ServiceMonitor with the Service ports that it selects.
+    """Scrapes each endpoint on its interval. ``monitors``: each ServiceMonitor with the Service ports that it selects.
 
     ``histograms``: whether any query asks for one (an engine exports hundreds of buckets).
     """
 
-    monitors: tuple[tuple[ServiceMonitor, tuple[Selected, ...]], ...]
+    monitors: Monitors
     histograms: bool
+    _rounds: tuple[_Round, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        by_interval: dict[int, Monitors] = {SCRAPE_NS: ()}
+        for monitor, selected in self.monitors:
+            for interval in dict.fromkeys(_interval_ns(one) for one in selected):
+                own = tuple(one for one in selected if _interval_ns(one) == interval)
+                by_interval[interval] = (*by_interval.get(interval, ()), (monitor, own))
+        self._rounds = tuple(_Round(own, self.histograms, interval) for interval, own in sorted(by_interval.items()))
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        """Scrape what is due."""
+        for service in cluster.services:
+            service.settle(cluster.now_ns)
+        written: set[Key] = set()
+        for one in self._rounds:
+            if one.due_ns <= cluster.now_ns:
+                one.scrape(cluster, written)
+        yield min(one.due_ns for one in self._rounds), self
+
+
+def _interval_ns(selected: Selected) -> int:
+    written = selected.endpoint.interval
+    return (duration.parse_prometheus(written) if written else 0) or SCRAPE_NS
+
+
+@dataclass(slots=True)
+class _Round:
+    """What is scraped on one interval; on that of the gateway, the gateway too."""
+
+    monitors: Monitors
+    histograms: bool
+    interval_ns: int
+    due_ns: int = 0
     _targets: dict[str, tuple[Target, ...]] = field(default_factory=dict)
     _seen: dict[Hashable, Key] = field(default_factory=dict)  # by what it is a reading of; those of the last scrape
     _before: dict[Hashable, Key] = field(default_factory=dict)
     _busy: dict[str, tuple[int, int, float]] = field(default_factory=dict)  # pod: (last scrape, busy ns, percent)
 
-    def handle(self, cluster: SimulatedCluster) -> Later:
-        """One scrape of everything."""
-        for service in cluster.services:
-            service.settle(cluster.now_ns)
+    def scrape(self, cluster: SimulatedCluster, written: set[Key]) -> None:
+        """Scrape everything once; engines must be settled. ``written``: series that have a sample of now: of several
+        targets with the same labels the first counts, as in Prometheus."""
         self._before, self._seen = self._seen, {}
         store, now_ns = cluster.store, cluster.now_ns
         for key, value in self._samples(cluster):
-            store.append_to(key, now_ns, value)
+            if key not in written:
+                written.add(key)
+                store.append_to(key, now_ns, value)
         there = set(self._seen.values())
         for key in self._before.values():
             if key not in there:
                 store.mark_stale_of(key, now_ns)
-        yield cluster.now_ns + SCRAPE_NS, self
+        self.due_ns = cluster.now_ns + self.interval_ns
 
     def _key(self, reading: Hashable, metric: str, exposed: Mapping[str, str], target: Target | None = None) -> Key:
         """The series of a reading: found again where the last scrape had it."""
@@ -74,7 +111,7 @@ class Scraper:
         return key
 
     def _samples(self, cluster: SimulatedCluster) -> Iterator[tuple[Key, float]]:
-        for service in cluster.services:
+        for service in cluster.services if self.interval_ns == SCRAPE_NS else ():
             if service.balancing != "random":
                 labels = {"envoy_cluster_name": service.name}
                 for metric, value in ((GATEWAY_RECEIVED, service.received), (GATEWAY_ACTIVE, service.in_flight)):
@@ -91,7 +128,7 @@ class Scraper:
             return
         own = {"model_name": pod.workload.server.model, "engine": "0"}
         stats = pod.replica.stats if self.histograms else None
-        samples = list(vllm_samples(pod.replica.engine, stats))
+        samples = list(of_kind(vllm_samples(pod.replica.engine, stats), pod.workload.server.args.engine))
         for number, target in enumerate(self._targets_of(pod.key, partial(_as_object, pod))):
             for sample in samples:
                 reading = (pod.key, own["model_name"], number, sample.name, sample.labels)
@@ -151,7 +188,7 @@ class Scraper:
         """Percent of its GPU's time since the last scrape that the pod's engine took."""
         at_ns, before_ns, percent = self._busy.get(pod, (-1, 0, 0.0))
         if at_ns != now_ns:
-            percent = min(100.0, round(100 * (busy_ns - before_ns) / SCRAPE_NS))
+            percent = min(100.0, round(100 * (busy_ns - before_ns) / self.interval_ns))
             self._busy[pod] = (now_ns, busy_ns, percent)
         return percent
 

@@ -18,8 +18,9 @@ from tonnage.facts import gpu_use
 from tonnage.fleet.asks import FULL
 from tonnage.fleet.devices import How
 from tonnage.fleet.state import Fleet, PodRow
+from tonnage.partitioning.leases import FAIR, STRICT, in_leases
 from tonnage.partitioning.mps import Client, side_by_side
-from tonnage.partitioning.turns import in_turns
+from tonnage.partitioning.turns import INTERVALS_S, in_turns
 from tonnage.simulation.serving import Replica, Service
 from tonnage.simulation.together import unite
 
@@ -27,13 +28,20 @@ if TYPE_CHECKING:
     from tonnage.simulation.cluster import SimulatedCluster
     from tonnage.simulation.objects import Pod
 
+LEASE_ANNOTATION = "tonnage.dev/gpu-time-slicing"
+"""On a pod with a fraction of a GPU: ``strict`` or ``fair``, as NVIDIA Run:ai's node pools have it."""
+
+INTERVAL_LABEL = "tonnage.dev/gpu-timeslice"
+"""On a node: the interval of its GPUs' compute policy (nvidia-smi compute-policy --set-timeslice)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hold:
     """What a pod has of one card. ``cores``: the most of the card's compute that it gets; ``memory``: the most of its
     memory, None where nothing stops it from taking more (both as parts of the card, 0 to 1). ``replica``: it asked for
     the card, and shares it all the same. ``instances``: where they are shared, the MIG instances of the device; each is
-    a card."""
+    a card. ``lease``: ``strict`` or ``fair`` where the card's time is lent by leases, ``cores`` being the share then.
+    ``interval``: of the turns that processes take on it."""
 
     device: int
     cores: Fraction = Fraction(1)
@@ -41,6 +49,8 @@ class Hold:
     mps: bool = False
     replica: bool = False
     instances: int = 0
+    lease: str = ""
+    interval: str = "default"
 
 
 def holds(fleet: Fleet, row: int) -> list[Hold]:
@@ -55,6 +65,8 @@ def holds(fleet: Fleet, row: int) -> list[Hold]:
 
 
 def _hold(fleet: Fleet, pod: PodRow, device: int) -> Hold | None:
+    interval = fleet.node(pod.node).labels.get(INTERVAL_LABEL, "default")
+    interval = interval if interval in INTERVALS_S else "default"
     cut, memory = fleet.cards.cut_of(pod.node, device), int(fleet.cards.memory[pod.node])
     pieces = [piece for piece in pod.pieces if piece.device == device]
     if cut.how is How.MIG or (cut.instances and cut.isolated):
@@ -63,11 +75,14 @@ def _hold(fleet: Fleet, pod: PodRow, device: int) -> Hold | None:
         cores, part = Fraction(len(pieces) * (100 // cut.replicas), 100), Fraction(len(pieces), cut.replicas)
         return Hold(device, cores, part, mps=True, replica=True)
     if cut.how is How.REPLICAS:
-        return Hold(device, replica=True, instances=len(cut.instances or ()))
+        return Hold(device, replica=True, instances=len(cut.instances or ()), interval=interval)
     if fleet.classes.shapes[fleet.classes.rows[pod.class_id].shape].ask.separate:
         milli, mib = sum(piece.milli for piece in pieces), sum(piece.mib for piece in pieces)
         return Hold(device, Fraction(milli or FULL, FULL), Fraction(mib, memory) if memory else None)
-    return Hold(device)
+    lease = pod.spec.annotations.get(LEASE_ANNOTATION, "")
+    if lease in (STRICT, FAIR):
+        return Hold(device, Fraction(sum(piece.milli for piece in pieces), FULL), lease=lease)
+    return Hold(device, interval=interval)
 
 
 class Pace(NamedTuple):
@@ -83,13 +98,17 @@ FULL_PACE = Pace(Fraction(1), Fraction(1), Fraction(1))
 
 
 @lru_cache(maxsize=4096)
-def _paces(clients: tuple[tuple[bool, Fraction], ...], *, mps: bool) -> tuple[Pace, ...]:
+def _paces(
+    clients: tuple[tuple[bool, Fraction], ...], *, mps: bool, interval: str = "default", leases: tuple[str, ...] = ()
+) -> tuple[Pace, ...]:
     """What each has while all of them run; each (whether it is an engine, the most of the card that it may have).
 
     Under MPS a step with prompt tokens fills the SMs, so that the percentage binds it more; its neighbours are taken to
     decode meanwhile."""
     if not mps:
-        return tuple(Pace(*given, prompts=given.speed) for given in in_turns([most for _, most in clients]))
+        shares = [share for _, share in clients]
+        parts = in_leases(shares, leases) if any(leases) else in_turns(shares, interval)
+        return tuple(Pace(*given, prompts=given.speed) for given in parts)
     made = [Client(*(gpu_use.decode() if engine else gpu_use.other()), float(100 * most)) for engine, most in clients]
     paces = [Pace(*given, prompts=given.speed) for given in side_by_side(made)]
     for at, (engine, most) in enumerate(clients):
@@ -120,6 +139,7 @@ class Sharer:
     cores: dict[Card, Fraction]
     limit: Fraction | None
     claimed: Fraction
+    lease: str = ""
     replica: Replica | None = None
     service: Service | None = None
     active: bool = False
@@ -185,6 +205,7 @@ class Card:
 
     mps: bool
     part: Fraction = Fraction(1)
+    interval: str = "default"
     sharers: list[Sharer] = field(default_factory=list)
     _dividing: bool = False
     _again: bool = False
@@ -201,7 +222,9 @@ class Card:
             self._again = False
             active = [sharer for sharer in self.sharers if sharer.active]
             clients = tuple((sharer.service is not None, sharer.cores[self]) for sharer in active)
-            for sharer, pace in zip(active, _paces(clients, mps=self.mps), strict=True):
+            leases = tuple(sharer.lease for sharer in active)
+            paces = _paces(clients, mps=self.mps, interval=self.interval, leases=leases) if active else ()
+            for sharer, pace in zip(active, paces, strict=True):
                 sharer.give(self, pace._replace(share=pace.share * self.part))
         self._dividing = False
 
@@ -243,7 +266,7 @@ class Sharing:
             return free
         cores = {card: one.cores for card, one in cards.items()}
         wants = Fraction(len(on)) if all(one.replica for one in on) else Fraction(pod.held.gpus)
-        pod.sharer = Sharer(pod, cores, limit, taken, wants=wants, since_ns=cluster.now_ns)
+        pod.sharer = Sharer(pod, cores, limit, taken, on[0].lease, wants=wants, since_ns=cluster.now_ns)
         for card in cards:
             card.catch_up(cluster.now_ns)
             card.sharers.append(pod.sharer)
@@ -258,7 +281,7 @@ class Sharing:
         if not any(card.sharers for card in made):
             made.clear()  # it may be cut otherwise since
         while len(made) < max(1, hold.instances):
-            made.append(Card(hold.mps, part=Fraction(1, max(1, hold.instances))))
+            made.append(Card(hold.mps, Fraction(1, max(1, hold.instances)), hold.interval))
         return min(made, key=lambda card: len(card.sharers))
 
     def serves(self, cluster: SimulatedCluster, pod: Pod) -> None:

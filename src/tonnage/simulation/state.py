@@ -29,7 +29,7 @@ class SimulatedState(State):
     def workloads(self) -> Mapping[str, WorkloadView]:
         return {
             key: WorkloadView(
-                "Deployment",
+                w.kind,
                 w.namespace,
                 w.name,
                 w.replicas,

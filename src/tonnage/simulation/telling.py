@@ -82,7 +82,7 @@ def _waiting(cluster: SimulatedCluster, recorder: Recorder, pod: Pod, events: tu
 
 def of_workload_object(cluster: SimulatedCluster, ref: Ref) -> Told | None:
     """What has become of a workload that has no pods now; None of one that is not known here."""
-    deployment = cluster.workloads.get(f"{ref.namespace}/{ref.name}") if ref.kind == "Deployment" else None
+    deployment = cluster.workloads.get(ref.workload)
     if deployment is not None:
         return Told(str(ref), RUNS, "has no pods: its replicas are 0") if not deployment.replicas else None
     mine = f"{ref.namespace}/{ref.kind.lower()}/{ref.name}"
@@ -152,8 +152,8 @@ def _events(cluster: SimulatedCluster, about: str) -> Iterator[str]:
 
 def pods_of(cluster: SimulatedCluster, ref: Ref) -> Sequence[Pod]:
     """The pods of a workload, by name."""
-    if ref.kind == "Deployment":
-        found = cluster.workloads.get(f"{ref.namespace}/{ref.name}")
-        return found.active if found is not None else ()
+    found = cluster.workloads.get(ref.workload)
+    if found is not None:
+        return found.active
     wanted = f"{ref.namespace}/{ref.kind.lower()}/{ref.name}"
     return [pod for t in cluster.training.values() if wanted in (t.origin, t.key) for pod in t.workload.active]

@@ -89,9 +89,8 @@ def _order(one: NotRunning) -> tuple[bool, bool, int, int, str]:
 
 def _is_simulated(cluster: SimulatedCluster, ref: Ref) -> bool:
     """Whether the run itself shows what becomes of the object's pods."""
-    if ref.kind == "Deployment":
-        workload = cluster.workloads.get(f"{ref.namespace}/{ref.name}")
-        return workload is not None
+    if ref.workload in cluster.workloads:
+        return True
     origin = f"{ref.namespace}/{ref.kind.lower()}/{ref.name}"
     return any(training.origin == origin for training in cluster.training.values())
 
@@ -117,7 +116,7 @@ def _dead_services(cluster: SimulatedCluster, known: Known) -> Iterator[NotRunni
 def _of_deployment(
     cluster: SimulatedCluster, workload: Workload, known: Known, reasons: Reasons
 ) -> Iterator[NotRunning]:
-    ref = Ref("Deployment", workload.name, workload.namespace)
+    ref = workload.ref
     blockers = in_order((*of_workload(cluster, workload), *of_group(cluster, workload.gang[0])))
     missing = workload.replicas - len(workload.active)
     if missing > 0:
@@ -125,6 +124,8 @@ def _of_deployment(
         if refused is not None:
             yield _from_blocker(refused, ref, missing, workload.replicas, 0, 0)
     found = list(_groups(workload.active, ref, workload.replicas, blockers, known, reasons))
+    if workload.stateful is not None and missing > 0:  # those after the last wait for the one that does not serve
+        found[-1:] = [msgspec.structs.replace(one, pods=one.pods + missing) for one in found[-1:]]
     yield from found or _never_ready(workload, workload.replicas, ref, known, reasons)
 
 

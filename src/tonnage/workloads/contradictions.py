@@ -97,7 +97,7 @@ def _is_immense(value: Any) -> bool:
 def _pods(objects: tuple[KubeObject, ...], gangs: Mapping[str, Gang]) -> Iterator[_Pod]:
     for obj in objects:
         made, count = obj, 1
-        if isinstance(obj, apps.Deployment) and obj.spec.replicas:
+        if isinstance(obj, apps.Replicated) and obj.spec.replicas:
             count = obj.spec.replicas
             made = msgspec.structs.replace(obj, spec=msgspec.structs.replace(obj.spec, replicas=1))
         for replica in stamped(made, objects):

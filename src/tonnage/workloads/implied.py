@@ -8,7 +8,7 @@ Kueue's topology requests (kubernetes-sigs/kueue pkg/controller/jobs) make a gan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -270,18 +270,23 @@ def _ray(name: str, spec: ray.RayClusterSpec, annotations: Mapping[str, str]) ->
 
 
 def _volcano_job(obj: volcano.VolcanoJob) -> Iterator[Implied]:
-    """Source: volcano-sh/volcano pkg/controllers/job/job_controller_actions.go (by default all that tasks need)."""
+    """Source: volcano-sh/volcano pkg/webhooks/admission/jobs/mutate (by default a task needs all its replicas, and the
+    job what its tasks need)."""
     tasks = obj.spec.tasks
     least = [task.replicas if task.min_available is None else task.min_available for task in tasks]
-    needed = sum(least) if obj.spec.min_available is None else obj.spec.min_available
-    own = [
-        0 if task.min_available is None and needed != sum(least) else count
-        for task, count in zip(tasks, least, strict=True)
-    ]
+    needed = obj.spec.min_available or sum(least)
+    own = volcano_task_minima(needed, least)
     parts = tuple(_part(task_name(task, n), own[n], task.template) for n, task in enumerate(tasks))
     if tasks:
         rule = volcano_rule(obj.spec.network_topology)
         yield Implied(obj.name, needed, parts, tasks[0].template, rule, obj.spec.priority_class_name)
+
+
+def volcano_task_minima(needed: int, least: Sequence[int]) -> list[int]:
+    """What counts of the minima of a job's tasks: nothing where the job's own is below their sum.
+
+    Source: volcano-sh/volcano pkg/scheduler/api/job_info.go (CheckTaskReady: MinAvailable < TaskMinAvailableTotal)."""
+    return list(least) if needed >= sum(least) else [0] * len(least)
 
 
 def volcano_rule(wanted: Any) -> TopologyRule:

@@ -15,7 +15,7 @@ from tonnage.fleet.gangs import ANYWHERE, Gang, SubGroup, TopologyRule
 from tonnage.objects import apps, batch, core, groups, leaderworker, ray, training, volcano
 from tonnage.objects.base import KubeObject
 from tonnage.objects.group_names import WorkloadReference
-from tonnage.workloads import implied, marks
+from tonnage.workloads import implied, marks, stateful
 from tonnage.workloads.implied import whole
 from tonnage.workloads.naming import named, workload_key
 from tonnage.workloads.priority import Priorities
@@ -41,14 +41,19 @@ PRECEDENCE: tuple[type[KubeObject], ...] = (
     leaderworker.LeaderWorkerSet,
     ray.RayCluster,
     ray.RayJob,
+    ray.RayService,
     volcano.VolcanoJob,
 )
 """Where several objects stand for one gang, the first of these kinds counts, then the first by name."""
 _PLACE = {kind: place for place, kind in enumerate(PRECEDENCE)}
 
-MAKERS: Mapping[type[KubeObject], str] = {**implied.WORDS, training.TrainJob: implied.WORDS[batch.JobSet]}
+MAKERS: Mapping[type[KubeObject], str] = {
+    **implied.WORDS,
+    training.TrainJob: implied.WORDS[batch.JobSet],
+    ray.RayService: implied.WORDS[ray.RayCluster],
+}
 """How the labels of pods name the kind of the workload that made them: the JobSet that a TrainJob makes, and the
-RayCluster that a RayJob makes."""
+RayCluster that a RayJob or RayService makes."""
 
 Clock = Callable[[str | None], int]
 """Nanoseconds of a creationTimestamp; of none, whatever now is."""
@@ -206,18 +211,18 @@ def _whole_of(workload: str, name: str) -> Asked:
 
 
 def stamped(obj: KubeObject, objects: Iterable[KubeObject]) -> tuple[Replica, ...]:
-    """The pods that an object is or makes, those of a Deployment included."""
+    """The pods that an object is or makes, those of a Deployment, ReplicaSet or StatefulSet included."""
     if isinstance(obj, core.Pod):
         meta = obj.metadata
         return (Replica(meta.name, meta.namespace, "", 0, obj.spec, meta.labels, meta.annotations),)
-    if isinstance(obj, apps.Deployment):
+    if isinstance(obj, apps.Deployment | apps.ReplicaSet):
         template = obj.spec.template
         meta = template.metadata
         return tuple(
             Replica(f"{obj.name}-{index}", obj.namespace, "", index, template.spec, meta.labels, meta.annotations)
             for index in range(obj.spec.replicas)
         )
-    return replicas_of(obj, objects)
+    return stateful.replicas(obj) if isinstance(obj, apps.StatefulSet) else replicas_of(obj, objects)
 
 
 def _named(objects: tuple[KubeObject, ...]) -> Iterator[Replica]:
@@ -294,7 +299,9 @@ class Maker:
 
     def _volcano(self, obj: groups.VolcanoPodGroup) -> Gang:
         spec = obj.spec
-        parts = tuple(SubGroup(name, count) for name, count in sorted(spec.min_task_member.items()))
+        tasks = sorted(spec.min_task_member)
+        minima = implied.volcano_task_minima(spec.min_member, [spec.min_task_member[name] for name in tasks])
+        parts = tuple(map(SubGroup, tasks, minima))
         rule = implied.volcano_rule(spec.network_topology)
         for policy in spec.sub_group_policy:
             level = implied.volcano_rule(policy.network_topology).required

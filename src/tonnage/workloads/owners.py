@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tonnage.decisions import Ref
 from tonnage.objects import core
 
 
@@ -24,8 +25,8 @@ def workload_of(pod: core.Pod) -> str | None:
 
 
 def owner_key(namespace: str, kind: str, name: str) -> str:
-    """How what makes pods is named: namespace/name for a Deployment, namespace/kind/name for all else."""
-    return f"{namespace}/{name}" if kind == "Deployment" else f"{namespace}/{kind.lower()}/{name}"
+    """How what makes pods is named (:attr:`tonnage.decisions.Ref.workload`)."""
+    return Ref(kind, name, namespace).workload
 
 
 def is_over(pod: core.Pod) -> bool:

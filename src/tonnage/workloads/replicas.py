@@ -50,12 +50,9 @@ class Replica:
 
 def replicas_of(workload: KubeObject, objects: Iterable[KubeObject] = ()) -> tuple[Replica, ...]:
     """Every pod of the workload in the order of creation; none of a suspended one, or of a kind that makes none here.
-
-    ``objects``: among which the runtime of a TrainJob is found.
-    """
+    ``objects``: among which the runtime of a TrainJob is found."""
     made = resolved(workload, objects)
-    maker = _MAKERS.get(type(made))
-    return tuple(maker(made)) if maker is not None and not is_suspended(made) else ()
+    return tuple(_MAKERS[type(made)](made)) if type(made) in _MAKERS and not is_suspended(made) else ()
 
 
 def is_suspended(workload: KubeObject) -> bool:
@@ -69,11 +66,13 @@ def is_suspended(workload: KubeObject) -> bool:
 
 
 def resolved(workload: KubeObject, objects: Iterable[KubeObject] = ()) -> KubeObject:
-    """The workload that makes the pods: the JobSet of a TrainJob, any other itself. A TrainJob whose runtime is not
-    among the objects stays what it is.
+    """The workload that makes the pods: the JobSet of a TrainJob, the RayCluster of a RayService, any other itself. A
+    TrainJob whose runtime is not among the objects stays what it is.
 
     Source: kubeflow/trainer pkg/runtime/framework/plugins/{plainml,torch,mpi,jobset}.
     """
+    if isinstance(workload, ray.RayService):
+        return workload.cluster()
     if not isinstance(workload, training.TrainJob):
         return workload
     runtime = runtime_of(workload, objects)
@@ -396,5 +395,5 @@ _MAKERS: Mapping[type[KubeObject], Callable[[Any], Iterator[Replica]]] = {
     ray.RayJob: _ray_job,
     volcano.VolcanoJob: _volcano_job,
 }
-WORKLOADS: tuple[type[KubeObject], ...] = (*_MAKERS, training.TrainJob)
+WORKLOADS: tuple[type[KubeObject], ...] = (*_MAKERS, training.TrainJob, ray.RayService)
 """The kinds that make pods here."""

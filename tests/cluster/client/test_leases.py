@@ -63,6 +63,17 @@ def test_the_first_makes_the_lease_and_leads(api: ScriptedApi, clock: Clock) -> 
     assert a.valid_for_s() == 10.0
 
 
+def test_whoever_waits_for_the_lead_is_woken_when_it_begins_and_not_by_renewals(api: ScriptedApi, clock: Clock) -> None:
+    woken: list[bool] = []
+    a = Elector(Client(api), "n", "ns", "a", lambda: 1.0, clock, begins=lambda: woken.append(a.leading()))
+    assert a.step()
+    assert a.step()
+    assert woken == [True]
+    clock.now += 60  # it has not led meanwhile
+    assert a.step()
+    assert woken == [True, True]
+
+
 def test_a_second_waits_for_as_long_as_the_lease_does_not_change(api: ScriptedApi, clock: Clock) -> None:
     a, b = elector(api, clock, "a"), elector(api, clock, "b")
     assert a.step()

@@ -148,6 +148,51 @@ def test_the_instance_guide_is_held_against_the_facts() -> None:
     assert len(rules.faults()) >= 10
 
 
+GUIDED = {
+    "p5e.48xlarge": None,
+    "p5.48xlarge": 55.04,
+    "p4d.24xlarge": 21.96,
+    "g5.48xlarge": 16.29,
+    "trn2.48xlarge": None,
+    "p5en.48xlarge": 63.30,
+    "p6-b200.48xlarge": 113.93,
+    "p6-b300.48xlarge": 142.42,
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "stored", "meant"),
+    [
+        ("Qwen2.5-7B", "bf16", {"g5.48xlarge"}),
+        ("Llama-3.1-8B", "bf16", set()),  # between the sizes that the guides name
+        ("Llama-2-13b", "bf16", {"p4d.24xlarge", "g6e.48xlarge"}),
+        ("Llama-3.1-70B", "bf16", {"p5.48xlarge", "p4d.24xlarge", "g6e.48xlarge"}),
+        ("Llama-3.1-405B", "fp8", {"p5e.48xlarge", "p5.48xlarge"}),
+    ],
+)
+def test_guides_by_model_size_are_held_against_what_their_instances_do(
+    model: str, stored: str, meant: set[str]
+) -> None:
+    found = rules.by_size(asked(model, "l4", stored=stored))
+    assert {row.instance_type for row in found if row.meant} == meant
+    assert len({row.source for row in found if row.meant is not None}) == 2
+    prices = {row.instance_type: row.price for row in found}
+    for name, dollars in GUIDED.items():
+        known = prices[name]
+        assert (known is None) == (dollars is None), name
+        assert known is None or dollars is None or known / 1e6 == pytest.approx(dollars, abs=0.01)
+
+
+def test_the_fewest_gpus_of_a_guides_instance_that_serve_are_told() -> None:
+    by_type = {row.instance_type: row.outcome for row in rules.by_size(asked("Llama-3.1-70B", "l4", stored="bf16"))}
+    assert by_type["p5.48xlarge"].startswith("2 of 8 GPUs are enough (2 x h100)")
+    assert by_type["p6-b200.48xlarge"].startswith("one of 8 GPUs is enough (b200)")
+    assert by_type["g5.48xlarge"].startswith("8 of 8 GPUs are enough (8 x a10g)")
+    large = {row.instance_type: row.outcome for row in rules.by_size(asked("Llama-3.1-405B", "l4", stored="bf16"))}
+    assert large["g5.48xlarge"].startswith("does not start on its 8 x a10g, ")
+    assert by_type["trn2.48xlarge"] == "no GPUs: engines for it are not sized"
+
+
 def test_full_training_takes_sixteen_bytes_a_parameter() -> None:
     shape, gpu = models.get("Llama-3.1-8B"), gpus.get("h100")
     bf16 = memory.precision("bf16")

@@ -169,7 +169,7 @@ class EventRecorder:
         """Write an event, some time. ``type_`` is Normal or Warning, ``reason`` one CamelCase word. Never waits.
         ``done`` is called when it has been written or given up, in any thread."""
         said = _Said(about, type_, reason, message[: MESSAGE_LIMIT - len(_COMBINED)], self._clock(), done)
-        self._writers[crc32(repr(about.key).encode()) % len(self._writers)].put(said)
+        self._writers[crc32(f"{about.namespace}/{about.name}".encode()) % len(self._writers)].put(said)
 
     def flush(self, timeout_s: float = 5.0) -> bool:
         """Wait until what was recorded has been written or given up. False after ``timeout_s``."""

@@ -40,10 +40,15 @@ def awake_and_asleep() -> float:
     return time.monotonic()
 
 
+def _nobody() -> None:
+    """Waits for nothing."""
+
+
 class Elector:
     """One candidate. ``identity`` must be unique among processes, restarts included.
 
-    ``clock`` gives seconds since the epoch and is only written down; ``monotonic`` is what decides.
+    ``clock`` gives seconds since the epoch and is only written down; ``monotonic`` is what decides. ``begins`` is
+    called, in the thread of :meth:`step`, when it has come to lead.
     """
 
     def __init__(
@@ -58,12 +63,14 @@ class Elector:
         lease_s: float = LEASE_S,
         renew_deadline_s: float = RENEW_DEADLINE_S,
         retry_s: float = RETRY_S,
+        begins: Callable[[], object] = _nobody,
     ) -> None:
         if not retry_s < renew_deadline_s < lease_s:
             raise ValueError("expected retry_s < renew_deadline_s < lease_s")
         self._client, self._name, self._namespace, self.identity = client, name, namespace, identity
         self._clock, self._monotonic = clock, monotonic
         self._lease_s, self._renew_deadline_s, self.retry_s = lease_s, renew_deadline_s, retry_s
+        self._begins = begins
         self._leads_until = 0.0  # on the monotonic clock
         self._lease: JsonObject | None = None  # as read or written last
         self._seen_at = 0.0  # when it was first seen like that
@@ -206,7 +213,10 @@ class Elector:
     def _won(self, lease: JsonObject, begun: float) -> None:
         self._lease, self._seen_at = lease, self._monotonic()
         if not self._stopped.is_set():
+            led = self.leading()
             self._leads_until = begun + self._renew_deadline_s
+            if not led:
+                self._begins()
 
     def _mine(self) -> JsonObject:
         return {"holderIdentity": self.identity, "leaseDurationSeconds": math.ceil(self._lease_s)}

@@ -1,7 +1,7 @@
 """What admission does before an object is stored: what needs to look at other objects.
 
 Source: kubernetes/kubernetes v1.36 staging/src/k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle and
-plugin/pkg/admission/priority.
+plugin/pkg/admission/{priority,storage}.
 """
 
 from __future__ import annotations
@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from tonnage.cluster.resources import NAMESPACES, PODS, PRIORITY_CLASSES, Resource
+import msgspec
+
+from tonnage.cluster.resources import NAMESPACES, PODS, PRIORITY_CLASSES, STORAGE_CLASSES, Resource
 from tonnage.cluster.server.status import forbidden, not_found
 from tonnage.cluster.server.store import Store
 from tonnage.objects.api.refused import SYSTEM_CLASSES
+from tonnage.objects.storage import StorageClass
+from tonnage.workloads.volumes.book import CLASS_ANNOTATION, default_class
 
 JsonObject: TypeAlias = dict[str, Any]
 PriorityClasses: TypeAlias = Callable[[str], JsonObject | None]
@@ -52,6 +56,19 @@ def priority_classes(store: Store) -> PriorityClasses:
         return min(defaults, key=lambda one: int(one["value"]), default=None)
 
     return find
+
+
+def set_storage_class(store: Store, claim: JsonObject) -> None:
+    """Give a claim that names no class the default one, in place: an empty name is one, and stays.
+
+    Source: kubernetes/kubernetes v1.36 plugin/pkg/admission/storage/storageclass/setdefault."""
+    spec, annotations = claim.setdefault("spec", {}), claim["metadata"].get("annotations") or {}
+    if spec.get("storageClassName") is not None or CLASS_ANNOTATION in annotations:
+        return
+    known = (msgspec.convert(one.object, StorageClass, strict=False) for one in store.items(STORAGE_CLASSES)[0])
+    default = default_class(known)
+    if default is not None:
+        spec["storageClassName"] = default.name
 
 
 def set_priority(pod: JsonObject, classes: PriorityClasses | None) -> None:

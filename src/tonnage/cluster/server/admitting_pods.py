@@ -14,6 +14,7 @@ import msgspec
 
 from tonnage.cluster.resources import (
     LIMIT_RANGES,
+    NAMESPACES,
     NODES,
     PODS,
     RESOURCE_QUOTAS,
@@ -26,7 +27,8 @@ from tonnage.cluster.server.status import forbidden
 from tonnage.cluster.server.store import Store
 from tonnage.objects import core, quota
 from tonnage.objects.base import KubeObject
-from tonnage.workloads.admission import limits
+from tonnage.objects.needs import PodNeeds
+from tonnage.workloads.admission import limits, pod_security
 from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.admission.refused import LIMIT_RANGER, PRIORITY
 from tonnage.workloads.admission.topology import bound_labels
@@ -78,7 +80,8 @@ def _named(store: Store, namespace: str, account: str, runtime: str) -> list[Kub
 
 
 def admit(store: Store, resource: Resource, namespace: str, pod: JsonObject) -> None:
-    """Raises Refusal (403) for a pod, whose defaults are filled in, that a LimitRange or a ResourceQuota forbids."""
+    """Raises Refusal (403) for a pod, whose defaults are filled in, that a LimitRange, the Pod Security
+    Standard of its namespace or a ResourceQuota forbids."""
     read = _spec(pod) if resource is PODS else None
     if read is None:
         return
@@ -87,6 +90,11 @@ def admit(store: Store, resource: Resource, namespace: str, pod: JsonObject) -> 
     broken = [one.said for one in limits.refusals(read, ranges) if one.plugin == LIMIT_RANGER]
     if broken:
         raise forbidden(PODS, name, broken[0] if len(broken) == 1 else f"[{', '.join(broken)}]")
+    space = store.get(NAMESPACES, "", namespace)
+    level = pod_security.level_of(space.object["metadata"].get("labels") or {}) if space is not None else ""
+    refused = pod_security.refusal(level, read, msgspec.convert(pod["spec"], PodNeeds, strict=False)) if level else None
+    if refused is not None:
+        raise forbidden(PODS, name, refused.said)
     given = _of(store, RESOURCE_QUOTAS, quota.ResourceQuota, namespace)
     if given:
         known = Admission(given)

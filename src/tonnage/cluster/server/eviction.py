@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from tonnage.cluster.resources import DAEMON_SETS, DEPLOYMENTS, PDBS, PODS, REPLICA_SETS, Resource, by_kind
+from tonnage.cluster.resources import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    PDBS,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    Resource,
+    by_kind,
+)
 from tonnage.cluster.server import selectors
 from tonnage.cluster.server.lifecycle import DeleteOptions, check_preconditions, set_condition, stamp
 from tonnage.cluster.server.request import WriteOptions
@@ -20,7 +29,7 @@ from tonnage.cluster.server.writes import Writes
 from tonnage.objects.policy import Budget, needs
 
 JsonObject: TypeAlias = dict[str, Any]
-_SCALED = (DEPLOYMENTS, REPLICA_SETS)
+_SCALED = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)
 _TARGET = {
     "type": "DisruptionTarget",
     "status": "True",

@@ -23,6 +23,7 @@ from tonnage.cluster.resources import (
     PODS,
     PRIORITY_CLASSES,
     REPLICA_SETS,
+    STATEFUL_SETS,
     Resource,
 )
 from tonnage.cluster.server.status import (
@@ -39,7 +40,7 @@ JsonObject: TypeAlias = dict[str, Any]
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _LONGEST_BASE = 58  # of a generated name, before the five letters
-_BY_SPEC = (DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, JOBS, PDBS, PODS)
+_BY_SPEC = (DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, STATEFUL_SETS, JOBS, PDBS, PODS)
 _KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink")
 _DEFAULT_GRACE_S = 30
 

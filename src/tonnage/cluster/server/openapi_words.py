@@ -22,6 +22,7 @@ _KINDS: tuple[type[msgspec.Struct], ...] = (
     core.PriorityClass,
     apps.Deployment,
     apps.DaemonSet,
+    apps.StatefulSet,
     batch.Job,
     autoscaling.HorizontalPodAutoscaler,
     policy.PodDisruptionBudget,

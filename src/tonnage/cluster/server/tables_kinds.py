@@ -209,6 +209,13 @@ def _daemon_set(obj: JsonObject, now_s: float) -> list[Any]:
     ]
 
 
+def _stateful_set(obj: JsonObject, now_s: float) -> list[Any]:
+    meta, spec, status = _parts(obj)
+    ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 1)}"
+    containers, images, *_ = _template(spec)
+    return [meta.get("name", ""), ready, since(meta.get("creationTimestamp"), now_s), containers, images]
+
+
 _JOB_STATES = ("Complete", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaMet")
 
 
@@ -315,6 +322,7 @@ CELLS: dict[str, Callable[[JsonObject, float], list[Any]]] = {
     "Deployment": _deployment,
     "ReplicaSet": _replica_set,
     "DaemonSet": _daemon_set,
+    "StatefulSet": _stateful_set,
     "Job": _job,
     "HorizontalPodAutoscaler": _hpa,
     "PodDisruptionBudget": _pod_disruption_budget,

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tonnage.cluster.resources import CRDS, EVENTS, LEASES, NAMESPACES, NODES, PDBS, PODS, Resource
+from tonnage.cluster.resources import CRDS, EVENTS, LEASES, NAMESPACES, NODES, PDBS, PODS, VOLUME_CLAIMS, Resource
 from tonnage.cluster.server import admission, admitting_pods, apply, defaults, definitions, lifecycle, ownership, schema
 from tonnage.cluster.server.kinds import Kinds
 from tonnage.cluster.server.lifecycle import DeleteOptions
@@ -77,6 +77,8 @@ class Writes:
             lifecycle.name_given(resource, obj)
             admitting_pods.prepare(self.store, resource, namespace, obj)
             defaults.apply_defaults(resource, obj, priority_classes=self._classes)
+            if resource is VOLUME_CLAIMS:
+                admission.set_storage_class(self.store, obj)
             if resource is CRDS:
                 definitions.complete(obj, self._now())
             if operation == ownership.UPDATE:

@@ -19,7 +19,7 @@ from tonnage.health.setting import Pods, Setting
 from tonnage.inference import servers, vllm_flags
 from tonnage.inference.command_lines import environment
 from tonnage.inference.config import beyond_context
-from tonnage.inference.servers import MODEL, EngineServer, UnknownModel
+from tonnage.inference.servers import MODEL, PARTITION, EngineServer, UnknownModel
 from tonnage.inference.timing import check_tensor_parallel
 from tonnage.objects import core
 
@@ -54,6 +54,7 @@ def causes(setting: Setting, pods: Pods, server: EngineServer) -> list[Blocker]:
         arguments.checkpoint_format,
         _gpus,
         _heads,
+        _stages,
         _context,
     )
     found: list[Blocker] = []
@@ -249,6 +250,25 @@ def _heads(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Block
         field = server.field("--tensor-parallel-size")
         message, help_ = error.problems[0].message, f"set --tensor-parallel-size to one of {possible}"
         yield crash_blocker(pods, "tensor-parallel-heads", field, message, help_, said)
+
+
+def _stages(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocker]:
+    """A partition into pipeline stages that is not of the model's layers.
+
+    Source: vllm/distributed/utils.py, get_pp_indices."""
+    model, given, stages = server.shape, server.args.pipeline_layers, server.args.pipeline_parallel_size
+    if model is None or not given or "--pipeline-parallel-size" in server.open:
+        return
+    if len(given) == stages and sum(given) == model.layers:
+        return
+    written = ",".join(map(str, given))
+    if len(given) != stages:
+        said = f"ValueError: len(partitions)={len(given)} does not match pp_size={stages}."
+    else:
+        said = f"ValueError: sum(partitions)={sum(given)} does not match num_hidden_layers={model.layers}."
+    message = f"{PARTITION} is {written}, but there are {stages} pipeline stages and {model.layers} layers"
+    help_ = f"give {stages} numbers that add up to {model.layers}"
+    yield crash_blocker(pods, "engine-flag-value", f"containers[{server.index}].env", message, help_, said)
 
 
 def _context(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocker]:

@@ -154,6 +154,7 @@ def _longest(shape: ModelShape, card: Card, args: VllmArgs) -> int:
             mig.resolve(card.name)[0],
             tensor_parallel=args.tensor_parallel_size,
             pipeline_parallel=args.pipeline_parallel_size,
+            pipeline_layers=args.pipeline_layers,
             max_num_batched_tokens=args.max_num_batched_tokens,
             max_num_seqs=args.max_num_seqs,
             gpu_memory_utilization=min(utilization(args), card.part),

@@ -17,6 +17,7 @@ from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.health.inventory import content
 from tonnage.health.rules.naming import remedy
 from tonnage.health.setting import Pods, Setting
+from tonnage.objects import apps
 from tonnage.objects.base import KubeObject, ObjectMeta, where
 from tonnage.objects.storage import (
     NO_PROVISIONER,
@@ -27,11 +28,14 @@ from tonnage.objects.storage import (
     StorageClass,
 )
 from tonnage.scheduling.topology import IN_USE_ALONE
+from tonnage.workloads import stateful
 from tonnage.workloads.volumes.book import NOTHING_TO_BIND, ONE_POD, UNBOUND, Volumes
 from tonnage.workloads.volumes.claims import best, mismatch
 from tonnage.workloads.volumes.reach import ZONE_LABELS
 
 REASON = "Unschedulable"
+MOST = 64
+"""Pods of a StatefulSet whose claims are looked at; what holds for so many holds for more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,10 @@ def claims(setting: Setting) -> Iterator[Blocker]:
                 written = volume.ephemeral.get("volumeClaimTemplate")
                 yield from _of_template(setting, pods, written, template)
         for template, written in made.values():
-            yield from _of_template(setting, pods, written, template)
+            if isinstance(pods.object, apps.StatefulSet):
+                yield from _of_numbered(setting, pods, pods.object, written, template)
+            else:
+                yield from _of_template(setting, pods, written, template)
 
 
 def out_of_reach(blocker: Blocker, limits: Iterable[tuple[str, KubeObject, str]], book: Volumes) -> Blocker | None:
@@ -153,6 +160,26 @@ def _of_template(setting: Setting, pods: Pods, written: object, path: str) -> It
     metadata = ObjectMeta(name=str(own or "of the volume"), namespace=pods.namespace)
     claim = PersistentVolumeClaim(api_version="v1", kind="PersistentVolumeClaim", metadata=metadata, spec=read)
     yield from _of(setting, _Use(pods, claim, where(pods.object, path), path))
+
+
+def _of_numbered(setting: Setting, pods: Pods, obj: apps.StatefulSet, written: object, path: str) -> Iterator[Blocker]:
+    """What keeps the claims of a StatefulSet's pods from being bound, once: those that are there already, and those
+    that are made of the template. Where some of them are bound, the others keep their pods waiting."""
+    own = [one for one in obj.spec.volume_claim_templates if path.endswith(f"[{_index(obj, one)}]")]
+    found: list[list[Blocker]] = []
+    for number in stateful.wanted(obj, min(MOST, max(1, obj.spec.replicas))) if own else ():
+        name = stateful.claim_name(own[0].metadata.name, stateful.pod_name(obj.name, number))
+        claim = setting.volumes.claims.get((pods.namespace, name))
+        if claim is not None:
+            found.append(list(_of(setting, _Use(pods, claim, where(obj, path), path))))
+    if found and not all(found):
+        yield from (msgspec.structs.replace(one, some=True) for one in next(filter(None, found), ()))
+    elif not found or found[0]:
+        yield from list(_of_template(setting, pods, written, path)) or (found[0] if found else ())
+
+
+def _index(obj: apps.StatefulSet, one: apps.ClaimTemplate) -> int:
+    return next(n for n, other in enumerate(obj.spec.volume_claim_templates) if other is one)
 
 
 def _of(setting: Setting, use: _Use) -> Iterator[Blocker]:

@@ -3,97 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
-from typing import Literal
 
 import msgspec
 
-from tonnage.inference.index import hashes
-from tonnage.inference.index.answers import Counts
-from tonnage.inference.index.events import (
-    DEVICE,
-    DISK,
-    HOST,
-    Batch,
-    BlockRemoved,
-    BlockStored,
-    Event,
-    tier_of,
-)
-from tonnage.inference.index.held import Pending, TierHeld, WorkerHeld
-from tonnage.inference.index.runs import Ranges, RunIndex
-from tonnage.inference.index.workers import Slots
-
-DEFAULT_BLOCKS = 1 << 20
-"""Blocks kept for a worker and tier unless told otherwise; more than an engine's cache has."""
-
-DEFAULT_ORPHANS = 1 << 14
-"""Blocks of a worker that may wait for an unknown parent."""
+from tonnage.inference.index import hashes, parts
+from tonnage.inference.index.events import DEVICE, Batch, BlockRemoved, BlockStored, Event, tier_of
+from tonnage.inference.index.held import Pending, WorkerHeld
+from tonnage.inference.index.holdings import Holdings
 
 
-class EventIndex:
-    """What :class:`KvIndex` keeps, and how events change it."""
-
-    def __init__(
-        self,
-        block_size: int,
-        *,
-        keys: Literal["tokens", "engine"] = "tokens",
-        count_copies: bool = True,
-        max_blocks: int = DEFAULT_BLOCKS,
-        max_orphans: int = DEFAULT_ORPHANS,
-        hash: hashes.Hash = hashes.default_hash,
-    ) -> None:
-        self.block_size = block_size
-        self.max_blocks = max_blocks
-        self.max_orphans = max_orphans
-        self.count_copies = count_copies
-        self.counts = Counts()
-        self.slots = Slots()
-        self._engine_keys = keys == "engine"
-        self._hash = hash
-        self._root = hashes.root(None, hash)
-        self._tiers = (RunIndex(), RunIndex(), RunIndex())
-        self._workers: dict[str, WorkerHeld] = {}
-        self.groups = self._tiers[DEVICE].groups
-
-    # -- workers --------------------------------------------------------------------------------------------------
-
-    def add_worker(self, name: str) -> int:
-        """The worker's slot; it gets one unless it has one. Events add their worker by themselves."""
-        slot = self.slots.add(name)
-        if name not in self._workers:
-            self._workers[name] = WorkerHeld(1 << slot, self.max_orphans)
-        return slot
-
-    def remove_worker(self, name: str) -> None:
-        """Forget a worker; its slot is free for another. Unknown workers are no error."""
-        if name in self._workers:
-            self.clear(name)
-            del self._workers[name]
-            self.slots.release(name)
-
-    def clear(self, name: str, tier: int | None = None) -> None:
-        """The worker holds nothing any more (in one tier, or at all): restarted, or its cache was reset."""
-        worker = self._workers.get(name)
-        if worker is None:
-            return
-        self.counts.clears += 1
-        for number in (DEVICE, HOST, DISK) if tier is None else (tier,):
-            held = worker.tiers[number]
-            self._tiers[number].clear(worker.bit, held.keys.values())
-            held.clear()
-        if tier is None or tier == DEVICE:
-            worker.orphans.clear()
-
-    def __len__(self) -> int:
-        """Distinct blocks over all tiers (a block in two tiers counts twice)."""
-        return sum(map(len, self._tiers))
-
-    def held(self, name: str, tier: int = DEVICE) -> int:
-        """Blocks of a worker in a tier."""
-        worker = self._workers.get(name)
-        return len(worker.tiers[tier].keys) if worker is not None else 0
+class EventIndex(Holdings):
+    """How events change what :class:`~tonnage.inference.index.holdings.Holdings` keeps."""
 
     # -- events ---------------------------------------------------------------------------------------------------
 
@@ -115,18 +35,6 @@ class EventIndex:
     def apply(self, name: str, event: Event) -> None:
         """One event of this worker."""
         self.apply_batch(name, Batch(0.0, (event,)))
-
-    def store(self, name: str, parent: int | None, keys: list[int], tier: int = DEVICE) -> None:
-        """The worker holds this chain of keys, without an event: for callers whose keys are their own."""
-        self.add_worker(name)
-        worker = self._workers[name]
-        self._commit(worker, tier, parent, keys, keys)
-
-    def remove(self, name: str, keys: Sequence[int], tier: int = DEVICE) -> None:
-        """The worker holds these keys no longer."""
-        worker = self._workers.get(name)
-        if worker is not None:
-            self._release(worker, tier, keys, None)
 
     def _grown(self, worker: WorkerHeld, event: BlockStored) -> bool:
         """The most frequent event, a running request that has filled a block, on a short way; False, and nothing done,
@@ -200,22 +108,35 @@ class EventIndex:
         size = self.block_size
         count = event.token_count()
         blocks = len(names)
-        if count != blocks * size or event.block_size != size or (blocks > 1 and len(set(names)) != blocks):
+        own = event.block_size
+        usable = count == blocks * own > 0 and (blocks == 1 or len(set(names)) == blocks)
+        larger = 0 if own == size else parts.per(own, size)
+        if not usable or not parts.divides(own, size):
             self._unusable(worker, tier, names, event, count)
             return
         lora = event.lora if event.lora_name or event.lora_id else None
         listed = event.extra_keys
         extras = [hashes.extra(one, lora) for one in listed] if listed else None
+        if larger:
+            names = parts.spread(names, larger)
+            extras = [part for one in extras for part in (one, *[None] * (larger - 1))] if extras else None
+            self._larger(worker, tier, larger)
         try:
             tokens = event.tokens()
             if parent is None:
                 before: int | None = hashes.root(lora, self._hash) if lora else self._root
             else:
                 before = worker.key_of(parent)
+                if before is None and own < size and parent in worker.parts.known:
+                    before = worker.parts.known[parent].before
                 if before is None:
-                    self.counts.orphaned += blocks
-                    self.counts.orphans_dropped += worker.orphans.add(parent, Pending(tier, names, tokens, extras))
+                    self.counts.orphaned += len(names)
+                    waiting = Pending(tier, names, tokens, extras, own < size)
+                    self.counts.orphans_dropped += worker.orphans.add(parent, waiting)
                     return
+            if own < size:
+                self._place(worker, tier, parent, before or 0, Pending(tier, names, tokens, extras, True))
+                return
             keys = hashes.chain(tokens, size, before or 0, extras, self._hash)
         except (msgspec.MsgspecError, OverflowError, TypeError):
             self.counts.bad_tokens += blocks
@@ -227,23 +148,65 @@ class EventIndex:
     def _unusable(self, worker: WorkerHeld, tier: int, names: list[int], event: BlockStored, count: int) -> None:
         """Why the tokens of an event make no keys."""
         if not count:
-            self._stored_without_tokens(worker, tier, names)
-        elif event.block_size != self.block_size:
+            self._stored_without_tokens(worker, tier, names, parts.per(event.block_size, self.block_size))
+        elif event.block_size != self.block_size and len(set(names)) == len(names):
             self.counts.other_block_size += len(names)
-        elif count != len(names) * self.block_size:
+        elif count != len(names) * event.block_size:
             self.counts.misaligned += len(names)
         else:
             self.counts.repeated += len(names)
 
-    def _stored_without_tokens(self, worker: WorkerHeld, tier: int, names: list[int]) -> None:
-        """Events of an offloading connector: the hashes were announced with tokens when the GPU stored them."""
+    def _stored_without_tokens(self, worker: WorkerHeld, tier: int, names: list[int], larger: int) -> None:
+        """Events of an offloading connector: the hashes were announced with tokens when the GPU stored them. Of a block
+        that is ``larger`` times ours the hash is that of its last part."""
         for name in names:
-            key = worker.key_of(name)
-            if key is None:
+            keys = [key] if (key := worker.key_of(name)) is not None else []
+            while keys and len(keys) < larger and (before := self._before(keys[0])) is not None:
+                keys.insert(0, before)
+            if len(keys) < max(larger, 1):
                 self.counts.without_tokens += 1
-            else:
-                before = next((found for index in self._tiers if (found := index.before(key)) is not None), None)
-                self._commit(worker, tier, before, [name], [key])
+                continue
+            if larger:
+                self._larger(worker, tier, larger)
+            self._commit(worker, tier, self._before(keys[0]), parts.spread([name], len(keys)), keys)
+
+    def _before(self, key: int) -> int | None:
+        return next((found for index in self._tiers if (found := index.before(key)) is not None), None)
+
+    # -- blocks of other sizes ------------------------------------------------------------------------------------
+
+    def _larger(self, worker: WorkerHeld, tier: int, count: int) -> None:
+        worker.units[tier] = max(worker.units[tier], count)
+        self._coarse[worker.name] = worker.units
+
+    def _place(self, worker: WorkerHeld, tier: int, parent: int | None, before: int, given: Pending) -> None:
+        """Blocks that are smaller than ours: ours are there once all their parts are."""
+        start = worker.parts.known.get(parent) if parent is not None else None
+
+        def key(tokens: Sequence[int], before: int, extras: Sequence[object] | None) -> int:
+            return hashes.chain(tokens, self.block_size, before, [extras] if extras else None, self._hash)[0]
+
+        begin = start or parts.Part(before, (), (), ())
+        for name, part in list(parts.grown(given.hashes, given.tokens, given.extras, begin, self.block_size, key)):
+            if len(part.tokens) > self.block_size:
+                self.counts.other_block_size += 1
+                continue
+            worker.parts.add(name, part, tier, copies=self.count_copies)
+            for last, whole in list(worker.parts.complete(name, tier)):
+                if whole.key is not None and last not in worker.tiers[tier].keys:
+                    known = any(index.find(whole.before) is not None for index in self._tiers)
+                    self._commit(worker, tier, whole.before if known else None, [last], [whole.key])
+        most = self.max_blocks * max(1, self.block_size * len(given.hashes) // len(given.tokens))
+        self._remove_parts(worker, tier, worker.parts.oldest(tier, most), None)
+        if worker.orphans.blocks:
+            self._adopt(worker, given.hashes)
+
+    def _remove_parts(self, worker: WorkerHeld, tier: int, names: Sequence[int], left: Sequence[int] | None) -> None:
+        for at, name in enumerate(names):
+            remain = left[at] if left is not None and at < len(left) else None
+            for whole in worker.parts.remove(name, tier, remain):
+                if whole in worker.tiers[tier].keys:
+                    self._release(worker, tier, [whole], [0])
 
     def _adopt(self, worker: WorkerHeld, names: list[int]) -> None:
         ready = [names]
@@ -251,6 +214,11 @@ class EventIndex:
             for parent, pending, gone in list(worker.orphans.take(ready.pop())):
                 before = worker.key_of(parent)
                 try:
+                    if pending.small:
+                        self._place(worker, pending.tier, parent, before or 0, pending)
+                        self._remove_parts(worker, pending.tier, gone, None)
+                        self.counts.adopted += len(pending.hashes)
+                        continue
                     keys = hashes.chain(pending.tokens, self.block_size, before or 0, pending.extras, self._hash)
                 except (OverflowError, TypeError):
                     self.counts.bad_tokens += len(pending.hashes)
@@ -261,68 +229,6 @@ class EventIndex:
                 if gone:
                     self._release(worker, pending.tier, gone, None)
 
-    def _commit(self, worker: WorkerHeld, tier: int, parent: int | None, names: list[int], keys: list[int]) -> None:
-        """The worker holds ``keys`` in this tier, which its engine calls ``names``."""
-        self.counts.stored += len(keys)
-        held = worker.tiers[tier]
-        mine = held.keys
-        known = None
-        if not self._engine_keys and not (names[0] not in mine if len(names) == 1 else mine.keys().isdisjoint(names)):
-            known = self._known_again(worker, tier, names, keys)
-        index = self._tiers[tier]
-        again = index.store(worker.bit, parent, keys)
-        if index.contradicted:
-            self.counts.contradicted += index.contradicted
-            index.contradicted = 0
-        if again:
-            self._count_again(held, again, known, names, keys)
-        if self._engine_keys:
-            for key in reversed(keys):
-                mine[key] = key
-        else:
-            for name, key in zip(reversed(names), reversed(keys), strict=True):
-                mine[name] = key
-        if len(mine) > self.max_blocks:
-            self._trim(worker, tier)
-
-    def _count_again(
-        self, held: TierHeld, again: Ranges, known: set[int] | None, names: list[int], keys: list[int]
-    ) -> None:
-        """Blocks that the worker has already: another copy of the same engine hash, or another hash for the same."""
-        mine = held.keys
-        places = [at for low, high in again for at in range(low, high)]
-        if known is None:
-            known = set({names[at]: at for at in places if names[at] in mine}.values())  # one place of each
-        for at in known:
-            if self.count_copies:
-                held.copies[names[at]] = held.copies.get(names[at], 0) + 1
-            mine.pop(names[at], None)  # stored last now
-        for at in places:
-            if at not in known and not self._engine_keys:
-                held.shared[keys[at]] = held.shared.get(keys[at], 0) + 1
-
-    def _known_again(self, worker: WorkerHeld, tier: int, names: list[int], keys: list[int]) -> set[int]:
-        """Places whose engine hash the worker holds with the same key. One with another key is released first: its
-        engine uses the hash for something else now."""
-        held = worker.tiers[tier]
-        known = set()
-        for at, (name, key) in enumerate(zip(names, keys, strict=True)):
-            old = held.keys.get(name)
-            if old == key:
-                known.add(at)
-            elif old is not None:
-                _, free = held.release(name, 0)
-                if free is not None:
-                    self._tiers[tier].remove(worker.bit, [free])
-        return known
-
-    def _trim(self, worker: WorkerHeld, tier: int) -> None:
-        held = worker.tiers[tier]
-        excess = min(len(held.keys), len(held.keys) - self.max_blocks + self.max_blocks // 64)
-        self.counts.over_cap += excess
-        free = [held.release(name, 0)[1] for name in list(islice(held.keys, excess))]
-        self._tiers[tier].remove(worker.bit, [key for key in free if key is not None])
-
     def _removed(self, worker: WorkerHeld, event: BlockRemoved) -> None:
         tier = tier_of(event.medium)
         if tier is None:
@@ -330,25 +236,20 @@ class EventIndex:
         elif event.group_idx in worker.hidden_groups:
             self.counts.other_groups += len(event.block_hashes)
         else:
-            self._release(worker, tier, hashes.engine_hashes(event.block_hashes), event.remaining_copy_counts)
-
-    def _release(self, worker: WorkerHeld, tier: int, names: Sequence[int], left: Sequence[int] | None) -> None:
-        held = worker.tiers[tier]
-        free: list[int] = []
-        if left is None and not held.copies and not held.shared:
-            for name in names:
-                key = held.keys.pop(name, None)
-                if key is not None:
-                    free.append(key)
-                elif not (worker.orphans and worker.orphans.removed(name)):
-                    self.counts.removed_unknown += 1
-        else:
-            for at, name in enumerate(names):
-                known, key = held.release(name, left[at] if left is not None and at < len(left) else None)
-                if key is not None:
-                    free.append(key)
-                elif not known and not (worker.orphans and worker.orphans.removed(name)):
-                    self.counts.removed_unknown += 1
-        if free:
-            self.counts.removed += len(free)
-            self._tiers[tier].remove(worker.bit, free)
+            names, left = hashes.engine_hashes(event.block_hashes), event.remaining_copy_counts
+            if worker.parts.tiers[tier]:
+                there = worker.parts.tiers[tier]
+                small = [at for at, name in enumerate(names) if name in there]
+                told = [left[at] if left is not None and at < len(left) else None for at in small]
+                for at, remain in zip(small, told, strict=True):
+                    self._remove_parts(worker, tier, [names[at]], None if remain is None else [remain])
+                kept = [at for at in range(len(names)) if at not in set(small)]
+                left = [left[at] for at in kept if at < len(left)] if left is not None else None
+                names = [names[at] for at in kept]
+            if worker.units[tier] > 1:
+                held = worker.tiers[tier].keys
+                spread = [parts.all_of(name, held) for name in names]
+                if left is not None:
+                    left = [n for n, of in zip(left, spread, strict=False) for _ in of]
+                names = [made for of in spread for made in of]
+            self._release(worker, tier, names, left)

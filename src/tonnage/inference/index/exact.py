@@ -8,7 +8,7 @@ from sys import getsizeof
 from tonnage.inference.index import hashes
 from tonnage.inference.index.answers import MemoryUse, TierBlocks
 from tonnage.inference.index.event_index import EventIndex
-from tonnage.inference.index.events import DISK, HOST
+from tonnage.inference.index.events import DEVICE, DISK, HOST
 from tonnage.inference.index.held import TierHeld
 from tonnage.inference.index.runs import Groups
 
@@ -31,27 +31,47 @@ class KvIndex(EventIndex):
 
     def scores(self, keys: Sequence[int]) -> dict[str, int]:
         """Leading blocks of the prompt on the GPU of each worker that has any. ``keys``: of all its full blocks."""
-        return self.slots.scores(self.groups(keys))
+        return self._whole(self.slots.scores(self.groups(keys)), DEVICE)
 
     def overlap(self, keys: Sequence[int]) -> dict[str, TierBlocks]:
         """The same for all tiers: host blocks continue where the GPU's end, disk blocks where the host's end."""
         groups = self.groups(keys)
         named = self.slots.scores
         device = named(groups)
+        if self._coarse:
+            device = self._whole(device, DEVICE)
+            groups = self._regrouped(device)
         if not self._tiers[HOST] and not self._tiers[DISK]:
             return {name: TierBlocks(blocks) for name, blocks in device.items()}
-        host = named(self._tiers[HOST].beyond(keys, self._starts(groups)))
+        host = self._whole(named(self._tiers[HOST].beyond(keys, self._starts(groups))), HOST, device)
         reached = [(blocks + host.get(name, 0), name) for name, blocks in device.items()]
         reached += [(blocks, name) for name, blocks in host.items() if name not in device]
-        masks: dict[int, int] = {}
-        for blocks, name in reached:
-            masks[blocks] = masks.get(blocks, 0) | 1 << self.slots.slot[name]
-        disk = named(self._tiers[DISK].beyond(keys, self._starts(list(masks.items()))))
+        before = {name: blocks for blocks, name in reached}
+        disk = self._whole(named(self._tiers[DISK].beyond(keys, self._starts(self._regrouped(before)))), DISK, before)
         return {
             name: TierBlocks(device.get(name, 0), host.get(name, 0), disk.get(name, 0))
             for name in self.slots.slot
             if name in device or name in host or name in disk
         }
+
+    def _whole(self, found: dict[str, int], tier: int, before: dict[str, int] | None = None) -> dict[str, int]:
+        """Without what is no whole block of the engine's; ``before``: blocks in the tiers above."""
+        for name, units in self._coarse.items() if found else ():
+            if name not in found or units[tier] == 1:
+                continue
+            above = before.get(name, 0) if before is not None else 0
+            reached = (above + found[name]) // units[tier] * units[tier]
+            if reached > above:
+                found[name] = reached - above
+            else:
+                del found[name]
+        return found
+
+    def _regrouped(self, found: dict[str, int]) -> Groups:
+        masks: dict[int, int] = {}
+        for name, blocks in found.items():
+            masks[blocks] = masks.get(blocks, 0) | 1 << self.slots.slot[name]
+        return list(masks.items())
 
     def _starts(self, groups: Groups) -> Groups:
         """The groups, and all other workers at 0."""

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tonnage.inference.index.parts import Parts
+
 
 @dataclass(slots=True)
 class Pending:
@@ -15,6 +17,7 @@ class Pending:
     hashes: list[int]
     tokens: list[int]
     extras: list[Any] | None
+    small: bool = False  # of fewer tokens than a block of the index
 
 
 class Orphans:
@@ -105,10 +108,13 @@ class TierHeld:
 class WorkerHeld:
     """One worker's blocks in all tiers."""
 
-    __slots__ = ("bit", "hidden_groups", "orphans", "tiers")
+    __slots__ = ("bit", "hidden_groups", "name", "orphans", "parts", "tiers", "units")
 
-    def __init__(self, bit: int, orphan_limit: int) -> None:
+    def __init__(self, bit: int, orphan_limit: int, name: str = "") -> None:
         self.bit = bit
+        self.name = name
+        self.units = [1, 1, 1]  # of the index's blocks in one of the engine's, by tier
+        self.parts = Parts()
         self.tiers = (TierHeld(), TierHeld(), TierHeld())
         self.orphans = Orphans(orphan_limit)
         self.hidden_groups: set[int | None] = set()

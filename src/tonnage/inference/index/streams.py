@@ -58,9 +58,11 @@ class EventStream:
 
     def receive(self, frames: Sequence[bytes], now_ns: int) -> Received:
         """A published message."""
-        message = self._read(frames)
-        if isinstance(message, Received):
-            return message
+        message = self.read(frames)
+        return message if isinstance(message, Received) else self.accept(message, now_ns)
+
+    def accept(self, message: Message, now_ns: int) -> Received:
+        """A published message that was read already."""
         out = Received(problems=message.batch.problems)
         number = message.sequence
         if number == END_OF_REPLAY:
@@ -82,9 +84,11 @@ class EventStream:
 
     def replayed(self, frames: Sequence[bytes]) -> Received:
         """A message from the replay socket; its end marker closes the gap, filled or not."""
-        message = self._read(frames)
-        if isinstance(message, Received):
-            return message
+        message = self.read(frames)
+        return message if isinstance(message, Received) else self.accept_replayed(message)
+
+    def accept_replayed(self, message: Message) -> Received:
+        """A replayed message that was read already."""
         out = Received(problems=message.batch.problems)
         if message.sequence == END_OF_REPLAY:
             self._give_up(out)
@@ -101,7 +105,8 @@ class EventStream:
             self._give_up(out)
         return out
 
-    def _read(self, frames: Sequence[bytes]) -> Message | Received:
+    def read(self, frames: Sequence[bytes]) -> Message | Received:
+        """The message in these frames; what is malformed is counted here and changes nothing else."""
         message = decode_message(frames, self._decoder)
         if isinstance(message, Malformed):
             self.malformed += 1

@@ -81,6 +81,10 @@ class WorkerTrust:
             self._lost += lost
             self._exact = _Error()
 
+    def answered(self) -> None:
+        """Another rank of the worker announced blocks: a prompt that was sent there may have gone to that rank."""
+        self._owed_ns = None
+
     def restarted(self) -> None:
         """The worker began anew, and the index with it: what was lost does not matter any more."""
         self._lost = 0

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tonnage.inference.index import workers
 from tonnage.inference.index.answers import TierBlocks
 from tonnage.inference.index.approximate import LONG_TTL_NS, SHORT_TTL_NS, PredictedIndex
-from tonnage.inference.index.events import DEVICE, AllBlocksCleared, tier_of
+from tonnage.inference.index.events import DEVICE, END_OF_REPLAY, AllBlocksCleared, Message, tier_of
 from tonnage.inference.index.exact import KvIndex
 from tonnage.inference.index.streams import EventStream, Received
 from tonnage.inference.index.trust import TrustSettings, Verdict, WorkerTrust
 
 
 class CacheView:
-    """The exact index fed from streams of messages, predictions beside it, and trust for each worker."""
+    """The exact index fed from streams of messages, predictions beside it, and trust for each worker.
+
+    Data-parallel ranks that publish under one worker's name are told apart by the rank in their batches: rank 0 is the
+    worker, each further one a worker of its own, ``name/dpN`` (:func:`~tonnage.inference.index.workers.owner`)."""
 
     def __init__(
         self,
@@ -32,6 +36,7 @@ class CacheView:
         self._trust: dict[str, WorkerTrust] = {}
         self._streams: dict[str, EventStream] = {}
         self._cleared: dict[str, None] = {}
+        self._ranks: dict[str, dict[str, None]] = {}
 
     def add_worker(self, name: str) -> None:
         """A worker that requests may go to."""
@@ -41,7 +46,9 @@ class CacheView:
             self.index.add_worker(name)
 
     def remove_worker(self, name: str) -> None:
-        """Forget all about a worker."""
+        """Forget all about a worker, and about its data-parallel ranks."""
+        for rank in self._ranks.pop(name, ()):
+            self.remove_worker(rank)
         self._trust.pop(name, None)
         self._cleared.pop(name, None)
         self._streams.pop(name, None)
@@ -50,13 +57,36 @@ class CacheView:
 
     def receive(self, name: str, frames: Sequence[bytes], now_ns: int) -> list[bytes] | None:
         """A published message of this worker. Returns frames for its replay socket when messages are missing."""
-        self.add_worker(name)
-        return self._apply(name, self._streams[name].receive(frames, now_ns))
+        message = self._read(name, frames)
+        if isinstance(message, Received):
+            return self._apply(name, message)
+        owner = self._owner(name, message)
+        return self._apply(owner, self._streams[owner].accept(message, now_ns))
 
     def replayed(self, name: str, frames: Sequence[bytes]) -> None:
         """A message from this worker's replay socket."""
+        message = self._read(name, frames)
+        if isinstance(message, Received):
+            self._apply(name, message)
+            return
+        owners = [self._owner(name, message)]
+        if message.sequence == END_OF_REPLAY:  # which does not say whose
+            owners = [one for one in (name, *self._ranks.get(name, ())) if self._streams[one].gap] or owners
+        for owner in owners:
+            self._apply(owner, self._streams[owner].accept_replayed(message))
+
+    def _read(self, name: str, frames: Sequence[bytes]) -> Message | Received:
         self.add_worker(name)
-        self._apply(name, self._streams[name].replayed(frames))
+        return self._streams[name].read(frames)
+
+    def _owner(self, name: str, message: Message) -> str:
+        """The worker, or its rank, that a message is of."""
+        owner = workers.owner(name, message.batch.data_parallel_rank)
+        if owner != name:
+            self._ranks.setdefault(name, {})[owner] = None
+            self.add_worker(owner)
+            self._trust[name].answered()
+        return owner
 
     def tick(self, now_ns: int) -> None:
         """Gives up on replays that do not come; call it every second or so."""

@@ -30,7 +30,13 @@ def canonical(address: str, rank: int | None = None, port: int = 8000) -> str:
         text = f"[{text}]:{port}"
     elif ":" not in text:
         text = f"{text}:{port}"
-    return f"{text}/dp{rank}" if rank else text
+    return owner(text, rank)
+
+
+def owner(worker: str, rank: int | None) -> str:
+    """Who holds the blocks that a worker's data-parallel rank announces: the worker, with ``/dpN`` for a rank above 0.
+    Each rank has a cache, a publisher and message numbers of its own (vllm/distributed/kv_events.py)."""
+    return f"{worker}/dp{rank}" if rank else worker
 
 
 def from_topic(topic: str, rank: int | None = None, port: int = 8000) -> tuple[str, str] | None:

@@ -20,6 +20,12 @@ TENSOR_PARALLEL = (1, 2, 4, 8)
 PIPELINE_PARALLEL = (1, 2, 4)
 """Sizes that are considered unless one is asked for."""
 
+NO_ENGINE = "none"
+"""For no engine in particular: all of the memory that is left becomes KV cache."""
+
+_BLOCK = 16
+"""Tokens of a KV block of vLLM."""
+
 _QUANTILE = 1.645
 """Of the standard normal distribution, one-sided 95 %."""
 
@@ -82,6 +88,9 @@ def plan(
         sorts_logits=sorts_logits,
         extra=_adapters(request, tensor_parallel),
     )
+    kind = kinds.engine_kind(request.system) if request.system not in (kinds.VLLM, NO_ENGINE) else None
+    if kind is not None:
+        found = _by_rule_of(kind, request, card, (tensor_parallel, pipeline_parallel), found)
     kv = memory.kv_capacity(
         request.shape,
         request.kv,
@@ -89,11 +98,26 @@ def plan(
         tensor_parallel=tensor_parallel,
         pipeline_parallel=pipeline_parallel,
         max_num_batched_tokens=tokens,
+        block_size=kind.page_size if kind is not None else _BLOCK,
     )
     layers = ceil(request.shape.layers / pipeline_parallel) / request.shape.layers
     needed = ceil(kv.layout.most_blocks(request.context, tokens) * kv.layout.block_bytes * layers)
     sequences = max(1, min(_sequences(request, kv), seqs))
     return Plan(card, tensor_parallel, pipeline_parallel, found, kv, needed, sequences, seqs, tokens)
+
+
+def _by_rule_of(
+    kind: kinds.EngineKind, request: Request, card: Card, ranks: tuple[int, int], found: ServingMemory
+) -> ServingMemory:
+    """The same parts where another engine than vLLM says how much of the memory becomes KV cache."""
+    gpu = msgspec.structs.replace(card.gpu, memory_mib=int(card.gpu.memory_mib * card.memory_share))
+    weights = sum(part.bytes for part in memory.weights(request.shape, request.stored, *ranks))
+    permille = round(request.utilization * 1000) or None
+    cache = kinds.kv_cache_bytes(
+        kind, gpu, weights=weights, others=found.used - weights, tensor_parallel=ranks[0], permille=permille
+    )
+    requested = found.used + cache
+    return msgspec.structs.replace(found, requested=requested, utilization=round(requested / found.visible, 4))
 
 
 def _sequences(request: Request, kv: KvCapacity) -> int:
@@ -107,10 +131,12 @@ def _sequences(request: Request, kv: KvCapacity) -> int:
 
 
 def limits(request: Request, card: Card) -> tuple[int, int]:
-    """(max_num_batched_tokens, max_num_seqs): asked for, or vLLM's defaults for this card."""
-    own = kinds.limits(kinds.engine_kind(kinds.VLLM), card.gpu)
+    """(max_num_batched_tokens, max_num_seqs): asked for, or the defaults of the engine, else of vLLM, for this card.
+    Where the engine takes its sequences from the KV cache (SGLang), the least that it takes."""
+    name = kinds.VLLM if request.system == NO_ENGINE else request.system
+    own = kinds.limits(kinds.engine_kind(name), card.gpu)
     tokens = request.max_num_batched_tokens or own.max_num_batched_tokens
-    return tokens, min(request.max_num_seqs or own.max_num_seqs, tokens)
+    return tokens, min(request.max_num_seqs or own.max_num_seqs or kinds.LEAST_SEQS, tokens)
 
 
 def sizes(request: Request, card: Card, per_node: int) -> Iterator[tuple[int, int]]:

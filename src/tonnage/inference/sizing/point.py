@@ -13,7 +13,7 @@ from tonnage.errors import InputError
 from tonnage.inference import memory
 from tonnage.inference.estimate import Load, Replica, estimate
 from tonnage.inference.estimate.case import figures
-from tonnage.inference.estimate.constants import constants
+from tonnage.inference.estimate.constants import FRAMEWORKS, constants
 from tonnage.inference.estimate.step import decode_work, framework_seconds, step_parts
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def replica(request: Request, plan: Plan) -> Replica:
         pipeline_parallel=plan.pipeline_parallel,
         kv_tokens=max(1, plan.memory.kv_cache * plan.pipeline_parallel // token) if token else None,
         max_num_batched_tokens=plan.max_num_batched_tokens,
+        framework=request.system if request.system in FRAMEWORKS else FRAMEWORKS[0],
     )
 
 

@@ -78,7 +78,9 @@ class Targets(msgspec.Struct, frozen=True):
 class Request(msgspec.Struct, frozen=True):
     """What a model is to be sized for. ``utilization``: vLLM's --gpu-memory-utilization. ``max_num_seqs`` and
     ``max_num_batched_tokens``: None takes vLLM's default for the card; ``cuda_graphs`` False is --enforce-eager.
-    ``adapters`` LoRA adapters of ``lora_rank`` are held at once. ``cards`` are those to consider."""
+    ``adapters`` LoRA adapters of ``lora_rank`` are held at once. ``cards`` are those to consider.
+    ``system``: what serves; ``none`` for no engine in particular. With another than vLLM ``utilization`` is its own
+    share of memory (SGLang's --mem-fraction-static, TensorRT-LLM's free fraction), 0 its default."""
 
     shape: ModelShape
     stored: Precision
@@ -96,6 +98,7 @@ class Request(msgspec.Struct, frozen=True):
     lora_rank: int = 16
     tensor_parallel: int | None = None
     pipeline_parallel: int | None = None
+    system: str = "vllm"
 
 
 def fixed(input_tokens: int, output_tokens: int) -> Lengths:

@@ -1,7 +1,7 @@
 """Published rules of thumb (a decision tree, an instance guide) on a concrete model, beside what the facts say.
 
 The rules and where they go wrong are tables of facts (``decision_tree.csv``, ``instance_guide.csv``,
-``rule_faults.csv``); here they are applied.
+``model_size_guide.csv``, ``rule_faults.csv``); here they are applied.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tonnage.inference.sizing.request import Request
 
 _GB = 1e9
+_ABOUT = 0.1
+"""A model is called by about its size: a 7B has 6.7 to 7.6 billion parameters."""
 
 
 class Advice(msgspec.Struct, frozen=True):
@@ -38,6 +40,19 @@ class Guide(msgspec.Struct, frozen=True):
     gpu: str
     says: str
     differs: tuple[str, ...]
+    source: str
+
+
+class BySize(msgspec.Struct, frozen=True):
+    """A row of a guide by model size: an instance type, and whether the model is of the sizes that it is for (None:
+    it names none). ``price``: on demand, in micro-USD an hour, None where it is not known. ``outcome``: the fewest of
+    its GPUs that serve the request, or why none do."""
+
+    instance_type: str
+    says: str
+    meant: bool | None
+    price: int | None
+    outcome: str
     source: str
 
 
@@ -68,9 +83,38 @@ def guides() -> list[Guide]:
     return [_guide(row) for row in tables.rows("instance_guide.csv")]
 
 
+def by_size(request: Request) -> list[BySize]:
+    """The guides by model size, beside what their instances do with ``request`` and cost."""
+    return [_by_size(request, row) for row in tables.rows("model_size_guide.csv")]
+
+
 def faults() -> list[Fault]:
     """Where the rules are wrong, whatever the model."""
     return [msgspec.convert(row, Fault) for row in tables.rows("rule_faults.csv")]
+
+
+def _by_size(request: Request, row: dict[str, str]) -> BySize:
+    billions = request.shape.params / 1e9
+    meant = None
+    if row["above_b"]:
+        low, high = float(row["above_b"]), float(row["up_to_b"] or "inf")
+        meant = low * (1 - _ABOUT) <= billions <= high * (1 + _ABOUT)
+    price = prices.load().on_demand(row["instance_type"])
+    outcome = _fewest(request, row["gpu"], int(row["gpus"])) if row["gpu"] else "no GPUs: engines for it are not sized"
+    return BySize(row["instance_type"], row["says"], meant, price, outcome, row["source"])
+
+
+def _fewest(request: Request, name: str, count: int) -> str:
+    """The smallest tensor parallel size, of those that divide the heads, with which the GPUs of one node serve."""
+    card, plan = cards.get(name), None
+    for size in (n for n in (1, 2, 4, 8, 16) if n <= count and request.shape.heads % n == 0):
+        plan = fit.plan(request, card, size)
+        if plan.fits:
+            label = f"{size} x {name}" if size > 1 else name
+            enough = f"one of {count} GPUs is enough" if size == 1 else f"{size} of {count} GPUs are enough"
+            return f"{enough} ({label}), {plan.sequences} of your requests at once"
+    short = plan.short / GIB if plan is not None else 0.0
+    return f"does not start on its {count} x {name}, {short:.1f} GiB a GPU short"
 
 
 def _outcome(request: Request, name: str, count: int) -> str:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tonnage.facts import counting, gpus, instances, mig
-from tonnage.inference import memory
+from tonnage.facts import counting, cuda, gpus, instances, mig
+from tonnage.inference import memory, tables
 from tonnage.inference.sizing import fit, point
 from tonnage.inference.timing import heads_per_gpu
 from tonnage.units import GIB
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tonnage.inference.sizing.options import Offer, Option
     from tonnage.inference.sizing.request import Request
 
+_FIRST_BF16 = (8, 0)
+"""The compute capability from which tensor cores take BF16: CUDA C++ Programming Guide."""
 _BITS = 8
 _MEGA = 1_000_000
 
@@ -38,6 +40,7 @@ def warnings(request: Request, option: Option, loading: Loading | None, probe_s:
         _boxes(request, option),
         _stages(request, option),
         _replication(request, option),
+        _engine(request, option),
         _formats(request, option),
         _unquantized(request, option),
         _sampler(request, option),
@@ -149,9 +152,20 @@ def _formats(request: Request, option: Option) -> tuple[str, str] | None:
             f"{option.plan.card.whole} has no {wanted.upper()} tensor cores: weights in {request.stored.name} are "
             "unpacked to 16 bits as they are read. Memory is saved, arithmetic is not faster"
         )
-    if option.plan.card.whole in ("t4", "t4g", "v100", "v100-32") and request.stored.name == "bf16":
+    if cuda.gpu(option.plan.card.whole).arch < _FIRST_BF16 and request.stored.name == "bf16":
         return "format", f"{option.plan.card.whole} has no BF16: start vLLM with --dtype half"
     return None
+
+
+def _engine(request: Request, option: Option) -> tuple[str, str] | None:
+    """GPUs that the serving system has no code for."""
+    arch, first = cuda.gpu(option.plan.card.whole).arch, tables.vllm_memory()["compute_capability"]
+    if request.system != "vllm" or arch >= cuda.parse_version(f"{first:.1f}"):
+        return None
+    return "engine", (
+        f"vLLM runs on GPUs of compute capability {first:.1f} and later, {option.plan.card.whole} has "
+        f"{cuda.cuda_text(arch)}: what it would need is told, but vLLM does not start there"
+    )
 
 
 def _unquantized(request: Request, option: Option) -> tuple[str, str] | None:

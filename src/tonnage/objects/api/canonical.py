@@ -48,6 +48,7 @@ _PLAIN_STRUCTS = {
     "ServiceStatus": ("loadBalancer",),
     "DeploymentSpec": ("strategy",),
     "DaemonSetSpec": ("updateStrategy",),
+    "StatefulSetSpec": ("updateStrategy",),
 }
 """Structs held as values: written as {} when nothing is in them."""
 _NULLS = {
@@ -58,6 +59,7 @@ _NULLS = {
     "DeploymentCondition": ("lastUpdateTime", "lastTransitionTime"),
     "ReplicaSetCondition": ("lastTransitionTime",),
     "DaemonSetCondition": ("lastTransitionTime",),
+    "StatefulSetCondition": ("lastTransitionTime",),
     "HorizontalPodAutoscalerCondition": ("lastTransitionTime",),
     "Condition": ("lastTransitionTime",),
     "ContainerStateRunning": ("startedAt",),

@@ -180,11 +180,34 @@ def _node_claim(obj: JsonObject, old: JsonObject) -> list[FieldError]:
     return [FieldError("FieldValueInvalid", "Invalid value: spec is immutable", "spec")]
 
 
+_STATEFUL_SET_CHANGES = (
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+)
+
+
+def _stateful_set(obj: JsonObject, old: JsonObject) -> list[FieldError]:
+    def rest(of: JsonObject) -> JsonObject:
+        return {name: value for name, value in _spec(of).items() if name not in _STATEFUL_SET_CHANGES}
+
+    if rest(obj) == rest(old):
+        return []
+    listed = ", ".join(f"'{name}'" for name in _STATEFUL_SET_CHANGES[:-1])
+    why = f"updates to statefulset spec for fields other than {listed} and 'minReadySeconds' are forbidden"
+    return [forbidden("spec", why)]
+
+
 _BY_KIND: dict[str, Callable[[JsonObject, JsonObject], list[FieldError]]] = {
     "Pod": _pod,
     "Deployment": _selector,
     "ReplicaSet": _selector,
     "DaemonSet": _selector,
+    "StatefulSet": _stateful_set,
     "Job": _job,
     "Service": _service,
     "PriorityClass": _priority_class,

@@ -54,13 +54,13 @@ _SERVED: tuple[type[KubeObject], ...] = (
     core.PriorityClass,
     apps.Deployment,
     apps.DaemonSet,
+    apps.StatefulSet,
+    apps.ReplicaSet,
     autoscaling.HorizontalPodAutoscaler,
     policy.PodDisruptionBudget,
     batch.Job,
 )
 """Kubernetes' own kinds of which kube-apiserver refuses more than their metadata."""
-_UNREAD = ("StatefulSet", "ReplicaSet")
-"""Those among them that are not read here otherwise."""
 _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
     keda.ScaledObject: scaledobjects.scaled_object,
     karpenter.NodePool: nodepools.node_pool,
@@ -78,6 +78,7 @@ _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
     training.TrainingRuntime: training_jobs.training_runtime,
     ray.RayCluster: training_jobs.ray_cluster,
     ray.RayJob: training_jobs.ray_job,
+    ray.RayService: training_jobs.ray_service,
     volcano.VolcanoJob: training_jobs.volcano_job,
     groups.KaiPodGroup: pod_groups.kai_pod_group,
     groups.VolcanoPodGroup: pod_groups.volcano_pod_group,
@@ -121,10 +122,7 @@ def check_unread(obj: Unknown, place: Place) -> list[Problem]:
     """What is wrong with the pods of an object whose kind is not read otherwise: all where it is Kubernetes' own, of
     others what would be no quantity."""
     report = Report(place, obj.lines, without_nulls(obj.content))
-    if obj.api_version == "apps/v1" and obj.kind in _UNREAD:
-        if served.served(obj.kind, report):
-            report.refused(refused_metadata(obj.kind, dict(report.written)))
-    elif obj.api_version == "batch/v1" and obj.kind == "CronJob":
+    if obj.api_version == "batch/v1" and obj.kind == "CronJob":
         served.job_spec("spec.jobTemplate.spec", report)
     else:
         for template in templates(obj):

@@ -30,47 +30,11 @@ def served(kind: str, report: Report) -> bool:
     content = {
         key: without_nulls(value) for key, value in report.written.items() if key != "status" or kind in _WITH_STATUS
     }
-    readable = _is_readable(kind, content, "", report) if kind in fields.structs() else _is_alike(content, report)
+    readable = _is_readable(kind, content, "", report)
     if readable:
         content.setdefault("metadata", {})
         report.refused(_of_any_version(refused(kind, defaults.fill_in(kind, content, stored=False))))
     return readable
-
-
-def _is_alike(content: dict[str, Any], report: Report) -> bool:
-    """The same of a StatefulSet, which is not served: what it has in common with a Deployment, and its claims."""
-    readable = True
-    for part, struct in (("metadata", "ObjectMeta"), ("spec", "")):
-        given = content.get(part)
-        if given is not None and not isinstance(given, dict):
-            report.add(part, f"{show(given)}: expected a mapping")
-            return False
-        readable = readable and not (struct and given and not _is_readable(struct, given, part, report))
-    spec = content.get("spec") or {}
-    common = {
-        key: value for key, value in spec.items() if key in fields.structs()["DeploymentSpec"] and key != "strategy"
-    }
-    readable = _is_readable("DeploymentSpec", common, "spec", report) and readable
-    listed = spec.get("volumeClaimTemplates")
-    for index, one in enumerate(listed if isinstance(listed, list) else [] if listed is None else [listed]):
-        path = f"spec.volumeClaimTemplates[{index}]"
-        if not isinstance(listed, list) or not isinstance(one, dict):
-            report.add("spec.volumeClaimTemplates", f"{show(one)}: expected a list of claims")
-            readable = False
-        elif not _is_readable("PersistentVolumeClaimTemplate", one, path, report):
-            readable = False
-    texts = [key for key in ("serviceName", "podManagementPolicy") if not isinstance(spec.get(key) or "", str)]
-    maps = [
-        key
-        for key in ("updateStrategy", "persistentVolumeClaimRetentionPolicy", "ordinals")
-        if spec.get(key) is not None and not isinstance(spec[key], dict)
-    ]
-    update = spec.get("updateStrategy")
-    if isinstance(update, dict):
-        readable = _is_readable("DaemonSetUpdateStrategy", update, "spec.updateStrategy", report) and readable
-    for key, expected in (*((key, "a string") for key in texts), *((key, "a mapping") for key in maps)):
-        report.add(f"spec.{key}", f"{show(spec[key])}: expected {expected}")
-    return readable and not texts and not maps
 
 
 def _of_any_version(errors: Iterable[FieldError]) -> Iterator[FieldError]:

@@ -8,7 +8,7 @@ pkg/webhooks/admission/jobs/validate/admit_job.go.
 from __future__ import annotations
 
 from tonnage.objects.api.errors import label_faults
-from tonnage.objects.ray import RayCluster, RayClusterSpec, RayJob
+from tonnage.objects.ray import RayCluster, RayClusterSpec, RayJob, RayService
 from tonnage.objects.training import KubeflowJob, MPIJob, PyTorchJob, TrainingRuntime, TrainJob, roles
 from tonnage.objects.validate.common import Report
 from tonnage.objects.validate.jobs import RESTARTS, template
@@ -79,6 +79,10 @@ def ray_job(obj: RayJob, report: Report) -> None:
     report.one_of("spec.submissionMode", obj.spec.submission_mode, _SUBMISSION)
     if obj.spec.ray_cluster_spec is not None:
         _ray("spec.rayClusterSpec", obj.spec.ray_cluster_spec, report)
+
+
+def ray_service(obj: RayService, report: Report) -> None:
+    _ray("spec.rayClusterConfig", obj.spec.ray_cluster_config, report)
 
 
 def _ray(path: str, spec: RayClusterSpec, report: Report) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tonnage.decisions import Reason, Scalar
+from tonnage.fleet.state import Fleet
 from tonnage.scheduling.gangs.room import Room
 from tonnage.scheduling.gangs.tree import Tree
 from tonnage.scheduling.levels import Levels
@@ -16,7 +17,8 @@ from tonnage.scheduling.view import Ints
 
 class Lack(NamedTuple):
     """No domain of ``level`` (None: not even the whole cluster) holds ``needs`` more pods of the group; the nearest is
-    ``domain``, which holds ``holds``. ``begun``: bound members keep the group to that domain."""
+    ``domain``, which holds ``holds``. ``begun``: bound members keep the group to that domain. ``within``: another may,
+    but this is the domain that is nearest to holding the whole gang."""
 
     group: int
     needs: int
@@ -24,14 +26,17 @@ class Lack(NamedTuple):
     domain: int
     holds: int
     begun: bool = False
+    within: bool = False
 
 
 class Bounds:
-    """The bounds for one gang in a room into which nothing of it has been put yet."""
+    """The bounds for one gang in a room of the fleet into which nothing of it has been put yet."""
 
-    def __init__(self, tree: Tree, levels: Levels, room: Room) -> None:
+    def __init__(self, tree: Tree, levels: Levels, room: Room, fleet: Fleet) -> None:
         self._tree = tree
         self._levels = levels
+        self._fleet = fleet
+        self._room = room
         self._count = {item.class_id: room.count(item.class_id).copy() for item in tree.items}
         self._pods = [self._pods_of(number) for number in range(len(tree.groups))]
         self._sums: dict[tuple[int, int | None], Ints] = {}
@@ -57,35 +62,70 @@ class Bounds:
         return None
 
     def lack(self, level: int | None) -> Lack | None:
-        """Why no domain of the level can hold the minimum of the gang and of all its parts; None where one may."""
+        """Why no domain of the level can hold the minimum of the gang and of all its parts; None where one may. A part
+        that no domain has room for is named before the gang."""
         held = self.held(0, level)
+        need = self._tree.need(0)
+        parts = [part for part in range(1, len(self._tree.groups)) if self._tree.need(part)]
+        by_part = {part: self.held(part, level) for part in parts}
         lack = self._lack(0, level, held)
         if lack is not None:
-            return lack
-        parts_fit = np.ones(len(held), np.bool_)
-        for part in range(1, len(self._tree.groups)):
-            if self._tree.need(part):
-                parts_fit &= self.held(part, level) >= self._tree.need(part)
-        need = self._tree.need(0)
-        if (parts_fit & (held >= need)).any():
+            nowhere = [part for part in parts if len(held) and (by_part[part] < self._tree.need(part)).all()]
+            if lack.begun or not nowhere:
+                return lack
+            room = by_part[nowhere[0]]
+            return Lack(nowhere[0], self._tree.need(nowhere[0]), level, int(room.argmax()), int(room.max()))
+        fitting = sum((room >= self._tree.need(part) for part, room in by_part.items()), np.zeros(len(held), np.int64))
+        if ((fitting == len(parts)) & (held >= need)).any():
             return None
-        nearest = int(np.argmax(np.where(parts_fit, held, -1)))
-        return Lack(0, need, level, nearest, int(held[nearest]))
+        nearest = int(np.lexsort((held, fitting))[-1])
+        short = next((part for part in parts if by_part[part][nearest] < self._tree.need(part)), None)
+        if short is None:
+            return Lack(0, need, level, nearest, int(held[nearest]))
+        within = level is not None and bool((by_part[short] >= self._tree.need(short)).any())
+        return Lack(short, self._tree.need(short), level, nearest, int(by_part[short][nearest]), within=within)
 
     def held(self, number: int, level: int | None) -> Ints:
-        """By domain of the level: pods of the group that fit, each class by itself and no more than there are."""
+        """By domain of the level: at most how many pods of the group fit. Each class of them by itself, no more than
+        there are; those that differ in nothing that they ask for together; and all of them, the smallest first, in what
+        is free in all."""
         held = np.zeros(1 if level is None else self._levels.count(level), np.int64)
-        for class_id, pods in self._pods[number].items():
-            held += np.minimum(self._by_domain(class_id, level), pods)
-        return held
+        shapes: dict[int, list[int]] = {}
+        for class_id in self._pods[number]:
+            shapes.setdefault(self._fleet.classes.rows[class_id].shape, []).append(class_id)
+        for alike in shapes.values():
+            sums = [np.minimum(self._by_domain(one, level), self._pods[number][one]) for one in alike]
+            held += np.minimum(np.sum(sums, axis=0), self._together(tuple(alike), level)) if len(alike) > 1 else sums[0]
+        return np.minimum(held, self._by_amounts(number, level)) if len(shapes) > 1 else held
+
+    def _together(self, classes: tuple[int, ...], level: int | None) -> Ints:
+        """By domain, how many pods of these classes of one shape it holds: a node holds no more than of one class, or
+        one of each where each of them can be there once only and none is in the way of another."""
+        apart = len(classes) if self._room.one_of_each(classes) else 1
+        most = np.max([self._count[one] for one in classes], axis=0)
+        return self._sum(apart * most, level)
+
+    def _by_amounts(self, number: int, level: int | None) -> Ints:
+        """By domain, how many of the group's pods what is free of each resource is enough for, those that ask for least
+        of it first."""
+        pods, fleet = self._pods[number], self._fleet
+        open_ = np.any([self._count[one] > 0 for one in pods], axis=0)
+        asked = {one: dict(fleet.requests(fleet.classes.rows[one].shape)) for one in pods}
+        found = np.full(1 if level is None else self._levels.count(level), sum(pods.values()), np.int64)
+        for column in sorted({column for of_class in asked.values() for column in of_class}):
+            free = self._sum(np.maximum(fleet.free[: len(open_), column], 0) * open_, level)
+            amounts = np.sort(np.repeat([asked[one].get(column, 0) for one in pods], list(pods.values())))
+            found = np.minimum(found, np.searchsorted(np.cumsum(amounts), free, "right"))
+        return found
 
     def _by_domain(self, class_id: int, level: int | None) -> Ints:
         known = self._sums.get((class_id, level))
         if known is None:
-            count = self._count[class_id]
-            known = np.array([count.sum()], np.int64) if level is None else self._levels.sums(level, count)
-            self._sums[class_id, level] = known
+            known = self._sums[class_id, level] = self._sum(self._count[class_id], level)
         return known
+
+    def _sum(self, values: Ints, level: int | None) -> Ints:
+        return np.array([values.sum()], np.int64) if level is None else self._levels.sums(level, values)
 
     def _lack(self, number: int, level: int | None, held: Ints) -> Lack | None:
         """Where no domain holds what the group needs; where members are bound in one, that domain alone counts."""
@@ -125,6 +165,10 @@ def refusal(tree: Tree, levels: Levels, lack: Lack | None, unknown: bool) -> Rea
         text = f"{named} needs room for {lack.needs}{more} pods, the cluster has it for {lack.holds}"
     elif lack.begun:
         text = f"{named} needs {lack.needs}{more} pods in {where} {domain}, where it stands; it holds {lack.holds}"
+    elif lack.within:
+        text = (
+            f"{named} needs {lack.needs}{more} pods in the {where} of its gang; the best, {domain}, holds {lack.holds}"
+        )
     elif not domain:
         text = f"{named} needs {lack.needs} pods in one {where}; no node has that label"
     else:

@@ -66,7 +66,7 @@ def plan(snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache, budget
     gang = snapshot.gangs.get(key)
     if gang is None:
         return NoPlan(Reason(f"gang {key} does not exist, or has not been seen yet", (("gang", key),)))
-    tree = Tree(snapshot, gang, pods, _alike(snapshot.fleet, cache, pods))
+    tree = Tree(snapshot, gang, pods, alike(snapshot.fleet, cache, pods))
     short = tree.short()
     if short is not None:
         there = short.members + tree.available(tree.groups.index(short))
@@ -80,7 +80,7 @@ def plan(snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache, budget
     return _Planning(snapshot, tree, levels, cache, budget).run()
 
 
-def _alike(fleet: Fleet, cache: Cache, pods: Sequence[int]) -> dict[int, int]:
+def alike(fleet: Fleet, cache: Cache, pods: Sequence[int]) -> dict[int, int]:
     """Classes of one shape, where no rule is about their labels, as the first of them: controllers write a number into
     the labels of each pod, and classes of one pod each would be planned one by one."""
     first: dict[int, int] = {}
@@ -115,7 +115,7 @@ class _Planning:
         filler = Filler(self._tree, self._levels, room, wanted, self._free_devices())
         if not any(wanted):
             return self._planned(room, filler)
-        limits = Bounds(self._tree, self._levels, room)
+        limits = Bounds(self._tree, self._levels, room, self._fleet)
         lack = limits.part_that_fits_nowhere()
         for level, must_search in self._root_levels() if lack is None else ():
             lack = limits.lack(level)

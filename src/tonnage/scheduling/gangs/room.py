@@ -7,7 +7,7 @@ fleet, inside a what-if, pod by pod: right for every pod.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -50,6 +50,9 @@ class Room(Protocol):
     def count(self, class_id: int) -> Ints:
         """By node row, how many more pods of the class it holds at most: exact in a Sheet, a bound in a FleetRoom."""
 
+    def one_of_each(self, classes: Sequence[int]) -> bool:
+        """Whether a node may hold one pod of each of these classes though it holds no two of one."""
+
     def ways(self, number: int, row: int) -> list[Devices | None]:
         """The choices of devices for one of the item's pods on the node that lead to different outcomes."""
 
@@ -85,6 +88,9 @@ class Sheet:
         if known is None:
             known = self._counts[class_id] = self._of(class_id, self._free) * self._open[class_id]
         return known
+
+    def one_of_each(self, classes: Sequence[int]) -> bool:
+        return False
 
     def ways(self, number: int, row: int) -> list[Devices | None]:
         return [None]
@@ -150,6 +156,21 @@ class FleetRoom:
         rows = np.flatnonzero(allowed)
         held[rows] = (fleet.free[rows[:, None], columns] // amounts).min(axis=1)
         return np.minimum(held, 1) if self.alone[class_id] else held
+
+    def one_of_each(self, classes: Sequence[int]) -> bool:
+        return any(self.alone[one] for one in classes) and not self._keep_apart(classes)
+
+    def _keep_apart(self, classes: Sequence[int]) -> bool:
+        """Whether each of the classes bars all others from its host."""
+        fleet = self._fleet
+        rows = [fleet.classes.rows[one] for one in classes]
+        if rows[0].ports and all(one.ports == rows[0].ports for one in rows):
+            return True
+        bars = [
+            [term for term in self._cache.topology.rules(one).anti_affinity if term.topology_key == HOSTNAME]
+            for one in rows
+        ]
+        return all(any(term.matches(other, fleet.namespaces) for term in terms) for terms in bars for other in rows)
 
     def allowed(self, class_id: int, *, lasting: bool = False) -> Mask:
         """The nodes that pass all filters now; ``lasting``: without the rules that pods placed later can satisfy."""

@@ -69,6 +69,11 @@ class ValueView(ShapeView):
         taken = self._choices.best(valuation.nodes.places[node] * valuation.buckets + left).taken
         return (self.fleet.cards.milli[node].tolist().index(taken),)
 
+    def score(self, key: int) -> float:
+        """In a key one point of a wish counts more than all others; in the score all count alike."""
+        wishes, points = divmod((key >> TIE_BITS) + self.scale // 2, self.scale)
+        return round(wishes + (points - self.scale // 2) / PRECISION, 3)
+
     def parts(self, node: int) -> tuple[tuple[str, float], ...]:
         """What the score of a node that fits is made of, by name, in points; ``wishes`` count before all others."""
         rows, valuation = np.array([node]), self.valuation

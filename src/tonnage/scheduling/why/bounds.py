@@ -7,14 +7,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tonnage.fleet.asks import FULL, Kind
+from tonnage.fleet.asks import FULL, Kind, is_device
 from tonnage.fleet.cards import NO_DEVICE
 from tonnage.fleet.fits import gives, needs_devices
 from tonnage.fleet.state import PODS, Fleet
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.view import Mask
 from tonnage.scheduling.why import requests as why_requests
-from tonnage.scheduling.why.changes import Cost, Leave, Lower, rules_of
+from tonnage.scheduling.why.changes import Cost, DropResource, Leave, Lower, rules_of
 from tonnage.scheduling.why.edited import EditedPods
 from tonnage.scheduling.why.static import Kin, kin
 
@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 
 _EDITS, _RANKS = 40, 24
 IMPOSSIBLE = 1 << 60
-_LOWER, _LEAVE = (1 << _EDITS) + (Lower.rank << _RANKS), (1 << _EDITS) + (Leave.rank << _RANKS)
+_LOWER, _LEAVE, _DROP = ((1 << _EDITS) + (edit.rank << _RANKS) for edit in (Lower, Leave, DropResource))
 
 
 def code(cost: Cost) -> int:
@@ -62,6 +62,15 @@ class Tables:
         return [group for group in kin(self.fleet, self.pod, self.view, self.rows) if group.ways]
 
     @cached_property
+    def nowhere(self) -> frozenset[int]:
+        """Columns of extended resources that the pod asks for and no node has any of; without the whole devices that it
+        asks for its work would not be the same."""
+        there = self.fleet.allocatable[self.rows]
+        names = self.fleet.resources
+        asked = [at for at, _ in self.requests if "/" in names[at] and not is_device(names[at])]
+        return frozenset(column for column in asked if len(there) and not there[:, column].any())
+
+    @cached_property
     def unlike(self) -> list[int]:
         """Nodes that can run the pod's images, of those that differ in nothing but name and what stands there one."""
         fleet, cuda = self.fleet, self.view.cuda
@@ -98,6 +107,9 @@ class Tables:
         cost = np.zeros(len(free), np.int64)
         never = np.zeros(len(free), np.bool_)
         for column, need in self.requests:
+            if column in self.nowhere:
+                cost += _DROP
+                continue
             by = np.maximum(need - free[:, column], 0)
             cost += np.where(by > 0, _LOWER - (-1000 * by // need), 0)
             never |= (by > 0) & ((free[:, column] < 1) | (column == PODS))
@@ -111,17 +123,18 @@ class Tables:
         enough."""
         fleet, (nodes, classes) = self.fleet, self._bound
         cost = np.full(len(fleet.alive), IMPOSSIBLE, np.int64)
-        if not len(nodes):
+        if not len(nodes) or (self.nowhere and not lower):
             return cost
         pods = np.bincount(nodes, minlength=len(cost))
-        needed = [self._fewest(column, need, nodes, classes, pods) for column, need in self.requests]
+        asked = [one for one in self.requests if one[0] not in self.nowhere]
+        needed = [self._fewest(column, need, nodes, classes, pods) for column, need in asked]
         counts = np.sort(np.array(needed), axis=0)[::-1]
         for lowered in range(len(counts) + 1 if lower else 1):
             rest = counts[lowered] if lowered < len(counts) else np.zeros(len(cost), np.int64)
             go = np.maximum(rest, 1)
             one = lowered * _LOWER + go * _LEAVE
             cost = np.minimum(cost, np.where(go > pods, IMPOSSIBLE, one))
-        found: Ints = np.minimum(cost + self._held, IMPOSSIBLE)
+        found: Ints = np.minimum(cost + self._held + len(self.nowhere) * _DROP, IMPOSSIBLE)
         return found
 
     @cached_property

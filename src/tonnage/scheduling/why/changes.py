@@ -2,10 +2,11 @@
 
 A change names one node on which the pod fits once all its edits are made. Its measure is (number of edits, sum of their
 ranks, sum of their amounts), smaller first, then its text. Ranks, the least trouble first: 0 a node is schedulable
-again, 1 a taint is tolerated, 2 a wish of the pod is given up (a selector's entry, a requirement of node affinity, the
-node's name, a rule about other pods), 3 the pod asks for less of one resource, 4 a running pod goes, 5 a node comes.
-The amount of asking for less is the thousandths of the request given up, rounded up; that of a pod which goes, the
-thousandths of devices that it holds; all others have none.
+again, 1 a taint is tolerated, 2 a wish of the pod is given up (a selector's entry, a requirement of node affinity or
+all of it, the node's name, a rule about other pods), 3 the pod asks for less of one resource, 4 a running pod goes or a
+GPU is cut otherwise, 5 a node comes, 6 the pod does not ask for a resource that no node has. The amount of asking for
+less is the thousandths of the request given up, rounded up; that of a pod which goes, the thousandths of devices that
+it holds; that of all node affinity, the requirements in it; all others have none.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from typing import ClassVar, TypeAlias
 
 import msgspec
 
+from tonnage.decisions import Instances, layout_text
 from tonnage.fleet.rows import PodRow, PodSpec
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core
+from tonnage.partitioning.fleet_layouts import lay
 from tonnage.scheduling.why import requests as why_requests
 
 Cost: TypeAlias = tuple[int, int, int]
@@ -72,8 +75,8 @@ class DropSelector(msgspec.Struct, frozen=True, tag="drop-selector"):
 
 
 class DropRequirement(msgspec.Struct, frozen=True, tag="drop-requirement"):
-    """One requirement of a term of required node affinity goes (``field``: of its matchFields); with the last one of a
-    term the whole required node affinity goes. Without ``term`` (-1): all of it, which has no term that can match."""
+    """One requirement of a term of required node affinity goes (``field``: of its matchFields), and others stay in the
+    term: an empty term matches no node. ``terms``: how many there are, of which one has to match."""
 
     rank: ClassVar[int] = 2
     amount: ClassVar[int] = 0
@@ -81,9 +84,28 @@ class DropRequirement(msgspec.Struct, frozen=True, tag="drop-requirement"):
     index: int
     field: bool
     about: str
+    terms: int = 1
 
     def text(self) -> str:
-        return f"drop node affinity {self.about}"
+        where = f" from term {self.term + 1} of {self.terms}" if self.terms > 1 else ""
+        return f"drop node affinity {self.about}{where}"
+
+
+class DropAffinity(msgspec.Struct, frozen=True, tag="drop-affinity"):
+    """All required node affinity goes. ``about``: its requirements, term by term; none in terms that match no node."""
+
+    rank: ClassVar[int] = 2
+    about: tuple[tuple[str, ...], ...]
+
+    @property
+    def amount(self) -> int:
+        return sum(map(len, self.about))
+
+    def text(self) -> str:
+        terms = [" and ".join(term) or "a term that matches nothing" for term in self.about]
+        if len(terms) < 2:
+            return f"drop node affinity {terms[0] if terms else 'without terms'}"
+        return f"drop all {len(terms)} terms of node affinity: {', or '.join(terms)}"
 
 
 class DropRule(msgspec.Struct, frozen=True, tag="drop-rule"):
@@ -115,6 +137,34 @@ class Lower(msgspec.Struct, frozen=True, tag="lower"):
     def text(self) -> str:
         by, to, was = (why_requests.written(self.resource, n) for n in (self.by, self.to, self.by + self.to))
         return f"ask for {to} {self.resource} instead of {was}, {by} less"
+
+
+class DropResource(msgspec.Struct, frozen=True, tag="drop-resource"):
+    """The pod does not ask for a resource that no node has; never of whole devices."""
+
+    rank: ClassVar[int] = 6
+    amount: ClassVar[int] = 0
+    to: ClassVar[int] = 0
+    resource: str
+
+    def text(self) -> str:
+        return f"drop resource {self.resource}: no node has it"
+
+
+class Recut(msgspec.Struct, frozen=True, tag="recut"):
+    """A GPU gets these MIG instances (profile, first memory slice), or is whole. ``mixed``: the node's MIG strategy has
+    to become that."""
+
+    rank: ClassVar[int] = 4
+    amount: ClassVar[int] = 0
+    node: str
+    device: int
+    instances: Instances
+    mixed: bool = False
+
+    def text(self) -> str:
+        strategy = ", with MIG strategy mixed" if self.mixed else ""
+        return f"cut GPU {self.device} of node {self.node} as {layout_text(self.instances)}{strategy}"
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
@@ -151,7 +201,18 @@ class AddNode(msgspec.Struct, frozen=True, tag="add-node"):
 
 
 Edit: TypeAlias = (
-    Uncordon | Tolerate | DropNodeName | DropSelector | DropRequirement | DropRule | Lower | Leave | AddNode
+    Uncordon
+    | Tolerate
+    | DropNodeName
+    | DropSelector
+    | DropRequirement
+    | DropAffinity
+    | DropRule
+    | Lower
+    | DropResource
+    | Recut
+    | Leave
+    | AddNode
 )
 SPREAD, AFFINITY, ANTI_AFFINITY = "topology spread", "pod affinity", "pod anti-affinity"
 
@@ -189,6 +250,8 @@ def apply(fleet: Fleet, row: int, change: Change) -> int:
                 fleet.remove_pod(fleet.pod_by_key[edit.namespace, edit.name])
             case AddNode():
                 add_like(fleet, edit)
+            case Recut():
+                lay(fleet, (fleet.node_by_name[edit.node], edit.device), edit.instances)
     after = edited(fleet.pod(row).spec, change.edits)
     fleet.remove_pod(row)
     return fleet.add_pod(after)
@@ -233,34 +296,46 @@ def edited(pod: PodSpec, edits: Sequence[Edit]) -> PodSpec:
             case DropSelector():
                 kept = {key: value for key, value in spec.node_selector.items() if key != edit.key}
                 spec = msgspec.structs.replace(spec, node_selector=kept)
+            case DropAffinity():
+                spec = _with_terms(spec, None)
     spec = _without_requirements(spec, [edit for edit in edits if isinstance(edit, DropRequirement)])
     spec = _without_rules(spec, [edit for edit in edits if isinstance(edit, DropRule)])
     after = replace(pod, spec=spec)
     for edit in edits:
         if isinstance(edit, Lower):
             after = why_requests.lowered(after, edit.resource, edit.to)
+        elif isinstance(edit, DropResource):
+            after = why_requests.without(after, edit.resource)
     return after
 
 
 def _without_requirements(spec: core.PodSpec, dropped: Sequence[DropRequirement]) -> core.PodSpec:
-    affinity = spec.affinity
-    if not dropped or affinity is None or affinity.node_affinity is None:
+    required = required_of(spec)
+    if not dropped or required is None:
         return spec
-    required = affinity.node_affinity.required_during_scheduling_ignored_during_execution
-    assert required is not None
     gone = {(edit.term, edit.field, edit.index) for edit in dropped}
     terms = []
     for t, term in enumerate(required.node_selector_terms):
         expressions = [e for i, e in enumerate(term.match_expressions) if (t, False, i) not in gone]
         fields = [f for i, f in enumerate(term.match_fields) if (t, True, i) not in gone]
         terms.append(msgspec.structs.replace(term, match_expressions=expressions, match_fields=fields))
-    touched = {edit.term for edit in dropped}
-    emptied = -1 in touched or any(not (terms[t].match_expressions or terms[t].match_fields) for t in touched)
-    kept = None if emptied else msgspec.structs.replace(required, node_selector_terms=terms)
-    node_affinity = msgspec.structs.replace(
-        affinity.node_affinity, required_during_scheduling_ignored_during_execution=kept
+    return _with_terms(spec, msgspec.structs.replace(required, node_selector_terms=terms))
+
+
+def required_of(spec: core.PodSpec) -> core.NodeSelector | None:
+    """The pod's required node affinity."""
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    return affinity.required_during_scheduling_ignored_during_execution if affinity else None
+
+
+def _with_terms(spec: core.PodSpec, required: core.NodeSelector | None) -> core.PodSpec:
+    """The pod's spec, which has node affinity, with this as what is required."""
+    affinity = spec.affinity
+    assert affinity is not None and affinity.node_affinity is not None
+    changed = msgspec.structs.replace(
+        affinity.node_affinity, required_during_scheduling_ignored_during_execution=required
     )
-    return msgspec.structs.replace(spec, affinity=msgspec.structs.replace(affinity, node_affinity=node_affinity))
+    return msgspec.structs.replace(spec, affinity=msgspec.structs.replace(affinity, node_affinity=changed))
 
 
 def _without_rules(spec: core.PodSpec, dropped: Sequence[DropRule]) -> core.PodSpec:

@@ -196,7 +196,7 @@ class Standing:
 
 def standing(snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache) -> Standing | None:
     """None where a rule names a level that is not there. Inside a what-if only."""
-    tree = Tree(snapshot, snapshot.gangs[key], pods)
+    tree = Tree(snapshot, snapshot.gangs[key], pods, gangs.alike(snapshot.fleet, cache, pods))
     try:
         levels = cache.levels.get(order_of((group.rule for group in tree.groups), snapshot.topologies))
     except UnknownLevel:
@@ -205,7 +205,7 @@ def standing(snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache) ->
     fleet = snapshot.fleet
     by_pod = any(depends(fleet, cache, item.class_id) for item in tree.items)
     room: Room = FleetRoom(fleet, cache, tree.items) if by_pod else Sheet(fleet, cache, tree.items)
-    return Standing(tree, levels, Bounds(tree, levels, room))
+    return Standing(tree, levels, Bounds(tree, levels, room, fleet))
 
 
 EVERY = frozenset({"level", "minimum", "places"})

@@ -42,7 +42,7 @@ ANY, POD_ALONE, CLUSTER_ALONE, NODE = "smallest", "only the pod changes", "the p
 _KINDS = (
     (ANY, EVERY),
     (POD_ALONE, frozenset({"pod", "lower"})),
-    (CLUSTER_ALONE, frozenset({"uncordon", "leave"})),
+    (CLUSTER_ALONE, frozenset({"uncordon", "leave", "recut"})),
     (NODE, frozenset({"add"})),
 )
 
@@ -346,7 +346,8 @@ class _Receipts:
         tree, levels = found.tree, found.levels
         rooms = []
         for number, group in enumerate(tree.groups):
-            if number and group.required < 0:
+            short = int(found.limits.held(number, None)[0]) < tree.need(number)
+            if number and group.required < 0 and not short:
                 continue
             for level in (None, *range(len(levels.keys))):
                 held = found.limits.held(number, level)

@@ -69,7 +69,9 @@ def asked_less(ask: Ask, resource: str, to: int) -> Ask:
     if resource in (ask.resource, asks.FRACTION_DEVICES):
         return replace(ask, count=to)
     if ask.kind is Kind.MIG:
-        return replace(ask, profiles=tuple((name, to if name == resource else n) for name, n in ask.profiles))
+        profiles = tuple((name, to if name == resource else n) for name, n in ask.profiles if to or name != resource)
+        kind = Kind.MIG if profiles else Kind.WHOLE if ask.count else Kind.NONE
+        return replace(ask, profiles=profiles, kind=kind)
     return ask
 
 
@@ -90,6 +92,28 @@ def lowered(pod: PodSpec, resource: str, to: int) -> PodSpec:
     if target < 0:
         raise ValueError(f"the pod's overhead alone is more than {to} {resource}")
     return replace(pod, spec=_in_all(pod.spec, resource, target))
+
+
+def without(pod: PodSpec, resource: str) -> PodSpec:
+    """The pod when no container of it asks for the resource. Raises ValueError where its overhead is of it."""
+    spec = pod.spec
+    if resource in core.amounts(spec.overhead):
+        raise ValueError(f"the pod's overhead is of {resource}")
+
+    def less(resources: core.ResourceRequirements) -> core.ResourceRequirements:
+        requests, limits = (
+            {name: amount for name, amount in given.items() if name != resource}
+            for given in (resources.requests, resources.limits)
+        )
+        return msgspec.structs.replace(resources, requests=requests, limits=limits)
+
+    containers, starting = (
+        [msgspec.structs.replace(one, resources=less(one.resources)) for one in group]
+        for group in (spec.containers, spec.init_containers)
+    )
+    whole = spec.resources and less(spec.resources)
+    after = msgspec.structs.replace(spec, containers=containers, init_containers=starting, resources=whole)
+    return replace(pod, spec=after)
 
 
 def _each(spec: core.PodSpec, resource: str, to: int) -> core.PodSpec:

@@ -3,7 +3,8 @@
 For each node, the edits looked at are those that concern it: what of the node itself keeps the pod off (each of these
 has to go), giving up any of the pod's hard rules about other pods, asking for less of what is short there (never for
 nothing of it; of what devices give together, such as their memory and cores, of one thing only), and pods that stand
-on it going. A node like each that is there may come; on it nobody stands.
+on it going. A node like each that is there may come; on it nobody stands. A resource that no node has may be given up,
+idle GPUs may be cut otherwise. All of the node affinity is given up only where nothing of any term could stay.
 
 A bound on the measure is worked out for all nodes at once. Nodes are then looked at exactly, the most hopeful first,
 until no bound is below the best that was found, or the budget is spent.
@@ -33,33 +34,39 @@ from tonnage.scheduling.why.changes import (
     AddNode,
     Change,
     Cost,
+    DropResource,
     DropRule,
     Edit,
     Leave,
     Lower,
+    Recut,
     Uncordon,
     add_like,
     cost_of,
     daemons_of,
     edited,
 )
+from tonnage.scheduling.why.recuts import Recuts
 from tonnage.scheduling.why.static import Kin, ways_of_new
 
 BUDGET = 4_000
 """Steps of one search, some 50 microseconds each: sets of pods that go are tried out."""
 NODES_A_STEP = 15
 """Rules about other pods look at all nodes: so many are one step more."""
+RECUT_STEPS = 20
+"""What planning the GPUs of a node anew costs."""
 RULES = 6
 """More hard rules than this are given up all together or not at all."""
 
-EVERY = frozenset({"uncordon", "pod", "lower", "leave", "add"})
+EVERY = frozenset({"uncordon", "pod", "lower", "leave", "recut", "add"})
 """What may be changed: nodes made schedulable; the pod's tolerations, wishes and rules; what it asks for; running pods;
-new nodes."""
+how GPUs are cut; new nodes."""
 
 STAY, LEAVE, LEAVE_FOR_RULES = range(3)
 """What is looked at: everybody stays; pods go where the rules allow the node; pods go where they do not."""
 
 Rules: TypeAlias = tuple[DropRule, ...]
+Less: TypeAlias = Lower | DropResource
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,8 @@ def find(tables: Tables, may: frozenset[str], budget: int = BUDGET) -> Found:
     search = _Search(tables, may, budget)
     with tables.fleet.what_if():
         search.there()
+        if "recut" in may:
+            search.otherwise_cut()
         if "add" in may:
             search.new()
     return Found(search.best, search.proved)
@@ -175,7 +184,7 @@ class _Search:
         self._take(self.fleet.node(row).spec.name, edits, lowers, leaving)
 
     def _take(
-        self, name: str, edits: tuple[Edit, ...], lowers: list[Lower] | None, leaving: tuple[Edit, ...] = ()
+        self, name: str, edits: tuple[Edit, ...], lowers: list[Less] | None, leaving: tuple[Edit, ...] = ()
     ) -> None:
         if lowers is None:
             return
@@ -183,7 +192,7 @@ class _Search:
         if code(change.cost) < self.limit and self._can_be_written(lowers):
             self.best, self.limit = change, code(change.cost)
 
-    def _can_be_written(self, lowers: Sequence[Lower]) -> bool:
+    def _can_be_written(self, lowers: Sequence[Less]) -> bool:
         """Not where the pod's overhead alone is more."""
         try:
             edited(self.pod, lowers)
@@ -191,15 +200,19 @@ class _Search:
             return False
         return True
 
-    def _lowers(self, row: int, free: Ints) -> list[Lower] | None:
+    def _lowers(self, row: int, free: Ints) -> list[Less] | None:
         """What the pod has to ask less of for the node, which has so much free; None where that is not enough."""
         ask = self.tables.shape.ask
-        edits: list[Lower] = []
+        edits: list[Less] = []
         for column, need in self.tables.requests:
             have = int(free[column])
             if have >= need:
                 continue
             name = self.fleet.resources[column]
+            if column in self.tables.nowhere and "lower" in self.may:
+                edits.append(DropResource(name))
+                ask = why_requests.asked_less(ask, name, 0)
+                continue
             if column == PODS or have < 1 or "lower" not in self.may:
                 return None
             edits.append(Lower(name, need - have, have))
@@ -208,9 +221,9 @@ class _Search:
             return edits
         return self._devices_less(row, ask, edits) if "lower" in self.may else None
 
-    def _devices_less(self, row: int, ask: Ask, edits: list[Lower]) -> list[Lower] | None:
+    def _devices_less(self, row: int, ask: Ask, edits: list[Less]) -> list[Less] | None:
         """Less of one of the things that devices give, the least trouble first."""
-        best: tuple[Cost, list[Lower]] | None = None
+        best: tuple[Cost, list[Less]] | None = None
         for name in self.tables.device_axes:
             now, others = self.tables.axes[name], [edit for edit in edits if edit.resource != name]
             low, high = 0, min([now, *(edit.to for edit in edits if edit.resource == name)])
@@ -221,7 +234,7 @@ class _Search:
                 else:
                     high = middle
             if low:
-                found = [*others, Lower(name, now - low, low)]
+                found: list[Less] = [*others, Lower(name, now - low, low)]
                 if best is None or cost_of(found) < best[0]:
                     best = cost_of(found), found
         return best[1] if best else None
@@ -309,6 +322,19 @@ class _Search:
                 allowed &= mask
         return allowed
 
+    # ---- GPUs cut otherwise ----
+
+    def otherwise_cut(self) -> None:
+        """GPUs of one node cut otherwise, on the nodes where everything else is there, the least trouble first."""
+        recuts = Recuts(self.tables)
+        for row, before in recuts.cases(filter(self._allowed, self.tables.kin)):
+            if code(cost_of(before)) + code((1, Recut.rank, 0)) >= self.limit or not self._spend(RECUT_STEPS):
+                return
+            with self.fleet.what_if():
+                cut = recuts.on(row)
+                if cut and recuts.room(row) and self._rules_allow(row, before, (), fresh=True):
+                    self._take(self.fleet.node(row).spec.name, (*before, *cut), [])
+
     # ---- nodes that come ----
 
     def new(self) -> None:
@@ -341,7 +367,9 @@ class _Search:
     def _can_hold(self, row: int) -> bool:
         """Whether the node, empty, has what is asked, or some of everything where the pod may ask for less."""
         least = 1 if "lower" in self.may else None
-        return all(self.fleet.allocatable[row, column] >= (least or need) for column, need in self.tables.requests)
+        given_up = self.tables.nowhere if "lower" in self.may else ()
+        asked = (one for one in self.tables.requests if one[0] not in given_up)
+        return all(self.fleet.allocatable[row, column] >= (least or need) for column, need in asked)
 
     def _new_like(self, row: int) -> None:
         add = AddNode(self.fleet.node(row).spec.name)

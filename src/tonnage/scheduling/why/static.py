@@ -13,7 +13,15 @@ from tonnage.fleet.state import HOSTNAME, Fleet
 from tonnage.objects import core, selectors
 from tonnage.scheduling.reaching import by_name as reached_by_name
 from tonnage.scheduling.view import CORDON, ShapeView
-from tonnage.scheduling.why.changes import DropNodeName, DropRequirement, DropSelector, Edit, Tolerate
+from tonnage.scheduling.why.changes import (
+    DropAffinity,
+    DropNodeName,
+    DropRequirement,
+    DropSelector,
+    Edit,
+    Tolerate,
+    required_of,
+)
 
 Rows = NDArray[np.int64]
 
@@ -65,13 +73,8 @@ def _names_count(spec: core.PodSpec) -> bool:
 
 
 def _terms(spec: core.PodSpec) -> list[tuple[int, core.NodeSelectorTerm]]:
-    required = _required(spec)
+    required = required_of(spec)
     return list(enumerate(required.node_selector_terms)) if required else []
-
-
-def _required(spec: core.PodSpec) -> core.NodeSelector | None:
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    return affinity.required_during_scheduling_ignored_during_execution if affinity else None
 
 
 def _ways(spec: core.PodSpec, node: NodeRow, name: str, labels: Mapping[str, str]) -> tuple[tuple[Edit, ...], ...]:
@@ -85,23 +88,26 @@ def _ways(spec: core.PodSpec, node: NodeRow, name: str, labels: Mapping[str, str
 
 
 def _affinity(spec: core.PodSpec, labels: Mapping[str, str], name: str) -> list[tuple[Edit, ...]]:
-    """For each term what keeps it from matching; nothing where one does."""
-    if _required(spec) is None:
+    """For each term what keeps it from matching, where something of it does match; nothing where a term matches as it
+    is. Where nothing can be left of any term, all of the affinity."""
+    if required_of(spec) is None:
         return [()]
     ways: list[tuple[Edit, ...]] = []
-    for number, term in _terms(spec):
-        if not term.match_expressions and not term.match_fields:
-            continue
+    terms = _terms(spec)
+    for number, term in terms:
         failing: list[Edit] = []
         for field, requirements in ((False, term.match_expressions), (True, term.match_fields)):
             for index, requirement in enumerate(requirements):
                 part = {"match_fields" if field else "match_expressions": [requirement]}
                 if not selectors.term_matches(core.NodeSelectorTerm(**part), labels, name):
-                    failing.append(DropRequirement(number, index, field, _about(requirement)))
-        if not failing:
+                    failing.append(DropRequirement(number, index, field, _about(requirement), len(terms)))
+        asked = len(term.match_expressions) + len(term.match_fields)
+        if asked and not failing:
             return [()]
-        ways.append(tuple(failing))
-    return sorted(ways, key=len) or [(DropRequirement(-1, 0, False, "with no term that can match"),)]
+        if len(failing) < asked:
+            ways.append(tuple(failing))
+    whole = DropAffinity(tuple(tuple(map(_about, (*t.match_expressions, *t.match_fields))) for _, t in terms))
+    return sorted(ways, key=len) or [(whole,)]
 
 
 def _about(requirement: core.NodeSelectorRequirement) -> str:

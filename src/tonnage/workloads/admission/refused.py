@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SERVICE_ACCOUNT, PRIORITY, RUNTIME_CLASS, LIMIT_RANGER, QUOTA, VALIDATION = (
+SERVICE_ACCOUNT, PRIORITY, RUNTIME_CLASS, LIMIT_RANGER, QUOTA, POD_SECURITY, VALIDATION = (
     "ServiceAccount",
     "Priority",
     "RuntimeClass",
     "LimitRanger",
     "ResourceQuota",
+    "PodSecurity",
     "validation",
 )
 

@@ -35,6 +35,10 @@ NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 
 ONE_POD = "ReadWriteOncePod"
+CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+"""Of a claim: its class, before its field."""
+_UNBOUND = ("Pending", "Lost")
+"""Phases of claims that nothing is bound to, whatever volume they name."""
 DEFAULT = "default"
 
 
@@ -93,13 +97,13 @@ class Volumes:
     # ---- classes ----
 
     def class_of(self, claim: PersistentVolumeClaim) -> str:
-        """The name of the claim's class: the default where it names none; empty for none."""
-        written = claim.spec.storage_class_name
+        """The name of the claim's class: the default where it names none (:func:`default_class`); empty for none, which
+        is another thing."""
+        written = claim.metadata.annotations.get(CLASS_ANNOTATION, claim.spec.storage_class_name)
         if written is not None:
             return written
-        defaults = [one for one in self.classes.values() if one.is_default]
-        newest = max(defaults, key=lambda one: (one.metadata.creation_timestamp or "", one.name), default=None)
-        return newest.name if newest is not None else ""
+        default = default_class(self.classes.values())
+        return default.name if default is not None else ""
 
     def storage_class(self, name: str) -> StorageClass | None:
         """The class; one that managed clusters have from the start where no object says otherwise."""
@@ -163,7 +167,7 @@ class Volumes:
         if volume is not None:
             return "", list(reach_of(volume))
         written, name = self.is_written(claim), self.class_of(claim)
-        if claim.spec.volume_name and not written:
+        if claim.spec.volume_name and not written and claim.status.phase not in _UNBOUND:
             if claim.status.phase == "Bound" and self.binds:
                 return "", []  # files of a cluster without its volumes
             bound = f'persistentvolumeclaim "{claim.name}" bound to non-existent persistentvolume'
@@ -280,7 +284,7 @@ class Volumes:
         """The volume that the claim is bound to, or would be before a pod uses it."""
         name = claim.spec.volume_name
         if not self.is_written(claim):
-            return self.volumes.get(name) if name else None
+            return self.volumes.get(name) if name and claim.status.phase not in _UNBOUND else None
         class_ = self.storage_class(self.class_of(claim))
         if class_ is not None and class_.volume_binding_mode == WAIT_FOR_CONSUMER and not name:
             return None
@@ -337,6 +341,14 @@ class Volumes:
             if one is not None:
                 found[key] = free.pop(one.name)
         return found
+
+
+def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:
+    """The class of claims that name none: of several that say so the newest, by name among equals.
+
+    Source: kubernetes/kubernetes v1.36 pkg/volume/util/storageclass.go GetDefaultClass."""
+    by_name = sorted((one for one in classes if one.is_default), key=lambda one: one.name)
+    return max(by_name, key=lambda one: one.metadata.creation_timestamp or "", default=None)
 
 
 def _usual(name: str, provisioner: str) -> StorageClass:

@@ -33,11 +33,17 @@ def named(pod: str, volumes: Iterable[Mapping[str, Any]]) -> Iterator[Named]:
             yield Named(f"{pod}-{volume.get('name', '')}", spec if isinstance(spec, Mapping) else {})
 
 
+def is_kept_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Whether the volume is reserved for this claim, or bound to it."""
+    kept = volume.spec.claim_ref
+    return kept is not None and (kept.namespace, kept.name) == (claim.namespace or "default", claim.name)
+
+
 def mismatch(claim: PersistentVolumeClaim, class_name: str, volume: PersistentVolume) -> str:
     """Why the volume is not for the claim, which is of that class; empty where it is."""
     wanted, given = claim.spec, volume.spec
     kept = given.claim_ref
-    if kept is not None and (kept.namespace, kept.name) != (claim.namespace or "default", claim.name):
+    if kept is not None and not is_kept_for(volume, claim):
         return f"it is reserved for {kept.namespace}/{kept.name}"
     if volume.status.phase in ("Released", "Failed"):
         return f"it is {volume.status.phase}"

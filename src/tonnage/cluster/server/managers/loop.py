@@ -3,7 +3,7 @@
 Given the same API, clock and seed they do the same: changes are taken in by their order in the API, keys are looked at
 first in, first out, and names are drawn from one seeded source. Nothing has to survive a restart but the API's objects.
 
-What is not here: Endpoints and EndpointSlices, StatefulSets, Jobs, CronJobs, HorizontalPodAutoscalers,
+What is not here: Endpoints and EndpointSlices, Jobs, CronJobs, HorizontalPodAutoscalers,
 ControllerRevisions, tokens and certificates; pods are bound by whoever schedules them and run by their nodes.
 """
 
@@ -35,6 +35,7 @@ from tonnage.cluster.resources import (
     SERVICE_ACCOUNTS,
     SERVICE_MONITORS,
     SERVICES,
+    STATEFUL_SETS,
     Resource,
 )
 from tonnage.cluster.server.managers.cache import Cache
@@ -51,6 +52,7 @@ from tonnage.cluster.server.managers.nodes import Nodes
 from tonnage.cluster.server.managers.quotas import ResourceQuotas
 from tonnage.cluster.server.managers.recording import Recorder
 from tonnage.cluster.server.managers.replica_sets import ReplicaSets
+from tonnage.cluster.server.managers.stateful_sets import StatefulSets
 from tonnage.cluster.server.managers.volumes import VolumeBinder
 from tonnage.cluster.server.managers.writer import Stale, Writer
 from tonnage.cluster.server.status import Refusal
@@ -62,6 +64,7 @@ WATCHED = (
     DEPLOYMENTS,
     REPLICA_SETS,
     DAEMON_SETS,
+    STATEFUL_SETS,
     JOBS,
     PODS,
     PDBS,
@@ -129,6 +132,7 @@ class Managers:
             Deployments(context, replica_sets.pods_alive),
             replica_sets,
             DaemonSets(context),
+            StatefulSets(context),
             Disruption(context),
             ResourceQuotas(context),
             VolumeBinder(context),

@@ -20,7 +20,7 @@ from tonnage.facts import provisioners
 from tonnage.objects import storage
 from tonnage.objects.base import KubeObject
 from tonnage.workloads.volumes.book import Volumes
-from tonnage.workloads.volumes.claims import best
+from tonnage.workloads.volumes.claims import best, is_kept_for
 
 _KINDS: tuple[tuple[Resource, type[KubeObject]], ...] = (
     (VOLUME_CLAIMS, storage.PersistentVolumeClaim),
@@ -60,10 +60,31 @@ class VolumeBinder:
             return
         volume = self._volume(book, claim, written)
         if volume is None:
+            self._tell(book, claim, written)
             if status_of(written).get("phase") != "Pending":
                 self._context.writer.put_status(VOLUME_CLAIMS, written, {"phase": "Pending"})
             return
         self._bind(written, volume)
+
+    def _tell(self, book: Volumes, claim: storage.PersistentVolumeClaim, written: JsonObject) -> None:
+        """Say why the claim waits, as pv_controller.go does (syncUnboundClaim)."""
+        class_name = book.class_of(claim)
+        class_, named = book.storage_class(class_name), book.volumes.get(claim.spec.volume_name)
+        if claim.spec.volume_name:
+            if named is None or named.spec.claim_ref is None or is_kept_for(named, claim):
+                return
+            told = "Warning", "FailedBinding", f'volume "{named.name}" already bound to a different claim.'
+        elif class_ is not None and class_.volume_binding_mode == storage.WAIT_FOR_CONSUMER:
+            told = "Normal", "WaitForFirstConsumer", "waiting for first consumer to be created before binding"
+        elif class_ is None and class_name:
+            told = "Warning", "ProvisioningFailed", f'storageclass.storage.k8s.io "{class_name}" not found'
+        elif class_ is None:
+            why = "no persistent volumes available for this claim and no storage class is set"
+            told = "Normal", "FailedBinding", why
+        else:
+            return
+        kind, reason, message = told
+        self._context.recorder.event(self.name, VOLUME_CLAIMS, written, reason, message, kind)
 
     def _objects(self) -> Iterator[KubeObject]:
         for resource, obj in self._context.cache.everything():

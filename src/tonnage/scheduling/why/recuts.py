@@ -1,0 +1,80 @@
+"""GPUs of a node cut otherwise so that it takes a pod which waits: MIG instances made, or cards made whole again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tonnage.fleet.cards import FREE_DEVICE
+from tonnage.fleet.fits import fits
+from tonnage.fleet.geometry import geometry
+from tonnage.fleet.outfit import node_gpu
+from tonnage.partitioning.fleet_layouts import asks
+from tonnage.partitioning.node_cuts import MIG_STRATEGY
+from tonnage.partitioning.trial import Trial, no_rules
+from tonnage.scheduling.why.bounds import Tables
+from tonnage.scheduling.why.changes import Edit, Recut, Uncordon, cost_of
+from tonnage.scheduling.why.static import Kin
+
+
+class Recuts:
+    """For one waiting pod. Nodes that forbid another cut are looked at too: a person may allow it. ``wanted``: what the
+    pod asks of cards that can be cut; empty where it asks for nothing of the kind, or for parts of devices."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables, self._fleet = tables, tables.fleet
+        self._shape = self._fleet.classes.shapes[self._fleet.pod_class(tables.row).shape]
+        self.wanted = [] if self._shape.ask.shares or self._shape.ask.refused else asks(self._fleet, tables.row)
+
+    def cases(self, groups: Iterable[Kin]) -> list[tuple[int, tuple[Edit, ...]]]:
+        """Nodes of these groups where that may help, with the edits that open them, the fewest first."""
+        if not self.wanted:
+            return []
+        found, may = [], self._with_room()
+        for group in groups:
+            for row in self._candidates(group.rows[may[group.rows]]):
+                own = (Uncordon(self._fleet.node(row).spec.name),) if group.cordoned else ()
+                found += [(row, (*own, *way)) for way in group.ways]
+        return sorted(found, key=lambda case: cost_of(case[1]))
+
+    def _with_room(self) -> NDArray[np.bool_]:
+        """By node row: everything that does not come of cards is there, and a device that is free, or cut already."""
+        fleet, wanted = self._fleet, set(self.wanted)
+        nodes = len(fleet.alive)
+        enough: NDArray[np.bool_] = (fleet.devices[:nodes] == FREE_DEVICE).any(axis=1) | fleet.cards.special[:nodes]
+        for column, need in self._tables.requests:
+            if fleet.resources[column] not in wanted:
+                enough &= fleet.free[:nodes, column] >= need
+        return enough
+
+    def _candidates(self, rows: NDArray[np.int64]) -> Iterator[int]:
+        """Of these nodes those that have cards with the wanted instances; of those that cannot be told apart the first
+        by row."""
+        fleet, wanted = self._fleet, set(self.wanted)
+        seen = set()
+        for row in rows.tolist():
+            node = fleet.node(row)
+            on = geometry(node_gpu(node.labels, node.spec.gpu))
+            if on is None or not (node.cuts or any(name in on.slots for name in wanted)):
+                continue
+            cards = fleet.cards
+            alike = on.gpu, *(table[row].tobytes() for table in (cards.cut, cards.mask, fleet.devices, fleet.free))
+            if alike not in seen:
+                seen.add(alike)
+                yield row
+
+    def on(self, row: int) -> tuple[Recut, ...]:
+        """What to cut otherwise on the node so that the pod has what it asks for, with the fewest instances destroyed;
+        it is done in the fleet: inside a what-if only. Nothing where that is not possible."""
+        trial = Trial(self._fleet, no_rules, anyway=True)
+        changes = trial.plan([self._tables.row], (row,))
+        trial.make(changes)
+        node = self._fleet.node(row)
+        mixed = node.labels.get(MIG_STRATEGY) != "mixed"
+        return tuple(Recut(node.spec.name, site.device[1], goal, mixed and bool(goal)) for site, goal in changes)
+
+    def room(self, row: int) -> bool:
+        """Whether the node has all that the pod asks for now."""
+        return bool(fits(self._fleet, np.array([row]), self._shape)[0])

@@ -1,0 +1,88 @@
+"""SGLang and TensorRT-LLM containers behind a Service are engines of a run, and flags that are not followed are told."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tonnage.errors import Where
+from tonnage.objects import core
+from tonnage.objects.base import ObjectMeta
+from tonnage.simulation import scenario
+from tonnage.simulation.engine_findings import unknown_modes
+from tonnage.simulation.result import Result
+from tonnage.simulation.run import run
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "kv-routing"
+SGLANG = """image: lmsysorg/sglang:v0.5.5-cu128
+          command: [python3, -m, sglang.launch_server]
+          args: [--model-path=meta-llama/Llama-3.1-8B-Instruct, --context-length=16384{}]
+"""
+TRTLLM = """image: nvcr.io/nvidia/tensorrt-llm/release:1.0.0
+          command: [trtllm-serve, meta-llama/Llama-3.1-8B-Instruct]
+          args: [--max_seq_len, "16384"{}]
+"""
+
+
+def played(folder: Path, container: str, more: str = "") -> Result:
+    shutil.copytree(EXAMPLE, folder / "kv-routing")
+    shutil.copytree(EXAMPLE.parent / "traffic-surge", folder / "traffic-surge")
+    file = folder / "kv-routing" / "manifests" / "chat.yaml"
+    text = re.sub(r"image: vllm.*?(?=          ports:)", container.format(more), file.read_text(), flags=re.DOTALL)
+    file.write_text(text)
+    main = folder / "kv-routing" / "scenario.yaml"
+    main.write_text(main.read_text().replace("duration: 15m", "duration: 1m"))
+    return run(scenario.load(main), policy="least-requests")
+
+
+@pytest.mark.parametrize(
+    ("container", "more", "flags"),
+    [
+        (SGLANG, "", []),
+        (
+            SGLANG,
+            ", --schedule-conservativeness=0.8, --no-such-flag",
+            ["--schedule-conservativeness", "--no-such-flag"],
+        ),
+        (TRTLLM, ', --max_batch_size, "64", --backend, pytorch', ["--backend"]),
+    ],
+)
+def test_requests_are_answered_and_flags_that_are_not_followed_are_findings(
+    tmp_path: Path, container: str, more: str, flags: list[str]
+) -> None:
+    result = played(tmp_path, container, more)
+    (service,) = result.services
+    assert service.overall.requests > 100
+    assert service.overall.met > 0.6 * service.overall.requests
+    told = [one for one in result.findings if one.rule == "engine-flag-unread"]
+    assert [flag for one in told for flag in flags if flag in one.message.split()] == flags
+    assert len(told) == len(flags)
+    assert all(one.where.field.startswith("spec.template.spec.containers[0].args[") for one in told)
+
+
+def test_a_flag_of_the_engine_changes_its_times(tmp_path: Path) -> None:
+    (apart,) = played(tmp_path / "apart", SGLANG).services
+    (mixed,) = played(tmp_path / "mixed", SGLANG, ", --enable-mixed-chunk").services
+    assert apart.tpot_ms.p99 != mixed.tpot_ms.p99
+    assert apart.prompt_tokens > 0
+
+
+def test_an_engine_that_its_gpu_cannot_hold_does_not_start(tmp_path: Path) -> None:
+    (service,) = played(tmp_path, SGLANG, ", --mem-fraction-static=0.2").services
+    assert (service.overall.met, service.generated_tokens) == (0, 0)
+
+
+@pytest.mark.parametrize(("mode", "told"), [("strict", 0), ("fair", 0), ("Strict", 1), ("", 1)])
+def test_a_mode_of_time_slicing_that_does_not_exist_is_a_finding(mode: str, told: int) -> None:
+    meta = ObjectMeta(name="a", namespace="b", annotations={"tonnage.dev/gpu-time-slicing": mode})
+    pod = core.Pod(
+        api_version="v1", kind="Pod", metadata=meta, spec=core.PodSpec(containers=[core.Container(name="c")])
+    )
+    made = SimpleNamespace(template=SimpleNamespace(metadata=meta), object=pod, namespace="b", where=Where)
+    found = list(unknown_modes([made]))
+    assert [one.rule for one in found] == ["gpu-time-slicing-unknown"] * told
+    assert all(repr(mode) in one.message for one in found)
