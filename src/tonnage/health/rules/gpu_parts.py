@@ -1,0 +1,37 @@
+"""Pods whose annotations or resources ask for a part of a GPU that there cannot be (:mod:`tonnage.fleet.asks`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tonnage.fleet import asks
+from tonnage.health.blocker import UNSCHEDULABLE, Blocker
+from tonnage.health.setting import Pods, Setting
+from tonnage.objects import core
+from tonnage.objects.base import where
+
+
+def never_given(setting: Setting) -> Iterator[Blocker]:
+    """Parts of GPUs that no node can ever give."""
+    for pods in setting.pods:
+        ask = asks.read(pods.spec, core.pod_requests(pods.spec), pods.template.metadata.annotations)
+        if ask.refused:
+            yield Blocker(
+                "gpu-part-invalid",
+                UNSCHEDULABLE,
+                pods.ref,
+                where(pods.object, _field(pods, ask.refused)),
+                f"{ask.refused}: no node takes the pods",
+                f"{asks.FRACTION} above 0 and below 1, or {asks.FRACTION_MEMORY} in MiB, and no whole GPU beside it",
+                "Unschedulable",
+                ask.refused,
+            )
+
+
+def _field(pods: Pods, refused: str) -> str:
+    """Where it is asked for: the annotation that is named first, or else the pod's spec."""
+    written = [name for name, _ in asks.relevant(pods.template.metadata.annotations)]
+    named = sorted((one for one in written if one in refused), key=lambda one: (refused.index(one), -len(one)))
+    for name in (*named, *written):
+        return f"{pods.template.field.removesuffix('spec')}metadata.annotations.{name}"
+    return pods.template.field
