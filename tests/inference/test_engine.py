@@ -308,3 +308,32 @@ def test_latencies_follow_from_the_record() -> None:
     assert (record.ttft_ns, record.tpot_ns) == (3_000, 2_000)
     single = Finished(1, 1_000, 1_500, 4_000, 4_000, prompt_tokens=5, output_tokens=1)
     assert single.tpot_ns == 0
+
+
+# ---- blocks that others hold ----
+
+TIGHT = EngineConfig(max_num_batched_tokens=64, max_num_seqs=4, max_model_len=100, kv_blocks=4, block_size=16)
+LATER = 5_000_000
+
+
+@pytest.mark.parametrize("how", ["release", "unreserve"])
+def test_what_waited_for_blocks_starts_when_they_are_given_back_and_no_earlier(how: str) -> None:
+    engine = Engine(TIGHT, TIMING)
+    if how == "unreserve":
+        assert engine.reserve(0, 64)
+    else:
+        engine.submit(0, 0, 60, 1, hold=True)
+    engine.submit(1, 0, 40, 1)
+    engine.advance(1_000_000)
+    assert engine.next_change_ns() is None, "nobody can start"
+    engine.advance(LATER)
+    if how == "release":
+        engine.release(0)
+    else:
+        engine.unreserve(0)
+    change = engine.next_change_ns()
+    assert change is not None and change > LATER
+    engine.advance(FOREVER)
+    (last,) = [done for done in engine.take_finished() if done.request_id == 1]
+    assert (last.state, last.admitted_ns) == ("finished", LATER)
+    assert last.finish_ns > LATER

@@ -183,11 +183,13 @@ class Engine(Scheduler):
         """Give back what was reserved for a request; nothing if nothing was."""
         if request_id in self._reserved:
             self._unreserve(request_id)
+            self._rest_until_now()
 
     def release(self, request_id: int) -> None:
         """Free the blocks of a finished request that was to hold them. Raises KeyError for one that holds none."""
         request, tokens = self._held.pop(request_id)
         self._blocks.give_back(request, tokens)
+        self._rest_until_now()
 
     def abort(self, request_id: int) -> None:
         """End a request now; its token in flight is lost. Raises KeyError for an unknown id."""
@@ -230,6 +232,11 @@ class Engine(Scheduler):
         return left
 
     # --- time -----
+
+    def _rest_until_now(self) -> None:
+        """Blocks were given back: what has waited for them while no step ran starts now, not when it began to wait."""
+        if self._step_end is None:
+            self._now = max(self._now, self._advanced_ns * PS_PER_NS)
 
     def advance(self, until_ns: int) -> None:
         """Start every step that starts before ``until_ns`` and take the results of all that end by then."""
