@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.fleet import search
-from tonnage.fleet.asks import Ask
+from tonnage.fleet.asks import FULL, Ask
 from tonnage.fleet.cards import FREE_DEVICE, NO_CHOICE, SHARED_DEVICE, Chosen
 from tonnage.fleet.classes import PodClass
 from tonnage.fleet.devices import How, Piece
 from tonnage.fleet.outfit import Outfit
-from tonnage.fleet.rows import Conflict
+from tonnage.fleet.rows import Conflict, PodRow
 from tonnage.fleet.tables import Tables
 
 Place = tuple[int, int | None]
@@ -24,6 +24,18 @@ def held(fleet: Tables, row: int) -> dict[int, Chosen]:
     """What the node's pods have of its devices, by pod row."""
     pods = ((pod_row, fleet.pod(pod_row)) for pod_row in sorted(fleet.node(row).pods))
     return {pod_row: (pod.devices, pod.pieces) for pod_row, pod in pods if pod.devices}
+
+
+def of_each(pod: PodRow) -> Iterator[tuple[int, int]]:
+    """(device, thousandths of it that the pod has: of a part, of its compute)."""
+    apart = {piece.device for piece in pod.pieces}
+    yield from ((device, FULL) for device in pod.devices if device not in apart)
+    yield from ((piece.device, piece.milli) for piece in pod.pieces)
+
+
+def milli(pod: PodRow) -> int:
+    """Thousandths of devices that the pod has."""
+    return sum(part for _, part in of_each(pod)) if pod.pieces else FULL * len(pod.devices)
 
 
 def in_use(fleet: Tables, row: int) -> list[int]:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tonnage.fleet import holding
 from tonnage.fleet.asks import FULL, Ask
 from tonnage.fleet.cards import NO_DEVICE
 from tonnage.fleet.classes import PodClass
-from tonnage.fleet.rows import PodRow
 from tonnage.scheduling.trial import Trial
 from tonnage.scheduling.view import NEVER, Ints
 
@@ -101,7 +101,7 @@ class Exchange:
     def _put(self, where: int, row: int, sign: int) -> None:
         """Count the devices of a pod on the node in (+1) or out (-1)."""
         if self._roams[int(self._shape[self._at[row]])]:
-            for device, milli in held(self._fleet.pod(row)):
+            for device, milli in holding.of_each(self._fleet.pod(row)):
                 self._milli[where, device] += sign * milli
 
     # ---- one after the other ----
@@ -184,7 +184,7 @@ class Exchange:
             (lacks,) = self._lacks(np.array([where]), ask).tolist()
             rank = {device: at for at, device in enumerate(sorted(range(len(lacks)), key=lambda d: (lacks[d], d)))}
             wanted = [device for device, at in rank.items() if at < ask.count and lacks[device]]
-            each = {one: dict(held(fleet.pod(one))) for one in may}
+            each = {one: dict(holding.of_each(fleet.pod(one))) for one in may}
             on_them = [one for one in may if not each[one].keys().isdisjoint(wanted)]
             at = {one: min(rank[device] for device in each[one]) for one in on_them}
             for one in sorted(on_them, key=lambda one: (at[one], sum(each[one].values()), fleet.pod(one).key)):
@@ -260,15 +260,3 @@ class Exchange:
         self._more = np.vstack([self._more, np.zeros(self._more.shape[1], np.int64)])
         self._milli = np.vstack([self._milli, np.zeros(self._milli.shape[1], np.int64)])
         return index
-
-
-def held(pod: PodRow) -> Iterator[tuple[int, int]]:
-    """(device, thousandths of it that the pod has: of a part, of its compute)."""
-    apart = {piece.device for piece in pod.pieces}
-    yield from ((device, FULL) for device in pod.devices if device not in apart)
-    yield from ((piece.device, piece.milli) for piece in pod.pieces)
-
-
-def held_milli(pod: PodRow) -> int:
-    """Thousandths of devices that the pod has."""
-    return sum(milli for _, milli in held(pod)) if pod.pieces else FULL * len(pod.devices)

@@ -12,11 +12,12 @@ from typing import TypeAlias
 import numpy as np
 
 from tonnage.decisions import Alternative, Bind, Reason, Ref, Scalar
+from tonnage.fleet import holding
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.scheduling.assumed import Assumed
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.defrag import Limits
-from tonnage.scheduling.exchange import Exchange, Seat, held_milli
+from tonnage.scheduling.exchange import Exchange, Seat
 from tonnage.scheduling.gangs.queue import MADE_FOR_IT, Gangs
 from tonnage.scheduling.order import Priorities, Unit
 from tonnage.scheduling.preempt import Preemptor
@@ -113,7 +114,7 @@ class Turns:
         found = {self._priorities.of(row): [0, 0] for row in self._rows}
         for row in self.binds:
             one = found[self._priorities.of(row)]
-            one[0] += held_milli(self._fleet.pod(row))
+            one[0] += holding.milli(self._fleet.pod(row))
             one[1] += 1
         return tuple((priority, devices, pods) for priority, (devices, pods) in sorted(found.items(), reverse=True))
 

@@ -19,6 +19,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from tonnage.fleet import holding
 from tonnage.fleet.asks import Ask
 from tonnage.fleet.fits import gives
 from tonnage.fleet.rows import PodRow
@@ -290,9 +291,8 @@ class _Search:
         return sorted(found, key=lambda pod: (self._edit_of(pod).held, pod.key))
 
     def _edit_of(self, pod: PodRow) -> Leave:
-        held = 1000 * (len(pod.devices) - len({piece.device for piece in pod.pieces}))
-        held += sum(piece.milli for piece in pod.pieces)
-        return Leave(pod.spec.namespace, pod.spec.name, self.fleet.node(pod.node).spec.name, held)
+        node = self.fleet.node(pod.node).spec.name
+        return Leave(pod.spec.namespace, pod.spec.name, node, holding.milli(pod))
 
     # ---- rules about other pods ----
 
