@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
-from heapq import nsmallest
 from itertools import combinations
 
 import numpy as np
@@ -272,10 +271,11 @@ class _Search:
     def _nodes(self, row: int, moves: int) -> list[int]:
         """Nodes that could take the pod after at most so many moves, fewest first."""
         view = self._trial.view(row)
-        open_, tie = (view.why == OPEN).tolist(), view.nodes.tie.tolist()
-        bounds = self._candidates.bounds(ANY_PRIORITY, *needs(self._fleet, row))
-        possible = [(pods, -tie[node], node) for _, pods, node in bounds if open_[node] and pods <= moves]
-        return [node for *_, node in nsmallest(self._limits.nodes, possible)]
+        nodes, _, pods = self._candidates.bounds_of(ANY_PRIORITY, *needs(self._fleet, row))
+        possible = (view.why[nodes] == OPEN) & (pods <= moves)
+        nodes, pods = nodes[possible], pods[possible]
+        found: list[int] = nodes[np.lexsort((nodes, -view.nodes.tie[nodes], pods))][: self._limits.nodes].tolist()
+        return found
 
     def _on(self, node: int, moves: int) -> list[Victim]:
         """Who may move away from the node, those first who lose least."""

@@ -144,6 +144,12 @@ class Topology:
         own = own or bool(pod_class.ports or pod_class.disks or pod_class.alone or pod_class.attaches)
         return bool(own or self._terms_against(pod_class))
 
+    def keys(self, pod_class: PodClass) -> set[str]:
+        """The topology keys of all hard rules about other pods, its own and theirs."""
+        rules = self.rules(pod_class)
+        terms = [*rules.affinity, *rules.anti_affinity, *self._terms_against(pod_class)]
+        return {one.topology_key for one in (*rules.spread, *terms)}
+
     def is_company(self, pod_class: PodClass) -> bool:
         """Whether pods of the class are counted where those of any class that the fleet has known ask for others, or
         to be spread: where it stands matters to them."""

@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 from tonnage.fleet.asks import FULL, Kind, is_device
 from tonnage.fleet.cards import NO_DEVICE
 from tonnage.fleet.fits import gives, needs_devices
-from tonnage.fleet.state import PODS, Fleet
+from tonnage.fleet.outfit import LABELS as OUTFIT
+from tonnage.fleet.state import HOSTNAME, PODS, Fleet
 from tonnage.scheduling.cache import Cache
+from tonnage.scheduling.seen import Seen
 from tonnage.scheduling.view import Mask
 from tonnage.scheduling.why import requests as why_requests
-from tonnage.scheduling.why.changes import Cost, DropResource, Leave, Lower, rules_of
+from tonnage.scheduling.why.changes import Cost, DropResource, Leave, Lower, required_of, rules_of
 from tonnage.scheduling.why.edited import EditedPods
 from tonnage.scheduling.why.static import Kin, kin
 
@@ -72,14 +74,30 @@ class Tables:
 
     @cached_property
     def unlike(self) -> list[int]:
-        """Nodes that can run the pod's images, of those that differ in nothing but name and what stands there one."""
-        fleet, cuda = self.fleet, self.view.cuda
-        sets, taints = fleet.label_set.tolist(), fleet.taint_set.tolist()
+        """Nodes that can run the pod's images, of those between which nodes like them would make no difference one."""
+        fleet, cuda, affinity = self.fleet, self.view.cuda, required_of(self.pod.spec)
+        terms = [*(affinity.node_selector_terms if affinity else ())]
+        terms += [term for one in self.pod.volumes.reach for term in one.nodes.node_selector_terms]
+        also = self.cache.topology.keys(fleet.pod_class(self.row)) - {HOSTNAME} if self.ruled else set()
+        also.update(OUTFIT if self.by_devices else ())
+        known = self.view.kinds if not (also or self.pod.volumes.reach) else None
+        kinds = Seen(fleet, terms, self.shape.node_selector, sorted(also)).refresh() if known is None else known
+        taints, sets = fleet.taint_set.tolist(), fleet.label_set.tolist()
         found: dict[tuple[object, ...], int] = {}
+        kind_of = kinds.tolist()
         for row in self.rows.tolist():
-            what = sets[row], taints[row], fleet.allocatable[row].tobytes(), fleet.node(row).cuts
-            found.setdefault(what, row)
-        return [row for row in found.values() if not (cuda and cuda[sets[row]])]
+            node = fleet.nodes[row]
+            cuts = node.cuts if node is not None else ()
+            if not (cuda and cuda[sets[row]]):
+                found.setdefault((kind_of[row], taints[row], self._sizes[row], cuts), row)
+        return list(found.values())
+
+    @cached_property
+    def _sizes(self) -> list[bytes]:
+        """By node row, what it can hold."""
+        table = np.ascontiguousarray(self.fleet.allocatable)
+        whole, width = table.tobytes(), table.shape[1] * table.itemsize
+        return [whole[at : at + width] for at in range(0, len(whole), width)]
 
     @cached_property
     def lacks_devices(self) -> Mask:
