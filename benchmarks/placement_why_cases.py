@@ -138,7 +138,9 @@ def of_mixed(nodes: int) -> Iterator[Case]:
     yield _alone("share on more devices", {}, annotations={"gpu-fraction": "0.5", "gpu-fraction-num-devices": "9"})
     port = {"ports": [{"containerPort": 9400, "hostPort": 9400}]}
     yield _alone("host port", {"cpu": "1"}, container=port, **tolerant)
-    zonal = core.NodeSelector(node_selector_terms=[msgspec.convert({"matchExpressions": [_in(ZONE, "zone-7")]}, core.NodeSelectorTerm)])
+    zonal = core.NodeSelector(
+        node_selector_terms=[msgspec.convert({"matchExpressions": [_in(ZONE, "zone-7")]}, core.NodeSelectorTerm)]
+    )
     volumes = VolumeNeed(reach=(Reach("node(s) had volume node affinity conflict", zonal),))
     yield _alone("volume of another zone", {GPU: "1"}, volumes=volumes, changes=False, **tolerant)
     yield _alone("CUDA that no driver runs", {GPU: "1"}, container={"image": TORCH}, changes=False, **tolerant)
@@ -167,14 +169,18 @@ def _alone(about: str, requests: dict[str, str], *, changes: bool = True, **more
     return Case(about, "default/waiting", (_pod("waiting", requests, **more),), changes=changes)
 
 
-def _gang(about: str, pods: int, gpus: int, rule: TopologyRule, more: dict[str, Any] | None = None, parts: int = 0) -> Case:
+def _gang(
+    about: str, pods: int, gpus: int, rule: TopologyRule, more: dict[str, Any] | None = None, parts: int = 0
+) -> Case:
     groups = tuple(SubGroup(f"part-{p}", pods // parts, TopologyRule(required=RACK)) for p in range(parts))
     gang = Gang("default/gang", pods, groups, rule)
     members = []
     for i in range(pods):
         part = groups[i * parts // pods].name if groups else ""
         pod = _pod(f"gang-{i:03d}", {GPU: str(gpus)}, **(more or {}))
-        members.append(msgspec.structs.replace(pod, gang=gang.key, subgroup=part) if False else _in_gang(pod, gang.key, part))
+        members.append(
+            msgspec.structs.replace(pod, gang=gang.key, subgroup=part) if False else _in_gang(pod, gang.key, part)
+        )
     return Case(about, gang.key, tuple(members), gang)
 
 

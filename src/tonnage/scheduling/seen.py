@@ -1,4 +1,4 @@
-"""Which nodes selectors cannot tell apart: those with equal values of every label, and of the name, that they ask for.
+"""Which nodes selectors cannot tell apart: those of which each of their requirements says the same.
 
 Nodes have labels of their own (when features were discovered, say), so what is worked out once a label set would be
 worked out once a node."""
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tonnage.fleet.state import HOSTNAME, Fleet
 from tonnage.objects import core
+from tonnage.objects.selectors import term_matches
 
 Value = str | bool | None
 NO_NAME = ""
@@ -40,6 +41,15 @@ class Seen:
         self._names = {value for term in terms for f in term.match_fields for value in f.values}
         self._named = any(term.match_fields for term in terms)
         self._keys = [key for key in keys if key != HOSTNAME]
+        self._also = [key for key in dict.fromkeys(also) if key != HOSTNAME]
+        asked = [e for e in expressions if e.key != HOSTNAME]
+        asked += [
+            core.NodeSelectorRequirement(key=key, operator="In", values=[value])
+            for key, value in (selector or {}).items()
+            if key != HOSTNAME
+        ]
+        self._asked = [core.NodeSelectorTerm(match_expressions=[one]) for one in asked]
+        self._of_answers: dict[tuple[Value, ...], int] = {}
         self._of_values: dict[tuple[Value, ...], int] = {}
         self._of_set: list[int] = []
         self._numbers: dict[tuple[int, Value, Value], int] = {}
@@ -74,8 +84,9 @@ class Seen:
             values = tuple([labels.get(key) for key in keys])
             number = of_values.get(values)
             if number is None:
-                number = of_values[values] = len(of_values)
-                if plain:
+                answers = (*map(labels.get, self._also), *(term_matches(one, labels, NO_NAME) for one in self._asked))
+                number = of_values[values] = self._of_answers.setdefault(answers, len(self._of_answers))
+                if plain and number == len(self.examples):
                     self.examples.append((labels, NO_NAME))
             self._of_set.append(number)
         return np.array(self._of_set or [0], np.intp)[fleet.label_set]

@@ -130,6 +130,11 @@ class Topology:
         rules = self.rules(pod_class)
         return bool(rules.spread or rules.affinity)
 
+    def asks_for_any(self, pod_class: PodClass, classes: Iterable[int]) -> bool:
+        """Whether the class requires the company of pods of one of these classes."""
+        terms, rows = self.rules(pod_class).affinity, self._fleet.classes.rows
+        return bool(terms) and any(self._selects(term, rows[one]) for term in terms for one in classes)
+
     def counts_any(self, pod_class: PodClass, classes: Iterable[int]) -> bool:
         """Whether where pods of these classes stand matters to a class that asks for company or even spread."""
         self._follow_namespaces()

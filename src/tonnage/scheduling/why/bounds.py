@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -11,6 +12,7 @@ from tonnage.fleet.asks import FULL, Kind, is_device
 from tonnage.fleet.cards import NO_DEVICE
 from tonnage.fleet.fits import gives, needs_devices
 from tonnage.fleet.outfit import LABELS as OUTFIT
+from tonnage.fleet.rows import PodRow
 from tonnage.fleet.state import HOSTNAME, PODS, Fleet
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.seen import Seen
@@ -30,6 +32,12 @@ _LOWER, _LEAVE, _DROP = ((1 << _EDITS) + (edit.rank << _RANKS) for edit in (Lowe
 def code(cost: Cost) -> int:
     """A number that orders as the measure does; those of bounds add up."""
     return (cost[0] << _EDITS) + (cost[1] << _RANKS) + cost[2]
+
+
+def _rows(table: Ints) -> list[bytes]:
+    """The rows of a table, to be compared."""
+    whole, width = np.ascontiguousarray(table).tobytes(), table.shape[1] * table.itemsize
+    return [whole[at : at + width] for at in range(0, len(whole), width)]
 
 
 class Tables:
@@ -52,6 +60,8 @@ class Tables:
         for _, mask in masks:
             self.allowed = self.allowed & mask
         self.rows = np.array(fleet.node_rows(), np.int64)
+        self.recuttable: dict[int, list[int]] = {}
+        """By the first node of a group of nodes, those where GPUs cut otherwise may help, as far as that was asked."""
 
     @cached_property
     def edited(self) -> EditedPods:
@@ -93,11 +103,26 @@ class Tables:
         return list(found.values())
 
     @cached_property
+    def room(self) -> list[bytes]:
+        """By node row, all that decides whether the node has what is asked for: equal where it is the same."""
+        cards, nodes, columns = self.fleet.cards, len(self.fleet.alive), [column for column, _ in self.requests]
+        held = np.where(cards.holder[:nodes] >= 0, 0, cards.holder[:nodes])
+        devices = [cards.milli, cards.mib, cards.mask, cards.sharers, cards.cut] if self.by_devices else []
+        per_node = [cards.memory[:nodes, None], cards.unit[:nodes, None]]
+        return _rows(np.hstack([self.fleet.free[:nodes, columns], held, *per_node, *(one[:nodes] for one in devices)]))
+
+    def alike(self, pods: Sequence[PodRow], short: Collection[int]) -> tuple[object, ...]:
+        """All that counts of these pods of a node when some of them go: equal where it is the same."""
+        kinds = self.fleet.classes.rows
+        asked = ({at: n for at, n in self.fleet.requests(kinds[pod.class_id].shape) if at in short} for pod in pods)
+        return tuple(
+            sorted(((*sorted(one.items()),), pod.devices, pod.pieces) for one, pod in zip(asked, pods, strict=True))
+        )
+
+    @cached_property
     def _sizes(self) -> list[bytes]:
         """By node row, what it can hold."""
-        table = np.ascontiguousarray(self.fleet.allocatable)
-        whole, width = table.tobytes(), table.shape[1] * table.itemsize
-        return [whole[at : at + width] for at in range(0, len(whole), width)]
+        return _rows(self.fleet.allocatable)
 
     @cached_property
     def lacks_devices(self) -> Mask:

@@ -34,7 +34,10 @@ class Recuts:
             return []
         found, may = [], self._with_room()
         for group in groups:
-            for row in self._candidates(group.rows[may[group.rows]]):
+            known, first = self._tables.recuttable, int(group.rows[0])
+            if first not in known:
+                known[first] = list(self._candidates(group.rows[may[group.rows]]))
+            for row in known[first]:
                 own = (Uncordon(self._fleet.node(row).spec.name),) if group.cordoned else ()
                 found += [(row, (*own, *way)) for way in group.ways]
         return sorted(found, key=lambda case: cost_of(case[1]))

@@ -152,6 +152,7 @@ class _Search:
         bounds = np.minimum(np.array(fixed, np.int64)[number] + of_room[rows], IMPOSSIBLE)
         hopeful = np.flatnonzero((bounds < self.limit) & wanted[rows])
         names = self.tables.view.nodes.tie[rows[hopeful]]
+        seen: set[tuple[object, ...]] = set()
         for i in hopeful[np.lexsort((-names, bounds[hopeful]))].tolist():
             if bounds[i] >= self.limit:
                 return
@@ -161,6 +162,13 @@ class _Search:
             edits: tuple[Edit, ...] = (*own, *way, *dropped)
             if self._rules_allow(row, edits, dropped) == (stage == LEAVE_FOR_RULES):
                 continue
+            alike: tuple[object, ...] = int(number[i]), self.tables.room[row]
+            if stage != STAY and not self.ruled:
+                alike = (*alike, self.tables.alike(self._in_the_way(row), self._short(row)))
+            if alike in seen:  # of nodes between which this makes no difference, the first by name is the answer
+                continue
+            if stage == STAY or not self.ruled:
+                seen.add(alike)
             if stage == STAY:
                 self._offer(row, edits, ())
                 continue
@@ -279,9 +287,7 @@ class _Search:
 
     def _in_the_way(self, row: int) -> list[PodRow]:
         """The pods of the node that give room which is short, hold devices that are looked at, or fall under a rule."""
-        fleet = self.fleet
-        short = {column for column, need in self.tables.requests if fleet.free[row, column] < need}
-        found = []
+        fleet, short, found = self.fleet, self._short(row), []
         for pod in map(fleet.pod, fleet.node(row).pods):
             if pod.spec.daemon:
                 continue  # its DaemonSet makes it again
@@ -289,6 +295,11 @@ class _Search:
             if self.ruled or asked & short or pod.pieces or (self.tables.by_devices and pod.devices):
                 found.append(pod)
         return sorted(found, key=lambda pod: (self._edit_of(pod).held, pod.key))
+
+    def _short(self, row: int) -> set[int]:
+        """The resources of which the node has too little free."""
+        free = self.fleet.free[row].tolist()
+        return {column for column, need in self.tables.requests if free[column] < need}
 
     def _edit_of(self, pod: PodRow) -> Leave:
         node = self.fleet.node(pod.node).spec.name
