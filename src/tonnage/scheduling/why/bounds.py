@@ -18,7 +18,7 @@ from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.seen import Seen
 from tonnage.scheduling.view import Mask
 from tonnage.scheduling.why import requests as why_requests
-from tonnage.scheduling.why.changes import Cost, DropResource, Leave, Lower, required_of, rules_of
+from tonnage.scheduling.why.changes import Cost, DropResource, Leave, Lower, Recut, required_of, rules_of
 from tonnage.scheduling.why.edited import EditedPods
 from tonnage.scheduling.why.static import Kin, kin
 
@@ -60,6 +60,8 @@ class Tables:
         for _, mask in masks:
             self.allowed = self.allowed & mask
         self.rows = np.array(fleet.node_rows(), np.int64)
+        self.recut: dict[int, tuple[Recut, ...]] = {}
+        """By node row, how its GPUs would be cut otherwise, as far as that was asked."""
         self.recuttable: dict[int, list[int]] = {}
         """By the first node of a group of nodes, those where GPUs cut otherwise may help, as far as that was asked."""
 

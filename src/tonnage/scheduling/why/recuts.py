@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from tonnage.fleet.asks import is_device
 from tonnage.fleet.cards import FREE_DEVICE
 from tonnage.fleet.fits import fits
 from tonnage.fleet.geometry import geometry
@@ -56,6 +57,7 @@ class Recuts:
         """Of these nodes those that have cards with the wanted instances; of those that cannot be told apart the first
         by row."""
         fleet, wanted = self._fleet, set(self.wanted)
+        columns = [at for at, name in enumerate(fleet.resources) if is_device(name)]
         seen = set()
         for row in rows.tolist():
             node = fleet.node(row)
@@ -63,14 +65,25 @@ class Recuts:
             if on is None or not (node.cuts or any(name in on.slots for name in wanted)):
                 continue
             cards = fleet.cards
-            alike = on.gpu, *(table[row].tobytes() for table in (cards.cut, cards.mask, fleet.devices, fleet.free))
+            held, free = np.minimum(cards.holder[row], 0), fleet.free[row, columns]
+            columns_of = (cards.cut[row], cards.mask[row], cards.milli[row], cards.sharers[row], held, free)
+            alike = on.gpu, node.cuts, int(cards.memory[row]), *(column.tobytes() for column in columns_of)
             if alike not in seen:
                 seen.add(alike)
                 yield row
 
     def on(self, row: int) -> tuple[Recut, ...]:
-        """What to cut otherwise on the node so that the pod has what it asks for, with the fewest instances destroyed;
-        it is done in the fleet: inside a what-if only. Nothing where that is not possible."""
+        """What to cut otherwise on the node so that the pod has all that it asks for, with the fewest instances
+        destroyed; nothing where that is not possible. Changes nothing."""
+        known = self._tables.recut
+        if row not in known:
+            with self._fleet.what_if():
+                made = self._make(row)
+                known[row] = made if made and self._room(row) else ()
+        return known[row]
+
+    def _make(self, row: int) -> tuple[Recut, ...]:
+        """The same, done in the fleet."""
         trial = Trial(self._fleet, no_rules, anyway=True)
         changes = trial.plan([self._tables.row], (row,))
         trial.make(changes)
@@ -78,6 +91,6 @@ class Recuts:
         mixed = node.labels.get(MIG_STRATEGY) != "mixed"
         return tuple(Recut(node.spec.name, site.device[1], goal, mixed and bool(goal)) for site, goal in changes)
 
-    def room(self, row: int) -> bool:
+    def _room(self, row: int) -> bool:
         """Whether the node has all that the pod asks for now."""
         return bool(fits(self._fleet, np.array([row]), self._shape)[0])

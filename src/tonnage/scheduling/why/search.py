@@ -341,10 +341,9 @@ class _Search:
         for row, before in recuts.cases(filter(self._allowed, self.tables.kin)):
             if code(cost_of(before)) + code((1, Recut.rank, 0)) >= self.limit or not self._spend(RECUT_STEPS):
                 return
-            with self.fleet.what_if():
-                cut = recuts.on(row)
-                if cut and recuts.room(row) and self._rules_allow(row, before, (), fresh=True):
-                    self._take(self.fleet.node(row).spec.name, (*before, *cut), [])
+            cut = recuts.on(row)
+            if cut and self._rules_allow(row, before, (), fresh=True):
+                self._take(self.fleet.node(row).spec.name, (*before, *cut), [])
 
     # ---- nodes that come ----
 
