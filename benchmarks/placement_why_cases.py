@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -26,8 +26,8 @@ TORCH = "pytorch/pytorch:2.11.0-cuda13.0-cudnn9-runtime"
 
 @dataclass(frozen=True)
 class Case:
-    """What waits: pods, or a gang of them; ``key`` names the one that is asked about. ``changes``: whether a change is
-    known to be found."""
+    """What waits: pods, or a gang of them; ``key`` names the one that is asked about. ``changes``: whether some change
+    would help."""
 
     about: str
     key: str
@@ -101,13 +101,14 @@ def mixed(nodes: int) -> Fleet:
         labels["example.com/machine"] = f"m-{i:05d}"
         row = fleet.add_node(NodeSpec(name, allocatable, labels, taints, device_resource=GPU if kind < 2 else ""))
         fleet.bind(fleet.add_pod(_pod(f"agent-{i:05d}", {"cpu": "1"}, container=agent, daemon=True)), row)
-        for n in range(rng.randint(1, 5)):
+        pods = rng.randint(1, 5)
+        for n in range(pods):
             asked = {"cpu": str(rng.choice((4, 8, 16)))}
             if kind < 2:
                 asked |= {MIG: "2"} if instances else {GPU: "1"}
             app = {"app": "web" if i % 4 == 0 and n == 0 else "other"}
             fleet.bind(fleet.add_pod(_pod(f"there-{i:05d}-{n}", asked, labels=app)), row)
-        for n in range(8 - n - 1 if instances else 0):
+        for n in range(8 - pods if instances else 0):
             fleet.bind(fleet.add_pod(_pod(f"slice-{i:05d}-{n}", {"cpu": "4", MIG: "2"})), row)
     return fleet
 
@@ -137,7 +138,7 @@ def of_mixed(nodes: int) -> Iterator[Case]:
     yield _alone("MIG instance that no card is cut to", {"nvidia.com/mig-7g.80gb": "1"}, **tolerant)
     yield _alone("share on more devices", {}, annotations={"gpu-fraction": "0.5", "gpu-fraction-num-devices": "9"})
     port = {"ports": [{"containerPort": 9400, "hostPort": 9400}]}
-    yield _alone("host port", {"cpu": "1"}, container=port, **tolerant)
+    yield _alone("host port", {"cpu": "1"}, container=port, changes=False, **tolerant)
     zonal = core.NodeSelector(
         node_selector_terms=[msgspec.convert({"matchExpressions": [_in(ZONE, "zone-7")]}, core.NodeSelectorTerm)]
     )
@@ -178,16 +179,8 @@ def _gang(
     for i in range(pods):
         part = groups[i * parts // pods].name if groups else ""
         pod = _pod(f"gang-{i:03d}", {GPU: str(gpus)}, **(more or {}))
-        members.append(
-            msgspec.structs.replace(pod, gang=gang.key, subgroup=part) if False else _in_gang(pod, gang.key, part)
-        )
+        members.append(replace(pod, gang=gang.key, subgroup=part))
     return Case(about, gang.key, tuple(members), gang)
-
-
-def _in_gang(pod: PodSpec, gang: str, part: str) -> PodSpec:
-    from dataclasses import replace
-
-    return replace(pod, gang=gang, subgroup=part)
 
 
 def _pod(

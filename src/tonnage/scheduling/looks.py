@@ -33,7 +33,8 @@ OTHERS = ("fgd", "binpack", "bestfit")
 @dataclass(frozen=True, slots=True)
 class Look:
     """One decision: ``binds``, why each other pod ``waits`` (by row), where room is being made for whom (``nominated``,
-    pod row → node name), and ``evictions``. ``left``: the units that wait; ``chose``: whether the policy had a choice."""
+    pod row → node name), and ``evictions``. ``left``: the units that wait. ``chose``: whether the policy had a choice.
+    """
 
     binds: tuple[Bind, ...]
     waits: tuple[tuple[int, Reason], ...]

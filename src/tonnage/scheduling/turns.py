@@ -206,16 +206,15 @@ class Turns:
 
     def _place(self, row: int, *, lasting: bool) -> bool:
         """Bind the pod to its best node, or note why there is none."""
-        key = self._trial.keys(row)
+        view, key = self._trial.looked(row)
         best = int(key.argmax())
         if key[best] == NEVER:
             pod_class = self._fleet.pod_class(row)
             self._refusals.add(pod_class, self._trial.refusal(pod_class), len(self.binds), lasting=lasting)
             return False
-        view = self._trial.view(row)
         self._chose = self._chose or view.shape.ask.shares or int(np.count_nonzero(key != NEVER)) > 1
         reason = _receipt(view, key, best) if self._how.receipts else Reason(BEST)
-        self._trial.seat(row, best)
+        self._trial.seat(row, best, view)
         self._own[row] = None
         self._bind(row, reason)
         return True

@@ -241,7 +241,7 @@ class Candidates:
         return rows, level[rows], pods[rows]
 
     def _offered(self, below: int, columns: Ints) -> _Offers:
-        """What those of lower priority than ``below`` would free; kept for who asks again, whatever is free meanwhile."""
+        """What those of lower priority than ``below`` would free; kept for who asks again when more or less is free."""
         table, key = self._table, (below, len(self._fleet.alive), columns.tobytes())
         if self._offers is not None and self._offers.key == key:
             return self._offers
