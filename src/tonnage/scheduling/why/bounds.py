@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tonnage.fleet import holding
 from tonnage.fleet.asks import FULL, Kind, is_device
 from tonnage.fleet.cards import NO_DEVICE
 from tonnage.fleet.fits import gives, needs_devices
@@ -120,6 +122,27 @@ class Tables:
         return tuple(
             sorted(((*sorted(one.items()),), pod.devices, pod.pieces) for one, pod in zip(asked, pods, strict=True))
         )
+
+    def in_the_way(self, row: int) -> list[PodRow]:
+        """The pods of the node that give room which is short, hold devices that are looked at, or fall under a rule."""
+        fleet, short, found = self.fleet, self.short(row), []
+        for pod in map(fleet.pod, fleet.node(row).pods):
+            if pod.spec.daemon:
+                continue  # its DaemonSet makes it again
+            asked = {column for column, _ in fleet.requests(fleet.classes.rows[pod.class_id].shape)}
+            if self.ruled or asked & short or pod.pieces or (self.by_devices and pod.devices):
+                found.append(pod)
+        return sorted(found, key=lambda pod: (self.leave_of(pod).held, pod.key))
+
+    def short(self, row: int) -> set[int]:
+        """The resources of which the node has too little free."""
+        free = self.fleet.free[row].tolist()
+        return {column for column, need in self.requests if free[column] < need}
+
+    def leave_of(self, pod: PodRow) -> Leave:
+        """That the pod goes."""
+        node = self.fleet.node(pod.node).spec.name
+        return Leave(pod.spec.namespace, pod.spec.name, node, holding.milli(pod))
 
     @cached_property
     def _sizes(self) -> list[bytes]:
@@ -250,3 +273,14 @@ class Tables:
         too_few = np.add.reduceat((within < missing[on]).astype(np.int64), start)
         found[on[start]] = too_few + 1
         return np.where((missing > 0) & (found == 0), pods + 1, found)
+
+
+def sets_of(pods: Sequence[PodRow], size: int, *, by_devices: bool) -> Iterator[tuple[PodRow, ...]]:
+    """Sets of so many; of pods that cannot be told apart, the first by name."""
+    kinds = [(pod.class_id, (pod.devices, pod.pieces) if by_devices else len(pod.devices)) for pod in pods]
+    seen: set[tuple[object, ...]] = set()
+    for numbers in combinations(range(len(pods)), size):
+        alike = tuple(kinds[i] for i in numbers)
+        if alike not in seen:
+            seen.add(alike)
+            yield tuple(pods[i] for i in numbers)
