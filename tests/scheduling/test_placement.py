@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import apply, decide, fleet, node, placed, pod
+from deep_seeds import examples
 from random_clusters import random_node, random_pod
 from tonnage.decisions import Bind, Wait
 from tonnage.fleet.invariants import violations
@@ -107,7 +108,7 @@ def test_one_cache_serves_both_policies() -> None:
     assert [decisions[0].node.name for decisions in found] == ["a", "b", "a"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32), st.randoms(use_true_random=False))
 def test_decisions_do_not_depend_on_the_order_in_which_things_came(seed: int, order: Random) -> None:
     rng = Random(seed)
