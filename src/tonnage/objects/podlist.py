@@ -89,7 +89,7 @@ def _pods(data: bytes, file: str) -> tuple[list[Pod], list[Problem]]:
 
 
 def _maker(items: list[msgspec.Raw]) -> Callable[[msgspec.Raw], Pod]:
-    """What makes a pod of its text. kubectl writes apiVersion and kind of every item; the API server leaves them out."""
+    """What makes a pod of its text. kubectl writes the kind of every item; the API server leaves it out."""
     with suppress(msgspec.ValidationError):  # of the first item: the one who makes it will say so
         if items and msgspec.json.decode(items[0], type=_Named).kind:
             return msgspec.json.Decoder(Pod).decode
