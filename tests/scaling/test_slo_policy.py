@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from slo_builders import TICK_S, A, B, Cluster, Loop, target
 
+from deep_seeds import examples
 from tonnage.decisions import Scale
 from tonnage.scaling import slo
 from tonnage.scheduling.seats import Seats
@@ -305,7 +306,7 @@ def test_filling_kept_nodes_comes_to_rest() -> None:
     assert added == 6 and loop.tick(0.1, ticks=2 * TEN_MINUTES) == {}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(held=st.lists(st.integers(0, 4), min_size=1, max_size=4), gpus=st.sampled_from([1, 2, 4]))
 def test_as_many_warm_replicas_are_given_as_kept_nodes_have_room_for(held: list[int], gpus: int) -> None:
     cluster = Cluster(kept=len(held), bought=1, gpus=4).pods(A, "bought-1", gpus=gpus)
@@ -364,7 +365,7 @@ def test_as_many_go_as_are_too_many() -> None:
 RATES = st.lists(st.one_of(st.none(), st.floats(0, 40)), min_size=1, max_size=40)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(rates=RATES, in_flight=st.floats(0, 500), minimum=st.integers(0, 3), more=st.integers(0, 8))
 def test_replicas_stay_within_their_bounds_whatever_arrives(
     rates: list[float | None], in_flight: float, minimum: int, more: int
@@ -379,7 +380,7 @@ def test_replicas_stay_within_their_bounds_whatever_arrives(
             cluster.replicas[A] = decision.replicas
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(rates=RATES, in_flight=st.floats(0, 500))
 def test_equal_readings_give_equal_decisions(rates: list[float | None], in_flight: float) -> None:
     def play() -> list[dict[str, Scale]]:
@@ -390,7 +391,7 @@ def test_equal_readings_give_equal_decisions(rates: list[float | None], in_fligh
     assert play() == play()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(rate=st.floats(0.5, 20), backlogs=st.lists(st.floats(0, 3000), min_size=2, max_size=5))
 def test_more_in_flight_never_asks_for_fewer_replicas(rate: float, backlogs: list[float]) -> None:
     wanted = [_to(Loop(_four(), target(maximum=60)).tick(rate, held, ticks=9)) or 4 for held in sorted(backlogs)]

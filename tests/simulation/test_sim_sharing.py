@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sharing_builders import MIG, MPS, SLICE, TIME_SLICED, cut_node, latencies, serving
 from sim_builders import GPU, run_until, world
 
+from deep_seeds import examples
 from tonnage.partitioning.leases import in_leases
 from tonnage.partitioning.mps import REACH, Client, side_by_side
 from tonnage.partitioning.turns import INTERVALS_S, SWITCH_S, Process, in_turns, switching, take_turns
@@ -179,7 +180,7 @@ def test_the_parts_of_a_gpu_never_add_up_to_more_than_the_gpu(percents: list[int
     assert sum(share for share, _ in at_once) <= 1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([TIME_SLICED, MPS]))
 def test_the_time_taken_of_a_gpu_never_exceeds_the_time_that_passed(seed: int, labels: dict[str, str]) -> None:
     rng = random.Random(seed)

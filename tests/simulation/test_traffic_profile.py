@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import yaml_text
+from deep_seeds import examples
 from tonnage.errors import InputError
 from tonnage.simulation.traffic.profile import ProfileSource, TrafficProfile, fit, sample
 from tonnage.simulation.traffic.profile_file import read_profile, to_yaml
@@ -77,7 +78,7 @@ def test_a_longer_draw_starts_with_the_shorter_one() -> None:
     assert short[1].tolist() == long[1][:10].tolist()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     lengths=st.lists(st.tuples(st.integers(1, 200_000), st.integers(1, 5_000)), min_size=2, max_size=60),
     seed=st.integers(0, 2**32),

@@ -16,6 +16,7 @@ from tonnage.objects.core import (
     NodeSelectorRequirement,
     NodeSelectorTerm,
     PodSpec,
+    PreferredSchedulingTerm,
     Taint,
     Toleration,
 )
@@ -110,6 +111,24 @@ def _requirement(wanted: LabelSelectorRequirement | NodeSelectorRequirement, lab
         case "Gt" | "Lt":
             return present and _compare(wanted.operator, value, wanted.values)
     return False
+
+
+def unreadable(terms: Iterable[PreferredSchedulingTerm]) -> str:
+    """What kube-scheduler says of preferred node affinity whose Gt or Lt compares with no integer of 64 bits, empty
+    where there is none: it gives the pod no score, and with a choice of nodes no node
+    (k8s.io/component-helpers scheduling/corev1/nodeaffinity; plugin NodeAffinity, PreScore)."""
+    wrong = [
+        f'[{at}].matchExpressions[{number}].values[0]: Invalid value: "{one.values[0]}": '
+        "for 'Gt', 'Lt' operators, the value must be an integer"
+        for at, term in enumerate(terms)
+        if term.weight
+        for number, one in enumerate(term.preference.match_expressions)
+        if one.operator in ("Gt", "Lt") and len(one.values) == 1 and _integer(one.values[0]) is None
+    ]
+    if not wrong:
+        return ""
+    listed = wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]"
+    return f'running PreScore plugin "NodeAffinity": {listed}'
 
 
 def _compare(operator: str, value: str, values: list[str]) -> bool:

@@ -15,6 +15,7 @@ from tonnage.controllers.policy import Policy
 from tonnage.controllers.replicas import Autoscalers, Planned, SloPlanner
 from tonnage.controllers.scheduler import Scheduler
 from tonnage.errors import InputError
+from tonnage.facts import prices
 from tonnage.fleet.asks import GPU
 from tonnage.fleet.filters import OPEN, refusal, shape_of
 from tonnage.health.rules.devices import NOT_SIMULATED
@@ -192,10 +193,15 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     options = options or Options()
     chosen = scenario.policy(policy)
     price_file = options.price_file or (scenario.folder / scenario.spec.prices if scenario.spec.prices else None)
-    catalogue = Catalogue.load(price_file)
-    if scenario.spec.region != catalogue.book.region:
-        message = f'"{scenario.spec.region}": the prices are those of {catalogue.book.region}'
+    region = scenario.spec.region
+    bundled = ", ".join(prices.regions())
+    if price_file is None and region not in prices.regions():
+        message = f'"{region}": no prices of this region are bundled, only of {bundled}'
         raise InputError(scenario.document.problem("region", message, "give this region's prices with prices:"))
+    catalogue = Catalogue.load(price_file, region)
+    if region != catalogue.book.region:
+        message = f'"{region}": the prices are those of {catalogue.book.region}'
+        raise InputError(scenario.document.problem("region", message, f"bundled are {bundled}; others with prices:"))
     manifest = options.manifest or load.read(scenario.files or [scenario.folder / chosen.manifests])
     if scenario.assumes:
         manifest = assumed.with_nodes(manifest)
