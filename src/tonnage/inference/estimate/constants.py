@@ -19,7 +19,8 @@ class Constants(msgspec.Struct, frozen=True):
     """Shares of peak rates, seconds, and counts; the unit of each is in the table.
 
     A field that ends in the name of an engine holds for that engine. ``fp8_compute`` and ``fp4_compute`` are relative
-    to the next higher precision, ``expert_compute`` to dense layers.
+    to the next higher precision, ``expert_compute`` to dense layers, ``unpacked_compute`` and ``unpacked_bandwidth`` to
+    weights that are multiplied in the format that they are stored in.
     """
 
     weight_bandwidth: float
@@ -29,6 +30,11 @@ class Constants(msgspec.Struct, frozen=True):
     fp8_compute: float
     fp4_compute: float
     expert_compute: float
+    expert_narrow: float
+    expert_skew: float
+    unpacked_compute: float
+    unpacked_bandwidth: float
+    move_bandwidth: float
     attention_compute: float
     layer_s: float
     expert_layer_s: float

@@ -4,6 +4,7 @@ Weights are read while they are multiplied, so that a block of matrices takes th
 times; everything else is added up::
 
     step = matrices(dense) + matrices(experts) + matrices(output head)
+         + activation bytes / (bandwidth · move_bandwidth)
          + KV and state bytes / (bandwidth · kv_bandwidth)
          + attention FLOPs / (peak · attention_compute)
          + layers · layer_s + expert layers · expert_layer_s
@@ -11,9 +12,12 @@ times; everything else is added up::
 
     matrices = √[(weight bytes / (bandwidth · efficiency))² + (FLOPs / (peak · efficiency))²]
 
-Experts that at least one of T tokens is sent to are read: 1 - (1 - experts per token / experts)^T of them. The head is
-read once and multiplied in 16 bits for each sequence that decodes, not for each token of a prompt. With tensor
-parallelism each layer all-reduces its 16-bit hidden state twice, 2·(TP-1)/TP of it over one GPU's link; with data
+Experts that at least one token is sent to are read, their tiles padded and the busiest rank waited for
+(:mod:`tonnage.inference.estimate.mixture`); matrices of width w reach w / (w + expert_narrow) of their efficiency, and
+weights that are unpacked to a wider format first ``unpacked_compute`` and ``unpacked_bandwidth`` of theirs. Activation
+bytes are what is written by one kernel and read by the next: norms and gates, and for experts the permutation of tokens
+and their combination. The head is read once and multiplied in 16 bits for each sequence that decodes, not for each
+token of a prompt. With tensor parallelism each layer all-reduces its 16-bit hidden state twice, 2·(TP-1)/TP of it over one GPU's link; with data
 parallelism each layer of experts sends every token to its experts' ranks and back, dispatch in one byte an element and
 the results in two.
 
@@ -27,6 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tonnage.inference.estimate import mixture
 from tonnage.inference.estimate.case import Figures, Number
 
 if TYPE_CHECKING:
@@ -73,6 +78,7 @@ class StepParts(NamedTuple):
     dense: Number
     experts: Number
     head: Number
+    moves: Number
     kv_cache: Number
     attention: Number
     layers: Number
@@ -86,13 +92,12 @@ def gpu_seconds(c: Constants, f: Figures, work: Work) -> Number:
 
 def step_parts(c: Constants, f: Figures, work: Work) -> StepParts:
     """The same by parts."""
-    everywhere = work.tokens * f.data
-    read = f.expert_bytes * (1 - power(f.expert_miss, everywhere))
     compute = f.flops * c.compute * power(c.fp8_compute, f.is_fp8) * power(c.fp4_compute, f.is_fp4)
-    dense = root(f.dense_bytes / (f.bandwidth * c.weight_bandwidth), f.dense_flops * work.tokens / compute)
-    experts = root(
-        read / (f.bandwidth * c.expert_bandwidth), f.expert_flops * work.tokens / (compute * c.expert_compute)
+    dense = root(
+        f.dense_bytes / (f.bandwidth * c.weight_bandwidth * power(c.unpacked_bandwidth, f.dense_unpacked)),
+        f.dense_flops * work.tokens / (compute * power(c.unpacked_compute, f.dense_unpacked)),
     )
+    moved = (f.dense_moved + f.expert_moved) * work.tokens / (f.bandwidth * c.move_bandwidth)
     head = root(
         f.head_bytes / (f.bandwidth * c.weight_bandwidth),
         f.head_flops * work.decoders / (f.attention_flops * c.compute),
@@ -104,7 +109,27 @@ def step_parts(c: Constants, f: Figures, work: Work) -> StepParts:
     window_pairs = f.window_pair_flops * (work.window_cached + work.window_pairs)
     attention = (pairs + window_pairs) / (f.attention_flops * c.attention_compute)
     layers = f.layers * c.layer_s + f.expert_layers * c.expert_layer_s
-    return StepParts(dense, experts, head, kv, attention, layers, communication_seconds(c, f, work.tokens))
+    experts = expert_seconds(c, f, work.tokens)
+    return StepParts(dense, experts, head, moved, kv, attention, layers, communication_seconds(c, f, work.tokens))
+
+
+def expert_seconds(c: Constants, f: Figures, tokens: Number) -> Number:
+    """Reading and multiplying the matrices of the experts for ``tokens`` tokens of a data-parallel rank, all layers."""
+    spread = mixture.spread(c, f, tokens * f.data)
+    read = f.expert_bytes * least(spread.touched * spread.busiest, 1.0)
+    rows = f.expert_flops * tokens * spread.padded * spread.busiest * (1 + c.expert_narrow / f.expert_width)
+    rate = f.expert_peak * c.compute * power(c.fp8_compute, f.expert_fp8) * power(c.fp4_compute, f.expert_fp4)
+    return root(
+        read / (f.bandwidth * c.expert_bandwidth * power(c.unpacked_bandwidth, f.expert_unpacked)),
+        rows / (rate * c.expert_compute * power(c.unpacked_compute, f.expert_unpacked)),
+    )
+
+
+def mixture_parts(c: Constants, f: Figures, tokens: Number) -> tuple[Number, Number, Number]:
+    """Seconds of the layers of experts alone for ``tokens`` tokens of a data-parallel rank: (matrices, activations that
+    are moved, what each layer takes besides). Communication is apart."""
+    moved = f.expert_moved * tokens / (f.bandwidth * c.move_bandwidth)
+    return expert_seconds(c, f, tokens), moved, f.expert_layers * c.expert_layer_s
 
 
 def communication_seconds(c: Constants, f: Figures, tokens: Number) -> Number:
