@@ -11,6 +11,7 @@ that raises is counted, not scored.
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import json
 import random
@@ -22,6 +23,9 @@ from typing import Any, NamedTuple
 
 from benchmarks.common import ROOT
 from benchmarks.estimator_rows import Row
+
+RECORDED = ROOT / "benchmarks" / "data" / "estimator_peer.csv"
+"""A fixed list of rows that it answers, with its answers: id of the row, TTFT and TPOT in seconds."""
 
 BACKENDS = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm"}
 SEED = 20_260_701
@@ -41,6 +45,17 @@ class PeerResult(NamedTuple):
     estimates: dict[int, tuple[float, float]]
     asked: int
     failed: int
+
+
+def recorded(rows: list[Row]) -> PeerResult:
+    """Its answers of :data:`RECORDED` to those of ``rows`` that are in the list. Nothing if there is no such file."""
+    if not RECORDED.exists():
+        return PeerResult({}, 0, 0)
+    with RECORDED.open(encoding="utf-8", newline="") as lines:
+        table = csv.DictReader(line for line in lines if not line.startswith("#"))
+        answers = {row["id"]: (float(row["ttft_s"]), float(row["tpot_s"])) for row in table}
+    found = {index: answers[row.cells["id"]] for index, row in enumerate(rows) if row.cells.get("id") in answers}
+    return PeerResult(found, len(found), 0)
 
 
 def available() -> bool:

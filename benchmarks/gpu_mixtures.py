@@ -1,15 +1,12 @@
-"""Mixture-of-experts blocks, attention kinds and collectives on a real GPU, to hold estimates against.
+"""Mixture-of-experts blocks on a real GPU, to hold estimates against.
 
     python benchmarks/gpu_mixtures.py measure FOLDER    # where a GPU and torch are; needs nothing of this project
-    python benchmarks/gpu_mixtures.py links FOLDER      # where there are two GPUs or more
 
 ``mixtures.csv``: a row is one block: router, top-k, permutation, grouped matrices up, gate and down, combination. The
 matrices are those of torch (``bf16``: grouped_mm, ``fp8``: _scaled_grouped_mm with a scale a row) or Triton's
 (``mxfp4``: weights unpacked to bf16 inside the kernel). ``skew``: coefficient of variation of how popular experts are,
 gamma-distributed; ``touched``: experts that tokens were sent to; ``busiest``: tokens of the busiest expert. Times are
 those of CUDA graphs over blocks with weights of their own. ``gemm_us`` is that of the grouped matrices alone.
-
-``attention.csv``: one layer's attention without its projections. ``links.csv``: collectives of NCCL.
 """
 
 from __future__ import annotations
@@ -65,17 +62,21 @@ class Blocks:
     def _weights(self) -> Any:
         e, h, w, torch = self.experts, self.hidden, self.width, self.torch
         if self.form == "mxfp4":
+
             def packed(rows: int, columns: int) -> Any:  # columns are summed over: two a byte
                 pad = -columns % 128
                 codes = torch.randint(0, 256, (e, rows, (columns + pad) // 2), device="cuda", dtype=torch.uint8)
                 return codes, torch.full((e, rows, (columns + pad) // 32), 124, device="cuda", dtype=torch.uint8)
+
             return packed(2 * w, h), packed(h, w)
         up, down = self._random(e, h, 2 * w), self._random(e, w, h)
         if self.form == "bf16":
             return up, down
+
         def narrow(matrix: Any) -> Any:  # columns contiguous, as the kernel wants them
             kept = matrix.transpose(1, 2).contiguous().to(torch.float8_e4m3fn)
             return kept.transpose(1, 2), torch.ones(e, matrix.shape[2], device="cuda")
+
         return narrow(up), narrow(down)
 
     def product(self, x: Any, matrix: Any, ends: Any, tiles: Any) -> Any:
@@ -180,7 +181,7 @@ def mxfp4_product(torch: Any, x: Any, codes: Any, scales: Any, tiles: Any, size:
 
 def compile_kernel() -> None:
     """Define the Triton kernel, which only a machine with Triton can."""
-    global _KERNEL
+    global _KERNEL  # noqa: PLW0603 - there is one, and torch's calls have no place for it
     import triton
     import triton.language as tl
 
@@ -199,11 +200,17 @@ def compile_kernel() -> None:
             along = step + tl.arange(0, K)
             a = tl.load(x + rows[:, None] * k + along[None, :], mask=inside[:, None], other=0.0)
             half = step // 2 + tl.arange(0, K // 2)
-            b = tl.load(codes + expert * n * (k // 2) + columns[None, :] * (k // 2) + half[:, None],
-                        mask=there[None, :], other=0)
+            b = tl.load(
+                codes + expert * n * (k // 2) + columns[None, :] * (k // 2) + half[:, None],
+                mask=there[None, :],
+                other=0,
+            )
             of = step // 32 + tl.arange(0, K // 32)
-            s = tl.load(scales + expert * n * (k // 32) + columns[:, None] * (k // 32) + of[None, :],
-                        mask=there[:, None], other=127)
+            s = tl.load(
+                scales + expert * n * (k // 32) + columns[:, None] * (k // 32) + of[None, :],
+                mask=there[:, None],
+                other=127,
+            )
             total = tl.dot_scaled(a, None, "bf16", b, s, "e2m1", total)
         kept = inside[:, None] & there[None, :]
         tl.store(out + rows[:, None] * n + columns[None, :], total.to(tl.bfloat16), mask=kept)
@@ -279,162 +286,6 @@ def measure_mixtures(torch: Any, file: Path) -> None:
                 held = None
 
 
-def attention_cells(torch: Any) -> Any:
-    """(kind, batch, context, a function of one layer's attention) of every measurement."""
-    attend = torch.nn.functional.scaled_dot_product_attention
-
-    def random(*sizes: int, dtype: Any = torch.bfloat16) -> Any:
-        return torch.randn(*sizes, device="cuda", dtype=dtype) * 0.1
-
-    for batch, context in ((1, 8192), (8, 8192), (32, 8192), (64, 4096), (32, 32768)):
-        def absorbed(b: int = batch, c: int = context) -> Any:
-            cache, q = random(b, c, 576), random(b, 128, 576)
-            def run() -> Any:
-                scores = torch.bmm(q, cache.transpose(1, 2)).softmax(dim=-1)
-                return torch.bmm(scores, cache[:, :, :512])
-            return run
-        yield "mla-absorbed", batch, context, absorbed
-
-        def indexed(b: int = batch, c: int = context) -> Any:
-            keys, q, w = random(b, c, 128), random(b, 64, 128), random(b, 1, 64)
-            def run() -> Any:
-                return torch.bmm(w, torch.bmm(q, keys.transpose(1, 2)).relu()).squeeze(1).topk(min(2048, c), dim=-1)[1]
-            return run
-        yield "sparse-index", batch, context, indexed
-
-        def chosen(b: int = batch, c: int = context) -> Any:
-            cache, q = random(b, c, 576), random(b, 128, 576)
-            at = torch.stack([torch.randperm(c, device="cuda")[:2048] for _ in range(b)])
-            def run() -> Any:
-                some = torch.gather(cache, 1, at[:, :, None].expand(-1, -1, 576))
-                scores = torch.bmm(q, some.transpose(1, 2)).softmax(dim=-1)
-                return torch.bmm(scores, some[:, :, :512])
-            return run
-        yield "sparse-attend-2048", batch, context, chosen
-
-        def grouped(b: int = batch, c: int = context) -> Any:
-            keys, values, q = random(b, 8, c, 64), random(b, 8, c, 64), random(b, 8, 8, 64)
-            return lambda: attend(q, keys, values)
-        yield "gqa-8x64", batch, context, grouped
-
-        def window(b: int = batch) -> Any:
-            keys, values, q = random(b, 8, 128, 64), random(b, 8, 128, 64), random(b, 8, 8, 64)
-            return lambda: attend(q, keys, values)
-        yield "window-128", batch, context, window
-
-        def state(b: int = batch) -> Any:
-            s, k, q, v = random(b, 64, 128, 128, dtype=torch.float32), *(random(b, 64, 128) for _ in range(3))
-            decay, beta = (torch.rand(b, 64, 1, 1, device="cuda") for _ in range(2))
-            def run() -> Any:
-                kept = s * decay
-                change = beta * (v.float().unsqueeze(2) - torch.matmul(k.float().unsqueeze(2), kept))
-                s.copy_(kept + k.float().unsqueeze(3) * change)
-                return torch.matmul(q.float().unsqueeze(2), s)
-            return run
-        yield "linear-64x128", batch, context, state
-    for tokens in (2048, 8192, 16384):
-        def expanded(t: int = tokens) -> Any:
-            q, k, v = random(1, 128, t, 192), random(1, 128, t, 192), random(1, 128, t, 128)
-            return lambda: attend(q, k, v, is_causal=True)
-        yield "mla-prefill", 1, tokens, expanded
-
-        def index_prompt(t: int = tokens) -> Any:
-            q, k, w = random(64, t, 128), random(t, 128), random(64, 1, 1)
-            def run() -> Any:
-                total = None
-                for part in q.split(2048, dim=1):
-                    total = (torch.matmul(part, k.T).relu() * w).sum(0).topk(min(2048, t), dim=-1)[1]
-                return total
-            return run
-        yield "sparse-index-prefill", 1, tokens, index_prompt
-        for size, heads in ((128, 32), (64, 32)):
-            def causal(t: int = tokens, d: int = size, h: int = heads) -> Any:
-                q, k, v = random(1, h, t, d), random(1, 8, t, d), random(1, 8, t, d)
-                return lambda: attend(q, k, v, is_causal=True, enable_gqa=True)
-            yield f"gqa-prefill-{heads}x{size}", 1, tokens, causal
-
-
-def measure_attention(torch: Any, file: Path) -> None:
-    said = head(torch)
-    with file.open("w", newline="") as out, torch.inference_mode():
-        writer = csv.writer(out)
-        writer.writerow(("card", "date", "torch", "kind", "batch", "context", "us", "us_low", "us_high"))
-        for kind, batch, context, made in attention_cells(torch):
-            try:
-                run = made()
-                us = timed(torch, graph(torch, run), 1)
-                writer.writerow([*said, kind, batch, context, *(f"{v:.2f}" for v in (us[len(us) // 2], us[0], us[-1]))])
-                out.flush()
-                print(kind, batch, context, f"{us[len(us) // 2]:.1f}", flush=True)
-                del run
-            except Exception:
-                print("FAILED", kind, batch, context, traceback.format_exc()[-500:], flush=True)
-            torch.cuda.empty_cache()
-
-
-def _rank(rank: int, ranks: int, folder: str) -> None:
-    import os
-
-    import torch
-    import torch.distributed as dist
-
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
-    torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", rank=rank, world_size=ranks)
-    rows = []
-    for kind in ("all-reduce", "all-to-all", "all-gather", "reduce-scatter"):
-        for power in range(12, 29, 2):
-            count = 2**power // 2
-            x = torch.ones(count, device="cuda", dtype=torch.bfloat16)
-            y = torch.empty(count * (ranks if kind == "all-gather" else 1), device="cuda", dtype=torch.bfloat16)
-            part = torch.empty(count // ranks, device="cuda", dtype=torch.bfloat16)
-            calls = {
-                "all-reduce": lambda x=x: dist.all_reduce(x),
-                "all-to-all": lambda x=x, y=y: dist.all_to_all_single(y, x),
-                "all-gather": lambda x=x, y=y: dist.all_gather_into_tensor(y, x),
-                "reduce-scatter": lambda x=x, p=part: dist.reduce_scatter_tensor(p, x),
-            }
-            us = []
-            for _ in range(9):
-                torch.cuda.synchronize()
-                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                start.record()
-                for _ in range(20):
-                    calls[kind]()
-                end.record()
-                torch.cuda.synchronize()
-                us.append(start.elapsed_time(end) * 50)
-            us.sort()
-            rows.append((*head(torch), kind, ranks, 2**power, f"{us[4]:.2f}", f"{us[0]:.2f}", f"{us[-1]:.2f}"))
-    if rank == 0:
-        with (Path(folder) / "links.csv").open("w", newline="") as out:
-            writer = csv.writer(out)
-            writer.writerow(("card", "date", "torch", "kind", "ranks", "bytes", "us", "us_low", "us_high"))
-            writer.writerows(rows)
-        for row in rows:
-            print(*row[3:])
-    dist.destroy_process_group()
-
-
-def main(what: str, folder: Path) -> None:
-    """Measure, and write the files in ``folder``."""
-    import torch
-
-    if what == "links":
-        import torch.multiprocessing as processes
-
-        processes.spawn(_rank, args=(torch.cuda.device_count(), str(folder)), nprocs=torch.cuda.device_count())
-        return
-    torch.manual_seed(0)
-    try:
-        compile_kernel()
-        check_kernel(torch)
-    except Exception:
-        print("FAILED kernel", traceback.format_exc()[-1500:], flush=True)
-    measure_attention(torch, folder / "attention.csv")
-    measure_mixtures(torch, folder / "mixtures.csv")
-
-
 def check_kernel(torch: Any) -> None:
     """The Triton kernel beside plain torch on a small case."""
     levels = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], device="cuda")
@@ -452,7 +303,20 @@ def check_kernel(torch: Any) -> None:
     assert off < 0.02, off
 
 
+def main(folder: Path) -> None:
+    """Measure, and write the file in ``folder``."""
+    import torch
+
+    torch.manual_seed(0)
+    try:
+        compile_kernel()
+        check_kernel(torch)
+    except Exception:
+        print("FAILED kernel", traceback.format_exc()[-1500:], flush=True)
+    measure_mixtures(torch, folder / "mixtures.csv")
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[1] not in ("measure", "links"):
+    if len(sys.argv) != 3 or sys.argv[1] != "measure":
         sys.exit(__doc__)
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(Path(sys.argv[2]))

@@ -15,6 +15,7 @@ from tonnage.facts.models import ModelShape
 from tonnage.inference import memory
 from tonnage.inference.estimate.constants import FRAMEWORKS
 from tonnage.inference.estimate.links import Links, domain_of, links
+from tonnage.inference.estimate.measured import measured
 from tonnage.inference.timing import heads_per_gpu
 from tonnage.units import GIB
 
@@ -29,8 +30,6 @@ _NODE = 8
 """GPUs of a node."""
 _ALL = 0.999
 """Share of experts that a token is sent to at most: all of them would be a logarithm of 0."""
-_WIDE = 1e9
-"""Width of experts that is not known: none is lost to narrowness."""
 
 
 class Replica(msgspec.Struct, frozen=True):
@@ -78,10 +77,13 @@ class Figures(NamedTuple):
 
     Bytes and FLOPs are those of one GPU of one pipeline stage's whole depth (all layers), a token's share of them.
     ``is_fp8``: 1 if the dense matrices multiply in FP8 or FP4, ``is_fp4``: 1 if in FP4, ``dense_unpacked``: 1 if their
-    weights are unpacked to a wider format first; ``expert_fp8``, ``expert_fp4``, ``expert_unpacked`` and ``expert_peak``,
-    FLOP/s, the same of experts. ``expert_rate``: tokens of an expert for each token of all ranks; ``expert_width``: of one
-    on one GPU; ``expert_varied``: how much of the variation between experts the busiest rank sees. ``expert_moved``,
-    ``dense_moved``: bytes of activations that a token of a rank moves through memory. ``on_nvlink``, ``on_network``: 1 if ranks talk over it; neither is PCIe. ``vllm``,
+    weights are unpacked to a wider format first; ``expert_fp8``, ``expert_fp4``, ``expert_unpacked`` and
+    ``expert_peak``, FLOP/s, the same of experts. ``expert_rate``: tokens of an expert for each token of all ranks;
+    ``expert_varied``: how much of the variation between experts the busiest rank sees. ``expert_moved``,
+    ``dense_moved``: bytes of activations that a token of a rank moves through memory. ``unlike``: the distance to the
+    nearest measured points (:mod:`tonnage.inference.estimate.measured`). ``index_layers`` have an indexer of sparse
+    attention, whose picks count as the window; ``beyond_kv_bytes``: of a token outside of it, kept and not read.
+    ``on_nvlink``, ``on_network``: 1 if ranks talk over it; neither is PCIe. ``vllm``,
     ``sglang``, ``trtllm``: 1 for the framework. ``separate``: 1 if prompts are computed elsewhere, ``rack``: 1 if more
     GPUs than a node's are joined by NVLink, ``unseen``: 1 if no measured point of this GPU or MIG profile is behind the
     constants.
@@ -126,7 +128,6 @@ class Figures(NamedTuple):
     unseen: Number
     expert_rate: Number
     expert_varied: Number
-    expert_width: Number
     expert_peak: Number
     expert_fp8: Number
     expert_fp4: Number
@@ -134,6 +135,9 @@ class Figures(NamedTuple):
     dense_unpacked: Number
     expert_moved: Number
     dense_moved: Number
+    unlike: Number
+    index_layers: Number
+    beyond_kv_bytes: Number
 
 
 @lru_cache(maxsize=4096)
@@ -148,15 +152,16 @@ def figures(replica: Replica) -> Figures:
     ranks = tp * dp if replica.expert_parallel else dp
     wires: Links = links(gpu, tp * dp)
     domain = domain_of(gpu)
-    decode, prefill, window = _pair_flops(shape, tp)
+    decode, prefill, window = _pair_flops(shape, gpu, tp)
     size = kv.kv_bytes or _SIXTEEN_BIT
     held = heads_per_gpu(shape.kv_heads, tp) / shape.kv_heads
+    latent = shape.kv_bytes_per_token(1) * size * held
     window_held = heads_per_gpu(shape.window_kv_heads, tp) / shape.window_kv_heads if shape.window_layers else 0
     return Figures(
         *weights[:-2],
-        kv_bytes=shape.kv_bytes_per_token(1) * size * held,
-        window_kv_bytes=shape.window_kv_bytes_per_token(1) * size * window_held,
-        window=shape.window,
+        kv_bytes=_index_bytes(shape) if shape.index_tokens else latent,
+        window_kv_bytes=latent if shape.index_tokens else shape.window_kv_bytes_per_token(1) * size * window_held,
+        window=shape.index_tokens or shape.window,
         state_bytes=shape.state_layers * shape.state_bytes / tp,
         decode_pair_flops=decode,
         prefill_pair_flops=prefill,
@@ -187,7 +192,6 @@ def figures(replica: Replica) -> Figures:
         unseen=float(":" in gpu.name or not domain.measured),
         expert_rate=-log(1 - weights.expert_share),
         expert_varied=2 * log(ranks) * ranks / max(shape.experts, ranks),
-        expert_width=shape.expert_ffn / (1 if replica.expert_parallel else tp) or _WIDE,
         expert_peak=experts.flops,
         expert_fp8=experts.fp8,
         expert_fp4=experts.fp4,
@@ -195,6 +199,9 @@ def figures(replica: Replica) -> Figures:
         dense_unpacked=dense.unpacked,
         expert_moved=_expert_moved(shape, tp, dp, ranks),
         dense_moved=_dense_moved(shape, tp),
+        unlike=measured().distance(replica),
+        index_layers=shape.index_layers,
+        beyond_kv_bytes=latent if shape.index_tokens else 0.0,
     )
 
 
@@ -261,7 +268,8 @@ def check_load(load: Load) -> None:
 
 class _Weights(NamedTuple):
     """Of one GPU: bytes that a step reads and FLOPs of a token, of dense matrices, of the output head, of experts (an
-    expert's FLOPs count the tokens of one data-parallel rank); the share of experts that a token is sent to; bytes held."""
+    expert's FLOPs count the tokens of one data-parallel rank); the share of experts that a token is sent to; bytes
+    held."""
 
     dense_bytes: float
     dense_flops: float
@@ -303,21 +311,31 @@ def _lumped(shape: ModelShape, size: float, tp: int) -> _Weights:
     return _Weights(0.0, 0.0, 0.0, 0.0, held, flops, shape.active_params / shape.params, held)
 
 
-def _pair_flops(shape: ModelShape, tp: int) -> tuple[float, float, float]:
+def _index_bytes(shape: ModelShape) -> float:
+    """Bytes of the indexer's keys that a token keeps, all layers: an FP8 key and a 32-bit scale."""
+    return shape.index_layers * (shape.index_head_dim + 4.0)
+
+
+def _pair_flops(shape: ModelShape, gpu: Gpu, tp: int) -> tuple[float, float, float]:
     """FLOPs on one GPU of one pair of a query and a key, over all layers: while decoding, in a prompt, in the window
-    layers. Latent attention decodes in the latent space (DeepSeek-V2, arXiv 2405.04434, section 2.1.3)."""
+    layers. Latent attention decodes in the latent space (DeepSeek-V2, arXiv 2405.04434, section 2.1.3). With sparse
+    attention an indexer scores every pair, on every rank and in FP8 where the card has it, and the tokens that it picks
+    are a window (DeepSeek-V3.2, section 2)."""
     heads = shape.heads / tp
     if shape.kv_lora_rank:
         latent = 2 * shape.kv_lora_rank + shape.qk_rope_head_dim
         plain = shape.qk_nope_head_dim + shape.qk_rope_head_dim + shape.v_head_dim
+        if shape.index_tokens:
+            indexed = 2.0 * shape.index_layers * shape.index_heads * shape.index_head_dim * _eight_bits(gpu)
+            return indexed, indexed, 2.0 * shape.layers * heads * latent
         return 2.0 * shape.layers * heads * latent, 2.0 * shape.layers * heads * (plain or latent), 0.0
     full = 4.0 * shape.full_layers * heads * shape.head_dim
     return full, full, 4.0 * shape.window_layers * heads * shape.window_head_dim
 
 
 def _expert_moved(shape: ModelShape, tp: int, dp: int, ranks: int) -> float:
-    """Bytes that a token's 16-bit activations move through the memory of a GPU in layers of experts: it is copied to the
-    rows of its experts, their hidden states are written, gated and read, their results written and added up. With
+    """Bytes that a token's 16-bit activations move through the memory of a GPU in layers of experts: it is copied to
+    the rows of its experts, their hidden states are written, gated and read, their results written and added up. With
     ``ranks`` of them a rank has its share of the pairs of a token and an expert."""
     if not shape.expert_ffn:
         return 0.0
@@ -331,6 +349,11 @@ def _dense_moved(shape: ModelShape, tp: int) -> float:
     attended = 4 * shape.heads * shape.head_dim * (shape.full_layers + shape.window_layers)
     gated = 6 * (shape.ffn * (shape.layers - shape.moe_layers) + shape.shared_ffn * shape.moe_layers)
     return _SIXTEEN_BIT * (8 * shape.hidden * shape.layers + (attended + gated) / tp)
+
+
+def _eight_bits(gpu: Gpu) -> float:
+    """What a product takes in FP8, of what it takes in 16 bits."""
+    return 1.0 if gpu.fp8_flops is None else gpu.bf16_flops / gpu.fp8_flops
 
 
 class _Rate(NamedTuple):

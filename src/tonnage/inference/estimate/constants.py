@@ -11,7 +11,7 @@ from tonnage.inference import tables
 FRAMEWORKS = ("vllm", "sglang", "tensorrt-llm")
 """Engines whose overheads were fitted."""
 
-REGIMES = ("base", "rack", "overloaded", "unseen")
+REGIMES = ("base", "rack", "overloaded", "unseen", "unlike")
 """What the width of the error band depends on; see :mod:`tonnage.inference.estimate.band`."""
 
 
@@ -30,7 +30,7 @@ class Constants(msgspec.Struct, frozen=True):
     fp8_compute: float
     fp4_compute: float
     expert_compute: float
-    expert_narrow: float
+    expert_fp8_compute: float
     expert_skew: float
     unpacked_compute: float
     unpacked_bandwidth: float
@@ -49,6 +49,10 @@ class Constants(msgspec.Struct, frozen=True):
     first_token_s_vllm: float
     first_token_s_sglang: float
     first_token_s_tensorrt_llm: float
+    first_steps_vllm: float
+    first_steps_sglang: float
+    first_steps_tensorrt_llm: float
+    index_layer_s: float
     burst_share: float
     held_output_vllm: float
     held_output_sglang: float

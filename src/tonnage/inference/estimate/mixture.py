@@ -1,5 +1,5 @@
-"""What a mixture of experts does with T tokens in a step: how many experts are touched, how full their matrices are, how
-unevenly ranks are loaded.
+"""What a mixture of experts does with T tokens in a step: how many experts are touched, how full their matrices are,
+how unevenly ranks are loaded.
 
 With E experts, k of them a token, each gets λ = -T · ln(1 - k / E) tokens on average (T · k / E for small k / E). How
 popular experts are varies: gamma-distributed with coefficient of variation ``skew``, so that the counts of tokens are

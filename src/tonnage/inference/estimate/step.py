@@ -13,13 +13,14 @@ times; everything else is added up::
     matrices = √[(weight bytes / (bandwidth · efficiency))² + (FLOPs / (peak · efficiency))²]
 
 Experts that at least one token is sent to are read, their tiles padded and the busiest rank waited for
-(:mod:`tonnage.inference.estimate.mixture`); matrices of width w reach w / (w + expert_narrow) of their efficiency, and
-weights that are unpacked to a wider format first ``unpacked_compute`` and ``unpacked_bandwidth`` of theirs. Activation
-bytes are what is written by one kernel and read by the next: norms and gates, and for experts the permutation of tokens
-and their combination. The head is read once and multiplied in 16 bits for each sequence that decodes, not for each
-token of a prompt. With tensor parallelism each layer all-reduces its 16-bit hidden state twice, 2·(TP-1)/TP of it over one GPU's link; with data
-parallelism each layer of experts sends every token to its experts' ranks and back, dispatch in one byte an element and
-the results in two.
+(:mod:`tonnage.inference.estimate.mixture`); weights that are unpacked to a wider format first reach
+``unpacked_compute`` and ``unpacked_bandwidth`` of the efficiency of others. How narrow an expert is costs nothing by
+itself (measured: widths of 256 to 7168), but what its tokens move does not shrink with it. Activation bytes are what is
+written by one kernel and read by the next: norms and gates, and for experts the permutation of tokens and their
+combination. The head is read once and multiplied in 16 bits for each sequence that decodes, not for each token of a
+prompt. With tensor parallelism each layer all-reduces its 16-bit hidden state twice, 2·(TP-1)/TP of it over one GPU's
+link; with data parallelism each layer of experts sends every token to its experts' ranks and back, dispatch in one byte
+an element and the results in two.
 
 Nothing here knows whether its arguments are floats or arrays of shape (cases,).
 """
@@ -108,7 +109,7 @@ def step_parts(c: Constants, f: Figures, work: Work) -> StepParts:
     pairs = f.decode_pair_flops * work.cached + f.prefill_pair_flops * work.pairs
     window_pairs = f.window_pair_flops * (work.window_cached + work.window_pairs)
     attention = (pairs + window_pairs) / (f.attention_flops * c.attention_compute)
-    layers = f.layers * c.layer_s + f.expert_layers * c.expert_layer_s
+    layers = f.layers * c.layer_s + f.expert_layers * c.expert_layer_s + f.index_layers * c.index_layer_s
     experts = expert_seconds(c, f, work.tokens)
     return StepParts(dense, experts, head, moved, kv, attention, layers, communication_seconds(c, f, work.tokens))
 
@@ -117,8 +118,8 @@ def expert_seconds(c: Constants, f: Figures, tokens: Number) -> Number:
     """Reading and multiplying the matrices of the experts for ``tokens`` tokens of a data-parallel rank, all layers."""
     spread = mixture.spread(c, f, tokens * f.data)
     read = f.expert_bytes * least(spread.touched * spread.busiest, 1.0)
-    rows = f.expert_flops * tokens * spread.padded * spread.busiest * (1 + c.expert_narrow / f.expert_width)
-    rate = f.expert_peak * c.compute * power(c.fp8_compute, f.expert_fp8) * power(c.fp4_compute, f.expert_fp4)
+    rows = f.expert_flops * tokens * spread.padded * spread.busiest
+    rate = f.expert_peak * c.compute * power(c.expert_fp8_compute, f.expert_fp8) * power(c.fp4_compute, f.expert_fp4)
     return root(
         read / (f.bandwidth * c.expert_bandwidth * power(c.unpacked_bandwidth, f.expert_unpacked)),
         rows / (rate * c.expert_compute * power(c.unpacked_compute, f.expert_unpacked)),
