@@ -183,7 +183,7 @@ def _bands(report: Report, rows: list[Row], families: LeftOut, out: Residuals) -
         test, others = families.names == name, families.residuals(hidden=name)
         for of, found in ends.items():
             logs = getattr(others, of)
-            band = fit_band(of, others, families.names)
+            band = fit_band(of, families, name)
             found[:2, test] = log_limits(band, out.amounts[test])
             found[2:, test] = np.nanquantile(logs, [ALPHA / 2, 1 - ALPHA / 2])[:, None]
     for of, found in ends.items():
@@ -237,9 +237,8 @@ def _bands_of_systems(report: Report, rows: list[Row], systems: LeftOut) -> None
         here = [row for row in rows if row.system == name]
         amounts[:, REGIMES.index("unseen")] = 1.0
         amounts[:, REGIMES.index("unlike")] = distances_of(here, measured_of(rest))
-        residuals = left_out.residuals(form=form)
         for of, truths, estimates in (("tpot", tpot, times.tpot_s), ("ttft", ttft, times.ttft_s)):
-            band = fit_band(of, residuals, left_out.names)
+            band = fit_band(of, left_out, form=form)
             found[of][:, test] = (np.log(truths[test] / estimates), *log_limits(band, amounts))
     for of, (logs, low, high) in found.items():
         use = np.isfinite(logs)

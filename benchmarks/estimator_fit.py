@@ -14,22 +14,19 @@ tonnage.inference.estimate.band, with priors too.
 from __future__ import annotations
 
 import argparse
-import csv
 import importlib.util
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
-from benchmarks.common import ROOT, data_folder
+from benchmarks.common import data_folder
 from benchmarks.estimator_rows import Row, fitted, truth
-from tonnage.inference import tables
 from tonnage.inference.estimate.band import regimes
 from tonnage.inference.estimate.batch import Columns, columns
 from tonnage.inference.estimate.constants import REGIMES, Band, Constants, constants
-from tonnage.inference.estimate.measured import Group, Measured, group_points
+from tonnage.inference.estimate.measured import Measured, group_points
 from tonnage.inference.estimate.serve import Served, serve
 
 
@@ -53,7 +50,7 @@ PRIORS = {
     "unpacked_compute": Prior(0.7, 5),
     "unpacked_bandwidth": Prior(0.8, 5),
     "move_bandwidth": Prior(0.8, 5),
-    "attention_compute": Prior(0.5, 3),
+    "attention_compute": Prior(0.6, 30),
     "layer_s": Prior(5e-5, 3),
     "expert_layer_s": Prior(3e-5, 3),
     "all_reduce_s": Prior(2e-6, 3),
@@ -110,6 +107,10 @@ BAND_PRIORS = {
 UNSEEN = {"tpot": (-0.05, 0.05), "ttft": (-0.1, 0.1)}
 """What a GPU without a measured point adds: with it bands contain 94 % of the points of a system left out."""
 
+WIDER = {"tpot": 0.05, "ttft": 0.1}
+"""What a unit of distance adds to either side at least: points say little of it, since all families are about one unit
+from each other."""
+
 QUANTILE = 0.04
 """Less than 5 %: a model that is new is a little farther off than those left out one by one."""
 
@@ -120,7 +121,6 @@ BAND_PULL = 5e-4
 _PULL = 0.05
 _PRECISE = 1e-3
 """A fit ends when its sum of squares changes by less than this share."""
-_DATA = ROOT / "src" / "tonnage" / "inference" / "data"
 
 
 def available() -> bool:
@@ -153,28 +153,35 @@ def fit(given: list[Row], form: Form) -> Constants:
     return values(least_squares(residuals, start, ftol=_PRECISE, max_nfev=60).x)
 
 
-def fit_band(of: str, found: Residuals, groups: np.ndarray, quantile: float = QUANTILE) -> Band:
-    """The band whose ends are the ``quantile`` and its complement of the logarithms of truth over estimate of ``of``.
-    Each of ``groups``, names of shape (rows,), weighs the same however many rows it has: a band is for a model that is
-    new, not for one more row of a model that has many."""
-    logs = getattr(found, of)
+def fit_band(of: str, left_out: LeftOut, hidden: str | None = None, form: Form | None = None) -> Band:
+    """The band whose ends are a quantile and its complement of the logarithms of truth over estimate of ``of``: of rows
+    whose group was left out, at their distance to the points of the others, and of the same rows where their group was
+    fitted too, at none; ``hidden`` is as if it were not there. Each group weighs the same however many rows it has: a
+    band is for a model that is new, not for one more row of a model that has many."""
+    apart, fitted_too = left_out.residuals(hidden, form), left_out.seen(hidden, form)
+    logs = np.concatenate([getattr(apart, of), getattr(fitted_too, of)])
+    amounts = np.concatenate([apart.amounts, fitted_too.amounts])
+    groups = np.array([*left_out.names, *(f"{name}, seen" for name in left_out.names)])
     use = np.isfinite(logs)
     seen = [index for index, name in enumerate(REGIMES) if name != "unseen"]
     _, index, counts = np.unique(groups[use], return_inverse=True, return_counts=True)
     shares = use.sum() / (len(counts) * counts[index])
     ends = []
-    for side, level in enumerate((quantile, 1 - quantile)):
+    for side, level in enumerate((QUANTILE, 1 - QUANTILE)):
         prior = np.array([BAND_PRIORS[of][REGIMES[index]][side] for index in seen])
         weights = np.zeros(len(REGIMES))
-        weights[seen] = _quantile(found.amounts[use][:, seen], logs[use], level, prior, shares)
+        weights[seen] = _quantile(amounts[use][:, seen], logs[use], level, prior, shares, WIDER[of])
         weights[REGIMES.index("unseen")] = UNSEEN[of][side]
         ends.append(tuple(weights.tolist()))
     return Band(*ends)
 
 
-def _quantile(x: np.ndarray, y: np.ndarray, level: float, prior: np.ndarray, shares: np.ndarray) -> np.ndarray:
+def _quantile(
+    x: np.ndarray, y: np.ndarray, level: float, prior: np.ndarray, shares: np.ndarray, wider: float
+) -> np.ndarray:
     """Linear quantile regression with ``shares`` as weights of the rows, the weights of the regimes pulled to
-    ``prior``, the first not; none but the first narrows the band. A linear programme."""
+    ``prior``, the first not; none but the first narrows the band, and the last widens it by ``wider`` at least. A
+    linear programme."""
     from scipy.optimize import linprog
     from scipy.sparse import csr_matrix, eye, hstack, vstack
 
@@ -184,8 +191,9 @@ def _quantile(x: np.ndarray, y: np.ndarray, level: float, prior: np.ndarray, sha
     cost = np.concatenate([np.zeros(k), level * shares, (1 - level) * shares, pull, pull])
     fits = hstack([csr_matrix(x), eye(n), -eye(n), csr_matrix((n, 2 * k))])
     pulled = hstack([eye(k), csr_matrix((k, 2 * n)), -eye(k), eye(k)])
-    wider = (None, 0.0) if level < 0.5 else (0.0, None)
-    bounds: list[tuple[float | None, float | None]] = [(None, None)] + [wider] * (k - 1) + [(0, None)] * (2 * n + 2 * k)
+    least = [0.0] * (k - 2) + [wider]
+    ends = [(None, -one) if level < 0.5 else (one, None) for one in least]
+    bounds: list[Any] = [(None, None), *ends, *[(0, None)] * (2 * n + 2 * k)]
     found = linprog(
         cost, A_eq=vstack([fits, pulled]).tocsc(), b_eq=np.concatenate([y, prior]), bounds=bounds, method="highs"
     )
@@ -244,6 +252,22 @@ class LeftOut:
             found.ttft[test] = np.log(ttft[test] / times.ttft_s)
             found.amounts[test] = amounts_of(cases, times)
             found.amounts[test, REGIMES.index("unlike")] = self.distances(group, frozenset({group, hidden} - {None}))
+        return found
+
+    def seen(self, hidden: str | None = None, form: Form | None = None) -> Residuals:
+        """Those of every row but ``hidden`` from constants fitted to all of these, at no distance."""
+        ttft, tpot = truth(self._rows)
+        found = Residuals(
+            np.full(len(tpot), np.nan), np.full(len(tpot), np.nan), np.full((len(tpot), len(REGIMES)), np.nan)
+        )
+        constants_found = self.without(frozenset({hidden} - {None}), form or self.form_without(hidden))
+        for group in sorted(set(self.names) - {hidden}):
+            test, cases = self.names == group, self._cases[group]
+            times = served(constants_found, cases)
+            found.tpot[test] = np.log(tpot[test] / times.tpot_s)
+            found.ttft[test] = np.log(ttft[test] / times.ttft_s)
+            found.amounts[test] = amounts_of(cases, times)
+            found.amounts[test, REGIMES.index("unlike")] = 0.0
         return found
 
     def distances(self, group: str, without: frozenset[str]) -> np.ndarray:
@@ -309,64 +333,16 @@ def main() -> None:
     families = LeftOut(given, [row.family for row in given])
     form = families.form_without()
     constants_found = fit(given, form)
-    out = families.residuals()
-    bands = {of: fit_band(of, out, families.names) for of in ("tpot", "ttft")}
+    bands = {of: fit_band(of, families) for of in ("tpot", "ttft")}
     print(f"form: {form.name}")
     for name in PRIORS:
         print(f"{name},{getattr(constants_found, name):.4g}")
     for of, band in bands.items():
         print(of, dict(zip(REGIMES, zip(band.low, band.high, strict=True), strict=True)))
     if options.write:
+        from benchmarks.estimator_tables import write
+
         write(constants_found, bands, given, form, datetime.now(UTC).date().isoformat())
-
-
-def write(found: Constants, bands: dict[str, Band], given: list[Row], form: Form, date: str) -> None:
-    """Write the tables, the sources of the constants that are not fitted unchanged."""
-    source = (
-        f"fitted {date} in the form '{form.name}' to {len(given)} measured points of aiconfigurator-core 0.12.0 "
-        "(H100, H200, B200, GB200; vLLM, SGLang, TensorRT-LLM); benchmarks/estimator_fit.py"
-    )
-    table: list[dict[str, Any]] = []
-    for known in tables.rows("estimator.csv"):
-        row: dict[str, Any] = {**known}
-        if row["name"] in form.kept:
-            row["value"] = f"{form.kept[row['name']]:g}"
-        elif row["name"] in PRIORS:
-            row |= {"value": f"{getattr(found, row['name']):.4g}", "source": "same fit" if table else source}
-        table.append(row)
-    _save(_DATA / "estimator.csv", table)
-    lines: list[dict[str, Any]] = []
-    for of, band in bands.items():
-        for name, low, high in zip(REGIMES, band.low, band.high, strict=True):
-            said = f"residuals of models left out, {date}; benchmarks/estimator_fit.py"
-            if name == "unseen":
-                said = "chosen: contains 94 % of the points of a system left out; docs/explanation/estimator.md"
-            lines.append({"of": of, "regime": name, "low": f"{low:.3g}", "high": f"{high:.3g}", "source": said})
-    _save(_DATA / "estimator_bands.csv", lines)
-    save_measured(given)
-
-
-def save_measured(given: list[Row]) -> None:
-    """Write which points are behind the constants."""
-    names = Group._fields[:-1]
-    points = [
-        {name: getattr(group, name) for name in names}
-        | {"concurrency_low": f"{group.concurrency[0]:g}", "concurrency_high": f"{group.concurrency[1]:g}"}
-        | {
-            "source": "same"
-            if index
-            else "rows of aiconfigurator-core 0.12.0 as benchmarks/estimator_rows.py reads them"
-        }
-        for index, (group, _) in enumerate(group_points((row.replica, row.load.concurrency) for row in given))
-    ]
-    _save(_DATA / "estimator_measured.csv", points)
-
-
-def _save(file: Path, lines: list[dict[str, Any]]) -> None:
-    with file.open("w", newline="", encoding="utf-8") as out:
-        writer = csv.DictWriter(out, fieldnames=list(lines[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
 
 
 if __name__ == "__main__":

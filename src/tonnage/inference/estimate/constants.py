@@ -53,6 +53,7 @@ class Constants(msgspec.Struct, frozen=True):
     first_steps_sglang: float
     first_steps_tensorrt_llm: float
     index_layer_s: float
+    dense_move_bandwidth: float
     burst_share: float
     held_output_vllm: float
     held_output_sglang: float

@@ -98,7 +98,7 @@ def step_parts(c: Constants, f: Figures, work: Work) -> StepParts:
         f.dense_bytes / (f.bandwidth * c.weight_bandwidth * power(c.unpacked_bandwidth, f.dense_unpacked)),
         f.dense_flops * work.tokens / (compute * power(c.unpacked_compute, f.dense_unpacked)),
     )
-    moved = (f.dense_moved + f.expert_moved) * work.tokens / (f.bandwidth * c.move_bandwidth)
+    moved = (f.dense_moved / c.dense_move_bandwidth + f.expert_moved / c.move_bandwidth) * work.tokens / f.bandwidth
     head = root(
         f.head_bytes / (f.bandwidth * c.weight_bandwidth),
         f.head_flops * work.decoders / (f.attention_flops * c.compute),
