@@ -21,6 +21,7 @@ _SERVING = (
     *("pipeline_parallel", "system", "utilization", "max_num_seqs", "max_num_batched_tokens", "enforce_eager"),
     *(
         "prices",
+        "region",
         "own",
         "life_years",
         "usd_per_kwh",
