@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.fleet.state import Fleet
 from tonnage.fleet.volumes import Reach
-from tonnage.objects import core, selectors
+from tonnage.objects import selectors
 from tonnage.scheduling.seen import Seen
 
 Mask = NDArray[np.bool_]
@@ -28,17 +28,8 @@ class Reaching:
         left = self._fleet.alive.copy()
         for one, seen, known in self._reach:
             kinds, terms = seen.refresh(), one.nodes.node_selector_terms
-            known += [_any(terms, labels, name) for labels, name in seen.examples[len(known) :]]
+            known += [selectors.any_matches(terms, labels, name) for labels, name in seen.examples[len(known) :]]
             refused = left & ~np.array(known or [False])[kinds]
             found.append((one.why, refused))
             left &= ~refused
         return found
-
-
-def reaches(reach: Sequence[Reach], labels: Mapping[str, str], name: str) -> bool:
-    """Whether all of these volumes can be reached from a node."""
-    return all(_any(one.nodes.node_selector_terms, labels, name) for one in reach)
-
-
-def _any(terms: Sequence[core.NodeSelectorTerm], labels: Mapping[str, str], name: str) -> bool:
-    return any(selectors.term_matches(term, labels, name) for term in terms)

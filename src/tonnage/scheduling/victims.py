@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
+from tonnage.fleet.filters import Mask
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.rows import split_key
 from tonnage.fleet.snapshot import Snapshot
@@ -23,7 +24,7 @@ from tonnage.objects.karpenter import DO_NOT_DISRUPT
 from tonnage.scheduling.bound import BoundPods
 from tonnage.scheduling.budgets import Budgets
 from tonnage.scheduling.order import Priorities
-from tonnage.scheduling.view import Ints, Mask
+from tonnage.scheduling.view import Ints
 from tonnage.units import NS_PER_S
 
 PRIORITY_OFFSET = 1 << 31

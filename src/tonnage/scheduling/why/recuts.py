@@ -14,7 +14,8 @@ from tonnage.fleet.geometry import geometry
 from tonnage.fleet.outfit import node_gpu
 from tonnage.partitioning.fleet_layouts import asks
 from tonnage.partitioning.node_cuts import MIG_STRATEGY
-from tonnage.partitioning.trial import Trial, no_rules
+from tonnage.partitioning.trial import Trial
+from tonnage.scheduling.filters import Filters
 from tonnage.scheduling.why.bounds import Tables
 from tonnage.scheduling.why.changes import Edit, Recut, Uncordon, cost_of
 from tonnage.scheduling.why.static import Kin
@@ -57,6 +58,7 @@ class Recuts:
         """Of these nodes those that have cards with the wanted instances; of those that cannot be told apart the first
         by row."""
         fleet, wanted = self._fleet, set(self.wanted)
+        allowed = self._tables.allowed.tolist()
         columns = [at for at, name in enumerate(fleet.resources) if is_device(name)]
         seen = set()
         for row in rows.tolist():
@@ -67,7 +69,13 @@ class Recuts:
             cards = fleet.cards
             held, free = np.minimum(cards.holder[row], 0), fleet.free[row, columns]
             columns_of = (cards.cut[row], cards.mask[row], cards.milli[row], cards.sharers[row], held, free)
-            alike = on.gpu, node.cuts, int(cards.memory[row]), *(column.tobytes() for column in columns_of)
+            alike = (
+                allowed[row],
+                on.gpu,
+                node.cuts,
+                int(cards.memory[row]),
+                *(column.tobytes() for column in columns_of),
+            )
             if alike not in seen:
                 seen.add(alike)
                 yield row
@@ -84,7 +92,7 @@ class Recuts:
 
     def _make(self, row: int) -> tuple[Recut, ...]:
         """The same, done in the fleet."""
-        trial = Trial(self._fleet, no_rules, anyway=True)
+        trial = Trial(self._fleet, Filters(self._tables.cache), anyway=True)
         changes = trial.plan([self._tables.row], (row,))
         trial.make(changes)
         node = self._fleet.node(row)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tonnage.fleet.rows import NodeRow, PodSpec
 from tonnage.fleet.state import HOSTNAME, Fleet
 from tonnage.objects import core, selectors
-from tonnage.scheduling.view import CORDON, ShapeView
+from tonnage.scheduling.view import ShapeView, cordoned_for
 from tonnage.scheduling.why.changes import (
     DropAffinity,
     DropNodeName,
@@ -39,7 +39,7 @@ class Kin:
 def kin(fleet: Fleet, pod: PodSpec, view: ShapeView, rows: Rows) -> list[Kin]:
     """The nodes in these rows by what they ask of the pod, in the order of their first rows."""
     spec = pod.spec
-    cordoned = ~fleet.schedulable[rows] & (not selectors.tolerates(spec.tolerations, CORDON))
+    cordoned = cordoned_for(fleet, spec.tolerations)[rows]
     out = ~view.reached[rows] | ~view.featured[rows]
     for at in np.flatnonzero(~fleet.schedulable[rows]).tolist():
         out[at] |= bool(fleet.node(int(rows[at])).shut)
