@@ -1,9 +1,10 @@
-"""The tables of the Kubernetes API from which the embedded API server works: made anew, or held to their sources.
+"""The tables of the Kubernetes API from which the embedded API works: made anew, or held to their sources.
 
 ``python -m scripts.api_tables`` says where the tables differ from their sources and exits with 1; ``--write`` writes
-them. The sources are Go modules: Kubernetes' own of the version that ``e2e/modules/kube`` builds (OpenAPI, the struct
-tags, printers.go), and the CRDs of those in ``CRDS``. Go fetches what its module cache lacks. Exits with 2 where a source
-cannot be had or read. What no source says, our own words, is in ``api_words.csv`` and ``scripts/api/column_words.csv``.
+them. It exits with 2 where a source cannot be had or read. The sources are Go modules, and Go fetches what its module
+cache lacks: Kubernetes' own, of the version that ``e2e/modules/kube`` builds (OpenAPI, struct tags, printers.go), and
+those with the CRDs of ``CRDS``. What no source says is written by hand: ``api_words.csv``, of which only order and
+existence are looked after here, and in ``scripts/api`` the words for columns and the heads of the tables.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import io
 import json
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import yaml
@@ -73,59 +76,21 @@ CRDS = {
 """By group: the Go module with its CRDs, its version, and the folder in it."""
 
 KUBERNETES = RECIPE[0].version("k8s.io/kubernetes")
-LIBRARIES = RECIPE[0].version("k8s.io/api")
-HEADS = {
-    "api_types": (
-        f"""\
-# The fields of the kinds that are served and of what is in them: name, ! where the API requires it, : and its type.
-# [] is a list of, {{}} a map from strings to. Source: OpenAPI of kube-apiserver {KUBERNETES}; CRDs of karpenter {CRDS["karpenter.sh"][1]},
-# karpenter-provider-aws {CRDS["karpenter.k8s.aws"][1]}, KEDA {CRDS["keda.sh"][1]} and prometheus-operator {CRDS["monitoring.coreos.com"][1]}.
-""",
-        ("package", "type", "fields"),
-    ),
-    "api_rules": (
-        """\
-# What the schemas of custom kinds demand of a field, and what they fill in; a value is JSON or plain text.
-# [] after a field is each item of its list, {} each value of its map. Source: the CRDs named in api_types.csv.
-""",
-        ("type", "field", "rule", "value"),
-    ),
-    "table_columns": (
-        f"""\
-# The columns of each kind's table, in order: what kubectl get prints. Priority 1 is for -o wide. Source: Table answers of
-# kube-apiserver {KUBERNETES}; of custom kinds additionalPrinterColumns of the CRDs named in api_types.csv, with their JSONPath.
-""",
-        ("kind", "name", "type", "format", "priority", "path", "description"),
-    ),
-    "protobuf": (
-        f"""\
-# Field numbers of Kubernetes' protobuf encoding: name:number:type. ! is written when zero, * is optional, [] a list of,
-# {{}} a map from strings to; the name - means that the fields stand in the outer object. Source: struct tags of k8s.io/api and
-# k8s.io/apimachinery {LIBRARIES}.
-""",
-        ("type", "fields"),
-    ),
-    "merge_keys": (
-        f"""\
-# How parts of objects merge. Source: OpenAPI of kube-apiserver {KUBERNETES} (x-kubernetes-list-type, -list-map-keys,
-# -map-type, -patch-merge-key, -patch-strategy); lists that are not here are replaced as a whole.
-""",
-        ("type", "field", "shape", "child", "merge", "keys", "patch_key", "patch_strategy"),
-    ),
-    "api_words": (
-        """\
-# What types and fields mean, where tonnage.objects has no docstring for it. An empty field is the type itself, a type of *
-# is every type that has the field. Our own words.
-""",
-        ("type", "field", "words"),
-    ),
+VERSIONS = {
+    "kubernetes": KUBERNETES,
+    "libraries": RECIPE[0].version("k8s.io/api"),
+    "karpenter": CRDS["karpenter.sh"][1],
+    "karpenter_aws": CRDS["karpenter.k8s.aws"][1],
+    "keda": CRDS["keda.sh"][1],
+    "prometheus_operator": CRDS["monitoring.coreos.com"][1],
 }
-"""What stands above the rows of each table, and its columns."""
+HEADS = tomllib.loads((ROOT / "scripts/api/heads.toml").read_text(encoding="utf-8"))
+"""By table: ``comment``, what stands above the rows, and ``columns``."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Compare or write; the exit code: 1 where a table differs, 2 where a source cannot be had or read."""
-    parser = argparse.ArgumentParser(prog="python -m scripts.api_tables", description="The tables of the Kubernetes API.")
+    parser = argparse.ArgumentParser(prog="python -m scripts.api_tables", description="Tables of the Kubernetes API.")
     parser.add_argument("--write", action="store_true", help="write the tables that differ")
     given = parser.parse_args(arguments)
     try:
@@ -133,14 +98,15 @@ def main(arguments: list[str] | None = None) -> int:
     except Unread as why:
         print(f"api_tables: {why}", file=sys.stderr)
         return 2
-    different = {name: text for name, text in made.items() if text != FILES[name].read_text(encoding="utf-8")}
+    there = {name: file.read_text(encoding="utf-8") if file.exists() else "" for name, file in FILES.items()}
+    different = {name: text for name, text in made.items() if text != there[name]}
     for name, text in different.items():
-        shown = str(FILES[name].relative_to(ROOT))
+        shown = _shown(FILES[name])
         if given.write:
             FILES[name].write_text(text, encoding="utf-8", newline="")
             print(f"wrote {shown}")
             continue
-        now = FILES[name].read_text(encoding="utf-8").splitlines()
+        now = there[name].splitlines()
         sys.stdout.writelines(
             f"{line}\n" for line in difflib.unified_diff(now, text.splitlines(), shown, "its sources", lineterm="", n=0)
         )
@@ -164,20 +130,36 @@ def make() -> dict[str, str]:
         "merge_keys": schemas.merging(definitions, own),
         "api_words": word_rows(types),
     }
-    return {name: text_of(*HEADS[name], rows[name]) for name in FILES}
+    return {name: text_of(name, rows[name]) for name in FILES}
 
 
-def text_of(comment: str, columns: Row, rows: Iterable[Row]) -> str:
+def text_of(table: str, rows: Iterable[Row]) -> str:
     """A table as it stands in its file."""
     written = io.StringIO()
-    csv.writer(written, lineterminator="\n").writerows([columns, *rows])
-    return comment + written.getvalue()
+    csv.writer(written, lineterminator="\n").writerows([HEADS[table]["columns"], *rows])
+    return Template(HEADS[table]["comment"]).substitute(VERSIONS) + written.getvalue()
 
 
 def rows_of(file: Path) -> list[Row]:
-    """The rows of a table's file, without its head."""
-    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    return [tuple(row) for row in csv.reader(lines)][1:]
+    """The rows of a table's file, without its head. Raises Unread for one that has not the head's columns."""
+    return [row for _, row in _numbered(file)]
+
+
+def _numbered(file: Path) -> list[tuple[int, Row]]:
+    """(line, row) of a table's file, whose rows are a line each."""
+    try:
+        lines = enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+    except OSError as error:
+        raise Unread(f"{_shown(file)}: {error.strerror}; it is written by hand") from error
+    (_, head), *rows = [(at, tuple(next(csv.reader([line])))) for at, line in lines if line and line[0] != "#"]
+    for at, row in rows:
+        if len(row) != len(head):
+            raise Unread(f"{_shown(file)}:{at}: {len(row)} cells, expected {len(head)}: {','.join(head)}")
+    return rows
+
+
+def _shown(file: Path) -> str:
+    return str(file.relative_to(ROOT) if file.is_relative_to(ROOT) else file)
 
 
 # ---- sources ----
@@ -260,21 +242,20 @@ def protobuf_roots() -> Iterator[go.Name]:
             yield f"k8s.io/{'apimachinery/pkg/apis' if package == 'meta/v1' else 'api'}/{package}", name
 
 
-def column_rows(own: dict[str, list[Row]]) -> Iterator[Row]:
+def column_rows(own: dict[str, list[Row]], by_hand: Path = COLUMN_WORDS) -> Iterator[Row]:
     """The rows of ``table_columns.csv``: what sources say of each column, with our words. Raises Unread."""
-    words = {(kind, name): text for kind, name, text in rows_of(COLUMN_WORDS)}
-    unused = set(words)
+    words = {(row[0], row[1]): (at, row[2]) for at, row in _numbered(by_hand)}
+    unused = dict(words)
     for resource in KINDS:
         found = schemas.columns(crd(resource), resource.version) if resource.custom else _without_path(own, resource)
         for name, *rest in found:
             key = next((key for key in ((resource.kind, name), ("*", name)) if key in words), None)
             if key is None:
-                raise Unread(f"{COLUMN_WORDS.relative_to(ROOT)}: no words for {resource.kind},{name}; add a row")
-            unused.discard(key)
-            yield (resource.kind, name, *rest, words[key])
-    if unused:
-        kind, name = min(unused)
-        raise Unread(f"{COLUMN_WORDS.relative_to(ROOT)}: {kind},{name} is no column any more; remove the row")
+                raise Unread(f"{_shown(by_hand)}: no words for the column {name} of {resource.kind}; add a row")
+            unused.pop(key, None)
+            yield (resource.kind, name, *rest, words[key][1])
+    for (kind, name), (at, _) in unused.items():
+        raise Unread(f"{_shown(by_hand)}:{at}: {kind} has no column {name}; remove the row")
 
 
 def _without_path(own: dict[str, list[Row]], resource: Resource) -> list[Row]:
@@ -283,16 +264,15 @@ def _without_path(own: dict[str, list[Row]], resource: Resource) -> list[Row]:
     return [(*row, "") for row in own[resource.kind]]
 
 
-def word_rows(types: Iterable[schemas.Struct]) -> list[Row]:
+def word_rows(types: Iterable[schemas.Struct], by_hand: Path = FILES["api_words"]) -> list[Row]:
     """The rows of ``api_words.csv``, which are ours, in their order. Raises Unread for what there is no longer."""
     known = {struct.name: {field.name for field in struct.fields} for struct in types}
     known["*"] = set().union(*known.values())
-    shown = FILES["api_words"].relative_to(ROOT)
-    rows = sorted(rows_of(FILES["api_words"]))
-    for kind, field, _ in rows:
+    rows = _numbered(by_hand)
+    for at, (kind, field, _) in rows:
         if kind not in known or (field and field not in known[kind]):
-            raise Unread(f"{shown}: {kind},{field} is no field any more; remove the row")
-    return rows
+            raise Unread(f"{_shown(by_hand)}:{at}: {kind} has no field {field or 'of its own'}; remove the row")
+    return sorted(row for _, row in rows)
 
 
 if __name__ == "__main__":

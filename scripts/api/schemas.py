@@ -1,7 +1,8 @@
 """What OpenAPI says of Kubernetes' own kinds, and CRDs of custom ones, in the terms of the API server's tables.
 
 Sources: ``definitions`` of ``/openapi/v2`` (the swagger.json of a Kubernetes release has the same), and
-CustomResourceDefinitions of apiextensions.k8s.io/v1. OpenAPI v2 is enough: what v3 adds (defaults, oneOf) is in no table.
+CustomResourceDefinitions of apiextensions.k8s.io/v1. OpenAPI v2 is enough: what v3 has besides (defaults, oneOf) is in
+no table.
 """
 
 from __future__ import annotations
@@ -145,34 +146,34 @@ def _scalar(schema: Json, where: str) -> str:
 
 
 def merging(definitions: Json, structs: Mapping[str, Struct]) -> list[Row]:
-    """The rows of ``merge_keys.csv``: every field that does not merge by the rule of its shape alone, and the way to it.
+    """The rows of ``merge_keys.csv``: each field that merges in a way of its own, and what leads to it.
 
     A row: type, field, shape (list, map, struct), child, merge, keys, patch key, patch strategy.
     """
-    rows: dict[str, dict[str, Row]] = {name: {} for name in structs}
+    rows: dict[str, dict[str, Row]] = {}
     for name, struct in structs.items():
-        for field in struct.fields:
-            row = _merging(definitions, name, field)
-            if any(row[4:]):
-                rows[name][field.name] = row
-    changed = True
-    while changed:  # a struct is a way to what is in it
-        changed = False
-        for name, struct in structs.items():
-            for field in struct.fields:
-                row = rows[name].get(field.name)
-                if field.shape == "" and row is None and rows.get(field.of):
-                    rows[name][field.name] = _row(struct.name, field, short(field.of))
-                    changed = True
-                elif row is not None and not row[3] and rows.get(field.of) and row[4] != "atomic":
-                    rows[name][field.name] = (*row[:3], short(field.of), *row[4:])
-                    changed = True
+        made = {field.name: _merging(definitions, name, field) for field in struct.fields}
+        rows[name] = {field: row for field, row in made.items() if any(row[4:])}
+    while led := list(_led(structs, rows)):
+        for name, row in led:
+            rows[name][row[1]] = row
     return sorted(row for fields in rows.values() for row in fields.values())
 
 
-def _row(of: str, field: Field, child: str = "", *merge: str) -> Row:
-    shape = "list" if field.shape[:2] == "[]" else "map" if field.shape else "struct"
-    return (of, field.name, shape, child, *(merge or ("", "", "", "")))
+def _led(structs: Mapping[str, Struct], rows: Mapping[str, dict[str, Row]]) -> Iterator[tuple[str, Row]]:
+    """Rows that still lack the struct to which they lead: of structs, and of lists and structs that merge."""
+    for name, struct in structs.items():
+        for field in struct.fields:
+            own = rows[name].get(field.name)
+            if not rows.get(field.of) or (own is None and field.shape):
+                continue
+            row = own or _row(struct.name, field, "", "", "", "", "")
+            if not row[3] and row[4] != "atomic":
+                yield name, (*row[:3], short(field.of), *row[4:])
+
+
+def _row(of: str, field: Field, *rest: str) -> Row:
+    return (of, field.name, "list" if field.shape[:2] == "[]" else "map" if field.shape else "struct", *rest)
 
 
 def _merging(definitions: Json, name: str, field: Field) -> Row:
@@ -201,8 +202,8 @@ def version_of(crd: Json, version: str) -> Json:
 def custom(crds: Iterable[tuple[Json, str]]) -> list[Struct]:
     """The types of (CRD, version), all of one group and version, and of all that is in them.
 
-    A struct within a kind has no name of its own: it is called by where it stands, and where equal ones stand at several
-    places by the shortest of these names, of equally long ones the first.
+    A struct within a kind has no name of its own: it is called by where it stands; equal ones at several places share
+    the shortest of these names, of equally long ones the first.
     """
     found: dict[str, Struct] = {}
     for crd, version in crds:
@@ -221,7 +222,7 @@ def _collect(schema: Json, package: str, name: str, found: dict[str, Struct]) ->
         if field == "metadata" and inner == {"type": "object"}:
             fields.append(Field(field, False, "", "ObjectMeta"))
             continue
-        shape, leaf, seen = _custom_type(inner, f"{name}.{field}")
+        shape, leaf, seen = _custom_type(inner)
         of = name + field[0].upper() + field[1:] if "properties" in leaf else _custom_scalar(leaf, f"{name}.{field}")
         fields.append(Field(field, field in schema.get("required", ()), shape, of))
         rules += [(field + place, rule, value) for place, rule, value in seen]
@@ -230,7 +231,7 @@ def _collect(schema: Json, package: str, name: str, found: dict[str, Struct]) ->
     found[name] = Struct(package, name, tuple(fields), tuple(sorted(rules)))
 
 
-def _custom_type(schema: Json, where: str) -> tuple[str, Json, list[Row]]:
+def _custom_type(schema: Json) -> tuple[str, Json, list[Row]]:
     """Shape, innermost schema, and the rules at each place on the way."""
     shape = ""
     rules: list[Row] = []
@@ -261,9 +262,7 @@ def _renamed(structs: Mapping[str, Struct]) -> dict[str, Struct]:
     by_content: dict[Any, list[str]] = {}
     for struct in structs.values():
         by_content.setdefault((struct.package, struct.fields, struct.rules), []).append(struct.name)
-    names = {
-        name: min(same, key=lambda one: (len(one), one)) for same in by_content.values() for name in same
-    }
+    names = {name: min(same, key=lambda one: (len(one), one)) for same in by_content.values() for name in same}
     return {
         struct.name: struct._replace(fields=tuple(f._replace(of=names.get(f.of, f.of)) for f in struct.fields))
         for struct in structs.values()
