@@ -5,6 +5,7 @@ That the tables are those of a real API server is held in tests/cluster/differen
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import pytest
 from scripts import api_tables
 from scripts.api import go, schemas
 from scripts.api.schemas import Unread
+from tonnage.cluster.server import discovery, openapi
+from tonnage.hollow import statuses
 
 Json = dict[str, Any]
 META = "io.k8s.apimachinery.pkg.apis.meta.v1"
@@ -340,6 +343,11 @@ def test_a_column_that_cannot_be_read_is_refused() -> None:
 def test_a_table_is_written_as_it_stands_there(table: str) -> None:
     file = api_tables.FILES[table]
     assert api_tables.text_of(table, api_tables.rows_of(file)) == file.read_text(encoding="utf-8")
+
+
+def test_the_embedded_api_calls_itself_by_the_version_that_its_tables_are_of() -> None:
+    described = json.loads(openapi.v2())["info"]["version"]
+    assert [discovery.VERSION.partition("+")[0], described, statuses.KUBELET_VERSION] == [api_tables.KUBERNETES] * 3
 
 
 @pytest.fixture
