@@ -17,10 +17,11 @@ from tonnage.controllers.scheduler import Scheduler
 from tonnage.errors import InputError
 from tonnage.facts import prices
 from tonnage.fleet.asks import GPU
+from tonnage.fleet.filters import OPEN, refusal, shape_of
 from tonnage.health.rules.devices import NOT_SIMULATED
 from tonnage.inference.capacity import RequestMix, Slo, capacity, mean_latency_s
 from tonnage.loops import Loop
-from tonnage.objects import apps, autoscaling, core, load, selectors
+from tonnage.objects import apps, autoscaling, core, load
 from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling import manifests, slo
@@ -356,12 +357,10 @@ def workload_weights_s(cluster: SimulatedCluster, workload: Workload) -> float:
 
 def _engine_of(cluster: SimulatedCluster, workload: Workload) -> EngineSetup:
     """The slowest engine that the workload gets on the GPUs that are there now and that its pods may use."""
-    spec, fleet = workload.template.spec, cluster.fleet
-    allowed = [
-        node.spec.gpu
-        for node in map(fleet.node, fleet.node_rows())
-        if node.spec.gpu and selectors.node_admits(spec, node.labels, node.taints, node.spec.name)
-    ]
+    template, fleet = workload.template, cluster.fleet
+    shape = shape_of(template.spec, template.metadata.annotations)
+    nodes = [fleet.node(row) for row in fleet.node_rows()]
+    allowed = [node.spec.gpu for node in nodes if node.spec.gpu and refusal(shape, node) == OPEN]
     setups = [cluster.physics.engine(workload, gpu) for gpu in allowed]
     working = [s for s in setups if isinstance(s, EngineSetup)]
     if not working:
