@@ -1,7 +1,7 @@
 """Which measured points are behind the constants, and how unlike them a replica is. Table:
 ``data/estimator_measured.csv``, written by benchmarks/estimator_fit.py.
 
-The distance of a replica to a group of points is a sum of what differs, each of it chosen before any residual was seen:
+The distance of a replica to a group of points is a sum of what differs, by weights chosen before a band was fitted:
 
 ==============  ======================================================================================================
 format          0.5 another format that multiplies at the same rate, 1 another
