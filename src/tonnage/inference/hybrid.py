@@ -16,15 +16,9 @@ vllm/v1/kv_cache_interface.py (most memory of a sequence).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
-
-from tonnage.errors import InputError
-from tonnage.inference.timing import check_tensor_parallel, heads_per_gpu
-
-if TYPE_CHECKING:
-    from tonnage.facts.models import ModelShape
 
 _PADDED_BELOW = (3, 2)
 """The ratio of layers, 1.5, under which all kinds are padded to the size of the most frequent one."""
@@ -122,32 +116,6 @@ class Layout(msgspec.Struct, frozen=True):
                 total += group.count * -(-tokens // size)
         return total
 
-    def pool(self, kv_bytes: int) -> int:
-        """Blocks that requests can use in ``kv_bytes`` of memory; vLLM keeps the first one as its null block."""
-        return kv_bytes // self.block_bytes - 1
-
-    def sequences(self, kv_bytes: int, tokens: int) -> int:
-        """How many sequences of ``tokens`` tokens fit at once while they decode, in ``kv_bytes`` of one GPU."""
-        return max(0, self.pool(kv_bytes)) // self.blocks(tokens)
-
-
-def model_layers(model: ModelShape, *, tensor_parallel: int = 1, bytes_per_element: int = 2) -> tuple[Layers, ...]:
-    """The kinds of layers of ``model`` as one GPU holds them.
-
-    Raises InputError if ``tensor_parallel`` does not divide the attention heads.
-    """
-    check_tensor_parallel(model, tensor_parallel)
-    kinds = []
-    if model.full_layers:
-        layer = model.kv_bytes_per_token(bytes_per_element) // model.full_layers
-        held = layer // model.kv_heads * heads_per_gpu(model.kv_heads, tensor_parallel)
-        kinds.append(Layers("full", model.full_layers, held))
-    if model.window_layers:
-        layer = model.window_kv_bytes_per_token(bytes_per_element) // model.window_layers
-        held = layer // model.window_kv_heads * heads_per_gpu(model.window_kv_heads, tensor_parallel)
-        kinds.append(Layers("window", model.window_layers, held, span=model.window))
-    return tuple(kinds)
-
 
 def layout(kinds: Sequence[Layers], block_size: int = 16) -> Layout:
     """The groups and blocks of layers of these kinds. Raises ValueError without kinds or for blocks of no token."""
@@ -165,38 +133,6 @@ def layout(kinds: Sequence[Layers], block_size: int = 16) -> Layout:
             size *= page // _page(kind, block_size)
         groups.append(Group(kind, -(-kind.layers // group_layers), size))
     return Layout(page, group_layers, tuple(groups))
-
-
-def effective_blocks(
-    model: ModelShape,
-    kv_bytes: int,
-    tokens: int,
-    *,
-    tensor_parallel: int = 1,
-    bytes_per_element: int = 2,
-    block_size: int = 16,
-) -> tuple[int, int]:
-    """(blocks, tokens a block) for an engine that counts only the blocks of the whole context, as EngineConfig does.
-
-    ``kv_bytes`` is the KV memory of one GPU. The engine then holds as many sequences of ``tokens`` tokens as the
-    groups do: the pool is divided in proportion to what such a sequence has in its full groups. For shorter sequences
-    this is too many, for longer ones too few, so ``tokens`` should be the mean length while decoding. A model without
-    windows gets its pool unchanged.
-
-    Raises InputError if the memory does not hold one sequence of ``tokens`` tokens.
-    """
-    plan = layout(model_layers(model, tensor_parallel=tensor_parallel, bytes_per_element=bytes_per_element), block_size)
-    pool, size = plan.pool(kv_bytes), plan.block_size
-    needed, counted = plan.blocks(tokens), -(-tokens // size)
-    if pool < needed:
-        raise InputError.at(
-            f"the KV cache has {max(pool, 0)} blocks, a sequence of {tokens} tokens of {model.name} needs {needed}",
-            field="--gpu-memory-utilization",
-            hint="use shorter sequences, more or larger GPUs, or --kv-cache-dtype fp8",
-        )
-    if len(plan.groups) == 1 and plan.groups[0].count == 1:
-        return pool, size
-    return pool * counted // needed, size
 
 
 def _page(kind: Layers, block_size: int) -> int:
