@@ -12,6 +12,7 @@ from tonnage.inference import memory
 from tonnage.inference.config import engine_config, kv_token_bytes, parse_vllm_args, replica
 from tonnage.inference.engine_memory import engine_memory
 from tonnage.inference.memory import precision
+from tonnage.inference.timing import StepWork
 from tonnage.inference.vllm_args import VllmArgs
 from tonnage.units import GIB
 
@@ -144,4 +145,5 @@ def test_a_command_line_makes_a_replica() -> None:
     config, timing = replica(LLAMA_8B, GPUS["h100"], args)
     assert config.max_model_len == 8000
     assert config == engine_config(LLAMA_8B, GPUS["h100"], tensor_parallel=2, max_model_len=8000, quantization="fp8")
-    assert timing.step_ps(1, 0, 1) < replica(LLAMA_8B, GPUS["h100"], parse_vllm_args([]))[1].step_ps(1, 0, 1)
+    one = StepWork(decoders=1)
+    assert timing.step(one) < replica(LLAMA_8B, GPUS["h100"], parse_vllm_args([]))[1].step(one)

@@ -9,8 +9,9 @@ from tonnage.errors import InputError, Problem, Where
 from tonnage.inference import kinds, memory
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.engine_memory import EngineMemory, engine_memory
+from tonnage.inference.estimate import EstimatedTiming, Replica
 from tonnage.inference.memory import Precision, ServingMemory
-from tonnage.inference.timing import RooflineTiming, check_tensor_parallel
+from tonnage.inference.timing import check_tensor_parallel
 from tonnage.inference.vllm_args import AUTO_MODEL_LEN, VllmArgs, parse_vllm_args
 from tonnage.units import GIB
 
@@ -122,7 +123,7 @@ def stages(model: ModelShape, pipeline_parallel: int, given: Sequence[int]) -> S
     return given
 
 
-def replica(model: ModelShape, gpu: Gpu, args: VllmArgs) -> tuple[EngineConfig, RooflineTiming]:
+def replica(model: ModelShape, gpu: Gpu, args: VllmArgs) -> tuple[EngineConfig, EstimatedTiming]:
     """The engine that this command line starts on these GPUs. Raises InputError as ``engine_config`` does.
 
     Of several data-parallel ranks it is one. Stages of a pipeline are taken to work one after the other, so that a step
@@ -144,14 +145,23 @@ def replica(model: ModelShape, gpu: Gpu, args: VllmArgs) -> tuple[EngineConfig, 
         context_extended=args.context_extended,
         pipeline_layers=args.pipeline_layers,
     )
-    timing = RooflineTiming(
+    return config, step_times(model, gpu, args)
+
+
+def step_times(model: ModelShape, gpu: Gpu, args: VllmArgs) -> EstimatedTiming:
+    """How long the steps of an engine of any kind with these settings take: the estimate that ``size`` makes too.
+
+    Raises InputError for a format that is not modelled, and where the weights do not fit."""
+    replica = Replica(
         model,
         gpu,
+        stored_in(args.dtype, args.quantization, model).name,
+        kv_stored_in(args.dtype, args.kv_cache_dtype).name,
         tensor_parallel=args.tensor_parallel_size,
-        weight_bytes_per_param=weight_bytes(model, args.dtype, args.quantization) / model.params,
-        kv_bytes_per_element=int(kv_stored_in(args.dtype, args.kv_cache_dtype).kv_bytes or 2),
+        pipeline_parallel=args.pipeline_parallel_size,
+        framework=args.engine,
     )
-    return config, timing
+    return EstimatedTiming(replica)
 
 
 def stored_in(dtype: str, quantization: str | None, model: ModelShape) -> Precision:

@@ -8,10 +8,11 @@ import msgspec
 
 from tonnage.errors import InputError
 from tonnage.inference import kinds
-from tonnage.inference.config import beyond_context, does_not_fit, kv_stored_in, replica, stored_in, weight_bytes
+from tonnage.inference.config import beyond_context, does_not_fit, kv_stored_in, replica, step_times, stored_in
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.engine_memory import engine_memory
-from tonnage.inference.timing import RooflineTiming, check_tensor_parallel
+from tonnage.inference.estimate import EstimatedTiming
+from tonnage.inference.timing import check_tensor_parallel
 from tonnage.inference.vllm_args import AUTO_MODEL_LEN, VllmArgs
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tonnage.facts.models import ModelShape
 
 
-def replica_of(model: ModelShape, gpu: Gpu, args: VllmArgs) -> tuple[EngineConfig, RooflineTiming]:
+def replica_of(model: ModelShape, gpu: Gpu, args: VllmArgs) -> tuple[EngineConfig, EstimatedTiming]:
     """The engine that these settings start, of whatever kind: another than vLLM with its own defaults and its own rule
     of memory. Raises InputError as :func:`~tonnage.inference.config.replica` does."""
     if args.engine == kinds.VLLM:
@@ -31,13 +32,12 @@ def replica_of(model: ModelShape, gpu: Gpu, args: VllmArgs) -> tuple[EngineConfi
         raise InputError.at(f"{flag} is {args.gpu_memory_utilization}", field=flag, hint="expected up to 1")
     own = kinds.limits(kind, gpu, tensor_parallel=tp)
     tokens = args.max_num_batched_tokens or own.max_num_batched_tokens
-    stored, kept = stored_in(args.dtype, args.quantization, model), kv_stored_in(args.dtype, args.kv_cache_dtype)
     found = engine_memory(
         model,
         gpu,
         engine=kind.name,
-        stored=stored,
-        kv=kept,
+        stored=stored_in(args.dtype, args.quantization, model),
+        kv=kv_stored_in(args.dtype, args.kv_cache_dtype),
         tensor_parallel=tp,
         pipeline_parallel=pp,
         max_num_batched_tokens=tokens,
@@ -67,11 +67,4 @@ def replica_of(model: ModelShape, gpu: Gpu, args: VllmArgs) -> tuple[EngineConfi
         mixed_steps=made.mixed_steps or args.mixed_steps,
         layout=found.kv.layout_of_groups,
     )
-    timing = RooflineTiming(
-        model,
-        gpu,
-        tensor_parallel=tp,
-        weight_bytes_per_param=weight_bytes(model, args.dtype, args.quantization) / model.params,
-        kv_bytes_per_element=int(kept.kv_bytes or 2),
-    )
-    return config, timing
+    return config, step_times(model, gpu, args)
