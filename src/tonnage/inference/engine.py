@@ -14,7 +14,7 @@ from tonnage.inference.prefix_cache import PrefixCache
 from tonnage.inference.prompts import Path
 from tonnage.inference.requests import Finished, Request, Unfinished
 from tonnage.inference.scheduler import Scheduler
-from tonnage.inference.step_times import StepTimes, Windows
+from tonnage.inference.step_times import NO_WINDOWS, StepTimes
 from tonnage.inference.stretched import stretched
 from tonnage.inference.timing import TICKS_PER_NS, TICKS_PER_PS, BatchTiming, StepTiming
 
@@ -278,7 +278,7 @@ class Engine(Scheduler):
         Exact while all running requests decode, none waits and no window is left; else a lower bound, yet always so
         late that advancing to it makes progress. None when there is no request.
         """
-        step, cached, now, seen = self._steps, self._cached, self._now, self._seen()
+        step, cached, now, seen = self._steps, self._cached, self._now, None
         first_finish = self._next_finish()
         if self._step_end is not None:
             if self._chunks or (self._decoding and first_finish == step + 1):
@@ -299,21 +299,15 @@ class Engine(Scheduler):
         if first_finish is not None:
             steps = self._steps_ahead(step, first_finish, head if blocked else None)
             sooner = steps < first_finish - step  # someone is preempted, or the head of the queue may be admitted
-            changes.append(now + self._at_least(step, cached, steps, seen) + shortest * sooner)
+            if self._windows is None:
+                total = self._times.decodes(self._blocks.decoders, cached, steps)
+            else:
+                full = self._windows.steps(step)
+                total = self._times.at_least(self._blocks.decoders, cached, steps, full, seen or self._seen())
+            changes.append(now + total + shortest * sooner)
         if (overtaker := self._waiting.next_arrival_ns()) is not None:
             changes.append(max(now, overtaker * TICKS_PER_NS) + shortest)
         return -(-min(changes) // TICKS_PER_NS) if changes else None
-
-    def _at_least(self, step: int, cached: int, steps: int, seen: Windows) -> int:
-        """What ``steps`` decode steps from ``step`` on take, or less where sequences fill their windows meanwhile."""
-        decoders = self._blocks.decoders
-        full = None if self._windows is None else self._windows.steps(step)
-        first = steps if full is None else min(steps, max(1, full))
-        total = self._times.decodes(decoders, cached, first, seen)
-        if first < steps:
-            later = seen[0] + seen[1] * first, 0
-            total += self._times.decodes(decoders, cached + decoders * first, steps - first, later)
-        return total
 
     def _blocked(self, request: Request) -> bool:
         """Whether the head of the queue must wait until a running request frees blocks."""
@@ -365,9 +359,11 @@ class Engine(Scheduler):
         finish = self._next_finish()
         assert finish is not None
         steps = self._steps_ahead(step, finish, blocked)
-        if self._windows is not None and (full := self._windows.steps(step)) is not None:
-            steps = min(steps, full)
-        steps, duration = self._times.run(blocks.decoders, self._cached, steps, until - now, gap, self._seen())
+        seen = NO_WINDOWS
+        if self._windows is not None:
+            full, seen = self._windows.steps(step), self._seen()
+            steps = steps if full is None else min(steps, full)
+        steps, duration = self._times.run(blocks.decoders, self._cached, steps, until - now, gap, seen)
         if steps == 0:
             return False
         cache = blocks.cache

@@ -29,13 +29,17 @@ class StepTimes:
     """Durations in ticks of steps and of runs of decode steps. ``shortest``: no step takes less. ``window``: tokens
     that window layers see, 0 without such layers."""
 
-    __slots__ = ("_by_batch", "_by_step", "shortest", "window")
+    __slots__ = ("_alone", "_by_batch", "_by_step", "_token", "_window_token", "shortest", "window")
 
     def __init__(self, timing: StepTiming | BatchTiming) -> None:
         self._by_step = timing if isinstance(timing, StepTiming) else None
         self._by_batch = None if isinstance(timing, StepTiming) else timing
         self.shortest = shortest(timing)
-        self.window = self._by_step.window if self._by_step is not None else 0
+        self._alone: dict[int, int] = {}  # ticks of so many decoding sequences that read nothing
+        self._token = self._window_token = self.window = 0
+        if self._by_step is not None:
+            self.window = self._by_step.window
+            self._token, self._window_token = self._by_step.decode_token, self._by_step.window_token
 
     def step(self, decoders: int, cached: int, chunks: Sequence[Request], window_cached: int = 0) -> int:
         """Duration of a step of ``decoders`` sequences with ``cached`` tokens in the KV cache together,
@@ -74,10 +78,20 @@ class StepTimes:
         """What ``steps`` decode steps take together, or less, where that is not known in closed form. No sequence
         reaches its window before the last of them."""
         if self._by_step is not None:
-            return run_of(*self._series(self._by_step, decoders, cached, windows), steps)
+            return run_of(*self._series(decoders, cached, windows), steps)
         assert self._by_batch is not None
         # A later one is not shorter.
         return self._by_batch.decode_ps(decoders, cached + decoders) * steps * TICKS_PER_PS
+
+    def at_least(self, decoders: int, cached: int, steps: int, full: int | None, windows: Windows) -> int:
+        """What ``steps`` decode steps take together, or less: a sequence fills its window after ``full`` of them (None:
+        none does), and from then on as good as all have."""
+        first = steps if full is None else min(steps, max(1, full))
+        total = self.decodes(decoders, cached, first, windows)
+        if first < steps:
+            filled = windows[0] + windows[1] * first, 0
+            total += self.decodes(decoders, cached + decoders * first, steps - first, filled)
+        return total
 
     def after(self, decoders: int, cached: int, steps: int, windows: Windows = NO_WINDOWS) -> int:
         """What ``steps`` decode steps in a row take together; likewise."""
@@ -94,22 +108,31 @@ class StepTimes:
         step. ``gap`` is positive.
         """
         if self._by_step is not None:
-            first, growth = self._series(self._by_step, decoders, cached, windows)
-            steps = min(steps, steps_within(first, growth, limit))
-            if gap is not None:  # the step in flight then is the last
+            first, growth = self._series(decoders, cached, windows)
+            total = run_of(first, growth, steps)
+            if total > limit:
+                steps = steps_within(first, growth, limit)
+                total = run_of(first, growth, steps)
+            if gap is not None and total >= gap:  # the step in flight then is the last
                 steps = min(steps, steps_within(first, growth, gap - 1) + 1)
-            return steps, run_of(first, growth, steps)
+                total = run_of(first, growth, steps)
+            return steps, total
         assert self._by_batch is not None
         until = None if gap is None else -(-gap // TICKS_PER_PS)
         steps, ps = _summed(self._by_batch, decoders, cached + decoders, steps, limit // TICKS_PER_PS, until)
         return steps, ps * TICKS_PER_PS
 
-    @staticmethod
-    def _series(timing: StepTiming, decoders: int, cached: int, windows: Windows) -> tuple[int, int]:
+    def _series(self, decoders: int, cached: int, windows: Windows) -> tuple[int, int]:
         """What the first of a run of decode steps takes, and how much longer each next one is."""
+        alone = self._alone.get(decoders)
+        if alone is None:
+            assert self._by_step is not None
+            alone = self._alone[decoders] = self._by_step.step(StepWork(decoders))
+        token = self._token
+        if not self.window:
+            return alone + token * cached, token * decoders
         inside, growing = windows
-        first = timing.step(StepWork(decoders, cached, inside))
-        return first, timing.decode_token * decoders + timing.window_token * growing
+        return alone + token * cached + self._window_token * inside, token * decoders + self._window_token * growing
 
 
 def _summed(

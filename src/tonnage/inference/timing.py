@@ -209,11 +209,9 @@ class LinearTiming:
 
     def step(self, work: StepWork) -> int:
         """As ``StepTiming`` says; a decoding sequence has a pair with each token that it reads and with itself."""
-        tokens = work.decoders + work.tokens
-        cached = work.cached + work.prompt_cached
-        pairs = work.cached + work.decoders + work.pairs
-        ps = self.base_ps + self.token_ps * tokens + self.cached_ps * cached + self.pair_ps * pairs
-        return ps * TICKS_PER_PS
+        decoders, cached, _, _, tokens, behind, pairs, _ = work
+        ps = self.base_ps + self.token_ps * (decoders + tokens) + self.cached_ps * (cached + behind)
+        return (ps + self.pair_ps * (cached + decoders + pairs)) * TICKS_PER_PS
 
 
 def heads_per_gpu(heads: int, tensor_parallel: int) -> int:
