@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tonnage.facts import gpus, models
 from tonnage.inference.engine import Engine, EngineConfig
+from tonnage.inference.estimate import EstimatedTiming, Replica
 from tonnage.inference.stretched import Stretched
 from tonnage.inference.timing import TICKS_PER_NS, LinearTiming, PolynomialTiming, StepWork, prompt_work
 
@@ -84,6 +86,15 @@ def test_steps_with_prompt_tokens_are_stretched_by_a_factor_of_their_own() -> No
     assert timing.step(decoding) == 2 * TIMING.step(decoding)
     both = prompt._replace(decoders=3, cached=30)
     assert timing.step(both) == 5 * TIMING.step(both._replace(cached=0)) + 30 * timing.decode_token
+
+
+def test_what_the_engine_does_between_its_work_on_the_gpu_is_not_stretched() -> None:
+    llama = models.get("Llama-3.1-8B")
+    gpu, with_engine = (EstimatedTiming(Replica(llama, gpus.get("h100"), framework=name)) for name in ("", "vllm"))
+    work = prompt_work(300, 0)._replace(decoders=5)
+    host = with_engine.step(work) - gpu.step(work)
+    assert (with_engine.host(work), gpu.host(work)) == (host, 0)
+    assert Stretched(with_engine, Fraction(3)).step(work) == 3 * gpu.step(work) + host
 
 
 def test_the_prompt_in_flight_is_stretched_as_prompts_are() -> None:

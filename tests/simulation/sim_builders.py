@@ -56,6 +56,9 @@ class Steady:
     def step(self, work: StepWork) -> int:
         return 10 * NS_PER_MS * TICKS_PER_NS
 
+    def host(self, work: StepWork) -> int:
+        return 0
+
 
 SETUP = EngineSetup(EngineConfig(2048, 8, 4096, 2048), Steady())
 

@@ -222,6 +222,9 @@ class _Meter:
             self._weigh(self.engine, tokens, tokens + work.cached + work.prompt_cached, ticks)
         return ticks * _SCALE
 
+    def host(self, work: StepWork) -> int:
+        return self._setting.timing.host(work) * _SCALE
+
     def _weigh(self, engine: Engine, tokens: int, stored: int, ticks: int) -> None:
         """``stored`` tokens are in the cache when the step ends: those read and those computed."""
         setting, gate = self._setting, self.gate

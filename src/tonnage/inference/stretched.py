@@ -8,8 +8,9 @@ from tonnage.inference.timing import BatchTiming, StepTiming, StepWork
 
 
 class Stretched:
-    """A timing of which every step takes ``factor`` times as long; a step with prompt tokens takes ``prompts`` times as
-    long, but for what decoding sequences read from the KV cache. Linear in the cached tokens, as the engine asks of a
+    """A timing of which the GPU's part of every step takes ``factor`` times as long; that of a step with prompt tokens
+    takes ``prompts`` times as long, but for what decoding sequences read from the KV cache. What the engine does
+    between takes as long as alone. Linear in the cached tokens, as the engine asks of a
     :class:`~tonnage.inference.timing.StepTiming`: the cost of one is rounded down to a tick, then counted."""
 
     __slots__ = ("_alone", "_factor", "_prompts", "decode_token", "window", "window_token")
@@ -23,9 +24,13 @@ class Stretched:
 
     def step(self, work: StepWork) -> int:
         by = self._prompts if work.tokens else self._factor
-        first = self._alone.step(work._replace(cached=0, window_cached=0))
+        host = self._alone.host(work)
+        first = self._alone.step(work._replace(cached=0, window_cached=0)) - host
         read = self.decode_token * work.cached + self.window_token * work.window_cached
-        return first * by.numerator // by.denominator + read
+        return first * by.numerator // by.denominator + host + read
+
+    def host(self, work: StepWork) -> int:
+        return self._alone.host(work)
 
 
 def stretched(timing: StepTiming | BatchTiming, factor: Fraction, prompts: Fraction) -> StepTiming:

@@ -87,6 +87,9 @@ class StepTiming(Protocol):
         """Duration in ticks, above zero. One more of ``work.cached`` adds exactly ``decode_token``, one more of
         ``work.window_cached`` exactly ``window_token``."""
 
+    def host(self, work: StepWork) -> int:
+        """Ticks of the step in which the engine keeps no GPU busy: others on the same GPU do not lengthen them."""
+
 
 class BatchTiming(Protocol):
     """Duration of a step as the sum of its prefill part and its decode part. Must be hashable.
@@ -212,6 +215,10 @@ class LinearTiming:
         decoders, cached, _, _, tokens, behind, pairs, _ = work
         ps = self.base_ps + self.token_ps * (decoders + tokens) + self.cached_ps * (cached + behind)
         return (ps + self.pair_ps * (cached + decoders + pairs)) * TICKS_PER_PS
+
+    def host(self, work: StepWork) -> int:
+        """None: the GPU is busy all the time."""
+        return 0
 
 
 def heads_per_gpu(heads: int, tensor_parallel: int) -> int:

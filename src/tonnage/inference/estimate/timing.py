@@ -30,6 +30,7 @@ class EstimatedTiming:
 
     __slots__ = (
         "_constants",
+        "_every",
         "_figures",
         "_heads",
         "_matrices",
@@ -54,6 +55,7 @@ class EstimatedTiming:
         self._prompt_token = self._each(prompt_cached=_MANY)
         self._pair = self._each(pairs=_MANY)
         self._window_pair = self._each(window_pairs=_MANY) if self.window else 0
+        self._every = self._framework(0)
         self._sequence = self._framework(_MANY) // _MANY
         self._matrices: dict[int, int] = {}
         self._heads: dict[int, int] = {}
@@ -64,7 +66,7 @@ class EstimatedTiming:
         computed = decoders + tokens
         matrices = self._matrices.get(computed)
         if matrices is None:
-            matrices = self._matrices[computed] = self._gpu(Work(computed, 0.0, 0.0, 0.0)) + self._framework(0)
+            matrices = self._matrices[computed] = self._gpu(Work(computed, 0.0, 0.0, 0.0)) + self._every
         total = matrices + self._sequence * (decoders + prompts) + self.decode_token * cached
         if decoders:
             head = self._heads.get(decoders)
@@ -78,6 +80,10 @@ class EstimatedTiming:
         if self.window:
             total += self.window_token * window_cached + self._window_pair * window_pairs
         return total
+
+    def host(self, work: StepWork) -> int:
+        """Ticks of a step that the framework takes; see :class:`~tonnage.inference.timing.StepTiming`."""
+        return self._every + self._sequence * (work.decoders + work.prompts)
 
     def _gpu(self, work: Work) -> int:
         return round(float(gpu_seconds(self._constants, self._figures, work)) * TICKS_PER_S)
