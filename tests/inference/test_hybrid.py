@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inference_builders import LLAMA_8B
+from inference_builders import LLAMA_8B, LLAMA_70B
 
 from tonnage.facts import models
 from tonnage.facts.models import ModelShape
