@@ -137,6 +137,7 @@ _PLACE = _group(
 )
 _MONEY = _group(
     click.option("--prices", type=_PATH, metavar="FILE", help="Your own prices (CSV or YAML)."),
+    click.option("--region", default="us-east-1", show_default=True, metavar="REGION", help="Whose prices."),
     click.option("--own", multiple=True, metavar="GPU[=USD]", help="Let GPUs compete that you own, bought for USD."),
     click.option("--life-years", type=Finite(0, min_open=True), metavar="Y", help="Of owned GPUs.  [4]"),
     click.option("--usd-per-kwh", type=Finite(0), metavar="USD", help="Energy of owned GPUs.  [0.12]"),
@@ -189,9 +190,9 @@ def size(model: str | None, **given: Any) -> None:
     if given["plot"] is not None:
         files.write(given["plot"], size_report.drawing(request, found))
     if given["form"] == "json":
-        terminal.echo(_ENCODER.encode(size_json.document(request, found, given, notes)))
+        terminal.echo(_ENCODER.encode(size_json.document(request, found, given, notes, market.book)))
     else:
-        size_report.show(request, found, given, notes)
+        size_report.show(request, found, given, notes, market.book)
     if not found.options:
         raise SystemExit(1)
 
@@ -361,7 +362,7 @@ def _market(given: dict[str, Any]) -> Market:
             raise InputError.at(
                 f"no price is known of {gpu.name}", field="--own", hint=f"give one: --own {gpu.name}=12000"
             )
-    return Market(prices.load(given["prices"]), owning, bought, frozenset(owned))
+    return Market(prices.load(given["prices"], given["region"]), owning, bought, frozenset(owned))
 
 
 def _dollars(entry: str, price: str) -> float:
