@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 import device_clusters
 import random_clusters
-from builders import fleet
+from builders import ZONE, fleet
 from tonnage.decisions import Bind
 from tonnage.fleet.filters import NO_CUDA, OPEN, refusal
 from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
 from tonnage.fleet.state import Conflict, Fleet, NodeSpec, PodSpec
+from tonnage.fleet.volumes import Reach, VolumeNeed
 from tonnage.health.landing import Landing, Machine
 from tonnage.objects import core
 from tonnage.partitioning.trial import Trial
@@ -42,17 +43,27 @@ def _node(rng: Random, name: str) -> NodeSpec:
             "nvidia.com/gpu.product": rng.choice(PRODUCTS),
             "nvidia.com/cuda.driver-version.full": rng.choice(DRIVERS),
         }
-    taints = [random_clusters.taint(one) for one in random_clusters.TAINTS if rng.random() < 0.1]
     features = rng.choice((made.features, ()))
-    return replace(made, labels=labels, taints=(*made.taints, *taints), features=features)
+    return replace(made, labels=labels, features=features)
 
 
-def _pod(rng: Random, name: str) -> PodSpec:
-    """One of those of :mod:`random_clusters` or of :mod:`device_clusters`, with an image and maybe a port of its node."""
+def _pod(rng: Random, name: str, *, volumes: bool = True) -> PodSpec:
+    """One of those of :mod:`random_clusters` or of :mod:`device_clusters`, with an image, maybe a port of its node, what
+    its kubelet has to know, and a volume in a zone."""
     made = (random_clusters if rng.random() < 0.5 else device_clusters).random_pod(rng, name)
     ports = [core.ContainerPort(container_port=80, host_port=80)] if rng.random() < 0.2 else []
-    first = msgspec.structs.replace(made.spec.containers[0], image=rng.choice(IMAGES), ports=ports)
-    return replace(made, spec=msgspec.structs.replace(made.spec, containers=[first]))
+    rules = [core.ContainerRestartRule(action="RestartAllContainers")] if rng.random() < 0.2 else []
+    first = msgspec.structs.replace(
+        made.spec.containers[0], image=rng.choice(IMAGES), ports=ports, restart_policy_rules=rules
+    )
+    reach = [Reach("elsewhere", _in_zone(rng.choice("abc")))] if volumes and rng.random() < 0.2 else []
+    spec = msgspec.structs.replace(made.spec, containers=[first])
+    return replace(made, spec=spec, volumes=VolumeNeed(reach=tuple(reach)))
+
+
+def _in_zone(zone: str) -> core.NodeSelector:
+    one = core.NodeSelectorRequirement(key=ZONE, operator="In", values=[zone])
+    return core.NodeSelector(node_selector_terms=[core.NodeSelectorTerm(match_expressions=[one])])
 
 
 def _fleet(rng: Random) -> Fleet:
@@ -88,7 +99,7 @@ def _rows(made: Fleet, mask: Any) -> set[int]:
     return {row for row in made.node_rows() if mask[row]}
 
 
-CASES = settings(max_examples=120, deadline=None)
+CASES = settings(max_examples=150, deadline=None)
 SEEDS = st.integers(0, 2**32)
 
 
@@ -160,7 +171,7 @@ def test_a_pod_of_a_daemonset_starts_where_the_scheduler_would_bind_it(seed: int
     made = Fleet()
     for number in range(NODES):
         made.add_node(_node(rng, f"n{number}"))
-    like = _pod(rng, "asked")
+    like = _pod(rng, "asked", volumes=False)
     affinity = core.Affinity(node_affinity=like.spec.affinity.node_affinity) if like.spec.affinity else None
     spec = msgspec.structs.replace(like.spec, affinity=affinity, topology_spread_constraints=[])
     template = core.PodTemplateSpec(metadata=core.ObjectMeta(annotations=dict(like.annotations)), spec=spec)
@@ -181,7 +192,7 @@ def test_check_lets_a_pod_land_where_the_scheduler_would_bar_cuda_of_which_a_rul
     rng = Random(seed)
     nodes = [replace(_node(rng, f"n{number}"), features=NodeSpec("", {}, {}).features) for number in range(NODES)]
     made = fleet(*nodes)
-    asked = _pod(rng, "asked")
+    asked = _pod(rng, "asked", volumes=False)
     machines = [Machine(one.name, one.labelled(), one.taints) for one in nodes]
     found = {one.name for one in Landing(machines, [], Catalogue.load(None)).admitting(asked.spec, asked.annotations)}
     view = Filters.of(made).cache.view(made.pod_class(made.add_pod(asked)), "binpack")

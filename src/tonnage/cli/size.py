@@ -161,6 +161,8 @@ _TRAIN = _group(
 @_PLACE
 @_MONEY
 @_TRAIN
+@click.option("--calibrate", type=_PATH, metavar="FILE", help="Times of your own engine (CSV), or a calibration.json.")
+@click.option("--prometheus", default="", metavar="URL", help="Or of vLLM there, the mean of an hour.")
 @click.option("--explain", is_flag=True, help="Every part of the memory with its formula; where numbers are from.")
 @click.option("--rule-of-thumb", is_flag=True, help="What published rules say, and where they are wrong.")
 @click.option("--plot", type=_PATH, metavar="FILE.svg", help="Draw throughput against latency.")
@@ -172,7 +174,7 @@ def size(model: str | None, **given: Any) -> None:
     --heads. Without --gpu all GPUs of EC2 are tried, with their MIG instances and time-sliced shares, and the cheapest
     way that meets --ttft and --tpot is shown first.
     """
-    from tonnage.cli import size_checks, size_json, size_report
+    from tonnage.cli import size_calibrate, size_checks, size_json, size_report
     from tonnage.facts import storage
     from tonnage.inference.sizing import options
 
@@ -185,6 +187,7 @@ def size(model: str | None, **given: Any) -> None:
     if given["train"] is not None:
         _train(request, given)
         return
+    request = msgspec.structs.replace(request, calibration=size_calibrate.calibration(request, given))
     market = _market(given)
     found = options.answer(request, market)
     if given["plot"] is not None:

@@ -27,6 +27,8 @@ _SERVING = (
         "usd_per_kwh",
         "disk",
         "startup_probe",
+        "calibrate",
+        "prometheus",
         "explain",
         "rule_of_thumb",
         "plot",

@@ -139,6 +139,11 @@ def _estimate(request: Request, chosen: Option) -> None:
     )
     for note in at.notes:
         say(f"Estimate: {note}")
+    if at.nearest:
+        say(
+            f"Nearest measured points: {at.nearest[0]}"
+            + (f" and {len(at.nearest) - 1} more (-o json)" if len(at.nearest) > 1 else "")
+        )
 
 
 def _memory_line(request: Request, chosen: Option) -> None:

@@ -1,9 +1,9 @@
 """Whether a node lets a pod in, whatever room there is: the scheduler's filters that look at one node alone, and what
 the scheduler answers to those who decide below it.
 
-The order is kube-scheduler's: NodeUnschedulable, NodeName, TaintToleration, NodeAffinity
-(kubernetes/kubernetes pkg/scheduler/apis/config/v1/default_plugins.go), then volumes and declared features. One of our
-own comes last: CUDA, which refuses a node only where its labels and the pod's images say that it cannot run them.
+The order is kube-scheduler's: NodeUnschedulable, NodeName, TaintToleration, NodeAffinity, volumes, declared features
+(kubernetes/kubernetes pkg/scheduler/apis/config/v1/default_plugins.go). One of our own stands before volumes: CUDA,
+which refuses a node only where its labels and the pod's images say that it cannot run them.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def refusal(shape: Shape, node: NodeRow, *, schedulable: bool = True) -> int:
         return TAINTED
     if not selectors.selected(shape.node_selector, shape.node_affinity, node.labels, name):
         return UNSELECTED
+    if cuda_refusal(shape, node.labels):
+        return NO_CUDA
     if not reaches(shape.reach, node.labels, name):
         return UNREACHED
-    if not declares(shape, node.spec.features):
-        return UNFEATURED
-    return NO_CUDA if cuda_refusal(shape, node.labels) else OPEN
+    return OPEN if declares(shape, node.spec.features) else UNFEATURED
 
 
 def reaches(reach: Iterable[Reach], labels: Mapping[str, str], name: str) -> bool:
