@@ -5,8 +5,8 @@ pyarrow, scipy, matplotlib, prettytable, plotext, tqdm, jinja2). Rows are asked 
 systems and frameworks in turn, so that any number of them is a fair sample.
 
 ``python -m benchmarks.estimator_peer record DATA SECONDS`` writes what it answers to
-benchmarks/data/estimator_peer.csv: the fixed list of rows on which both are compared. Delete systems/silicon_sample.csv of its package first: those points
-are to test with, and nothing here reads them.
+benchmarks/data/estimator_peer.csv: the fixed list of rows on which both are compared. Delete
+systems/silicon_sample.csv of its package first: those points are to test with, and nothing here reads them.
 
 It is given the parallelism that was run, as the estimator is (estimator_rows.py), the batch of one attention rank, and
 the newest database of the backend: that of the version measured is not always in the package. A row that it refuses or
