@@ -29,7 +29,6 @@ KEPT = {
     "tonnage.inference.routing.fairness.*": COMING,
     "tonnage.inference.routing.saturation.*": COMING,
     "tonnage.inference.routing.router.Router.worker_state": COMING,
-    "tonnage.inference.estimate.timing.*": "step times of the estimator for the simulator's engine",
     "tonnage.scaling.thresholds": "thresholds of triggers that fit a model will come of it",
     "tonnage.facts.counting.TRAITS": FACTS,
     "tonnage.facts.durations.*": FACTS,

@@ -201,7 +201,7 @@ def test_outputs_that_are_known_are_told_only_when_asked_to(trace: Path, capfd: 
         (["replay", "TRACE", *LLAMA, "--engine", "xyz"], "use one of vllm, sglang, tensorrt-llm"),
         (
             ["replay", "TRACE", "--model", "meta-llama/Llama-3.1-70B-Instruct", "--gpu", "l40s", "--engine", "sglang"],
-            "does not fit 1 x l40s under sglang",
+            "does not fit 1 x l40s: each GPU needs",
         ),
         (["replay", "TRACE", "--step-times", "nowhere.csv"], "nowhere.csv: cannot read it"),
         (["replay", "TRACE", "--explain", "60"], "requests 0 to 59"),

@@ -111,13 +111,6 @@ def test_kv_bytes_grow_with_tokens_and_with_the_size_of_an_element(
     assert model.kv_bytes(tokens, 2) - states == 2 * (model.kv_bytes(tokens, 1) - states)
 
 
-def test_weights_take_two_bytes_a_parameter_unless_they_are_quantized() -> None:
-    model = models.get("Llama-3.1-8B")
-    assert model.weight_bytes() == 16_060_522_496
-    assert model.weight_bytes(1) == 8_030_261_248
-    assert model.weight_bytes(0.5) == 4_015_130_624
-
-
 def test_no_model_has_more_active_parameters_than_parameters() -> None:
     assert [m.name for m in models.all() if not 0 < m.active_params <= m.params] == []
 

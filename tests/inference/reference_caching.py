@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.prompts import Path, numbers
-from tonnage.inference.timing import LinearTiming, PolynomialTiming
+from tonnage.inference.timing import TICKS_PER_PS, LinearTiming, PolynomialTiming, StepWork
 
 
 @dataclass(eq=False)
@@ -305,9 +305,17 @@ class CachingReference:
 
     def duration(self, batch: list[CachingRequest], prefills: list[CachingRequest]) -> int:
         if isinstance(self.timing, LinearTiming):
-            tokens = sum(one.scheduled for one in batch)
-            pairs = sum(one.scheduled * one.computed + one.scheduled * (one.scheduled + 1) // 2 for one in batch)
-            return self.timing.step_ps(tokens, sum(one.computed for one in batch), pairs)
+            decodes = [one for one in batch if one not in prefills]
+            pairs = sum(one.scheduled * one.computed + one.scheduled * (one.scheduled + 1) // 2 for one in prefills)
+            work = StepWork(
+                decoders=len(decodes),
+                cached=sum(one.computed for one in decodes),
+                prompts=len(prefills),
+                tokens=sum(one.scheduled for one in prefills),
+                prompt_cached=sum(one.computed for one in prefills),
+                pairs=pairs,
+            )
+            return self.timing.step(work) // TICKS_PER_PS
         decodes = [one for one in batch if one not in prefills]
         total = sum(one.computed + one.scheduled for one in prefills)
         prefill = self.timing.prefill_ps(len(prefills), total, sum(one.computed for one in prefills))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tonnage.inference.engine import EngineConfig
-from tonnage.inference.timing import StepTiming
+from tonnage.inference.timing import TICKS_PER_NS, StepTiming, StepWork
 
 
 @dataclass
@@ -35,16 +35,16 @@ class ReferenceEngine:
     waiting: list[ReferenceRequest] = field(default_factory=list)
     running: list[ReferenceRequest] = field(default_factory=list)
     done: list[ReferenceRequest] = field(default_factory=list)
-    now_ps: int = 0
-    busy_ps: int = 0
+    now_ticks: int = 0
+    busy_ticks: int = 0
     preemptions: int = 0
 
     def run(self, requests: list[tuple[int, int, int, int]]) -> None:
         coming = [ReferenceRequest(*request) for request in requests]
         while coming or self.waiting or self.running:
             if not self.waiting and not self.running:
-                self.now_ps = max(self.now_ps, coming[0].arrival_ns * 1000)
-            while coming and coming[0].arrival_ns * 1000 <= self.now_ps:
+                self.now_ticks = max(self.now_ticks, coming[0].arrival_ns * TICKS_PER_NS)
+            while coming and coming[0].arrival_ns * TICKS_PER_NS <= self.now_ticks:
                 self.waiting.append(coming.pop(0))
             self.step()
 
@@ -84,7 +84,7 @@ class ReferenceEngine:
             budget -= tokens
             self.running.append(self.waiting.pop(0))
             if request.admitted_ns is None:
-                request.admitted_ns = -(-self.now_ps // 1000)
+                request.admitted_ns = -(-self.now_ticks // TICKS_PER_NS)
         self.execute()
 
     def execute(self) -> None:
@@ -93,21 +93,31 @@ class ReferenceEngine:
         assert 0 < tokens <= self.config.max_num_batched_tokens
         assert len(self.running) <= self.config.max_num_seqs
         assert sum(request.blocks for request in self.running) <= self.config.kv_blocks
-        cached = sum(request.computed for request in batch)
-        pairs = sum(
-            request.scheduled * request.computed + request.scheduled * (request.scheduled + 1) // 2 for request in batch
+        decoding = [request for request in batch if request.generated and request.computed >= request.tokens - 1]
+        chunks = [request for request in batch if request not in decoding]
+        window = self.timing.window
+        behind = [(request.computed, request.scheduled) for request in chunks]
+        work = StepWork(
+            decoders=len(decoding),
+            cached=sum(request.computed for request in decoding),
+            window_cached=sum(min(request.computed, window) for request in decoding),
+            prompts=len(chunks),
+            tokens=sum(new for _, new in behind),
+            prompt_cached=sum(before for before, _ in behind),
+            pairs=sum(at + 1 for before, new in behind for at in range(before, before + new)),
+            window_pairs=sum(min(at + 1, window) for before, new in behind for at in range(before, before + new)),
         )
-        duration = self.timing.step_ps(tokens, cached, pairs)
-        self.now_ps += duration
-        self.busy_ps += duration
+        duration = self.timing.step(work)
+        self.now_ticks += duration
+        self.busy_ticks += duration
         for request in batch:
             request.computed += request.scheduled
             request.scheduled = 0
             if request.computed == request.tokens:
                 request.generated += 1
                 if request.generated == 1:
-                    request.first_token_ns = -(-self.now_ps // 1000)
+                    request.first_token_ns = -(-self.now_ticks // TICKS_PER_NS)
                 if request.generated == request.output:
-                    request.finish_ns = -(-self.now_ps // 1000)
+                    request.finish_ns = -(-self.now_ticks // TICKS_PER_NS)
                     self.running.remove(request)
                     self.done.append(request)

@@ -11,7 +11,7 @@ from reference_engine import ReferenceEngine
 
 from deep_seeds import examples
 from tonnage.inference.engine import Engine, EngineConfig, Finished
-from tonnage.inference.timing import LinearTiming
+from tonnage.inference.timing import TICKS_PER_NS, LinearTiming
 
 TIMING = LinearTiming(base_ps=7_000_000, token_ps=60_001, cached_ps=41, pair_ps=3)
 FOREVER = 10**18
@@ -98,7 +98,7 @@ def test_closed_form_runs_equal_single_steps_and_the_oracle(
     assert finished == stepping.take_finished()
     oracle = ReferenceEngine(config, TIMING)
     oracle.run([request for request in requests if fits(config, *request[2:])])
-    assert jumping.busy_ns == oracle.busy_ps // 1000
+    assert jumping.busy_ns == oracle.busy_ticks // TICKS_PER_NS
     assert jumping.preemptions_total == oracle.preemptions
     assert {f.request_id: f for f in finished if f.state == "finished"} == {
         r.request_id: Finished(

@@ -8,48 +8,26 @@ from inference_builders import GPUS, LLAMA_8B, LLAMA_70B, gpu
 
 from tonnage.errors import InputError
 from tonnage.facts import models
-from tonnage.inference.config import (
-    engine_config,
-    kv_bytes_per_token_per_gpu,
-    memory_budget,
-    parse_vllm_args,
-    replica,
-)
-from tonnage.units import GIB, MIB
+from tonnage.inference import memory
+from tonnage.inference.config import engine_config, kv_token_bytes, parse_vllm_args, replica
+from tonnage.inference.engine_memory import engine_memory
+from tonnage.inference.memory import precision
+from tonnage.inference.timing import StepWork
+from tonnage.inference.vllm_args import VllmArgs
+from tonnage.units import GIB
+
+BF16, BF16_KV = precision("bf16"), precision("bf16", kv=True)
 
 
-def test_the_kv_cache_gets_what_the_other_parts_leave_of_the_requested_memory() -> None:
+def test_blocks_fill_what_the_other_parts_leave_of_the_requested_memory_less_the_null_block() -> None:
     l40s = GPUS["l40s"]
-    budget = memory_budget(
-        LLAMA_8B,
-        l40s,
-        tensor_parallel=1,
-        max_num_batched_tokens=2048,
-        max_num_seqs=256,
-        gpu_memory_utilization=0.92,
-    )
-    assert budget.requested == -(-l40s.memory_mib * MIB * 92 // 100)
+    found = engine_memory(LLAMA_8B, l40s, stored=BF16, kv=BF16_KV, max_num_batched_tokens=2048, max_num_seqs=256)
+    budget, config = found.memory, engine_config(LLAMA_8B, l40s)
+    assert budget.requested == -(-memory.visible_bytes(l40s) * 92 // 100)
     assert budget.weights == 2 * LLAMA_8B.params
-    assert budget.activations == 256 * LLAMA_8B.vocab * 4 * 2  # the logits outweigh the layers
-    assert GIB <= budget.non_torch + budget.cuda_graphs <= 3 * GIB
-    assert (
-        budget.kv_cache + budget.weights + budget.activations + budget.non_torch + budget.cuda_graphs
-        == budget.requested
-    )
-
-
-def test_blocks_fill_the_kv_cache_less_the_null_block() -> None:
-    config = engine_config(LLAMA_8B, GPUS["l40s"])
-    budget = memory_budget(
-        LLAMA_8B,
-        GPUS["l40s"],
-        tensor_parallel=1,
-        max_num_batched_tokens=2048,
-        max_num_seqs=256,
-        gpu_memory_utilization=0.92,
-    )
-    block_bytes = 16 * 131_072
-    assert config.kv_blocks == budget.kv_cache // block_bytes - 1
+    assert budget.bytes_of("activations") == 256 * LLAMA_8B.vocab * 4 * 2  # the logits outweigh the layers
+    assert GIB <= budget.bytes_of("CUDA") <= 3 * GIB
+    assert config.kv_blocks == budget.kv_cache // (16 * 131_072) - 1
     assert 12_000 < config.kv_blocks < 13_500
 
 
@@ -114,19 +92,22 @@ def test_the_context_is_as_asked_or_as_much_as_fits() -> None:
     roomy = engine_config(LLAMA_8B, GPUS["l40s"], max_model_len=-1)
     assert roomy.max_model_len == LLAMA_8B.context_tokens
     tight = engine_config(LLAMA_8B, GPUS["l40s"], gpu_memory_utilization=0.6, max_model_len=-1)
-    assert tight.max_model_len == tight.kv_blocks * tight.block_size < 131_072
+    assert tight.max_model_len == (tight.kv_blocks + 1) * tight.block_size < 131_072  # vLLM counts its null block
 
 
 @pytest.mark.parametrize(("ranks", "expected"), [(1, 131_072), (2, 65_536), (8, 16_384), (16, 16_384)])
 def test_kv_heads_are_dealt_out_and_then_replicated(ranks: int, expected: int) -> None:
-    assert kv_bytes_per_token_per_gpu(LLAMA_8B, ranks, 2) == expected
+    assert memory.kv_token_bytes(LLAMA_8B, BF16_KV, ranks) == expected
+    assert kv_token_bytes(LLAMA_8B, VllmArgs(tensor_parallel_size=ranks)) == expected * ranks
 
 
 def test_a_latent_is_held_by_every_rank_and_windows_count_as_whole_contexts() -> None:
     deepseek = models.get("deepseek-ai/DeepSeek-V3")
-    assert kv_bytes_per_token_per_gpu(deepseek, 8, 2) == 70_272
+    assert memory.kv_token_bytes(deepseek, BF16_KV, 8) == 70_272
     gpt_oss = models.get("openai/gpt-oss-20b")
-    assert kv_bytes_per_token_per_gpu(gpt_oss, 1, 2) == 2 * 24_576
+    assert memory.kv_token_bytes(gpt_oss, BF16_KV) == 2 * 24_576
+    whole = memory.kv_capacity(gpt_oss, BF16_KV, 10 * GIB, hybrid_layers=False)
+    assert whole.layout.block_bytes == 16 * 2 * 24_576
 
 
 @pytest.mark.parametrize("name", ["openai/gpt-oss-20b", "gemma-3-27b", "gemma-4-31b"])
@@ -148,8 +129,8 @@ def test_the_longest_context_with_windows_is_the_longest_that_the_blocks_hold(ut
     made = engine_config(gemma, gpu("h200"), gpu_memory_utilization=utilization, max_model_len=-1)
     assert made.layout is not None and made.max_model_len < 10**6
     budget = made.max_num_batched_tokens
-    assert made.layout.most_blocks(made.max_model_len, budget) <= made.kv_blocks
-    assert made.layout.most_blocks(made.max_model_len + 1, budget) > made.kv_blocks
+    assert made.layout.most_blocks(made.max_model_len, budget) <= made.kv_blocks + 1
+    assert made.layout.most_blocks(made.max_model_len + 1, budget) > made.kv_blocks + 1
     with pytest.raises(InputError, match="KV cache holds"):
         engine_config(gemma, gpu("h200"), gpu_memory_utilization=utilization, max_model_len=made.max_model_len + 1)
 
@@ -164,4 +145,5 @@ def test_a_command_line_makes_a_replica() -> None:
     config, timing = replica(LLAMA_8B, GPUS["h100"], args)
     assert config.max_model_len == 8000
     assert config == engine_config(LLAMA_8B, GPUS["h100"], tensor_parallel=2, max_model_len=8000, quantization="fp8")
-    assert timing.step_ps(1, 0, 1) < replica(LLAMA_8B, GPUS["h100"], parse_vllm_args([]))[1].step_ps(1, 0, 1)
+    one = StepWork(decoders=1)
+    assert timing.step(one) < replica(LLAMA_8B, GPUS["h100"], parse_vllm_args([]))[1].step(one)

@@ -8,9 +8,9 @@ from inference_builders import GPUS
 
 from tonnage.errors import InputError
 from tonnage.facts import metric_names
-from tonnage.inference import config, kinds
+from tonnage.inference import kinds, memory, tables
 from tonnage.inference.kinds import EngineKind, engine_kind
-from tonnage.units import GIB, MIB
+from tonnage.units import GIB
 
 H100 = GPUS["h100"]
 
@@ -101,7 +101,7 @@ def test_sglang_leaves_out_what_its_chunk_graphs_and_ranks_need() -> None:
 
 
 def test_the_same_share_of_memory_means_three_things() -> None:
-    total, weights, others = H100.memory_mib * MIB, 16 * GIB, 4 * GIB
+    total, weights, others = memory.visible_bytes(H100), 16 * GIB, 4 * GIB
     budget = {
         kind.name: kinds.kv_cache_bytes(kind, H100, weights=weights, others=others, permille=900)
         for kind in kinds.kinds()
@@ -113,7 +113,7 @@ def test_the_same_share_of_memory_means_three_things() -> None:
 
 def test_vllms_share_is_the_one_that_sizes_its_engines() -> None:
     assert kinds.memory_permille(engine_kind("vllm"), H100) == round(
-        1000 * config.tables.vllm_memory()["gpu_memory_utilization"]
+        1000 * tables.vllm_memory()["gpu_memory_utilization"]
     )
 
 

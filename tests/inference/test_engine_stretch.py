@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deep_seeds import examples
+from tonnage.facts import gpus, models
 from tonnage.inference.engine import Engine, EngineConfig
+from tonnage.inference.estimate import EstimatedTiming, Replica
 from tonnage.inference.stretched import Stretched
-from tonnage.inference.timing import PS_PER_NS, LinearTiming, PolynomialTiming
+from tonnage.inference.timing import TICKS_PER_NS, LinearTiming, PolynomialTiming, StepWork, prompt_work
 
 CONFIG = EngineConfig(512, 8, 4096, 512)
 TIMING = LinearTiming(3_000_017, 20_011, 997, 13)
@@ -53,7 +55,7 @@ def test_every_step_takes_so_many_times_as_long(factor: Fraction) -> None:
 
 
 def test_the_step_in_flight_has_what_is_left_of_it_stretched_and_shrunk_again() -> None:
-    step = TIMING.step_ps(10, 0, 55) / PS_PER_NS
+    step = TIMING.step(prompt_work(10, 0)) / TICKS_PER_NS
     engine = Engine(CONFIG, TIMING)
     engine.submit(1, 0, 10, 1)
     engine.advance(round(step / 4))
@@ -67,8 +69,8 @@ def test_the_step_in_flight_has_what_is_left_of_it_stretched_and_shrunk_again() 
 
 def test_a_stretched_step_costs_the_same_more_for_each_cached_token() -> None:
     timing = Stretched(TIMING, Fraction(53, 25))
-    costs = [timing.step_ps(4, cached, cached + 4) for cached in range(100, 110)]
-    assert {later - earlier for earlier, later in pairwise(costs)} == {timing.decode_token_ps}
+    costs = [timing.step(StepWork(4, cached)) for cached in range(100, 110)]
+    assert {later - earlier for earlier, later in pairwise(costs)} == {timing.decode_token}
 
 
 def test_an_engine_by_batch_timing_cannot_be_stretched() -> None:
@@ -80,14 +82,24 @@ def test_an_engine_by_batch_timing_cannot_be_stretched() -> None:
 
 def test_steps_with_prompt_tokens_are_stretched_by_a_factor_of_their_own() -> None:
     timing = Stretched(TIMING, Fraction(2), Fraction(5))
-    alone = TIMING.step_ps(100, 0, 5050)
-    assert timing.step_ps(100, 0, 5050) == 5 * alone
-    assert timing.step_ps(3, 30, 33) == 2 * TIMING.step_ps(3, 30, 33)
-    assert timing.step_ps(103, 30, 5083) == 5 * TIMING.step_ps(103, 0, 5053) + 30 * timing.decode_token_ps
+    prompt, decoding = prompt_work(100, 0), StepWork(3, 30)
+    assert timing.step(prompt) == 5 * TIMING.step(prompt)
+    assert timing.step(decoding) == 2 * TIMING.step(decoding)
+    both = prompt._replace(decoders=3, cached=30)
+    assert timing.step(both) == 5 * TIMING.step(both._replace(cached=0)) + 30 * timing.decode_token
+
+
+def test_what_the_engine_does_between_its_work_on_the_gpu_is_not_stretched() -> None:
+    llama = models.get("Llama-3.1-8B")
+    gpu, with_engine = (EstimatedTiming(Replica(llama, gpus.get("h100"), framework=name)) for name in ("", "vllm"))
+    work = prompt_work(300, 0)._replace(decoders=5)
+    host = with_engine.step(work) - gpu.step(work)
+    assert (with_engine.host(work), gpu.host(work)) == (host, 0)
+    assert Stretched(with_engine, Fraction(3)).step(work) == 3 * gpu.step(work) + host
 
 
 def test_the_prompt_in_flight_is_stretched_as_prompts_are() -> None:
-    step = TIMING.step_ps(10, 0, 55) / PS_PER_NS
+    step = TIMING.step(prompt_work(10, 0)) / TICKS_PER_NS
     engine = Engine(CONFIG, TIMING)
     engine.submit(1, 0, 10, 1)
     engine.advance(round(step / 4))

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inference_builders import LLAMA_8B
+from inference_builders import LLAMA_8B, LLAMA_70B
 
 from tonnage.facts import models
 from tonnage.facts.models import ModelShape
-from tonnage.inference import config
-from tonnage.inference.hybrid import Group, Layers, layout, model_layers
+from tonnage.inference.hybrid import Group, Layers, layout
+from tonnage.inference.memory import kv_capacity, kv_kinds, kv_token_bytes, precision
 from tonnage.units import GIB
 
+KV = precision("bf16", kv=True)
 OSS_20B, OSS_120B = models.get("gpt-oss-20b"), models.get("gpt-oss-120b")
 GEMMA_3, GEMMA_4 = models.get("gemma-3-27b"), models.get("gemma-4-31b")
 
@@ -23,7 +24,7 @@ GEMMA_3, GEMMA_4 = models.get("gemma-3-27b"), models.get("gemma-4-31b")
     ids=lambda value: getattr(value, "name", None),
 )
 def test_the_bytes_of_a_token_are_the_published_ones(model: ModelShape, full: int, window: int, span: int) -> None:
-    kept, windowed = model_layers(model)
+    kept, windowed = kv_kinds(model, KV)
     assert (kept.kind, kept.layers * kept.token_bytes) == ("full", full)
     assert (windowed.kind, windowed.layers * windowed.token_bytes, windowed.span) == ("window", window, span)
     assert full * 5000 + window * span == model.kv_bytes(5000)
@@ -49,7 +50,7 @@ def test_layers_are_grouped_by_the_rarest_kind(
 
 
 def test_pages_become_equal_by_more_tokens_where_a_token_is_smaller() -> None:
-    plan = layout(model_layers(GEMMA_4))
+    plan = layout(kv_kinds(GEMMA_4, KV))
     assert [(group.layers.kind, group.block_size) for group in plan.groups] == [("full", 32), ("window", 16)]
     assert plan.page_bytes == 16 * 16_384 and plan.block_size == 32
 
@@ -97,7 +98,7 @@ def test_a_decoding_window_group_holds_at_most_its_window_and_one_block(span: in
 
 @given(st.integers(1, 6000), st.integers(1, 512), st.sampled_from([OSS_20B, GEMMA_3, GEMMA_4, LLAMA_8B]))
 def test_no_step_holds_more_than_vllm_reserves(tokens: int, budget: int, model: ModelShape) -> None:
-    plan = layout(model_layers(model))
+    plan = layout(kv_kinds(model, KV))
     most = plan.most_blocks(tokens, budget)
     computed = 0
     while computed < tokens:
@@ -121,10 +122,16 @@ def test_no_step_holds_more_than_vllm_reserves(tokens: int, budget: int, model: 
 def test_sequences_in_40_gib_with_groups_and_with_every_layer_whole(
     model: ModelShape, tokens: int, hybrid: int, whole: int
 ) -> None:
-    plan = layout(model_layers(model))
-    assert plan.sequences(40 * GIB, tokens) == hybrid
-    block = 16 * config.kv_bytes_per_token_per_gpu(model, 1, 2)
-    assert (40 * GIB // block - 1) // -(-tokens // 16) == whole
+    assert kv_capacity(model, KV, 40 * GIB).sequences(tokens) == hybrid
+    assert kv_capacity(model, KV, 40 * GIB, hybrid_layers=False).sequences(tokens) == whole
+
+
+@pytest.mark.parametrize("ranks", [1, 8])
+def test_a_model_without_windows_has_one_block_of_all_layers(ranks: int) -> None:
+    held = kv_token_bytes(LLAMA_70B, KV, ranks)
+    found = kv_capacity(LLAMA_70B, KV, 40 * GIB, tensor_parallel=ranks)
+    assert (found.blocks, found.usable) == (40 * GIB // (16 * held), 40 * GIB // (16 * held) - 1)
+    assert found.layout_of_groups is None
 
 
 @pytest.mark.parametrize(

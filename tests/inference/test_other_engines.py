@@ -6,8 +6,9 @@ import pytest
 
 from tonnage.errors import InputError
 from tonnage.facts import gpus, models
-from tonnage.inference import engine_flags, other_servers, servers
-from tonnage.inference.config import engine_config, memory_budget, replica
+from tonnage.inference import engine_flags, memory, other_servers, servers
+from tonnage.inference.config import engine_config, replica
+from tonnage.inference.engine_memory import engine_memory
 from tonnage.inference.exposition import Sample, of_kind
 from tonnage.inference.other_engines import replica_of
 from tonnage.inference.vllm_args import VllmArgs
@@ -113,16 +114,9 @@ def started(engine: str, words: str, gpu: str = "h100"):
 
 def test_sglang_has_its_own_pages_steps_and_share_of_memory() -> None:
     config = started("sglang", "--mem-fraction-static 0.5")
-    weights = memory_budget(
-        models.get(MODEL),
-        gpus.get("h100"),
-        tensor_parallel=1,
-        max_num_batched_tokens=1,
-        max_num_seqs=1,
-        gpu_memory_utilization=1,
-    ).weights
+    weights, visible = 2 * models.get(MODEL).params, memory.visible_bytes(gpus.get("h100"))
     assert (config.block_size, config.mixed_steps, config.max_num_batched_tokens) == (1, False, 8192)
-    assert config.kv_blocks == (gpus.get("h100").memory_mib * 2**20 // 2 - weights) // (128 * 1024)
+    assert config.kv_blocks == (visible // 2 - weights) // (128 * 1024)
     assert started("sglang", "--mem-fraction-static 0.5 --enable-mixed-chunk").mixed_steps
     assert started("sglang", "--page-size 64 --max-total-tokens 65536").kv_blocks == 1024
     assert started("sglang", "--max-running-requests 7 --chunked-prefill-size 1024").max_num_seqs == 7
@@ -169,17 +163,19 @@ def test_metrics_have_the_names_of_the_engine() -> None:
 def test_the_stage_with_the_most_layers_says_how_much_fits(layers: tuple[int, ...], largest: int) -> None:
     model, gpu = models.get(MODEL), gpus.get("l40s")
     made = engine_config(model, gpu, pipeline_parallel=2, pipeline_layers=layers, max_model_len=4096)
-    budget = memory_budget(
+    budget = engine_memory(
         model,
         gpu,
-        tensor_parallel=1,
+        stored=memory.precision("bf16"),
+        kv=memory.precision("bf16", kv=True),
         pipeline_parallel=2,
         pipeline_layers=layers,
         max_num_batched_tokens=2048,
         max_num_seqs=256,
-        gpu_memory_utilization=0.92,
-    )
-    assert budget.weights == -(-model.weight_bytes(2) * largest // 32)
+    ).memory
+    ends = model.vocab * model.hidden * 2  # the embedding on the first stage, the head on the last
+    per_layer = (2 * model.params - 2 * ends) / model.layers
+    assert budget.weights == pytest.approx(per_layer * largest + ends, rel=1e-6)
     assert made.kv_blocks == budget.kv_cache * 32 // largest // (16 * 128 * 1024) - 1
     assert budget.kv_cache > 20 * GIB
 

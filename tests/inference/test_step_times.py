@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from deep_seeds import examples
 from tonnage.inference.requests import Request
 from tonnage.inference.step_times import StepTimes
-from tonnage.inference.timing import LinearTiming, PolynomialTiming
+from tonnage.inference.timing import TICKS_PER_PS, LinearTiming, PolynomialTiming, StepWork
 
 LINEAR = LinearTiming(base_ps=7_000_000, token_ps=60_001, cached_ps=41, pair_ps=3)
 POLYNOMIAL = PolynomialTiming(20_000)
 both = pytest.mark.parametrize("timing", [LINEAR, POLYNOMIAL], ids=["linear", "polynomial"])
 
 
-def step_ps(timing: LinearTiming | PolynomialTiming, decoders: int, cached: int) -> int:
+def ticks(timing: LinearTiming | PolynomialTiming, decoders: int, cached: int) -> int:
     if isinstance(timing, LinearTiming):
-        return timing.step_ps(decoders, cached, cached + decoders)
-    return timing.decode_ps(decoders, cached + decoders)
+        return timing.step(StepWork(decoders, cached))
+    return timing.decode_ps(decoders, cached + decoders) * TICKS_PER_PS
 
 
 @both
@@ -35,18 +35,18 @@ def test_a_run_ends_in_time_and_with_the_step_in_flight_at_the_gap(
     timing: LinearTiming | PolynomialTiming, decoders: int, length: int, steps: int, limit: float, gap: float | None
 ) -> None:
     cached = decoders * length
-    whole = sum(step_ps(timing, decoders, cached + decoders * at) for at in range(steps))
-    limit_ps, gap_ps = round(whole * limit), None if gap is None else 1 + round(whole * gap)
+    whole = sum(ticks(timing, decoders, cached + decoders * at) for at in range(steps))
+    limit_ticks, gap_ticks = round(whole * limit), None if gap is None else 1 + round(whole * gap)
     taken = total = 0
-    while taken < steps and (gap_ps is None or total < gap_ps):
-        longer = total + step_ps(timing, decoders, cached + decoders * taken)
-        if longer > limit_ps:
+    while taken < steps and (gap_ticks is None or total < gap_ticks):
+        longer = total + ticks(timing, decoders, cached + decoders * taken)
+        if longer > limit_ticks:
             break
         taken, total = taken + 1, longer
     times = StepTimes(timing)
-    assert times.run(decoders, cached, steps, limit_ps, gap_ps) == (taken, total)
-    assert times.after_ps(decoders, cached, steps) == whole
-    assert times.decodes_ps(decoders, cached, steps) <= whole
+    assert times.run(decoders, cached, steps, limit_ticks, gap_ticks) == (taken, total)
+    assert times.after(decoders, cached, steps) == whole
+    assert times.decodes(decoders, cached, steps) <= whole
 
 
 @both
@@ -64,10 +64,11 @@ def test_a_step_takes_what_its_decodes_and_chunks_take_together(
         request.passed, request.computed = passed, passed + chunk
         requests.append(request)
     if isinstance(timing, LinearTiming):
-        pairs = cached + decoders + sum(at + 1 for passed, chunk in chunks for at in range(passed, passed + chunk))
-        tokens = decoders + sum(chunk for _, chunk in chunks)
-        expected = timing.step_ps(tokens, cached + sum(passed for passed, _ in chunks), pairs)
+        pairs = sum(at + 1 for passed, chunk in chunks for at in range(passed, passed + chunk))
+        tokens, behind = sum(chunk for _, chunk in chunks), sum(passed for passed, _ in chunks)
+        expected = timing.step(StepWork(decoders, cached, 0, len(chunks), tokens, behind, pairs))
     else:
         expected = timing.decode_ps(decoders, cached + decoders)
         expected += timing.prefill_ps(len(chunks), sum(map(sum, chunks)), sum(passed for passed, _ in chunks))
-    assert StepTimes(timing).step_ps(decoders, cached, requests) == expected
+        expected *= TICKS_PER_PS
+    assert StepTimes(timing).step(decoders, cached, requests) == expected

@@ -18,7 +18,7 @@ from tonnage.facts import durations
 from tonnage.fleet.state import FREE_DEVICE
 from tonnage.inference.config import parse_vllm_args
 from tonnage.inference.engine import EngineConfig
-from tonnage.inference.timing import PS_PER_NS
+from tonnage.inference.timing import TICKS_PER_NS, StepWork
 from tonnage.objects import core
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.simulation import nodes, pods
@@ -49,10 +49,15 @@ READINESS = {"readinessProbe": {"periodSeconds": 5}}
 class Steady:
     """An engine whose every step takes 10 ms: a request of n tokens that never waits takes n × 10 ms."""
 
-    decode_token_ps: int = 0
+    decode_token: int = 0
+    window: int = 0
+    window_token: int = 0
 
-    def step_ps(self, tokens: int, cached: int, pairs: int) -> int:
-        return 10 * NS_PER_MS * PS_PER_NS
+    def step(self, work: StepWork) -> int:
+        return 10 * NS_PER_MS * TICKS_PER_NS
+
+    def host(self, work: StepWork) -> int:
+        return 0
 
 
 SETUP = EngineSetup(EngineConfig(2048, 8, 4096, 2048), Steady())

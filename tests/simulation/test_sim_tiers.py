@@ -160,6 +160,7 @@ def test_mistakes_in_tiers_are_told_with_their_place(
 def test_prompts_are_counted_in_the_blocks_by_which_the_engine_finds_them(flag: str, size: int) -> None:
     """A window block of gemma-4-31b takes as many bytes as twice as many tokens in its full layers."""
     model = "google/gemma-4-31b"
-    args = parse_vllm_args(["--model", model, "--tensor-parallel-size", "4", *([flag] if flag else [])])
+    words = ["--model", model, "--tensor-parallel-size", "4", "--max-model-len", "131072"]
+    args = parse_vllm_args([*words, *([flag] if flag else [])])
     config, _ = replica(models.get(model), gpus.get("h100"), args)
     assert config.block_size == size == _block_size(Server(args, 0, model))

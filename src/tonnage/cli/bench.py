@@ -159,7 +159,7 @@ def _setting(
     from tonnage.inference import config
     from tonnage.inference.contiguous import next_power_of_two
     from tonnage.inference.paged import Setting
-    from tonnage.inference.timing import RooflineTiming
+    from tonnage.inference.vllm_args import VllmArgs
 
     with at_option("--model"):
         shape = models.get(model)
@@ -176,7 +176,7 @@ def _setting(
         max_model_len=longest,
         max_num_batched_tokens=known.max_num_batched_tokens,
         max_num_seqs=known.max_num_seqs,
-        timing=RooflineTiming(shape, card, tensor_parallel=ranks),
+        timing=config.step_times(shape, card, VllmArgs(tensor_parallel_size=ranks)),
     )
 
 

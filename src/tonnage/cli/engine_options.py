@@ -13,10 +13,7 @@ import msgspec
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
-    from tonnage.facts.gpus import Gpu
-    from tonnage.facts.models import ModelShape
     from tonnage.inference.engine import EngineConfig
-    from tonnage.inference.kinds import EngineKind
     from tonnage.inference.replay import Log
     from tonnage.inference.table_timing import TableTiming
     from tonnage.inference.timing import BatchTiming, StepTiming
@@ -91,72 +88,28 @@ class EngineChoice(msgspec.Struct, frozen=True):
 
     def _real(self) -> tuple[EngineConfig, StepTiming]:
         from tonnage.facts import gpus, models
-        from tonnage.inference.config import engine_config
         from tonnage.inference.kinds import VLLM, engine_kind
-        from tonnage.inference.timing import RooflineTiming
+        from tonnage.inference.other_engines import replica_of
+        from tonnage.inference.vllm_args import AUTO_MODEL_LEN, VllmArgs
 
         assert self.model is not None
         if self.gpu is None:
             raise InputError.at("--model without --gpu", field="--model", hint="name the GPU that serves it")
         model, gpu = models.get(self.model), gpus.get(self.gpu)
         kind = engine_kind(self.engine or VLLM)
-        timing = RooflineTiming(model, gpu, tensor_parallel=self.tensor_parallel)
-        if kind.name == VLLM:
-            config = engine_config(
-                model,
-                gpu,
-                tensor_parallel=self.tensor_parallel,
-                max_num_batched_tokens=self.max_num_batched_tokens,
-                max_num_seqs=self.max_num_seqs,
-                block_size=self.block_size,
-                max_model_len=-1,
-                hybrid_kv_cache=False,  # routers and tiers count the blocks of whole contexts
-            )
-        else:
-            config = self._of_kind(kind, model, gpu)
+        args = VllmArgs(
+            tensor_parallel_size=self.tensor_parallel,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            max_num_seqs=self.max_num_seqs,
+            block_size=self.block_size,
+            max_model_len=AUTO_MODEL_LEN,
+            disable_hybrid_kv_cache_manager=True,  # routers and tiers count the blocks of whole contexts
+            engine=kind.name,
+        )
+        config, timing = replica_of(model, gpu, args)
         if self.gpu_blocks is not None:
             config = msgspec.structs.replace(config, kv_blocks=self.gpu_blocks)
         return config, timing
-
-    def _of_kind(self, kind: EngineKind, model: ModelShape, gpu: Gpu) -> EngineConfig:
-        """What another server than vLLM starts with. Raises InputError where the model does not fit."""
-        from tonnage.inference import kinds
-        from tonnage.inference.config import kv_bytes_per_token_per_gpu, memory_budget
-
-        own = kinds.limits(kind, gpu, tensor_parallel=self.tensor_parallel)
-        tokens = self.max_num_batched_tokens or own.max_num_batched_tokens
-        budget = memory_budget(
-            model,
-            gpu,
-            tensor_parallel=self.tensor_parallel,
-            max_num_batched_tokens=tokens,
-            max_num_seqs=self.max_num_seqs or own.max_num_seqs,
-            gpu_memory_utilization=1.0,
-        )
-        others = budget.activations + budget.non_torch + budget.cuda_graphs
-        cache = kinds.kv_cache_bytes(
-            kind, gpu, weights=budget.weights, others=others, tensor_parallel=self.tensor_parallel
-        )
-        kv_tokens = cache // kv_bytes_per_token_per_gpu(model, self.tensor_parallel, 2)
-        size = self.block_size or kind.page_size
-        if kv_tokens < max(size, kind.page_size):
-            raise InputError.at(
-                f"{model.name} does not fit {self.tensor_parallel} x {gpu.name} under {kind.name}: {cache / 2**30:.1f} "
-                "GiB are left for the KV cache",
-                field="--tensor-parallel",
-                hint="raise --tensor-parallel or name a larger GPU",
-            )
-        longest = min(model.context_tokens or kv_tokens, kv_tokens)
-        config = kinds.engine_config(
-            kind, gpu, kv_tokens=kv_tokens, max_model_len=longest, tensor_parallel=self.tensor_parallel
-        )
-        return msgspec.structs.replace(
-            config,
-            max_num_batched_tokens=tokens,
-            max_num_seqs=self.max_num_seqs or config.max_num_seqs,
-            block_size=size,
-            kv_blocks=kv_tokens // size,
-        )
 
 
 def read_step_times(file: Path) -> TableTiming:

@@ -142,10 +142,11 @@ def _setup(
     choice: EngineChoice, trace: Path, hash_block: int, policy: str, seed: int, usd_per_hour: float | None
 ) -> tuple[EngineConfig, Log, Setup, Trace]:
     from tonnage.facts import models
-    from tonnage.inference.config import kv_bytes_per_token_per_gpu
+    from tonnage.inference.config import kv_token_bytes
     from tonnage.inference.replay import log_of
     from tonnage.inference.routing.catalog import make_policy
     from tonnage.inference.routing.costs import EngineCosts
+    from tonnage.inference.vllm_args import VllmArgs
     from tonnage.inference.worth import Setup
     from tonnage.simulation.traffic.traces import load_trace
 
@@ -163,7 +164,7 @@ def _setup(
             hint="give a log in Mooncake format whose lines have hash_ids",
         )
     model = models.get(choice.model or _ASSUMED_MODEL)
-    token_bytes = kv_bytes_per_token_per_gpu(model, choice.tensor_parallel, 2) * choice.tensor_parallel
+    token_bytes = kv_token_bytes(model, VllmArgs(tensor_parallel_size=choice.tensor_parallel))
     setup = Setup(
         choice.workers,
         config,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from functools import lru_cache
 
@@ -117,10 +116,6 @@ class ModelShape(Struct, frozen=True):
         v1/attention/backends/gdn_attn.py, mamba_ssm_dtype float32 in the configurations)."""
         keys, values = self.state_key_heads * self.state_head_dim, self.state_value_heads * self.state_head_dim
         return 3 * (2 * keys + values) * 2 + values * self.state_head_dim * 4
-
-    def weight_bytes(self, bytes_per_param: float = 2) -> int:
-        """Bytes of all weights, rounded up: 2 a parameter for BF16, 1 for FP8, 0.5 for FP4 without scales."""
-        return math.ceil(self.params * bytes_per_param)
 
     def kv_bytes_per_token(self, bytes_per_element: int = 2) -> int:
         """KV cache bytes that each token of the context keeps in the full layers, without parallelism.

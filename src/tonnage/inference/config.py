@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
-from math import ceil
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from tonnage.errors import InputError, Problem, Where
-from tonnage.inference import memory, tables
+from tonnage.inference import kinds, memory
 from tonnage.inference.engine import EngineConfig
-from tonnage.inference.hybrid import Layout, layout, model_layers
-from tonnage.inference.timing import RooflineTiming, check_tensor_parallel, heads_per_gpu
+from tonnage.inference.engine_memory import EngineMemory, engine_memory
+from tonnage.inference.estimate import EstimatedTiming, Replica
+from tonnage.inference.memory import Precision, ServingMemory
+from tonnage.inference.timing import check_tensor_parallel
 from tonnage.inference.vllm_args import AUTO_MODEL_LEN, VllmArgs, parse_vllm_args
-from tonnage.units import GIB, MIB
+from tonnage.units import GIB
 
 if TYPE_CHECKING:
     from tonnage.facts.gpus import Gpu
     from tonnage.facts.models import ModelShape
 
-__all__ = ["MemoryBudget", "VllmArgs", "engine_config", "memory_budget", "parse_vllm_args", "replica"]
+__all__ = ["VllmArgs", "engine_config", "parse_vllm_args", "replica"]
 
-_BYTES_OF_DTYPE = {"auto": 2, "bfloat16": 2, "half": 2, "float16": 2, "float": 4, "float32": 4}
+_OF_DTYPE = {
+    **dict.fromkeys(("auto", "bfloat16", "half", "float16"), "bf16"),
+    **dict.fromkeys(("float", "float32"), "fp32"),
+}
 _PRECISION_OF_QUANTIZATION = {
     **dict.fromkeys(("fp8", "fbgemm_fp8", "ptpc_fp8", "modelopt", "fp8_per_tensor", "fp8_per_block"), "fp8"),
     **dict.fromkeys(("awq", "awq_marlin", "auto_awq", "gptq", "gptq_marlin", "auto_gptq", "moe_wna16"), "int4"),
@@ -42,62 +43,6 @@ class EngineRefused(InputError):
     def __init__(self, problem: Problem, kind: str, said: str) -> None:
         super().__init__(problem)
         self.kind, self.said = kind, said
-
-
-class MemoryBudget(msgspec.Struct, frozen=True):
-    """Where the memory of one GPU goes, in bytes. What is left of ``requested`` is the KV cache.
-
-    The rule is vLLM's (v1/worker/gpu_worker.py): requested = ceil(total · utilization), and the KV cache gets
-    requested − weights − activation peak − memory outside torch − CUDA graphs. Weights are exact; the last
-    three are estimates (data/vllm_memory.csv), as vLLM measures them while it starts.
-    """
-
-    total: int
-    requested: int
-    weights: int
-    activations: int
-    non_torch: int
-    cuda_graphs: int
-
-    @property
-    def kv_cache(self) -> int:
-        """Bytes for the KV cache; negative if the model does not fit."""
-        return self.requested - self.weights - self.activations - self.non_torch - self.cuda_graphs
-
-
-def memory_budget(
-    model: ModelShape,
-    gpu: Gpu,
-    *,
-    tensor_parallel: int,
-    max_num_batched_tokens: int,
-    max_num_seqs: int,
-    gpu_memory_utilization: float,
-    weight_bytes_per_param: float = 2,
-    pipeline_parallel: int = 1,
-    pipeline_layers: Sequence[int] = (),
-) -> MemoryBudget:
-    """The budget of each of ``tensor_parallel`` GPUs of the pipeline stage with the most layers, of the weights its
-    layers' share. ``pipeline_layers``: of each stage; empty: as vLLM deals them out.
-
-    The activation peak is that of vLLM's profiling run: either the widest layer over
-    ``max_num_batched_tokens`` 16-bit activations or the 32-bit logits of ``max_num_seqs`` sequences,
-    whichever is larger.
-    """
-    known = tables.vllm_memory()
-    widths = known["residual_widths"] + known["split_widths"] / tensor_parallel
-    layer = ceil(max_num_batched_tokens * model.hidden * 2 * widths)
-    logits = int(max_num_seqs * model.vocab * 4 * known["logits_copies"])
-    total = gpu.memory_mib * MIB
-    ranks, largest = tensor_parallel * pipeline_parallel, max(stages(model, pipeline_parallel, pipeline_layers))
-    return MemoryBudget(
-        total=total,
-        requested=ceil(total * gpu_memory_utilization),
-        weights=-(-model.weight_bytes(weight_bytes_per_param) * largest // (model.layers * tensor_parallel)),
-        activations=max(layer, logits),
-        non_torch=int(known["non_torch_bytes"] + (known["nccl_bytes"] if ranks > 1 else 0)),
-        cuda_graphs=int(known["cuda_graph_bytes"]),
-    )
 
 
 def engine_config(
@@ -131,44 +76,35 @@ def engine_config(
     range.
     """
     check_tensor_parallel(model, tensor_parallel)
-    if gpu_memory_utilization is None:
-        gpu_memory_utilization = tables.vllm_memory()["gpu_memory_utilization"]
-    if not 0 < gpu_memory_utilization <= 1:
+    if gpu_memory_utilization is not None and not 0 < gpu_memory_utilization <= 1:
         raise InputError.at(
             f"--gpu-memory-utilization is {gpu_memory_utilization}",
             field="--gpu-memory-utilization",
             hint="expected a share above 0 and up to 1",
         )
     tokens, seqs = _scheduler_limits(gpu, max_num_batched_tokens, max_num_seqs)
-    budget = memory_budget(
+    stages(model, pipeline_parallel, pipeline_layers)
+    found = engine_memory(
         model,
         gpu,
+        stored=stored_in(dtype, quantization, model),
+        kv=kv_stored_in(dtype, kv_cache_dtype),
         tensor_parallel=tensor_parallel,
-        max_num_batched_tokens=tokens,
-        max_num_seqs=seqs,
-        gpu_memory_utilization=gpu_memory_utilization,
-        weight_bytes_per_param=weight_bytes(dtype, quantization, model),
         pipeline_parallel=pipeline_parallel,
         pipeline_layers=pipeline_layers,
+        max_num_batched_tokens=tokens,
+        max_num_seqs=seqs,
+        utilization=gpu_memory_utilization,
+        block_size=block_size,
+        hybrid=hybrid_kv_cache,
     )
-    largest = max(stages(model, pipeline_parallel, pipeline_layers))
-    cache = budget.kv_cache * model.layers // largest
-    size = block_size or 16
-    element = kv_bytes(dtype, kv_cache_dtype)
-    if model.window_layers and hybrid_kv_cache:
-        plan = layout(model_layers(model, tensor_parallel=tensor_parallel, bytes_per_element=element), size)
-        size, blocks = plan.block_size, plan.pool(cache)
-        longest = _longest(plan, max(blocks, 0), tokens, model)
-    else:
-        plan = None
-        token_bytes = kv_bytes_per_token_per_gpu(model, tensor_parallel, element)
-        blocks = cache // (size * token_bytes) - 1  # vLLM keeps the first block as its null block
-        longest = blocks * size
-    if longest < 1:
-        raise does_not_fit(model, gpu, tensor_parallel * pipeline_parallel, budget)
-    token = kv_bytes_per_token_per_gpu(model, tensor_parallel, element) * largest / model.layers
-    context = _context(model, max_model_len, longest, context_extended, (token, budget.kv_cache))
-    return EngineConfig(tokens, seqs, context, blocks, size, layout=plan)
+    kv = found.kv
+    known = model.context_tokens
+    longest = kv.longest(kv.most_tokens if known is None else max(known, max_model_len or 0))
+    if not kv.usable or longest < 1:
+        raise does_not_fit(model, gpu, tensor_parallel * pipeline_parallel, found.memory)
+    context = _context(model, max_model_len, longest, context_extended, found)
+    return EngineConfig(tokens, seqs, context, kv.usable, kv.layout.block_size, layout=kv.layout_of_groups)
 
 
 def stages(model: ModelShape, pipeline_parallel: int, given: Sequence[int]) -> Sequence[int]:
@@ -187,13 +123,7 @@ def stages(model: ModelShape, pipeline_parallel: int, given: Sequence[int]) -> S
     return given
 
 
-def _longest(plan: Layout, blocks: int, max_num_batched_tokens: int, model: ModelShape) -> int:
-    """Tokens of the longest sequence that ``blocks`` blocks hold, as far as the model's context goes."""
-    most = model.context_tokens or blocks * max(group.block_size for group in plan.groups)
-    return bisect_right(range(1, most + 1), blocks, key=lambda one: plan.most_blocks(one, max_num_batched_tokens))
-
-
-def replica(model: ModelShape, gpu: Gpu, args: VllmArgs) -> tuple[EngineConfig, RooflineTiming]:
+def replica(model: ModelShape, gpu: Gpu, args: VllmArgs) -> tuple[EngineConfig, EstimatedTiming]:
     """The engine that this command line starts on these GPUs. Raises InputError as ``engine_config`` does.
 
     Of several data-parallel ranks it is one. Stages of a pipeline are taken to work one after the other, so that a step
@@ -215,57 +145,66 @@ def replica(model: ModelShape, gpu: Gpu, args: VllmArgs) -> tuple[EngineConfig, 
         context_extended=args.context_extended,
         pipeline_layers=args.pipeline_layers,
     )
-    timing = RooflineTiming(
+    return config, step_times(model, gpu, args)
+
+
+def step_times(model: ModelShape, gpu: Gpu, args: VllmArgs) -> EstimatedTiming:
+    """How long the steps of an engine of any kind with these settings take: the estimate that ``size`` makes too.
+
+    Raises InputError for a format that is not modelled, and where the weights do not fit."""
+    replica = Replica(
         model,
         gpu,
+        stored_in(args.dtype, args.quantization, model).name,
+        kv_stored_in(args.dtype, args.kv_cache_dtype).name,
         tensor_parallel=args.tensor_parallel_size,
-        weight_bytes_per_param=weight_bytes(args.dtype, args.quantization, model),
-        kv_bytes_per_element=kv_bytes(args.dtype, args.kv_cache_dtype),
+        pipeline_parallel=args.pipeline_parallel_size,
+        framework=args.engine,
     )
-    return config, timing
+    return EstimatedTiming(replica)
 
 
-def kv_bytes_per_token_per_gpu(model: ModelShape, tensor_parallel: int, bytes_per_element: int) -> int:
-    """KV cache bytes of one token on one of ``tensor_parallel`` ranks.
-
-    Each rank holds ceil(KV heads / TP) heads; an MLA latent (one KV head) is held by every rank. Window
-    layers are counted as if they kept the whole context, as vLLM does with --disable-hybrid-kv-cache-manager.
-    """
-    full = model.kv_bytes_per_token(bytes_per_element)
-    held = full // model.kv_heads * heads_per_gpu(model.kv_heads, tensor_parallel)
-    if model.window_layers:
-        window = model.window_kv_bytes_per_token(bytes_per_element)
-        held += window // model.window_kv_heads * heads_per_gpu(model.window_kv_heads, tensor_parallel)
-    return held
-
-
-def weight_bytes(dtype: str, quantization: str | None, model: ModelShape | None = None) -> float:
-    """Bytes of one parameter, on average: in the format of --quantization, else in that of the ``model``'s published
-    checkpoint, else of --dtype. Raises InputError for a format that is not modelled."""
-    published = "bf16" if model is None else model.precision
-    stored = published if quantization is None else _PRECISION_OF_QUANTIZATION.get(quantization, published)
-    if quantization is not None and stored == "bf16":
+def stored_in(dtype: str, quantization: str | None, model: ModelShape) -> Precision:
+    """The number format of the weights: that of --quantization, else of the ``model``'s published checkpoint, else of
+    --dtype. Raises InputError for a format that is not modelled, or that the model's weights cannot have."""
+    published = model.precision
+    chosen = published if quantization is None else _PRECISION_OF_QUANTIZATION.get(quantization, published)
+    if quantization is not None and chosen == "bf16":
         known = ", ".join(_PRECISION_OF_QUANTIZATION)
         raise InputError.at(
             f"--quantization {quantization} is not modelled", field="--quantization", hint=f"use one of {known}"
         )
-    if stored == "bf16":
-        return _lookup(_BYTES_OF_DTYPE, dtype, "--dtype")
-    if model is None or published == "bf16" or stored != published:
-        known_as = memory.precision(stored)
-        return 1 if known_as.bytes_per_weight == 1 else known_as.bytes_per_weight
-    return memory.weight_bytes(model, memory.precision(stored)) / model.params
+    found = memory.precision(_lookup(_OF_DTYPE, dtype, "--dtype") if chosen == "bf16" else chosen)
+    if found.scope == "experts" and not model.experts:
+        raise InputError.at(
+            f"--quantization {quantization} is a format of experts, and {model.name} has none",
+            field="--quantization",
+            hint="use fp8 or awq for a dense model",
+        )
+    return found
 
 
-def kv_bytes(dtype: str, kv_cache_dtype: str) -> int:
-    """Bytes of one element of the KV cache. Raises InputError for a format that is not modelled."""
+def kv_stored_in(dtype: str, kv_cache_dtype: str) -> Precision:
+    """The number format of the KV cache. Raises InputError for one that is not modelled."""
     if kv_cache_dtype.startswith("fp8"):
-        return 1
+        return memory.precision("fp8", kv=True)
     chosen = dtype if kv_cache_dtype == "auto" else kv_cache_dtype
-    return _lookup(_BYTES_OF_DTYPE, chosen, "--kv-cache-dtype")
+    return memory.precision(_lookup(_OF_DTYPE, chosen, "--kv-cache-dtype"), kv=True)
 
 
-def _lookup(table: dict[str, int], value: str, flag: str) -> int:
+def weight_bytes(model: ModelShape, dtype: str = "auto", quantization: str | None = None) -> int:
+    """Bytes of the checkpoint that such flags load. Raises InputError as :func:`stored_in` does."""
+    return memory.weight_bytes(model, stored_in(dtype, quantization, model))
+
+
+def kv_token_bytes(model: ModelShape, args: VllmArgs) -> int:
+    """KV bytes of one token on all GPUs of an engine with these flags together: what several ranks hold alike counts as
+    often. Raises InputError for a format that is not modelled, and where TP does not divide the heads."""
+    tp = args.tensor_parallel_size
+    return memory.kv_token_bytes(model, kv_stored_in(args.dtype, args.kv_cache_dtype), tp) * tp
+
+
+def _lookup(table: dict[str, str], value: str, flag: str) -> str:
     if value not in table:
         raise InputError.at(f"{flag} {value} is not modelled", field=flag, hint=f"use one of {', '.join(table)}")
     return table[value]
@@ -273,12 +212,7 @@ def _lookup(table: dict[str, int], value: str, flag: str) -> int:
 
 def _scheduler_limits(gpu: Gpu, tokens: int | None, seqs: int | None) -> tuple[int, int]:
     """(max_num_batched_tokens, max_num_seqs), with vLLM's defaults for this GPU where None."""
-    defaults = next(
-        row
-        for row in tables.scheduler_defaults()
-        if gpu.memory_mib * MIB >= row.min_memory_gib * GIB
-        and not (row.except_gpu and gpu.name.startswith(row.except_gpu))
-    )
+    defaults = kinds.limits(kinds.engine_kind(kinds.VLLM), gpu)
     tokens = defaults.max_num_batched_tokens if tokens is None else tokens
     seqs = min(defaults.max_num_seqs, tokens) if seqs is None else seqs
     if not 1 <= seqs <= tokens:
@@ -291,10 +225,10 @@ def _scheduler_limits(gpu: Gpu, tokens: int | None, seqs: int | None) -> tuple[i
 
 
 def _context(
-    model: ModelShape, max_model_len: int | None, cache_tokens: int, extended: bool, cache: tuple[float, int]
+    model: ModelShape, max_model_len: int | None, cache_tokens: int, extended: bool, found: EngineMemory
 ) -> int:
-    """The context asked for, else the model's. As in vLLM, the KV cache must hold one sequence of it. ``cache``: bytes
-    of a token on each GPU, and of the whole."""
+    """The context asked for, else the model's. As in vLLM, the KV cache must hold one sequence of it, and it holds
+    ``cache_tokens`` of one."""
     longest = model.context_tokens or cache_tokens
     if max_model_len == AUTO_MODEL_LEN:
         return min(longest, cache_tokens)
@@ -302,7 +236,7 @@ def _context(
     if extended:
         longest = max(longest, wanted)
     most = min(longest, cache_tokens)
-    if wanted > longest:
+    if model.context_tokens is not None and wanted > longest:
         raise beyond_context(model, wanted)
     if not 1 <= wanted <= most:
         limit = "the KV cache holds" if cache_tokens < longest else f"{model.name} has a context of"
@@ -311,7 +245,7 @@ def _context(
             f"--max-model-len is {wanted}, but {limit} {most} tokens",
             f"set --max-model-len to {most} or less, or use more or larger GPUs",
         )
-        raise EngineRefused(problem, "cache", _too_little(wanted, most, *cache))
+        raise EngineRefused(problem, "cache", _too_little(wanted, most, found))
     return wanted
 
 
@@ -330,24 +264,25 @@ def beyond_context(model: ModelShape, wanted: int) -> EngineRefused:
     return EngineRefused(problem, "context", said)
 
 
-def _too_little(wanted: int, most: int, token: float, cache: int) -> str:
+def _too_little(wanted: int, most: int, found: EngineMemory) -> str:
     return (
         f"ValueError: To serve at least one request with the models's max seq len ({wanted}), "
-        f"({wanted * token / GIB:.2f} GiB KV cache is needed, which is larger than the available KV cache memory "
-        f"({cache / GIB:.2f} GiB). Based on the available memory, the estimated maximum model length is {most}. Try "
-        "increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine."
+        f"({found.kv.needed(wanted) / GIB:.2f} GiB KV cache is needed, which is larger than the available KV cache "
+        f"memory ({found.memory.kv_cache / GIB:.2f} GiB). Based on the available memory, the estimated maximum model "
+        f"length is {most}. Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing "
+        "the engine."
     )
 
 
-def does_not_fit(model: ModelShape, gpu: Gpu, ranks: int, budget: MemoryBudget) -> EngineRefused:
-    needed = budget.requested - budget.kv_cache
+def does_not_fit(model: ModelShape, gpu: Gpu, ranks: int, budget: ServingMemory) -> EngineRefused:
+    """That weights and overheads leave no KV cache on ``ranks`` GPUs."""
     problem = Problem(
         Where(field="--tensor-parallel-size"),
-        f"{model.name} does not fit {ranks} x {gpu.name}: each GPU needs {needed / GIB:.1f} GiB "
+        f"{model.name} does not fit {ranks} x {gpu.name}: each GPU needs {budget.used / GIB:.1f} GiB "
         f"({budget.weights / GIB:.1f} of it weights) besides KV cache, of {budget.requested / GIB:.1f}",
         "raise --tensor-parallel-size, use a larger GPU, or --quantization fp8",
     )
-    if budget.weights > budget.total:
+    if budget.weights > budget.visible:
         return EngineRefused(problem, "weights", "torch.OutOfMemoryError: CUDA out of memory.")
     said = (
         "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "

@@ -2,7 +2,7 @@
 
 Steps that only decode are not played one by one: between two events (an arrival that can be admitted, a
 finish, an exhausted KV cache, the end of the time asked for) their durations are summed in closed form. The
-result is the same to the picosecond; ``macro=False`` plays every step and serves as the oracle in tests.
+result is the same to the attosecond; ``macro=False`` plays every step and serves as the oracle in tests.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from tonnage.inference.prefix_cache import PrefixCache
 from tonnage.inference.prompts import Path
 from tonnage.inference.requests import Finished, Request, Unfinished
 from tonnage.inference.scheduler import Scheduler
-from tonnage.inference.step_times import StepTimes
+from tonnage.inference.step_times import NO_WINDOWS, StepTimes
 from tonnage.inference.stretched import stretched
-from tonnage.inference.timing import PS_PER_NS, BatchTiming, StepTiming
+from tonnage.inference.timing import TICKS_PER_NS, TICKS_PER_PS, BatchTiming, StepTiming
 
 __all__ = ["Engine", "EngineConfig", "Finished", "Tiers", "Unfinished"]
 
@@ -82,8 +82,8 @@ class Engine(Scheduler):
         """Time with a step in flight, up to the time advanced to."""
         flying = 0
         if self._step_end is not None:
-            flying = max(0, self._advanced_ns * PS_PER_NS - self._now)
-        return (self._busy_ps + flying) // PS_PER_NS
+            flying = max(0, self._advanced_ns * TICKS_PER_NS - self._now)
+        return (self._busy + flying) // TICKS_PER_NS
 
     @property
     def now_ns(self) -> int:
@@ -215,7 +215,7 @@ class Engine(Scheduler):
             )
             for request in sorted((*self._running.values(), *self._waiting), key=_order)
         ]
-        self._busy_ps = self.busy_ns * PS_PER_NS
+        self._busy = self.busy_ns * TICKS_PER_NS
         self._blocks = self._empty_cache()
         self._requests.clear()
         self._held.clear()
@@ -227,8 +227,10 @@ class Engine(Scheduler):
         self._prefilling = None
         self._decoding = True
         self._cached = 0
+        if self._windows is not None:
+            self._windows.clear()
         self._step_end = None
-        self._now = self._advanced_ns * PS_PER_NS
+        self._now = self._advanced_ns * TICKS_PER_NS
         return left
 
     # --- time -----
@@ -236,12 +238,12 @@ class Engine(Scheduler):
     def _rest_until_now(self) -> None:
         """Blocks were given back: what has waited for them while no step ran starts now, not when it began to wait."""
         if self._step_end is None:
-            self._now = max(self._now, self._advanced_ns * PS_PER_NS)
+            self._now = max(self._now, self._advanced_ns * TICKS_PER_NS)
 
     def advance(self, until_ns: int) -> None:
         """Start every step that starts before ``until_ns`` and take the results of all that end by then."""
         self._advanced_ns = max(self._advanced_ns, until_ns)
-        until = until_ns * PS_PER_NS
+        until = until_ns * TICKS_PER_NS
         blocks, macro = self._blocks, self._macro
         while True:
             if self._step_end is not None:
@@ -263,7 +265,7 @@ class Engine(Scheduler):
         if stretch not in self._stretched:
             self._stretched[stretch] = StepTimes(stretched(self.timing, *stretch))
         if self._step_end is not None:
-            now = self._advanced_ns * PS_PER_NS
+            now = self._advanced_ns * TICKS_PER_NS
             kind = 1 if self._chunks else 0
             ratio = stretch[kind] / self._stretch[kind]
             self._step_end = now - (now - self._step_end) * ratio.numerator // ratio.denominator
@@ -276,29 +278,36 @@ class Engine(Scheduler):
         Exact while all running requests decode, none waits and no window is left; else a lower bound, yet always so
         late that advancing to it makes progress. None when there is no request.
         """
-        step, cached, now = self._steps, self._cached, self._now
+        step, cached, now, seen = self._steps, self._cached, self._now, None
         first_finish = self._next_finish()
         if self._step_end is not None:
             if self._chunks or (self._decoding and first_finish == step + 1):
-                return -(-self._step_end // PS_PER_NS)
+                return -(-self._step_end // TICKS_PER_NS)
             now = self._step_end
             if self._decoding:
+                if self._windows is not None:
+                    seen = self._windows.after_one(step)
                 step, cached = step + 1, cached + self._blocks.decoders
         shortest = self._times.shortest
         if self._prefilling is not None:
-            return -(-(now + shortest) // PS_PER_NS)
+            return -(-(now + shortest) // TICKS_PER_NS)
         changes = []
-        head = self._waiting.head(now // PS_PER_NS)
+        head = self._waiting.head(now // TICKS_PER_NS)
         blocked = head is not None and self._blocked(head)
         if head is not None and (not blocked or (self._sliding is not None and self._step_end is not None)):
-            changes.append(max(now, head.arrival_ns * PS_PER_NS) + shortest)
+            changes.append(max(now, head.arrival_ns * TICKS_PER_NS) + shortest)
         if first_finish is not None:
             steps = self._steps_ahead(step, first_finish, head if blocked else None)
             sooner = steps < first_finish - step  # someone is preempted, or the head of the queue may be admitted
-            changes.append(now + self._times.decodes_ps(self._blocks.decoders, cached, steps) + shortest * sooner)
+            if self._windows is None:
+                total = self._times.decodes(self._blocks.decoders, cached, steps)
+            else:
+                full = self._windows.steps(step)
+                total = self._times.at_least(self._blocks.decoders, cached, steps, full, seen or self._seen())
+            changes.append(now + total + shortest * sooner)
         if (overtaker := self._waiting.next_arrival_ns()) is not None:
-            changes.append(max(now, overtaker * PS_PER_NS) + shortest)
-        return -(-min(changes) // PS_PER_NS) if changes else None
+            changes.append(max(now, overtaker * TICKS_PER_NS) + shortest)
+        return -(-min(changes) // TICKS_PER_NS) if changes else None
 
     def _blocked(self, request: Request) -> bool:
         """Whether the head of the queue must wait until a running request frees blocks."""
@@ -336,21 +345,25 @@ class Engine(Scheduler):
         now, waiting, blocks = self._now, self._waiting, self._blocks
         gap: int | None = None
         blocked = None
-        head = waiting.head(now // PS_PER_NS)
+        head = waiting.head(now // TICKS_PER_NS)
         if head is not None:
-            gap = head.arrival_ns * PS_PER_NS - now
+            gap = head.arrival_ns * TICKS_PER_NS - now
             if gap <= 0:
                 if not self._blocked(head):
                     return False
                 gap, blocked = None, head
         if (overtaker := waiting.next_arrival_ns()) is not None:
-            later = overtaker * PS_PER_NS - now
+            later = overtaker * TICKS_PER_NS - now
             gap = later if gap is None else min(gap, later)
         step = self._steps
         finish = self._next_finish()
         assert finish is not None
         steps = self._steps_ahead(step, finish, blocked)
-        steps, duration = self._times.run(blocks.decoders, self._cached, steps, until - now, gap)
+        seen = NO_WINDOWS
+        if self._windows is not None:
+            full, seen = self._windows.steps(step), self._seen()
+            steps = steps if full is None else min(steps, full)
+        steps, duration = self._times.run(blocks.decoders, self._cached, steps, until - now, gap, seen)
         if steps == 0:
             return False
         cache = blocks.cache
@@ -370,7 +383,8 @@ class Engine(Scheduler):
             at = step + taken
             due = blocks.due(at)
             if due and blocks.evicts(due):
-                cache.now_ps = began + self._times.after_ps(blocks.decoders, self._cached, taken)
+                passed = self._times.after(blocks.decoders, self._cached, taken, self._seen())
+                cache.now_ps = (began + passed) // TICKS_PER_PS
             if due or self._sliding is not None:
                 blocks.take_due(at, 1)
                 blocks.settle()

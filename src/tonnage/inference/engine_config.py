@@ -22,8 +22,8 @@ class EngineConfig(msgspec.Struct, frozen=True):
     - ``mixed_steps``: a step holds prefill chunks and decodes. Else it holds prefill chunks alone while there is a
       prompt to compute, with the whole token budget, and who decodes waits (SGLang without --enable-mixed-chunk,
       srt/managers/scheduler.py).
-    - ``layout``: the block groups of a model with sliding windows; None if every layer keeps the whole context. Its
-      block size must be ``block_size``. Full and window layers are known.
+    - ``layout``: the block groups of a model with sliding windows or states; None if every layer keeps the whole
+      context. Its block size must be ``block_size``. Full, window and state layers are known.
     """
 
     max_num_batched_tokens: int
@@ -45,8 +45,8 @@ class EngineConfig(msgspec.Struct, frozen=True):
         if self.layout.block_size != self.block_size:
             raise ValueError(f"blocks of {self.block_size} tokens for a layout with blocks of {self.layout.block_size}")
         kinds = [group.layers.kind for group in self.layout.groups]
-        if kinds.count("full") > 1 or not {"full", "window"}.issuperset(kinds):
-            raise ValueError(f"an engine counts the blocks of full and window layers, not of {kinds}")
+        if kinds.count("full") > 1 or not {"full", "window", "state"}.issuperset(kinds):
+            raise ValueError(f"an engine counts the blocks of full, window and state layers, not of {kinds}")
 
 
 class Tiers(Protocol):

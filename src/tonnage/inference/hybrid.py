@@ -16,14 +16,9 @@ vllm/v1/kv_cache_interface.py (most memory of a sequence).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
-
-from tonnage.inference.timing import check_tensor_parallel, heads_per_gpu
-
-if TYPE_CHECKING:
-    from tonnage.facts.models import ModelShape
 
 _PADDED_BELOW = (3, 2)
 """The ratio of layers, 1.5, under which all kinds are padded to the size of the most frequent one."""
@@ -120,32 +115,6 @@ class Layout(msgspec.Struct, frozen=True):
             else:
                 total += group.count * -(-tokens // size)
         return total
-
-    def pool(self, kv_bytes: int) -> int:
-        """Blocks that requests can use in ``kv_bytes`` of memory; vLLM keeps the first one as its null block."""
-        return kv_bytes // self.block_bytes - 1
-
-    def sequences(self, kv_bytes: int, tokens: int) -> int:
-        """How many sequences of ``tokens`` tokens fit at once while they decode, in ``kv_bytes`` of one GPU."""
-        return max(0, self.pool(kv_bytes)) // self.blocks(tokens)
-
-
-def model_layers(model: ModelShape, *, tensor_parallel: int = 1, bytes_per_element: int = 2) -> tuple[Layers, ...]:
-    """The kinds of layers of ``model`` as one GPU holds them.
-
-    Raises InputError if ``tensor_parallel`` does not divide the attention heads.
-    """
-    check_tensor_parallel(model, tensor_parallel)
-    kinds = []
-    if model.full_layers:
-        layer = model.kv_bytes_per_token(bytes_per_element) // model.full_layers
-        held = layer // model.kv_heads * heads_per_gpu(model.kv_heads, tensor_parallel)
-        kinds.append(Layers("full", model.full_layers, held))
-    if model.window_layers:
-        layer = model.window_kv_bytes_per_token(bytes_per_element) // model.window_layers
-        held = layer // model.window_kv_heads * heads_per_gpu(model.window_kv_heads, tensor_parallel)
-        kinds.append(Layers("window", model.window_layers, held, span=model.window))
-    return tuple(kinds)
 
 
 def layout(kinds: Sequence[Layers], block_size: int = 16) -> Layout:

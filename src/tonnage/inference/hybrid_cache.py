@@ -2,9 +2,9 @@
 
 Full groups hold every token of a sequence. A window group holds, while ``n`` tokens are computed after ``c`` others,
 the blocks of tokens ``max(0, c - span + 1)`` to ``c + n``; what the window has passed is freed when the step ends.
-Every decoding sequence takes blocks in the steps of its residues, as in kv_blocks.py; once it has left its window, it
-also frees a block of every window group each ``size`` steps. So a second count by residues answers for any run of
-steps in which no sequence leaves its window.
+A state group holds one block of a sequence from its admission to its end. Every decoding sequence takes blocks in the
+steps of its residues, as in kv_blocks.py; once it has left its window, it also frees a block of every window group each
+``size`` steps. So a second count by residues answers for any run of steps in which no sequence leaves its window.
 
 Three things are simpler than in vLLM:
 
@@ -28,12 +28,12 @@ from tonnage.inference.requests import Request
 
 
 class HybridCache(KvCache):
-    """Block accounting by groups. ``layout`` has at most one kind of full layers, and any of windows.
+    """Block accounting by groups. ``layout`` has at most one kind of full layers, and any of windows and states.
 
     ``max_num_batched_tokens``: the most tokens that a step computes of one sequence.
     """
 
-    __slots__ = ("_cycle", "_exits", "_frees", "_full", "_groups", "_leaving", "_windows")
+    __slots__ = ("_cycle", "_exits", "_frees", "_full", "_groups", "_leaving", "_states", "_windows")
 
     def __init__(
         self,
@@ -46,7 +46,8 @@ class HybridCache(KvCache):
     ) -> None:
         self._full = sum(group.count for group in layout.groups if group.layers.kind == "full")
         super().__init__(total, layout.block_size, cache if self._full else None, to_the_end=to_the_end)
-        self._groups = [(group.count, group.block_size) for group in layout.groups]
+        self._groups = [(group.count, group.block_size) for group in layout.groups if group.layers.kind != "state"]
+        self._states = sum(group.count for group in layout.groups if group.layers.kind == "state")
         self._windows = [
             (
                 group.count,
@@ -66,12 +67,12 @@ class HybridCache(KvCache):
     # --- blocks of one sequence -----
 
     def blocks(self, tokens: int) -> int:
-        held = self._full * -(-tokens // self.block_size)
+        held = self._full * -(-tokens // self.block_size) + self._states
         return held + sum(count * min(-(-tokens // size), most) for count, size, _, most in self._windows)
 
     def _in_windows(self, passed: int, tokens: int) -> int:
-        """Blocks of window groups while tokens ``passed`` to ``tokens`` are computed."""
-        held = 0
+        """Blocks of window and state groups while tokens ``passed`` to ``tokens`` are computed."""
+        held = self._states
         for count, size, span, _ in self._windows:
             behind = passed - span + 1
             held += count * (-(-tokens // size) - (behind // size if behind > 0 else 0))

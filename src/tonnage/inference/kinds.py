@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tonnage.facts import names
-from tonnage.inference import tables
+from tonnage.inference import memory, tables
 from tonnage.inference.engine import EngineConfig
 from tonnage.units import GIB, MIB
 
@@ -150,16 +150,27 @@ def engine_config(
 
 
 def kv_cache_bytes(
-    kind: EngineKind, gpu: Gpu, *, weights: int, others: int, tensor_parallel: int = 1, permille: int | None = None
+    kind: EngineKind,
+    gpu: Gpu,
+    *,
+    weights: int,
+    others: int,
+    tensor_parallel: int = 1,
+    permille: int | None = None,
+    memory_share: float = 1.0,
 ) -> int:
     """Bytes of one GPU that become KV cache; negative if the model does not fit.
 
     ``weights`` of this rank, ``others``: activations, graphs and memory outside the framework. ``permille`` replaces
     the default share. vLLM: share of all memory, minus both. SGLang: share of all memory, minus the weights, where the
-    default share leaves room for the others. TensorRT-LLM: share of what is free once both are there.
+    default share leaves room for the others. TensorRT-LLM: share of what is free once both are there. All memory is
+    what CUDA shows of the GPU; ``memory_share`` of it where several replicas share one.
     """
-    total = gpu.memory_mib * MIB
-    share = permille if permille is not None else memory_permille(kind, gpu, tensor_parallel=tensor_parallel)
+    total = int(memory.visible_bytes(gpu) * memory_share)
+    if permille is None:
+        part = msgspec.structs.replace(gpu, memory_mib=int(gpu.memory_mib * memory_share))
+        permille = memory_permille(kind, part, tensor_parallel=tensor_parallel)
+    share = permille
     if kind.memory_of_free:
         return (total - weights - others) * share // 1000
     return total * share // 1000 - weights - (others if kind.memory_activations_inside else 0)

@@ -10,15 +10,17 @@ Every part carries its formula with its numbers, so that a person can check it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from math import ceil
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tonnage.errors import InputError
-from tonnage.facts import counting, names
+from tonnage.facts import counting
 from tonnage.inference import activations, hybrid, tables
+from tonnage.inference.precisions import Precision, precision, precisions
 from tonnage.inference.timing import check_tensor_parallel, heads_per_gpu
 from tonnage.units import GIB, MIB
 
@@ -26,33 +28,28 @@ if TYPE_CHECKING:
     from tonnage.facts.gpus import Gpu
     from tonnage.facts.models import ModelShape
 
-Scope = Literal["all", "linear", "experts"]
+__all__ = [
+    "KvCapacity",
+    "Part",
+    "Precision",
+    "ServingMemory",
+    "kv_capacity",
+    "kv_kinds",
+    "kv_token_bytes",
+    "lora_params",
+    "precision",
+    "precisions",
+    "serving_memory",
+    "stages",
+    "visible_bytes",
+    "weight_bytes",
+    "weights",
+]
+
 _SIXTEEN_BIT = 2
 _TORCH_SHARE = 0.99
 """What CUDA shows of the memory of a card without a row in data/visible_memory.csv: the lowest of those that have one
 and no ECC in their memory is 0.985, the highest 0.994."""
-
-
-class Precision(msgspec.Struct, frozen=True):
-    """A number format. ``scope``: which weights are stored in it; the others stay in 16 bits. ``kv_bytes``: bytes of
-    an element of the KV cache in it, None where no engine stores that. ``arithmetic``: the tensor-core rate that it
-    runs at. ``not_on``: GPUs for which vLLM has no kernel (docs/features/quantization, supported hardware).
-    ``kv_only_on``: the only GPUs whose kernels read a KV cache in it; empty for all others. ``pads``: experts are
-    padded in memory to multiples of these in hidden size and width; empty for none."""
-
-    name: str
-    bytes_per_weight: float
-    scope: Scope
-    kv_bytes: float | None
-    arithmetic: Literal["bf16", "fp8", "fp4"]
-    not_on: tuple[str, ...]
-    kv_only_on: tuple[str, ...]
-    pads: tuple[int, ...]
-    source: str
-
-    def kv_on(self, gpu: str) -> bool:
-        """Whether a KV cache in it can be kept on the GPU of that name."""
-        return gpu not in self.not_on and (not self.kv_only_on or gpu in self.kv_only_on)
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -82,17 +79,47 @@ class ServingMemory(msgspec.Struct, frozen=True):
         """Bytes left for the KV cache; negative if the rest does not fit."""
         return self.requested - self.used
 
+    @property
+    def weights(self) -> int:
+        """Bytes of the weights."""
+        return self.bytes_of("weights")
+
     def bytes_of(self, name: str) -> int:
         """Bytes of the parts whose name begins with ``name``."""
         return sum(part.bytes for part in self.parts if part.name.startswith(name))
 
 
 class KvCapacity(msgspec.Struct, frozen=True):
-    """What fits in the KV memory of each GPU: ``blocks`` of the common pool, as vLLM counts them when it starts."""
+    """What fits in the KV memory of each GPU: ``blocks`` of the common pool, as vLLM counts them when it starts.
+    ``stage_share``: the part of the layers that the GPU has, less than 1 with pipeline parallelism. ``null_blocks``:
+    blocks that no request gets (vLLM keeps the first one)."""
 
     layout: hybrid.Layout
     blocks: int
     max_num_batched_tokens: int
+    stage_share: float = 1.0
+    null_blocks: int = 1
+
+    @property
+    def usable(self) -> int:
+        """Blocks that requests can use."""
+        return max(0, self.blocks - self.null_blocks)
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens of all blocks, were they of the group with the largest."""
+        return self.blocks * max(group.block_size for group in self.layout.groups)
+
+    @property
+    def layout_of_groups(self) -> hybrid.Layout | None:
+        """The layout, where blocks are not simply those of the whole context in every layer; else None."""
+        groups = self.layout.groups
+        return None if len(groups) == 1 and groups[0].count == 1 and groups[0].layers.kind == "full" else self.layout
+
+    def needed(self, tokens: int) -> int:
+        """The most bytes on the GPU that a sequence of ``tokens`` tokens ever holds, as vLLM reserves them to start."""
+        blocks = self.layout.most_blocks(tokens, self.max_num_batched_tokens)
+        return ceil(blocks * self.layout.block_bytes * self.stage_share)
 
     @property
     def tokens(self) -> int:
@@ -107,7 +134,7 @@ class KvCapacity(msgspec.Struct, frozen=True):
 
     def sequences(self, tokens: int) -> int:
         """Sequences of ``tokens`` tokens that decode at once."""
-        return max(0, self.blocks - 1) // self.layout.blocks(tokens)
+        return self.usable // self.layout.blocks(tokens)
 
     def longest(self, limit: int) -> int:
         """The longest sequence up to ``limit`` tokens that fits alone; 0 if none does."""
@@ -119,41 +146,6 @@ class KvCapacity(msgspec.Struct, frozen=True):
             else:
                 high = middle - 1
         return low
-
-
-@cache
-def precisions() -> dict[str, Precision]:
-    """Every precision by name and alias."""
-    found = {}
-    for row in tables.rows("precisions.csv"):
-        one = Precision(
-            row["name"],
-            float(row["bytes_per_weight"]),
-            msgspec.convert(row["scope"], Scope),
-            float(row["kv_bytes"]) if row["kv_bytes"] else None,
-            msgspec.convert(row["arithmetic"], Literal["bf16", "fp8", "fp4"]),
-            tuple(row["not_on"].split()),
-            tuple(row["kv_only_on"].split()),
-            tuple(int(multiple) for multiple in row["pads"].split()),
-            row["source"],
-        )
-        for name in (row["name"], *row["aliases"].split()):
-            found[name] = one
-    return found
-
-
-def precision(name: str, *, field: str = "--precision", kv: bool = False) -> Precision:
-    """The precision called ``name``. Raises InputError with near names, or if the KV cache cannot be kept in it."""
-    known = precisions()
-    found = known.get(name.lower())
-    usable = sorted({p.name for p in known.values() if not kv or p.kv_bytes is not None})
-    if found is None:
-        raise names.unknown("precision", name, known, hint=f"{field} is one of {', '.join(usable)}")
-    if kv and found.kv_bytes is None:
-        raise InputError.at(
-            f"no engine keeps its KV cache in {found.name}", field=field, hint=f"use one of {', '.join(usable)}"
-        )
-    return found
 
 
 def visible_bytes(gpu: Gpu) -> int:
@@ -172,8 +164,14 @@ def weight_bytes(shape: ModelShape, stored: Precision) -> int:
     return sum(part.bytes for part in weights(shape, msgspec.structs.replace(stored, pads=())))
 
 
-def weights(shape: ModelShape, stored: Precision, tensor_parallel: int = 1, pipeline_parallel: int = 1) -> list[Part]:
-    """Weights of the fullest GPU, as vLLM deals them out.
+def weights(
+    shape: ModelShape,
+    stored: Precision,
+    tensor_parallel: int = 1,
+    pipeline_parallel: int = 1,
+    pipeline_layers: Sequence[int] = (),
+) -> list[Part]:
+    """Weights of the fullest GPU, as vLLM deals them out, or with ``pipeline_layers`` on each stage.
 
     Attention heads, FFN columns, experts and the vocabulary are divided by TP. Where there are fewer KV heads than
     ranks, each rank holds one, so that key and value projections are replicated; latent projections (MLA), the router
@@ -191,15 +189,15 @@ def weights(shape: ModelShape, stored: Precision, tensor_parallel: int = 1, pipe
             field="--pipeline-parallel-size",
             hint="use 1 up to the number of layers",
         )
+    held = pipeline_layers or stages(shape.layers, pipeline_parallel)
     if not counting.known(shape):
-        return [_lumped(shape, stored, tensor_parallel, pipeline_parallel)]
+        return [_lumped(shape, stored, tensor_parallel, max(held))]
     if stored.scope == "experts" and not shape.experts:
         raise InputError.at(
             f"{stored.name} is a format of experts, {shape.name} has none",
             field="--precision",
             hint="use fp8, int4 or fp4 for a dense model",
         )
-    held = stages(shape.layers, pipeline_parallel)
     found = [_dealt(shape, stored, tensor_parallel, held, stage) for stage in range(pipeline_parallel)]
     return max(found, key=lambda parts: sum(part.bytes for part in parts))
 
@@ -213,7 +211,7 @@ def stages(layers: int, pipeline_parallel: int) -> list[int]:
     return held
 
 
-def _dealt(shape: ModelShape, stored: Precision, tp: int, held: list[int], stage: int) -> list[Part]:
+def _dealt(shape: ModelShape, stored: Precision, tp: int, held: Sequence[int], stage: int) -> list[Part]:
     counts = counting.count(shape)
     dense_layers = shape.layers - shape.moe_layers
     first = sum(held[:stage])
@@ -268,16 +266,19 @@ def _padded(part: Part, padding: float) -> Part:
     return msgspec.structs.replace(part, formula=f"{part.formula}, of which x {padding:.4g} is padding")
 
 
-def _lumped(shape: ModelShape, stored: Precision, tp: int, pp: int) -> Part:
-    layers = ceil(shape.layers / pp) / shape.layers
+def _lumped(shape: ModelShape, stored: Precision, tp: int, layers: int) -> Part:
     size = stored.bytes_per_weight
-    total = ceil(shape.params * size / tp * layers)
-    return Part("weights: all", total, f"{shape.params:,} parameters x {size:g} B / TP {tp} / PP {pp}")
+    total = ceil(shape.params * size / tp * layers / shape.layers)
+    text = f"{shape.params:,} parameters x {size:g} B / TP {tp} x {layers} of {shape.layers} layers"
+    return Part("weights: all", total, text)
 
 
-def kv_kinds(shape: ModelShape, kv: Precision, tensor_parallel: int = 1) -> tuple[hybrid.Layers, ...]:
+def kv_kinds(
+    shape: ModelShape, kv: Precision, tensor_parallel: int = 1, *, hybrid_layers: bool = True
+) -> tuple[hybrid.Layers, ...]:
     """The kinds of layers of ``shape`` with the KV bytes of a token on one GPU: those with the whole context, with a
-    window, with a state. Raises InputError if TP does not divide the heads."""
+    window, with a state. Without ``hybrid_layers`` window layers keep the whole context too, and all of these count as
+    one layer (--disable-hybrid-kv-cache-manager). Raises InputError if TP does not divide the heads."""
     check_tensor_parallel(shape, tensor_parallel)
     size = kv.kv_bytes
     if size is None:
@@ -294,7 +295,10 @@ def kv_kinds(shape: ModelShape, kv: Precision, tensor_parallel: int = 1) -> tupl
     if shape.state_layers:
         state = ceil(shape.state_bytes / tensor_parallel)
         found.append(hybrid.Layers("state", shape.state_layers, state_bytes=state))
-    return tuple(found)
+    if hybrid_layers or not shape.window_layers:
+        return tuple(found)
+    whole = hybrid.Layers("full", 1, sum(kind.layers * kind.token_bytes for kind in found if kind.kind != "state"))
+    return (whole, *(kind for kind in found if kind.kind == "state"))
 
 
 def kv_token_bytes(shape: ModelShape, kv: Precision, tensor_parallel: int = 1) -> int:
@@ -311,11 +315,17 @@ def kv_capacity(
     pipeline_parallel: int = 1,
     max_num_batched_tokens: int = 8192,
     block_size: int = 16,
+    pipeline_layers: Sequence[int] = (),
+    hybrid_layers: bool = True,
+    null_blocks: int = 1,
 ) -> KvCapacity:
-    """The blocks that vLLM makes of ``kv_bytes`` on each GPU. With PP a GPU holds ceil(layers / PP) of the layers."""
-    layout = hybrid.layout(kv_kinds(shape, kv, tensor_parallel), block_size)
-    held = ceil(shape.layers / pipeline_parallel) / shape.layers
-    return KvCapacity(layout, max(0, int(kv_bytes // (layout.block_bytes * held))), max_num_batched_tokens)
+    """The blocks that an engine makes of ``kv_bytes`` on each GPU. With PP the stage with the most layers counts:
+    ceil(layers / PP), or the largest of ``pipeline_layers``. ``hybrid_layers``: see :func:`kv_kinds`; ``null_blocks``:
+    see :class:`KvCapacity`."""
+    layout = hybrid.layout(kv_kinds(shape, kv, tensor_parallel, hybrid_layers=hybrid_layers), block_size)
+    held = max(pipeline_layers or stages(shape.layers, pipeline_parallel)) / shape.layers
+    blocks = max(0, int(kv_bytes // (layout.block_bytes * held)))
+    return KvCapacity(layout, blocks, max_num_batched_tokens, held, null_blocks)
 
 
 def serving_memory(
@@ -331,6 +341,7 @@ def serving_memory(
     cuda_graphs: bool = True,
     sorts_logits: bool = False,
     extra: tuple[Part, ...] = (),
+    pipeline_layers: Sequence[int] = (),
 ) -> ServingMemory:
     """Memory of the fullest GPU under vLLM's rule. ``utilization`` is --gpu-memory-utilization, times the share of
     the GPU that a replica may have where several share it. ``extra`` parts count as used (LoRA adapters).
@@ -340,7 +351,7 @@ def serving_memory(
     """
     known = tables.vllm_memory()
     visible = visible_bytes(gpu)
-    parts = weights(shape, stored, tensor_parallel, pipeline_parallel)
+    parts = weights(shape, stored, tensor_parallel, pipeline_parallel, pipeline_layers)
     size, text = activations.peak(
         shape,
         max_num_batched_tokens=max_num_batched_tokens,

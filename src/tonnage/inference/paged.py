@@ -27,14 +27,13 @@ from tonnage.inference.contiguous import Gate, Reservation, Sized, next_power_of
 from tonnage.inference.engine import Engine, EngineConfig
 from tonnage.inference.paged_claims import Claim, claims
 from tonnage.inference.requests import Finished
-from tonnage.inference.timing import StepTiming
+from tonnage.inference.timing import TICKS_PER_NS, TICKS_PER_S, StepTiming, StepWork
 
 __all__ = ["Claim", "Report", "Scheme", "SchemeResult", "Setting", "Shares", "Sized", "compare"]
 
-_PS_PER_MS = 1_000_000_000
-_PS_PER_S = 1_000_000_000_000
-_SCALE = 1_000
-"""The engine's nanosecond stands for a picosecond here, so that a request passes the gate at the very end of a step."""
+_TICKS_PER_MS = TICKS_PER_S // 1_000
+_SCALE = TICKS_PER_NS
+"""The engine's nanosecond stands for a tick here, so that a request passes the gate at the very end of a step."""
 
 _END = 1 << 100
 """Later than anything."""
@@ -202,46 +201,52 @@ class _Meter:
     """The engine's timing, scaled; while ``on``, it sees every step as it starts and weighs what memory holds."""
 
     def __init__(self, scheme: Scheme, setting: Setting) -> None:
-        self.decode_token_ps = setting.timing.decode_token_ps * _SCALE
+        self.window = setting.timing.window
+        self.decode_token = setting.timing.decode_token * _SCALE
+        self.window_token = setting.timing.window_token * _SCALE
         self.on = False
         self.engine: Engine | None = None
         self.gate: Gate | None = None
         self.batch_max = 0
-        self.elapsed = 0  # ps of steps
-        self.bound = 0  # ps of steps that memory kept from being larger
-        self.sums = [0, 0, 0, 0, 0]  # token·ps used, reserved, internal, external; sequence·ps
-        self.busy_until = (0, 0)  # (ps, tokens generated) when the queue was last not empty
+        self.elapsed = 0  # ticks of steps
+        self.bound = 0  # ticks of steps that memory kept from being larger
+        self.sums = [0, 0, 0, 0, 0]  # token·ticks used, reserved, internal, external; sequence·ticks
+        self.busy_until = (0, 0)  # (ticks, tokens generated) when the queue was last not empty
         self._setting = setting
         self._block = scheme.block_size
 
-    def step_ps(self, tokens: int, cached: int, pairs: int) -> int:
-        ps = self._setting.timing.step_ps(tokens, cached, pairs)
+    def step(self, work: StepWork) -> int:
+        ticks = self._setting.timing.step(work)
         if self.on and self.engine is not None:
-            self._weigh(self.engine, tokens, tokens + cached, ps)
-        return ps * _SCALE
+            tokens = work.decoders + work.tokens
+            self._weigh(self.engine, tokens, tokens + work.cached + work.prompt_cached, ticks)
+        return ticks * _SCALE
 
-    def _weigh(self, engine: Engine, tokens: int, stored: int, ps: int) -> None:
+    def host(self, work: StepWork) -> int:
+        return self._setting.timing.host(work) * _SCALE
+
+    def _weigh(self, engine: Engine, tokens: int, stored: int, ticks: int) -> None:
         """``stored`` tokens are in the cache when the step ends: those read and those computed."""
         setting, gate = self._setting, self.gate
         queued = engine.waiting > 0 or (gate is not None and len(gate.waiting) > 0)
         self.batch_max = max(self.batch_max, engine.running)
         if queued:
             self.busy_until = (self.elapsed, engine.generation_tokens_total)
-        self.elapsed += ps
+        self.elapsed += ticks
         if not queued or tokens >= setting.max_num_batched_tokens or engine.running >= setting.max_num_seqs:
             return
         if gate is None:
             needed, held = stored, engine.blocks_used * self._block
         else:
             needed, held = gate.needed, gate.reserved
-        self.bound += ps
+        self.bound += ticks
         parts = (stored, needed - stored, held - needed, setting.kv_tokens - held, engine.running)
         for place, part in enumerate(parts):
-            self.sums[place] += part * ps
+            self.sums[place] += part * ticks
 
 
 def _engine(scheme: Scheme, setting: Setting, *, metered: bool) -> tuple[Engine, Gate | None, _Meter]:
-    """An engine in picoseconds, the gate before it if its memory is contiguous, and what its steps are weighed by."""
+    """An engine in ticks, the gate before it if its memory is contiguous, and what its steps are weighed by."""
     config = EngineConfig(
         max_num_batched_tokens=setting.max_num_batched_tokens,
         max_num_seqs=setting.max_num_seqs,
@@ -285,10 +290,10 @@ def _saturated(requests: list[Sized], scheme: Scheme, setting: Setting, mean_out
     _play(requests, engine, gate)
     if meter.elapsed != engine.busy_ns:
         raise RuntimeError("a step was not weighed")
-    ps, tokens = meter.busy_until
-    if not ps:  # nobody ever waited
-        ps, tokens = meter.elapsed, engine.generation_tokens_total
-    rate = tokens * _PS_PER_S / ps if ps else 0.0
+    ticks, tokens = meter.busy_until
+    if not ticks:  # nobody ever waited
+        ticks, tokens = meter.elapsed, engine.generation_tokens_total
+    rate = tokens * TICKS_PER_S / ticks if ticks else 0.0
     memory = None
     if meter.bound:
         memory = Shares(*(part / (meter.bound * setting.kv_tokens) for part in meter.sums[:4]))
@@ -307,11 +312,11 @@ def _saturated(requests: list[Sized], scheme: Scheme, setting: Setting, mean_out
 
 
 def _at_rate(requests: list[Sized], rate: float) -> list[Sized]:
-    """The same requests with their own spacing stretched to ``rate`` a second, in ps; none if they have no spacing."""
+    """The same requests with their own spacing stretched to ``rate`` a second, in ticks; none if they have none."""
     first, last = requests[0].arrival, requests[-1].arrival
     if last == first or rate <= 0:
         return []
-    span = round((len(requests) - 1) / rate * _PS_PER_S)
+    span = round((len(requests) - 1) / rate * TICKS_PER_S)
     return [one._replace(arrival=(one.arrival - first) * span // (last - first)) for one in requests]
 
 
@@ -321,7 +326,7 @@ def _with_latency(result: SchemeResult, paced: list[Sized], scheme: Scheme, sett
     engine, gate, _ = _engine(scheme, setting, metered=False)
     finished = _play(paced, engine, gate)
     times = sorted(
-        (one.first_token_ns - paced[one.request_id].arrival) / _PS_PER_MS
+        (one.first_token_ns - paced[one.request_id].arrival) / _TICKS_PER_MS
         for one in finished
         if one.first_token_ns is not None
     )

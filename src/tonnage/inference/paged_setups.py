@@ -15,9 +15,9 @@ from typing import Final
 
 from tonnage.facts import gpus
 from tonnage.inference.contiguous import Sized
+from tonnage.inference.estimate import EstimatedTiming, Replica
 from tonnage.inference.paged import Setting
 from tonnage.inference.shapes import plain_shape
-from tonnage.inference.timing import RooflineTiming
 from tonnage.units import NS_PER_S
 
 KV_TOKENS = 15_700
@@ -44,7 +44,7 @@ def paper_setting() -> Setting:
         max_model_len=LONGEST,
         max_num_batched_tokens=2560,
         max_num_seqs=256,
-        timing=RooflineTiming(OPT_13B, gpus.get("a100-40")),
+        timing=EstimatedTiming(Replica(OPT_13B, gpus.get("a100-40"))),
     )
 
 

@@ -20,12 +20,13 @@ from tonnage.inference.kv_cache import KvCache
 from tonnage.inference.prefix_cache import PrefixCache
 from tonnage.inference.queue import Queue
 from tonnage.inference.requests import End, Finished, Request
-from tonnage.inference.step_times import StepTimes
-from tonnage.inference.timing import PS_PER_NS, BatchTiming, StepTiming
+from tonnage.inference.step_times import NO_WINDOWS, StepTimes, Windows
+from tonnage.inference.timing import PS_PER_NS, TICKS_PER_NS, TICKS_PER_PS, BatchTiming, StepTiming
+from tonnage.inference.window_tokens import WindowTokens
 
 
 class Scheduler:
-    """The state of an engine and its next step; times in ps. ``Engine`` (engine.py) says what each argument means."""
+    """The state of an engine and its next step; times in ticks. ``Engine`` (engine.py) says what arguments mean."""
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class Scheduler:
         self.generation_tokens_total = 0
         self.preemptions_total = 0
         self._times = StepTimes(timing)
+        self._windows = WindowTokens(self._times.window) if self._times.window else None
         self._caching = prefix_caching
         self._recording = record_events or tiers is not None
         self._budget = config.max_num_batched_tokens
@@ -64,10 +66,10 @@ class Scheduler:
         self._decoding = True  # whether the decoding requests take part in the step in flight
         self._steps = 0  # completed, in which the decoding requests took part
         self._turns = 0  # admissions
-        self._now = now_ns * PS_PER_NS  # start of the step in flight, else end of the last one
+        self._now = now_ns * TICKS_PER_NS  # start of the step in flight, else end of the last one
         self._step_end: int | None = None  # of the step in flight
         self._copied_ps = 0  # that it waits for blocks from a lower tier
-        self._busy_ps = 0
+        self._busy = 0
         self._finished: list[Finished] = []
         self._first_tokens: list[tuple[int, int, int]] = []
 
@@ -90,16 +92,16 @@ class Scheduler:
         """
         start = self._now
         if not self._running:
-            head = self._waiting.head(start // PS_PER_NS)
+            head = self._waiting.head(start // TICKS_PER_NS)
             if head is None:
                 return False
-            start = max(start, head.arrival_ns * PS_PER_NS)
+            start = max(start, head.arrival_ns * TICKS_PER_NS)
         if start >= until:
             return False
         self._now = start
         cache = self._blocks.cache
         if cache is not None:
-            cache.now_ps = start
+            cache.now_ps = start // TICKS_PER_PS
         self._copied_ps = 0
         schedule = self._schedule if self._mixed else self._schedule_one_kind
         schedule(start)
@@ -108,10 +110,16 @@ class Scheduler:
             if not self._chunks and not self._decodes():
                 return False
         decoders, cached = (self._blocks.decoders, self._cached) if self._decoding else (0, 0)
-        self._step_end = start + self._copied_ps + self._times.step_ps(decoders, cached, self._chunks)
+        seen = self._windows.tokens if self._windows is not None and decoders else 0
+        copied = self._copied_ps * TICKS_PER_PS
+        self._step_end = start + copied + self._times.step(decoders, cached, self._chunks, seen)
         if self.tiers is not None:
             self._tell_tiers()
         return True
+
+    def _seen(self) -> Windows:
+        """What window layers read of the decoding sequences now."""
+        return NO_WINDOWS if self._windows is None else (self._windows.tokens, self._windows.growing)
 
     def _decodes(self) -> bool:
         return self._decoding and self._blocks.decoders > 0
@@ -179,7 +187,7 @@ class Scheduler:
     def _admit(self, budget: int, start: int) -> None:
         """Admit from the queue what has arrived, while it finds tokens, a slot and blocks."""
         blocks, running, size = self._blocks, self._running, self._blocks.block_size
-        now_ns = start // PS_PER_NS
+        now_ns = start // TICKS_PER_NS
         while budget > 0 and len(running) < self._most_running:
             request = self._waiting.head(now_ns)
             if request is None or request.arrival_ns > now_ns:
@@ -209,7 +217,7 @@ class Scheduler:
             self._turns += 1
             request.turn = self._turns
             if request.admitted_ns is None:
-                request.admitted_ns = -(-start // PS_PER_NS)
+                request.admitted_ns = -(-start // TICKS_PER_NS)
                 request.reused = min(reused, request.prompt_tokens)
                 self.cached_tokens_total += request.reused
             self._take_chunk(request, chunk)
@@ -236,7 +244,7 @@ class Scheduler:
             return 0, 0
         self._tell_tiers()
         most = (request.target - 1) // self._blocks.block_size
-        return self.tiers.load(request.path, hit, start // PS_PER_NS, most)
+        return self.tiers.load(request.path, hit, start // TICKS_PER_NS, most)
 
     def _tell_tiers(self) -> None:
         """Pass on what was cached and evicted, in order."""
@@ -290,6 +298,8 @@ class Scheduler:
         if request.finish_step >= 0:
             request.passed = cached = request.cached(self._steps)
             self._blocks.remove_decoder(cached, self._steps)
+            if self._windows is not None:
+                self._windows.remove(cached, self._steps)
             self._cached -= cached
             request.finish_step = -1
         elif self._prefilling is request:
@@ -304,12 +314,14 @@ class Scheduler:
             if sliding is not None:
                 sliding.end_step(self._steps)
             decoders = self._blocks.decoders
+            if self._windows is not None:
+                self._windows.pass_steps(self._steps, 1)
             self._steps += 1
             self._cached += decoders
             self.generation_tokens_total += decoders
         else:
             self._decoding = True
-        self._busy_ps += end - self._now
+        self._busy += end - self._now
         self._now = end
         for request in self._chunks:
             if sliding is not None:
@@ -322,7 +334,9 @@ class Scheduler:
     def _pass_steps(self, duration: int, steps: int) -> None:
         """The decoding requests have got a token in each of ``steps`` steps."""
         self._now += duration
-        self._busy_ps += duration
+        self._busy += duration
+        if self._windows is not None:
+            self._windows.pass_steps(self._steps, steps)
         tokens = steps * self._blocks.decoders
         self._steps += steps
         self._cached += tokens
@@ -332,11 +346,13 @@ class Scheduler:
         """A prefill is complete: it gave a token, and from the next step on the request decodes."""
         self.generation_tokens_total += 1
         if request.first_token_ns is None:
-            request.first_token_ns = first = -(-self._now // PS_PER_NS)
+            request.first_token_ns = first = -(-self._now // TICKS_PER_NS)
             self.prompt_tokens_total += request.prompt_tokens
             self._first_tokens.append((request.request_id, request.arrival_ns, first))
         request.finish_step = finish = self._steps + request.output_tokens - request.generated - 1
         self._blocks.add_decoder(request.computed, self._steps)
+        if self._windows is not None:
+            self._windows.add(request.computed, self._steps)
         self._cached += request.computed
         heappush(self._finishing, (finish, request.turn, request))
 
@@ -362,7 +378,7 @@ class Scheduler:
                 self._held[request.request_id] = (request, computed)
             else:
                 self._blocks.give_back(request, computed)
-            self._end(request, -(-self._now // PS_PER_NS), "finished", request.output_tokens)
+            self._end(request, -(-self._now // TICKS_PER_NS), "finished", request.output_tokens)
 
     def _end(self, request: Request, at_ns: int, state: End, generated: int) -> None:
         self._finished.append(

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tonnage.inference.timing import BatchTiming, StepTiming
+from tonnage.inference.timing import BatchTiming, StepTiming, StepWork
 
 
 class Stretched:
-    """A timing of which every step takes ``factor`` times as long; a step with prompt tokens takes ``prompts`` times as
-    long, but for what it reads from the KV cache. Linear in the cached tokens, as the engine asks of a
-    :class:`~tonnage.inference.timing.StepTiming`: the cost of one is rounded down to a picosecond, then counted."""
+    """A timing of which the GPU's part of every step takes ``factor`` times as long; that of a step with prompt tokens
+    takes ``prompts`` times as long, but for what decoding sequences read from the KV cache. What the engine does
+    between takes as long as alone. Linear in the cached tokens, as the engine asks of a
+    :class:`~tonnage.inference.timing.StepTiming`: the cost of one is rounded down to a tick, then counted."""
 
-    __slots__ = ("_alone", "_factor", "_prompts", "decode_token_ps")
+    __slots__ = ("_alone", "_factor", "_prompts", "decode_token", "window", "window_token")
 
     def __init__(self, alone: StepTiming, factor: Fraction, prompts: Fraction | None = None) -> None:
         self._alone = alone
         self._factor, self._prompts = factor, factor if prompts is None else prompts
-        self.decode_token_ps = alone.decode_token_ps * factor.numerator // factor.denominator
+        self.window = alone.window
+        self.decode_token = alone.decode_token * factor.numerator // factor.denominator
+        self.window_token = alone.window_token * factor.numerator // factor.denominator
 
-    def step_ps(self, tokens: int, cached: int, pairs: int) -> int:
-        by = self._factor if pairs - cached <= tokens else self._prompts  # a decoding token is a pair more than cached
-        first = self._alone.step_ps(tokens, 0, pairs - cached)
-        return first * by.numerator // by.denominator + self.decode_token_ps * cached
+    def step(self, work: StepWork) -> int:
+        by = self._prompts if work.tokens else self._factor
+        host = self._alone.host(work)
+        first = self._alone.step(work._replace(cached=0, window_cached=0)) - host
+        read = self.decode_token * work.cached + self.window_token * work.window_cached
+        return first * by.numerator // by.denominator + host + read
+
+    def host(self, work: StepWork) -> int:
+        return self._alone.host(work)
 
 
 def stretched(timing: StepTiming | BatchTiming, factor: Fraction, prompts: Fraction) -> StepTiming:

@@ -26,12 +26,6 @@ def rows(name: str) -> tuple[dict[str, str], ...]:
 
 
 @cache
-def roofline() -> dict[str, float]:
-    """Fitted constants of the step-time model, by name."""
-    return {row["name"]: float(row["value"]) for row in rows("roofline.csv")}
-
-
-@cache
 def vllm_memory() -> dict[str, float]:
     """Constants of vLLM's memory budget, by name."""
     return {row["name"]: float(row["value"]) for row in rows("vllm_memory.csv")}

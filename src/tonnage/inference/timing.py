@@ -1,32 +1,68 @@
 """How long one engine step takes.
 
-There are two kinds of timing. A ``StepTiming`` knows what the GPU computes in a step, a ``BatchTiming`` was measured or
-fitted by what is in the batch (``PolynomialTiming`` here; a table of measured points in table_timing.py).
+There are two kinds of timing. A ``StepTiming`` knows what the GPU computes in a step; that of a model on a GPU is
+:class:`~tonnage.inference.estimate.timing.EstimatedTiming`. A ``BatchTiming`` was measured or fitted by what is in the
+batch (``PolynomialTiming`` here; a table of measured points in table_timing.py).
 
-The time of the first kind must be linear in the cached tokens that it reads once the number of tokens is fixed, because
-that is what lets the engine sum a run of decode steps in closed form. Times are integer picoseconds: one
-cached token costs from under one to some hundred nanoseconds, so whole nanoseconds would round too much.
+The time of the first kind must be linear in the cached tokens that it reads once the sequences are fixed, because that
+is what lets the engine sum a run of decode steps in closed form. Its times are integer attoseconds (ticks): one cached
+token costs from under one to some hundred nanoseconds and a step reads up to some million, so that whole picoseconds
+would round it by more than a nanosecond.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isqrt, log2
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from math import isqrt
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from tonnage.errors import InputError
-from tonnage.inference import tables
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tonnage.facts.gpus import Gpu
     from tonnage.facts.models import ModelShape
 
 PS_PER_NS = 1_000
-_PS_PER_S = 1_000_000_000_000
+TICKS_PER_PS = 1_000_000
+TICKS_PER_NS = 1_000_000_000
+TICKS_PER_S = 10**18
+
+
+class StepWork(NamedTuple):
+    """What one step computes. ``decoders`` sequences compute a token each and read ``cached`` tokens of the KV cache
+    together, ``window_cached`` of them in layers with a sliding window. ``tokens`` tokens of ``prompts`` prompts are
+    computed behind ``prompt_cached`` ones that are in the cache, with ``pairs`` of a query and a key together,
+    ``window_pairs`` of them in window layers: n tokens behind c have n·c + n(n+1)/2."""
+
+    decoders: int = 0
+    cached: int = 0
+    window_cached: int = 0
+    prompts: int = 0
+    tokens: int = 0
+    prompt_cached: int = 0
+    pairs: int = 0
+    window_pairs: int = 0
+
+
+def decode_work(sequences: int, context: int, window: int = 0) -> StepWork:
+    """``sequences`` sequences that decode, with ``context`` tokens in the cache together, all alike; ``window``: tokens
+    that window layers see, 0 without such layers."""
+    return StepWork(sequences, context, min(context, sequences * window))
+
+
+def prompt_work(tokens: int, cached: int, window: int = 0) -> StepWork:
+    """``tokens`` tokens of one prompt behind ``cached`` ones."""
+    inside = window_pairs(tokens, cached, window) if window else 0
+    return StepWork(0, 0, 0, 1, tokens, cached, tokens * cached + tokens * (tokens + 1) // 2, inside)
+
+
+def window_pairs(tokens: int, cached: int, window: int) -> int:
+    """Pairs of a query and a key of ``tokens`` tokens behind ``cached`` ones, each of which sees ``window``."""
+    short = max(0, min(window - cached, tokens))  # tokens that see less than the whole window, or just all of it
+    return short * cached + short * (short + 1) // 2 + (tokens - short) * window
 
 
 @runtime_checkable
@@ -36,16 +72,23 @@ class StepTiming(Protocol):
     def __hash__(self) -> int: ...
 
     @property
-    def decode_token_ps(self) -> int:
-        """What each cached token of a decoding sequence adds to a step, in ps."""
+    def window(self) -> int:
+        """Tokens that layers with a sliding window see; 0 without such layers."""
 
-    def step_ps(self, tokens: int, cached: int, pairs: int) -> int:
-        """Duration in ps, above zero, of a step that computes ``tokens`` tokens.
+    @property
+    def decode_token(self) -> int:
+        """Ticks that each cached token of a decoding sequence adds to a step."""
 
-        ``cached`` counts the tokens read from the KV cache, ``pairs`` the (query, key) pairs of attention: n
-        tokens computed after c cached ones add (n, c, n·c + n(n+1)/2), with n = 1 for a decoding sequence.
-        One more cached token of such a sequence, hence one more pair, must add exactly ``decode_token_ps``.
-        """
+    @property
+    def window_token(self) -> int:
+        """Ticks that such a token adds besides while it is inside the window."""
+
+    def step(self, work: StepWork) -> int:
+        """Duration in ticks, above zero. One more of ``work.cached`` adds exactly ``decode_token``, one more of
+        ``work.window_cached`` exactly ``window_token``."""
+
+    def host(self, work: StepWork) -> int:
+        """Ticks of the step in which the engine keeps no GPU busy: others on the same GPU do not lengthen them."""
 
 
 class BatchTiming(Protocol):
@@ -117,20 +160,20 @@ class PolynomialTiming:
         return ends
 
 
-def shortest_ps(timing: StepTiming | BatchTiming) -> int:
-    """No step takes less."""
+def shortest(timing: StepTiming | BatchTiming) -> int:
+    """No step takes fewer ticks."""
     if isinstance(timing, StepTiming):
-        return timing.step_ps(1, 0, 0)
-    return min(timing.decode_ps(1, 1), timing.prefill_ps(1, 1, 0))
+        return min(timing.step(StepWork(decoders=1)), timing.step(StepWork(prompts=1, tokens=1)))
+    return min(timing.decode_ps(1, 1), timing.prefill_ps(1, 1, 0)) * TICKS_PER_PS
 
 
-def run_ps(first: int, growth: int, steps: int) -> int:
+def run_of(first: int, growth: int, steps: int) -> int:
     """Sum of ``steps`` durations that start at ``first`` and grow by ``growth`` each."""
     return steps * first + growth * (steps * (steps - 1) // 2)
 
 
 def steps_within(first: int, growth: int, limit: int) -> int:
-    """The most steps of such a run that take ``limit`` ps or less together."""
+    """The most steps of such a run that take ``limit`` or less together."""
     if limit < first:
         return 0
     if growth == 0:
@@ -153,107 +196,29 @@ class LinearTiming:
             raise ValueError("a step takes time: base_ps must be positive, the other constants not negative")
 
     @property
-    def decode_token_ps(self) -> int:
-        return self.cached_ps + self.pair_ps
-
-    def step_ps(self, tokens: int, cached: int, pairs: int) -> int:
-        return self.base_ps + self.token_ps * tokens + self.cached_ps * cached + self.pair_ps * pairs
-
-
-class RooflineTiming:
-    """Step time of a model on the GPUs of one node, from first principles and four fitted constants.
-
-    The parts are added up, as the constants were fitted to the sum (a mixed step does not hide one behind
-    another)::
-
-        step = (weight bytes touched + KV bytes read) / (bandwidth · memory_efficiency)
-             + (2 · active parameters · tokens + 4 · full layers · heads · head_dim · pairs)
-               / (FLOP/s · compute_efficiency)
-             + layers · (layer_overhead + all_reduce_overhead · log2 TP)
-             + all-reduce bytes / link bandwidth
-
-    Bytes and FLOPs are those of one GPU, i.e. divided by TP, save the KV cache where it is replicated (fewer
-    KV heads than ranks, or one MLA latent). Only layers that keep the whole context count as KV bytes and
-    pairs; what sliding windows add is bounded and left out. A mixture of experts touches 1 - (1 -
-    active/total)^tokens of its parameters. Each layer all-reduces its hidden state twice, 2·(TP-1)/TP of it
-    over one GPU's link.
-
-    Source of the constants: data/roofline.csv (fitted on the measured points published with aiconfigurator
-    0.12; median TPOT error about 17 %, time to first token about 40 %).
-    """
-
-    __slots__ = (
-        "_active_share",
-        "_base_ps",
-        "_cached_ps",
-        "_pair_ps",
-        "_token_ps",
-        "_touched",
-        "_weights_ps",
-    )
-
-    def __init__(
-        self,
-        model: ModelShape,
-        gpu: Gpu,
-        *,
-        tensor_parallel: int = 1,
-        weight_bytes_per_param: float = 2,
-        kv_bytes_per_element: int = 2,
-    ) -> None:
-        check_tensor_parallel(model, tensor_parallel)
-        fit = tables.roofline()
-        bandwidth = gpu.bandwidth_bytes_per_s * fit["memory_efficiency"]
-        quantized = weight_bytes_per_param == 1 and gpu.fp8_flops is not None
-        peak = gpu.fp8_flops if quantized and gpu.fp8_flops is not None else gpu.bf16_flops
-        flops = peak * fit["compute_efficiency"] * tensor_parallel
-        layer_s = fit["layer_overhead_s"] + fit["all_reduce_overhead_s"] * log2(tensor_parallel)
-        weights_s = model.weight_bytes(weight_bytes_per_param) / tensor_parallel / bandwidth
-        token_s = 2 * model.active_params / flops
-        if tensor_parallel > 1:
-            link = gpu.nvlink_bytes_per_s or gpu.pcie_bytes_per_s
-            share = 2 * (tensor_parallel - 1) / tensor_parallel
-            token_s += 2 * model.layers * share * model.hidden * 2 / link
-        kv_bytes = model.kv_bytes_per_token(kv_bytes_per_element)
-        kv_bytes = kv_bytes // model.kv_heads * heads_per_gpu(model.kv_heads, tensor_parallel)
-        self._weights_ps = _ps(weights_s)
-        self._active_share = model.active_params / model.params
-        self._base_ps = _ps(model.layers * layer_s)
-        self._token_ps = _ps(token_s)
-        self._cached_ps = _ps(kv_bytes / bandwidth)
-        self._pair_ps = _ps(4 * model.full_layers * model.heads * model.head_dim / flops)
-        self._touched: dict[int, int] = {}
+    def window(self) -> int:
+        """None: every layer reads all tokens."""
+        return 0
 
     @property
-    def decode_token_ps(self) -> int:
-        return self._cached_ps + self._pair_ps
+    def decode_token(self) -> int:
+        """As ``StepTiming`` says."""
+        return (self.cached_ps + self.pair_ps) * TICKS_PER_PS
 
-    def step_ps(self, tokens: int, cached: int, pairs: int) -> int:
-        weights = self._weights_ps if self._active_share >= 1 else self._touched_ps(tokens)
-        return weights + self._base_ps + self._token_ps * tokens + self._cached_ps * cached + self._pair_ps * pairs
+    @property
+    def window_token(self) -> int:
+        """As ``StepTiming`` says."""
+        return 0
 
-    def _touched_ps(self, tokens: int) -> int:
-        known = self._touched.get(tokens)
-        if known is None:
-            share: float = 1 - (1 - self._active_share) ** tokens
-            known = self._touched[tokens] = round(self._weights_ps * share)
-        return known
+    def step(self, work: StepWork) -> int:
+        """As ``StepTiming`` says; a decoding sequence has a pair with each token that it reads and with itself."""
+        decoders, cached, _, _, tokens, behind, pairs, _ = work
+        ps = self.base_ps + self.token_ps * (decoders + tokens) + self.cached_ps * (cached + behind)
+        return (ps + self.pair_ps * (cached + decoders + pairs)) * TICKS_PER_PS
 
-    def _key(self) -> tuple[int, float, int, int, int, int]:
-        return (
-            self._weights_ps,
-            self._active_share,
-            self._base_ps,
-            self._token_ps,
-            self._cached_ps,
-            self._pair_ps,
-        )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RooflineTiming) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
+    def host(self, work: StepWork) -> int:
+        """None: the GPU is busy all the time."""
+        return 0
 
 
 def heads_per_gpu(heads: int, tensor_parallel: int) -> int:
@@ -269,7 +234,3 @@ def check_tensor_parallel(model: ModelShape, tensor_parallel: int) -> None:
             field="--tensor-parallel-size",
             hint="use a divisor of the number of attention heads",
         )
-
-
-def _ps(seconds: float) -> int:
-    return round(seconds * _PS_PER_S)

@@ -13,12 +13,11 @@ from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError
 from tonnage.fleet.rows import split_key
 from tonnage.health.blocker import Blocker
-from tonnage.inference import servers
-from tonnage.inference.config import kv_bytes
+from tonnage.inference import memory, servers
+from tonnage.inference.config import VllmArgs, kv_stored_in, kv_token_bytes
 from tonnage.inference.disaggregation.actions import Leases
 from tonnage.inference.disaggregation.links import kv_link
-from tonnage.inference.hybrid import layout, model_layers
-from tonnage.inference.kinds import VLLM
+from tonnage.inference.hybrid import layout
 from tonnage.objects import apps, core, selectors
 from tonnage.simulation.balancing import needs_content
 from tonnage.simulation.blocked import of_workload
@@ -248,25 +247,24 @@ def _block_size(server: Server | None) -> int:
     if server is None:
         return _BLOCK_SIZE
     size, args = max(server.args.block_size or _BLOCK_SIZE, 0) or _BLOCK_SIZE, server.args
-    if server.refused or args.engine != VLLM:
+    if server.refused:
         return size  # the pods say why
     model = server.known
     if not model.window_layers or args.disable_hybrid_kv_cache_manager:
         return size
-    element = kv_bytes(args.dtype, args.kv_cache_dtype)
     try:
-        layers = model_layers(model, tensor_parallel=args.tensor_parallel_size, bytes_per_element=element)
+        kept = memory.kv_kinds(model, kv_stored_in(args.dtype, args.kv_cache_dtype), args.tensor_parallel_size)
     except InputError:
         return size  # the pods say why
-    return layout(layers, size).block_size
+    return layout(kept, size).block_size
 
 
 def _token_bytes(server: Server) -> int:
-    """KV cache of one token, on all GPUs of an engine."""
-    shape = server.known
-    element = kv_bytes(server.args.dtype, server.args.kv_cache_dtype)
-    window = shape.window_kv_bytes_per_token(element) if shape.window_layers else 0
-    return shape.kv_bytes_per_token(element) + window
+    """KV cache of one token, on all GPUs of an engine; of one that never starts in 16 bits on one GPU."""
+    try:
+        return kv_token_bytes(server.known, server.args)
+    except InputError:
+        return kv_token_bytes(server.known, VllmArgs())  # the pods say why
 
 
 def _split(entry: SplitEntry, policy: PolicySpec, server: Server) -> Split:

@@ -20,6 +20,7 @@ from tonnage.fleet.asks import GPU
 from tonnage.fleet.filters import OPEN, refusal, shape_of
 from tonnage.health.rules.devices import NOT_SIMULATED
 from tonnage.inference.capacity import RequestMix, Slo, capacity, mean_latency_s
+from tonnage.inference.timing import StepWork
 from tonnage.loops import Loop
 from tonnage.objects import apps, autoscaling, core, load
 from tonnage.objects.policy import PodDisruptionBudget
@@ -367,7 +368,7 @@ def _engine_of(cluster: SimulatedCluster, workload: Workload) -> EngineSetup:
         reasons = "; ".join(sorted({s for s in setups if isinstance(s, str)})) or "there are none"
         message = f"{workload.key} starts on none of the GPUs that are there at first: {reasons}"
         raise InputError.at(message, hint="give the fleet a node on which it can be sized")
-    return max(working, key=lambda s: s.timing.step_ps(1, 0, 1))
+    return max(working, key=lambda s: s.timing.step(StepWork(decoders=1)))
 
 
 def _mix_of(service: Service) -> RequestMix:

@@ -82,6 +82,6 @@ def _weights(args: VllmArgs, shape: ModelShape | UnknownModel) -> int:
     if isinstance(shape, UnknownModel):
         return 0
     try:
-        return shape.weight_bytes(weight_bytes(args.dtype, args.quantization, shape))
+        return weight_bytes(shape, args.dtype, args.quantization)
     except InputError:
         return 0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from deep_seeds import examples
 from tonnage.inference.engine import Engine, EngineConfig
-from tonnage.inference.timing import LinearTiming, PolynomialTiming
+from tonnage.inference.timing import TICKS_PER_NS, LinearTiming, PolynomialTiming, prompt_work
 from tonnage.units import NS_PER_MS
 
 MS = 1_000_000_000
@@ -55,7 +55,7 @@ def test_a_request_whose_prompt_is_computed_takes_one_step_to_its_first_token() 
     assert engine.blocks_used == 13, "the blocks that were reserved are those it runs on"
     engine.advance(1_000 * NS_PER_MS)
     ((_, _, first),) = engine.take_first_tokens()
-    assert first == TIMING.step_ps(1, 199, 200) // 1000
+    assert first == TIMING.step(prompt_work(1, 199)) // TICKS_PER_NS
     assert engine.blocks_used == 0
 
 

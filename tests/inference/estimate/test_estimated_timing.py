@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from inference.estimate.estimate_builders import replica
+from inference.reference_engine import ReferenceEngine
 from tonnage.errors import InputError
 from tonnage.inference.engine import Engine, EngineConfig
-from tonnage.inference.estimate import EstimatedTiming, step_seconds
-from tonnage.inference.timing import StepTiming
+from tonnage.inference.estimate import EstimatedTiming, Replica, step_seconds
+from tonnage.inference.timing import StepTiming, StepWork, decode_work, prompt_work
 
 
 def test_it_is_a_step_timing_equal_and_hashed_by_what_it_is_made_of() -> None:
@@ -19,34 +22,97 @@ def test_it_is_a_step_timing_equal_and_hashed_by_what_it_is_made_of() -> None:
     assert one != EstimatedTiming(replica(gpu="h200"))
 
 
-@pytest.mark.parametrize("model", ["Llama-3.1-8B", "DeepSeek-V3", "gpt-oss-120b", "Qwen3-30B-A3B"])
+MODELS = ["Llama-3.1-8B", "DeepSeek-V3", "gpt-oss-120b", "Qwen3-30B-A3B", "Qwen3.5-122B-A10B", "gemma-3-27b"]
+
+
+def on_h200(model: str, framework: str = "vllm") -> Replica:
+    tp = 4 if model in ("Qwen3-30B-A3B", "Qwen3.5-122B-A10B") else 8
+    return replica(model, "h200", "fp8", tensor_parallel=tp, framework=framework)
+
+
+@pytest.mark.parametrize("model", MODELS)
 def test_one_more_cached_token_of_a_decoding_sequence_adds_exactly_its_time(model: str) -> None:
-    tp = 4 if model == "Qwen3-30B-A3B" else 8
-    timing = EstimatedTiming(replica(model, "h200", "fp8", tensor_parallel=tp))
-    shorter, longer = timing.step_ps(7, 5000, 5007), timing.step_ps(7, 5001, 5008)
-    assert longer - shorter == timing.decode_token_ps > 0
+    timing = EstimatedTiming(on_h200(model))
+    work = StepWork(7, 5000, 700, 2, 90, 400, 3000, 500)
+    assert timing.step(work._replace(cached=5001)) - timing.step(work) == timing.decode_token > 0
+    assert timing.step(work._replace(window_cached=701)) - timing.step(work) == timing.window_token
+    assert (timing.window_token > 0) == (timing.window > 0) == (model in ("gpt-oss-120b", "gemma-3-27b"))
 
 
-@pytest.mark.parametrize("framework", ["", "vllm"])
-def test_a_decode_step_takes_what_step_seconds_says_save_the_time_of_each_sequence(framework: str) -> None:
-    one = replica("Llama-3.1-70B", precision="fp8", tensor_parallel=4, framework=framework)
-    found = EstimatedTiming(one).step_ps(16, 16 * 2000, 16 * 2001) / 1e12
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(MODELS),
+    st.sampled_from(["", "vllm", "sglang"]),
+    st.integers(0, 1024),
+    st.integers(1, 8000),
+    st.integers(0, 8),
+    st.integers(1, 8192),
+    st.integers(0, 100_000),
+)
+def test_a_step_takes_what_step_seconds_says_to_a_nanosecond(
+    model: str, framework: str, batch: int, context: int, prompts: int, tokens: int, behind: int
+) -> None:
+    one = on_h200(model, framework)
+    if not batch and not prompts:
+        batch = 1
+    timing = EstimatedTiming(one)
+    single = prompt_work(tokens, behind, timing.window)
+    work = StepWork(*decode_work(batch, batch * context, timing.window)[:3], *(prompts * part for part in single[3:]))
     said = step_seconds(
-        one.shape, one.gpu, batch=16, context=2000, precision="fp8", tensor_parallel=4, framework=framework
+        one.shape,
+        one.gpu,
+        batch=batch,
+        context=context,
+        prompt_tokens=tokens if prompts else 0,
+        prompts=max(1, prompts),
+        prompt_cached=behind,
+        precision="fp8",
+        tensor_parallel=one.tensor_parallel,
+        framework=framework,
     )
-    assert found == pytest.approx(said, rel=0.03 if framework else 0.01)
+    assert timing.step(work) / 1e18 == pytest.approx(said, abs=1e-9, rel=1e-12)
 
 
-def test_steps_summed_in_closed_form_equal_steps_played_one_by_one() -> None:
-    ends = []
-    for macro in (True, False):
-        engine = Engine(EngineConfig(2048, 64, 8192, 10_000), EstimatedTiming(replica()), macro=macro)
-        for number in range(12):
-            engine.submit(number, number * 3_000_000, 100 + 57 * number, 20 + 13 * number)
-        engine.advance(10**12)
-        ends.append([(done.request_id, done.first_token_ns, done.finish_ns) for done in engine.take_finished()])
-    assert ends[0] == ends[1]
-    assert len(ends[0]) == 12
+def ends(model: str, *, macro: bool, arrivals: list[tuple[int, int, int]], blocks: int = 4000) -> list[object]:
+    """When each request ended on an engine, asked for its next change over and over as a simulation does."""
+    engine = Engine(EngineConfig(2048, 64, 8192, blocks), EstimatedTiming(on_h200(model)), macro=macro)
+    now = 0
+    for number, (gap, prompt, output) in enumerate(arrivals):
+        now += gap
+        engine.advance(now)
+        engine.submit(number, now, prompt, output)
+    while (change := engine.next_change_ns()) is not None:
+        engine.advance(max(now, change))
+    found: list[object] = [(one.request_id, one.first_token_ns, one.finish_ns) for one in engine.take_finished()]
+    return [*found, engine.busy_ns]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(["Llama-3.1-8B", "gpt-oss-120b", "gemma-3-27b"]),
+    st.lists(st.tuples(st.integers(0, 60_000_000), st.integers(1, 1500), st.integers(1, 300)), min_size=1, max_size=14),
+    st.sampled_from([120, 250, 4000]),
+)
+def test_steps_summed_in_closed_form_equal_steps_played_one_by_one(
+    model: str, arrivals: list[tuple[int, int, int]], blocks: int
+) -> None:
+    macro = ends(model, macro=True, arrivals=arrivals, blocks=blocks)
+    assert macro == ends(model, macro=False, arrivals=arrivals, blocks=blocks)
+    assert len(macro) == len(arrivals) + 1
+
+
+@pytest.mark.parametrize("model", ["Llama-3.1-8B", "gpt-oss-120b"])
+def test_the_engine_takes_the_steps_of_the_scheduler_written_down(model: str) -> None:
+    requests = [(number, number * 9_000_000, 60 + 37 * number, 20 + 31 * number) for number in range(9)]
+    config, timing = EngineConfig(512, 8, 4096, 300), EstimatedTiming(on_h200(model))
+    oracle = ReferenceEngine(config, timing)
+    oracle.run(requests)
+    engine = Engine(config, timing)
+    for request in requests:
+        engine.submit(*request)
+    engine.advance(10**12)
+    found = {one.request_id: (one.first_token_ns, one.finish_ns) for one in engine.take_finished()}
+    assert found == {one.request_id: (one.first_token_ns, one.finish_ns) for one in oracle.done}
 
 
 def test_a_model_that_does_not_fit_is_refused() -> None:

@@ -31,7 +31,7 @@ def weights(setting: Setting) -> Iterator[Blocker]:
         if engines.starts_not(engines.causes(setting, pods, server)):
             continue
         try:
-            needed = shape.weight_bytes(weight_bytes("auto", None, shape))
+            needed = weight_bytes(shape)
         except InputError:
             continue
         yield from _too_small(setting, pods, server, needed)

@@ -79,7 +79,7 @@ def _start(setting: Setting, pods: Pods, server: EngineServer) -> tuple[float, f
     if shape is None or not places:
         return None
     try:
-        size = shape.weight_bytes(weight_bytes(server.args.dtype, server.args.quantization, shape))
+        size = weight_bytes(shape, server.args.dtype, server.args.quantization)
     except InputError:
         return None
     known = durations.get()

@@ -1,4 +1,4 @@
-"""The step time of the estimator as a timing of the simulator's engine."""
+"""The step time of the estimator as a timing of engines: of simulated ones, and of those that a router sends to."""
 
 from __future__ import annotations
 
@@ -7,54 +7,101 @@ from typing import TYPE_CHECKING
 from tonnage.inference.estimate import constants as tables
 from tonnage.inference.estimate.case import Replica, check_room, figures
 from tonnage.inference.estimate.step import Work, framework_seconds, gpu_seconds
+from tonnage.inference.timing import TICKS_PER_S, StepWork
 
 if TYPE_CHECKING:
     from tonnage.inference.estimate.constants import Constants
 
-_PS_PER_S = 1_000_000_000_000
+_MANY = 1 << 24
+"""Tokens or pairs over which the time of one is averaged, so that rounding does not show in it."""
 
 
 class EstimatedTiming:
-    """A :class:`~tonnage.inference.timing.StepTiming` of ``replica`` from the formula and constants of
-    :func:`~tonnage.inference.estimate.one_step.step_seconds`.
+    """A :class:`~tonnage.inference.timing.StepTiming` of ``replica``: the formula and constants of
+    :func:`~tonnage.inference.estimate.one_step.step_seconds`, to a fraction of a nanosecond.
 
-    The formula is linear in cached tokens and pairs once the tokens are fixed, save that decoding attends in latent
-    space (MLA) and that windows are bounded: a cached token carries what decoding costs more than a prompt's pair, and
-    window layers are left out as :class:`~tonnage.inference.timing.RooflineTiming` does. The framework's time for each
-    sequence is left out too, since an engine does not tell sequences from tokens; its time for each step is not. Of a
-    replica of several data-parallel ranks or pipeline stages, steps are those of one rank through all stages.
+    Once the sequences and tokens of a step are fixed the formula is linear in what it reads from the KV cache and in
+    its pairs of queries and keys. So the matrices, the head and the framework are computed once for each number of
+    tokens and sequences, and what a cached token or a pair adds is counted in whole ticks. Of a replica of several
+    data-parallel ranks or pipeline stages, steps are those of one rank through all stages.
 
     Raises InputError if the replica cannot run as described, or its weights do not fit.
     """
 
-    __slots__ = ("_base", "_cached_ps", "_constants", "_figures", "_pair_ps", "_replica")
+    __slots__ = (
+        "_constants",
+        "_every",
+        "_figures",
+        "_heads",
+        "_matrices",
+        "_pair",
+        "_prompt_token",
+        "_replica",
+        "_sequence",
+        "_window_pair",
+        "decode_token",
+        "window",
+        "window_token",
+    )
 
     def __init__(self, replica: Replica, *, constants: Constants | None = None) -> None:
         check_room(replica)
         self._replica = replica
         self._figures = figures(replica)
         self._constants = constants or tables.constants()
-        alone = self._seconds(1.0)
-        self._pair_ps = _ps(self._seconds(1.0, pairs=1.0) - alone)
-        self._cached_ps = max(0, _ps(self._seconds(1.0, cached=1.0) - alone) - self._pair_ps)
-        self._base: dict[int, int] = {}
+        self.window = replica.shape.window if replica.shape.window_layers else 0
+        self.decode_token = self._each(cached=_MANY)
+        self.window_token = self._each(window_cached=_MANY) if self.window else 0
+        self._prompt_token = self._each(prompt_cached=_MANY)
+        self._pair = self._each(pairs=_MANY)
+        self._window_pair = self._each(window_pairs=_MANY) if self.window else 0
+        self._every = self._framework(0)
+        self._sequence = self._framework(_MANY) // _MANY
+        self._matrices: dict[int, int] = {}
+        self._heads: dict[int, int] = {}
 
-    @property
-    def decode_token_ps(self) -> int:
-        """What each cached token of a decoding sequence adds to a step, in ps."""
-        return self._cached_ps + self._pair_ps
+    def step(self, work: StepWork) -> int:
+        """Duration of a step in ticks; see :class:`~tonnage.inference.timing.StepTiming`."""
+        decoders, cached, window_cached, prompts, tokens, prompt_cached, pairs, window_pairs = work
+        computed = decoders + tokens
+        matrices = self._matrices.get(computed)
+        if matrices is None:
+            matrices = self._matrices[computed] = self._gpu(Work(computed, 0.0, 0.0, 0.0)) + self._every
+        total = matrices + self._sequence * (decoders + prompts) + self.decode_token * cached
+        if decoders:
+            head = self._heads.get(decoders)
+            if head is None:
+                alone = Work(decoders, 0.0, 0.0, 0.0)
+                head = self._gpu(alone._replace(decoders=decoders)) - self._gpu(alone)
+                self._heads[decoders] = head
+            total += head
+        if prompts:
+            total += self._prompt_token * prompt_cached + self._pair * pairs
+        if self.window:
+            total += self.window_token * window_cached + self._window_pair * window_pairs
+        return total
 
-    def step_ps(self, tokens: int, cached: int, pairs: int) -> int:
-        """Duration in ps of a step; see :class:`~tonnage.inference.timing.StepTiming`."""
-        base = self._base.get(tokens)
-        if base is None:
-            base = self._base[tokens] = _ps(self._seconds(float(tokens)))
-        return base + self._cached_ps * cached + self._pair_ps * pairs
+    def host(self, work: StepWork) -> int:
+        """Ticks of a step that the framework takes; see :class:`~tonnage.inference.timing.StepTiming`."""
+        return self._every + self._sequence * (work.decoders + work.prompts)
 
-    def _seconds(self, tokens: float, cached: float = 0.0, pairs: float = 0.0) -> float:
-        work = Work(tokens, 0.0, cached, 0.0, pairs)
-        known, fitted = self._figures, self._constants
-        return float(gpu_seconds(fitted, known, work) + framework_seconds(fitted, known, 0.0))
+    def _gpu(self, work: Work) -> int:
+        return round(float(gpu_seconds(self._constants, self._figures, work)) * TICKS_PER_S)
+
+    def _framework(self, sequences: int) -> int:
+        """What the framework adds for sequences, less what it adds to every step; that alone for none."""
+        every = float(framework_seconds(self._constants, self._figures, 0.0))
+        seconds = float(framework_seconds(self._constants, self._figures, float(sequences))) - every
+        return round((seconds if sequences else every) * TICKS_PER_S)
+
+    def _each(self, **many: int) -> int:
+        """Ticks that one more of it adds."""
+        some = Work(1.0, 0.0, 0.0, 0.0)
+        more = some._replace(**{name: float(number) for name, number in many.items()})
+        seconds = float(gpu_seconds(self._constants, self._figures, more)) - float(
+            gpu_seconds(self._constants, self._figures, some)
+        )
+        return round(seconds / _MANY * TICKS_PER_S)
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -65,7 +112,3 @@ class EstimatedTiming:
 
     def __hash__(self) -> int:
         return hash((self._replica, self._constants))
-
-
-def _ps(seconds: float) -> int:
-    return round(seconds * _PS_PER_S)

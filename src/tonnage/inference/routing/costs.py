@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from tonnage.inference.timing import BatchTiming, StepTiming
+from tonnage.inference.timing import (
+    TICKS_PER_PS,
+    TICKS_PER_S,
+    BatchTiming,
+    StepTiming,
+    decode_work,
+    prompt_work,
+)
 
-_S_PER_PS = 1e-12
 _REMEMBERED = 65_536  # prompts are asked for once per worker, mostly alike
 
 
@@ -28,18 +34,18 @@ class EngineCosts:
         if known is None:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
-            known = self._known[key] = self._prefill_ps(tokens, context) * _S_PER_PS
+            known = self._known[key] = self._prefill(tokens, context) / TICKS_PER_S
         return known
 
-    def _prefill_ps(self, tokens: int, context: int) -> int:
+    def _prefill(self, tokens: int, context: int) -> int:
         total = 0
         while tokens > 0:
             chunk = min(tokens, self._chunk)
             if self._by_step is not None:
-                total += self._by_step.step_ps(chunk, context, chunk * context + chunk * (chunk + 1) // 2)
+                total += self._by_step.step(prompt_work(chunk, context, self._by_step.window))
             else:
                 assert self._by_batch is not None
-                total += self._by_batch.prefill_ps(1, context + chunk, context)
+                total += self._by_batch.prefill_ps(1, context + chunk, context) * TICKS_PER_PS
             tokens -= chunk
             context += chunk
         return total
@@ -49,6 +55,6 @@ class EngineCosts:
         if sequences < 1:
             return 0.0
         if self._by_step is not None:
-            return self._by_step.step_ps(sequences, context, context + sequences) * _S_PER_PS
+            return self._by_step.step(decode_work(sequences, context, self._by_step.window)) / TICKS_PER_S
         assert self._by_batch is not None
-        return self._by_batch.decode_ps(sequences, context) * _S_PER_PS
+        return self._by_batch.decode_ps(sequences, context) * TICKS_PER_PS / TICKS_PER_S

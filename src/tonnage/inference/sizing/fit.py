@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from math import ceil, sqrt
+from math import sqrt
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from tonnage.inference import kinds, memory
+from tonnage.inference.engine_memory import engine_memory
 from tonnage.inference.memory import KvCapacity, Part, ServingMemory
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ PIPELINE_PARALLEL = (1, 2, 4)
 
 NO_ENGINE = "none"
 """For no engine in particular: all of the memory that is left becomes KV cache."""
-
-_BLOCK = 16
-"""Tokens of a KV block of vLLM."""
 
 _QUANTILE = 1.645
 """Of the standard normal distribution, one-sided 95 %."""
@@ -75,49 +73,26 @@ def plan(
     """The plan of ``request`` on ``card``; ``sorts_logits`` under vLLM before 0.16. Raises InputError if TP does not
     divide the heads, or PP exceeds the layers."""
     tokens, seqs = limits(request, card)
-    found = memory.serving_memory(
+    found = engine_memory(
         request.shape,
         card.gpu,
+        engine=kinds.VLLM if request.system == NO_ENGINE else request.system,
         stored=request.stored,
+        kv=request.kv,
         tensor_parallel=tensor_parallel,
         pipeline_parallel=pipeline_parallel,
         max_num_batched_tokens=tokens,
         max_num_seqs=seqs,
-        utilization=request.utilization * card.memory_share,
+        utilization=request.utilization,
+        memory_share=card.memory_share,
         cuda_graphs=request.cuda_graphs,
         sorts_logits=sorts_logits,
         extra=_adapters(request, tensor_parallel),
     )
-    kind = kinds.engine_kind(request.system) if request.system not in (kinds.VLLM, NO_ENGINE) else None
-    if kind is not None:
-        found = _by_rule_of(kind, request, card, (tensor_parallel, pipeline_parallel), found)
-    kv = memory.kv_capacity(
-        request.shape,
-        request.kv,
-        max(0, found.kv_cache),
-        tensor_parallel=tensor_parallel,
-        pipeline_parallel=pipeline_parallel,
-        max_num_batched_tokens=tokens,
-        block_size=kind.page_size if kind is not None else _BLOCK,
-    )
-    layers = ceil(request.shape.layers / pipeline_parallel) / request.shape.layers
-    needed = ceil(kv.layout.most_blocks(request.context, tokens) * kv.layout.block_bytes * layers)
+    kv = found.kv
     sequences = max(1, min(_sequences(request, kv), seqs))
-    return Plan(card, tensor_parallel, pipeline_parallel, found, kv, needed, sequences, seqs, tokens)
-
-
-def _by_rule_of(
-    kind: kinds.EngineKind, request: Request, card: Card, ranks: tuple[int, int], found: ServingMemory
-) -> ServingMemory:
-    """The same parts where another engine than vLLM says how much of the memory becomes KV cache."""
-    gpu = msgspec.structs.replace(card.gpu, memory_mib=int(card.gpu.memory_mib * card.memory_share))
-    weights = sum(part.bytes for part in memory.weights(request.shape, request.stored, *ranks))
-    permille = round(request.utilization * 1000) or None
-    cache = kinds.kv_cache_bytes(
-        kind, gpu, weights=weights, others=found.used - weights, tensor_parallel=ranks[0], permille=permille
-    )
-    requested = found.used + cache
-    return msgspec.structs.replace(found, requested=requested, utilization=round(requested / found.visible, 4))
+    needed = kv.needed(request.context)
+    return Plan(card, tensor_parallel, pipeline_parallel, found.memory, kv, needed, sequences, seqs, tokens)
 
 
 def _sequences(request: Request, kv: KvCapacity) -> int:
@@ -125,7 +100,7 @@ def _sequences(request: Request, kv: KvCapacity) -> int:
     about normal."""
     mean = kv.layout.blocks(request.lengths.resident)
     spread = _QUANTILE * mean * request.lengths.decode_spread / request.lengths.resident
-    pool = max(0, kv.blocks - 1)
+    pool = kv.usable
     root = (sqrt(spread * spread + 4 * mean * pool) - spread) / (2 * mean)
     return int(root * root)
 

@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeAlias
 from tonnage.inference.prompts import Path, length
 from tonnage.inference.tiers.ranges import Frequencies, Held
 from tonnage.inference.tiers.specs import TierSpec
-from tonnage.inference.timing import PS_PER_NS, BatchTiming, StepTiming
+from tonnage.inference.timing import PS_PER_NS, TICKS_PER_PS, BatchTiming, StepTiming, StepWork, prompt_work
 from tonnage.units import NS_PER_S
 
 _PS_PER_S = 1_000_000_000_000
@@ -281,12 +281,13 @@ class Tiers:
 def recompute_time(timing: StepTiming | BatchTiming, block_size: int) -> RecomputeTime:
     """What computing blocks of a prompt adds to a step that runs anyway, with the engine's own step times."""
     if isinstance(timing, StepTiming):
-        step_ps = timing.step_ps
-        base = step_ps(1, 0, 0)
+        window = timing.window
+        base = timing.step(StepWork(prompts=1, tokens=1))
 
         def by_step(first: int, last: int) -> int:
             before, new = first * block_size, (last - first) * block_size
-            return step_ps(new + 1, before, new * before + new * (new + 1) // 2) - base if new else 0
+            work = prompt_work(new, before, window)._replace(tokens=new + 1)
+            return (timing.step(work) - base) // TICKS_PER_PS if new else 0
 
         return by_step
     prefill_ps = timing.prefill_ps
