@@ -38,7 +38,7 @@ COLUMNS = (
 )  # fmt: skip
 PEER_SECONDS, PEER_SECONDS_QUICK = 420.0, 20.0
 QUICK_EACH = 3
-"""Of so many rows a quick look takes one: all models and systems are among them still."""
+"""Of this many rows a quick look takes one: all models and systems are among them still."""
 ALPHA = 0.1
 LEAST_PEER_ROWS = 100
 """Fewer rows do not tell two medians of TTFT apart."""

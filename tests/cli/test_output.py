@@ -55,7 +55,7 @@ def test_the_summary_says_what_people_ask_first(results: list[Result]) -> None:
     output.summary(results[0], target)
     text = printed(target)
     for part in ("traffic-surge, keda+karpenter", "87.5%", "3 min 51 s", "$43.98, $0.33 per million tokens",
-                 "16.77 paid, 10.71 allocated", "5 at most, 3 bought, 3 returned", "3 to 16", "Invariants held"):  # fmt: skip
+                 "16.77 paid, 10.71 allocated", "5 at most, 3 launched, 3 terminated", "3 to 16", "Invariants held"):  # fmt: skip
         assert part in text
 
 

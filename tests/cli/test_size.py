@@ -160,7 +160,7 @@ def test_training_says_what_each_gpu_holds(capfd: pytest.CaptureFixture[str]) ->
         (("Llama-3.1-9B",), "unknown model 'Llama-3.1-9B' (did you mean Llama-3.1-8B"),
         (("Qwen3-8B", "--gpu", "h10"), "unknown GPU 'h10' (did you mean h100"),
         (("Qwen3-8B", "--gpu", "h100:1g.12gb"), "unknown MIG profile '1g.12gb' (did you mean"),
-        (("Qwen3-8B", "--gpu", "l4/1"), "'l4/1' is no share of a GPU"),
+        (("Qwen3-8B", "--gpu", "l4/1"), "'l4/1' is not a share of a GPU"),
         (("Qwen3-8B", "--disk", "gp9"), "unknown disk 'gp9'"),
         (("Qwen3-8B", "--precision", "fp9"), "unknown precision 'fp9' (did you mean fp8"),
         (("Qwen3-8B", "--precision", "mxfp4"), "mxfp4 is a format of experts, Qwen/Qwen3-8B has none"),

@@ -75,7 +75,7 @@ def test_by_the_simulators_clock_it_is_the_simulators_run_to_the_last_microdolla
     }
 
 
-# ---- in running time ----
+# ---- in real time ----
 
 
 @pytest.fixture(scope="module")

@@ -85,7 +85,7 @@ class Cluster:
         return self.api.items(CLAIMS)
 
     def check(self, count: int) -> None:
-        """So many pods of one GPU are placed, none was bound twice, and no node has more than its GPUs.
+        """This many pods of one GPU are placed, none was bound twice, and no node has more than its GPUs.
 
         A binding whose caller or server was killed meanwhile may be missing in the audit log, or be there as failed."""
         where = self.placed()

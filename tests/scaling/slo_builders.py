@@ -68,7 +68,7 @@ class Cluster:
         return self
 
     def gang(self, key: str, size: int) -> Cluster:
-        """Add a gang of so many pods of one GPU, which wait."""
+        """Add a gang of this many pods of one GPU, which wait."""
         namespace, _, name = key.rpartition("/")
         container = {"name": "train", "resources": {"requests": {GPU: "1"}}}
         spec = msgspec.convert({"containers": [container]}, core.PodSpec)

@@ -216,7 +216,7 @@ def test_a_pod_that_the_freed_room_would_not_seat_takes_nothing_from_anybody(stu
         cluster = Cluster(gpus=4).pods(A, *KEPT8[:4]).pods("batch/job", "", **stuck)
         assert Loop(cluster, target(minimum=1), seats=seats).tick(0.1, ticks=9) == {}
         fits = Cluster(gpus=4).pods(A, *KEPT8[:4]).pods("batch/job", "")
-        assert _to(Loop(fits, target(minimum=1), seats=seats).tick(0.1, ticks=9)) == 1, "one that it would seat"
+        assert _to(Loop(fits, target(minimum=1), seats=seats).tick(0.1, ticks=9)) == 1, "one that it would place"
 
 
 def test_a_gang_that_the_freed_room_seats_in_part_takes_nothing_from_anybody() -> None:

@@ -293,7 +293,7 @@ class ApiEffects:
         name, uid = node["metadata"]["name"], node["metadata"]["uid"]
         claims = [c["metadata"] for c in self._all_claims() if c.get("status", {}).get("nodeName") == name]
         if "deletionTimestamp" in (claims[0] if claims else node["metadata"]):
-            return Stale(f"node {name} is on its way out")
+            return Stale(f"node {name} is terminating")
         if claims:
             self._client.delete(NODE_CLAIMS, claims[0]["name"], uid=claims[0]["uid"])
         else:

@@ -44,7 +44,8 @@ def is_ready(node: core.Node) -> bool:
 
 
 def has_devices(instance_type: str, allocatable: Mapping[str, int]) -> bool:
-    """Whether a node offers devices of the vendor whose devices its type has. GPUs that were cut have other names."""
+    """Whether a node offers devices of the vendor whose devices its type has. GPUs that were partitioned have other
+    names."""
     resource = instances.get(instance_type).resource if instances.known(instance_type) else ""
     vendor = resource.partition("/")[0]
     return not resource or any(amount and name.startswith(f"{vendor}/") for name, amount in allocatable.items())

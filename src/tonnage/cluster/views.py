@@ -50,7 +50,7 @@ class _Workload:
 
 
 class WorkloadViews:
-    """Deployments with their pods. A view is made anew only when something of it changed."""
+    """Deployments with their pods. A view is rebuilt only when something of it changed."""
 
     def __init__(self, fleet: Fleet, clock: Clock) -> None:
         self._fleet = fleet
@@ -113,7 +113,7 @@ class WorkloadViews:
         return {key: self._view(key, deployment) for key, deployment in sorted(self._deployments.items())}
 
     def _drop_if_gone(self, key: str) -> None:
-        """Keep no memory of a workload without pods that is no Deployment."""
+        """Keep no memory of a workload without pods that is not a Deployment."""
         if key not in self._deployments and key in self._workloads and not self._workloads[key].pods:
             del self._workloads[key]
 

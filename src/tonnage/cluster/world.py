@@ -2,7 +2,7 @@
 
 An :class:`Effects` turns one decision into calls; :class:`ClusterWorld` is the port on top: it keeps the fleet and the
 views current, and checks every decision again. Everything here runs on the thread of its owner, but for the binding
-calls of one batch (:mod:`tonnage.cluster.binding`), which overlap, and what is told of pods that wait
+calls of one batch (:mod:`tonnage.cluster.binding`), which overlap, and what is reported of pods that wait
 (:mod:`tonnage.cluster.aside`).
 """
 
@@ -72,7 +72,7 @@ class ClusterWorld:
     """Implements :class:`tonnage.world.World` over a Kubernetes API.
 
     ``in_flight``: nodes on their way that no NodeClaim stands for; ``pool_of``: where a node comes from; ``cutter``:
-    who cuts GPUs.
+    who partitions GPUs.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ RETRY_NS = 10 * NS_PER_S
 DISRUPTION_NS = 10 * NS_PER_S
 """Karpenter's disruption loop."""
 
-UNFINISHED = Reason("its return was begun and not finished")
+UNFINISHED = Reason("its termination was begun and not finished")
 
 _NUMBERED = re.compile(r"\d{5,9}")
 
@@ -39,7 +39,7 @@ _NUMBERED = re.compile(r"\d{5,9}")
 @dataclass(frozen=True, slots=True)
 class Pools:
     """The NodePools, the storage of their EC2NodeClasses by name, the pods of DaemonSets, and the configurations that
-    labels of nodes may name, as their GPUs are cut."""
+    labels of nodes may name, as their GPUs are partitioned."""
 
     node_pools: tuple[karpenter.NodePool, ...] = ()
     storage: Mapping[str, NodeStorage] = field(default_factory=dict)
@@ -60,9 +60,9 @@ class Pools:
 @dataclass(slots=True)
 class Provisioner:
     """Plans nodes for pods that no node takes, over the nodes that are there and on their way, and passes over those
-    that a GPU which is being cut otherwise will take.
+    that a GPU whose MIG layout is being changed will take.
 
-    What it has bought is read from the world's NodeClaims: nothing is lost when it starts anew. ``launched`` only keeps
+    What it has bought is read from the world's NodeClaims: nothing is lost when it restarts. ``launched`` only keeps
     names from being used twice.
     """
 

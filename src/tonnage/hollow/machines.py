@@ -291,7 +291,7 @@ class Machines:
             Terminating(node).begin(cluster)
 
     def see_node(self, old: core.Node | None, new: core.Node | None) -> None:
-        """A Node was deleted: its machine is given back."""
+        """A Node was deleted: its machine is terminated."""
         name = (new or old).name  # type: ignore[union-attr]
         self._nodes.seen(name, new.metadata.uid if new is not None else None)
         if new is not None:

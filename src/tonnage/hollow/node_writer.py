@@ -85,7 +85,7 @@ class NodeWriter:
         capacity = {**node.allocatable, "cpu": itype.vcpu * 1000, "memory": itype.memory_mib * MIB}
         at = self._stamp(self.cluster.now_ns)
         row = self.cluster.fleet.node_by_name.get(name)
-        if row is not None and self._mig.state(name):  # cut otherwise than it came: it has what its device plugin says
+        if row is not None and self._mig.state(name):  # repartitioned since it came: it has what its device plugin says
             found = self.cluster.fleet.allocatable_of(row).items()
             own = {key: n for key, n in capacity.items() if not key.startswith(NVIDIA)}
             capacity = own | {key: n for key, n in found if key.startswith(NVIDIA)}

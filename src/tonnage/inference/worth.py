@@ -65,7 +65,7 @@ class Worth(msgspec.Struct, frozen=True):
     """One setting. ``reuse`` is the share of prompt tokens that were not computed; ``engine_hours`` is the time with a
     step in flight; ``saved_usd`` is what of it was saved against the GPU's cache alone, ``net_usd`` that less
     ``tier_usd``; ``refused``: requests that were not served; ``recomputed``: blocks that a tier had and that were
-    computed anew because that was quicker."""
+    recomputed because that was quicker."""
 
     tiers: list[str]
     reuse: float
@@ -80,7 +80,7 @@ class Worth(msgspec.Struct, frozen=True):
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """Reuse with caches without end, as a share of tokens and of blocks: each worker its own, or one for all."""
+    """Reuse with unlimited caches, as a share of tokens and of blocks: each worker its own, or one for all."""
 
     own: float
     own_blocks: float

@@ -73,7 +73,7 @@ class _Checks:
         self.types = [index for index in np.flatnonzero(buyable).tolist() if catalogue.types[index].resource == GPU]
 
     def cuts(self) -> Iterator[Finding]:
-        """What is wrong with the ways to cut GPUs that the NodePool offers."""
+        """What is wrong with the ways to partition GPUs that the NodePool offers."""
         unknown = {
             (key, value)
             for key in CHOICES

@@ -38,7 +38,7 @@ RESTRICTED_DOMAINS = ("karpenter.sh", "karpenter.k8s.aws")
 
 def analyse(node_pool: karpenter.NodePool, catalogue: Catalogue, configurations: Configurations = OWN) -> list[Finding]:
     """Everything that this NodePool can never do, each with file and line, in the order of the checks.
-    ``configurations``: those that labels of its nodes may name, as their GPUs are cut.
+    ``configurations``: those that labels of its nodes may name, as their GPUs are partitioned.
 
     Raises :class:`~tonnage.errors.InputError` for a requirement that cannot be read.
     """

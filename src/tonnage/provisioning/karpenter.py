@@ -345,7 +345,7 @@ def _planned(ref: Ref, claim: _Claim, choice: Choice) -> PlannedClaim:
 
 
 def _own_labels(load: Load, cut: dict[str, str]) -> dict[str, str]:
-    """Labels that follow from the requirements; of those that say how GPUs are cut just the ones chosen."""
+    """Labels that follow from the requirements; of those that say how GPUs are partitioned just the ones chosen."""
     return {key: value for key, value in load.requirements.labels().items() if key not in STATED} | cut
 
 

@@ -54,8 +54,8 @@ class Load:
     """The pods of a planned NodeClaim taken together: requirements, summed requests, types that still fit.
 
     ``devices``: those of the types with what the pods have of them; None while it is whole ones that count.
-    ``choices``: the ways to cut GPUs (rows, :class:`Machines`) that still fit, of each type (columns). ``asked``: the
-    resources of devices that its pods ask for, where there are several ways."""
+    ``choices``: the ways to partition GPUs (rows, :class:`Machines`) that still fit, of each type (columns). ``asked``:
+    the resources of devices that its pods ask for, where there are several ways."""
 
     market: Market
     template: Template

@@ -13,9 +13,9 @@ For each workload, every tick:
    Pods that are not ready count as ordered, never as capacity.
 5. *Down* only to the highest need of the last ``hold_ns``, and not on nodes that are kept: a replica costs nothing on a
    GPU that is paid for anyway, so free ones are filled, shared out in proportion to need, and stay warm until another's
-   pod waits that the scheduler would seat in their place (:mod:`tonnage.scaling.waiting`). Then what is idle is given
-   up at once, down to the minimum. Bought nodes empty: their replicas go first, after others have started on free GPUs
-   of kept nodes.
+   pod waits that the scheduler would schedule in their place (:mod:`tonnage.scaling.waiting`). Then what is idle is
+   given up at once, down to the minimum. Bought nodes empty: their replicas go first, after others have started on free
+   GPUs of kept nodes.
 
 "No data" holds: without a reading the replicas stay as they are.
 """
@@ -74,7 +74,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was measured now: requests received since ever, requests in flight, recent cold starts. None is no data.
+    """What was measured now: all requests received, requests in flight, recent cold starts. None is no data.
 
     ``asked``: prompt tokens that engines lately looked for in their caches; ``found``: those that were there.
     """
@@ -191,7 +191,8 @@ def at_reuse(target: Target, reading: Reading | None) -> Target:
 def _decide_one(
     snapshot: Snapshot, target: Target, workload: WorkloadView, need: Need, history: Needs, extra: int | None
 ) -> Scale | None:
-    """``extra``: replicas for which kept nodes have free GPUs; None while others wait whom what is idle would seat."""
+    """``extra``: replicas for which kept nodes have free GPUs; None while others wait who would fit where replicas are
+    idle."""
     current = workload.replicas
     held = max(replicas for _, replicas in history)
     recently = _recently(snapshot, history)
@@ -344,7 +345,7 @@ def _place(snapshot: Snapshot, target: Target, room: Mapping[int, dict[str, int]
 
 
 def _spread(snapshot: Snapshot, workload: WorkloadView) -> tuple[int, int]:
-    """(pods on nodes that are never returned, pods on bought nodes)."""
+    """(pods on nodes that are never terminated, pods on bought nodes)."""
     fleet = snapshot.fleet
     rows = [row for pod in workload.pods if (row := fleet.node_by_name.get(pod.node)) is not None]
     bought = sum(bool(fleet.node(row).spec.node_pool) for row in rows)

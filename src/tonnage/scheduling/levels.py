@@ -106,7 +106,7 @@ def order_of(rules: Iterable[TopologyRule], topologies: Mapping[str, tuple[str, 
 
 
 class LevelTables:
-    """The levels of one fleet, by their order; made anew when nodes or labels change."""
+    """The levels of one fleet, by their order; rebuilt when nodes or labels change."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet

@@ -94,7 +94,7 @@ class Controller(Protocol):
         ...
 
     def has_succeeded(self, pod: Pod) -> bool:
-        """Whether the pod's work is done, so that its end is no failure."""
+        """Whether the pod's work is done, so that its end is not a failure."""
         ...
 
     def saved_ns(self, pod: Pod) -> int:
@@ -129,7 +129,7 @@ class Workload:
     cold_starts_ns: list[int] = field(default_factory=list)
     gang: tuple[str, str] = ("", "")
     controller: Controller | None = None
-    refused: Refused | None = None  # why the API server lets in none of its pods
+    refused: Refused | None = None  # why the API server admits none of its pods
     lasted: int | None = None  # the fewest that were Ready for a while, up to now
     counted_ns: int = 0
     standing: dict[str, str] = field(

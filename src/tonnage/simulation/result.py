@@ -54,7 +54,7 @@ class Routing(msgspec.Struct, frozen=True):
     remote_prefills: int | None  # prompts that were computed by a prefill pod and moved to a decode pod
     local_prefills: int | None  # those that stayed with their decode pod
     transfer_ms: Quantiles  # from the end of a prefill until its blocks were at the decode pod
-    tier_tokens: int | None  # prompt tokens that engines copied up from KV cache tiers below the GPU
+    tier_tokens: int | None  # prompt tokens that engines loaded from KV cache tiers below the GPU
 
 
 class ServiceResult(msgspec.Struct):
@@ -108,7 +108,7 @@ class TrainingResult(msgspec.Struct):
     restarts: int
     evictions: int
     gpu_hours: TrainingHours
-    communication_factor: float | None  # predicted: a step's time where the pods stand, over that of computing alone
+    communication_factor: float | None  # predicted time of a step where the pods are placed, over computing alone
     phases: list[tuple[float, str]]  # from when on it was in which state
 
 
@@ -200,8 +200,8 @@ class HeatRow(msgspec.Struct, omit_defaults=True):
 
 
 class Heatmap(msgspec.Struct, omit_defaults=True):
-    """Fleet over time: rows are node × GPU in the order in which nodes appeared. ``parts``: ways in which a GPU is held
-    in parts, each the (index of the owner, per cent of the GPU) of who holds some of it; the first is empty."""
+    """Fleet over time: rows are node × GPU in the order in which nodes appeared. ``parts``: ways in which a GPU is
+    held in parts, each the (index of the owner, per cent of the GPU) of who holds some of it; the first is empty."""
 
     t_s: list[float]
     owners: list[str]  # owners[0] == "free"

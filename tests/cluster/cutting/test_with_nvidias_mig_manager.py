@@ -1,4 +1,4 @@
-"""GPUs are cut otherwise by NVIDIA's mig-manager: what is written, what is believed, and what becomes of a failure."""
+"""GPUs are repartitioned by NVIDIA's mig-manager: what is written, what is believed, and what becomes of a failure."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ _OF_TRAINING: tuple[_TrainingFigure, ...] = (
         formats.hours,
         "lower",
     ),
-    ("GPU-hours of half gangs", lambda work: work.gpu_hours.half, formats.hours, "lower"),
+    ("GPU-hours of partial gangs", lambda work: work.gpu_hours.half, formats.hours, "lower"),
     ("Communication factor", lambda work: work.communication_factor, formats.factor, "lower"),
     ("Restarts", lambda work: work.restarts, formats.count, "lower"),
     ("Evictions", lambda work: work.evictions, formats.count, "lower"),
@@ -143,7 +143,7 @@ HOLDS = 0.99
 
 
 def holds_slo(result: Result) -> bool:
-    """Whether every Service of the run met its SLO with so many of its requests."""
+    """Whether every Service of the run met its SLO with this many of its requests."""
     return all(s.overall.share is None or s.overall.share >= HOLDS for s in result.services)
 
 
