@@ -275,7 +275,7 @@ def _compare(
 
 
 def _conversation(ask: Ask, file: Path, seeds: Sequence[int]) -> Callable[[Report, bool], None]:
-    """The reuse of the policies on the conversation trace, and what one cache without end for all would reuse."""
+    """The reuse of the policies on the conversation trace, and what one unlimited cache for all would reuse."""
     trace, workers = str(file), max(WORKERS)
     names = ["round-robin", "dynamo", "tonnage"] + [PEER] * (inference_peer.python() is not None)
     asked = {name: ask(Played(name, trace, workers, 0), seeds) for name in names}

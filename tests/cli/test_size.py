@@ -248,7 +248,7 @@ def test_a_model_that_fits_nowhere_is_told_how_much_is_missing(capfd: pytest.Cap
 
 def test_a_load_that_nothing_carries_shows_no_row_and_exits_with_1(capfd: pytest.CaptureFixture[str]) -> None:
     out = size(capfd, "Llama-3.1-8B", "--gpu", "h100", "--rate", "1e14", code=1)
-    assert "Nothing carries this load: it takes" in out and "$/h" not in out
+    assert "No option sustains this load: it takes" in out and "$/h" not in out
     found = document(capfd, "Llama-3.1-8B", "--gpu", "h100", "--concurrency", "999999999", code=1)
     assert found["options"] == [] and found["replicas_needed_at_least"] > 10_000
 

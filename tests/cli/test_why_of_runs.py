@@ -87,7 +87,7 @@ def test_a_job_within_its_limit_is_no_error(tmp_path: Path, told: Told, capfd: p
     folder = write(tmp_path, FAILING.replace("30m", "10m"), job("tune"))
     assert tonnage(capfd, "simulate", folder, "-q", "--fail-on", "error").code == 0
     code, found = told(folder, "job/tune")
-    assert (code, found["state"]) == (0, "ended") and found["line"].startswith("is done since 0:19:")
+    assert (code, found["state"]) == (0, "ended") and found["line"].startswith("finished at 0:19:")
 
 
 URGENT = f"""{NODE}

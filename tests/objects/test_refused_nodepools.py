@@ -34,7 +34,7 @@ def pool(*lines: str) -> list[str]:
         (
             ["replicas: 3", "weight: 5", "limits: {cpu: 5}"],
             [
-                "7:spec.weight: weight stands beside replicas (a static NodePool has no weight: remove it)",
+                "7:spec.weight: weight is set together with replicas (a static NodePool has no weight: remove it)",
                 "8:spec.limits.cpu: a static NodePool can only limit nodes (use limits.nodes)",
             ],
         ),
