@@ -112,7 +112,7 @@ class Scale(msgspec.Struct, frozen=True, tag="Scale"):
 
 
 class Launch(msgspec.Struct, frozen=True, tag="Launch"):
-    """Buy one node: the offering ``instance_type``, ``zone``, ``capacity_type``, on which ``pods`` are planned.
+    """Launch one node: the offering ``instance_type``, ``zone``, ``capacity_type``, on which ``pods`` are planned.
 
     ``labels`` and ``allocatable`` (cpu in millicores, memory and storage in bytes, all else in units) are what the plan
     counted on: the node that joins has them. Empty: those of the instance type. ``requests`` sums the pods, ``daemons``

@@ -102,7 +102,7 @@ def test_the_comparison_has_a_column_a_policy_and_marks_the_best(results: list[R
     assert text.splitlines()[0].split() == list(POLICIES)
     cost = [cell.strip() for cell in row(text, "Cost ") if cell.strip()]
     assert cost == ["$43.98", "$41.40", "$31.48 *"]
-    assert "*" not in "".join(row(text, "Nodes bought"))
+    assert "*" not in "".join(row(text, "Nodes launched"))
     assert "\n* best of the runs that hold the SLO (99% of each Service's requests)" in text
 
 

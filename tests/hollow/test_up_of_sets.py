@@ -32,7 +32,7 @@ GROUP_QUOTA = "quota-below-replicas"
 SETTLED_S = 1200.0
 """Seconds after which whatever happens to a pod that never runs has happened."""
 SERVING_S = 1500.0
-"""Seconds after which a pod that is well serves: a node is bought, an image pulled, an engine started."""
+"""Seconds after which a pod that is well serves: a node is launched, an image pulled, an engine started."""
 
 
 @contextmanager

@@ -129,7 +129,7 @@ def test_replicas_go_down_only_after_the_hold() -> None:
     quiet = [_to(loop.tick(0.1)) for _ in range(TEN_MINUTES)]
     first = next(i for i, replicas in enumerate(quiet) if replicas is not None)
     assert first * TICK_S >= 300, "the highest need of the last five minutes"
-    assert quiet[-1] == 4, "those on bought nodes"
+    assert quiet[-1] == 4, "those on launched nodes"
 
 
 def test_the_hold_keeps_but_does_not_bring_back() -> None:

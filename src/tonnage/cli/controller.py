@@ -116,7 +116,7 @@ class Settings:
     type=click.Choice(BACKENDS),
     default="nodeclaims",
     show_default=True,
-    help="How nodes are bought: NodeClaims for Karpenter, AWS Auto Scaling groups, or not at all, only reported.",
+    help="How nodes are launched: NodeClaims for Karpenter, AWS Auto Scaling groups, or not at all, only reported.",
 )
 @click.option("--aws-cluster", metavar="NAME", default="", help="The EKS cluster whose node groups are sized.")
 @click.option("--aws-region", metavar="REGION", default="", help="[default: from the AWS configuration]")

@@ -42,8 +42,8 @@ STATUS_S = 1.0
 def up(scenario: Path, **options: Any) -> None:
     """Run SCENARIO's cluster until interrupted: a Kubernetes API on localhost over a simulated GPU fleet.
 
-    kubectl works on it; the controllers place, scale, buy and return. With --on the same simulated machines join a real
-    API server, where whatever runs there works on them.
+    kubectl works on it; the controllers place, scale, launch and terminate. With --on the same simulated machines join
+    a real API server, where whatever runs there works on them.
     """
     from tonnage.simulation import scenario as scenarios
 

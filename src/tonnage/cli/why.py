@@ -115,7 +115,7 @@ def _of_object(ref: Ref, case: Case) -> tuple[Told | None, Receipt | None]:
     if ref.kind == "Service":
         behind = [_of_object(one, case) for one in why_targets.selected(ref, case.objects)]
         if not behind:
-            return Told(str(ref), RUNS, "selects by no label: its endpoints are made by hand"), None
+            return Told(str(ref), RUNS, "has no selector: its endpoints are managed manually"), None
         return next((pair for pair in behind if not _well(*pair)), behind[0])
     pods = case.pods_of(ref)
     if not pods:

@@ -3,7 +3,7 @@
 PREFIX = "tonnage.dev"
 
 LAUNCH = f"{PREFIX}/launch"
-"""On a NodeClaim: the decision that bought it, as JSON."""
+"""On a NodeClaim: the decision that launched it, as JSON."""
 RETURNING = f"{PREFIX}/returning"
 """On a node: it is being terminated, and why."""
 SAVED_AT = f"{PREFIX}/saved-at"

@@ -31,7 +31,7 @@ PARALLEL = 16
 
 
 class Reporting(ApiEffects):
-    """Places and scales, but buys and returns nothing: that is only said."""
+    """Places and scales, but launches and terminates nothing: that is only said."""
 
     WHY = Refused("nodes are only reported", OBSERVING)
 

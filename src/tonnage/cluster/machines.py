@@ -63,7 +63,7 @@ def initialized(node: core.Node, pool: str) -> bool:
 
 def takes_pods(node: core.Node, pool: str) -> bool:
     """Whether pods that fit are placed on the node, of this NodePool or node group (empty: none). As kube-scheduler
-    sees it, but that one which was bought takes none before it has its devices, and none takes any that is being
+    sees it, but that one which was launched takes none before it has its devices, and none takes any that is being
     deleted. Of a node that is not ready its taints say so, and pods may tolerate them."""
     if node.spec.unschedulable or node.metadata.deletion_timestamp:
         return False

@@ -247,7 +247,7 @@ class ClusterWorld:
         return outcome
 
     def _assume_claim(self, decision: Launch, *, sure: bool) -> None:
-        """The node counts as on its way before a watch shows its NodeClaim: nobody buys it twice."""
+        """The node counts as on its way before a watch shows its NodeClaim: nobody launches it twice."""
         name = decision.claim.name
         self.claims.assume(decision)
         self._doubts.add(

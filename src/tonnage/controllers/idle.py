@@ -65,7 +65,7 @@ def of_nodes(every: Iterable[karpenter.NodePool], readable: Iterable[str]) -> It
             yield Idle("InvalidAnnotation", f'{BUYS}: "{written}", expected true', ref)
         elif pool.name not in known:
             name = pool.spec.template.spec.node_class_ref.name
-            yield Idle("NodeClassNotFound", f"no node is bought: there is no EC2NodeClass {name}", ref)
+            yield Idle("NodeClassNotFound", f"no node is launched: there is no EC2NodeClass {name}", ref)
         elif not _is_mapping(pool.metadata.annotations.get(LIMITS, "")):
             message = f"{LIMITS} is not a mapping in JSON: spec.limits are used instead"
             yield Idle("InvalidAnnotation", message, ref)

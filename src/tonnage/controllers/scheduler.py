@@ -15,7 +15,7 @@ from tonnage.world import World
 
 NAME = "scheduler"
 WAITS = waits_of(NAME)
-"""The kind of change that wakes whoever buys nodes."""
+"""The kind of change that wakes whoever launches nodes."""
 
 
 @dataclass(slots=True)

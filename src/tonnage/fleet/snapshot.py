@@ -55,7 +55,8 @@ class WorkloadView:
 
 @dataclass(frozen=True, slots=True)
 class ClaimView:
-    """A NodeClaim that is not initialised yet: bought, or being bought. ``launch``: the decision that bought it."""
+    """A NodeClaim that is not initialised yet: launched, or being launched. ``launch``: the decision that launched
+    it."""
 
     launch: Launch
     created_ns: int

@@ -1,4 +1,4 @@
-"""Pods that no node will ever take: neither one of those that are there, were they empty, nor one that can be bought.
+"""Pods that no node will ever take: neither one of those that are there, were they empty, nor one that can be launched.
 
 The scheduler and the provisioner answer, each workload alone on a cluster without pods: what waits only because others
 run is not a fault of its manifest.
@@ -72,7 +72,7 @@ class Workload:
 
 class Outlook:
     """What a cluster can take. ``snapshot``: its nodes; pods on them are thought away, but those of DaemonSets.
-    ``sizes``: of nodes that could be bought nothing is known but how large they may be."""
+    ``sizes``: of nodes that could be launched nothing is known but how large they may be."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Outlook:
             return reason, self._edits(snapshot, row, single)
 
     def launch_for(self, spec: PodSpec) -> Launch | None:
-        """The node that would be bought for the pod; None where no NodePool can launch one."""
+        """The node that would be launched for the pod; None where no NodePool can launch one."""
         if self.pools is None or not self.pools.node_pools:
             return None
         return next(iter(self._plan([spec]).launches), None)
@@ -138,7 +138,7 @@ class Outlook:
         return {wait.pod.name: wait.reason for wait in waits if not self.sizes or _too_large(wait.reason)}
 
     def _plan(self, waiting: Sequence[PodSpec]) -> Plan:
-        """The nodes that the provisioner would buy, with no room on those that are there."""
+        """The nodes that the provisioner would launch, with no room on those that are there."""
         assert self.pools is not None
         shapes: dict[int, pods.PodShape] = {}
         pending = []

@@ -97,7 +97,7 @@ class Pods:
 
 
 class Setting:
-    """Objects, those that stand for pods apart, what can be bought, and the nodes that there are: ``machines`` beside
+    """Objects, those that stand for pods apart, what can be launched, and the nodes that there are: ``machines`` beside
     the Node objects. ``cuts``: what labels of nodes may say of how GPUs are partitioned. ``shapes``: of models beside
     those in the table, by their names."""
 

@@ -2,7 +2,7 @@
 
 What happens to them is written to the API; what others write there (bindings, deletions, NodeClaims) happens to them.
 Writes are levelled: a change only marks its object, :meth:`Machines.flush` writes what the object should be now, and
-what could not be written stays marked. So nothing is lost when the API is away, and nothing depends on order.
+what could not be written stays marked. So nothing is lost when the API is unreachable, and nothing depends on order.
 
 Not safe for several threads: its owner's alone.
 """

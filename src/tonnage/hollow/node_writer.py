@@ -1,4 +1,4 @@
-"""Writes simulated machines to an API: their Nodes, and the NodeClaims that they were bought by."""
+"""Writes simulated machines to an API: their Nodes, and the NodeClaims that they were launched by."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class NodeWriter:
             self._uids[name] = uid
 
     def claimed(self, machine: str, claim: karpenter.NodeClaim) -> None:
-        """The machine was bought by this NodeClaim."""
+        """The machine was launched by this NodeClaim."""
         meta = claim.metadata
         self._claims[machine] = {"name": meta.name, "uid": meta.uid, "finalizers": meta.finalizers}
 

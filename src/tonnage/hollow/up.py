@@ -380,8 +380,8 @@ def pools_of_scenario(world: ClusterWorld, configuration: Configuration) -> Pool
 
 
 def refuse_managed(client: Client) -> None:
-    """Raise InputError where nodes are bought already, by Karpenter say, or simulated by another: every NodeClaim would
-    be played here too."""
+    """Raise InputError where nodes are launched already, by Karpenter say, or simulated by another: every NodeClaim
+    would be played here too."""
     found = [node["metadata"] for node in client.list(NODES)]
     real = [
         meta["name"]
@@ -397,6 +397,7 @@ def refuse_managed(client: Client) -> None:
     if real or claims:
         what = f"node {real[0]}" if real else f"NodeClaim {claims[0]}"
         message = (
-            f"{what} is there: somebody buys nodes on this cluster, and simulated machines would take over its claims"
+            f"{what} is there: something launches nodes on this cluster, and simulated machines would take over its "
+            "claims"
         )
         raise InputError.at(message, hint="use a cluster without Karpenter, or delete what an earlier run has left")

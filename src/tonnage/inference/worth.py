@@ -23,7 +23,7 @@ from tonnage.inference.timing import BatchTiming, StepTiming
 from tonnage.units import GIB, MICRO_PER_USD, NS_PER_HOUR
 
 UNBOUNDED = TierSpec("unbounded, free")
-"""A tier without end that costs neither time nor money: no tiers do better with the same engines."""
+"""An unlimited tier that costs neither time nor money: no tiers do better with the same engines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ def _worth(
 
 
 def _use(spec: TierSpec, level: Sequence[Tier], block_bytes: int, hours: float) -> TierUse:
-    """A tier without end costs what it came to hold."""
+    """An unlimited tier costs what it came to hold."""
     held = sum(tier.held.blocks for tier in level)
     read, written = sum(tier.read for tier in level), sum(tier.written for tier in level)
     capacity = held if spec.blocks is None else spec.blocks * len(level)

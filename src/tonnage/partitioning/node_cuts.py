@@ -39,7 +39,7 @@ DEFAULT_STRATEGY = "single"
 CHOICES = (MIG_CONFIG, PLUGIN_CONFIG)
 """Labels that name a configuration: a NodePool may offer several values of each, the operator follows the label."""
 STATED = (*CHOICES, MIG_STRATEGY)
-"""Labels that the requirements of NodePools and pods may speak of; the strategy has one value in a NodePool."""
+"""Labels that the requirements of NodePools and pods may refer to; the strategy has one value in a NodePool."""
 READ = (*STATED, REPLICAS_LABEL, STRATEGY_LABEL)
 """Every label that says how a node's GPUs are partitioned; the last two where no ConfigMap is at hand."""
 

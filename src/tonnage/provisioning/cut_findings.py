@@ -144,7 +144,7 @@ class _Checks:
             key = next(key for key in STATED if large.get(key) != small.get(key))
             message = (
                 f"on {self.catalogue.names[index]} a card has {few} {unit} with {key}={large.get(key, '')} and {many} "
-                f"with {small.get(key, '')}: nodes are bought with the larger part for pods that ask for it, unless "
+                f"with {small.get(key, '')}: nodes are launched with the larger part for pods that ask for it, unless "
                 "their nodeSelector names the other, and they take either where there is room"
             )
             yield self.finding("nodepool-gpu-ambiguous", "warning", key, message)

@@ -1,8 +1,8 @@
 """Which empty nodes to terminate, as Karpenter's emptiness method does.
 
-Both consolidation policies return empty nodes. ``WhenEmptyOrUnderutilized`` and ``Balanced`` would also
+Both consolidation policies terminate empty nodes. ``WhenEmptyOrUnderutilized`` and ``Balanced`` would also
 replace underused nodes by cheaper ones; this version does not do that, so under them too only empty nodes
-are returned. Source: kubernetes-sigs/karpenter pkg/controllers/disruption/emptiness.go, helpers.go and
+are terminated. Source: kubernetes-sigs/karpenter pkg/controllers/disruption/emptiness.go, helpers.go and
 pkg/controllers/nodeclaim/disruption/consolidation.go.
 """
 

@@ -174,8 +174,8 @@ class _Checks:
         )
 
     def _at_fault(self) -> int | None:
-        """The requirement without which there would be something to buy: the first with a value that nothing has, else
-        the last of them."""
+        """The requirement without which there would be something to launch: the first with a value that nothing has,
+        else the last of them."""
         offers = self.catalogue.available()
         own = Requirements.of_labels(self.template.labels)
         found = []

@@ -21,7 +21,7 @@ from tonnage.provisioning.template import ALL_EFFECTS, Template
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Market:
-    """What can be bought now, and whether minValues is binding."""
+    """What can be launched now, and whether minValues is binding."""
 
     catalogue: Catalogue
     offers: Offers

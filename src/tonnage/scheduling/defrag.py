@@ -67,7 +67,7 @@ class Move:
 class DefragPlan:
     """``moves`` in an order in which they can be made; ``places``: where the unit goes then.
 
-    Each move is a restart. ``lost_s``: device-seconds of work done again; ``micro_usd``: what they cost, as far as the
+    Each move is a restart. ``lost_s``: device-seconds of work lost; ``micro_usd``: what they cost, as far as the
     prices of the nodes are known."""
 
     unit: Unit

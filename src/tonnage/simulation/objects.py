@@ -185,7 +185,7 @@ class End:
 
 @dataclass(slots=True, eq=False)
 class Pod:
-    """One pod's life. Times in ns; None until it happened. ``own``: its template, where its workload has several.
+    """One pod's lifecycle. Times in ns; None until it happened. ``own``: its template, where its workload has several.
 
     ``starts``: how often its container has started; ``crashes``: how often it has ended with an error in a row, of
     which ``last_end`` is the last. ``sharer``: its part of GPUs on which others can slow it down, while its container
@@ -233,7 +233,7 @@ class Pod:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A machine: what it is, when it was bought, and what its disk and memory hold already."""
+    """A machine: what it is, when it was launched, and what its disk and memory hold already."""
 
     name: str
     uid: str

@@ -83,7 +83,7 @@ class TrainingHours(msgspec.Struct, frozen=True):
 
     allocated: float
     useful: float
-    lost: float  # to be done again after a failure or an eviction, or never
+    lost: float  # to be repeated after a failure or an eviction, or never
     checkpoints: float  # writing them, and loading them again
     starting: float  # pods that start or stop while enough are bound
     broken: float  # pods of what was whole before wait for those that are replaced
@@ -113,7 +113,7 @@ class TrainingResult(msgspec.Struct):
 
 
 class NodeResult(msgspec.Struct):
-    """One node's life and bill."""
+    """One node's lifecycle and bill."""
 
     name: str
     instance_type: str

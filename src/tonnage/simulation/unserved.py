@@ -130,7 +130,7 @@ def _of_deployment(
 
 
 def _never_ready(workload: Workload, wanted: int, ref: Ref, known: Known, reasons: Reasons) -> Iterator[NotRunning]:
-    """Pods that are on their way when the run ends, and would have come long ago had there been nodes to buy."""
+    """Pods that are on their way when the run ends, and would have come long ago had there been nodes to launch."""
     pods = workload.active
     failing = reasons.never_ready(pods) if workload.ready_ns is None else None
     if failing is not None:

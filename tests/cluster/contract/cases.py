@@ -132,7 +132,7 @@ def _budget_in_simulation(small: Small) -> None:
 
 
 def _registered(small: Small) -> Return:
-    """The bought node has registered and is not initialised."""
+    """The launched node has registered and is not initialised."""
     small.run(50)
     assert "coming" in small.world.snapshot().fleet.node_by_name
     return returns(small, "coming")

@@ -98,7 +98,7 @@ GangEdit: TypeAlias = RelaxLevel | LowerMinimum | MorePlaces
 
 
 class GangChange(msgspec.Struct, frozen=True):
-    """Edits after which the gang's minimum has a place."""
+    """Edits after which the gang's minimum fits."""
 
     edits: tuple[GangEdit, ...]
 
