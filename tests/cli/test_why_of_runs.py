@@ -116,7 +116,7 @@ def test_what_a_quota_keeps_out_is_said(tmp_path: Path, told: Told) -> None:
     folder = write(tmp_path, NODE, api(replicas=4), quota)
     code, found = told(folder, "deploy/api")
     assert code == 0
-    assert "ResourceQuota few of namespace lab" in found["line"] and "lets in 3 of 4 pods" in found["line"]
+    assert "ResourceQuota few of namespace lab" in found["line"] and "admits 3 of 4 pods" in found["line"]
     quota["spec"] = {"hard": {"requests.nvidia.com/gpu": "4"}}
     folder = write(tmp_path / "all", NODE, api(replicas=4), quota)
     code, found = told(folder, "deploy/api")

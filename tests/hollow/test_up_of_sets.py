@@ -28,7 +28,7 @@ from tonnage.simulation import run, scenario
 from tonnage.simulation.unserved import not_running
 
 GROUP_QUOTA = "quota-below-replicas"
-"""Of whose pods some are let in."""
+"""Of whose pods some are admitted."""
 SETTLED_S = 1200.0
 """Seconds after which whatever happens to a pod that never runs has happened."""
 SERVING_S = 1500.0

@@ -99,7 +99,7 @@ def test_under_mps_a_container_gets_one_replica_unless_the_file_says_otherwise(g
         ("        replicas: 2\n", "", 16, "sharing.timeSlicing.resources[1].replicas", "the device plugin requires it"),
         ("name: gpu", "name: G PU", 14, "sharing.timeSlicing.resources[0].name", "is not a name of a resource"),
         ("name: gpu", f"name: {'g' * 53}", 14, "sharing.timeSlicing.resources[0].name", "64 characters"),
-        ("name: gpu", "name: mig-1g.10gb", 14, "sharing.timeSlicing.resources[0].name", "stands 2 times"),
+        ("name: gpu", "name: mig-1g.10gb", 14, "sharing.timeSlicing.resources[0].name", "appears 2 times"),
         ("replicas: 4", "replicas: 4\n        devices: some", 16, "sharing.timeSlicing.resources[0].devices", "'some' names no device"),
         ("replicas: 4", "replicas: 4\n        devices: 0", 16, "sharing.timeSlicing.resources[0].devices", "0 names no device"),
         ("replicas: 4", "replicas: 4\n        devices: [GPU-1]", 16, "sharing.timeSlicing.resources[0].devices", "'GPU-1' names no device"),
