@@ -238,7 +238,10 @@ def test_what_some_node_has_is_never_dropped() -> None:
     ("profiles", "cut"),
     [
         ({"nvidia.com/mig-3g.20gb": 1}, "change the MIG layout of GPU 0 on node n to 3g.20gb, with MIG strategy mixed"),
-        ({"nvidia.com/mig-1g.5gb": 3}, "change the MIG layout of GPU 0 on node n to 3 x 1g.5gb, with MIG strategy mixed"),
+        (
+            {"nvidia.com/mig-1g.5gb": 3},
+            "change the MIG layout of GPU 0 on node n to 3 x 1g.5gb, with MIG strategy mixed",
+        ),
         (
             {"nvidia.com/mig-3g.20gb": 1, "nvidia.com/mig-2g.10gb": 1},
             "change the MIG layout of GPU 0 on node n to 2g.10gb + 3g.20gb, with MIG strategy mixed",
