@@ -1,14 +1,17 @@
 """The estimator beside aiconfigurator, on measured points that neither was fitted to.
 
 *models left out*: constants fitted without a model (all variants of its shape), scored on its rows; *systems left out*:
-the same with systems. *no Blackwell seen*: fitted on Hopper alone, scored on Blackwell. Errors are |estimate / measured
-- 1|, their median and mean. aiconfigurator is asked for a sample of the rows in the same run, as many as its time limit
-allows, and both are compared on the rows that it answered.
+the same with systems; *no Blackwell seen*: fitted on Hopper alone, scored on Blackwell. The splits are nested: the form
+of the formula is chosen without the group too, by what forms are worth on the others, each left out in turn beside it.
+Errors are |estimate / measured - 1|, their median and mean. Columns *_here and *_peer are on a fixed list of rows,
+benchmarks/data/estimator_peer.csv, with what aiconfigurator answered (benchmarks/estimator_peer.py).
 
-*band*: the stated 90 % band of a model left out, from residuals of the other models whose constants did not see it
-either; its interval score (width, and 20 times what the truth is outside by, in natural logarithms) beside that of a
-band of constant width. *band of a system left out*: the same with the system, which then counts as one without points.
+*band*: the stated 90 % band of a model left out, from residuals of the other models whose constants and form did not
+see it either, and with the distance to the points of the others; its interval score (width, and 20 times what the truth
+is outside by, in natural logarithms) beside that of a band of constant width. *band of a system left out*: the same
+with the system, which then counts as one without points.
 
+*layers*: dense layers, and mixtures of experts calibrated by one constant, on real GPUs (estimator_layers.py).
 *speed*: distinct estimates a second, from descriptions of replicas to times with bands.
 
 ``--test FILE`` scores any file with the same columns with the constants and bands as shipped, fitting nothing to it.
@@ -21,11 +24,20 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import estimator_fit, estimator_peer, estimator_speed
+from benchmarks import estimator_fit, estimator_layers, estimator_peer, estimator_speed
 from benchmarks.common import Options, Report
-from benchmarks.estimator_fit import LeftOut, Residuals, amounts_of, cases_of, fit, fit_band, served
+from benchmarks.estimator_fit import (
+    LeftOut,
+    Residuals,
+    amounts_of,
+    cases_of,
+    distances_of,
+    fit_band,
+    measured_of,
+    served,
+)
 from benchmarks.estimator_peer import PeerResult
-from benchmarks.estimator_rows import BLACKWELL, SILICON, Row, Rows, read, truth
+from benchmarks.estimator_rows import BLACKWELL, SILICON, Row, Rows, fitted, read, truth
 from tonnage.errors import InputError
 from tonnage.inference.estimate import estimate_many
 from tonnage.inference.estimate.band import limits
@@ -37,10 +49,13 @@ COLUMNS = (
     "ttft_median_here", "ttft_median_peer", "ttft_mean_here", "ttft_mean_peer",
 )  # fmt: skip
 PEER_SECONDS, PEER_SECONDS_QUICK = 420.0, 20.0
+TEST_AIMS = {"tpot": 0.13, "ttft": 0.22}
 QUICK_EACH = 3
 """Of this many rows a quick look takes one: all models and systems are among them still."""
 ALPHA = 0.1
-LEAST_PEER_ROWS = 100
+PEER_AIMS = {"tpot": 0.75, "ttft": 0.5}
+"""Error over aiconfigurator's, on the rows that it answers."""
+LEAST_PEER_ROWS = 300
 """Fewer rows do not tell two medians of TTFT apart."""
 
 
@@ -85,20 +100,21 @@ def run(options: Options) -> Report:
     if not estimator_fit.available():
         report.notes.append("left out: fitting needs scipy, which is not installed")
         return report
-    found = read(options.data / SILICON)
+    found = fitted(options.data)
     _said(report, found)
     if options.quick:
         found = Rows(found.rows[::QUICK_EACH], found.left_out)
         report.notes.append(f"--quick: one of {QUICK_EACH} of these rows")
-    peer = _peer(report, found.rows, options.quick)
+    peer = estimator_peer.recorded(found.rows)
     _models(report, found.rows, peer)
-    _systems(report, found.rows, peer)
+    systems = _systems(report, found.rows, peer)
     if options.quick:
         report.notes.append("bands of systems left out are not measured with --quick")
     else:
-        _bands_of_systems(report, found.rows)
+        _bands_of_systems(report, found.rows, systems)
     rate = estimator_speed.rate(3_000 if options.quick else 20_000)
-    report.bar("estimates-per-second", rate, ">=", 10_000, "distinct full estimates/s", "cost")
+    estimator_layers.add(report)
+    report.bar("estimates-per-second", rate, ">=", 100_000, "distinct full estimates/s", "cost")
     return report
 
 
@@ -108,40 +124,50 @@ def _models(report: Report, rows: list[Row], peer: PeerResult) -> None:
     scores = _scores(rows, out, peer)
     for name in sorted(set(families.names)):
         scores.row(report, f"model {name} left out", families.names == name)
+    _forms(report, families)
     pooled = scores.row(report, "models left out", np.ones(len(rows), bool))
-    report.bar("models-left-out-tpot-median", pooled["tpot_median"], "<=", 0.14, "relative error", "result")
+    for of, aim in estimator_fit.AIMS.items():
+        report.bar(f"models-left-out-{of}-median", pooled[f"{of}_median"], "<=", aim, "relative error", "result")
     if pooled["peer_rows"] >= LEAST_PEER_ROWS:
-        report.bar(
-            "models-left-out-ttft-over-peer",
-            pooled["ttft_median_here"] / pooled["ttft_median_peer"],
-            "<=",
-            0.75,
-            "ratio",
-            "result",
-        )
+        for of, aim in PEER_AIMS.items():
+            ratio = pooled[f"{of}_median_here"] / pooled[f"{of}_median_peer"]
+            report.bar(f"models-left-out-{of}-over-peer", ratio, "<=", aim, "ratio", "result")
     else:
         report.notes.append(
-            f"models-left-out-ttft-over-peer not judged: {pooled['peer_rows']} rows of aiconfigurator, "
-            f"fewer than {LEAST_PEER_ROWS}"
+            f"models-left-out-*-over-peer not judged: {pooled['peer_rows']} rows of aiconfigurator, fewer than "
+            f"{LEAST_PEER_ROWS}"
         )
     _bands(report, rows, families, out)
 
 
-def _systems(report: Report, rows: list[Row], peer: PeerResult) -> None:
+def _forms(report: Report, left_out: LeftOut) -> None:
+    chosen = ", ".join(f"{name}: {left_out.form_without(name).name}" for name in sorted(set(left_out.names)))
+    report.notes.append(f"form chosen without {chosen}")
+
+
+def _systems(report: Report, rows: list[Row], peer: PeerResult) -> LeftOut:
     systems = LeftOut(rows, [row.system for row in rows])
     names = systems.names
     scores = _scores(rows, systems.residuals(), peer)
+    _forms(report, systems)
     for name in sorted(set(names)):
-        scores.row(report, f"system {name} left out", names == name)
+        alone = scores.row(report, f"system {name} left out", names == name)
+        report.bar(f"{name}-left-out-tpot-median", alone["tpot_median"], "<=", 0.15, "relative error", "result")
     blackwell = np.isin(names, BLACKWELL)
-    hopper = scores.row(report, "Hopper systems left out", ~blackwell)
-    both = LeftOut(rows, ["Blackwell" if new else "Hopper" for new in blackwell])
-    unseen = _scores(rows, both.residuals(), peer)
+    scores.row(report, "Hopper systems left out", ~blackwell)
+    unseen = _scores(rows, _unseen(rows, blackwell), peer)
     for name in sorted(set(names[blackwell])):
         unseen.row(report, f"{name}, no Blackwell seen", names == name)
     new = unseen.row(report, "no Blackwell seen", blackwell)
-    report.bar("hopper-left-out-tpot-median", hopper["tpot_median"], "<=", 0.18, "relative error", "result")
-    report.bar("no-blackwell-seen-tpot-median", new["tpot_median"], "<=", 0.35, "relative error", "result")
+    report.bar("no-blackwell-seen-tpot-median", new["tpot_median"], "<=", 0.30, "relative error", "result")
+    return systems
+
+
+def _unseen(rows: list[Row], blackwell: np.ndarray) -> Residuals:
+    """Those of Blackwell from constants fitted to Hopper alone, in the form that is best on its systems left out."""
+    hopper = [row for row, new in zip(rows, blackwell, strict=True) if not new]
+    form = LeftOut(hopper, [row.system for row in hopper]).form_without()
+    return LeftOut(rows, ["Blackwell" if new else "Hopper" for new in blackwell]).residuals(form=form)
 
 
 def _scores(rows: list[Row], out: Residuals, peer: PeerResult) -> Scores:
@@ -157,13 +183,14 @@ def _bands(report: Report, rows: list[Row], families: LeftOut, out: Residuals) -
         test, others = families.names == name, families.residuals(hidden=name)
         for of, found in ends.items():
             logs = getattr(others, of)
-            band = fit_band(of, logs, others.amounts)
+            band = fit_band(of, families, name)
             found[:2, test] = log_limits(band, out.amounts[test])
             found[2:, test] = np.nanquantile(logs, [ALPHA / 2, 1 - ALPHA / 2])[:, None]
     for of, found in ends.items():
         use = np.isfinite(logs := getattr(out, of))
         low, high, *constant = found[:, use]
         _band_bars(report, of, logs[use], low, high, systems[use])
+        _least_bar(report, of, "family", logs[use], low, high, families.names[use])
         _score_bar(report, of, logs[use], low, high, np.array(constant))
 
 
@@ -178,30 +205,40 @@ def _band_bars(
     whose: str = "",
 ) -> None:
     inside = (logs >= low) & (logs <= high)
-    shares = {str(name): float(inside[systems == name].mean()) for name in sorted(set(systems))}
-    report.notes.append(
-        f"band {whose}{of} contains: " + ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
-    )
     report.bar(f"band-{whose}{of}-contains-at-least", float(inside.mean()), ">=", 0.85, "share of rows", "result")
     report.bar(f"band-{whose}{of}-contains-at-most", float(inside.mean()), "<=", 0.95, "share of rows", "result")
-    report.bar(f"band-{whose}{of}-worst-system", min(shares.values()), ">=", 0.75, "share of rows", "result")
+    _least_bar(report, f"{whose}{of}", "system", logs, low, high, systems)
 
 
-def _bands_of_systems(report: Report, rows: list[Row]) -> None:
+def _least_bar(
+    report: Report, of: str, kind: str, logs: np.ndarray, low: np.ndarray, high: np.ndarray, names: np.ndarray
+) -> None:
+    """The share that the band contains of each of ``names``; the least of them is judged."""
+    inside = (logs >= low) & (logs <= high)
+    shares = {str(name): float(inside[names == name].mean()) for name in sorted(set(names))}
+    said = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
+    report.notes.append(f"band {of} contains, by {kind}: {said}")
+    report.bar(f"band-{of}-worst-{kind}", min(shares.values()), ">=", 0.75, "share of rows", "result")
+
+
+def _bands_of_systems(report: Report, rows: list[Row], systems: LeftOut) -> None:
     """The band of a system that neither constants nor residuals saw: that of models left out of the other systems."""
     names = np.array([row.system for row in rows])
     ttft, tpot = truth(rows)
     found = {of: np.zeros((3, len(rows))) for of in ("tpot", "ttft")}
     for name in sorted(set(names)):
         rest = [row for row in rows if row.system != name]
-        residuals = LeftOut(rest, [row.family for row in rest]).residuals()
+        left_out = LeftOut(rest, [row.family for row in rest])
+        form = systems.form_without(name)
         test = names == name
         cases = cases_of([row for row in rows if row.system == name])
-        times = served(fit(rest), cases)
+        times = served(left_out.without(frozenset(), form), cases)
         amounts = amounts_of(cases, times)
+        here = [row for row in rows if row.system == name]
         amounts[:, REGIMES.index("unseen")] = 1.0
+        amounts[:, REGIMES.index("unlike")] = distances_of(here, measured_of(rest))
         for of, truths, estimates in (("tpot", tpot, times.tpot_s), ("ttft", ttft, times.ttft_s)):
-            band = fit_band(of, getattr(residuals, of), residuals.amounts)
+            band = fit_band(of, left_out, form=form)
             found[of][:, test] = (np.log(truths[test] / estimates), *log_limits(band, amounts))
     for of, (logs, low, high) in found.items():
         use = np.isfinite(logs)
@@ -222,7 +259,9 @@ def _test(report: Report, found: Rows, options: Options) -> None:
     for kind, names in (("model", [row.family for row in rows]), ("system", [row.system for row in rows])):
         for name in sorted(set(names)):
             scores.row(report, f"{kind} {name}", np.array(names) == name)
-    scores.row(report, "all rows", np.ones(len(rows), bool))
+    pooled = scores.row(report, "all rows", np.ones(len(rows), bool))
+    for of, aim in TEST_AIMS.items():
+        report.bar(f"test-{of}-median", pooled[f"{of}_median"], "<=", aim, "relative error", "result")
     systems = np.array([row.system for row in rows])
     known = _known_residuals(options)
     for of, ratio, band, value in (
@@ -242,8 +281,9 @@ def _test(report: Report, found: Rows, options: Options) -> None:
 def _known_residuals(options: Options) -> Residuals | None:
     if options.data is None or not (options.data / SILICON).exists() or not estimator_fit.available():
         return None
-    rows = read(options.data / SILICON).rows
-    return LeftOut(rows, [row.family for row in rows]).residuals()
+    rows = fitted(options.data).rows
+    families = LeftOut(rows, [row.family for row in rows])
+    return families.residuals(form=families.forms[-1])
 
 
 def _score_bar(

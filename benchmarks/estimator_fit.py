@@ -3,9 +3,9 @@
     python -m benchmarks.estimator_fit --data DIR           fit on all rows, print constants and bands
     python -m benchmarks.estimator_fit --data DIR --write   and write src/tonnage/inference/data/estimator*.csv
 
-Residuals are log ratios with a loss that grows slowly for outliers (Cauchy); TTFT weighs half as much as TPOT. Every
-constant has a prior: what is known of it before, and how firmly. Efficiencies that a left-out part of the data alone
-would tell (16-bit matrices are on one system) have firm ones, so that a split does not invent them.
+Residuals are log ratios with a loss that grows slowly for outliers (Cauchy). Every constant has a prior: what is known
+of it before, and how firmly. Efficiencies that a left-out part of the data alone would tell (16-bit matrices are on one
+system) have firm ones, so that a split does not invent them.
 
 The ends of the band are quantiles of the residuals of models that were left out, linear in the regimes of
 tonnage.inference.estimate.band, with priors too.
@@ -14,21 +14,19 @@ tonnage.inference.estimate.band, with priors too.
 from __future__ import annotations
 
 import argparse
-import csv
 import importlib.util
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
-from benchmarks.common import ROOT, data_folder
-from benchmarks.estimator_rows import SILICON, Row, read, truth
-from tonnage.inference import tables
+from benchmarks.common import data_folder
+from benchmarks.estimator_rows import Row, fitted, truth
 from tonnage.inference.estimate.band import regimes
 from tonnage.inference.estimate.batch import Columns, columns
 from tonnage.inference.estimate.constants import REGIMES, Band, Constants, constants
+from tonnage.inference.estimate.measured import Measured, group_points
 from tonnage.inference.estimate.serve import Served, serve
 
 
@@ -46,8 +44,13 @@ PRIORS = {
     "compute": Prior(0.7, 30),
     "fp8_compute": Prior(0.9, 60),
     "fp4_compute": Prior(0.8, 10),
-    "expert_compute": Prior(0.4, 3),
-    "attention_compute": Prior(0.5, 3),
+    "expert_compute": Prior(0.7, 30),
+    "expert_fp8_compute": Prior(0.65, 10),
+    "expert_skew": Prior(0.5, 10),
+    "unpacked_compute": Prior(0.7, 5),
+    "unpacked_bandwidth": Prior(0.8, 5),
+    "move_bandwidth": Prior(0.8, 5),
+    "attention_compute": Prior(0.6, 30),
     "layer_s": Prior(5e-5, 3),
     "expert_layer_s": Prior(3e-5, 3),
     "all_reduce_s": Prior(2e-6, 3),
@@ -61,25 +64,63 @@ PRIORS = {
     "first_token_s_vllm": Prior(0.04, 1),
     "first_token_s_sglang": Prior(0.1, 10),
     "first_token_s_tensorrt_llm": Prior(0.06, 10),
+    "first_steps_vllm": Prior(1.0, 3),
+    "first_steps_sglang": Prior(3.0, 3),
+    "first_steps_tensorrt_llm": Prior(3.0, 3),
+    "burst_share": Prior(0.1, 10),
 }
-"""What is fitted. The other constants of estimator.csv are from elsewhere."""
+"""What may be fitted. The other constants of estimator.csv are from elsewhere. Those of experts are what grouped
+matrices reach on an H200 (benchmarks/data/gpu_mixtures_h200.csv): 0.5 of peak in bf16 at 8,192 tokens, whatever their
+width, and in FP8 half as much of its own."""
+
+
+class Form(NamedTuple):
+    """A shape of the formula: constants of :data:`PRIORS` that keep a value, and how much TTFT weighs beside TPOT."""
+
+    name: str
+    kept: dict[str, float]
+    ttft_weight: float = 0.5
+
+
+_NO_WAITS = {"first_steps_vllm": 0.0, "first_steps_sglang": 0.0, "first_steps_tensorrt_llm": 0.0, "burst_share": 0.1}
+_NO_MIXTURE = {
+    "expert_fp8_compute": 0.9,
+    "expert_skew": 0.01,
+    "move_bandwidth": 1e6,
+    "unpacked_compute": 1.0,
+    "unpacked_bandwidth": 1.0,
+}
+FORMS = (
+    Form("constant", _NO_WAITS | _NO_MIXTURE),
+    Form("mixtures", _NO_WAITS),
+    Form("mixtures, TTFT as much", _NO_WAITS, 1.0),
+    Form("mixtures, waits, TTFT as much", {}, 1.0),
+)
+"""Among these a split chooses, by what they are worth on groups left out of its training part. *constant*: experts
+reach one share of the dense efficiency, whatever they are. *mixtures*: tokens are moved, unevenly spread and weights
+unpacked. *waits*: engines take requests up after some steps, and the share of bursts is fitted."""
 
 BAND_PRIORS = {
-    "tpot": {"base": (-0.3, 0.3), "rack": (-0.3, 0.9), "overloaded": (-1.2, 0.3)},
-    "ttft": {"base": (-1.0, 1.0), "rack": (-0.5, 1.0), "overloaded": (-3.0, 1.2)},
+    "tpot": {"base": (-0.3, 0.3), "rack": (-0.3, 0.9), "overloaded": (-1.2, 0.3), "unlike": (-0.1, 0.1)},
+    "ttft": {"base": (-1.0, 1.0), "rack": (-0.5, 1.0), "overloaded": (-3.0, 1.2), "unlike": (-0.2, 0.2)},
 }
 UNSEEN = {"tpot": (-0.05, 0.05), "ttft": (-0.1, 0.1)}
 """What a GPU without a measured point adds: with it bands contain 94 % of the points of a system left out."""
+
+WIDER = {"tpot": 0.05, "ttft": 0.1}
+"""What a unit of distance adds to either side at least: points say little of it, since all families are about one unit
+from each other."""
 
 QUANTILE = 0.04
 """Less than 5 %: a model that is new is a little farther off than those left out one by one."""
 
 TPOT_SCALE, TTFT_SCALE = 0.15, 0.3
-TTFT_WEIGHT = 0.5
+AIMS = {"tpot": 0.14, "ttft": 0.25}
+"""How far off models left out may be in the median: the bars of benchmarks/estimator.py."""
 BAND_PULL = 5e-4
 _PULL = 0.05
-_NAMES = tuple(PRIORS)
-_DATA = ROOT / "src" / "tonnage" / "inference" / "data"
+_PRECISE = 1e-3
+"""A fit ends when its sum of squares changes by less than this share."""
 
 
 def available() -> bool:
@@ -87,53 +128,72 @@ def available() -> bool:
     return importlib.util.find_spec("scipy") is not None
 
 
-def fit(given: list[Row]) -> Constants:
-    """The constants that fit these rows."""
+def fit(given: list[Row], form: Form) -> Constants:
+    """The constants that fit these rows in ``form``."""
     from scipy.optimize import least_squares
 
     cases = cases_of(given)
     ttft, tpot = truth(given)
     has_ttft = ttft > 0
     safe = np.where(has_ttft, ttft, 1.0)
-    start = np.log([prior.value for prior in PRIORS.values()])
-    pull = _PULL / TPOT_SCALE * np.array([prior.firmness for prior in PRIORS.values()]) * np.sqrt(len(given) / 300)
+    priors = {name: prior for name, prior in PRIORS.items() if name not in form.kept}
+    start = np.log([prior.value for prior in priors.values()])
+    firmness = np.array([prior.firmness for prior in priors.values()])
+    pull = _PULL / TPOT_SCALE * firmness * np.sqrt(len(given) / 300)
+
+    def values(x: np.ndarray) -> Constants:
+        return replace(constants(), **form.kept, **dict(zip(priors, np.exp(x).tolist(), strict=True)))
 
     def residuals(x: np.ndarray) -> np.ndarray:
-        found = served(with_values(x), cases)
+        found = served(values(x), cases)
         times = np.log(found.tpot_s / tpot) / TPOT_SCALE
-        first = np.where(has_ttft, TTFT_WEIGHT * np.log(found.ttft_s / safe) / TTFT_SCALE, 0.0)
+        first = np.where(has_ttft, form.ttft_weight * np.log(found.ttft_s / safe) / TTFT_SCALE, 0.0)
         return np.concatenate([_slow(times), _slow(first), pull * (x - start)])
 
-    return with_values(least_squares(residuals, start, max_nfev=60).x)
+    return values(least_squares(residuals, start, ftol=_PRECISE, max_nfev=60).x)
 
 
-def fit_band(of: str, logs: np.ndarray, amounts: np.ndarray, quantile: float = QUANTILE) -> Band:
-    """The band whose ends are the ``quantile`` and its complement of ``logs``, logarithms of truth over estimate of
-    shape (rows,), in ``amounts`` of each regime, shape (rows, regimes)."""
+def fit_band(of: str, left_out: LeftOut, hidden: str | None = None, form: Form | None = None) -> Band:
+    """The band whose ends are a quantile and its complement of the logarithms of truth over estimate of ``of``: of rows
+    whose group was left out, at their distance to the points of the others, and of the same rows where their group was
+    fitted too, at none; ``hidden`` is as if it were not there. Each group weighs the same however many rows it has: a
+    band is for a model that is new, not for one more row of a model that has many."""
+    apart, fitted_too = left_out.residuals(hidden, form), left_out.seen(hidden, form)
+    logs = np.concatenate([getattr(apart, of), getattr(fitted_too, of)])
+    amounts = np.concatenate([apart.amounts, fitted_too.amounts])
+    groups = np.array([*left_out.names, *(f"{name}, seen" for name in left_out.names)])
     use = np.isfinite(logs)
     seen = [index for index, name in enumerate(REGIMES) if name != "unseen"]
+    _, index, counts = np.unique(groups[use], return_inverse=True, return_counts=True)
+    shares = use.sum() / (len(counts) * counts[index])
     ends = []
-    for side, level in enumerate((quantile, 1 - quantile)):
+    for side, level in enumerate((QUANTILE, 1 - QUANTILE)):
         prior = np.array([BAND_PRIORS[of][REGIMES[index]][side] for index in seen])
         weights = np.zeros(len(REGIMES))
-        weights[seen] = _quantile(amounts[use][:, seen], logs[use], level, prior)
+        weights[seen] = _quantile(amounts[use][:, seen], logs[use], level, prior, shares, WIDER[of])
         weights[REGIMES.index("unseen")] = UNSEEN[of][side]
         ends.append(tuple(weights.tolist()))
     return Band(*ends)
 
 
-def _quantile(x: np.ndarray, y: np.ndarray, level: float, prior: np.ndarray) -> np.ndarray:
-    """Linear quantile regression, the weights pulled to ``prior``, the first not; a linear programme."""
+def _quantile(
+    x: np.ndarray, y: np.ndarray, level: float, prior: np.ndarray, shares: np.ndarray, wider: float
+) -> np.ndarray:
+    """Linear quantile regression with ``shares`` as weights of the rows, the weights of the regimes pulled to
+    ``prior``, the first not; none but the first narrows the band, and the last widens it by ``wider`` at least. A
+    linear programme."""
     from scipy.optimize import linprog
     from scipy.sparse import csr_matrix, eye, hstack, vstack
 
     n, k = x.shape
     pull = np.full(k, BAND_PULL * n)
     pull[0] = 0.0
-    cost = np.concatenate([np.zeros(k), np.full(n, level), np.full(n, 1 - level), pull, pull])
+    cost = np.concatenate([np.zeros(k), level * shares, (1 - level) * shares, pull, pull])
     fits = hstack([csr_matrix(x), eye(n), -eye(n), csr_matrix((n, 2 * k))])
     pulled = hstack([eye(k), csr_matrix((k, 2 * n)), -eye(k), eye(k)])
-    bounds = [(None, None)] * k + [(0, None)] * (2 * n + 2 * k)
+    least = [0.0] * (k - 2) + [wider]
+    ends = [(None, -one) if level < 0.5 else (one, None) for one in least]
+    bounds: list[Any] = [(None, None), *ends, *[(0, None)] * (2 * n + 2 * k)]
     found = linprog(
         cost, A_eq=vstack([fits, pulled]).tocsc(), b_eq=np.concatenate([y, prior]), bounds=bounds, method="highs"
     )
@@ -151,33 +211,91 @@ class Residuals(NamedTuple):
 
 class LeftOut:
     """What is said of rows by constants that were fitted without their group. Each fit is made once, and starts from
-    the priors."""
+    the priors. The form is chosen without the group too: by what it is worth on the other groups, each left out in turn
+    (:meth:`form_without`)."""
 
-    def __init__(self, given: list[Row], groups: list[str]) -> None:
+    def __init__(self, given: list[Row], groups: list[str], forms: tuple[Form, ...] = FORMS) -> None:
         self._rows = given
         self.names = np.array(groups)
-        self._fits: dict[frozenset[str], Constants] = {}
+        self.forms = forms
+        self._fits: dict[tuple[str, frozenset[str]], Constants] = {}
+        self._chosen: dict[str | None, Form] = {}
+        self._distances: dict[tuple[str, frozenset[str]], np.ndarray] = {}
+        self._cases = {name: cases_of([given[i] for i in np.flatnonzero(self.names == name)]) for name in set(groups)}
 
-    def without(self, groups: frozenset[str]) -> Constants:
-        """The constants fitted without any row of ``groups``."""
-        if groups not in self._fits:
+    def without(self, groups: frozenset[str], form: Form) -> Constants:
+        """The constants in ``form`` fitted without any row of ``groups``."""
+        key = form.name, groups
+        if key not in self._fits:
             kept = [row for row, name in zip(self._rows, self.names, strict=True) if name not in groups]
-            self._fits[groups] = fit(kept)
-        return self._fits[groups]
+            self._fits[key] = fit(kept, form)
+        return self._fits[key]
 
-    def residuals(self, hidden: str | None = None) -> Residuals:
+    def form_without(self, group: str | None = None) -> Form:
+        """The form whose errors are least on the other groups, each left out beside ``group`` in turn."""
+        if len(self.forms) == 1 or len(set(self.names) - {group}) < 2:
+            return self.forms[0]
+        if group not in self._chosen:
+            self._chosen[group] = min(self.forms, key=lambda form: _error(self.residuals(group, form)))
+        return self._chosen[group]
+
+    def residuals(self, hidden: str | None = None, form: Form | None = None) -> Residuals:
         """Those of every row from constants fitted without its group and without ``hidden``, a group that is to be as
-        if it were not there."""
+        if it were not there; in ``form``, else in that which is chosen without both."""
         ttft, tpot = truth(self._rows)
         found = Residuals(*(np.full(len(tpot), np.nan) for _ in range(2)), np.full((len(tpot), len(REGIMES)), np.nan))
         for group in sorted(set(self.names) - {hidden}):
-            test = self.names == group
-            cases = cases_of([row for row, out in zip(self._rows, test, strict=True) if out])
-            times = served(self.without(frozenset({group, hidden} - {None})), cases)
+            test, cases = self.names == group, self._cases[group]
+            chosen = form or self.form_without(group if hidden is None else hidden)
+            times = served(self.without(frozenset({group, hidden} - {None}), chosen), cases)
             found.tpot[test] = np.log(tpot[test] / times.tpot_s)
             found.ttft[test] = np.log(ttft[test] / times.ttft_s)
             found.amounts[test] = amounts_of(cases, times)
+            found.amounts[test, REGIMES.index("unlike")] = self.distances(group, frozenset({group, hidden} - {None}))
         return found
+
+    def seen(self, hidden: str | None = None, form: Form | None = None) -> Residuals:
+        """Those of every row but ``hidden`` from constants fitted to all of these, at no distance."""
+        ttft, tpot = truth(self._rows)
+        found = Residuals(
+            np.full(len(tpot), np.nan), np.full(len(tpot), np.nan), np.full((len(tpot), len(REGIMES)), np.nan)
+        )
+        constants_found = self.without(frozenset({hidden} - {None}), form or self.form_without(hidden))
+        for group in sorted(set(self.names) - {hidden}):
+            test, cases = self.names == group, self._cases[group]
+            times = served(constants_found, cases)
+            found.tpot[test] = np.log(tpot[test] / times.tpot_s)
+            found.ttft[test] = np.log(ttft[test] / times.ttft_s)
+            found.amounts[test] = amounts_of(cases, times)
+            found.amounts[test, REGIMES.index("unlike")] = 0.0
+        return found
+
+    def distances(self, group: str, without: frozenset[str]) -> np.ndarray:
+        """Of each row of ``group`` the distance to the nearest points outside of ``without``, shape (rows,)."""
+        if (group, without) not in self._distances:
+            kept = [row for row, name in zip(self._rows, self.names, strict=True) if name not in without]
+            rows = [self._rows[index] for index in np.flatnonzero(self.names == group)]
+            self._distances[group, without] = distances_of(rows, measured_of(kept))
+        return self._distances[group, without]
+
+
+def _error(found: Residuals) -> float:
+    """What a form is chosen by: both medians of |estimate / measured - 1|, in units of :data:`AIMS`."""
+    return sum(float(np.nanmedian(np.abs(np.expm1(-getattr(found, of))))) / aim for of, aim in AIMS.items())
+
+
+def measured_of(given: list[Row]) -> Measured:
+    """The groups of points that the rows are."""
+    found = group_points((row.replica, row.load.concurrency) for row in given)
+    return Measured(*zip(*found, strict=True))
+
+
+def distances_of(given: list[Row], behind: Measured) -> np.ndarray:
+    """The distance of each row to the nearest of the points, shape (rows,)."""
+    known = {row.replica: 0.0 for row in given}
+    for replica in known:
+        known[replica] = behind.distance(replica)
+    return np.array([known[row.replica] for row in given])
 
 
 def amounts_of(cases: Columns, times: Served) -> np.ndarray:
@@ -196,11 +314,6 @@ def served(c: Constants, cases: Columns) -> Served:
     return serve(c, cases.figures, cases.concurrency, cases.inputs, cases.outputs, cases.batched)
 
 
-def with_values(x: np.ndarray) -> Constants:
-    """The shipped constants with the exponentials of ``x`` in place of those that are fitted."""
-    return replace(constants(), **dict(zip(_NAMES, np.exp(x).tolist(), strict=True)))
-
-
 def _slow(residual: np.ndarray) -> np.ndarray:
     """Residuals whose squares are the Cauchy loss of ``residual``; the priors keep their squares."""
     slowed: np.ndarray = np.sign(residual) * np.sqrt(np.log1p(residual**2))
@@ -216,46 +329,20 @@ def main() -> None:
     folder = data_folder(options.data)
     if folder is None:
         raise SystemExit("no data: give --data DIR or TONNAGE_DATA")
-    given = read(folder / SILICON).rows
-    fitted = fit(given)
-    out = LeftOut(given, [row.family for row in given]).residuals()
-    bands = {of: fit_band(of, getattr(out, of), out.amounts) for of in ("tpot", "ttft")}
-    for name in _NAMES:
-        print(f"{name},{getattr(fitted, name):.4g}")
+    given = fitted(folder).rows
+    families = LeftOut(given, [row.family for row in given])
+    form = families.form_without()
+    constants_found = fit(given, form)
+    bands = {of: fit_band(of, families) for of in ("tpot", "ttft")}
+    print(f"form: {form.name}")
+    for name in PRIORS:
+        print(f"{name},{getattr(constants_found, name):.4g}")
     for of, band in bands.items():
         print(of, dict(zip(REGIMES, zip(band.low, band.high, strict=True), strict=True)))
     if options.write:
-        write(fitted, bands, len(given), datetime.now(UTC).date().isoformat())
+        from benchmarks.estimator_tables import write
 
-
-def write(fitted: Constants, bands: dict[str, Band], count: int, date: str) -> None:
-    """Write both tables, the sources of the constants that are not fitted unchanged."""
-    source = (
-        f"fitted {date} to {count} measured points of aiconfigurator-core 0.12.0 systems/silicon_sample.csv "
-        "(H100, H200, B200, GB200; vLLM, SGLang, TensorRT-LLM); benchmarks/estimator_fit.py"
-    )
-    table: list[dict[str, Any]] = []
-    for known in tables.rows("estimator.csv"):
-        row: dict[str, Any] = {**known}
-        if row["name"] in PRIORS:
-            row |= {"value": f"{getattr(fitted, row['name']):.4g}", "source": "same fit" if table else source}
-        table.append(row)
-    _save(_DATA / "estimator.csv", table)
-    lines: list[dict[str, Any]] = []
-    for of, band in bands.items():
-        for name, low, high in zip(REGIMES, band.low, band.high, strict=True):
-            said = f"residuals of models left out, {date}; benchmarks/estimator_fit.py"
-            if name == "unseen":
-                said = "chosen: contains 94 % of the points of a system left out; docs/explanation/estimator.md"
-            lines.append({"of": of, "regime": name, "low": f"{low:.3g}", "high": f"{high:.3g}", "source": said})
-    _save(_DATA / "estimator_bands.csv", lines)
-
-
-def _save(file: Path, lines: list[dict[str, Any]]) -> None:
-    with file.open("w", newline="", encoding="utf-8") as out:
-        writer = csv.DictWriter(out, fieldnames=list(lines[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
+        write(constants_found, bands, given, form, datetime.now(UTC).date().isoformat())
 
 
 if __name__ == "__main__":

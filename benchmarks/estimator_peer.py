@@ -4,6 +4,10 @@ Needs ``pip install --no-deps aiconfigurator==0.12.0 aiconfigurator-core==0.12.0
 pyarrow, scipy, matplotlib, prettytable, plotext, tqdm, jinja2). Rows are asked in a fixed order that takes models,
 systems and frameworks in turn, so that any number of them is a fair sample.
 
+``python -m benchmarks.estimator_peer record DATA SECONDS`` writes what it answers to
+benchmarks/data/estimator_peer.csv: the fixed list of rows on which both are compared. Delete
+systems/silicon_sample.csv of its package first: those points are to test with, and nothing here reads them.
+
 It is given the parallelism that was run, as the estimator is (estimator_rows.py), the batch of one attention rank, and
 the newest database of the backend: that of the version measured is not always in the package. A row that it refuses or
 that raises is counted, not scored.
@@ -11,6 +15,7 @@ that raises is counted, not scored.
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import json
 import random
@@ -18,10 +23,14 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.common import ROOT
-from benchmarks.estimator_rows import Row
+from benchmarks.estimator_rows import Row, fitted
+
+RECORDED = ROOT / "benchmarks" / "data" / "estimator_peer.csv"
+"""A fixed list of rows that it answers, with its answers: id of the row, TTFT and TPOT in seconds."""
 
 BACKENDS = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm"}
 SEED = 20_260_701
@@ -41,6 +50,17 @@ class PeerResult(NamedTuple):
     estimates: dict[int, tuple[float, float]]
     asked: int
     failed: int
+
+
+def recorded(rows: list[Row]) -> PeerResult:
+    """Its answers of :data:`RECORDED` to those of ``rows`` that are in the list. Nothing if there is no such file."""
+    if not RECORDED.exists():
+        return PeerResult({}, 0, 0)
+    with RECORDED.open(encoding="utf-8", newline="") as lines:
+        table = csv.DictReader(line for line in lines if not line.startswith("#"))
+        answers = {row["id"]: (float(row["ttft_s"]), float(row["tpot_s"])) for row in table}
+    found = {index: answers[row.cells["id"]] for index, row in enumerate(rows) if row.cells.get("id") in answers}
+    return PeerResult(found, len(found), 0)
 
 
 def available() -> bool:
@@ -112,6 +132,19 @@ def estimates(rows: list[Row], seconds: float) -> PeerResult:
     return PeerResult(found, asked, failed)
 
 
+def record(folder: Path, seconds: float) -> None:
+    """Ask it for as many of the rows of ``folder`` as ``seconds`` allow, and write :data:`RECORDED`."""
+    rows = fitted(folder).rows
+    found = estimates(rows, seconds)
+    with RECORDED.open("w", encoding="utf-8", newline="") as out:
+        out.write("# aiconfigurator 0.12.0, asked as benchmarks/estimator_peer.py does; seconds\n")
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(("id", "ttft_s", "tpot_s"))
+        for index, (ttft, tpot) in sorted(found.estimates.items(), key=lambda item: rows[item[0]].cells["id"]):
+            writer.writerow((rows[index].cells["id"], f"{ttft:.6g}", f"{tpot:.6g}"))
+    print(f"{len(found.estimates)} rows answered of {found.asked} asked, {found.failed} refused")
+
+
 def main(seconds: float) -> None:
     """Answer questions of standard input, one JSON object a line, until the time is over."""
     import logging
@@ -134,4 +167,7 @@ def main(seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]))
+    if sys.argv[1:2] == ["record"]:
+        record(Path(sys.argv[2]), float(sys.argv[3]))
+    else:
+        main(float(sys.argv[1]))

@@ -37,6 +37,9 @@ from tonnage.inference.estimate.case import check_case
 from tonnage.inference.estimate.links import domain_of
 
 SILICON = Path("silicon") / "silicon_sample.csv.gz"
+GPT_OSS = Path("silicon") / "silicon_gptoss_hopper.csv.gz"
+FITTED = (SILICON, GPT_OSS)
+"""What constants are fitted to, below the folder of data; nothing else is."""
 FRAMEWORKS = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
 BLACKWELL = ("b200_sxm", "b300_sxm", "gb200", "gb300", "rtx_pro_6000_server")
 FAMILIES = (
@@ -113,6 +116,18 @@ def read(file: Path) -> Rows:
     return Rows(list(found.values()), left_out)
 
 
+def fitted(folder: Path) -> Rows:
+    """The rows of all files of :data:`FITTED` that are in ``folder``."""
+    rows: list[Row] = []
+    left_out: Counter[str] = Counter()
+    for name in FITTED:
+        if (folder / name).exists():
+            found = read(folder / name)
+            rows += found.rows
+            left_out += found.left_out
+    return Rows(rows, left_out)
+
+
 def one(cells: dict[str, str]) -> Row | str:
     """The row, or why there is none."""
     if (cells.get("mode") or "agg") != "agg":
@@ -149,6 +164,7 @@ def one(cells: dict[str, str]) -> Row | str:
         pipeline_parallel=max(int(number(cells, "pp_size", 1.0)), 1),
         framework=framework,
         separate_prefill=system,
+        expert_parallel=bool(shape.experts) and expert_parallel(cells) and not wide and dp == 1,
     )
     load = Load(max(concurrency, 1.0), number(cells, "isl"), number(cells, "osl"))
     if not (load.input_tokens >= 1 and load.output_tokens >= 1):
@@ -170,6 +186,12 @@ def parallel(cells: dict[str, str]) -> tuple[int, int, int]:
     if tp == dp > 1 and moe_tp == 1 and moe_ep == tp * dp:
         return tp, 1, tp
     return tp, dp, tp * dp
+
+
+def expert_parallel(cells: dict[str, str]) -> bool:
+    """Whether tensor-parallel ranks hold whole experts."""
+    tp, moe_tp, moe_ep = (int(number(cells, name, 1.0)) for name in ("tp_size", "moe_tp_size", "moe_ep_size"))
+    return moe_ep == tp > 1 and moe_tp <= 1
 
 
 def precision_of(cells: dict[str, str], shape: ModelShape) -> str:

@@ -14,11 +14,13 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# name: hidden, attention heads, KV heads, head size, FFN width; layers of Llama-3.1-8B, Llama-3.1-70B and Qwen2.5-7B.
+# name: hidden, attention heads, KV heads, head size, FFN width; layers of Llama-3.1-8B, Llama-3.1-70B, Qwen2.5-7B and
+# Llama-3.2-1B.
 SHAPES = {
     "llama-8b": (4096, 32, 8, 128, 14336),
     "llama-70b": (8192, 64, 8, 128, 28672),
     "qwen-7b": (3584, 28, 4, 128, 18944),
+    "llama-1b": (2048, 32, 8, 64, 8192),
 }
 BATCHES = (1, 8, 32, 128)
 CONTEXTS = (512, 2048, 8192)

@@ -3,12 +3,17 @@ and long files first, so that no worker ends with one."""
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+from deep_seeds import examples
+
+settings.register_profile(
+    "shared machine", deadline=None, max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("shared machine")  # how fast examples are drawn says more of the machine than of the test
 
 
@@ -26,3 +31,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         slow = item.get_closest_marker("slow") is not None
         weight[item.path] = max(weight.get(item.path, 0), slow + (slow and item.get_closest_marker("peer") is not None))
     items.sort(key=lambda item: -weight[item.path])
+
+
+def pytest_collection_finish() -> None:
+    """What has been collected stays to the end: the garbage collector need not look at it again."""
+    gc.collect()
+    gc.freeze()

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
+FULL = "TONNAGE_FUZZ_SECONDS" in os.environ
+"""Whether this is `make fuzz`."""
+PART = 3
+
 
 def deep(values: Iterable[object]) -> list[Any]:
     """The values as parameters of a test that `make fuzz` runs and `make test` leaves out."""
     return [pytest.param(value, marks=pytest.mark.fuzz) for value in values]
+
+
+def examples(count: int) -> int:
+    """How many examples of a property are drawn: that many by `make fuzz`, one in :data:`PART` by `make test`."""
+    return count if FULL else -(-count // PART)

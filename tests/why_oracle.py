@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, product
 
+from tonnage.fleet.filters import CORDON
 from tonnage.fleet.state import Fleet, NodeRow
 from tonnage.objects import core, selectors
 from tonnage.scheduling import place
-from tonnage.scheduling.view import CORDON
 from tonnage.scheduling.why import requests as why_requests
 from tonnage.scheduling.why.changes import (
     AddNode,

@@ -25,12 +25,11 @@ from tonnage.decisions import (
 from tonnage.errors import InputError
 from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE
 from tonnage.fleet.cluster_state import State
+from tonnage.fleet.filters import UNSCHEDULABLE, refusal
 from tonnage.fleet.geometry import geometry
 from tonnage.fleet.state import Fleet
-from tonnage.objects import selectors
 from tonnage.partitioning.fleet_layouts import as_instances, as_layout, busy_in, instances_of
 from tonnage.partitioning.layouts import Layout, mask_of
-from tonnage.scheduling.view import CORDON
 
 
 def check(state: State, decision: Decision) -> Stale | Refused | None:
@@ -80,10 +79,12 @@ def _bind(state: State, decision: Bind) -> Stale | None:
     if gone := _pod(state, decision.pod) or _node(fleet, decision.node):
         return gone
     node = fleet.node_by_name[decision.node.name]
-    pod = fleet.pod(fleet.pod_by_key[decision.pod.namespace, decision.pod.name])
+    pod_row = fleet.pod_by_key[decision.pod.namespace, decision.pod.name]
+    pod = fleet.pod(pod_row)
     if pod.node >= 0:
         return Stale(f"pod {pod.key} is bound already")
-    cordoned = not fleet.schedulable[node] and not selectors.tolerates(pod.spec.spec.tolerations, CORDON)
+    shape = fleet.classes.shapes[fleet.pod_class(pod_row).shape]
+    cordoned = refusal(shape, fleet.node(node), schedulable=bool(fleet.schedulable[node])) == UNSCHEDULABLE
     if cordoned or fleet.node(node).leaving:
         return Stale(f"node {decision.node.name} takes no pods any more")
     return None

@@ -314,3 +314,18 @@ def test_a_format_that_is_not_known_is_named_with_precision(capfd: pytest.Captur
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**CONFIG, "quantization_config": {"quant_method": "weird"}}), encoding="utf-8")
     assert document(capfd, file, "--precision", "int4", "--gpu", "l4")["precision"]["name"] == "int4"
+
+
+@pytest.mark.parametrize(
+    ("region", "usd"), [("us-east-1", 0.8048), ("us-gov-east-1", 1.0144), ("us-gov-west-1", 1.0144)]
+)
+def test_a_region_has_its_own_prices(capfd: pytest.CaptureFixture[str], region: str, usd: float) -> None:
+    found = document(capfd, "Llama-3.1-8B", "--gpu", "l4", "--region", region)
+    assert found["region"] == region
+    cheapest = found["options"][0]["offers"][0]
+    assert (cheapest["instance_type"], cheapest["usd_per_hour"]) == ("g6.xlarge", usd)
+
+
+def test_of_a_region_without_prices_it_says_of_which_there_are_some(capfd: pytest.CaptureFixture[str]) -> None:
+    ran = tonnage(capfd, "size", "Llama-3.1-8B", "--region", "eu-west-1")
+    assert (ran.code, "us-east-1, us-gov-east-1, us-gov-west-1" in ran.err) == (2, True)

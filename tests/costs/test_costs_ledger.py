@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deep_seeds import examples
 from tonnage.costs.ledger import CostLine, Ledger, Resources, Settlement, split
 from tonnage.units import GIB, NS_PER_HOUR, NS_PER_S
 
@@ -331,7 +332,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(events=EVENTS, minimum_ns=st.sampled_from([0, MINUTE]))
 def test_after_any_events_the_ledger_agrees_with_slow_accounts_and_the_money_adds_up(  # type: ignore[no-untyped-def]
     events, minimum_ns: int

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_requirements import holds
 
+from deep_seeds import examples
 from tonnage.cuda_fit import host, require
 from tonnage.cuda_fit.host import Host
 from tonnage.errors import InputError
@@ -37,7 +38,7 @@ def node(cuda: str = "", driver: str = "", arch: str = "", brands: tuple[str, ..
 
 
 @given(expressions, st.sampled_from(CUDA), st.sampled_from(DRIVERS), st.sampled_from(ARCHS), st.sampled_from(BRANDS))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 def test_on_a_node_that_is_known_the_answer_is_the_naive_one(
     expression: str, cuda: str, driver: str, arch: str, brand: str
 ) -> None:
@@ -52,7 +53,7 @@ def test_on_a_node_that_is_known_the_answer_is_the_naive_one(
     st.sampled_from((*ARCHS, "")),
     st.lists(st.sampled_from(BRANDS), max_size=3, unique=True).map(tuple),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_an_answer_about_a_node_that_is_half_known_holds_whatever_the_rest_is(
     expression: str, cuda: str, driver: str, arch: str, brands: tuple[str, ...]
 ) -> None:
@@ -70,7 +71,7 @@ def test_an_answer_about_a_node_that_is_half_known_holds_whatever_the_rest_is(
 
 
 @given(expressions, st.sampled_from(CUDA), st.sampled_from(DRIVERS), st.lists(st.sampled_from(BRANDS), min_size=1))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_brands_that_agree_about_an_expression_give_an_answer(
     expression: str, cuda: str, driver: str, brands: list[str]
 ) -> None:

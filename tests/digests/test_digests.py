@@ -18,11 +18,9 @@ SAMPLE = (
     "examples/kv-routing/tonnage/0",
     "examples/shared-gpus/whole/0",
     "examples/traffic-surge/as-written/0",
-    "placement/devices/tonnage",
     "placement/gangs/tonnage",
-    "placement/plain/tonnage",
 )
-"""All of them take 8 s of CPU time."""
+"""All of them take 10 s of CPU time. The larger placements are in `make digests`."""
 
 
 @pytest.mark.parametrize("name", SAMPLE)

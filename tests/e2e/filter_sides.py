@@ -32,6 +32,8 @@ from tonnage.workloads.membership import epoch
 GATED = "SchedulingGated"
 GATES_FLAG = f"--feature-gates={','.join(f'{gate}=true' for gate in GATES)}"
 STRATEGIC = "application/strategic-merge-patch+json"
+NO_SCORE = "running PreScore plugin"
+"""How kube-scheduler begins to say that it cannot compare the nodes that fit."""
 _MESSAGE = re.compile(r"0/\d+ nodes are available: (.*?)\.? ?(?:no new claims to deallocate, )?(?:preemption: .*)?")
 
 
@@ -176,7 +178,10 @@ class Theirs:
         if node := found["spec"].get("nodeName"):
             return Answer(node, feasible=self.extender.feasible[found["metadata"]["uid"]])
         said = condition(found, "PodScheduled")
-        return Answer(reasons={GATED: 1} if said["reason"] == GATED else _reasons(said["message"]))
+        message = said["message"]
+        if message.startswith(NO_SCORE):
+            return Answer(reasons={message: 1}, feasible=self.extender.feasible[found["metadata"]["uid"]])
+        return Answer(reasons={GATED: 1} if said["reason"] == GATED else _reasons(message))
 
 
 def _bound(api: Api, namespace: str, name: str) -> None:

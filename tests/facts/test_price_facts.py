@@ -82,6 +82,44 @@ def test_a_type_whose_zones_are_not_known_is_sold_in_the_default_zones() -> None
     assert prices.default_zones() == ("us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d")
 
 
+@pytest.mark.parametrize(
+    ("region", "name", "micro_usd"),
+    [
+        ("us-east-1", "p5.48xlarge", 55_040_000),
+        ("us-gov-west-1", "p5.48xlarge", 66_048_000),
+        ("us-gov-east-1", "g6.xlarge", 1_014_400),
+        ("us-gov-east-1", "p5.48xlarge", None),
+    ],
+)
+def test_a_region_has_prices_of_its_own(region: str, name: str, micro_usd: int | None) -> None:
+    book = prices.load(region=region)
+    assert book.on_demand(name) == micro_usd
+
+
+@pytest.mark.parametrize("region", prices.regions())
+def test_what_is_sold_in_a_region_is_sold_in_its_zones(region: str) -> None:
+    book = prices.load(region=region)
+    offers = [offer for found in book.by_type.values() for offer in found]
+    assert book.region == region and len(book.by_type) > 400
+    assert {offer.region for offer in offers} == {region}
+    assert {offer.zone for offer in offers} >= set(prices.default_zones(region))
+    assert region == "us-east-1" or {offer.capacity_type for offer in offers} == {"on-demand"}
+
+
+def test_a_region_without_prices_names_those_that_have_some() -> None:
+    with pytest.raises(InputError, match=r"'eu-west-1' are known.*us-east-1, us-gov-east-1, us-gov-west-1"):
+        prices.load(region="eu-west-1")
+
+
+def test_own_prices_stand_on_those_of_the_region(tmp_path: Path) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text("instance_type,usd_per_hour\ng4dn.xlarge,0.25\n")
+    book = prices.load(file, "us-gov-east-1")
+    assert book.region == "us-gov-east-1"
+    assert book.on_demand("g4dn.xlarge") == 250_000
+    assert {offer.zone for offer in book.offerings("g4dn.xlarge")} == set(prices.default_zones("us-gov-east-1"))
+
+
 def test_spot_never_costs_more_than_on_demand() -> None:
     book = prices.load()
     for one in instances.all():

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import fleet, node, pod, taint
+from deep_seeds import examples
 from random_clusters import Changes, columns
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.state import Fleet
@@ -70,7 +71,7 @@ def test_a_removed_pod_comes_back_on_its_node_with_its_devices() -> None:
     assert columns(made) == before
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(5, 60))
 def test_random_changes_keep_every_invariant_and_what_ifs_leave_no_trace(rng: Random, steps: int) -> None:
     made = Fleet()

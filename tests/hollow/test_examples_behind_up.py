@@ -21,7 +21,7 @@ from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.training.part import State
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-SPEED = {"training-cluster": 3600.0}
+SPEED = {"training-cluster": 3600.0, "shared-gpus": 240.0}
 """Simulated seconds in a real one, where nothing happens in the first minutes."""
 PATIENCE_S = 20.0
 HELD_S = 2.0

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_engine import ReferenceEngine
 
+from deep_seeds import examples
 from tonnage.inference.engine import Engine, EngineConfig, Finished
 from tonnage.inference.timing import LinearTiming
 
@@ -84,7 +85,7 @@ def totals(engine: Engine) -> tuple[int, ...]:
     )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(configs, arrivals, st.lists(st.integers(0, 400_000), max_size=8).map(sorted))
 def test_closed_form_runs_equal_single_steps_and_the_oracle(
     config: EngineConfig, drawn: list[tuple[int, int, int]], stops: list[int]
@@ -114,7 +115,7 @@ def test_closed_form_runs_equal_single_steps_and_the_oracle(
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(configs, arrivals)
 def test_every_request_ends_exactly_once_and_nothing_leaks(
     config: EngineConfig, drawn: list[tuple[int, int, int]]
@@ -140,7 +141,7 @@ def test_every_request_ends_exactly_once_and_nothing_leaks(
     assert admitted == sorted(admitted), "admission is first come first served"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(configs, arrivals, st.data())
 def test_aborts_at_any_time_end_a_request_once_and_free_its_blocks(
     config: EngineConfig, drawn: list[tuple[int, int, int]], data: st.DataObject
@@ -165,7 +166,7 @@ def test_aborts_at_any_time_end_a_request_once_and_free_its_blocks(
     assert engine.blocks_used == 0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(configs, arrivals)
 def test_nothing_changes_before_the_announced_change_and_advancing_to_it_makes_progress(
     config: EngineConfig, drawn: list[tuple[int, int, int]]

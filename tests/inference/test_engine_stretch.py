@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deep_seeds import examples
 from tonnage.inference.engine import Engine, EngineConfig
 from tonnage.inference.stretched import Stretched
 from tonnage.inference.timing import PS_PER_NS, LinearTiming, PolynomialTiming
@@ -33,7 +34,7 @@ def finishes(plan: Plan, *, macro: bool) -> tuple[list[int], int]:
     return [done.finish_ns for done in engine.take_finished()], engine.busy_ns
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 400_000), st.integers(1, 900), st.integers(1, 60), FACTORS), min_size=1, max_size=12

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inference_builders import LLAMA_8B, LLAMA_70B
+from inference_builders import LLAMA_8B
 
-from tonnage.errors import InputError
 from tonnage.facts import models
 from tonnage.facts.models import ModelShape
 from tonnage.inference import config
-from tonnage.inference.hybrid import Group, Layers, effective_blocks, layout, model_layers
+from tonnage.inference.hybrid import Group, Layers, layout, model_layers
 from tonnage.units import GIB
 
 OSS_20B, OSS_120B = models.get("gpt-oss-20b"), models.get("gpt-oss-120b")
@@ -126,30 +125,6 @@ def test_sequences_in_40_gib_with_groups_and_with_every_layer_whole(
     assert plan.sequences(40 * GIB, tokens) == hybrid
     block = 16 * config.kv_bytes_per_token_per_gpu(model, 1, 2)
     assert (40 * GIB // block - 1) // -(-tokens // 16) == whole
-
-
-@given(
-    st.sampled_from([OSS_20B, OSS_120B, GEMMA_3, GEMMA_4, LLAMA_8B, LLAMA_70B]),
-    st.integers(1, 60_000),
-    st.sampled_from([1, 2, 4]),
-)
-def test_effective_blocks_hold_as_many_sequences_as_the_groups(model: ModelShape, tokens: int, ranks: int) -> None:
-    plan = layout(model_layers(model, tensor_parallel=ranks))
-    blocks, size = effective_blocks(model, 60 * GIB, tokens, tensor_parallel=ranks)
-    assert size == plan.block_size
-    assert blocks // -(-tokens // size) == plan.sequences(60 * GIB, tokens)
-
-
-@pytest.mark.parametrize("ranks", [1, 8])
-def test_a_model_without_windows_keeps_its_pool(ranks: int) -> None:
-    held = config.kv_bytes_per_token_per_gpu(LLAMA_70B, ranks, 2)
-    expected = 40 * GIB // (16 * held) - 1
-    assert effective_blocks(LLAMA_70B, 40 * GIB, 4000, tensor_parallel=ranks) == (expected, 16)
-
-
-def test_memory_for_less_than_one_sequence_is_refused() -> None:
-    with pytest.raises(InputError, match="needs"):
-        effective_blocks(GEMMA_3, 2 * GIB, 131_072)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deep_seeds import examples
 from tonnage.inference.contiguous import BuddyMemory, Gate, Region, Sized, SlotMemory, next_power_of_two, reservation
 from tonnage.inference.engine import Engine, EngineConfig
 from tonnage.inference.paged import SCHEMES, Report, Scheme, SchemeResult, Setting, compare
@@ -154,7 +155,7 @@ def test_an_exact_reservation_wastes_only_what_the_buddy_allocator_rounds_and_wh
 SIZES = st.lists(st.tuples(st.integers(1, 10), st.integers(1, 10)), min_size=30, max_size=80)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(SIZES, st.integers(256, 300), st.integers(1, 60))
 def test_the_parts_of_memory_add_up_and_every_request_is_served(
     sizes: list[tuple[int, int]], kv_tokens: int, budget: int

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from reference_caching import Block, Pool
 
+from deep_seeds import examples
 from tonnage.inference.engine import Engine, EngineConfig, Finished
 from tonnage.inference.hybrid import Layers, layout
 from tonnage.inference.prefix_cache import Lease, PrefixCache
@@ -100,7 +101,7 @@ class Both:
 
 
 @pytest.mark.report(12)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(programs, st.sampled_from([1, 2]))
 def test_extents_are_found_used_and_evicted_as_blocks_are(program: list[tuple[str, list[int], int]], step: int) -> None:
     names = BlockNames(1, step)
@@ -221,7 +222,7 @@ class Life:
 
 
 @pytest.mark.parametrize("groups", LAYOUTS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     policy=st.sampled_from(["fcfs", "priority"]),

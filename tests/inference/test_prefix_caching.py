@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from reference_caching import CachingReference, CachingRequest
 
+from deep_seeds import examples
 from tonnage.inference.engine import Engine, EngineConfig, Finished
 from tonnage.inference.hybrid import Layers, Layout, layout
 from tonnage.inference.prefix_cache import PrefixCache
@@ -120,7 +121,7 @@ def check_single_steps(config: EngineConfig, drawn: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("timing", [LINEAR, PolynomialTiming(100)], ids=["linear", "polynomial"])
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(250), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(config=configs, drawn=loads)
 @example(  # preempted twice in a row: what was generated each time is found again
     config=EngineConfig(5, 3, 400, 19, block_size=2, policy="priority"),
@@ -132,25 +133,25 @@ def test_the_schedule_is_that_of_the_oracle(
     check_schedule(timing, config, drawn)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(config=configs, drawn=loads)
 def test_playing_every_step_gives_the_same(config: EngineConfig, drawn: list[Any]) -> None:
     check_single_steps(config, drawn)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(250), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(config=any_configs(hybrid=True), drawn=loads)
 def test_the_schedule_with_window_groups_is_that_of_the_oracle(config: EngineConfig, drawn: list[Any]) -> None:
     check_schedule(LINEAR, config, drawn)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(config=any_configs(hybrid=True), drawn=loads)
 def test_playing_every_step_with_window_groups_gives_the_same(config: EngineConfig, drawn: list[Any]) -> None:
     check_single_steps(config, drawn)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(config=configs, drawn=loads)
 def test_events_say_what_can_be_found(config: EngineConfig, drawn: list[Any]) -> None:
     requests = requests_of(config, drawn)

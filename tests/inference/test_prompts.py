@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deep_seeds import examples
 from tonnage.inference.prompts import BlockNames, between, head, length, numbers
 
 sizes = st.sampled_from([(1, 1), (1, 3), (2, 4), (4, 4), (16, 64)])  # tokens of a block and of a hash
@@ -33,7 +34,7 @@ def tokens_of(hashes: list[int], more: int, beyond: bool, hash_block: int) -> in
     return (len(hashes) - 1) * hash_block + 1 + more % hash_block
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(sizes, prompts)
 def test_blocks_have_the_same_number_exactly_if_all_up_to_them_is_the_same(
     size: tuple[int, int], drawn: list[tuple[str | None, list[int], int, bool]]

@@ -259,7 +259,7 @@ print(json.dumps([run["prefix_cache_reused_ratio"] for run in runs]))
 @pytest.mark.trace
 @pytest.mark.peer
 @pytest.mark.slow
-@pytest.mark.parametrize(("runs", "within"), [(3, 0.015), pytest.param(8, 0.0075, marks=pytest.mark.fuzz)])
+@pytest.mark.parametrize(("runs", "within"), [pytest.param(8, 0.0075, marks=pytest.mark.fuzz)])
 def test_the_dynamo_policy_reuses_what_dynamo_s_own_router_does(runs: int, within: float) -> None:
     """Both draw ties: a run varies by half a point, a mean of eight by a fifth."""
     pytest.importorskip("dynamo._core", reason="ai-dynamo-runtime is not installed")

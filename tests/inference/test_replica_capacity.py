@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tonnage.inference.capacity import RequestMix, Slo, capacity, capacity_curve
+from tonnage.inference.capacity import RequestMix, Slo, _Trials, capacity
 from tonnage.inference.engine import EngineConfig, Finished
 from tonnage.inference.timing import BatchTiming, LinearTiming, run_one_by_one
 
@@ -24,8 +24,8 @@ SLO = Slo(ttft_s=2.0, tpot_s=0.06)
 
 def test_attainment_is_enough_at_the_capacity_and_too_little_well_above_it() -> None:
     rate = capacity(CONFIG, TIMING, MIX, SLO)
-    (_, at), (_, above) = capacity_curve(CONFIG, TIMING, MIX, SLO, (rate, rate * 1.15))
-    assert at >= 0.99 > above
+    trials = _Trials(CONFIG, TIMING, MIX, SLO, seed=0)
+    assert trials.share(rate) >= 0.99 > trials.share(rate * 1.15)
 
 
 def test_the_same_question_has_the_same_answer_and_another_seed_a_close_one() -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deep_seeds import examples
 from tonnage.inference.requests import Request
 from tonnage.inference.step_times import StepTimes
 from tonnage.inference.timing import LinearTiming, PolynomialTiming
@@ -22,7 +23,7 @@ def step_ps(timing: LinearTiming | PolynomialTiming, decoders: int, cached: int)
 
 
 @both
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     decoders=st.integers(1, 40),
     length=st.integers(1, 800),

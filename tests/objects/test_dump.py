@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from objects_builders import DEPLOYMENT, HPA, NODE_POOL, POD, SCALED_OBJECT, read
 
 import yaml_text
+from deep_seeds import examples
 from tonnage.objects import apps, autoscaling, core, karpenter, keda, load, policy
 from tonnage.objects.base import KubeObject, ObjectMeta
 from tonnage.objects.templates import mappings
@@ -249,7 +250,7 @@ def kube_objects(draw: Any) -> KubeObject:
     return core.ConfigMap(api_version="v1", kind="ConfigMap", metadata=meta, data=draw(st.dictionaries(names, texts)))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(kube_objects(), min_size=1, max_size=4, unique_by=lambda obj: (obj.kind, obj.namespace, obj.name)))
 def test_what_is_written_is_read_back_and_has_no_warnings(objects: list[KubeObject]) -> None:
     manifest = read(load.dump(objects))

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from objects_builders import read
 
+from deep_seeds import examples
 from tonnage.errors import InputError, Where
 from tonnage.objects import core, load
 
@@ -60,7 +61,7 @@ def test_5000_pods_take_a_fraction_of_the_time_of_plain_json() -> None:
     """The bar of 0.15 s is the benchmark's; a test on a busy machine can only compare. In a process of its own: how
     often garbage is collected depends on all that is there."""
     here = Path(__file__)
-    code = f"import sys; sys.path[:0] = {[str(here.parent), str(here.parents[2])]!r}; import {here.stem} as it; it.compare()"
+    code = f"import sys; sys.path[:0] = {[str(here.parents[n]) for n in range(3)]!r}; import {here.stem} as it; it.compare()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -189,7 +190,7 @@ def test_the_garbage_collector_is_left_as_it_was() -> None:
     assert gc.isenabled()
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(0, 30), st.integers(0, 10**6), st.sampled_from([None, 1]))
 def test_every_unknown_field_is_found_whatever_the_seed(n: int, seed: int, indent: int | None) -> None:
     items = json.loads(make_pods_json(n, seed))["items"]

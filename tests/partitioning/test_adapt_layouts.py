@@ -23,14 +23,19 @@ from relayout_builders import (
     gpu_node,
     seen,
 )
-from tonnage.decisions import Launch, Reason, Ref
+from tonnage.decisions import Launch, Reason, Ref, Relayout
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.rows import PodSpec
-from tonnage.fleet.snapshot import ClaimView
+from tonnage.fleet.snapshot import ClaimView, Snapshot
 from tonnage.fleet.state import Conflict, Fleet
-from tonnage.partitioning.adapt import decide
+from tonnage.partitioning import adapt
 from tonnage.partitioning.fleet_layouts import as_layout, busy_in, instances_of
+from tonnage.scheduling.filters import Filters
+
+
+def decide(snapshot: Snapshot) -> list[Relayout]:
+    return adapt.decide(snapshot, Filters.of(snapshot.fleet))
 
 
 def names(made: Fleet) -> set[str]:

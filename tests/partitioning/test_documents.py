@@ -8,6 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deep_seeds import examples
 from tonnage.errors import InputError
 from tonnage.partitioning import device_plugin, documents, mig_cards, mig_hooks, mig_parted
 
@@ -71,7 +72,7 @@ def refused_with_a_place(error: InputError, lines: int) -> None:
         assert problem.message
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=examples(200), deadline=None, derandomize=True)
 @given(value=ANY, wrapped=st.booleans())
 def test_any_value_is_read_or_refused_with_its_place(value: Any, wrapped: bool) -> None:
     text = yaml.safe_dump(value, sort_keys=False)

@@ -14,7 +14,7 @@ from tonnage.partitioning.fleet_plan import Card, Demand, FleetPlan, part, picks
 from tonnage.partitioning.layouts import Layout, Placement, card, feasible, kind_of, mask_of, profile_names
 from tonnage.partitioning.patterns import Prices, patterns
 from tonnage.partitioning.relayout import Change, Step, relayout
-from tonnage.partitioning.steps import TurnBack, Waiting, begin, next_step
+from tonnage.partitioning.steps import Journal, TurnBack, Waiting, next_step
 
 H100, A30 = card("h100"), card("a30")
 PLAIN = tuple(profile_names(H100))
@@ -253,7 +253,7 @@ def test_the_same_fleet_and_demands_give_the_same_plan() -> None:
 def carry_out(one: Change, card_: Card, rng: random.Random) -> Layout:
     """Work through a card's change; after each step everything but the journal is forgotten, and instances that are
     to go may come into use."""
-    journal, there, busy = begin(card_.name, one), list(one.before), set(card_.busy)
+    journal, there, busy = Journal(card_.name, one.before, one.after), list(one.before), set(card_.busy)
     for _ in range(1_000):
         if there and rng.random() < 0.25:
             busy.add(rng.choice(there))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.errors import InputError, Where
-from tonnage.partitioning.mps import Client, container_mib, divide, limits
+from tonnage.partitioning.mps import Client, divide, limits
 
 parts = st.floats(0.01, 1.0)
 
@@ -31,10 +31,6 @@ def test_a_server_takes_48_clients_and_16_before_compute_capability_7_5(gpu: str
 def test_mps_on_a_mig_instance_is_refused_with_its_place() -> None:
     with pytest.raises(InputError, match=r"pool\.yaml:7:sharing.mps: MPS on the MIG instance h100:1g.10gb"):
         limits("h100:1g.10gb", 2, Where("pool.yaml", 7, "sharing.mps"))
-
-
-def test_a_container_with_two_processes_holds_twice_the_limit() -> None:
-    assert container_mib(limits("a100-80", 4), 2) == 2 * 20480
 
 
 def test_processes_that_fill_the_gpu_divide_it_by_their_percentages() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deep_seeds import examples
 from tonnage.errors import InputError, Where
 from tonnage.facts import prices
 from tonnage.partitioning import layouts
@@ -143,7 +144,7 @@ workloads = st.builds(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(workloads, min_size=1, max_size=3))
 def test_every_way_holds_every_process_once_and_gives_it_what_is_asked(of: list[Workload]) -> None:
     asked = ask(*of)

@@ -9,7 +9,7 @@ import pytest
 from tonnage.partitioning.fit import fits
 from tonnage.partitioning.layouts import Layout, Placement, card, feasible, mask_of, profile_names
 from tonnage.partitioning.relayout import Change, Step, relayout
-from tonnage.partitioning.steps import Journal, TurnBack, Waiting, begin, next_step
+from tonnage.partitioning.steps import Journal, TurnBack, Waiting, next_step
 
 H100 = card("h100")
 KINDS = list(feasible(H100, profile_names(H100, plain=False)).items())
@@ -72,7 +72,7 @@ def test_whatever_happens_it_ends_in_the_wanted_or_the_old_layout() -> None:
     rng, ends = random.Random(1), {"after": 0, "before": 0}
     for _ in range(3_000):
         change = changes(rng)
-        ended = run(Card(change.before, rng), begin("GPU-0", change))
+        ended = run(Card(change.before, rng), Journal("GPU-0", change.before, change.after))
         assert ended in (change.after, change.before)
         ends["after" if ended == change.after else "before"] += 1
     assert min(ends.values()) > 100
@@ -95,7 +95,7 @@ def test_any_sequence_of_making_destroying_and_changing_keeps_what_is_in_use() -
                 change = relayout(H100, there, [name for name, n in rng.choice(KINDS)[0] for _ in range(n)], one.busy)
                 if isinstance(change, Change):
                     assert one.busy <= set(change.kept)
-                    assert run(one, begin("GPU-0", change)) in (change.after, change.before)
+                    assert run(one, Journal("GPU-0", change.before, change.after)) in (change.after, change.before)
                     changed += bool(change.steps)
             one.use()
             assert one.busy <= set(one.there)
@@ -105,7 +105,7 @@ def test_any_sequence_of_making_destroying_and_changing_keeps_what_is_in_use() -
 def test_a_step_that_was_done_but_not_noted_is_not_done_again() -> None:
     change = relayout(H100, HALVES, [one.profile for one in QUARTERS])
     assert isinstance(change, Change)
-    journal = begin("GPU-0", change)
+    journal = Journal("GPU-0", change.before, change.after)
     there = list(change.before)
     done = []
     while (step := next_step(H100, journal, tuple(sorted(there)))) is not None:

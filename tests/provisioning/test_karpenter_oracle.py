@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from provisioning_builders import GPU, catalogue, instance, node, node_pool, shape
 
+from deep_seeds import examples
 from tonnage.decisions import Ref
 from tonnage.facts import instances
 from tonnage.objects import karpenter, selectors
@@ -271,7 +272,7 @@ def make_pools(written: list[dict[str, Any]]) -> list[karpenter.NodePool]:
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(pools_strategy, shapes_strategy, st.integers(0, 2), st.randoms(use_true_random=False))
 def test_the_planner_places_every_pod_where_the_naive_one_does(
     pools: list[dict[str, Any]], shapes: list[dict[str, Any]], existing: int, shuffled: random.Random
@@ -292,7 +293,7 @@ def test_the_planner_places_every_pod_where_the_naive_one_does(
     assert plan(pods, nodes, made, WORLD) == result
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(pools_strategy, shapes_strategy)
 def test_every_pod_of_a_claim_fits_every_type_that_remains(
     pools: list[dict[str, Any]], shapes: list[dict[str, Any]]
@@ -313,7 +314,7 @@ def test_every_pod_of_a_claim_fits_every_type_that_remains(
     assert sorted([*placed, *(wait.pod for wait in result.waits)]) == sorted(pods)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(pools_strategy, shapes_strategy)
 def test_whatever_is_launched_stays_within_the_limits(
     pools: list[dict[str, Any]], shapes: list[dict[str, Any]]

@@ -13,7 +13,8 @@ from tonnage.fleet.gangs import Gang
 from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
 from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
 from tonnage.objects import core
-from tonnage.scaling import slo, waiting
+from tonnage.scaling import slo
+from tonnage.scheduling.seats import Seats
 from tonnage.units import NS_PER_S
 
 GPU = "nvidia.com/gpu"
@@ -89,8 +90,8 @@ class Cluster:
 class Loop:
     """Ticks the policy every 15 s over one cluster; arrivals come in equal gaps unless a count is given."""
 
-    def __init__(self, cluster: Cluster, *targets: slo.Target, seats: waiting.Seats = waiting.alone) -> None:
-        self.seats = seats
+    def __init__(self, cluster: Cluster, *targets: slo.Target) -> None:
+        self.seats = Seats()
         self.cluster, self.targets = cluster, targets or (target(),)
         self.memory: dict[str, slo.Memory] = {}
         self.now_s = 0

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scaling_builders import Loop, external, rules, spec
 
+from deep_seeds import examples
 from tonnage.scaling.behavior import Behavior, Change, History, Rules, down_limit, up_limit
 from tonnage.units import NS_PER_S
 
@@ -127,7 +128,7 @@ def allowed(direction: Rules, sign: int, start_of) -> int:
     return pick(ends)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(behaviors, st.lists(st.integers(0, 400), min_size=1, max_size=40), st.integers(1, 12))
 def test_bounds_hold_and_rates_are_never_exceeded(behavior: Behavior, loads: list[int], start: int) -> None:
     loop = Loop(spec(external(10), low=1, high=12, behavior=behavior), start)
@@ -150,7 +151,7 @@ def test_bounds_hold_and_rates_are_never_exceeded(behavior: Behavior, loads: lis
         trace.append((now, after))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=40), st.integers(0, 30), st.booleans())
 def test_whatever_the_start_one_tick_brings_the_count_within_bounds(
     loads: list[int], start: int, explicit: bool

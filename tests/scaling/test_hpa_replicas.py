@@ -10,14 +10,12 @@ from tonnage.scaling.replicas import (
     Proposal,
     Scaled,
     Tolerance,
-    cpu_state,
     propose_average_value,
     propose_pod_average,
     propose_utilization,
     propose_value,
     to_milli,
 )
-from tonnage.units import NS_PER_S
 
 BAND = Tolerance()
 
@@ -118,36 +116,6 @@ def test_a_missing_pod_counts_as_its_whole_request_on_the_way_down_or_more_if_th
 
 def test_utilisation_without_requests_is_an_error() -> None:
     assert propose_utilization([pod("a", 0.5, request=0)], 60, 1, BAND).replicas is None
-
-
-@pytest.mark.parametrize(
-    ("age_s", "ready", "changed_s_ago", "sampled_s_ago", "state"),
-    [
-        (60, True, 50, 10, PodState.COUNTED),
-        (60, False, 50, 10, PodState.UNREADY),  # young and not ready
-        (60, True, 20, 10, PodState.UNREADY),  # no whole window of 30 s since it became ready
-        (600, False, 590, 10, PodState.UNREADY),  # old, never ready
-        (600, False, 100, 10, PodState.COUNTED),  # old, was ready once: its sample counts
-    ],
-)
-def test_cpu_samples_of_young_pods_count_only_once_they_are_ready(
-    age_s, ready, changed_s_ago, sampled_s_ago, state
-) -> None:
-    now = 10_000 * NS_PER_S
-    got = cpu_state(
-        ready=ready,
-        started_ns=now - age_s * NS_PER_S,
-        ready_changed_ns=now - changed_s_ago * NS_PER_S,
-        sampled_ns=now - sampled_s_ago * NS_PER_S,
-        window_ns=30 * NS_PER_S,
-        now_ns=now,
-    )
-    assert got is state
-
-
-def test_a_pod_without_a_ready_condition_is_unready() -> None:
-    got = cpu_state(ready=False, started_ns=None, ready_changed_ns=None, sampled_ns=0, window_ns=0, now_ns=0)
-    assert got is PodState.UNREADY
 
 
 def test_milli_values_round_up_from_the_decimal_form() -> None:

@@ -7,9 +7,12 @@ import guide_manifests as guide
 import pytest
 from scaling_builders import TARGET
 
+from tonnage.controllers.replicas import Autoscalers
 from tonnage.decisions import Ref
 from tonnage.errors import InputError
-from tonnage.metrics.promql import Sample, Scalar, Vector, parse
+from tonnage.fleet.snapshot import Snapshot, WorkloadView
+from tonnage.fleet.state import Fleet
+from tonnage.metrics.promql import Result, Sample, Scalar, Vector, evaluate, parse
 from tonnage.metrics.store import SeriesStore
 from tonnage.objects.autoscaling import HorizontalPodAutoscaler
 from tonnage.objects.keda import ScaledObject
@@ -24,7 +27,6 @@ from tonnage.scaling.keda import (
     Trigger,
     TriggerValue,
     generated_hpa,
-    measure,
     poll,
     serve,
     thousandths,
@@ -163,9 +165,25 @@ def test_a_query_error_is_a_trigger_error() -> None:
     for pod in ("a", "b"):
         store.append("x", {"pod": pod}, NS_PER_S, 1.0)
         store.append("y", {"pod": pod}, NS_PER_S, 1.0)
-    bad = Trigger("prometheus", 1.0, query=parse("x / on () y"))
-    assert "duplicate series" in measure(bad, store, 2 * NS_PER_S).error
-    assert measure(Trigger("prometheus", 1.0, query=parse("sum(x)")), store, 2 * NS_PER_S).value == 2.0
+    workload = Ref("Deployment", "model-a", "inference")
+    seen = WorkloadView(workload.kind, workload.namespace, workload.name, 0, ())
+
+    class World:
+        def snapshot(self) -> Snapshot:
+            return Snapshot(2 * NS_PER_S, Fleet(), {workload.workload: seen})
+
+        def measure(self, query: str, at_ns: int) -> Result:
+            return evaluate(parse(query), store, at_ns)
+
+    def polled(query: str) -> tuple[list[int], KedaState]:
+        spec = KedaSpec(Ref("ScaledObject", "m", "ns"), workload, (Trigger("prometheus", 1.0, query=parse(query)),))
+        autoscalers = Autoscalers([], [spec], {})
+        decisions = autoscalers.poll(spec, World())  # type: ignore[arg-type]
+        return [one.replicas for one in decisions], autoscalers.keda_states["ns/m"]  # type: ignore[union-attr]
+
+    assert polled("sum(x)")[0] == [1]
+    replicas, state = polled("x / on () y")
+    assert replicas == [] and not state.ready
 
 
 def test_values_have_three_decimals_and_no_sign() -> None:

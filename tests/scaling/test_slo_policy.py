@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from slo_builders import TICK_S, A, B, Cluster, Loop, target
 
+from deep_seeds import examples
 from tonnage.decisions import Scale
-from tonnage.scaling import slo, waiting
+from tonnage.scaling import slo
 from tonnage.scheduling.seats import Seats
 
 KEPT8 = ["kept-1"] * 8
@@ -103,12 +104,12 @@ def test_data_that_stops_holds_what_there_is() -> None:
 
 @pytest.mark.parametrize("reading", [slo.Reading(None, 5.0), slo.Reading(5.0, None)])
 def test_half_a_reading_is_none(reading: slo.Reading) -> None:
-    decisions, memory = slo.decide(_four().snapshot(1), [target()], {A: reading}, {})
+    decisions, memory = slo.decide(_four().snapshot(1), [target()], {A: reading}, {}, Seats())
     assert decisions == [] and memory == {}
 
 
 def test_a_workload_that_is_not_there_is_left_alone() -> None:
-    decisions, _ = slo.decide(_four().snapshot(1), [target(B)], {B: slo.Reading(5.0, 5.0)}, {})
+    decisions, _ = slo.decide(_four().snapshot(1), [target(B)], {B: slo.Reading(5.0, 5.0)}, {}, Seats())
     assert decisions == []
 
 
@@ -212,22 +213,21 @@ SPOT = {"karpenter.sh/capacity-type": "spot"}
     ids=["it goes on spot nodes alone", "more GPUs than would be free", "more cores than any node has"],
 )
 def test_a_pod_that_the_freed_room_would_not_seat_takes_nothing_from_anybody(stuck: dict[str, Any]) -> None:
-    for seats in (waiting.alone, Seats()):
-        cluster = Cluster(gpus=4).pods(A, *KEPT8[:4]).pods("batch/job", "", **stuck)
-        assert Loop(cluster, target(minimum=1), seats=seats).tick(0.1, ticks=9) == {}
-        fits = Cluster(gpus=4).pods(A, *KEPT8[:4]).pods("batch/job", "")
-        assert _to(Loop(fits, target(minimum=1), seats=seats).tick(0.1, ticks=9)) == 1, "one that it would place"
+    cluster = Cluster(gpus=4).pods(A, *KEPT8[:4]).pods("batch/job", "", **stuck)
+    assert Loop(cluster, target(minimum=1)).tick(0.1, ticks=9) == {}
+    fits = Cluster(gpus=4).pods(A, *KEPT8[:4]).pods("batch/job", "")
+    assert _to(Loop(fits, target(minimum=1)).tick(0.1, ticks=9)) == 1, "one that it would place"
 
 
 def test_a_gang_that_the_freed_room_seats_in_part_takes_nothing_from_anybody() -> None:
     for size, replicas in ((4, None), (2, 2)):
         cluster = Cluster(gpus=4).pods(A, *KEPT8[:4]).gang("batch/train", size)
-        assert _to(Loop(cluster, target(minimum=2), seats=Seats()).tick(0.1, ticks=9)) == replicas
+        assert _to(Loop(cluster, target(minimum=2)).tick(0.1, ticks=9)) == replicas
 
 
 def test_what_two_workloads_give_up_together_seats_a_pod_that_neither_could() -> None:
     cluster = Cluster(gpus=8).pods(A, *KEPT8[:4]).pods(B, *KEPT8[:4]).pods("batch/job", "", gpus=4)
-    decisions = Loop(cluster, target(A), target(B), seats=Seats()).tick(0.1, ticks=9)
+    decisions = Loop(cluster, target(A), target(B)).tick(0.1, ticks=9)
     assert (_to(decisions, A), _to(decisions, B)) == (2, 2)
 
 
@@ -306,7 +306,7 @@ def test_filling_kept_nodes_comes_to_rest() -> None:
     assert added == 6 and loop.tick(0.1, ticks=2 * TEN_MINUTES) == {}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(held=st.lists(st.integers(0, 4), min_size=1, max_size=4), gpus=st.sampled_from([1, 2, 4]))
 def test_as_many_warm_replicas_are_given_as_kept_nodes_have_room_for(held: list[int], gpus: int) -> None:
     cluster = Cluster(kept=len(held), bought=1, gpus=4).pods(A, "bought-1", gpus=gpus)
@@ -365,7 +365,7 @@ def test_as_many_go_as_are_too_many() -> None:
 RATES = st.lists(st.one_of(st.none(), st.floats(0, 40)), min_size=1, max_size=40)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(rates=RATES, in_flight=st.floats(0, 500), minimum=st.integers(0, 3), more=st.integers(0, 8))
 def test_replicas_stay_within_their_bounds_whatever_arrives(
     rates: list[float | None], in_flight: float, minimum: int, more: int
@@ -380,7 +380,7 @@ def test_replicas_stay_within_their_bounds_whatever_arrives(
             cluster.replicas[A] = decision.replicas
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(rates=RATES, in_flight=st.floats(0, 500))
 def test_equal_readings_give_equal_decisions(rates: list[float | None], in_flight: float) -> None:
     def play() -> list[dict[str, Scale]]:
@@ -391,7 +391,7 @@ def test_equal_readings_give_equal_decisions(rates: list[float | None], in_fligh
     assert play() == play()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(rate=st.floats(0.5, 20), backlogs=st.lists(st.floats(0, 3000), min_size=2, max_size=5))
 def test_more_in_flight_never_asks_for_fewer_replicas(rate: float, backlogs: list[float]) -> None:
     wanted = [_to(Loop(_four(), target(maximum=60)).tick(rate, held, ticks=9)) or 4 for held in sorted(backlogs)]
@@ -436,7 +436,7 @@ def test_warm_caches_need_fewer_replicas() -> None:
         memory: dict[str, slo.Memory] = {}
         for tick in range(10):
             reading = slo.Reading(8.0 * tick * TICK_S, 0.0, (), 100.0, found)
-            decisions, memory = slo.decide(cluster.snapshot(tick * TICK_S), [one], {A: reading}, memory)
+            decisions, memory = slo.decide(cluster.snapshot(tick * TICK_S), [one], {A: reading}, memory, Seats())
         return decisions[0].replicas if decisions else 4, dict(decisions[0].reason.evidence).get("reuse")
 
     assert needed(0.0) == (9, None)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scaling_builders import Loop, external, rules, spec
 
+from deep_seeds import examples
 from tonnage.errors import InputError
 from tonnage.metrics.promql import Scalar, evaluate, parse
 from tonnage.metrics.store import SeriesStore
@@ -105,7 +106,7 @@ def larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 vectors = st.recursive(st.sampled_from([UTIL, KV, WAITING, USED, FREE]), larger, max_leaves=6)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     vectors,
     st.lists(st.tuples(st.floats(0, 100), st.floats(0, 1), st.integers(0, 40)), min_size=1, max_size=3),
@@ -148,7 +149,7 @@ def test_the_counts_that_bounded_values_can_lead_to(kind, low, high, target, exp
     assert reach(Bounds(low, high), TargetKind(kind), target, min_replicas=1, max_replicas=10) == expected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.sampled_from([TargetKind.AVERAGE_VALUE, TargetKind.VALUE]),
     st.integers(1, 200),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import affinity_term, away, fleet, node, pod
+from deep_seeds import examples
 from placement_checks import check_table_equals_rebuild
 from random_clusters import Changes
 from tonnage.fleet.columns import Journal
@@ -18,7 +19,7 @@ from tonnage.scheduling.place import Cache
 from tonnage.scheduling.terms import Tallies
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(5, 30))
 def test_views_and_tallies_equal_a_rebuild_after_every_change(rng: Random, steps: int) -> None:
     made = Fleet()

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import apply, decide, fleet, node, placed, pod
+from deep_seeds import examples
 from random_clusters import random_node, random_pod
 from tonnage.decisions import Bind, Wait
 from tonnage.fleet.invariants import violations
@@ -107,7 +108,7 @@ def test_one_cache_serves_both_policies() -> None:
     assert [decisions[0].node.name for decisions in found] == ["a", "b", "a"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32), st.randoms(use_true_random=False))
 def test_decisions_do_not_depend_on_the_order_in_which_things_came(seed: int, order: Random) -> None:
     rng = Random(seed)
@@ -138,3 +139,32 @@ def test_the_feasible_nodes_of_a_pod_are_those_that_pass_every_filter_by_name() 
     assert [made.node(row).spec.name for row in rows] == ["a", "c"]
     with pytest.raises(ValueError, match="another fleet"):
         place.feasible(made, 0, place.Cache(fleet()))
+
+
+@pytest.mark.parametrize(
+    ("values", "weight", "nodes", "refused"),
+    [
+        (["9223372036854775808"], 1, 2, True),
+        (["large"], 100, 3, True),
+        (["9223372036854775807"], 1, 2, False),
+        (["9223372036854775808"], 1, 1, False),
+    ],
+    ids=["beyond 64 bits", "no number", "64 bits", "one node"],
+)
+def test_a_preference_that_cannot_be_read_keeps_a_pod_pending_where_there_is_a_choice(
+    values: list[str], weight: int, nodes: int, refused: bool
+) -> None:
+    term = {"matchExpressions": [{"key": "size", "operator": "Gt", "values": values}]}
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": weight, "preference": term}]}
+    made = fleet(
+        *(node(f"n{i}", labels={"size": "7"}) for i in range(nodes)),
+        pods=[pod("p", affinity={"nodeAffinity": preferred}), pod("other")],
+    )
+    found = {one.pod.name: one for one in decide(made) if isinstance(one, Bind | Wait)}
+    assert isinstance(found["other"], Bind)
+    assert isinstance(found["p"], Wait) is refused
+    if refused:
+        assert found["p"].reason.verdict == (
+            'running PreScore plugin "NodeAffinity": [0].matchExpressions[0].values[0]: Invalid value: '
+            f"\"{values[0]}\": for 'Gt', 'Lt' operators, the value must be an integer"
+        )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from builders import affinity_term, away, fleet, node, pod
+from deep_seeds import deep
 from random_clusters import Changes, random_node, random_pod
 from tonnage.decisions import OBSERVING, Applied, Bind, Decision, Evict, Reason, Ref, Refused, Stale, Wait
 from tonnage.fleet.snapshot import PodLife, Snapshot
@@ -127,12 +128,13 @@ def _apply(rng: Random, lines: Lines, found: list[Decision]) -> None:
 
 @pytest.mark.parametrize("policy", ["tonnage", "binpack"])
 @pytest.mark.parametrize("preemption", [True, False])
-def test_over_any_changes_the_same_is_decided_as_for_all_pods(policy: str, preemption: bool) -> None:
+@pytest.mark.parametrize("seeds", [range(3), *deep([range(3, 9)])], ids=str)
+def test_over_any_changes_the_same_is_decided_as_for_all_pods(policy: str, preemption: bool, seeds: range) -> None:
     asked = waited = 0
-    for seed in range(6):
+    for seed in seeds:
         here = churn(seed, 60, policy=policy, preemption=preemption)
         asked, waited = asked + here[0], waited + here[1]
-    assert waited > 800
+    assert waited > 130 * len(seeds)
     assert asked < 0.7 * waited, "hardly a pod was left in line: nothing was tested"
 
 

@@ -168,6 +168,7 @@ def test_a_share_larger_than_what_any_device_has_left_waits() -> None:
 # ---- the public trace ----
 
 
+@pytest.mark.fuzz
 @pytest.mark.trace
 @pytest.mark.skipif(DATA is None, reason="the openb files are not there (../shared/data/openb)")
 def test_one_seed_of_the_public_trace_reaches_the_published_allocation_and_more() -> None:

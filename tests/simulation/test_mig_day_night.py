@@ -1,4 +1,7 @@
-"""The bundled day and night: layouts change with the load, no instance in use goes, and both sides gain."""
+"""The bundled day and night: layouts change with the load, no instance in use goes, and both sides gain.
+
+Of two whole days: `make fuzz` plays them. That their results stay as they are recorded is seen by `make digests`, and that
+layouts follow a shorter day, on an API too, by the contract's tests."""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from tonnage.simulation import run, scenario
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.report.headline import training_headline
 from tonnage.simulation.result import DecisionRecord, Result, ServiceResult, TrainingResult
+
+pytestmark = pytest.mark.fuzz
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "mig-day-night"
 NODE = "base-01"
@@ -77,7 +82,6 @@ def _changes(result: Result) -> list[DecisionRecord]:
     return [one for one in result.decisions if one.kind == "Relayout"]
 
 
-@pytest.mark.slow
 def test_layouts_change_with_the_load_and_no_instance_in_use_ever_goes(both: Both) -> None:
     assert both.seen.events > 1_000
     changed = _changes(both.relayout)

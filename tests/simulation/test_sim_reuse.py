@@ -81,7 +81,7 @@ def _reuse_planned_with(result: Result) -> list[object]:
     return [value for one in result.decisions for name, value in one.evidence if name == "reuse"]
 
 
-@pytest.mark.slow
+@pytest.mark.fuzz
 def test_the_slo_policy_that_sees_shared_prefixes_needs_fewer_replicas_and_meets_the_slo(tmp_path: Path) -> None:
     blind, seeing = _scaled(tmp_path / "blind", ""), _scaled(tmp_path / "seeing", MONITORED)
     most = [max(result.series.services[0].replicas_wanted) for result in (blind, seeing)]

@@ -293,7 +293,7 @@ BASE = {"instanceType": "g6e.12xlarge", "zone": "us-east-1a"}
             "fleet.nodes[0].",
             "p5.48xlarge",
         ),
-        ({"region": "eu-west-1"}, "region", "the prices are those of us-east-1"),
+        ({"region": "eu-west-1"}, "region", "no prices of this region are bundled"),
         ({"slo": {"ttft": "1ms", "tpot": "1ms"}}, "slo", "cannot meet the SLO at any rate"),
     ],
     ids=lambda value: str(value)[:40],

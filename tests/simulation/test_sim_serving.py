@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim_builders import SETUP, arrivals
 
+from deep_seeds import examples
 from tonnage.inference.engine import Engine
 from tonnage.simulation.serving import DONE, FAILED, LOAD_BALANCING, PENDING, Replica, Service
 from tonnage.simulation.traffic.arrivals import Arrivals
@@ -148,7 +149,7 @@ def test_requests_that_have_not_ended_at_the_end_are_pending() -> None:
 MOMENTS = st.floats(0, 20, allow_nan=False)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     times=st.lists(MOMENTS, min_size=1, max_size=60),
     outputs=st.lists(st.integers(1, 400), min_size=60, max_size=60),

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from sharing_builders import MIG, MPS, SLICE, TIME_SLICED, cut_node, latencies, serving
 from sim_builders import GPU, run_until, world
 
+from deep_seeds import examples
 from tonnage.partitioning.leases import in_leases
 from tonnage.partitioning.mps import REACH, Client, side_by_side
-from tonnage.partitioning.turns import INTERVALS_S, SWITCH_S, SWITCHING, Process, in_turns, take_turns
+from tonnage.partitioning.turns import INTERVALS_S, SWITCH_S, Process, in_turns, switching, take_turns
 from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.objects import Pod
 from tonnage.simulation.pods import account_busy
@@ -94,7 +95,7 @@ def test_what_is_left_of_a_step_takes_longer_once_a_neighbour_has_requests() -> 
     serving(cluster, node, "model-a", 5.0, output=1)
     serving(cluster, node, "model-b", 5.005, output=1)
     run_until(cluster, 10)
-    slower = 2 * float(1 + SWITCHING)
+    slower = 2 * float(1 + switching("default"))
     assert latencies(cluster, "model-a") == [pytest.approx(0.005 + 0.005 * slower)]
     assert latencies(cluster, "model-b") == [pytest.approx(0.005 * slower + 0.005, rel=1e-3)]
 
@@ -179,7 +180,7 @@ def test_the_parts_of_a_gpu_never_add_up_to_more_than_the_gpu(percents: list[int
     assert sum(share for share, _ in at_once) <= 1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([TIME_SLICED, MPS]))
 def test_the_time_taken_of_a_gpu_never_exceeds_the_time_that_passed(seed: int, labels: dict[str, str]) -> None:
     rng = random.Random(seed)

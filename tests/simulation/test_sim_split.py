@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import shared_runs
 import yaml_text
+from deep_seeds import examples
 from tonnage.errors import InputError
 from tonnage.inference.disaggregation.actions import Leases
 from tonnage.inference.disaggregation.conditional import ConditionalRule
@@ -214,7 +215,7 @@ ROLES = st.sampled_from(["prefill", "decode"])
 CHANGES = st.tuples(MOMENTS, ROLES, st.sampled_from(["add", "drain", "kill", "look", "abort", "abort"]))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     times=st.lists(MOMENTS, min_size=1, max_size=40),
     seed=st.integers(0, 2**32),

@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deep_seeds import examples
 from tonnage.inference.disaggregation.actions import Leases
 from tonnage.inference.disaggregation.links import kv_link
 from tonnage.inference.engine import Engine, EngineConfig
@@ -54,7 +55,7 @@ def share(card: Card, service: Service, replica: Replica) -> None:
     card.sharers.append(replica.sharer)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 10_000), st.booleans())
 def test_a_service_alone_on_its_gpus_does_the_same_as_without_sharing(seed: int, apart: bool) -> None:
     def made() -> Service:
@@ -74,7 +75,7 @@ def test_a_service_alone_on_its_gpus_does_the_same_as_without_sharing(seed: int,
     assert alone.requests.status == free.requests.status
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 10_000), st.booleans())
 def test_all_requests_end_and_no_gpu_works_for_longer_than_time_passes_whoever_dies(seed: int, mps: bool) -> None:
     rng = random.Random(seed)

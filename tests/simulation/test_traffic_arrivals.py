@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deep_seeds import examples
 from tonnage.errors import InputError, Where
 from tonnage.simulation.rng import Streams
 from tonnage.simulation.traffic.arrivals import Arrivals, build
@@ -201,7 +202,7 @@ SURGES = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     name=st.sampled_from(sorted(SOURCES)),
     surges=st.lists(SURGES, max_size=3),
@@ -227,7 +228,7 @@ def test_arrivals_are_always_sorted_within_the_run_and_have_tokens(  # type: ign
         assert min(arrivals.prompt.min(), arrivals.output.min()) >= 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(surges=st.lists(SURGES, max_size=4), start=st.integers(0, 120 * S), width=st.integers(1, 30 * S))
 def test_the_bound_of_a_surge_is_never_exceeded(surges: list[Surge], start: int, width: int) -> None:
     times = np.linspace(start, start + width, 50)[:-1]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deep_seeds import examples
 from tonnage.errors import InputError
 from tonnage.inference.prompts import numbers
 from tonnage.simulation.traffic.arrivals import build
@@ -33,7 +34,7 @@ def _prefixes(**changes: object) -> Prefixes:
     return Prefixes(**(known | changes))  # type: ignore[arg-type]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     requests=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 200), st.integers(1, 200)), min_size=1, max_size=60),

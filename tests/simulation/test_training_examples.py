@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import shared_runs
+from deep_seeds import deep
 from tonnage.simulation.report.headline import TrainingHeadline, training_headline
 from tonnage.simulation.result import Result, TrainingResult
 
@@ -30,14 +31,14 @@ def _head(result: Result) -> TrainingHeadline:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["tonnage", "spread"])
+@pytest.mark.parametrize("policy", ["tonnage", *deep(["spread"])])
 def test_no_gang_of_the_training_cluster_ever_holds_a_half(ran: Runs, policy: str) -> None:
     work = _work(ran("training-cluster", policy))
     assert {one.name.split("/")[1] for one in work} >= set(GANGS)
     assert {one.gpu_hours.half for one in work} == {0.0}
 
 
-@pytest.mark.parametrize("policy", ["tonnage", "spread"])
+@pytest.mark.parametrize("policy", ["tonnage", *deep(["spread"])])
 def test_every_gpu_hour_of_the_training_cluster_is_accounted_for(ran: Runs, policy: str) -> None:
     result = ran("training-cluster", policy)
     for one in _work(result):
@@ -57,6 +58,7 @@ def test_with_the_default_policy_all_work_of_the_training_cluster_is_done(ran: R
     assert result.findings == []
 
 
+@pytest.mark.fuzz
 def test_spreading_small_jobs_makes_gangs_wait_and_work_be_lost(ran: Runs) -> None:
     packed, spread = _head(ran("training-cluster", "tonnage")), _head(ran("training-cluster", "spread"))
     assert packed.mean_wait_s is not None and spread.mean_wait_s is not None
@@ -89,6 +91,7 @@ def test_at_a_surge_inference_takes_the_room_of_training_and_gives_it_back(ran: 
     assert {one.gpu_hours.half for one in _work(result)} == {0.0}
 
 
+@pytest.mark.fuzz
 def test_without_preemption_inference_misses_its_slo_and_training_loses_nothing(ran: Runs) -> None:
     taken, waited = ran("mixed", "preemption"), ran("mixed", "first-come")
     shares = [result.services[0].grace.share or 0.0 for result in (taken, waited)]

@@ -143,6 +143,7 @@ _PLACE = _group(
 )
 _MONEY = _group(
     click.option("--prices", type=_PATH, metavar="FILE", help="Your own prices (CSV or YAML)."),
+    click.option("--region", default="us-east-1", show_default=True, metavar="REGION", help="Whose prices."),
     click.option("--own", multiple=True, metavar="GPU[=USD]", help="Also consider GPUs that you own, bought for USD."),
     click.option("--life-years", type=Finite(0, min_open=True), metavar="Y", help="Lifetime of owned GPUs.  [4]"),
     click.option("--usd-per-kwh", type=Finite(0), metavar="USD", help="Energy price for owned GPUs.  [0.12]"),
@@ -166,6 +167,8 @@ _TRAIN = _group(
 @_PLACE
 @_MONEY
 @_TRAIN
+@click.option("--calibrate", type=_PATH, metavar="FILE", help="Times of your own engine (CSV), or a calibration.json.")
+@click.option("--prometheus", default="", metavar="URL", help="Or of vLLM there, the mean of an hour.")
 @click.option("--explain", is_flag=True, help="Every part of the memory with its formula; where numbers are from.")
 @click.option("--rule-of-thumb", is_flag=True, help="What published rules say, and where they are wrong.")
 @click.option("--plot", type=_PATH, metavar="FILE.svg", help="Draw throughput against latency.")
@@ -177,7 +180,7 @@ def size(model: str | None, **given: Any) -> None:
     --heads. Without --gpu all GPUs of EC2 are tried, with their MIG instances and time-sliced shares, and the cheapest
     way that meets --ttft and --tpot is shown first.
     """
-    from tonnage.cli import size_checks, size_json, size_report
+    from tonnage.cli import size_calibrate, size_checks, size_json, size_report
     from tonnage.facts import storage
     from tonnage.inference.sizing import options
 
@@ -190,14 +193,15 @@ def size(model: str | None, **given: Any) -> None:
     if given["train"] is not None:
         _train(request, given)
         return
+    request = msgspec.structs.replace(request, calibration=size_calibrate.calibration(request, given))
     market = _market(given)
     found = options.answer(request, market)
     if given["plot"] is not None:
         files.write(given["plot"], size_report.drawing(request, found))
     if given["form"] == "json":
-        terminal.echo(_ENCODER.encode(size_json.document(request, found, given, notes)))
+        terminal.echo(_ENCODER.encode(size_json.document(request, found, given, notes, market.book)))
     else:
-        size_report.show(request, found, given, notes)
+        size_report.show(request, found, given, notes, market.book)
     if not found.options:
         raise SystemExit(1)
 
@@ -367,7 +371,7 @@ def _market(given: dict[str, Any]) -> Market:
             raise InputError.at(
                 f"no price is known of {gpu.name}", field="--own", hint=f"give one: --own {gpu.name}=12000"
             )
-    return Market(prices.load(given["prices"]), owning, bought, frozenset(owned))
+    return Market(prices.load(given["prices"], given["region"]), owning, bought, frozenset(owned))
 
 
 def _dollars(entry: str, price: str) -> float:

@@ -19,7 +19,20 @@ _TRAINING = ("optimizer", "zero", "micro_batch", "recompute")
 _SERVING = (
     *("kv_precision", "lora", "inputs", "outputs", "trace", "concurrency", "rate", "ttft", "tpot"),
     *("pipeline_parallel", "system", "utilization", "max_num_seqs", "max_num_batched_tokens", "enforce_eager"),
-    *("prices", "own", "life_years", "usd_per_kwh", "disk", "startup_probe", "explain", "rule_of_thumb", "plot"),
+    *(
+        "prices",
+        "region",
+        "own",
+        "life_years",
+        "usd_per_kwh",
+        "disk",
+        "startup_probe",
+        "calibrate",
+        "prometheus",
+        "explain",
+        "rule_of_thumb",
+        "plot",
+    ),
 )
 _OFF = 10
 """How many times a count of parameters may be away from what the layers of a usual model have."""

@@ -11,6 +11,7 @@ from tonnage.inference import memory
 from tonnage.inference.sizing import options, point, rules, warnings
 
 if TYPE_CHECKING:
+    from tonnage.facts.prices import PriceBook
     from tonnage.inference.sizing.fit import Plan
     from tonnage.inference.sizing.options import Answer, Offer, Option
     from tonnage.inference.sizing.request import Request
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
 SCHEMA = "tonnage.dev/size/v1"
 
 
-def document(request: Request, answer: Answer, given: dict[str, Any], notes: tuple[str, ...]) -> dict[str, Any]:
+def document(
+    request: Request, answer: Answer, given: dict[str, Any], notes: tuple[str, ...], book: PriceBook
+) -> dict[str, Any]:
     """Everything, for `-o json`."""
     chosen = options.shown(answer.options, 1 + NEXT_BEST)
     return {
         "schema": SCHEMA,
+        "region": book.region,
         "model": request.shape,
         "notes": notes,
         "precision": request.stored,
@@ -48,9 +52,9 @@ def document(request: Request, answer: Answer, given: dict[str, Any], notes: tup
         "too_small": [_plan(request, plan) | {"short_bytes": plan.short} for plan in answer.refused],
         "rule_of_thumb": {
             "advice": rules.advise(request),
-            "guide": rules.guides(),
+            "guide": rules.guides(book),
             "faults": rules.faults(),
-            "by_size": rules.by_size(request),
+            "by_size": rules.by_size(request, book),
         },
     }
 

@@ -14,6 +14,7 @@ from tonnage.units import GIB, MIB, usd
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tonnage.facts.prices import PriceBook
     from tonnage.inference.memory import Part
     from tonnage.inference.sizing.fit import Plan
     from tonnage.inference.sizing.loading import Loading
@@ -25,14 +26,14 @@ NEXT_BEST = 3
 _DRAWN = 6
 
 
-def show(request: Request, answer: Answer, given: dict[str, Any], notes: tuple[str, ...]) -> None:
+def show(request: Request, answer: Answer, given: dict[str, Any], notes: tuple[str, ...], book: PriceBook) -> None:
     """Print the answer."""
     _head(request)
     best = options.shown(answer.options, 1 + NEXT_BEST)
     if not best:
         _nothing(request, answer)
         if given["rule_of_thumb"]:
-            _rules(request)
+            _rules(request, book)
         return
     chosen = best[0]
     terminal.echo()
@@ -59,7 +60,7 @@ def show(request: Request, answer: Answer, given: dict[str, Any], notes: tuple[s
     if given["explain"]:
         _explain(request, chosen, given)
     if given["rule_of_thumb"]:
-        _rules(request)
+        _rules(request, book)
     if given["plot"] is not None:
         terminal.echo(f"drawn in {given['plot']}")
 
@@ -138,6 +139,11 @@ def _estimate(request: Request, chosen: Option) -> None:
     )
     for note in at.notes:
         say(f"Estimate: {note}")
+    if at.nearest:
+        say(
+            f"Nearest measured points: {at.nearest[0]}"
+            + (f" and {len(at.nearest) - 1} more (-o json)" if len(at.nearest) > 1 else "")
+        )
 
 
 def _memory_line(request: Request, chosen: Option) -> None:
@@ -276,19 +282,19 @@ def _part(name: str, size: int, formula: str) -> None:
         terminal.echo(" " * 46 + line)
 
 
-def _rules(request: Request) -> None:
+def _rules(request: Request, book: PriceBook) -> None:
     terminal.echo()
     advice = rules.advise(request)
     say(f"Rule of thumb, {advice.range} ({advice.gigabytes:.4g} GB): {advice.advice}")
     for outcome in advice.outcomes:
         say(f"  {outcome}")
     terminal.echo("Instance guide")
-    for guide in rules.guides():
+    for guide in rules.guides(book):
         say(f"  {guide.gpu}: {guide.says}")
         for text in guide.differs:
             say(f"    ! {text}")
     terminal.echo("Guides by model size")
-    for row in rules.by_size(request):
+    for row in rules.by_size(request, book):
         price = "price not known" if row.price is None else f"${usd(row.price):,.2f} an hour"
         mark = {True: "for this size", False: "for other sizes", None: "no size named"}[row.meant]
         say(f"  {row.instance_type}, {price}: {row.says} ({mark})")

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TypeVar
 
 from tonnage import gate
 from tonnage.cluster.aside import Aside
@@ -49,15 +48,11 @@ from tonnage.errors import InputError
 from tonnage.fleet.snapshot import ClaimView, Snapshot
 from tonnage.metrics.promql import Result
 from tonnage.objects import core, karpenter
-from tonnage.objects.base import KubeObject
 
 WRITERS = 2
 """Threads that write why pods wait."""
 CLASSES_KEPT = 10_000
 """Every Job's pods are a class of their own, by their labels: those that are gone are forgotten now and then."""
-
-Kind = TypeVar("Kind", bound=KubeObject)
-
 
 Measure = Callable[[str, int], Result]
 """A PromQL instant query at a time in the world's nanoseconds."""

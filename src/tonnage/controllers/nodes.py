@@ -20,6 +20,7 @@ from tonnage.provisioning.catalogue import Catalogue, OfferingKey
 from tonnage.provisioning.devices import Devices, beyond_counting, coming, cut_by
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.provisioning.plans import PlanSettings
+from tonnage.scheduling.filters import Filters
 from tonnage.units import NS_PER_S
 from tonnage.world import World
 
@@ -70,13 +71,15 @@ class Provisioner:
     pools: Callable[[], Pools]
     nominated: frozenset[str] = frozenset()
     launched: int = 0
+    _filters: Filters | None = None
 
     def decide(self, world: World) -> Sequence[Decision]:
         """A Launch for each node to launch, and a Wait for each pod that no node could ever take."""
         snapshot = world.snapshot()
         fleet = snapshot.fleet
         waiting, shapes = [], dict[int, pods.PodShape]()
-        seated = adapt.seated(snapshot)
+        self._filters = Filters.of(fleet, self._filters)
+        seated = adapt.seated(snapshot, self._filters)
         self.nominated = frozenset(seated.values())
         for row in fleet.pending:
             pod = fleet.pod(row)

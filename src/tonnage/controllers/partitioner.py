@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from tonnage.decisions import Decision
-from tonnage.fleet.classes import PodClass
 from tonnage.loops import Loop
 from tonnage.partitioning import adapt
 from tonnage.scheduling import place
-from tonnage.scheduling.cache import kept
-from tonnage.scheduling.view import Mask
+from tonnage.scheduling.filters import Filters
 from tonnage.units import NS_PER_S
 from tonnage.world import World
 
@@ -29,24 +25,15 @@ class Partitioner:
     """Cuts GPUs for pods that wait, of those that the scheduler with these ``settings`` places."""
 
     settings: place.Settings = place.DEFAULTS
-    _cache: place.Cache | None = None
+    _filters: Filters | None = None
 
     def decide(self, world: World) -> Sequence[Decision]:
         """A Relayout for each GPU to repartition."""
         snapshot = world.snapshot()
         if not snapshot.fleet.pending:
             return ()
-        self._cache = kept(self._cache, snapshot.fleet)
-        return adapt.decide(snapshot, self.settings.scheduler_names, self._others)
-
-    def _others(self, pod_class: PodClass) -> Mask | None:
-        """The nodes that the places of other pods leave the class; None: no rule says anything about it."""
-        cache = self._cache
-        if cache is None or not cache.topology.has_rules(pod_class):
-            return None
-        masks = cache.topology.masks(pod_class, cache.view(pod_class, self.settings.policy))
-        left: Mask = np.logical_and.reduce([mask for _, mask in masks])
-        return left
+        self._filters = Filters.of(snapshot.fleet, self._filters)
+        return adapt.decide(snapshot, self._filters, self.settings.scheduler_names)
 
     def loop(self) -> Loop:
         """Two seconds after a pod or a node changed, or after it has come to be time to try again."""

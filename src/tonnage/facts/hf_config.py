@@ -235,7 +235,22 @@ def _shape(fields: _Fields, kind: str, name: str, precision: str) -> ModelShape:
         state_head_dim=fields.whole("linear_value_head_dim") if states else 0,
         precision=precision,
         traits=_traits(config, kind),
+        **_index(fields, layers),
     )
+
+
+def _index(fields: _Fields, layers: int) -> dict[str, int]:
+    """The indexer of sparse attention; nothing without one."""
+    best = fields.whole("index_topk")
+    if not best or not fields.whole("kv_lora_rank"):
+        return {}
+    listed = fields.config.get("indexer_types")
+    return {
+        "index_tokens": best,
+        "index_heads": fields.whole("index_n_heads"),
+        "index_head_dim": fields.whole("index_head_dim"),
+        "index_layers": listed.count("full") if isinstance(listed, list) else layers,
+    }
 
 
 def _traits(config: dict[str, Any], kind: str) -> tuple[str, ...]:

@@ -37,6 +37,10 @@ _OPTIONAL = (
     "state_key_heads",
     "state_value_heads",
     "state_head_dim",
+    "index_tokens",
+    "index_heads",
+    "index_head_dim",
+    "index_layers",
 )
 """Columns that are empty where they do not apply."""
 
@@ -54,7 +58,9 @@ class ModelShape(Struct, frozen=True):
     What follows ``source`` says where the parameters are (see :mod:`tonnage.facts.counting`); ``ffn`` and
     ``expert_ffn`` are both 0 where that is not known. ``ffn`` is the width of dense FFN layers, of which a mixture of
     experts has ``dense_layers``; ``shared_ffn`` is the width of its shared experts together. ``precision`` is that of
-    the published checkpoint, ``traits`` are words that counting explains.
+    the published checkpoint, ``traits`` are words that counting explains. With sparse attention (DeepSeek-V3.2's DSA) a
+    token attends to the ``index_tokens`` tokens that an indexer of ``index_heads`` heads of ``index_head_dim`` picks;
+    ``index_layers`` have one of their own, the others use that of a layer before. Its parameters are not counted.
     """
 
     name: str
@@ -89,6 +95,10 @@ class ModelShape(Struct, frozen=True):
     state_head_dim: int = 0
     precision: str = "bf16"
     traits: tuple[str, ...] = ()
+    index_tokens: int = 0
+    index_heads: int = 0
+    index_head_dim: int = 0
+    index_layers: int = 0
 
     @property
     def full_layers(self) -> int:

@@ -71,7 +71,7 @@ def apply(bundled: prices.PriceBook, path: Path) -> prices.PriceBook:
         for offer in offerings
     }
     for override in found:
-        for zone in _zones(override, offers):
+        for zone in _zones(override, offers, bundled.region):
             offers[override.name, zone, override.capacity_type] = _offering(override, zone)
     return prices.book(bundled.as_of, bundled.region, [(name, offer) for (name, _, _), offer in offers.items()])
 
@@ -97,11 +97,11 @@ def _offering(override: _Override, zone: str) -> prices.Offering:
     )
 
 
-def _zones(override: _Override, offers: dict[tuple[str, str, str], prices.Offering]) -> tuple[str, ...]:
+def _zones(override: _Override, offers: dict[tuple[str, str, str], prices.Offering], region: str) -> tuple[str, ...]:
     if override.zone:
         return (override.zone,)
     offered = tuple(zone for name, zone, kind in offers if name == override.name and kind == override.capacity_type)
-    return offered or prices.default_zones()
+    return offered or prices.default_zones(region)
 
 
 def _checked(row: _Row, problems: list[Problem]) -> _Override | None:

@@ -12,9 +12,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tonnage.errors import InputError
 from tonnage.facts import instances, tables
 from tonnage.units import micro_usd
 
+DEFAULT_REGION = "us-east-1"
 ON_DEMAND = "on-demand"
 SPOT = "spot"
 
@@ -81,18 +83,29 @@ class PriceBook(Struct, frozen=True):
         return min(found, default=None)
 
 
-def load(overrides: Path | None = None) -> PriceBook:
-    """The bundled prices, with those of the CSV or YAML file ``overrides`` on top.
+def load(overrides: Path | None = None, region: str = DEFAULT_REGION) -> PriceBook:
+    """The bundled prices of a region (:func:`regions`), with those of the CSV or YAML file ``overrides`` on top. Of a
+    region without bundled prices: those of the file alone, which has to name zones of that region.
 
     On-demand offerings exist in the zones where the type is known to be sold, else in the default zones of
     ``data/zones.csv``. A type without a known spot price has no spot offering. Raises
     :class:`~tonnage.errors.InputError` for an override that cannot be used.
     """
+    if region not in regions() and overrides is None:
+        hint = f"there are prices of {', '.join(regions())}; give this region's prices in a file"
+        raise InputError.at(f"no prices of the region {region!r} are known", field="region", hint=hint)
+    bundled = _bundled(region if region in regions() else DEFAULT_REGION)
     if overrides is None:
-        return _bundled()
+        return bundled
     from tonnage.facts import price_overrides
 
-    return price_overrides.apply(_bundled(), overrides)
+    return price_overrides.apply(bundled, overrides)
+
+
+@lru_cache(maxsize=1)
+def regions() -> tuple[str, ...]:
+    """Regions of which on-demand prices are bundled, sorted."""
+    return tuple(sorted({row["region"] for row in tables.rows("on_demand_prices.csv")}))
 
 
 def on_demand_history(instance_type: str) -> tuple[PriceChange, ...]:
@@ -106,10 +119,11 @@ def on_demand_history(instance_type: str) -> tuple[PriceChange, ...]:
     return found
 
 
-@lru_cache(maxsize=1)
-def default_zones() -> tuple[str, ...]:
-    """Zones in which a type is taken to be sold when its zones are not known, sorted."""
-    return tuple(sorted(row["zone"] for row in tables.rows("zones.csv") if row["default"]))
+@lru_cache(maxsize=8)
+def default_zones(region: str = DEFAULT_REGION) -> tuple[str, ...]:
+    """Zones of a region in which a type is taken to be sold when its zones are not known, sorted."""
+    every = (row["zone"] for row in tables.rows("zones.csv") if row["default"])
+    return tuple(sorted(zone for zone in every if instances.region_of(zone) == region))
 
 
 def book(as_of: str, region: str, offerings: Iterable[tuple[str, Offering]]) -> PriceBook:
@@ -120,19 +134,22 @@ def book(as_of: str, region: str, offerings: Iterable[tuple[str, Offering]]) -> 
     return PriceBook(as_of, region, {name: tuple(sorted(found)) for name, found in sorted(by_type.items())})
 
 
-@lru_cache(maxsize=1)
-def _bundled() -> PriceBook:
-    spot_rows = tables.rows("spot_prices.csv")
+@lru_cache(maxsize=8)
+def _bundled(region: str) -> PriceBook:
     zone_of = {row["zone_id"]: row["zone"] for row in tables.rows("zones.csv")}
+    every = tables.rows("spot_prices.csv")
+    spot_rows = [row for row in every if instances.region_of(zone_of[row["zone_id"]]) == region]
     zones: dict[str, list[str]] = {}
     for row in spot_rows:
         zones.setdefault(row["instance_type"], []).append(zone_of[row["zone_id"]])
     found: list[tuple[str, Offering]] = []
-    as_of = region = ""
+    as_of = ""
     for row in tables.rows("on_demand_prices.csv"):
-        as_of, region = max(as_of, row["as_of"]), row["region"]
+        if row["region"] != region:
+            continue
+        as_of = max(as_of, row["as_of"])
         name, price = row["instance_type"], micro_usd(float(row["usd_per_hour"]))
-        for zone in zones.get(name, default_zones()):
+        for zone in zones.get(name, default_zones(region)):
             found.append((name, Offering(zone, ON_DEMAND, price, row["as_of"], row["region"], row["source"])))
     for row in spot_rows:
         if row["usd_per_hour"]:

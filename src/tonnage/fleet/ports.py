@@ -12,6 +12,8 @@ from typing import NamedTuple
 from tonnage.objects import core
 
 EVERY_ADDRESS = "0.0.0.0"
+NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
+"""How kube-scheduler says that another pod has one of them."""
 
 
 class Port(NamedTuple):

@@ -18,8 +18,10 @@ from tonnage.errors import InputError
 from tonnage.facts import gpus, instances, mig
 from tonnage.fleet.asks import FULL, GPU, SHARED_GPU, Ask, Kind
 from tonnage.fleet.devices import Cut, How
+from tonnage.fleet.filters import NO_CUDA, OPEN, refusal, shape_of
 from tonnage.fleet.geometry import MIG_PREFIX
-from tonnage.objects import core, karpenter, selectors
+from tonnage.fleet.rows import NodeRow, NodeSpec
+from tonnage.objects import core, karpenter
 from tonnage.partitioning.node_cuts import OWN, Configurations, cut_node
 from tonnage.provisioning import labels as known_labels
 from tonnage.provisioning.catalogue import Catalogue
@@ -106,19 +108,26 @@ class Landing:
         shape = PodShape.of(spec, annotations)
         if shape.ask.refused:
             return ()
-        found = [*self._on_machines(spec, shape)]
+        found = [*self._on_machines(spec, annotations, shape)]
         for template in self.templates:
             found += self._on_pool(template, shape)
         if not self.machines and not self._pools:
             found += self._anywhere(shape)
         return tuple(dict.fromkeys(found))
 
-    def _on_machines(self, spec: core.PodSpec, shape: PodShape) -> Iterator[Place]:
+    def admitting(self, spec: core.PodSpec, annotations: Mapping[str, str]) -> Iterator[Machine]:
+        """The nodes that are there and let the pod in whatever room they have, those too that do not run its CUDA: what
+        says so is a rule of its own. Nobody asks them of a pod that names its node."""
+        shape = shape_of(spec, annotations)
         for machine in self.machines:
-            if spec.node_name and spec.node_name != machine.name:
-                continue
-            if not spec.node_name and not selectors.node_admits(spec, machine.labels, machine.taints, machine.name):
-                continue
+            node = NodeSpec(machine.name, machine.allocatable, machine.labels, machine.taints)
+            row = NodeRow(node, dict(machine.labels), machine.taints, set())
+            named = spec.node_name == machine.name
+            if named or (not spec.node_name and refusal(shape, row) in (OPEN, NO_CUDA)):
+                yield machine
+
+    def _on_machines(self, spec: core.PodSpec, annotations: Mapping[str, str], shape: PodShape) -> Iterator[Place]:
+        for machine in self.admitting(spec, annotations):
             has = machine.allocatable
             wanted = {name: n for name, n in shape.requests.items() if n and name != "pods"}
             if has and any(n > has.get(name, 0) for name, n in wanted.items()):

@@ -30,8 +30,6 @@ from tonnage.units import NS_PER_MS, NS_PER_S
 LONGEST_WAIT_S = 0.2
 RETRY_S = 2.0
 """What could not be written is tried again after this many real seconds."""
-LEASE_NS = 20 * NS_PER_S
-"""A kubelet renews every 10 s; node lifecycle waits 40 s or more for it."""
 LEASE_NAMESPACE = "kube-node-lease"
 
 

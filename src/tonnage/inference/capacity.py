@@ -101,20 +101,6 @@ def capacity(
     return low
 
 
-def capacity_curve(
-    config: EngineConfig,
-    timing: StepTiming | BatchTiming,
-    mix: RequestMix,
-    slo: Slo,
-    rates: Sequence[float],
-    *,
-    seed: int = 0,
-) -> tuple[tuple[float, float], ...]:
-    """(rate in requests per second, share of requests that meet the SLO) for each of ``rates``."""
-    trials = _Trials(config, timing, mix, slo, seed=seed)
-    return tuple((rate, trials.share(rate)) for rate in rates)
-
-
 @lru_cache(maxsize=1024)
 def mean_latency_s(
     config: EngineConfig, timing: StepTiming | BatchTiming, mix: RequestMix, rate: float, *, seed: int = 0

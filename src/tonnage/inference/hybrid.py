@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from tonnage.errors import InputError
 from tonnage.inference.timing import check_tensor_parallel, heads_per_gpu
 
 if TYPE_CHECKING:
@@ -165,38 +164,6 @@ def layout(kinds: Sequence[Layers], block_size: int = 16) -> Layout:
             size *= page // _page(kind, block_size)
         groups.append(Group(kind, -(-kind.layers // group_layers), size))
     return Layout(page, group_layers, tuple(groups))
-
-
-def effective_blocks(
-    model: ModelShape,
-    kv_bytes: int,
-    tokens: int,
-    *,
-    tensor_parallel: int = 1,
-    bytes_per_element: int = 2,
-    block_size: int = 16,
-) -> tuple[int, int]:
-    """(blocks, tokens a block) for an engine that counts only the blocks of the whole context, as EngineConfig does.
-
-    ``kv_bytes`` is the KV memory of one GPU. The engine then holds as many sequences of ``tokens`` tokens as the
-    groups do: the pool is divided in proportion to what such a sequence has in its full groups. For shorter sequences
-    this is too many, for longer ones too few, so ``tokens`` should be the mean length while decoding. A model without
-    windows gets its pool unchanged.
-
-    Raises InputError if the memory does not hold one sequence of ``tokens`` tokens.
-    """
-    plan = layout(model_layers(model, tensor_parallel=tensor_parallel, bytes_per_element=bytes_per_element), block_size)
-    pool, size = plan.pool(kv_bytes), plan.block_size
-    needed, counted = plan.blocks(tokens), -(-tokens // size)
-    if pool < needed:
-        raise InputError.at(
-            f"the KV cache has {max(pool, 0)} blocks, a sequence of {tokens} tokens of {model.name} needs {needed}",
-            field="--gpu-memory-utilization",
-            hint="use shorter sequences, more or larger GPUs, or --kv-cache-dtype fp8",
-        )
-    if len(plan.groups) == 1 and plan.groups[0].count == 1:
-        return pool, size
-    return pool * counted // needed, size
 
 
 def _page(kind: Layers, block_size: int) -> int:

@@ -8,7 +8,7 @@ is the first of these that has a flag, ``until`` the last; empty where it is the
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 
 import msgspec
 from msgspec import Struct
@@ -71,7 +71,7 @@ def flags() -> dict[str, Flag]:
     return found
 
 
-@cache
+@lru_cache(maxsize=1024)
 def find(written: str) -> Flag | None:
     """The flag of a word such as ``--max_model_len``: by its name, its short form, ``--no-…``, a part of a JSON value
     (``--kv-transfer-config.kv_role``) or, as argparse does, by the beginning of its name. None: there is none."""

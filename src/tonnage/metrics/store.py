@@ -198,10 +198,6 @@ class SeriesStore:
             candidates = list(self._series.values())
         return [s for s in candidates if all(m.matches(s.labels.get(m.label, "")) for m in rest)]
 
-    def values_of(self, label: str) -> set[str]:
-        """The values that a label has in any series."""
-        return {value for name, value in self._postings if name == label}
-
     def _sweep(self, t_ns: int) -> None:
         """Once per retention period, forget the series whose last sample has expired."""
         self._newest_ns = max(self._newest_ns, t_ns)

@@ -7,8 +7,8 @@ of the API and refuse any other, and one that makes the pod. Only a pod that fai
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
@@ -31,17 +31,18 @@ class _Listed(msgspec.Struct, rename="camel", gc=False, kw_only=True):
     spec: PodSpec
     status: PodStatus = PodStatus()
 
-    def pod(self, origin: Origin) -> Pod:
-        made = Pod(
+    def pod(self) -> Pod:
+        return Pod(
             api_version=self.api_version,
             kind=self.kind,
             metadata=self.metadata,
             spec=self.spec,
             status=self.status,
         )
-        if origin.file:
-            made.remember(origin, {})
-        return made
+
+
+class _Named(msgspec.Struct):
+    kind: msgspec.Raw = msgspec.Raw()
 
 
 class _List(msgspec.Struct):
@@ -68,19 +69,32 @@ def pods_from_json(data: bytes, file: str = "") -> tuple[list[Pod], list[Problem
 def _pods(data: bytes, file: str) -> tuple[list[Pod], list[Problem]]:
     items, prefix = _items(data)
     strict = msgspec.json.Decoder(_mirror(_Listed))
-    lenient = msgspec.json.Decoder(_Listed)
+    make = _maker(items)
     origin = Origin(file)
     pods: list[Pod | None] = []
     doubtful: list[int] = []
     for index, raw in enumerate(items):
         try:
             strict.decode(raw)
-            pods.append(lenient.decode(raw).pod(origin))
+            made = make(raw)
         except msgspec.ValidationError:
             pods.append(None)
             doubtful.append(index)
+            continue
+        if file:
+            made.remember(origin, {})
+        pods.append(made)
     warnings = _look_at(doubtful, items, pods, data, file, prefix)
     return [pod for pod in pods if pod is not None], warnings
+
+
+def _maker(items: list[msgspec.Raw]) -> Callable[[msgspec.Raw], Pod]:
+    """What makes a pod of its text. kubectl writes the kind of every item; the API server leaves it out."""
+    with suppress(msgspec.ValidationError):  # of the first item: the one who makes it will say so
+        if items and msgspec.json.decode(items[0], type=_Named).kind:
+            return msgspec.json.Decoder(Pod).decode
+    listed = msgspec.json.Decoder(_Listed)
+    return lambda raw: listed.decode(raw).pod()
 
 
 def _items(data: bytes) -> tuple[list[msgspec.Raw], str]:
@@ -130,7 +144,7 @@ def _look_at(
         if isinstance(made, list):
             errors += [Problem(_inside(at, wrong.field), wrong.message, wrong.hint) for wrong in made]
             continue
-        pods[index] = made.pod(Origin(at.file, at.line))
+        pods[index] = made.pod().remember(Origin(at.file, at.line), {}) if file else made.pod()
         meta = made.metadata
         name = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
         for path, message, hint in unknown.fields(content, Pod):

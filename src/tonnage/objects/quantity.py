@@ -59,11 +59,6 @@ def bytes_(written: Written) -> int:
     return ceil(parse(written))
 
 
-def count(written: Written) -> int:
-    """Units of an extended resource, rounded up."""
-    return ceil(parse(written))
-
-
 LARGEST = 2**52
 """More than any machine has of anything (4 PiB of memory), and so little that 2,000 of it add up in 64 bits."""
 

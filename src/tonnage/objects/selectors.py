@@ -12,9 +12,11 @@ from collections.abc import Iterable, Mapping
 from tonnage.objects.core import (
     LabelSelector,
     LabelSelectorRequirement,
+    NodeAffinity,
     NodeSelectorRequirement,
     NodeSelectorTerm,
     PodSpec,
+    PreferredSchedulingTerm,
     Taint,
     Toleration,
 )
@@ -37,11 +39,22 @@ def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
 
 def node_selector_matches(spec: PodSpec, labels: Mapping[str, str], name: str) -> bool:
     """Whether a node passes the pod's nodeSelector and required node affinity."""
-    if any(labels.get(key) != value for key, value in spec.node_selector.items()):
+    return selected(spec.node_selector, spec.affinity.node_affinity if spec.affinity else None, labels, name)
+
+
+def selected(
+    node_selector: Mapping[str, str], affinity: NodeAffinity | None, labels: Mapping[str, str], name: str
+) -> bool:
+    """The same by the two fields."""
+    if any(labels.get(key) != value for key, value in node_selector.items()):
         return False
-    affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
-    return required is None or any(term_matches(term, labels, name) for term in required.node_selector_terms)
+    return required is None or any_matches(required.node_selector_terms, labels, name)
+
+
+def any_matches(terms: Iterable[NodeSelectorTerm], labels: Mapping[str, str], name: str) -> bool:
+    """Whether one of the terms matches the node."""
+    return any(term_matches(term, labels, name) for term in terms)
 
 
 def term_matches(term: NodeSelectorTerm, labels: Mapping[str, str], name: str) -> bool:
@@ -67,11 +80,6 @@ def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration], effe
 
 HARD_EFFECTS = ("NoSchedule", "NoExecute")
 """Effects of taints that keep a pod off a node."""
-
-
-def node_admits(spec: PodSpec, labels: Mapping[str, str], taints: Iterable[Taint], name: str) -> bool:
-    """Whether a node's labels and taints let the pod in, whatever room there is."""
-    return node_selector_matches(spec, labels, name) and untolerated(taints, spec.tolerations, HARD_EFFECTS) is None
 
 
 def _covers(toleration: Toleration, taint: Taint) -> bool:
@@ -103,6 +111,24 @@ def _requirement(wanted: LabelSelectorRequirement | NodeSelectorRequirement, lab
         case "Gt" | "Lt":
             return present and _compare(wanted.operator, value, wanted.values)
     return False
+
+
+def unreadable(terms: Iterable[PreferredSchedulingTerm]) -> str:
+    """What kube-scheduler says of preferred node affinity whose Gt or Lt compares with no integer of 64 bits, empty
+    where there is none: it gives the pod no score, and with a choice of nodes no node
+    (k8s.io/component-helpers scheduling/corev1/nodeaffinity; plugin NodeAffinity, PreScore)."""
+    wrong = [
+        f'[{at}].matchExpressions[{number}].values[0]: Invalid value: "{one.values[0]}": '
+        "for 'Gt', 'Lt' operators, the value must be an integer"
+        for at, term in enumerate(terms)
+        if term.weight
+        for number, one in enumerate(term.preference.match_expressions)
+        if one.operator in ("Gt", "Lt") and len(one.values) == 1 and _integer(one.values[0]) is None
+    ]
+    if not wrong:
+        return ""
+    listed = wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]"
+    return f'running PreScore plugin "NodeAffinity": {listed}'
 
 
 def _compare(operator: str, value: str, values: list[str]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, get_args
 
 import msgspec
@@ -65,7 +65,7 @@ def struct_in(type_: Any) -> type[msgspec.Struct] | None:
     return next((found for argument in get_args(type_) if (found := struct_in(argument))), None)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _near(key: str, names: tuple[str, ...]) -> str:
     known = {name.lower(): name for name in names}
     near = difflib.get_close_matches(key.lower(), known, 1)

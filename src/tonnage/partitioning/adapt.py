@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tonnage.decisions import Alternative, Instances, Reason, Ref, Relayout, Scalar, layout_text
+from tonnage.fleet.filters import Filters
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Conflict, Fleet
 from tonnage.partitioning.fleet_layouts import as_instances, as_layout, asks, instances_of, lay
 from tonnage.partitioning.layouts import Layout, card, place
 from tonnage.partitioning.relayout import subsets, text
-from tonnage.partitioning.trial import Others, Site, Trial, all_of, no_rules
+from tonnage.partitioning.trial import Site, Trial, all_of
 
 OTHERS = 3
 """This many other GPUs are named in a reason."""
@@ -40,10 +41,10 @@ class Unit:
     gang: Gang | None = None
 
 
-def decide(snapshot: Snapshot, schedulers: Collection[str] | None = None, others: Others = no_rules) -> list[Relayout]:
-    """A Relayout for each GPU to repartition now, by node and index. ``schedulers``: the schedulerName of the pods
-    that count, None for all. ``others``: what rules about other pods leave, asked while the fleet is changed for a
-    trial.
+def decide(snapshot: Snapshot, filters: Filters, schedulers: Collection[str] | None = None) -> list[Relayout]:
+    """A Relayout for each GPU to repartition now, by node and index. ``filters``: the scheduler's, of the snapshot's
+    fleet, asked while it is changed for a trial. ``schedulers``: the schedulerName of the pods that count, None for
+    all.
 
     Pods that can be bound as things stand, for whom a node is on its way, or room is being made, do not count, and
     neither do those that can run once the changes under way are done."""
@@ -59,7 +60,7 @@ def decide(snapshot: Snapshot, schedulers: Collection[str] | None = None, others
         )
         for (node, device), goal in sorted(snapshot.relayouts.items()):
             _finish(fleet, node, device, goal)
-        trial = Trial(fleet, others, changing)
+        trial = Trial(fleet, filters, changing)
         short = _bind_all(trial, units)
         if not short:
             return []
@@ -70,14 +71,14 @@ def decide(snapshot: Snapshot, schedulers: Collection[str] | None = None, others
         return _decisions(trial, sites, short)
 
 
-def seated(snapshot: Snapshot) -> dict[int, str]:
+def seated(snapshot: Snapshot, filters: Filters) -> dict[int, str]:
     """The pending pods, by row, that can be bound once the changes under way are done and not before; the node of each.
-    Rules about other pods are not looked at."""
+    ``filters``: the scheduler's, of the snapshot's fleet."""
     if not snapshot.relayouts:
         return {}
     fleet = snapshot.fleet
     with fleet.what_if():
-        trial = Trial(fleet, no_rules)
+        trial = Trial(fleet, filters)
         short = _bind_all(trial, _waiting(snapshot, None))
         trial.done.clear()
         for (node, device), goal in sorted(snapshot.relayouts.items()):

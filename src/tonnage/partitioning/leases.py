@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from tonnage.partitioning.turns import SWITCH_S, Given
-from tonnage.units import ns, seconds
 
 LEASE_S = 0.25
 GRANULARITY = 0.05
@@ -76,10 +75,6 @@ class Plan:
     def error(self, claim: int) -> float:
         """How far that is from the ideal; less than one lease of the plan."""
         return self.share(claim) - self.ideal[claim]
-
-    def longest_wait_s(self, claim: int) -> float:
-        """The longest time without a lease; infinite for a claim that has none."""
-        return self.lease_s * _longest_gap(self.holders, claim)
 
     def worst_latency_s(self, claim: int, gpu_s: float, switch_s: float = SWITCH_S) -> float:
         """How long ``gpu_s`` seconds of work take that come at the worst moment; infinite for a claim without leases.
@@ -195,74 +190,3 @@ def _spread(counts: Sequence[int], slots: int) -> tuple[int, ...]:
         given[first] += 1
         holders.append(first)
     return tuple(holders)
-
-
-def _longest_gap(holders: Sequence[int], claim: int) -> float:
-    """Leases in a row, round the end of the plan, that others hold."""
-    mine = [at for at, holder in enumerate(holders) if holder == claim]
-    if not mine:
-        return math.inf
-    return max(after - before - 1 for before, after in zip(mine, [*mine[1:], mine[0] + len(holders)], strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """GPU seconds of each claim in each plan, and how many of all were lost to switching."""
-
-    by_plan: tuple[tuple[float, ...], ...]
-    switching_s: float
-
-
-def run(
-    made: Plan, *, kernels_s: Sequence[float] | None = None, switch_s: float = SWITCH_S, plans: int = 20
-) -> Received:
-    """What the processes receive when leases end on time but kernels cannot be cut short.
-
-    ``kernels_s``: how long a kernel of each claim runs; 0 for kernels too short to matter. What is running when a lease
-    ends runs on in the next, whose holder has that much less. Raises ValueError for negative times."""
-    kernels = [0] * len(made.ideal) if kernels_s is None else [ns(one) for one in kernels_s]
-    if len(kernels) != len(made.ideal) or min(kernels, default=0) < 0 or switch_s < 0 or plans < 1:
-        raise ValueError("expected one kernel time for each claim, and no time below 0")
-    lease, switch = ns(made.lease_s), ns(switch_s)
-    received = [[0] * len(kernels) for _ in range(plans)]
-    now = lost = 0
-    last = IDLE
-    for slot in range(plans * len(made.holders)):
-        holder, start, end = made.holders[slot % len(made.holders)], slot * lease, (slot + 1) * lease
-        now = max(now, start)
-        if holder == IDLE or now >= end:
-            continue
-        if last not in (IDLE, holder):
-            lost += min(switch, end - now)
-            now += switch
-        last = holder
-        if now >= end:
-            continue
-        kernel = kernels[holder]
-        worked = -(-(end - now) // kernel) * kernel if kernel else end - now
-        received[slot // len(made.holders)][holder] += worked
-        now += worked
-    return Received(tuple(tuple(seconds(one) for one in row) for row in received), seconds(lost))
-
-
-def accuracy(
-    claims: Sequence[Claim],
-    leases_s: Sequence[float],
-    *,
-    kernels_s: Sequence[float],
-    switch_s: float = SWITCH_S,
-    granularity: float = GRANULARITY,
-) -> tuple[tuple[float, float, float], ...]:
-    """For each length of a lease: it, the largest error of a claim's share of the GPU, and the longest wait in s.
-
-    Shorter leases wait less and err more, as kernels that run on and switches weigh more."""
-    rows = []
-    for lease_s in leases_s:
-        made = plan(claims, lease_s=lease_s, granularity=granularity)
-        got = run(made, kernels_s=kernels_s, switch_s=switch_s)
-        total = made.plan_s * len(got.by_plan)
-        shares = [sum(row[i] for row in got.by_plan) / total for i in range(len(claims))]
-        error = max((abs(share - ideal) for share, ideal in zip(shares, made.ideal, strict=True)), default=0.0)
-        waits = (made.longest_wait_s(i) for i, leases in enumerate(made.counts) if leases)
-        rows.append((lease_s, error, max(waits, default=0.0)))
-    return tuple(rows)

@@ -51,11 +51,6 @@ class Outcome:
     problems: list[Problem] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)
 
-    @property
-    def good(self) -> bool:
-        """Whether nothing is wrong with it."""
-        return not self.problems
-
 
 def outcomes(spec: Spec, gpu: str = "") -> list[Outcome]:
     """What each configuration makes. ``gpu``: on this GPU model alone; a configuration for others makes nothing.
@@ -196,13 +191,6 @@ def _near(one: DeviceId) -> str:
     known = [board.filter for board in mig_devices.all()]
     near = names.near(str(DeviceId(one.device, one.vendor)), known)
     return f"is it {' or '.join(near)}?" if near else "what it makes there cannot be said"
-
-
-def refuse(found: Iterable[Outcome]) -> None:
-    """Raises InputError with every problem of these configurations, by line."""
-    problems = [problem for outcome in found for problem in outcome.problems]
-    if problems:
-        raise InputError(*sorted(problems, key=lambda problem: problem.where.line))
 
 
 def spec_of(layouts: Iterable[tuple[str, str, Sequence[str] | None, str | list[int]]]) -> Spec:

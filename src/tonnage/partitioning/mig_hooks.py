@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from msgspec import Struct
 
 from tonnage.errors import InputError
 from tonnage.facts import names
-from tonnage.partitioning.documents import Document, check_version, typed, unknown_fields, yaml_text
+from tonnage.partitioning.documents import Document, check_version, typed, unknown_fields
 from tonnage.partitioning.mig_parted import WHO
 
 HOOKS = ("apply-start", "pre-apply-mode", "pre-apply-config", "apply-exit")
@@ -67,14 +66,3 @@ def parse(document: Document) -> Hooks:
     if problems:
         raise InputError(*sorted(problems, key=lambda problem: problem.where.line))
     return Hooks(found)
-
-
-def render(hooks: Hooks) -> str:
-    """The file that mig-parted reads."""
-    made = {name: [_plain(one) for one in programs] for name, programs in hooks.hooks.items()}
-    return yaml_text({"version": "v1", "hooks": made})
-
-
-def _plain(hook: Hook) -> dict[str, Any]:
-    fields = {"workdir": hook.workdir, "command": hook.command, "args": hook.args, "envs": hook.envs}
-    return {name: value for name, value in fields.items() if value}

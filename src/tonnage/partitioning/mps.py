@@ -86,11 +86,6 @@ def most_clients(gpu: str) -> int:
     return MOST_CLIENTS if cuda.at_least(cuda.gpu(gpu).arch, SINCE) else MOST_CLIENTS_OLD
 
 
-def container_mib(given: Limits, processes: int) -> int:
-    """MiB that a container can really hold with this many processes: the limit binds each of them apart."""
-    return processes * given.memory_mib
-
-
 @dataclass(frozen=True, slots=True)
 class Client:
     """A process while it runs on the GPU: the part of the SMs that its kernels fill, and of the memory bandwidth that

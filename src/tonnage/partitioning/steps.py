@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tonnage.fleet.geometry import Geometry
 from tonnage.partitioning.layouts import Layout, Placement, mask_of
-from tonnage.partitioning.relayout import Change, Step
+from tonnage.partitioning.relayout import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,6 @@ class TurnBack:
 
 Next = Step | Waiting | TurnBack | None
 """None: the goal is reached, the journal can be closed."""
-
-
-def begin(card: str, change: Change) -> Journal:
-    """The journal of a change, to be written before its first step."""
-    return Journal(card, change.before, change.after)
 
 
 def next_step(on: Geometry, journal: Journal, there: Layout, busy: Collection[Placement] = ()) -> Next:

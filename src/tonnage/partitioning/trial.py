@@ -1,14 +1,13 @@
 """A fleet as it would be: pods that wait are bound for a trial, and GPUs repartitioned so that more of them can be.
 
-Everything happens inside a what-if of the fleet. What a pod asks of a node beyond its devices is looked at as far as
-one node says it: resources, selectors, affinity to nodes, taints. What rules about other pods leave is asked of
-whoever knows them (:data:`Others`).
+Everything happens inside a what-if of the fleet. Which nodes let a pod in, and what rules about other pods leave, is
+asked of the scheduler (:class:`tonnage.fleet.filters.Filters`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -18,12 +17,12 @@ from numpy.typing import NDArray
 from tonnage.decisions import Instances
 from tonnage.fleet.asks import GPU
 from tonnage.fleet.cards import FREE_DEVICE
-from tonnage.fleet.classes import PodClass
 from tonnage.fleet.devices import OPEN
+from tonnage.fleet.filters import Filters
+from tonnage.fleet.fits import fits
 from tonnage.fleet.geometry import Geometry, geometry
 from tonnage.fleet.outfit import node_gpu
-from tonnage.fleet.state import Conflict, Fleet
-from tonnage.objects import selectors
+from tonnage.fleet.state import Fleet
 from tonnage.partitioning import fleet_plan
 from tonnage.partitioning.fleet_layouts import (
     Device,
@@ -39,14 +38,6 @@ from tonnage.partitioning.fleet_layouts import (
 )
 from tonnage.partitioning.fleet_plan import Card, Demand
 from tonnage.partitioning.layouts import Placement
-
-Others = Callable[[PodClass], NDArray[np.bool_] | None]
-"""By node row, whether the places of other pods leave the node to pods of the class as things stand; None: no rule says
-anything about it."""
-
-
-def no_rules(pod_class: PodClass) -> None:
-    """Other pods are in nobody's way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +75,12 @@ class Attempt:
 
 @dataclass(slots=True)
 class Trial:
-    """What the fleet would be. ``others``: what rules about other pods say of it. ``changing``: devices that are being
+    """What the fleet would be. ``filters``: the scheduler's, of this fleet. ``changing``: devices that are being
     repartitioned already. ``done``: in order, the rows of the pods bound, and the devices repartitioned with what they
     were before. ``anyway``: GPUs of nodes that do not allow a change of MIG layout count too."""
 
     fleet: Fleet
-    others: Others
+    filters: Filters
     changing: frozenset[Device] = frozenset()
     done: list[int | tuple[Device, Instances]] = field(default_factory=list)
     anyway: bool = False
@@ -133,18 +124,13 @@ class Trial:
         """Rows of the nodes, by name, that would let the pod in if they had room."""
         fleet, number = self.fleet, self.fleet.pod(pod).class_id
         if number not in self._admitting:
-            spec = fleet.classes.rows[number].spec
-            self._admitting[number] = tuple(
-                row
-                for row in fleet.node_rows()
-                if fleet.schedulable[row]
-                and selectors.node_admits(spec, (node := fleet.node(row)).labels, node.taints, node.spec.name)
-            )
+            there = self.filters.admit(fleet.classes.rows[number])
+            self._admitting[number] = tuple(row for row in fleet.node_rows() if there[row])
         return self._admitting[number]
 
     def rules(self, pod: int) -> NDArray[np.bool_] | None:
-        """:data:`Others` of the pod in this row."""
-        return self.others(self.fleet.pod_class(pod))
+        """What rules about other pods leave the pod in this row; None: no rule says anything."""
+        return self.filters.rules(self.fleet.pod_class(pod))
 
     def open(self, pod: int) -> tuple[int, ...]:
         """Those of the admitting nodes that the places of other pods leave the pod."""
@@ -154,20 +140,15 @@ class Trial:
     def bind(self, pod: int, among: tuple[int, ...] | None = None) -> bool:
         """Bind the pod where it fits, on the first node by name; ``among``: these nodes, which are open to it."""
         fleet, rows = self.fleet, self.open(pod) if among is None else among
-        enough = np.ones(len(rows), bool)
-        for column, amount in fleet.requests(fleet.pod_class(pod).shape):
-            enough &= fleet.free[list(rows), column] >= amount
-        for row, fits in zip(rows, enough, strict=True):
-            if not fits:
-                continue
-            try:
-                fleet.bind(pod, row)
-            except Conflict:
-                continue
-            self.done.append(pod)
-            self._changed(row)
-            return True
-        return False
+        shape = fleet.classes.shapes[fleet.pod_class(pod).shape]
+        with_room = np.flatnonzero(fits(fleet, np.array(rows, np.intp), shape))
+        if not len(with_room):
+            return False
+        row = rows[int(with_room[0])]
+        fleet.bind(pod, row)
+        self.done.append(pod)
+        self._changed(row)
+        return True
 
     def sites(self, rows: Iterable[int]) -> list[Site]:
         """The GPUs of these nodes that may be repartitioned, by node and index."""

@@ -85,10 +85,6 @@ def take_turns(
     return tuple(Turn(done[i] / ended[i], ended[i] / done[i], busy[i] / now) for i in range(count))
 
 
-SWITCHING = Fraction(SWITCH_S / INTERVALS_S["default"]).limit_denominator(10_000)
-"""By how much steps are longer while processes take turns of the default interval: a switch after each."""
-
-
 class Given(NamedTuple):
     """What a process has of a GPU: the part of its time, and its speed as a part of that alone (0 to 1)."""
 

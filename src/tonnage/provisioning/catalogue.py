@@ -78,9 +78,9 @@ class Catalogue:
         self._stored: dict[NodeStorage, tuple[Amounts, Amounts]] = {}
 
     @classmethod
-    def load(cls, overrides: Path | None = None) -> Catalogue:
-        """Every known instance type with the bundled prices, or with those of ``overrides`` on top."""
-        return cls(instances.all(), prices.load(overrides)) if overrides is not None else _bundled()
+    def load(cls, overrides: Path | None = None, region: str = prices.DEFAULT_REGION) -> Catalogue:
+        """Every known instance type with the bundled prices of a region, or with those of ``overrides`` on top."""
+        return cls(instances.all(), prices.load(overrides, region)) if overrides is not None else _bundled(region)
 
     def index(self, name: str) -> int:
         """Column of the instance type ``name``. Raises :class:`KeyError` when it is not in the catalogue."""
@@ -265,5 +265,5 @@ def _allocatable(one: instances.InstanceType) -> dict[str, int]:
 
 
 @cache
-def _bundled() -> Catalogue:
-    return Catalogue(instances.all(), prices.load(None))
+def _bundled(region: str) -> Catalogue:
+    return Catalogue(instances.all(), prices.load(None, region))

@@ -164,7 +164,7 @@ class _Checks:
         zones = self.template.requirements.get(labels.ZONE)
         listed = zones.values if zones is not None and not zones.complement else frozenset[str]()
         offers = [book.offerings(self.catalogue.names[i]) for i in np.flatnonzero(self.template.types)]
-        taken = frozenset(prices.default_zones())
+        taken = frozenset(prices.default_zones(book.region))
         guessed = any(
             {o.zone for o in own} == taken and all(o.capacity_type != labels.SPOT for o in own) for own in offers
         )

@@ -15,10 +15,8 @@ from decimal import Decimal
 from enum import Enum
 
 from tonnage.decisions import Reason, Ref, Scalar, Scale
-from tonnage.errors import InputError
-from tonnage.metrics.promql import Query, Vector, evaluate
+from tonnage.metrics.promql import Query, Vector
 from tonnage.metrics.promql import Scalar as Number
-from tonnage.metrics.store import SeriesStore
 from tonnage.scaling.behavior import Behavior, Select
 from tonnage.scaling.hpa import HpaSpec, Metric
 from tonnage.scaling.replicas import Reading, TargetKind
@@ -174,16 +172,6 @@ def thousandths(value: float) -> int:
     if not math.isfinite(value) or value < 0:
         return 0
     return int(Decimal(f"{value:.3f}") * 1000)
-
-
-def measure(trigger: Trigger, store: SeriesStore, at_ns: int) -> TriggerValue:
-    """Ask a trigger's query, as KEDA's Prometheus scaler does."""
-    if trigger.query is None:
-        return TriggerValue()
-    try:
-        return trigger_value(trigger, evaluate(trigger.query, store, at_ns))
-    except InputError as error:
-        return TriggerValue(error=str(error))
 
 
 def trigger_value(trigger: Trigger, answer: Vector | Number) -> TriggerValue:

@@ -14,18 +14,10 @@ from decimal import Decimal
 from enum import Enum
 from typing import TypeAlias
 
-from tonnage.units import NS_PER_S
-
 TOLERANCE = 0.1
 """kube-controller-manager ``--horizontal-pod-autoscaler-tolerance``: how far a ratio may be from 1 and
 change nothing.
 """
-CPU_INITIALIZATION_NS = 300 * NS_PER_S
-"""``--horizontal-pod-autoscaler-cpu-initialization-period``: CPU samples of a young pod count only once
-it is ready.
-"""
-READINESS_DELAY_NS = 30 * NS_PER_S
-"""``--horizontal-pod-autoscaler-initial-readiness-delay``: a pod unready since then has never been ready."""
 
 MAX_REPLICAS = 2**31 - 1  # replica counts are int32
 
@@ -217,29 +209,6 @@ def _guarded(before: float, after: float, pods: int, current: int, tolerance: To
     replicas = _count(after * pods)
     turned = (after < 1.0 and replicas > current) or (after > 1.0 and replicas < current)
     return current if turned else replicas
-
-
-def cpu_state(
-    *,
-    ready: bool,
-    started_ns: int | None,
-    ready_changed_ns: int | None,
-    sampled_ns: int,
-    window_ns: int,
-    now_ns: int,
-) -> PodState:
-    """Whether a running pod's CPU sample counts.
-
-    ``ready_changed_ns`` is when the Ready condition last changed (None: no such condition),
-    ``sampled_ns`` and ``window_ns`` are the sample's time and the window that it covers.
-    """
-    if started_ns is None or ready_changed_ns is None:
-        return PodState.UNREADY
-    if started_ns + CPU_INITIALIZATION_NS > now_ns:
-        unready = not ready or sampled_ns < ready_changed_ns + window_ns
-    else:
-        unready = not ready and started_ns + READINESS_DELAY_NS > ready_changed_ns
-    return PodState.UNREADY if unready else PodState.COUNTED
 
 
 def _count(replicas: float) -> int:

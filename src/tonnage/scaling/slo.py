@@ -29,8 +29,8 @@ from typing import TypeAlias, TypeVar
 
 from tonnage.decisions import Alternative, Reason, Ref, Scalar, Scale
 from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
-from tonnage.objects import selectors
 from tonnage.scaling import waiting
+from tonnage.scaling.free_room import FreeRoom
 from tonnage.scaling.waiting import Seats
 from tonnage.units import NS_PER_S
 
@@ -120,11 +120,11 @@ def decide(
     targets: Sequence[Target],
     readings: Mapping[str, Reading],
     memory: Mapping[str, Memory],
-    seats: Seats = waiting.alone,
+    seats: Seats,
 ) -> tuple[list[Scale], dict[str, Memory]]:
     """Scale decisions for all targets together, and the memory for the next tick.
 
-    ``seats``: who of the pods that wait would be bound now, as the scheduler sees it; by default each pod by itself."""
+    ``seats``: what the scheduler would do: who of the pods that wait would be bound now, and which nodes take a pod."""
     now = snapshot.now_ns
     remembered = dict(memory)
     targets = [at_reuse(target, readings.get(target.workload)) for target in targets]
@@ -149,7 +149,7 @@ def decide(
     idle = {one.workload: _idle(snapshot, one, remembered[one.workload]) for one in targets if one.workload in needs}
     more = {name: max(0, need.replicas - snapshot.workloads[name].replicas) for name, need in sorted(needs.items())}
     for_others = waiting.look(snapshot, idle, more, seats)
-    warm = {} if for_others.first else _warm(snapshot, targets, needs)
+    warm = {} if for_others.first else _warm(snapshot, targets, needs, seats)
     decisions = []
     for target in targets:
         measured = needs.get(target.workload)
@@ -297,55 +297,31 @@ def _since(rows: tuple[tuple[int, _Value], ...], start_ns: int) -> tuple[tuple[i
     return tuple(row for row in rows if row[0] >= start_ns)
 
 
-def _warm(snapshot: Snapshot, targets: Sequence[Target], needs: Mapping[str, Need]) -> dict[str, int]:
-    """Replicas to fill the free GPUs of nodes of the fixed fleet, each for the workload that has the fewest for its
-    need."""
+def _warm(snapshot: Snapshot, targets: Sequence[Target], needs: Mapping[str, Need], seats: Seats) -> dict[str, int]:
+    """Replicas to fill the free GPUs of the fixed fleet, each for the workload that has the fewest for its need."""
     measured = [target for target in targets if target.workload in needs]
     current = {target.workload: snapshot.workloads[target.workload].replicas for target in measured}
     replicas = {name: max(now, needs[name].replicas) for name, now in current.items()}
-    fleet = snapshot.fleet
-    kept = [row for row in fleet.node_rows() if fleet.schedulable[row] and not fleet.node(row).spec.node_pool]
-    room = {row: dict(zip(fleet.resources, map(int, fleet.free[row]), strict=False)) for row in kept}
-    for target in measured:  # what is ordered comes first
-        for _ in range(replicas[target.workload] - len(snapshot.workloads[target.workload].pods)):
-            _place(snapshot, target, room)
-    given = dict.fromkeys(replicas, 0)
+    with snapshot.fleet.what_if():
+        free = FreeRoom(snapshot, seats)
+        for target in measured:  # what is ordered comes first
+            for _ in range(replicas[target.workload] - len(snapshot.workloads[target.workload].pods)):
+                free.fill(target.workload, target.gpus)
+        given = dict.fromkeys(replicas, 0)
 
-    def wealth(target: Target) -> tuple[float, str]:
-        name = target.workload
-        return (replicas[name] + given[name]) / max(needs[name].steady, 1e-9), name
+        def wealth(target: Target) -> tuple[float, str]:
+            name = target.workload
+            return (replicas[name] + given[name]) / max(needs[name].steady, 1e-9), name
 
-    open_to = list(measured)
-    while open_to:
-        poorest = min(open_to, key=wealth)
-        below = replicas[poorest.workload] + given[poorest.workload] < poorest.maximum
-        if below and _place(snapshot, poorest, room):
-            given[poorest.workload] += 1
-        else:
-            open_to.remove(poorest)
+        open_to = list(measured)
+        while open_to:
+            poorest = min(open_to, key=wealth)
+            below = replicas[poorest.workload] + given[poorest.workload] < poorest.maximum
+            if below and free.fill(poorest.workload, poorest.gpus):
+                given[poorest.workload] += 1
+            else:
+                open_to.remove(poorest)
     return given
-
-
-def _place(snapshot: Snapshot, target: Target, room: Mapping[int, dict[str, int]]) -> bool:
-    """Take a replica's resources from the first node that admits it and has them all; whether there is one.
-
-    A workload without pods shows no more than how many devices it wants."""
-    fleet = snapshot.fleet
-    pods = snapshot.workloads[target.workload].pods
-    for row, free in room.items():
-        node = fleet.node(row)
-        device = node.spec.device_resource
-        requests = {device: target.gpus}
-        if pods:
-            spec = fleet.pod(pods[0].row).spec.spec
-            if not selectors.node_admits(spec, node.labels, node.taints, node.spec.name):
-                continue
-            requests = fleet.pod_class(pods[0].row).requests
-        if requests.get(device) and all(free.get(name, 0) >= amount for name, amount in requests.items()):
-            for name, amount in requests.items():
-                free[name] = free.get(name, 0) - amount
-            return True
-    return False
 
 
 def _spread(snapshot: Snapshot, workload: WorkloadView) -> tuple[int, int]:

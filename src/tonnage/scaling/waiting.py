@@ -6,18 +6,24 @@ is idle of the workload went. The scheduler says whether: its answer is passed i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Protocol
 
-import numpy as np
-
-from tonnage.fleet.fits import fits
+from tonnage.fleet.filters import Filters
+from tonnage.fleet.rows import PodSpec
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.objects import selectors
+from tonnage.fleet.state import Fleet
 
-Seats: TypeAlias = Callable[[Snapshot, Set[int]], Set[int]]
-"""(a snapshot, rows of pods that wait) → those of them that would be bound now. Changes nothing."""
+
+class Seats(Protocol):
+    """What the scheduler would do (:class:`tonnage.scheduling.seats.Seats`). Changes nothing."""
+
+    def __call__(self, snapshot: Snapshot, waiting: Set[int], /) -> Set[int]:
+        """Those of these pods, rows of some that wait, that would be bound now, all of them together."""
+
+    def filters(self, fleet: Fleet, /) -> Filters:
+        """Which nodes of the snapshot's fleet take a pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,29 +56,22 @@ def look(snapshot: Snapshot, idle: Mapping[str, Sequence[int]], more: Mapping[st
     return ForOthers(frozenset(alone), bool(alone or not there.isdisjoint(now)))
 
 
-def alone(snapshot: Snapshot, waiting: Set[int]) -> Set[int]:
-    """Those of these pods that a node has room for, each asked by itself."""
-    return {row for row in waiting if _has_room(snapshot, row)}
-
-
-def _has_room(snapshot: Snapshot, row: int) -> bool:
-    fleet = snapshot.fleet
-    spec, shape = fleet.pod(row).spec.spec, fleet.classes.shapes[fleet.pod_class(row).shape]
-    if spec.scheduling_gates:
-        return False
-    nodes = [(node, fleet.node(node)) for node in fleet.node_rows() if fleet.schedulable[node]]
-    open_to = [n for n, one in nodes if selectors.node_admits(spec, one.labels, one.taints, one.spec.name)]
-    return bool(open_to) and bool(fits(fleet, np.array(open_to), shape).any())
+def another(snapshot: Snapshot, name: str, number: int) -> PodSpec | None:
+    """A pod that the workload may order, like its first; ``number`` tells it from others. None where it has none."""
+    pods = snapshot.workloads[name].pods
+    if not pods:
+        return None
+    first = snapshot.fleet.pod(pods[0].row).spec
+    return replace(first, name=f"{first.name}/{number}", uid="", leaving=False)
 
 
 def _ordered(snapshot: Snapshot, more: Mapping[str, int]) -> dict[int, str]:
     """Let the replicas wait that are being ordered; row → workload."""
     fleet, found = snapshot.fleet, dict[int, str]()
     for name, count in more.items():
-        pods = snapshot.workloads[name].pods
-        for number in range(count if pods else 0):
-            spec = fleet.pod(pods[0].row).spec
-            found[fleet.add_pod(replace(spec, name=f"{spec.name}/{number}", uid="", leaving=False))] = name
+        for number in range(count):
+            if (pod := another(snapshot, name, number)) is not None:
+                found[fleet.add_pod(pod)] = name
     return found
 
 

@@ -20,6 +20,7 @@ from itertools import combinations
 
 import numpy as np
 
+from tonnage.fleet.filters import OPEN
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.objects.karpenter import DO_NOT_DISRUPT
@@ -30,7 +31,7 @@ from tonnage.scheduling.order import Places, Unit
 from tonnage.scheduling.seat import seat
 from tonnage.scheduling.trial import Trial
 from tonnage.scheduling.victims import Candidates, Victim
-from tonnage.scheduling.view import NEVER, OPEN
+from tonnage.scheduling.view import NEVER
 from tonnage.units import NS_PER_S
 
 ANY_PRIORITY = 1 << 40

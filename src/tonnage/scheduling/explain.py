@@ -9,12 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.decisions import Reason
-from tonnage.fleet.fits import lack
-from tonnage.fleet.state import PODS, Fleet
-from tonnage.objects import core, selectors
-from tonnage.scheduling.topology import IN_USE_ALONE, NO_DISK, NO_PORTS, TOO_MANY_VOLUMES
-from tonnage.scheduling.view import (
+from tonnage.fleet.filters import (
+    FOREIGN_CUDA,
     NO_CUDA,
+    NO_FEATURE,
     OPEN,
     OTHER_NAME,
     TAINTED,
@@ -23,8 +21,13 @@ from tonnage.scheduling.view import (
     UNSCHEDULABLE,
     UNSELECTED,
     Mask,
-    ShapeView,
 )
+from tonnage.fleet.fits import lack
+from tonnage.fleet.ports import NO_PORTS
+from tonnage.fleet.state import PODS, Fleet
+from tonnage.objects import core, selectors
+from tonnage.scheduling.topology import IN_USE_ALONE, NO_DISK, TOO_MANY_VOLUMES
+from tonnage.scheduling.view import ShapeView
 
 Rows = NDArray[np.intp]
 
@@ -37,7 +40,6 @@ _TEXTS = {
     UNSCHEDULABLE: "node(s) were unschedulable",
     OTHER_NAME: "node(s) didn't match the requested node name",
 }
-NO_FEATURE = "node(s) didn't match Pod's required features"
 UNSELECTED_TEXT = "node(s) didn't match Pod's node affinity/selector"
 
 
@@ -85,7 +87,7 @@ def refusals(fleet: Fleet, view: ShapeView, masks: Sequence[tuple[str, Mask]] = 
     yield UNSELECTED_TEXT, np.flatnonzero(among & (view.why == UNSELECTED))
     without = np.flatnonzero(among & (view.why == NO_CUDA))
     for number in np.unique(fleet.label_set[without]):
-        text = f"node(s) cannot run the image's CUDA: {view.cuda[number]}"
+        text = f"{FOREIGN_CUDA}: {view.cuda[number]}"
         yield text, without[fleet.label_set[without] == number]
     rows = np.flatnonzero(among & np.isin(view.why, (OPEN, UNREACHED, UNFEATURED)))
     for text, mask in masks:

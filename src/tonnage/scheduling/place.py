@@ -14,6 +14,7 @@ from tonnage.decisions import Decision, Reason, Wait
 from tonnage.fleet.rows import split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
+from tonnage.objects.selectors import unreadable
 from tonnage.scheduling.assumed import Assumed
 from tonnage.scheduling.beyond import beyond
 from tonnage.scheduling.cache import Cache, keys_of
@@ -85,7 +86,7 @@ def decide(
     if not cache.fits(fleet):
         raise ValueError("the cache is that of another fleet")
     rows = _queue(snapshot, settings, asked)
-    left = _beyond(snapshot, rows, strict=settings.strict)
+    left = _beyond(snapshot, rows, strict=settings.strict) | _without_score(fleet, rows, cache)
     rows = [row for row in rows if row not in left]
     found = look(snapshot, cache, settings.how, rows, OTHERS if settings.looks_again else ())
     waits = [
@@ -101,6 +102,19 @@ def _beyond(snapshot: Snapshot, rows: list[int], *, strict: bool) -> dict[int, R
     nodes = len(fleet.node_by_name)
     asked = ((row, beyond(fleet.pod(row).spec, nodes, strict=strict, absent=absent)) for row in rows)
     return {row: Reason(why, ((why, None),)) for row, why in asked if why}
+
+
+def _without_score(fleet: Fleet, rows: list[int], cache: Cache) -> dict[int, Reason]:
+    """The pods whose preferred terms cannot be read: kube-scheduler leaves them pending where several nodes fit."""
+    found: dict[int, Reason] = {}
+    for row in rows:
+        affinity = fleet.pod(row).spec.spec.affinity
+        if affinity is None or affinity.node_affinity is None:
+            continue
+        text = unreadable(affinity.node_affinity.preferred_during_scheduling_ignored_during_execution)
+        if text and len(feasible(fleet, row, cache)) > 1:
+            found[row] = Reason(text, ((text, 1),))
+    return found
 
 
 def feasible(fleet: Fleet, row: int, cache: Cache | None = None) -> list[int]:

@@ -38,22 +38,13 @@ class Reaching:
             holds = np.zeros(len(fleet.alive), np.bool_)
             for row in fleet.node_by_name.values():
                 node = fleet.node(row)
-                holds[row] = _any(terms, node.labels, node.spec.name)
+                holds[row] = selectors.any_matches(terms, node.labels, node.spec.name)
             return holds
         for labels in fleet.label_sets.rows[len(known) :]:
-            known.append(_any(terms, labels, ""))
+            known.append(selectors.any_matches(terms, labels, ""))
         return np.array(known or [False])[fleet.label_set]
 
 
 def by_name(terms: Sequence[core.NodeSelectorTerm]) -> bool:
     """Whether the names of nodes count."""
     return any(term.match_fields or any(e.key == HOSTNAME for e in term.match_expressions) for term in terms)
-
-
-def reaches(reach: Sequence[Reach], labels: dict[str, str], name: str) -> bool:
-    """Whether all of these volumes can be reached from a node."""
-    return all(_any(one.nodes.node_selector_terms, labels, name) for one in reach)
-
-
-def _any(terms: Sequence[core.NodeSelectorTerm], labels: dict[str, str], name: str) -> bool:
-    return any(selectors.term_matches(term, labels, name) for term in terms)

@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 
 from tonnage.fleet.classes import PodClass
 from tonnage.fleet.disks import in_each_others_way
-from tonnage.fleet.ports import clash
+from tonnage.fleet.filters import Mask
+from tonnage.fleet.ports import NO_PORTS, clash
 from tonnage.fleet.state import HOSTNAME, Fleet
 from tonnage.objects import core, selectors
 from tonnage.scheduling.terms import Tallies, Term, narrowed, resolve
-from tonnage.scheduling.view import Ints, Mask, ShapeView
+from tonnage.scheduling.view import Ints, ShapeView
 
 SPREAD = "node(s) didn't match pod topology spread constraints"
 SPREAD_LABEL = f"{SPREAD} (missing required label)"
 AFFINITY = "node(s) didn't match pod affinity rules"
 ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
 EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rules"
-NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
 NO_DISK = "node(s) had no available disk"
 IN_USE_ALONE = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"

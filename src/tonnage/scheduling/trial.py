@@ -8,6 +8,7 @@ import numpy as np
 
 from tonnage.decisions import Reason
 from tonnage.fleet.classes import PodClass
+from tonnage.fleet.filters import OPEN, Mask
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.scheduling.assumed import Assumed
 from tonnage.scheduling.cache import Cache, keys_of
@@ -16,7 +17,7 @@ from tonnage.scheduling.gangs.plan import NoPlan, plan
 from tonnage.scheduling.levels import UnknownLevel, order_of
 from tonnage.scheduling.order import Places, Unit
 from tonnage.scheduling.seat import seat
-from tonnage.scheduling.view import NEVER, OPEN, Ints, Mask, ShapeView
+from tonnage.scheduling.view import NEVER, Ints, ShapeView
 
 NOT_THERE_YET = Reason("its pod affinity or topology spread needs pods that are not there yet")
 

@@ -1,9 +1,6 @@
 """One pod shape against all nodes: what fits, and how good each node is. Kept current by re-scoring only touched nodes.
 
-The filters here look at a node alone, in kube-scheduler's order: NodeUnschedulable, NodeName, TaintToleration,
-NodeAffinity, NodeResourcesFit (kubernetes/kubernetes pkg/scheduler/apis/config/v1/default_plugins.go). One of our own
-stands before the last: CUDA, which refuses a node only where its labels and the pod's images say that it cannot run
-them.
+The filters are those of :func:`tonnage.fleet.filters.refusal`, here for all nodes at once, and NodeResourcesFit.
 """
 
 from __future__ import annotations
@@ -13,20 +10,26 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tonnage.cuda_fit import host as cuda_host
-from tonnage.cuda_fit import pods as cuda_pods
 from tonnage.fleet.asks import Kind
 from tonnage.fleet.classes import Shape
+from tonnage.fleet.filters import (
+    CORDON,
+    NO_CUDA,
+    OPEN,
+    OTHER_NAME,
+    TAINTED,
+    UNFEATURED,
+    UNREACHED,
+    UNSCHEDULABLE,
+    UNSELECTED,
+    Mask,
+    cuda_refusal,
+    declares,
+)
 from tonnage.fleet.fits import fits
 from tonnage.fleet.state import CPU, HOSTNAME, MEMORY, Fleet
 from tonnage.objects import core, selectors
 from tonnage.scheduling.reaching import Reaching
-
-CORDON = core.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-"""The taint of a cordoned node; who tolerates it may stand there."""
-
-OPEN, UNSCHEDULABLE, OTHER_NAME, TAINTED, UNSELECTED, NO_CUDA, UNREACHED, UNFEATURED = range(8)
-"""The first filter that refuses a node whatever is free on it; OPEN: none."""
 
 PER_MILLE = 1_000
 """Points for a node whose devices are all in use: packing GPUs comes before packing CPU and memory."""
@@ -46,7 +49,6 @@ TIE_BITS = 20
 NEVER = np.iinfo(np.int64).min
 """The key of a node that does not take the pod."""
 
-Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 
@@ -128,7 +130,6 @@ class ShapeView:
         self._taints = ByTaintSet(fleet, shape.tolerations)
         self._labels = ByLabelSet(fleet, shape)
         self._reach = Reaching(fleet, shape.reach)
-        self._cordon_tolerated = selectors.tolerates(shape.tolerations, CORDON)
         self._topology_revision = -1
         self._cursor = 0
 
@@ -170,7 +171,7 @@ class ShapeView:
         hard, soft = self._taints.refresh()
         self.selected, preferred = self._labels.refresh()
         self.unreached = self._reach.refresh()
-        cordoned = ~fleet.schedulable & (not self._cordon_tolerated)
+        cordoned = cordoned_for(fleet, self.shape.tolerations)
         tainted = hard[fleet.taint_set]
         said = cordoned.copy()
         for row in np.flatnonzero(cordoned & fleet.alive).tolist():
@@ -198,10 +199,10 @@ class ShapeView:
 
     def _declares(self) -> Mask:
         """Whether each node's kubelet declares what the shape needs."""
-        fleet, wanted = self.fleet, set(self.shape.features)
+        fleet, shape = self.fleet, self.shape
         there = np.ones(len(fleet.alive), np.bool_)
-        for row in fleet.node_by_name.values() if wanted else ():
-            there[row] = wanted <= set(fleet.node(row).spec.features)
+        for row in fleet.node_by_name.values() if shape.features else ():
+            there[row] = declares(shape, fleet.node(row).spec.features)
         return there
 
     def _runs_cuda(self) -> Mask:
@@ -210,7 +211,7 @@ class ShapeView:
         if not self.shape.cuda:
             return np.ones(len(fleet.alive), np.bool_)
         for labels in fleet.label_sets.rows[len(self.cuda) :]:
-            self.cuda.append(cuda_pods.refusal(self.shape.cuda, cuda_host.of_labels(labels)))
+            self.cuda.append(cuda_refusal(self.shape, labels))
         return np.array([not reason for reason in self.cuda] or [True])[fleet.label_set]
 
     def _touch(self, nodes: set[int]) -> None:
@@ -247,6 +248,11 @@ class ShapeView:
         return ("packing", float(self._points(np.array([node]))[0])), ("preferred", float(self._static_score[node]))
 
 
+def cordoned_for(fleet: Fleet, tolerations: list[core.Toleration]) -> Mask:
+    """The nodes, by row, that a cordon closes to pods with these tolerations."""
+    return ~fleet.schedulable & (not selectors.tolerates(tolerations, CORDON))
+
+
 class ByTaintSet:
     """Whether the tolerations leave a hard or a soft taint of each taint set; worked out once a set."""
 
@@ -271,10 +277,9 @@ class ByLabelSet:
         self._fleet = fleet
         affinity = shape.node_affinity
         required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
-        self._selector = shape.node_selector
-        self._required = required.node_selector_terms if required else None
+        self._selector, self._affinity = shape.node_selector, affinity
         self._preferred = affinity.preferred_during_scheduling_ignored_during_execution if affinity else []
-        terms = [*(self._required or ()), *(p.preference for p in self._preferred)]
+        terms = [*(required.node_selector_terms if required else ()), *(p.preference for p in self._preferred)]
         self._by_name = HOSTNAME in self._selector or any(
             t.match_fields or any(e.key == HOSTNAME for e in t.match_expressions) for t in terms
         )
@@ -298,8 +303,6 @@ class ByLabelSet:
         return by_set[0][fleet.label_set], by_set[1][fleet.label_set]
 
     def _judge(self, labels: dict[str, str], name: str) -> tuple[bool, int]:
-        holds = all(labels.get(key) == value for key, value in self._selector.items()) and (
-            self._required is None or any(selectors.term_matches(term, labels, name) for term in self._required)
-        )
+        holds = selectors.selected(self._selector, self._affinity, labels, name)
         worth = sum(p.weight for p in self._preferred if selectors.term_matches(p.preference, labels, name))
         return holds, worth

@@ -18,12 +18,12 @@ from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.health.outlook import MOST, REASON, Outlook, Workload, requested
 from tonnage.health.rules import ports, volumes
 from tonnage.health.setting import Pods, Setting
-from tonnage.objects import core, selectors
+from tonnage.objects import core
 from tonnage.scheduling.explain import NO_NODES
 from tonnage.simulation import assumed
 from tonnage.simulation.claiming import need
 from tonnage.simulation.configure import bounds
-from tonnage.workloads import stateful
+from tonnage.workloads import daemons, stateful
 
 POD_GROUP = "PodGroup"
 
@@ -70,7 +70,7 @@ def _of_daemons(made: SetUp, setting: Setting, *, recut: bool) -> Iterator[Block
         admitted, left = 0, []
         for row in fleet.node_rows():
             node = fleet.node(row)
-            if selectors.node_admits(template.spec, node.labels, node.taints, node.spec.name):
+            if daemons.fit(template.spec, node.labels, node.taints, node.spec.name).run:
                 admitted += 1
                 lacks = _lacking(asked, fleet.allocatable_of(row))
                 left += [(node.spec.name, lacks)] if lacks else []

@@ -15,11 +15,13 @@ from tonnage.controllers.policy import Policy
 from tonnage.controllers.replicas import Autoscalers, Planned, SloPlanner
 from tonnage.controllers.scheduler import Scheduler
 from tonnage.errors import InputError
+from tonnage.facts import prices
 from tonnage.fleet.asks import GPU
+from tonnage.fleet.filters import OPEN, refusal, shape_of
 from tonnage.health.rules.devices import NOT_SIMULATED
 from tonnage.inference.capacity import RequestMix, Slo, capacity, mean_latency_s
 from tonnage.loops import Loop
-from tonnage.objects import apps, autoscaling, core, load, selectors
+from tonnage.objects import apps, autoscaling, core, load
 from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling import manifests, slo
@@ -191,10 +193,15 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     options = options or Options()
     chosen = scenario.policy(policy)
     price_file = options.price_file or (scenario.folder / scenario.spec.prices if scenario.spec.prices else None)
-    catalogue = Catalogue.load(price_file)
-    if scenario.spec.region != catalogue.book.region:
-        message = f'"{scenario.spec.region}": the prices are those of {catalogue.book.region}'
+    region = scenario.spec.region
+    bundled = ", ".join(prices.regions())
+    if price_file is None and region not in prices.regions():
+        message = f'"{region}": no prices of this region are bundled, only of {bundled}'
         raise InputError(scenario.document.problem("region", message, "give this region's prices with prices:"))
+    catalogue = Catalogue.load(price_file, region)
+    if region != catalogue.book.region:
+        message = f'"{region}": the prices are those of {catalogue.book.region}'
+        raise InputError(scenario.document.problem("region", message, f"bundled are {bundled}; others with prices:"))
     manifest = options.manifest or load.read(scenario.files or [scenario.folder / chosen.manifests])
     if scenario.assumes:
         manifest = assumed.with_nodes(manifest)
@@ -350,12 +357,10 @@ def workload_weights_s(cluster: SimulatedCluster, workload: Workload) -> float:
 
 def _engine_of(cluster: SimulatedCluster, workload: Workload) -> EngineSetup:
     """The slowest engine that the workload gets on the GPUs that are there now and that its pods may use."""
-    spec, fleet = workload.template.spec, cluster.fleet
-    allowed = [
-        node.spec.gpu
-        for node in map(fleet.node, fleet.node_rows())
-        if node.spec.gpu and selectors.node_admits(spec, node.labels, node.taints, node.spec.name)
-    ]
+    template, fleet = workload.template, cluster.fleet
+    shape = shape_of(template.spec, template.metadata.annotations)
+    nodes = [fleet.node(row) for row in fleet.node_rows()]
+    allowed = [node.spec.gpu for node in nodes if node.spec.gpu and refusal(shape, node) == OPEN]
     setups = [cluster.physics.engine(workload, gpu) for gpu in allowed]
     working = [s for s in setups if isinstance(s, EngineSetup)]
     if not working:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_api import ScriptedApi, lost, refusal, unreachable
 
+from deep_seeds import examples
 from tonnage.cluster.client.leases import Elector, awake_and_asleep
 from tonnage.cluster.client.transport import LostReply, Reply, Unreachable
 from tonnage.cluster.client.verbs import Client
@@ -423,7 +424,7 @@ class Electors:
         self.check()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     count=st.integers(2, 3),

@@ -67,6 +67,7 @@ def informers(gate: Gate) -> Iterator[Informers]:
     assert made.stop()
 
 
+@pytest.mark.e2e
 def test_two_thousand_pods_come_by_pages_at_one_version(
     plane: ControlPlane, client: Client, informers: Informers, namespace: str
 ) -> None:
@@ -89,6 +90,7 @@ def test_two_thousand_pods_come_by_pages_at_one_version(
     assert one.metadata.labels["seen"] == "yes"
 
 
+@pytest.mark.e2e
 def test_a_bookmark_moves_an_idle_informer_on(gate: Gate, client: Client, namespace: str) -> None:
     """kube-apiserver sends one shortly before a watch times out, and once a minute. It knows only of progress that its
     own cache of the resource has seen; a consistent list brings that up to date."""
@@ -106,6 +108,7 @@ def test_a_bookmark_moves_an_idle_informer_on(gate: Gate, client: Client, namesp
     assert informers.stop()
 
 
+@pytest.mark.e2e
 def test_a_restart_of_the_server_while_watching_loses_and_doubles_nothing(
     plane: ControlPlane, client: Client, informers: Informers, namespace: str
 ) -> None:
@@ -126,6 +129,7 @@ def test_a_restart_of_the_server_while_watching_loses_and_doubles_nothing(
     assert [name for change, name in changes if change == "deleted"] == ["before-0"]
 
 
+@pytest.mark.e2e
 def test_after_compaction_it_lists_again_and_tells_what_was_missed(
     plane: ControlPlane, client: Client, gate: Gate, informers: Informers, namespace: str
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.contract.cut import bought, example, layouts, short_day, under_faults
 from cluster.contract.same import check_same
-from cluster.contract.worlds import APIS, opened
+from cluster.contract.worlds import opened
 from deep_seeds import deep
 from tonnage.fleet.invariants import violations
 from tonnage.partitioning.node_cuts import MIG_CONFIG
@@ -25,7 +25,7 @@ def changes(machine: Machine) -> list[tuple[int, str, str]]:
     return [(row.t_ns, row.reason, row.message) for row in rows if row.reason in told]
 
 
-@pytest.mark.parametrize("kind", APIS)
+@pytest.mark.parametrize("kind", ["embedded", *deep(["http"])])
 def test_layouts_follow_the_load_on_an_api_as_in_the_simulator(kind: str) -> None:
     minutes = MORNING if kind == "embedded" else BEGUN
     simulated = short_day(minutes, None)

@@ -12,6 +12,7 @@ from cluster.contract.processes import DRIZZLE
 from cluster.contract.same import check_same, played
 from cluster.contract.small import QUICK
 from cluster.contract.worlds import APIS, opened
+from deep_seeds import deep
 from tonnage.cluster.client.transport import Transport
 from tonnage.cluster.client.verbs import Client
 from tonnage.cluster.group_kinds import JOB_SETS, MPI_JOBS, PYTORCH_JOBS, VOLCANO_JOBS
@@ -22,10 +23,14 @@ from tonnage.units import NS_PER_S
 
 END_NS = training.END_S * NS_PER_S
 EXAMPLES = (
+    ("training-cluster", "tonnage", 60, False),
+    ("training-cluster", "fgd", 60, False),
+    ("mixed", "preemption", 31, True),
+)
+MORE_EXAMPLES = (
     ("training-cluster", "tonnage", 150, True),
     ("training-cluster", "spread", 130, True),
-    *(("training-cluster", policy, 60, False) for policy in ("binpack", "bestfit", "fgd")),
-    ("mixed", "preemption", 31, True),
+    *(("training-cluster", policy, 60, False) for policy in ("binpack", "bestfit")),
     ("mixed", "first-come", 20, False),
 )
 """Scenario, policy, minutes, and whether pods are evicted for others by then."""
@@ -76,7 +81,7 @@ def test_gangs_of_many_kinds_end_when_they_do_in_the_simulated_world(tmp_path: P
             assert (conditions[-1]["type"], conditions[-1]["status"]) == ("Succeeded", "True")
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, *deep([2])])
 def test_behind_an_api_that_fails_every_workload_comes_to_its_end(seed: int, tmp_path: Path) -> None:
     made = training.crowded_jobs(tmp_path)
     injected: list[Faulty] = []
@@ -103,7 +108,7 @@ def test_behind_an_api_that_fails_every_workload_comes_to_its_end(seed: int, tmp
         _check_objects(machine, Client(transport))
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *deep([2, 3])])
 def test_behind_an_api_that_fails_gangs_are_preempted_whole_in_the_end(seed: int, tmp_path: Path) -> None:
     made = training.rivals(tmp_path)
     injected: list[Faulty] = []
@@ -154,12 +159,11 @@ def test_a_kind_that_is_defined_already_is_left_as_it_is(tmp_path: Path) -> None
         assert b'"apiVersion":"kubeflow.org/v1"' in listed
 
 
-@pytest.mark.parametrize(
-    ("name", "policy", "minutes", "evicts"), EXAMPLES, ids=[f"{name}-{policy}" for name, policy, *_ in EXAMPLES]
-)
+@pytest.mark.parametrize("case", [*EXAMPLES, *deep(MORE_EXAMPLES)], ids=lambda case: "-".join(map(str, case[:3])))
 def test_an_example_with_training_is_decided_on_an_api_as_in_the_simulated_world(
-    name: str, policy: str, minutes: int, evicts: bool
+    case: tuple[str, str, int, bool],
 ) -> None:
+    name, policy, minutes, evicts = case
     simulated = training.example(name, policy, minutes, None)
     assert any(one.kind == "Evict" for one in simulated.recorder.decisions) == evicts
     with opened("embedded") as transport:
@@ -169,7 +173,7 @@ def test_an_example_with_training_is_decided_on_an_api_as_in_the_simulated_world
         _check_objects(on_api, Client(transport))
 
 
-@pytest.mark.parametrize("kind", APIS)
+@pytest.mark.parametrize("kind", ["embedded", *deep(["http"])])
 def test_pods_are_moved_on_an_api_as_in_the_simulated_world(kind: str, tmp_path: Path) -> None:
     simulated = training.moved(tmp_path, None)
     moves = [one for one in simulated.recorder.decisions if one.kind == "Evict" and one.summary.startswith("move ")]

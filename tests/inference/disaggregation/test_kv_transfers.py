@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deep_seeds import examples
 from tonnage.inference.disaggregation.actions import Action, Cancel, Fence, Free, Kind, Leases, Lost, Move, Run, Send
 from tonnage.inference.disaggregation.destination import Destination, DestinationState
 from tonnage.inference.disaggregation.source import Source, SourceState
@@ -163,7 +164,7 @@ def _disturb(world: World, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("push", [False, True], ids=["read by decode", "written by prefill"])
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 150))
 def test_aborts_crashes_and_lost_messages_at_any_stage_leave_no_block_held(push: bool, seed: int, steps: int) -> None:
     world, rng = World(push), random.Random(seed)

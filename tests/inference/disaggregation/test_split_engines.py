@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deep_seeds import examples
 from tonnage.inference.engine import Engine, EngineConfig
 from tonnage.inference.timing import LinearTiming, PolynomialTiming
 from tonnage.units import NS_PER_MS
@@ -125,7 +126,7 @@ def test_what_was_found_here_and_what_was_sent_share_the_blocks() -> None:
 
 
 @pytest.mark.parametrize("caching", [False, True], ids=["no cache", "prefix cache"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 40))
 def test_no_block_is_leaked_or_freed_twice_and_looking_step_by_step_changes_nothing(
     caching: bool, seed: int, count: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
@@ -150,19 +151,57 @@ def test_a_file_to_test_is_scored_without_fitting(tmp_path: Path, monkeypatch: p
 
 def test_no_fit_starts_from_constants_that_saw_the_rows_it_leaves_out() -> None:
     pytest.importorskip("scipy", reason="fitting needs scipy")
-    from benchmarks.estimator_fit import PRIORS, LeftOut
+    from benchmarks.estimator_fit import FORMS, PRIORS, LeftOut
 
     given = [row(isl=str(256 * n), silicon_tpot_ms=str(15 + n), silicon_ttft_ms=str(200 + 30 * n)) for n in range(1, 7)]
     other = [one._replace(tpot=one.tpot * 3, family="other") for one in given]
-    constants = LeftOut(given + other, [one.family for one in given + other]).without(frozenset({"other"}))
-    assert constants == LeftOut(given, [one.family for one in given]).without(frozenset())
+    constants = LeftOut(given + other, [one.family for one in given + other]).without(frozenset({"other"}), FORMS[1])
+    assert constants == LeftOut(given, [one.family for one in given]).without(frozenset(), FORMS[1])
     kept = {entry["name"]: entry["source"] for entry in tables.rows("estimator.csv") if entry["name"] not in PRIORS}
     assert kept and not any("fit" in source for source in kept.values())
 
 
+def test_the_form_of_a_split_is_chosen_without_the_group_that_is_left_out() -> None:
+    pytest.importorskip("scipy", reason="fitting needs scipy")
+    from benchmarks.estimator_fit import FORMS, LeftOut
+
+    given = [
+        row(isl=str(256 * n))._replace(family=name, tpot=0.02 * factor, ttft=0.2 * factor)
+        for name, factor in (("a", 1.0), ("b", 1.1), ("c", 0.9), ("d", 1.0))
+        for n in (1, 2, 3)
+    ]
+    moved = [one._replace(tpot=one.tpot * 7, ttft=one.ttft / 5) if one.family == "d" else one for one in given]
+    names = [one.family for one in given]
+    forms = FORMS[:3]
+    one, other = (LeftOut(rows, names, forms) for rows in (given, moved))
+    assert one.form_without("d") == other.form_without("d")
+    np.testing.assert_array_equal(one.residuals().amounts[9:], other.residuals().amounts[9:])
+    for form in forms:
+        np.testing.assert_array_equal(one.residuals("d", form).tpot, other.residuals("d", form).tpot)
+
+
+def test_nothing_but_the_two_files_of_the_data_folder_is_opened_to_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in estimator_rows.FITTED:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(
+            gzip.compress(",".join(CELLS).encode() + b"\n" + ",".join(CELLS.values()).encode())
+        )
+    opened: list[Path] = []
+    plain = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: opened.append(path) or plain(path))
+    assert len(estimator_rows.fitted(tmp_path).rows) == 2
+    assert opened == [tmp_path / "silicon" / f"silicon_{name}.csv.gz" for name in ("sample", "gptoss_hopper")]
+    for file in Path(estimator_rows.__file__).parent.glob("estimator*.py"):
+        assert '"systems"' not in file.read_text(), (
+            f"{file.name}: the sample of aiconfigurator's package is to test with"
+        )
+
+
 def test_a_hidden_group_is_seen_neither_by_constants_nor_by_residuals() -> None:
     pytest.importorskip("scipy", reason="fitting needs scipy")
-    from benchmarks.estimator_fit import LeftOut
+    from benchmarks.estimator_fit import FORMS, LeftOut
 
     given = [
         row(isl=str(256 * n))._replace(family=name, tpot=0.02 * factor)
@@ -170,8 +209,8 @@ def test_a_hidden_group_is_seen_neither_by_constants_nor_by_residuals() -> None:
         for n in (1, 2, 3)
     ]
     names = [one.family for one in given]
-    hidden = LeftOut(given, names).residuals(hidden="c")
-    alone = LeftOut(given[:6], names[:6]).residuals()
+    hidden = LeftOut(given, names, FORMS[:1]).residuals(hidden="c")
+    alone = LeftOut(given[:6], names[:6], FORMS[:1]).residuals()
     np.testing.assert_array_equal(hidden.tpot[:6], alone.tpot)
     assert np.isnan(hidden.tpot[6:]).all()
 
@@ -185,8 +224,9 @@ def test_a_narrow_band_scores_better_until_it_misses() -> None:
 @pytest.mark.trace
 @measured
 def test_the_shipped_constants_are_as_near_as_documented() -> None:
-    rows = estimator_rows.read(FILE).rows
-    assert len(rows) > 2000
+    assert FOLDER is not None
+    rows = estimator_rows.fitted(FOLDER).rows
+    assert len(rows) > 2500
     found = estimate_many([(one.replica, one.load) for one in rows])
     ttft, tpot = estimator_rows.truth(rows)
     assert np.median(np.abs(found.tpot_s / tpot - 1)) < 0.10
@@ -200,11 +240,12 @@ def test_the_shipped_constants_are_as_near_as_documented() -> None:
 @measured
 def test_constants_fitted_without_a_model_are_near_its_points() -> None:
     pytest.importorskip("scipy", reason="fitting needs scipy")
-    from benchmarks.estimator_fit import LeftOut
+    from benchmarks.estimator_fit import FORMS, LeftOut
 
-    rows = estimator_rows.read(FILE).rows
+    assert FOLDER is not None
+    rows = estimator_rows.fitted(FOLDER).rows
     out = [one for one in rows if one.family == "Llama-70B"]
-    fitted = LeftOut(rows, [one.family for one in rows]).without(frozenset({"Llama-70B"}))
+    fitted = LeftOut(rows, [one.family for one in rows]).without(frozenset({"Llama-70B"}), FORMS[1])
     found = estimate_many([(one.replica, one.load) for one in out], constants=fitted)
     _, tpot = estimator_rows.truth(out)
     assert np.median(np.abs(found.tpot_s / tpot - 1)) < 0.14

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from index_models import CLEARED, batch
 
+from deep_seeds import examples
 from tonnage.inference.index import KvIndex, TierBlocks, runs
 from tonnage.inference.index.runs import RunIndex
 
@@ -82,7 +83,7 @@ def stored(names: list[int], parent: int | None, medium: str = "GPU") -> dict[st
 
 
 @pytest.mark.parametrize("longest", [1, 3, 1024])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(operations=operations_of, asked=prompts)
 def test_runs_whose_parents_contradict_each_other_answer_as_plain_sets_do(longest, operations, asked):
     before, runs.MAX_RUN = runs.MAX_RUN, longest
@@ -156,7 +157,7 @@ def apply(index: KvIndex, what: str, name: str, keys: list[int], parent: int | N
 
 
 @pytest.mark.parametrize("count", [True, False])
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(operations=st.lists(st.tuples(operation, media), max_size=40), asked=prompts)
 def test_engine_hashes_whose_parents_contradict_each_other_answer_as_plain_sets_do(count, operations, asked):
     index, model = KvIndex(BLOCK, keys="engine", count_copies=count), Copies(count)
@@ -188,7 +189,7 @@ def test_engine_hashes_whose_parents_contradict_each_other_answer_as_plain_sets_
     assert len(index) == 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     operations=st.lists(st.tuples(operation, media), max_size=40),
     mode=st.sampled_from(["engine", "tokens"]),

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from index_models import BLOCK, CLEARED, batch, flat, frames, payload, removed, stored
 
+from deep_seeds import examples
 from tonnage.inference.index import CacheView, EventStream, KvIndex, TierBlocks, canonical, decode_batch, from_topic
 from tonnage.inference.index.events import AllBlocksCleared, Batch, BatchDecoder, BlockRemoved, BlockStored, Malformed
 
@@ -65,7 +66,7 @@ def test_what_is_no_batch_is_a_value_that_says_why(bad):
     assert isinstance(decode_batch(bad), Malformed)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=60), st.integers(0, 200), st.integers(0, 255))
 def test_damaged_bytes_never_raise(noise, at, byte):
     good = bytearray(payload(stored([1, 2]), removed([1])))
@@ -144,7 +145,7 @@ def test_a_repeated_message_is_dropped_and_a_restart_is_told_by_the_clock():
     assert seen.restarted and seen.batches == [] and seen.request == [b"", (0).to_bytes(8, "big")]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.permutations(list(range(8))), st.sets(st.integers(0, 7)))
 def test_in_any_order_of_arrival_events_are_applied_in_the_order_they_happened(order, dropped):
     stream, got = EventStream(max_waiting=100), []

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from index_models import BLOCK, CLEARED, SetModel, batch, engine_hash, flat, removed, stored, tokens_of
 
+from deep_seeds import examples
 from tonnage.inference.index import KvIndex, TierBlocks, prompt_keys
 from tonnage.inference.index.hashes import blake2b_64
 
@@ -54,7 +55,7 @@ def play(index: KvIndex, model: SetModel, operations, count: bool, salts: dict[s
 
 @pytest.mark.parametrize("count", [True, False])
 @pytest.mark.parametrize("mode", ["tokens", "engine"])
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(operations=st.lists(operation, max_size=40), questions=st.lists(labels_of, min_size=1, max_size=5))
 def test_the_index_answers_as_plain_sets_do(mode, count, operations, questions):
     index, model = index_of(mode, count_copies=count), SetModel()
@@ -68,7 +69,7 @@ def test_the_index_answers_as_plain_sets_do(mode, count, operations, questions):
     assert len(index) == 0
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     chains=st.lists(labels_of, min_size=1, max_size=5),
     order=st.randoms(use_true_random=False),

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from index_models import batch, frames, payload
 
+from deep_seeds import examples
 from tonnage.inference.index import CacheView, KvIndex, TierBlocks
 
 TOKENS = list(range(1000, 1512))
@@ -111,7 +112,7 @@ def test_sizes_that_do_not_divide_each_other_are_counted():
 steps = st.lists(st.tuples(st.booleans(), st.integers(0, 7), st.sampled_from(["GPU", "CPU"])), max_size=30)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(steps=steps)
 def test_small_blocks_answer_as_a_set_of_them_does(steps):
     """The index of 64 tokens, fed with blocks of 16 that come and go, has a block where all four are held."""

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from index_models import BLOCK, engine_hash, flat, frames, stored
 
+from deep_seeds import examples
 from tonnage.inference.index import CacheView, KvIndex, PredictedIndex, TierBlocks, TrustSettings, Verdict, WorkerTrust
 
 SECOND = 1_000_000_000
@@ -16,7 +17,7 @@ def keys_of(labels: list[int]) -> list[int]:
     return [engine_hash(labels[: end + 1]) for end in range(len(labels))]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.lists(
         st.tuples(

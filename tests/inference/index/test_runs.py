@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from index_models import SetModel, engine_hash
 
+from deep_seeds import examples
 from tonnage.inference.index import runs
 from tonnage.inference.index.runs import RunIndex
 
@@ -63,7 +64,7 @@ def play(operations: list[tuple[str, int, list[int], int]]) -> tuple[RunIndex, S
 
 
 @pytest.mark.parametrize("longest", [1, 3, 1024])
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(operations=st.lists(operation, max_size=30), asked=st.lists(paths, min_size=1, max_size=6))
 def test_every_worker_gets_the_prefix_that_a_plain_set_gives(longest, operations, asked):
     before, runs.MAX_RUN = runs.MAX_RUN, longest
@@ -76,7 +77,7 @@ def test_every_worker_gets_the_prefix_that_a_plain_set_gives(longest, operations
         runs.MAX_RUN = before
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     operations=st.lists(operation, max_size=25),
     labels=paths,

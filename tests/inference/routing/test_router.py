@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_builders import MS, PlainCosts, S, holds, random_paths, request, router
 
+from deep_seeds import examples
 from tonnage.inference.prompts import length
 from tonnage.inference.routing import NAMES, Overlap, Router, RouteRequest, Worker, make_policy
 from tonnage.inference.routing.policies import LeastLoaded, RoundRobin
@@ -31,7 +32,7 @@ def check_book(routed: Router) -> None:
         assert load.wait_s(10**15) >= 0
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.sampled_from(NAMES), st.integers(0, 2**32))
 def test_every_request_is_freed_once_whatever_becomes_of_it_and_its_worker(name: str, seed: int) -> None:
     rng = Random(seed)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deep_seeds import examples
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.prompts import BlockNames, numbers
 from tonnage.inference.replay import Log, log_of
@@ -76,7 +77,7 @@ def test_the_bound_falls_with_workers_that_take_turns() -> None:
     assert [reuse_bound(same, SIZE, workers).seen_blocks for workers in (1, 2, 12)] == [66, 60, 0]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(PROMPTS, st.integers(1, 3), st.integers(0, 3), st.sampled_from([0, 3_000, 60_000]))
 def test_a_free_tier_without_end_equals_the_bound_and_a_tier_of_size_zero_equals_none(
     prompts: list[list[int]], workers: int, extra: int, gap_ns: int

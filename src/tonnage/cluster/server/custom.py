@@ -10,7 +10,7 @@ import copy
 import json
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import msgspec
@@ -178,7 +178,7 @@ _BOUNDS: dict[str, tuple[tuple[type, ...], Callable[[Any, Any], bool], str]] = {
 }
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(text)
 

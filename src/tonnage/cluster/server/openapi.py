@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import hashlib
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, TypeAlias
 
@@ -65,7 +65,7 @@ _encode = msgspec.json.Encoder().encode
 Served: TypeAlias = tuple[Resource, ...]
 
 
-@cache
+@lru_cache(maxsize=8)
 def _roots(served: Served) -> dict[str, Served]:
     """The resources under each path: ``api/v1``, ``apis/apps/v1``, …"""
     found: dict[str, list[Resource]] = {}
@@ -83,7 +83,7 @@ def index(served: Served = ALL) -> JsonObject:
     return {"paths": paths}
 
 
-@cache
+@lru_cache(maxsize=256)
 def document(path: str, served: Served = ALL) -> bytes | None:
     """The OpenAPI v3 description at ``path`` (``api/v1``, ``apis/apps/v1``) as JSON; None where there is none."""
     resources = _roots(served).get(path.strip("/"))
@@ -102,7 +102,7 @@ def document(path: str, served: Served = ALL) -> bytes | None:
     )
 
 
-@cache
+@lru_cache(maxsize=8)
 def v2(served: Served = ALL) -> bytes:
     """What ``/openapi/v2`` answers, as JSON: the schemas of all kinds."""
     return _encode(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from tonnage.cluster.server.ages import since
@@ -28,7 +28,7 @@ def _name(obj: JsonObject) -> str:
     return str(obj.get("metadata", {}).get("name", ""))
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _steps(path: str) -> tuple[tuple[str, str], ...]:
     """``a.b[Ready].c`` as (key, type of the condition to pick, or ``last``)."""
     return tuple((match[1].replace("\\", ""), match[2] or "") for match in _STEP.finditer(path))

@@ -8,7 +8,7 @@ from tonnage.facts import images
 from tonnage.health.blocker import CRASHING, Blocker
 from tonnage.health.setting import Pods, Setting
 from tonnage.objects import karpenter
-from tonnage.objects.selectors import HARD_EFFECTS, node_admits, untolerated
+from tonnage.objects.selectors import HARD_EFFECTS, untolerated
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.pods import PodShape, strict_requirements
@@ -82,11 +82,8 @@ def _of(wanted: Requirements, shape: PodShape, catalogue: Catalogue) -> frozense
 
 
 def _of_nodes(setting: Setting, pods: Pods) -> frozenset[str]:
-    return frozenset(
-        node.labels[ARCH]
-        for node in setting.nodes
-        if ARCH in node.labels and node_admits(pods.spec, node.labels, node.taints, node.name)
-    )
+    taking = setting.landing.admitting(pods.spec, pods.template.metadata.annotations)
+    return frozenset(node.labels[ARCH] for node in taking if ARCH in node.labels)
 
 
 def _of_pools(setting: Setting, pods: Pods, shape: PodShape) -> frozenset[str]:

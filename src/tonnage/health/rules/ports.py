@@ -9,11 +9,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tonnage.fleet.ports import Port, clash, host_ports
+from tonnage.fleet.ports import NO_PORTS, Port, clash, host_ports
 from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.health.setting import Pods, Setting
 from tonnage.objects import core
-from tonnage.scheduling.topology import NO_PORTS
 
 REASON = "Unschedulable"
 

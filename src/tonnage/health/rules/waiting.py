@@ -14,7 +14,6 @@ from tonnage.health.setting import Setting
 
 KUEUE_GATES = ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology", "kueue.x-k8s.io/elastic-job")
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
-_OPEN = "remove the gate, or run the controller that removes it"
 GATED = "SchedulingGated"
 
 

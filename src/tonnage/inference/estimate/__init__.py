@@ -8,7 +8,7 @@ efficiencies, overheads of layers, steps and requests, communication. None of th
 
 from tonnage.inference.estimate.case import Load, Replica
 from tonnage.inference.estimate.constants import FRAMEWORKS, Constants
-from tonnage.inference.estimate.one_step import step_seconds
+from tonnage.inference.estimate.one_step import mixture_seconds, step_seconds
 from tonnage.inference.estimate.points import Estimate, Estimates, estimate, estimate_many
 from tonnage.inference.estimate.timing import EstimatedTiming
 from tonnage.inference.shapes import plain_shape
@@ -23,6 +23,7 @@ __all__ = [
     "Replica",
     "estimate",
     "estimate_many",
+    "mixture_seconds",
     "plain_shape",
     "step_seconds",
 ]

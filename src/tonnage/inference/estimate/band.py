@@ -7,7 +7,9 @@ estimate, its ends are sums over regimes of a weight times how much of the regim
 - ``rack``: the GPUs are those of an NVL72 system. Most points published of them are of whole systems, whose split into
   prefill and decode is not known;
 - ``overloaded``: the KV cache does not hold all requests. How many it holds decides, and is known least;
-- ``unseen``: no measured point of this GPU, or MIG profile, is behind the constants.
+- ``unseen``: no measured point of this GPU, or MIG profile, is behind the constants;
+- ``unlike``: the distance to the nearest measured points in format, card, framework, parallelism and shape
+  (:mod:`tonnage.inference.estimate.measured`).
 
 The weights are fitted to residuals of models that the constants were not fitted to (benchmarks/estimator_fit.py), so
 that the band holds for a model that is new.
@@ -33,7 +35,7 @@ _LEAST = 0.03
 
 def regimes(figures: Figures, served: Served) -> tuple[Number, ...]:
     """How much of each of :data:`~tonnage.inference.estimate.constants.REGIMES` there is, in that order."""
-    return 1.0, figures.rack, above(served.wanted, served.running), figures.unseen
+    return 1.0, figures.rack, above(served.wanted, served.running), figures.unseen, figures.unlike
 
 
 def limits(band: Band, estimate: Number, amounts: tuple[Number, ...]) -> tuple[Number, Number]:

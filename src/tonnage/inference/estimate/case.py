@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import log
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -14,6 +15,7 @@ from tonnage.facts.models import ModelShape
 from tonnage.inference import memory
 from tonnage.inference.estimate.constants import FRAMEWORKS
 from tonnage.inference.estimate.links import Links, domain_of, links
+from tonnage.inference.estimate.measured import measured
 from tonnage.inference.timing import heads_per_gpu
 from tonnage.units import GIB
 
@@ -26,6 +28,8 @@ Number = Any
 _SIXTEEN_BIT = 2
 _NODE = 8
 """GPUs of a node."""
+_ALL = 0.999
+"""Share of experts that a token is sent to at most: all of them would be a logarithm of 0."""
 
 
 class Replica(msgspec.Struct, frozen=True):
@@ -37,7 +41,8 @@ class Replica(msgspec.Struct, frozen=True):
     :data:`~tonnage.inference.estimate.constants.FRAMEWORKS`, or empty for an engine that costs nothing itself.
     ``separate_prefill``: prompts are computed on other GPUs. ``kv_tokens``: tokens that the KV cache holds on one
     data-parallel rank, all stages together; None takes what a plain memory rule leaves. ``max_num_batched_tokens``:
-    what a step computes at most.
+    what a step computes at most. ``expert_parallel``: tensor-parallel ranks hold whole experts too, not a part of the
+    width of each.
     """
 
     shape: ModelShape
@@ -51,6 +56,7 @@ class Replica(msgspec.Struct, frozen=True):
     separate_prefill: bool = False
     kv_tokens: int | None = None
     max_num_batched_tokens: int = 8192
+    expert_parallel: bool = False
 
     @property
     def gpus(self) -> int:
@@ -70,8 +76,14 @@ class Figures(NamedTuple):
     """What the formulas know of a replica: each field a float, or an array of shape (cases,).
 
     Bytes and FLOPs are those of one GPU of one pipeline stage's whole depth (all layers), a token's share of them.
-    ``expert_miss``: share of experts that one token does not touch. ``is_fp8``: 1 if the matrices multiply in FP8 or
-    FP4, ``is_fp4``: 1 if in FP4. ``on_nvlink``, ``on_network``: 1 if ranks talk over it; neither is PCIe. ``vllm``,
+    ``is_fp8``: 1 if the dense matrices multiply in FP8 or FP4, ``is_fp4``: 1 if in FP4, ``dense_unpacked``: 1 if their
+    weights are unpacked to a wider format first; ``expert_fp8``, ``expert_fp4``, ``expert_unpacked`` and
+    ``expert_peak``, FLOP/s, the same of experts. ``expert_rate``: tokens of an expert for each token of all ranks;
+    ``expert_varied``: how much of the variation between experts the busiest rank sees. ``expert_moved``,
+    ``dense_moved``: bytes of activations that a token of a rank moves through memory. ``unlike``: the distance to the
+    nearest measured points (:mod:`tonnage.inference.estimate.measured`). ``index_layers`` have an indexer of sparse
+    attention, whose picks count as the window; ``beyond_kv_bytes``: of a token outside of it, kept and not read.
+    ``on_nvlink``, ``on_network``: 1 if ranks talk over it; neither is PCIe. ``vllm``,
     ``sglang``, ``trtllm``: 1 for the framework. ``separate``: 1 if prompts are computed elsewhere, ``rack``: 1 if more
     GPUs than a node's are joined by NVLink, ``unseen``: 1 if no measured point of this GPU or MIG profile is behind the
     constants.
@@ -83,7 +95,6 @@ class Figures(NamedTuple):
     head_flops: Number
     expert_bytes: Number
     expert_flops: Number
-    expert_miss: Number
     kv_bytes: Number
     window_kv_bytes: Number
     window: Number
@@ -115,6 +126,18 @@ class Figures(NamedTuple):
     kv_tokens: Number
     rack: Number
     unseen: Number
+    expert_rate: Number
+    expert_varied: Number
+    expert_peak: Number
+    expert_fp8: Number
+    expert_fp4: Number
+    expert_unpacked: Number
+    dense_unpacked: Number
+    expert_moved: Number
+    dense_moved: Number
+    unlike: Number
+    index_layers: Number
+    beyond_kv_bytes: Number
 
 
 @lru_cache(maxsize=4096)
@@ -124,18 +147,21 @@ def figures(replica: Replica) -> Figures:
     shape, gpu, tp, dp = replica.shape, replica.gpu, replica.tensor_parallel, replica.data_parallel
     stored, kv = memory.precision(replica.precision), memory.precision(replica.kv_precision, kv=True)
     weights = _weights(shape, stored, tp, dp)
-    flops, is_fp8, is_fp4 = _rate(gpu, stored)
+    experts = _rate(gpu, stored)
+    dense = experts if stored.scope != "experts" else _Rate(gpu.bf16_flops)
+    ranks = tp * dp if replica.expert_parallel else dp
     wires: Links = links(gpu, tp * dp)
     domain = domain_of(gpu)
-    decode, prefill, window = _pair_flops(shape, tp)
+    decode, prefill, window = _pair_flops(shape, gpu, tp)
     size = kv.kv_bytes or _SIXTEEN_BIT
     held = heads_per_gpu(shape.kv_heads, tp) / shape.kv_heads
+    latent = shape.kv_bytes_per_token(1) * size * held
     window_held = heads_per_gpu(shape.window_kv_heads, tp) / shape.window_kv_heads if shape.window_layers else 0
     return Figures(
-        *weights[:-1],
-        kv_bytes=shape.kv_bytes_per_token(1) * size * held,
-        window_kv_bytes=shape.window_kv_bytes_per_token(1) * size * window_held,
-        window=shape.window,
+        *weights[:-2],
+        kv_bytes=_index_bytes(shape) if shape.index_tokens else latent,
+        window_kv_bytes=latent if shape.index_tokens else shape.window_kv_bytes_per_token(1) * size * window_held,
+        window=shape.index_tokens or shape.window,
         state_bytes=shape.state_layers * shape.state_bytes / tp,
         decode_pair_flops=decode,
         prefill_pair_flops=prefill,
@@ -148,11 +174,11 @@ def figures(replica: Replica) -> Figures:
         data=dp,
         pipeline=replica.pipeline_parallel,
         bandwidth=gpu.bandwidth_bytes_per_s,
-        flops=flops,
+        flops=dense.flops,
         attention_flops=gpu.bf16_flops,
         link=wires.bytes_per_s,
-        is_fp8=is_fp8,
-        is_fp4=is_fp4,
+        is_fp8=dense.fp8,
+        is_fp4=dense.fp4,
         on_nvlink=float(wires.kind == "nvlink"),
         on_network=float(wires.kind == "network"),
         **dict(
@@ -164,6 +190,18 @@ def figures(replica: Replica) -> Figures:
         kv_tokens=replica.kv_tokens or 0,
         rack=float(domain.gpus > _NODE),
         unseen=float(":" in gpu.name or not domain.measured),
+        expert_rate=-log(1 - weights.expert_share),
+        expert_varied=2 * log(ranks) * ranks / max(shape.experts, ranks),
+        expert_peak=experts.flops,
+        expert_fp8=experts.fp8,
+        expert_fp4=experts.fp4,
+        expert_unpacked=experts.unpacked,
+        dense_unpacked=dense.unpacked,
+        expert_moved=_expert_moved(shape, tp, dp, ranks),
+        dense_moved=_dense_moved(shape, tp),
+        unlike=measured().distance(replica),
+        index_layers=shape.index_layers,
+        beyond_kv_bytes=latent if shape.index_tokens else 0.0,
     )
 
 
@@ -230,7 +268,8 @@ def check_load(load: Load) -> None:
 
 class _Weights(NamedTuple):
     """Of one GPU: bytes that a step reads and FLOPs of a token, of dense matrices, of the output head, of experts (an
-    expert's FLOPs count the tokens of one data-parallel rank); the share of experts that a token misses; bytes held."""
+    expert's FLOPs count the tokens of one data-parallel rank); the share of experts that a token is sent to; bytes
+    held."""
 
     dense_bytes: float
     dense_flops: float
@@ -238,7 +277,7 @@ class _Weights(NamedTuple):
     head_flops: float
     expert_bytes: float
     expert_flops: float
-    expert_miss: float
+    expert_share: float
     held: float
 
 
@@ -256,11 +295,11 @@ def _weights(shape: ModelShape, stored: Precision, tp: int, dp: int) -> _Weights
     embedding = (parts.embedding if parts.head else 0) / tp
     held = dense + (head + embedding) * other
     if not shape.experts:
-        return _Weights(dense, dense_flops, head * other, 2 * head, 0.0, 0.0, 1.0, held)
-    active = shape.experts_per_token / shape.experts
+        return _Weights(dense, dense_flops, head * other, 2 * head, 0.0, 0.0, 0.0, held)
+    active = min(shape.experts_per_token / shape.experts, _ALL)
     experts = parts.experts / (tp * dp) * stored.bytes_per_weight
     expert_flops = 2 * parts.experts * active / tp
-    return _Weights(dense, dense_flops, head * other, 2 * head, experts, expert_flops, 1 - active, held + experts)
+    return _Weights(dense, dense_flops, head * other, 2 * head, experts, expert_flops, active, held + experts)
 
 
 def _lumped(shape: ModelShape, size: float, tp: int) -> _Weights:
@@ -268,30 +307,75 @@ def _lumped(shape: ModelShape, size: float, tp: int) -> _Weights:
     held = shape.params * size / tp
     flops = 2 * shape.active_params / tp
     if shape.active_params >= shape.params:
-        return _Weights(held, flops, 0.0, 0.0, 0.0, 0.0, 1.0, held)
-    return _Weights(0.0, 0.0, 0.0, 0.0, held, flops, 1 - shape.active_params / shape.params, held)
+        return _Weights(held, flops, 0.0, 0.0, 0.0, 0.0, 0.0, held)
+    return _Weights(0.0, 0.0, 0.0, 0.0, held, flops, shape.active_params / shape.params, held)
 
 
-def _pair_flops(shape: ModelShape, tp: int) -> tuple[float, float, float]:
+def _index_bytes(shape: ModelShape) -> float:
+    """Bytes of the indexer's keys that a token keeps, all layers: an FP8 key and a 32-bit scale."""
+    return shape.index_layers * (shape.index_head_dim + 4.0)
+
+
+def _pair_flops(shape: ModelShape, gpu: Gpu, tp: int) -> tuple[float, float, float]:
     """FLOPs on one GPU of one pair of a query and a key, over all layers: while decoding, in a prompt, in the window
-    layers. Latent attention decodes in the latent space (DeepSeek-V2, arXiv 2405.04434, section 2.1.3)."""
+    layers. Latent attention decodes in the latent space (DeepSeek-V2, arXiv 2405.04434, section 2.1.3). With sparse
+    attention an indexer scores every pair, on every rank and in FP8 where the card has it, and the tokens that it picks
+    are a window (DeepSeek-V3.2, section 2)."""
     heads = shape.heads / tp
     if shape.kv_lora_rank:
         latent = 2 * shape.kv_lora_rank + shape.qk_rope_head_dim
         plain = shape.qk_nope_head_dim + shape.qk_rope_head_dim + shape.v_head_dim
+        if shape.index_tokens:
+            indexed = 2.0 * shape.index_layers * shape.index_heads * shape.index_head_dim * _eight_bits(gpu)
+            return indexed, indexed, 2.0 * shape.layers * heads * latent
         return 2.0 * shape.layers * heads * latent, 2.0 * shape.layers * heads * (plain or latent), 0.0
     full = 4.0 * shape.full_layers * heads * shape.head_dim
     return full, full, 4.0 * shape.window_layers * heads * shape.window_head_dim
 
 
-def _rate(gpu: Gpu, stored: Precision) -> tuple[float, float, float]:
-    """(peak FLOP/s of the matrices, 1 if FP8 or below, 1 if FP4). A format that the tensor cores lack is unpacked and
-    multiplied in the next wider one."""
+def _expert_moved(shape: ModelShape, tp: int, dp: int, ranks: int) -> float:
+    """Bytes that a token's 16-bit activations move through the memory of a GPU in layers of experts: it is copied to
+    the rows of its experts, their hidden states are written, gated and read, their results written and added up. With
+    ``ranks`` of them a rank has its share of the pairs of a token and an expert."""
+    if not shape.expert_ffn:
+        return 0.0
+    width = shape.expert_ffn if ranks > dp or tp == 1 else shape.expert_ffn / tp
+    pairs = shape.experts_per_token * dp / ranks
+    return shape.moe_layers * _SIXTEEN_BIT * (2 * shape.hidden + pairs * (4 * shape.hidden + 6 * width))
+
+
+def _dense_moved(shape: ModelShape, tp: int) -> float:
+    """The same outside of experts: two norms with their residuals, queries and what attention returns, gated FFNs."""
+    attended = 4 * shape.heads * shape.head_dim * (shape.full_layers + shape.window_layers)
+    gated = 6 * (shape.ffn * (shape.layers - shape.moe_layers) + shape.shared_ffn * shape.moe_layers)
+    return _SIXTEEN_BIT * (8 * shape.hidden * shape.layers + (attended + gated) / tp)
+
+
+def _eight_bits(gpu: Gpu) -> float:
+    """What a product takes in FP8, of what it takes in 16 bits."""
+    return 1.0 if gpu.fp8_flops is None else gpu.bf16_flops / gpu.fp8_flops
+
+
+class _Rate(NamedTuple):
+    """Peak FLOP/s of matrices; 1 if they multiply in FP8 or FP4, 1 if in FP4, 1 if weights are unpacked first."""
+
+    flops: float
+    fp8: float = 0.0
+    fp4: float = 0.0
+    unpacked: float = 0.0
+
+
+def _rate(gpu: Gpu, stored: Precision) -> _Rate:
+    """Weights in a format that the tensor cores lack are unpacked to 16 bits inside the kernel (Marlin's in vLLM and
+    SGLang, Triton's for MXFP4). Where there are FP4 units MXFP4 weights multiply FP8 activations (TensorRT-LLM and vLLM
+    with FlashInfer: W4A8, MXFP8)."""
     if stored.arithmetic == "fp4" and gpu.fp4_flops is not None:
-        return gpu.fp4_flops, 1.0, 1.0
-    if stored.arithmetic in ("fp4", "fp8") and gpu.fp8_flops is not None:
-        return gpu.fp8_flops, 1.0, 0.0
-    return gpu.bf16_flops, 0.0, 0.0
+        return _Rate(gpu.fp4_flops, 1.0, 1.0)
+    if stored.name == "mxfp4" and gpu.fp4_flops is not None and gpu.fp8_flops is not None:
+        return _Rate(gpu.fp8_flops, 1.0)
+    if stored.arithmetic == "fp8" and gpu.fp8_flops is not None:
+        return _Rate(gpu.fp8_flops, 1.0)
+    return _Rate(gpu.bf16_flops, unpacked=float(stored.bytes_per_weight < _SIXTEEN_BIT))
 
 
 def _refused(field: str, message: str, hint: str) -> InputError:

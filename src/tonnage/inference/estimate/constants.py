@@ -11,7 +11,7 @@ from tonnage.inference import tables
 FRAMEWORKS = ("vllm", "sglang", "tensorrt-llm")
 """Engines whose overheads were fitted."""
 
-REGIMES = ("base", "rack", "overloaded", "unseen")
+REGIMES = ("base", "rack", "overloaded", "unseen", "unlike")
 """What the width of the error band depends on; see :mod:`tonnage.inference.estimate.band`."""
 
 
@@ -19,7 +19,8 @@ class Constants(msgspec.Struct, frozen=True):
     """Shares of peak rates, seconds, and counts; the unit of each is in the table.
 
     A field that ends in the name of an engine holds for that engine. ``fp8_compute`` and ``fp4_compute`` are relative
-    to the next higher precision, ``expert_compute`` to dense layers.
+    to the next higher precision, ``expert_compute`` to dense layers, ``unpacked_compute`` and ``unpacked_bandwidth`` to
+    weights that are multiplied in the format that they are stored in.
     """
 
     weight_bandwidth: float
@@ -29,6 +30,11 @@ class Constants(msgspec.Struct, frozen=True):
     fp8_compute: float
     fp4_compute: float
     expert_compute: float
+    expert_fp8_compute: float
+    expert_skew: float
+    unpacked_compute: float
+    unpacked_bandwidth: float
+    move_bandwidth: float
     attention_compute: float
     layer_s: float
     expert_layer_s: float
@@ -43,6 +49,11 @@ class Constants(msgspec.Struct, frozen=True):
     first_token_s_vllm: float
     first_token_s_sglang: float
     first_token_s_tensorrt_llm: float
+    first_steps_vllm: float
+    first_steps_sglang: float
+    first_steps_tensorrt_llm: float
+    index_layer_s: float
+    dense_move_bandwidth: float
     burst_share: float
     held_output_vllm: float
     held_output_sglang: float

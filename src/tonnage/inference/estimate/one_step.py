@@ -1,4 +1,4 @@
-"""One step, from a shape and a card: :func:`step_seconds`."""
+"""One step, from a shape and a card: :func:`step_seconds`; its experts alone: :func:`mixture_seconds`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tonnage.facts import mig
 from tonnage.facts.gpus import Gpu
 from tonnage.inference.estimate import constants as tables
 from tonnage.inference.estimate.case import Replica, figures
-from tonnage.inference.estimate.step import add_prompt, decode_work, framework_seconds, gpu_seconds
+from tonnage.inference.estimate.step import add_prompt, decode_work, framework_seconds, gpu_seconds, mixture_parts
 
 if TYPE_CHECKING:
     from tonnage.facts.models import ModelShape
@@ -79,6 +79,44 @@ def step_seconds(
         )
     sequences = batch + (prompts if prompt_tokens else 0)
     return float(gpu_seconds(fitted, known, work) + framework_seconds(fitted, known, sequences))
+
+
+def mixture_seconds(
+    shape: ModelShape,
+    card: Gpu | str,
+    tokens: float,
+    *,
+    precision: str = "bf16",
+    tensor_parallel: int = 1,
+    data_parallel: int = 1,
+    expert_parallel: bool = False,
+    constants: Constants | None = None,
+) -> float:
+    """Seconds of the mixtures of experts alone in a step of ``tokens`` tokens of each data-parallel rank: routing,
+    permutation, grouped matrices and combination, of all layers of ``shape`` that have experts; shared experts, which
+    are dense, and communication are not in it. Arguments as in :func:`step_seconds`; ``expert_parallel`` as in
+    :class:`~tonnage.inference.estimate.case.Replica`.
+
+    Measured blocks of a real H200 are in benchmarks/data/gpu_mixtures_h200.csv.
+
+    Raises InputError: no experts, ``tokens`` below 1, and as :func:`step_seconds`.
+    """
+    if not shape.experts:
+        raise InputError.at(f"{shape.name} has no experts", field="shape", hint="give a mixture of experts")
+    if not 1 <= tokens < float("inf"):
+        raise InputError.at(f"tokens is {tokens}", field="tokens", hint="expected a number of at least 1")
+    known = figures(
+        Replica(
+            shape=shape,
+            gpu=card if isinstance(card, Gpu) else mig.resolve(card)[0],
+            precision=precision,
+            tensor_parallel=tensor_parallel,
+            data_parallel=data_parallel,
+            framework="",
+            expert_parallel=expert_parallel,
+        )
+    )
+    return float(sum(mixture_parts(constants or tables.constants(), known, float(tokens))))
 
 
 def shared(gpu: Gpu, sm_share: float, bandwidth_share: float) -> Gpu:

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from tonnage.inference.estimate import band
 from tonnage.inference.estimate import constants as tables
-from tonnage.inference.estimate.batch import columns
+from tonnage.inference.estimate.batch import check_cases, columns
 from tonnage.inference.estimate.case import Load, Replica, check_case, figures
+from tonnage.inference.estimate.measured import nearest
 from tonnage.inference.estimate.serve import serve
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ class Estimate(msgspec.Struct, frozen=True):
     of the throughput is what both times at their ends make of it.
 
     ``running``: requests that run at a time, ``room``: how many the KV cache holds at most; the others wait.
-    ``notes``: what a person should know of the estimate, such as a GPU without a measured point.
+    ``notes``: what a person should know of the estimate, such as a GPU without a measured point;
+    ``nearest``: the measured points that are most like it, nearest first.
     """
 
     ttft_s: float
@@ -38,6 +40,7 @@ class Estimate(msgspec.Struct, frozen=True):
     output_tokens_per_s_band: tuple[float, float]
     total_tokens_per_s: float
     notes: tuple[str, ...] = ()
+    nearest: tuple[str, ...] = ()
 
 
 class Estimates(NamedTuple):
@@ -89,14 +92,14 @@ def estimate(replica: Replica, load: Load, *, constants: Constants | None = None
         output_tokens_per_s_band=(slowest * load.output_tokens, fastest * load.output_tokens),
         total_tokens_per_s=rate * (load.input_tokens + load.output_tokens),
         notes=_notes(replica, served.wanted > served.running),
+        nearest=nearest(replica),
     )
 
 
 def estimate_many(cases: Sequence[tuple[Replica, Load]], *, constants: Constants | None = None) -> Estimates:
     """The estimates of ``cases``, equal to those of :func:`estimate` to rounding; refuses what that refuses, at the
     first such case."""
-    for replica, load in cases:
-        check_case(replica, load)
+    check_cases(cases)
     given, c = columns(cases), constants or tables.constants()
     served = serve(c, given.figures, given.concurrency, given.inputs, given.outputs, given.batched)
     amounts, bands = band.regimes(given.figures, served), tables.bands()

@@ -6,13 +6,14 @@ wait. In steady state n sequences decode in every step, and a new prompt joins a
     base  = step with n sequences that decode, at the mean context (input + output / 2)
     P     = what one prompt adds to the steps that compute it
     TPOT  = base + (n - 1) / output · P · (1 - q / 2)
-    TTFT  = first token overhead + (1 - q) · [TPOT + k · base + P · (1 + (n - 1) / output)] + q · burst + overflow
+    TTFT  = first token overhead + (1 - q) · [TPOT + (k + w) · base + P · (1 + (n - 1) / output)] + q · burst + overflow
 
 A request that follows another arrives while a step runs and waits for its end, then shares the k steps of its own
-prompt with those who finished at the same time. ``q`` is the share of requests that come in a burst of all C at once,
-as the first of every client does: they queue for chunks of the batch budget, half of the burst on average, and see
-only the part of it behind them while they decode. ``overflow`` is the wait for room in the KV cache: (C - n) / n times
-a whole request.
+prompt with those who finished at the same time; ``w`` are the steps that pass before an engine takes a request up and
+before it answers (SGLang's --scheduler-recv-interval and --stream-interval, TensorRT-LLM's stream_interval). ``q`` is
+the share of requests that come in a burst of all C at once, as the first of every client does: they queue for chunks of
+the batch budget, half of the burst on average, and see only the part of it behind them while they decode. ``overflow``
+is the wait for room in the KV cache: (C - n) / n times a whole request.
 
 With pipeline parallelism each of the stages' micro-batches has its share of the requests; with ``separate_prefill``
 prompts do not delay decoding.
@@ -76,7 +77,9 @@ def serve(
     others = most(running - 1, 0.0) / outputs
     tpot = base + others * prompt * (1 - share / 2) * (1 - f.separate)
     burst = _burst(c, f, running, inputs, batched_tokens) + running * c.request_s * framework
-    following = least(most(running - 1, 0.0), 1.0) * tpot + chunks * base + prompt * (1 + others)
+    steps = c.first_steps_vllm * f.vllm + c.first_steps_sglang * f.sglang + c.first_steps_tensorrt_llm * f.trtllm
+    busy = least(most(running - 1, 0.0), 1.0)
+    following = busy * (tpot + steps * base) + chunks * base + prompt * (1 + others)
     first = c.first_token_s_vllm * f.vllm + c.first_token_s_sglang * f.sglang + c.first_token_s_tensorrt_llm * f.trtllm
     overflow = most(wanted - running, 0.0) / running * (outputs * tpot + chunks * base + prompt)
     ttft = first + (1 - share) * following + share * burst + overflow
@@ -120,4 +123,5 @@ def sequence_bytes(c: Constants, f: Figures, inputs: Number, outputs: Number) ->
         c.held_output_vllm * f.vllm + c.held_output_sglang * f.sglang + c.held_output_tensorrt_llm * f.trtllm
     ) + 0.5 * (1 - any_framework(f))
     tokens = inputs + held * outputs
-    return f.kv_bytes * tokens + f.window_kv_bytes * least(tokens, f.window) + f.state_bytes + 1.0
+    beyond = f.beyond_kv_bytes * most(tokens - f.window, 0.0)
+    return f.kv_bytes * tokens + f.window_kv_bytes * least(tokens, f.window) + beyond + f.state_bytes + 1.0

@@ -4,6 +4,7 @@ Weights are read while they are multiplied, so that a block of matrices takes th
 times; everything else is added up::
 
     step = matrices(dense) + matrices(experts) + matrices(output head)
+         + activation bytes / (bandwidth · move_bandwidth)
          + KV and state bytes / (bandwidth · kv_bandwidth)
          + attention FLOPs / (peak · attention_compute)
          + layers · layer_s + expert layers · expert_layer_s
@@ -11,11 +12,15 @@ times; everything else is added up::
 
     matrices = √[(weight bytes / (bandwidth · efficiency))² + (FLOPs / (peak · efficiency))²]
 
-Experts that at least one of T tokens is sent to are read: 1 - (1 - experts per token / experts)^T of them. The head is
-read once and multiplied in 16 bits for each sequence that decodes, not for each token of a prompt. With tensor
-parallelism each layer all-reduces its 16-bit hidden state twice, 2·(TP-1)/TP of it over one GPU's link; with data
-parallelism each layer of experts sends every token to its experts' ranks and back, dispatch in one byte an element and
-the results in two.
+Experts that at least one token is sent to are read, their tiles padded and the busiest rank waited for
+(:mod:`tonnage.inference.estimate.mixture`); weights that are unpacked to a wider format first reach
+``unpacked_compute`` and ``unpacked_bandwidth`` of the efficiency of others. How narrow an expert is costs nothing by
+itself (measured: widths of 256 to 7168), but what its tokens move does not shrink with it. Activation bytes are what is
+written by one kernel and read by the next: norms and gates, and for experts the permutation of tokens and their
+combination. The head is read once and multiplied in 16 bits for each sequence that decodes, not for each token of a
+prompt. With tensor parallelism each layer all-reduces its 16-bit hidden state twice, 2·(TP-1)/TP of it over one GPU's
+link; with data parallelism each layer of experts sends every token to its experts' ranks and back, dispatch in one byte
+an element and the results in two.
 
 Nothing here knows whether its arguments are floats or arrays of shape (cases,).
 """
@@ -27,6 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tonnage.inference.estimate import mixture
 from tonnage.inference.estimate.case import Figures, Number
 
 if TYPE_CHECKING:
@@ -73,6 +79,7 @@ class StepParts(NamedTuple):
     dense: Number
     experts: Number
     head: Number
+    moves: Number
     kv_cache: Number
     attention: Number
     layers: Number
@@ -86,13 +93,12 @@ def gpu_seconds(c: Constants, f: Figures, work: Work) -> Number:
 
 def step_parts(c: Constants, f: Figures, work: Work) -> StepParts:
     """The same by parts."""
-    everywhere = work.tokens * f.data
-    read = f.expert_bytes * (1 - power(f.expert_miss, everywhere))
     compute = f.flops * c.compute * power(c.fp8_compute, f.is_fp8) * power(c.fp4_compute, f.is_fp4)
-    dense = root(f.dense_bytes / (f.bandwidth * c.weight_bandwidth), f.dense_flops * work.tokens / compute)
-    experts = root(
-        read / (f.bandwidth * c.expert_bandwidth), f.expert_flops * work.tokens / (compute * c.expert_compute)
+    dense = root(
+        f.dense_bytes / (f.bandwidth * c.weight_bandwidth * power(c.unpacked_bandwidth, f.dense_unpacked)),
+        f.dense_flops * work.tokens / (compute * power(c.unpacked_compute, f.dense_unpacked)),
     )
+    moved = (f.dense_moved / c.dense_move_bandwidth + f.expert_moved / c.move_bandwidth) * work.tokens / f.bandwidth
     head = root(
         f.head_bytes / (f.bandwidth * c.weight_bandwidth),
         f.head_flops * work.decoders / (f.attention_flops * c.compute),
@@ -103,8 +109,28 @@ def step_parts(c: Constants, f: Figures, work: Work) -> StepParts:
     pairs = f.decode_pair_flops * work.cached + f.prefill_pair_flops * work.pairs
     window_pairs = f.window_pair_flops * (work.window_cached + work.window_pairs)
     attention = (pairs + window_pairs) / (f.attention_flops * c.attention_compute)
-    layers = f.layers * c.layer_s + f.expert_layers * c.expert_layer_s
-    return StepParts(dense, experts, head, kv, attention, layers, communication_seconds(c, f, work.tokens))
+    layers = f.layers * c.layer_s + f.expert_layers * c.expert_layer_s + f.index_layers * c.index_layer_s
+    experts = expert_seconds(c, f, work.tokens)
+    return StepParts(dense, experts, head, moved, kv, attention, layers, communication_seconds(c, f, work.tokens))
+
+
+def expert_seconds(c: Constants, f: Figures, tokens: Number) -> Number:
+    """Reading and multiplying the matrices of the experts for ``tokens`` tokens of a data-parallel rank, all layers."""
+    spread = mixture.spread(c, f, tokens * f.data)
+    read = f.expert_bytes * least(spread.touched * spread.busiest, 1.0)
+    rows = f.expert_flops * tokens * spread.padded * spread.busiest
+    rate = f.expert_peak * c.compute * power(c.expert_fp8_compute, f.expert_fp8) * power(c.fp4_compute, f.expert_fp4)
+    return root(
+        read / (f.bandwidth * c.expert_bandwidth * power(c.unpacked_bandwidth, f.expert_unpacked)),
+        rows / (rate * c.expert_compute * power(c.unpacked_compute, f.expert_unpacked)),
+    )
+
+
+def mixture_parts(c: Constants, f: Figures, tokens: Number) -> tuple[Number, Number, Number]:
+    """Seconds of the layers of experts alone for ``tokens`` tokens of a data-parallel rank: (matrices, activations that
+    are moved, what each layer takes besides). Communication is apart."""
+    moved = f.expert_moved * tokens / (f.bandwidth * c.move_bandwidth)
+    return expert_seconds(c, f, tokens), moved, f.expert_layers * c.expert_layer_s
 
 
 def communication_seconds(c: Constants, f: Figures, tokens: Number) -> Number:

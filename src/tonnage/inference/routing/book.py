@@ -162,10 +162,6 @@ class Book:
         """The load of a worker; nothing for one that was never given a request."""
         return self._loads.get(worker, _NOTHING)
 
-    def booking(self, request_id: int) -> Booking | None:
-        """A request in flight."""
-        return self._bookings.get(request_id)
-
     def shared_blocks(self, path: Path) -> dict[int, int]:
         """Leading blocks of ``path`` that requests in flight hold, by worker; absent where none."""
         return self._active.depths(path)

@@ -11,7 +11,7 @@ import msgspec
 
 from tonnage.errors import InputError
 from tonnage.inference import memory
-from tonnage.inference.estimate import Load, Replica, estimate
+from tonnage.inference.estimate import Load, Replica, calibrate, estimate
 from tonnage.inference.estimate.case import figures
 from tonnage.inference.estimate.constants import FRAMEWORKS, constants
 from tonnage.inference.estimate.step import decode_work, framework_seconds, step_parts
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 class Point(msgspec.Struct, frozen=True):
     """A replica with ``concurrency`` requests in flight, in steady state. Bands are 90 % intervals of the estimate;
-    ``notes`` say what to know of it. ``reason`` says why there is no estimate, where there is none; times are then None
-    and rates 0."""
+    ``notes`` say what to know of it, ``nearest`` which measured points are most like it. ``reason`` says why there is
+    no estimate, where there is none; times are then None and rates 0."""
 
     concurrency: int
     ttft_s: float | None = None
@@ -37,6 +37,7 @@ class Point(msgspec.Struct, frozen=True):
     total_tokens_per_s: float = 0.0
     notes: tuple[str, ...] = ()
     reason: str = ""
+    nearest: tuple[str, ...] = ()
 
 
 def point(request: Request, plan: Plan, concurrency: int) -> Point:
@@ -47,6 +48,8 @@ def point(request: Request, plan: Plan, concurrency: int) -> Point:
         found = estimate(replica(request, plan), load)
     except InputError as error:
         return Point(concurrency, reason=str(error))
+    if request.calibration is not None:
+        found = calibrate.apply(found, request.calibration)
     return Point(
         concurrency=concurrency,
         ttft_s=found.ttft_s,
@@ -58,6 +61,7 @@ def point(request: Request, plan: Plan, concurrency: int) -> Point:
         output_tokens_per_s_band=found.output_tokens_per_s_band,
         total_tokens_per_s=found.total_tokens_per_s,
         notes=found.notes,
+        nearest=found.nearest,
     )
 
 
@@ -69,7 +73,8 @@ def decode_step(request: Request, plan: Plan, sequences: float) -> dict[str, flo
     context = request.lengths.input_mean + request.lengths.output_mean / 2
     parts = step_parts(fitted, known, decode_work(known, sequences, context))._asdict()
     parts[engine.framework] = framework_seconds(fitted, known, sequences)
-    return {name.replace("_", " "): float(seconds) for name, seconds in parts.items() if seconds}
+    factor = request.calibration.factor if request.calibration is not None else 1.0
+    return {name.replace("_", " "): float(seconds) * factor for name, seconds in parts.items() if seconds}
 
 
 def replica(request: Request, plan: Plan) -> Replica:

@@ -10,6 +10,7 @@ import msgspec
 
 from tonnage.errors import InputError
 from tonnage.facts.models import ModelShape
+from tonnage.inference.estimate.calibrate import Calibration
 from tonnage.inference.memory import Precision
 from tonnage.inference.sizing.cards import Card
 
@@ -80,7 +81,8 @@ class Request(msgspec.Struct, frozen=True):
     ``max_num_batched_tokens``: None takes vLLM's default for the card; ``cuda_graphs`` False is --enforce-eager.
     ``adapters`` LoRA adapters of ``lora_rank`` are held at once. ``cards`` are those to consider.
     ``system``: what serves; ``none`` for no engine in particular. With another than vLLM ``utilization`` is its own
-    share of memory (SGLang's --mem-fraction-static, TensorRT-LLM's free fraction), 0 its default."""
+    share of memory (SGLang's --mem-fraction-static, TensorRT-LLM's free fraction), 0 its default. ``calibration``: what
+    is known of a person's own engine."""
 
     shape: ModelShape
     stored: Precision
@@ -99,6 +101,7 @@ class Request(msgspec.Struct, frozen=True):
     tensor_parallel: int | None = None
     pipeline_parallel: int | None = None
     system: str = "vllm"
+    calibration: Calibration | None = None
 
 
 def fixed(input_tokens: int, output_tokens: int) -> Lengths:

@@ -16,6 +16,7 @@ from tonnage.inference.sizing import cards, fit
 from tonnage.units import GIB, usd
 
 if TYPE_CHECKING:
+    from tonnage.facts.prices import PriceBook
     from tonnage.inference.sizing.request import Request
 
 _GB = 1e9
@@ -78,14 +79,14 @@ def advise(request: Request) -> Advice:
     return Advice(size, span, row["advice"], outcomes, row["source"])
 
 
-def guides() -> list[Guide]:
-    """The instance guide beside the facts of today."""
-    return [_guide(row) for row in tables.rows("instance_guide.csv")]
+def guides(book: PriceBook | None = None) -> list[Guide]:
+    """The instance guide beside the facts of today, and the prices of ``book`` (the bundled ones)."""
+    return [_guide(row, book or prices.load()) for row in tables.rows("instance_guide.csv")]
 
 
-def by_size(request: Request) -> list[BySize]:
-    """The guides by model size, beside what their instances do with ``request`` and cost."""
-    return [_by_size(request, row) for row in tables.rows("model_size_guide.csv")]
+def by_size(request: Request, book: PriceBook | None = None) -> list[BySize]:
+    """The guides by model size, beside what their instances do with ``request`` and cost by ``book`` (the bundled)."""
+    return [_by_size(request, row, book or prices.load()) for row in tables.rows("model_size_guide.csv")]
 
 
 def faults() -> list[Fault]:
@@ -93,13 +94,13 @@ def faults() -> list[Fault]:
     return [msgspec.convert(row, Fault) for row in tables.rows("rule_faults.csv")]
 
 
-def _by_size(request: Request, row: dict[str, str]) -> BySize:
+def _by_size(request: Request, row: dict[str, str], book: PriceBook) -> BySize:
     billions = request.shape.params / 1e9
     meant = None
     if row["above_b"]:
         low, high = float(row["above_b"]), float(row["up_to_b"] or "inf")
         meant = low * (1 - _ABOUT) <= billions <= high * (1 + _ABOUT)
-    price = prices.load().on_demand(row["instance_type"])
+    price = book.on_demand(row["instance_type"])
     outcome = _fewest(request, row["gpu"], int(row["gpus"])) if row["gpu"] else "no GPUs: engines for it are not sized"
     return BySize(row["instance_type"], row["says"], meant, price, outcome, row["source"])
 
@@ -128,13 +129,13 @@ def _outcome(request: Request, name: str, count: int) -> str:
     return f"{label}: starts, {plan.kv.tokens:,} tokens of KV cache, {plan.sequences} of your requests at once"
 
 
-def _guide(row: dict[str, str]) -> Guide:
+def _guide(row: dict[str, str], book: PriceBook) -> Guide:
     gpu = gpus.get(row["gpu"])
     differs = []
     ours = gpu.bf16_flops / 1e12
     if abs(ours - float(row["fp16_tflops"])) > 0.02 * ours:
         differs.append(f"{ours:.0f} TFLOPS without sparsity, not {row['fp16_tflops']}")
-    price = prices.load().on_demand(row["instance_type"])
+    price = book.on_demand(row["instance_type"])
     said = float(row["usd_per_hour"])
     if price is not None and abs(usd(price) - said) > 0.02 * said:
         differs.append(f"${usd(price):.2f} an hour now, not ${said:.2f}")

@@ -61,7 +61,6 @@ _INT32_MAX = 2**31 - 1
 GRACE_S = 30
 """The default of terminationGracePeriodSeconds."""
 _CLAIMED = ("persistentVolumeClaim", "ephemeral")
-_DUPLICATE = "can't be used more than once"
 
 
 def containers(path: str, spec: JsonObject, claimed: frozenset[str] = frozenset()) -> list[FieldError]:

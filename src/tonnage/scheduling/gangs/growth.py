@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from tonnage.fleet.filters import Mask
 from tonnage.scheduling.gangs.fill import Filler
 from tonnage.scheduling.gangs.room import FleetRoom, Room, Rows
 from tonnage.scheduling.gangs.tree import Tree
 from tonnage.scheduling.levels import Levels
-from tonnage.scheduling.view import Mask
 
 NOWHERE = -2
 """A domain that no node is in; not even the nodes that are in none."""

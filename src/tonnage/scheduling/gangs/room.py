@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.fleet.disks import in_each_others_way
+from tonnage.fleet.filters import OPEN, Mask
 from tonnage.fleet.fits import choices, needs_devices
 from tonnage.fleet.state import HOSTNAME, Conflict, Fleet
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.seat import seat
 from tonnage.scheduling.topology import AFFINITY, SPREAD
-from tonnage.scheduling.view import NEVER, OPEN, Ints, Mask
+from tonnage.scheduling.view import NEVER, Ints
 
 if TYPE_CHECKING:
     from tonnage.scheduling.gangs.tree import Item

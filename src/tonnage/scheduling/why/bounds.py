@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from tonnage.fleet.asks import FULL, Kind, is_device
 from tonnage.fleet.cards import NO_DEVICE
+from tonnage.fleet.filters import Mask
 from tonnage.fleet.fits import gives, needs_devices
 from tonnage.fleet.state import PODS, Fleet
 from tonnage.scheduling.cache import Cache
-from tonnage.scheduling.view import Mask
 from tonnage.scheduling.why import requests as why_requests
 from tonnage.scheduling.why.changes import Cost, DropResource, Leave, Lower, rules_of
 from tonnage.scheduling.why.edited import EditedPods

@@ -16,6 +16,7 @@ from typing import ClassVar, TypeAlias
 import msgspec
 import numpy as np
 
+from tonnage.fleet.filters import OPEN
 from tonnage.fleet.gangs import Gang, TopologyRule
 from tonnage.fleet.rows import NodeSpec
 from tonnage.fleet.snapshot import Snapshot
@@ -26,7 +27,6 @@ from tonnage.scheduling.gangs.limits import Bounds
 from tonnage.scheduling.gangs.room import FleetRoom, Room, Sheet, depends
 from tonnage.scheduling.gangs.tree import Tree
 from tonnage.scheduling.levels import Levels, UnknownLevel, order_of
-from tonnage.scheduling.view import OPEN
 from tonnage.scheduling.why.changes import Cost
 
 PLANS = 400

@@ -13,7 +13,8 @@ from tonnage.fleet.geometry import geometry
 from tonnage.fleet.outfit import node_gpu
 from tonnage.partitioning.fleet_layouts import asks
 from tonnage.partitioning.node_cuts import MIG_STRATEGY
-from tonnage.partitioning.trial import Trial, no_rules
+from tonnage.partitioning.trial import Trial
+from tonnage.scheduling.filters import Filters
 from tonnage.scheduling.why.bounds import Tables
 from tonnage.scheduling.why.changes import Edit, Recut, Uncordon, cost_of
 from tonnage.scheduling.why.static import Kin
@@ -68,7 +69,7 @@ class Recuts:
     def on(self, row: int) -> tuple[Recut, ...]:
         """What to repartition on the node so that the pod has what it asks for, with the fewest instances destroyed;
         it is done in the fleet: inside a what-if only. Nothing where that is not possible."""
-        trial = Trial(self._fleet, no_rules, anyway=True)
+        trial = Trial(self._fleet, Filters(self._tables.cache), anyway=True)
         changes = trial.plan([self._tables.row], (row,))
         trial.make(changes)
         node = self._fleet.node(row)

@@ -21,12 +21,11 @@ import numpy as np
 
 from tonnage.fleet import holding
 from tonnage.fleet.asks import Ask
+from tonnage.fleet.filters import Mask, reaches
 from tonnage.fleet.fits import gives
 from tonnage.fleet.rows import PodRow
 from tonnage.fleet.state import PODS, Fleet
 from tonnage.scheduling.cache import Cache
-from tonnage.scheduling.reaching import reaches
-from tonnage.scheduling.view import Mask
 from tonnage.scheduling.why import requests as why_requests
 from tonnage.scheduling.why.bounds import IMPOSSIBLE, Ints, Tables, code
 from tonnage.scheduling.why.changes import (

@@ -12,7 +12,7 @@ from tonnage.fleet.rows import NodeRow, PodSpec
 from tonnage.fleet.state import HOSTNAME, Fleet
 from tonnage.objects import core, selectors
 from tonnage.scheduling.reaching import by_name as reached_by_name
-from tonnage.scheduling.view import CORDON, ShapeView
+from tonnage.scheduling.view import ShapeView, cordoned_for
 from tonnage.scheduling.why.changes import (
     DropAffinity,
     DropNodeName,
@@ -40,7 +40,7 @@ class Kin:
 def kin(fleet: Fleet, pod: PodSpec, view: ShapeView, rows: Rows) -> list[Kin]:
     """The nodes in these rows by what they ask of the pod, in the order of their first rows."""
     spec = pod.spec
-    cordoned = ~fleet.schedulable[rows] & (not selectors.tolerates(spec.tolerations, CORDON))
+    cordoned = cordoned_for(fleet, spec.tolerations)[rows]
     by_name = bool(spec.node_name) or _names_count(spec)
     by_name |= any(reached_by_name(one.nodes.node_selector_terms) for one in view.shape.reach)
     sets = rows if by_name else fleet.label_set[rows]

@@ -13,50 +13,12 @@ import yaml
 
 from tonnage.errors import InputError
 from tonnage.simulation import documents
-from tonnage.simulation.traffic.profile import Lengths, ProfileSource, TrafficProfile, fit
-from tonnage.simulation.traffic.traces import load_trace
+from tonnage.simulation.traffic.profile import Lengths, TrafficProfile
 
 _KIND = str(TrafficProfile.__struct_config__.tag)
 _WHAT = "a traffic profile"
 _LINE_WIDTH = 100
 _REFIT = "correct the file or fit it again with `tonnage trace fit`"
-
-
-def fit_to_file(
-    trace_path: Path,
-    out_path: Path,
-    *,
-    name: str,
-    url: str = "",
-    licence: str = "",
-    citation: str = "",
-    fitted: datetime.date | None = None,
-) -> TrafficProfile:
-    """Fit a profile to the trace at ``trace_path`` and write it to ``out_path``.
-
-    The other arguments name the trace's source, for whoever has to cite it.
-
-    Raises:
-        InputError: the trace cannot be read or fitted, or the file cannot be written.
-    """
-    source = ProfileSource(name=name, url=url, licence=licence, citation=citation, fitted=fitted)
-    profile = fit(load_trace(trace_path), source)
-    write_profile(profile, out_path)
-    return profile
-
-
-def write_profile(profile: TrafficProfile, path: Path) -> None:
-    """Write ``profile`` as YAML.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    try:
-        path.write_text(to_yaml(profile), encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise InputError.at(
-            f"cannot write the profile: {error.strerror}", file=str(path), hint="choose a writable path"
-        ) from error
 
 
 def to_yaml(profile: TrafficProfile) -> str:

@@ -69,10 +69,6 @@ def refusal(quota: ResourceQuota, spec: core.PodSpec, used: Mapping[str, Fractio
     return Refused(QUOTA, said, field_of(spec, over[0]), quota.name)
 
 
-def _listed(names: Iterable[str], amounts: Mapping[str, Fraction]) -> str:
-    return ",".join(f"{name}={written(name, amounts.get(name, Fraction(0)))}" for name in names)
-
-
 def added(total: Mapping[str, Fraction], more: Mapping[str, Fraction], times: int = 1) -> Usage:
     """Both together."""
     return {name: total.get(name, Fraction(0)) + times * more.get(name, Fraction(0)) for name in {**total, **more}}

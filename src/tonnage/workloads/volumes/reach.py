@@ -52,7 +52,7 @@ def reach_of(volume: PersistentVolume) -> Iterator[Reach]:
 def reached(volume: PersistentVolume, node: Mapping[str, str]) -> bool:
     labels = dict(node)
     return all(
-        any(selectors.term_matches(term, labels, labels.get(HOSTNAME, "")) for term in one.nodes.node_selector_terms)
+        selectors.any_matches(one.nodes.node_selector_terms, labels, labels.get(HOSTNAME, ""))
         for one in reach_of(volume)
     )
 

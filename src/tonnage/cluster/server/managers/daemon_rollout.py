@@ -14,7 +14,7 @@ from tonnage.cluster.server.managers.meta import is_deleting, pod_is_available, 
 from tonnage.objects.policy import scaled
 
 if TYPE_CHECKING:
-    from tonnage.cluster.server.managers.daemon_sets import Fit
+    from tonnage.workloads.daemons import Fit
 
 
 @dataclass(frozen=True, slots=True)

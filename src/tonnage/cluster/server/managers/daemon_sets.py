@@ -9,7 +9,6 @@ Source of behaviour, tolerations and messages: kubernetes/kubernetes v1.36 pkg/c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -39,7 +38,9 @@ from tonnage.cluster.server.managers.meta import (
 from tonnage.cluster.server.managers.replica_sets import BURST
 from tonnage.cluster.server.managers.templates import template_hash
 from tonnage.objects.core import PodSpec, Taint
-from tonnage.objects.selectors import HARD_EFFECTS, matches, node_selector_matches, untolerated
+from tonnage.objects.selectors import matches
+from tonnage.workloads import daemons
+from tonnage.workloads.daemons import Fit
 
 HASH_LABEL = "controller-revision-hash"
 GENERATION_LABEL = "pod-template-generation"
@@ -53,14 +54,6 @@ _NO_SCHEDULE = (
     "node.kubernetes.io/pid-pressure",
     "node.kubernetes.io/unschedulable",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """Whether a node should get a pod, and whether one that it has may stay."""
-
-    run: bool
-    stay: bool
 
 
 class DaemonSets:
@@ -272,14 +265,8 @@ def pinned_node(pod: JsonObject) -> str:
 
 def fit(spec: PodSpec, node: JsonObject) -> Fit:
     """Whether a node is for the pods of a DaemonSet (``spec`` with the tolerations that these get)."""
-    name = key_of(node)[1]
-    elsewhere = bool(spec.node_name) and spec.node_name != name
-    if elsewhere or not node_selector_matches(spec, labels_of(node), name):
-        return Fit(False, False)
     taints = [msgspec.convert(taint, Taint) for taint in spec_of(node).get("taints") or ()]
-    if untolerated(taints, spec.tolerations, HARD_EFFECTS) is None:
-        return Fit(True, True)
-    return Fit(False, untolerated(taints, spec.tolerations, ("NoExecute",)) is None)
+    return daemons.fit(spec, labels_of(node), taints, key_of(node)[1])
 
 
 def _placing(node: JsonObject) -> tuple[Any, Any]:
