@@ -22,11 +22,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from benchmarks.common import data_folder
-from benchmarks.estimator_rows import Row, fitted, truth
+from benchmarks.estimator_rows import Row, fitted, group_points, truth
 from tonnage.inference.estimate.band import regimes
 from tonnage.inference.estimate.batch import Columns, columns
 from tonnage.inference.estimate.constants import REGIMES, Band, Constants, constants
-from tonnage.inference.estimate.measured import Measured, group_points
+from tonnage.inference.estimate.measured import Measured
 from tonnage.inference.estimate.serve import Served, serve
 
 

@@ -22,6 +22,7 @@ import json
 import re
 import zlib
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +36,7 @@ from tonnage.inference import memory
 from tonnage.inference.estimate import Load, Replica
 from tonnage.inference.estimate.case import check_case
 from tonnage.inference.estimate.links import domain_of
+from tonnage.inference.estimate.measured import Group
 
 SILICON = Path("silicon") / "silicon_sample.csv.gz"
 GPT_OSS = Path("silicon") / "silicon_gptoss_hopper.csv.gz"
@@ -250,3 +252,22 @@ def shape_of(model: str) -> ModelShape | str:
 def truth(rows: list[Row]) -> tuple[np.ndarray, np.ndarray]:
     """(TTFT, TPOT) in seconds, shape (rows,)."""
     return np.array([row.ttft for row in rows]), np.array([row.tpot for row in rows])
+
+
+def group_points(points: Iterable[tuple[Replica, float]]) -> list[tuple[Group, ModelShape]]:
+    """The groups of ``points``, replicas and requests in flight, sorted, with the shape of each."""
+    found: dict[tuple[str, str, str, str, int, int, int], list[float]] = {}
+    shapes = {}
+    for replica, concurrency in points:
+        shapes[replica.shape.name] = replica.shape
+        key = (
+            replica.shape.name,
+            replica.gpu.name,
+            replica.precision,
+            replica.framework,
+            replica.tensor_parallel,
+            replica.data_parallel,
+            replica.pipeline_parallel,
+        )
+        found.setdefault(key, []).append(concurrency)
+    return [(Group(*key, len(each), (min(each), max(each))), shapes[key[0]]) for key, each in sorted(found.items())]

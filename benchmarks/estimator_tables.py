@@ -8,10 +8,10 @@ from typing import Any
 
 from benchmarks.common import ROOT
 from benchmarks.estimator_fit import PRIORS, Form
-from benchmarks.estimator_rows import Row
+from benchmarks.estimator_rows import Row, group_points
 from tonnage.inference import tables
 from tonnage.inference.estimate.constants import REGIMES, Band, Constants
-from tonnage.inference.estimate.measured import Group, group_points
+from tonnage.inference.estimate.measured import Group
 
 _DATA = ROOT / "src" / "tonnage" / "inference" / "data"
 _SAID = {

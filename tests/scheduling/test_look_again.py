@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from builders import GPU, HOSTNAME, affinity_term, away, expression, fleet, near, node, pod
+from builders import GPU, HOSTNAME, affinity_term, apply, away, expression, fleet, near, node, pod
 from gang_builders import gang, members
 from preemption_builders import cluster
 from random_queues import binds, check_no_policy_seats_more, random_queue, seated
@@ -166,6 +166,45 @@ def test_a_gang_that_has_no_room_to_begin_with_is_not_tried_again(tried: list[st
     made = cluster(node("a", gpus=4), pods=[pod("fits", gpus=1), *members(8)], gangs=[gang(8)])
     assert [one.pod.name for one in binds(place.decide(made.snapshot))] == ["fits"]
     assert tried == ["tonnage"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "fields", "others"),
+    [
+        (1, {"gpus": 1}, 0),
+        (1, {"cpu": 5, "gpus": 1}, 0),
+        (2, {"gpus": 1}, 3),
+        (1, {"annotations": {"gpu-fraction": "0.6"}}, 3),  # which device is shared is a choice
+    ],
+)
+def test_where_each_pod_fitted_on_one_node_only_no_other_policy_is_tried(
+    nodes: int, fields: dict[str, Any], others: int, tried: list[str]
+) -> None:
+    made = fleet(*(node(f"n{i}", gpus=1) for i in range(nodes)), node("full", gpus=0, cpu=0))
+    for i in range(nodes + 1):
+        made.add_pod(pod(f"p{i}", created_ns=i, **fields))
+    assert len(decided(made)) == nodes
+    assert len(tried) == 1 + others
+
+
+def test_what_is_decided_where_one_pod_went_is_what_all_policies_tried_would_decide(
+    monkeypatch: pytest.MonkeyPatch, tried: list[str]
+) -> None:
+    short, whole = 0, 0
+    for seed in range(40, 52):
+        made = random_queue(seed, rules=seed % 3 == 1, priorities=seed % 3 == 2)
+        apply(made, place.decide(Snapshot(0, made), place.Settings("binpack")))
+        bound = sorted(row for row, one in enumerate(made.pods) if one is not None and one.node >= 0)
+        made.remove_pod(bound[seed % len(bound)])
+        before = len(tried)
+        first = place.decide(Snapshot(0, made), cache=place.Cache(made))
+        short += len(tried) - before
+        with monkeypatch.context() as old:
+            old.setattr(Turns, "chose", property(lambda self: bool(self._own)))
+            before = len(tried)
+            assert place.decide(Snapshot(0, made), cache=place.Cache(made)) == first
+            whole += len(tried) - before
+    assert short < whole
 
 
 def test_a_queue_that_asks_the_first_of_equal_pods_decides_the_same() -> None:

@@ -25,6 +25,9 @@ _RUNTIME = (
     ("cuda.runtime.major", "cuda.runtime.minor"),
 )
 _COMPUTE = ("gpu.compute.major", "gpu.compute.minor")
+_WRITTEN = ("gpu.product", "cuda.driver-version.full", "cuda.runtime-version.full")
+LABELS = tuple(_PREFIX + key for keys in (_WRITTEN, _COMPUTE, *_DRIVER, *_RUNTIME) for key in keys)
+"""All labels that :func:`of_labels` looks at."""
 
 
 class Host(Struct, frozen=True):
@@ -90,7 +93,7 @@ def _capability(arch: str) -> Version:
 
 def of_labels(labels: Mapping[str, str]) -> Host:
     """A node by its labels. What is missing or no number is not known; nothing is raised."""
-    own = {key.removeprefix(_PREFIX): value for key, value in labels.items() if key.startswith(_PREFIX)}
+    own = {key.removeprefix(_PREFIX): labels[key] for key in LABELS if key in labels}
     made = Host()
     found = facts.gpu_of_product(own.get("gpu.product", ""))
     if found is not None:

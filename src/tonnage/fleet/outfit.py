@@ -20,6 +20,8 @@ STRATEGY_LABEL = "nvidia.com/gpu.sharing-strategy"
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 MEMORY_LABEL = "nvidia.com/gpu.memory"
 COUNT_LABEL = "nvidia.com/gpu.count"
+LABELS = (REPLICAS_LABEL, STRATEGY_LABEL, PRODUCT_LABEL, MEMORY_LABEL)
+"""All labels that :func:`outfit` looks at."""
 MPS = "mps"
 _TYPE_LABEL = "node.kubernetes.io/instance-type"
 _MIG_PRODUCT = "-MIG-"

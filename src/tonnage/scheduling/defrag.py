@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
-from heapq import nsmallest
 from itertools import combinations
 
 import numpy as np
@@ -182,6 +181,7 @@ class _Search:
         self._origin: dict[int, int] = {}
         self._devices: dict[int, tuple[int, ...]] = {}
         self._put: list[tuple[int, int]] = []
+        self._helps: dict[tuple[int, int, tuple[int, ...], tuple[tuple[int, int], ...]], bool] = {}
         self._failed: set[tuple[frozenset[tuple[int, int]], tuple[int, ...], int]] = set()
 
     # ---- a pod ----
@@ -238,12 +238,31 @@ class _Search:
                 if found is not None:
                     return found
         for node in self._nodes(row, moves) if moves else ():
-            if node != self._origin.get(row):
+            if node != self._origin.get(row) and self._may_help(row, node, moves):
                 for chosen in self._choices(row, node, moves):
                     found = self._emptied(row, node, chosen, rest, moves)
                     if found is not None:
                         return found
         return None
+
+    def _may_help(self, row: int, node: int, moves: int) -> bool:
+        """Whether the pod may fit on the node when some go that may move away from it. The more go from one node, the
+        sooner it fits, unless its pod affinity selects one of them."""
+        victims, topology = self._on(node, moves), self._trial.cache.topology
+        going = tuple(one for victim in victims for one in victim.rows)
+        classes, pod_class = {self._fleet.pod(one).class_id for one in going}, self._fleet.pod_class(row)
+        if topology.asks_for_any(pod_class, classes):
+            return True
+        if topology.rules(pod_class).spread and len(going) > len(victims):  # who stands elsewhere evens the spread
+            return True
+        tried = row, node, going, tuple(self._put)
+        known = self._helps.get(tried)
+        if known is None:
+            with self._fleet.what_if():
+                for one in going:
+                    self._fleet.unbind(one)
+                known = self._helps[tried] = bool(self._trial.keys(row)[node] != NEVER)
+        return known
 
     def _emptied(self, row: int, node: int, chosen: Sequence[Victim], rest: Sequence[int], moves: int) -> Found | None:
         """Put the pod on the node without the chosen, then put those and the rest."""
@@ -273,10 +292,11 @@ class _Search:
     def _nodes(self, row: int, moves: int) -> list[int]:
         """Nodes that could take the pod after at most this many moves, fewest first."""
         view = self._trial.view(row)
-        open_, tie = (view.why == OPEN).tolist(), view.nodes.tie.tolist()
-        bounds = self._candidates.bounds(ANY_PRIORITY, *needs(self._fleet, row))
-        possible = [(pods, -tie[node], node) for _, pods, node in bounds if open_[node] and pods <= moves]
-        return [node for *_, node in nsmallest(self._limits.nodes, possible)]
+        nodes, _, pods = self._candidates.bounds_of(ANY_PRIORITY, *needs(self._fleet, row))
+        possible = (view.why[nodes] == OPEN) & (pods <= moves)
+        nodes, pods = nodes[possible], pods[possible]
+        found: list[int] = nodes[np.lexsort((nodes, -view.nodes.tie[nodes], pods))][: self._limits.nodes].tolist()
+        return found
 
     def _on(self, node: int, moves: int) -> list[Victim]:
         """Who may move away from the node, those first who lose least."""

@@ -86,9 +86,11 @@ def refusals(fleet: Fleet, view: ShapeView, masks: Sequence[tuple[str, Mask]] = 
         yield text, tainted[fleet.taint_set[tainted] == number]
     yield UNSELECTED_TEXT, np.flatnonzero(among & (view.why == UNSELECTED))
     without = np.flatnonzero(among & (view.why == NO_CUDA))
-    for number in np.unique(fleet.label_set[without]):
-        text = f"{FOREIGN_CUDA}: {view.cuda[number]}"
-        yield text, without[fleet.label_set[without] == number]
+    by_text: dict[str, list[int]] = {}
+    for number in np.unique(fleet.label_set[without]).tolist():
+        by_text.setdefault(view.cuda[number], []).append(number)
+    for said, sets in by_text.items():
+        yield f"{FOREIGN_CUDA}: {said}", without[np.isin(fleet.label_set[without], sets)]
     rows = np.flatnonzero(among & np.isin(view.why, (OPEN, UNREACHED, UNFEATURED)))
     for text, mask in masks:
         if text == NO_PORTS:

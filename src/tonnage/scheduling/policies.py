@@ -91,5 +91,5 @@ class Views:
     def _drifted(self, mix: Mix) -> bool:
         if self._given is not None:
             return False
-        now = len(self._fleet.pod_by_key), len(self._fleet.classes.rows)
-        return any(abs(a - b) > DRIFT * b for a, b in zip(now, (mix.pods, mix.classes), strict=True))
+        pods, classes = len(self._fleet.pod_by_key), len(self._fleet.classes.rows)
+        return abs(pods - mix.pods) > DRIFT * mix.pods or abs(classes - mix.classes) > DRIFT * mix.classes

@@ -130,6 +130,11 @@ class Topology:
         rules = self.rules(pod_class)
         return bool(rules.spread or rules.affinity)
 
+    def asks_for_any(self, pod_class: PodClass, classes: Iterable[int]) -> bool:
+        """Whether the pod affinity of the class requires pods of one of these classes."""
+        terms, rows = self.rules(pod_class).affinity, self._fleet.classes.rows
+        return bool(terms) and any(self._selects(term, rows[one]) for term in terms for one in classes)
+
     def counts_any(self, pod_class: PodClass, classes: Iterable[int]) -> bool:
         """Whether where pods of these classes stand matters to a class with pod affinity or topology spread."""
         self._follow_namespaces()
@@ -143,6 +148,12 @@ class Topology:
         own = bool(rules.spread or rules.affinity or rules.anti_affinity)
         own = own or bool(pod_class.ports or pod_class.disks or pod_class.alone or pod_class.attaches)
         return bool(own or self._terms_against(pod_class))
+
+    def keys(self, pod_class: PodClass) -> set[str]:
+        """The topology keys of all hard rules about other pods, its own and theirs."""
+        rules = self.rules(pod_class)
+        terms = [*rules.affinity, *rules.anti_affinity, *self._terms_against(pod_class)]
+        return {one.topology_key for one in rules.spread} | {term.topology_key for term in terms}
 
     def is_company(self, pod_class: PodClass) -> bool:
         """Whether pods of the class are counted where those of any class that the fleet has known ask for others, or

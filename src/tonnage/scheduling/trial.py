@@ -42,17 +42,21 @@ class Trial:
 
     def keys(self, row: int) -> Ints:
         """The score of every node; NEVER where the pod does not fit."""
+        return self.looked(row)[1]
+
+    def looked(self, row: int) -> tuple[ShapeView, Ints]:
+        """What the policy says of every node for the pod, and :meth:`keys`."""
         pod_class = self.snapshot.fleet.pod_class(row)
-        key = self._keys(pod_class)
+        view, key = self._keys(pod_class)
         if self.assumed and self.cache.topology.asks_for_others(pod_class):
             with self.assumed.away():
-                alone = self._keys(pod_class)
+                _, alone = self._keys(pod_class)
             key = np.where(alone == NEVER, NEVER, key)
-        return key
+        return view, key
 
-    def _keys(self, pod_class: PodClass) -> Ints:
+    def _keys(self, pod_class: PodClass) -> tuple[ShapeView, Ints]:
         view = self.cache.view(pod_class, self.policy)
-        return keys_of(self.cache.topology, pod_class, view, self.cache.topology.masks(pod_class, view))
+        return view, keys_of(self.cache.topology, pod_class, view, self.cache.topology.masks(pod_class, view))
 
     def refusal(self, pod_class: PodClass) -> Reason:
         """Why no node takes the class."""
@@ -77,10 +81,11 @@ class Trial:
         numbers = known.of_node[known.rows, level].tolist()
         return {row: known.name(level, n) for row, n in zip(known.rows.tolist(), numbers, strict=True) if n >= 0}
 
-    def seat(self, row: int, node: int) -> None:
-        """Bind the pod there, on the devices that suit it best. Raises Conflict where it does not fit."""
+    def seat(self, row: int, node: int, view: ShapeView | None = None) -> None:
+        """Bind the pod there, on the devices that suit it best. ``view``: what the policy says now, where that is at
+        hand. Raises Conflict where it does not fit."""
         fleet = self.snapshot.fleet
-        seat(fleet, row, node, self.view(row).devices(node))
+        seat(fleet, row, node, (view or self.view(row)).devices(node))
 
     def place(self, unit: Unit) -> Places | None:
         """Bind what the unit needs (of a gang what its minimum lacks) and say where, or bind nothing."""

@@ -71,6 +71,8 @@ class Turns:
         self._exchanges = EXCHANGES if how.exchange else 0
         self._own: dict[int, None] = {}
         """Pods on the node that the policy chose for them, in the order of their turns."""
+        self._chose = False
+        """Whether any of them could have stood elsewhere."""
         self.binds: dict[int, Bind] = {}
         self.preemptor = Preemptor(
             snapshot,
@@ -106,8 +108,10 @@ class Turns:
 
     @property
     def chose(self) -> bool:
-        """Whether the policy chose the node of any pod."""
-        return bool(self._own)
+        """Whether another policy could have decided otherwise: of some pod there was more than one node to choose, or
+        more than one device to share; or room was made, for which pods may be moved."""
+        made = self._how.defrag is not None or self.preemptor.evictions or self.preemptor.nominated()
+        return bool(self._own) and (self._chose or bool(made))
 
     def seated(self) -> Seated:
         """How much is bound so far."""
@@ -148,8 +152,8 @@ class Turns:
 
     def _exchange(self, waiting: Sequence[Unit]) -> bool:
         """Let pods that are left over stand by placing others of this decision elsewhere; whether any does now."""
-        if not (self._exchanges and self._own and waiting) or self.seated() < self._how.least:
-            return False
+        if not (self._exchanges and self.chose and waiting) or self.seated() < self._how.least:
+            return False  # who had one node to stand on when there was more room has no other now
         left = [unit.rows[0] for unit in waiting if not (unit.gang or self.preemptor.is_nominated(unit))]
         found = Exchange(self._trial, self._own).seat(left) if left else []
         self._exchanges -= 1
@@ -202,14 +206,15 @@ class Turns:
 
     def _place(self, row: int, *, lasting: bool) -> bool:
         """Bind the pod to its best node, or note why there is none."""
-        key = self._trial.keys(row)
+        view, key = self._trial.looked(row)
         best = int(key.argmax())
         if key[best] == NEVER:
             pod_class = self._fleet.pod_class(row)
             self._refusals.add(pod_class, self._trial.refusal(pod_class), len(self.binds), lasting=lasting)
             return False
-        reason = _receipt(self._trial.view(row), key, best) if self._how.receipts else Reason(BEST)
-        self._trial.seat(row, best)
+        self._chose = self._chose or view.shape.ask.shares or int(np.count_nonzero(key != NEVER)) > 1
+        reason = _receipt(view, key, best) if self._how.receipts else Reason(BEST)
+        self._trial.seat(row, best, view)
         self._own[row] = None
         self._bind(row, reason)
         return True

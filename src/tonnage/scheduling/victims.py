@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
+from tonnage.fleet.filters import Mask
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.rows import split_key
 from tonnage.fleet.snapshot import Snapshot
@@ -105,6 +106,7 @@ class Candidates:
         self._whole_gangs = whole_gangs
         self._absent = absent
         self._anyway = anyway
+        self._offers: _Offers | None = None
 
     # ---- one pod ----
 
@@ -154,6 +156,7 @@ class Candidates:
             self._evictable.clear()  # of those, too, whose budgets are used up now
         self._evictable.update(dict.fromkeys(rows, False))
         self._table.priority[np.isin(self._table.row, rows)] = NOBODY
+        self._offers = None
 
     # ---- units ----
 
@@ -223,27 +226,45 @@ class Candidates:
         """(priority up to which pods must go, how many pods at least, node row) by node where evictions could help.
 
         Both are lower bounds by resources alone: ``amounts`` of ``columns`` for a pod of priority ``below``."""
-        fleet, table = self._fleet, self._table
-        eligible = table.priority < below
+        rows, level, pods = self.bounds_of(below, columns, amounts)
+        return list(zip(level.tolist(), pods.tolist(), rows.tolist(), strict=True))
+
+    def bounds_of(self, below: int, columns: Ints, amounts: Ints) -> tuple[Ints, Ints, Ints]:
+        """The same as columns: (node row, priority up to which pods must go, how many pods at least)."""
+        offers = self._offered(below, columns)
+        size = len(self._fleet.alive)
+        lacking = np.maximum(amounts - self._fleet.free[:size, columns], 0)
+        pods = (-(-lacking // offers.largest)).max(axis=1, initial=1)
+        level = np.full(size, below, np.int64)
+        for one, freed, touched in offers.by_priority:
+            level[touched & (level == below) & (freed >= lacking).all(axis=1)] = one
+        rows = np.flatnonzero(level < below)
+        return rows, level[rows], pods[rows]
+
+    def _offered(self, below: int, columns: Ints) -> _Offers:
+        """What those of lower priority than ``below`` would free; kept for who asks again when more or less is free."""
+        table, key = self._table, (below, len(self._fleet.alive), columns.tobytes())
+        if self._offers is not None and self._offers.key == key:
+            return self._offers
+        size = len(self._fleet.alive)
+        eligible = np.flatnonzero(table.priority < below)
+        eligible = eligible[np.argsort(table.node[eligible], kind="stable")]
         node, priority = table.node[eligible], table.priority[eligible]
         known = columns < table.requests.shape[1]  # nobody stands who asks for a resource that is newer than the table
         offered = np.zeros((len(node), len(columns)), np.int64)
-        offered[:, known] = table.requests[table.class_id[eligible]][:, columns[known]]
-        size = len(fleet.alive)
+        offered[:, known] = table.requests[:, columns[known]][table.class_id[eligible]]
         largest = np.zeros((size, len(columns)), np.int64)
-        np.maximum.at(largest, node, offered)
-        lacking = np.maximum(amounts - fleet.free[:size, columns], 0)
-        pods = (-(-lacking // np.maximum(largest, 1))).max(axis=1, initial=1)
-        level = np.full(size, below, np.int64)
+        _gather(largest, np.maximum, node, offered)
         freed = np.zeros((size, len(columns)), np.int64)
+        by_priority = []
         for one in np.unique(priority).tolist():
-            here = priority == one
-            np.add.at(freed, node[here], offered[here])
-            touched = np.unique(node[here])
-            enough = touched[(freed[touched] >= lacking[touched]).all(axis=1)]
-            level[enough] = np.minimum(level[enough], one)
-        rows = np.flatnonzero(level < below)
-        return list(zip(level[rows].tolist(), pods[rows].tolist(), rows.tolist(), strict=True))
+            here, touched = priority == one, np.zeros(size, np.bool_)
+            freed = freed.copy()
+            _gather(freed, np.add, node[here], offered[here])
+            touched[node[here]] = True
+            by_priority.append((one, freed, touched))
+        self._offers = _Offers(key, np.maximum(largest, 1), by_priority)
+        return self._offers
 
     @property
     def count(self) -> int:
@@ -279,6 +300,25 @@ class _Table:
     class_id: Ints
     priority: Ints
     requests: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _Offers:
+    """What pods of some priorities would free of some resources, by node row and resource: ``largest``, the most that
+    one of them does (at least 1); and for each priority, the lowest first, what all up to it do, and where any of it
+    stands."""
+
+    key: tuple[int, int, bytes]
+    largest: Ints
+    by_priority: list[tuple[int, Ints, Mask]]
+
+
+def _gather(into: Ints, how: np.ufunc, at: Ints, amounts: Ints) -> None:
+    """``how.at``, faster: for rows ``at`` in order."""
+    if len(at):
+        first = np.flatnonzero(np.r_[True, at[1:] != at[:-1]])
+        rows = at[first]
+        into[rows] = how(into[rows], how.reduceat(amounts, first, axis=0))
 
 
 def released(fleet: Fleet, shape: int) -> Requests:

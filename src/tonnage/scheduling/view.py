@@ -5,11 +5,13 @@ The filters are those of :func:`tonnage.fleet.filters.refusal`, here for all nod
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tonnage.cuda_fit import host as cuda_host
 from tonnage.fleet.asks import Kind
 from tonnage.fleet.classes import Shape
 from tonnage.fleet.filters import (
@@ -27,9 +29,10 @@ from tonnage.fleet.filters import (
     declares,
 )
 from tonnage.fleet.fits import fits
-from tonnage.fleet.state import CPU, HOSTNAME, MEMORY, Fleet
+from tonnage.fleet.state import CPU, MEMORY, Fleet
 from tonnage.objects import core, selectors
 from tonnage.scheduling.reaching import Reaching
+from tonnage.scheduling.seen import Seen
 
 PER_MILLE = 1_000
 """Points for a node whose devices are all in use: packing GPUs comes before packing CPU and memory."""
@@ -122,6 +125,7 @@ class ShapeView:
         self.untainted: Mask = np.zeros(0, np.bool_)
         self.key: Ints = np.zeros(0, np.int64)
         self.cuda: list[str] = []
+        self._cuda_of: dict[tuple[str | None, ...], str] = {}
         self.featured: Mask = np.zeros(0, np.bool_)
         """The nodes whose kubelet has what the shape needs."""
         self.unreached: list[tuple[str, Mask]] = []
@@ -140,6 +144,11 @@ class ShapeView:
         for _, rows in self.unreached:
             there &= ~rows
         return there
+
+    @property
+    def kinds(self) -> NDArray[np.intp]:
+        """By node row, equal numbers for nodes that node selector and affinity cannot tell apart."""
+        return self._labels.kinds
 
     @property
     def judged(self) -> int:
@@ -210,8 +219,12 @@ class ShapeView:
         fleet = self.fleet
         if not self.shape.cuda:
             return np.ones(len(fleet.alive), np.bool_)
+        said = self._cuda_of
         for labels in fleet.label_sets.rows[len(self.cuda) :]:
-            self.cuda.append(cuda_refusal(self.shape, labels))
+            seen = tuple([labels.get(key) for key in cuda_host.LABELS])
+            if seen not in said:
+                said[seen] = cuda_refusal(self.shape, labels)
+            self.cuda.append(said[seen])
         return np.array([not reason for reason in self.cuda] or [True])[fleet.label_set]
 
     def _touch(self, nodes: set[int]) -> None:
@@ -271,38 +284,31 @@ class ByTaintSet:
 
 
 class ByLabelSet:
-    """Node selector and affinity on each node, worked out once a label set unless names count."""
+    """Node selector and affinity on each node, worked out once for all nodes that they cannot tell apart. ``kinds``: by
+    node row, equal numbers for those; as of the last refresh."""
 
     def __init__(self, fleet: Fleet, shape: Shape) -> None:
-        self._fleet = fleet
         affinity = shape.node_affinity
         required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
         self._selector, self._affinity = shape.node_selector, affinity
         self._preferred = affinity.preferred_during_scheduling_ignored_during_execution if affinity else []
         terms = [*(required.node_selector_terms if required else ()), *(p.preference for p in self._preferred)]
-        self._by_name = HOSTNAME in self._selector or any(
-            t.match_fields or any(e.key == HOSTNAME for e in t.match_expressions) for t in terms
-        )
+        self._seen = Seen(fleet, terms, self._selector)
         self._holds: list[bool] = []
         self._points: list[int] = []
+        self.kinds: NDArray[np.intp] = np.zeros(0, np.intp)
 
     def refresh(self) -> tuple[Mask, Ints]:
         """(selector and required affinity hold, points of preferred affinity), by node row."""
-        fleet = self._fleet
-        if self._by_name:
-            holds, points = np.zeros(len(fleet.alive), np.bool_), np.zeros(len(fleet.alive), np.int64)
-            for row in fleet.node_by_name.values():
-                node = fleet.node(row)
-                holds[row], points[row] = self._judge(node.labels, node.spec.name)
-            return holds, points
-        for labels in fleet.label_sets.rows[len(self._holds) :]:
-            holding, worth = self._judge(labels, "")
+        self.kinds = self._seen.refresh()
+        for labels, name in self._seen.examples[len(self._holds) :]:
+            holding, worth = self._judge(labels, name)
             self._holds.append(holding)
             self._points.append(worth)
-        by_set = np.array(self._holds or [False]), np.array(self._points or [0], np.int64)
-        return by_set[0][fleet.label_set], by_set[1][fleet.label_set]
+        holds, points = np.array(self._holds or [False]), np.array(self._points or [0], np.int64)
+        return holds[self.kinds], points[self.kinds]
 
-    def _judge(self, labels: dict[str, str], name: str) -> tuple[bool, int]:
+    def _judge(self, labels: Mapping[str, str], name: str) -> tuple[bool, int]:
         holds = selectors.selected(self._selector, self._affinity, labels, name)
         worth = sum(p.weight for p in self._preferred if selectors.term_matches(p.preference, labels, name))
         return holds, worth

@@ -234,6 +234,12 @@ def test_times_and_bytes_of_protobuf_are_read() -> None:
     assert protobuf.decode(envelope(b"v1", b"ConfigMap", binary))["binaryData"] == {"k": "AP8="}
 
 
+def test_strings_that_kubernetes_writes_when_they_are_empty_are_kept() -> None:
+    spec = field(1, 2) + field(5, b"") + field(6, b"")  # replicas, serviceName, podManagementPolicy
+    found = protobuf.decode(envelope(b"apps/v1", b"StatefulSet", field(1, field(1, b"s")) + field(2, spec)))
+    assert found["spec"] == {"replicas": 2, "serviceName": ""}
+
+
 def test_fields_of_a_later_release_are_skipped() -> None:
     raw = field(1, field(1, b"c") + field(900, b"new")) + field(901, 7)
     assert protobuf.decode(envelope(b"v1", b"ConfigMap", raw))["metadata"] == {"name": "c"}

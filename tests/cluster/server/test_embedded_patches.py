@@ -356,6 +356,21 @@ def test_items_of_keyed_lists_are_owned_and_given_up_one_by_one(embedded: Embedd
     assert [one["name"] for one in container["env"]] == ["B", "C"]
 
 
+@pytest.mark.parametrize(
+    ("volume", "whole"),
+    [
+        ({"csi": {"driver": "d", "nodePublishSecretRef": {"name": "s"}}}, "f:nodePublishSecretRef"),
+        ({"cephfs": {"monitors": ["m"], "secretRef": {"name": "s"}}}, "f:secretRef"),
+        ({"scaleIO": {"gateway": "g", "system": "s", "secretRef": {"name": "s"}}}, "f:secretRef"),
+    ],
+)
+def test_what_a_volume_refers_to_has_one_owner_as_a_whole(volume: Json, whole: str) -> None:
+    spec = {"volumes": [{"name": "data", **volume}]}
+    owned = ownership.fields(schema.root("Pod"), {"spec": spec})
+    (of,) = volume
+    assert owned["f:spec"]["f:volumes"]['k:{"name":"data"}'][f"f:{of}"][whole] == {}
+
+
 def test_an_update_takes_what_it_changes_from_other_managers(embedded: Embedded) -> None:
     embedded.apply(applied(), "me")
     path = DEPLOYMENTS.path("default", "app")

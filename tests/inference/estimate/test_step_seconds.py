@@ -121,7 +121,7 @@ def test_half_of_the_bandwidth_slows_decoding_and_half_of_the_arithmetic_slows_p
     assert step_seconds(LLAMA, "h100", bandwidth_share=0.5, **decode) > 1.6 * whole_decode
     assert step_seconds(LLAMA, "h100", sm_share=0.5, **decode) < 1.05 * whole_decode
     assert step_seconds(LLAMA, "h100", sm_share=0.5, **prompt) > 1.7 * whole_prompt
-    assert step_seconds(LLAMA, "h100", bandwidth_share=0.5, **prompt) < 1.1 * whole_prompt
+    assert step_seconds(LLAMA, "h100", bandwidth_share=0.5, **prompt) < 1.2 * whole_prompt
 
 
 def test_two_prompts_take_the_attention_of_two_and_not_of_one_twice_as_long() -> None:

@@ -262,7 +262,7 @@ def test_the_band_is_wider_where_nothing_was_measured_and_the_point_says_so() ->
         assert found.tpot_band_s is not None and found.tpot_s is not None
         ratios[name] = found.tpot_band_s[1] / found.tpot_band_s[0]
         assert any("no measured point" in note for note in found.notes) == (name != "h100")
-    assert ratios["h100"] < ratios["l40s"] == pytest.approx(ratios["h100:3g.40gb"])
+    assert ratios["h100"] < ratios["h100:3g.40gb"] < ratios["l40s"]
 
 
 @given(st.integers(1, 64), st.sampled_from(["l4", "h100", "a100-80:3g.40gb", "l40s/2"]))

@@ -1,7 +1,7 @@
 """Which measured points are behind the constants, and how unlike them a replica is. Table:
 ``data/estimator_measured.csv``, written by benchmarks/estimator_fit.py.
 
-The distance of a replica to a group of points is a sum of what differs, each of it chosen before any residual was seen:
+The distance of a replica to a group of points is a sum of what differs, by weights chosen before a band was fitted:
 
 ==============  ======================================================================================================
 format          0.5 another format that multiplies at the same rate, 1 another
@@ -19,7 +19,7 @@ A model of the same name differs in nothing of its shape.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from math import log2
 from typing import TYPE_CHECKING, NamedTuple
@@ -133,25 +133,6 @@ def nearest(replica: Replica) -> tuple[str, ...]:
     """The nearest measured points in words, nearest first: "Qwen/Qwen3-32B in fp8 on h100, vllm, TP 2: 12 points, 4-64
     in flight"."""
     return tuple(str(group) for group, _ in measured().nearest(replica))
-
-
-def group_points(points: Iterable[tuple[Replica, float]]) -> list[tuple[Group, ModelShape]]:
-    """The groups of ``points``, replicas and requests in flight, sorted, with the shape of each."""
-    found: dict[tuple[str, str, str, str, int, int, int], list[float]] = {}
-    shapes = {}
-    for replica, concurrency in points:
-        shapes[replica.shape.name] = replica.shape
-        key = (
-            replica.shape.name,
-            replica.gpu.name,
-            replica.precision,
-            replica.framework,
-            replica.tensor_parallel,
-            replica.data_parallel,
-            replica.pipeline_parallel,
-        )
-        found.setdefault(key, []).append(concurrency)
-    return [(Group(*key, len(each), (min(each), max(each))), shapes[key[0]]) for key, each in sorted(found.items())]
 
 
 def _format(precision: str) -> tuple[str, str]:

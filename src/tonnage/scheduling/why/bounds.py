@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tonnage.fleet import holding
 from tonnage.fleet.asks import FULL, Kind, is_device
 from tonnage.fleet.cards import NO_DEVICE
 from tonnage.fleet.filters import Mask
 from tonnage.fleet.fits import gives, needs_devices
-from tonnage.fleet.state import PODS, Fleet
+from tonnage.fleet.outfit import LABELS as OUTFIT
+from tonnage.fleet.rows import PodRow
+from tonnage.fleet.state import HOSTNAME, PODS, Fleet
 from tonnage.scheduling.cache import Cache
+from tonnage.scheduling.seen import Seen
 from tonnage.scheduling.why import requests as why_requests
-from tonnage.scheduling.why.changes import Cost, DropResource, Leave, Lower, rules_of
+from tonnage.scheduling.why.changes import Cost, DropResource, Leave, Lower, Recut, required_of, rules_of
 from tonnage.scheduling.why.edited import EditedPods
 from tonnage.scheduling.why.static import Kin, kin
 
@@ -28,6 +34,12 @@ _LOWER, _LEAVE, _DROP = ((1 << _EDITS) + (edit.rank << _RANKS) for edit in (Lowe
 def code(cost: Cost) -> int:
     """A number that orders as the measure does; those of bounds add up."""
     return (cost[0] << _EDITS) + (cost[1] << _RANKS) + cost[2]
+
+
+def _rows(table: Ints) -> list[bytes]:
+    """The rows of a table, to be compared."""
+    whole, width = np.ascontiguousarray(table).tobytes(), table.shape[1] * table.itemsize
+    return [whole[at : at + width] for at in range(0, len(whole), width)]
 
 
 class Tables:
@@ -50,6 +62,10 @@ class Tables:
         for _, mask in masks:
             self.allowed = self.allowed & mask
         self.rows = np.array(fleet.node_rows(), np.int64)
+        self.recut: dict[int, tuple[Recut, ...]] = {}
+        """By node row, how its GPUs would be repartitioned, as far as that was asked."""
+        self.recuttable: dict[int, list[int]] = {}
+        """By the first node of a group of nodes, those where GPUs repartitioned may help, as far as that was asked."""
 
     @cached_property
     def edited(self) -> EditedPods:
@@ -72,14 +88,66 @@ class Tables:
 
     @cached_property
     def unlike(self) -> list[int]:
-        """Nodes that can run the pod's images, of those that differ in nothing but name and what stands there one."""
-        fleet, cuda = self.fleet, self.view.cuda
-        sets, taints = fleet.label_set.tolist(), fleet.taint_set.tolist()
+        """Nodes that can run the pod's images, of those between which nodes like them would make no difference one."""
+        fleet, cuda, affinity = self.fleet, self.view.cuda, required_of(self.pod.spec)
+        terms = [*(affinity.node_selector_terms if affinity else ())]
+        terms += [term for one in self.pod.volumes.reach for term in one.nodes.node_selector_terms]
+        also = self.cache.topology.keys(fleet.pod_class(self.row)) - {HOSTNAME} if self.ruled else set()
+        also.update(OUTFIT if self.by_devices else ())
+        known = self.view.kinds if not (also or self.pod.volumes.reach) else None
+        kinds = Seen(fleet, terms, self.shape.node_selector, sorted(also)).refresh() if known is None else known
+        taints, sets = fleet.taint_set.tolist(), fleet.label_set.tolist()
         found: dict[tuple[object, ...], int] = {}
+        kind_of = kinds.tolist()
         for row in self.rows.tolist():
-            what = sets[row], taints[row], fleet.allocatable[row].tobytes(), fleet.node(row).cuts
-            found.setdefault(what, row)
-        return [row for row in found.values() if not (cuda and cuda[sets[row]])]
+            node = fleet.nodes[row]
+            cuts = node.cuts if node is not None else ()
+            if not (cuda and cuda[sets[row]]):
+                found.setdefault((kind_of[row], taints[row], self._sizes[row], cuts), row)
+        return list(found.values())
+
+    @cached_property
+    def room(self) -> list[bytes]:
+        """By node row, all that decides whether the node has what is asked for: equal where it is the same."""
+        cards, nodes, columns = self.fleet.cards, len(self.fleet.alive), [column for column, _ in self.requests]
+        held = np.where(cards.holder[:nodes] >= 0, 0, cards.holder[:nodes])
+        devices = [cards.milli, cards.mib, cards.mask, cards.sharers, cards.cut] if self.by_devices else []
+        per_node = [cards.memory[:nodes, None], cards.unit[:nodes, None]]
+        return _rows(np.hstack([self.fleet.free[:nodes, columns], held, *per_node, *(one[:nodes] for one in devices)]))
+
+    def alike(self, pods: Sequence[PodRow], short: Collection[int]) -> tuple[object, ...]:
+        """All that counts of these pods of a node when some of them go: equal where it is the same."""
+        kinds = self.fleet.classes.rows
+        asked = ({at: n for at, n in self.fleet.requests(kinds[pod.class_id].shape) if at in short} for pod in pods)
+        return tuple(
+            sorted(((*sorted(one.items()),), pod.devices, pod.pieces) for one, pod in zip(asked, pods, strict=True))
+        )
+
+    def in_the_way(self, row: int) -> list[PodRow]:
+        """The pods of the node that give room which is short, hold devices that are looked at, or fall under a rule."""
+        fleet, short, found = self.fleet, self.short(row), []
+        for pod in map(fleet.pod, fleet.node(row).pods):
+            if pod.spec.daemon:
+                continue  # its DaemonSet makes it again
+            asked = {column for column, _ in fleet.requests(fleet.classes.rows[pod.class_id].shape)}
+            if self.ruled or asked & short or pod.pieces or (self.by_devices and pod.devices):
+                found.append(pod)
+        return sorted(found, key=lambda pod: (self.leave_of(pod).held, pod.key))
+
+    def short(self, row: int) -> set[int]:
+        """The resources of which the node has too little free."""
+        free = self.fleet.free[row].tolist()
+        return {column for column, need in self.requests if free[column] < need}
+
+    def leave_of(self, pod: PodRow) -> Leave:
+        """That the pod goes."""
+        node = self.fleet.node(pod.node).spec.name
+        return Leave(pod.spec.namespace, pod.spec.name, node, holding.milli(pod))
+
+    @cached_property
+    def _sizes(self) -> list[bytes]:
+        """By node row, what it can hold."""
+        return _rows(self.fleet.allocatable)
 
     @cached_property
     def lacks_devices(self) -> Mask:
@@ -205,3 +273,14 @@ class Tables:
         too_few = np.add.reduceat((within < missing[on]).astype(np.int64), start)
         found[on[start]] = too_few + 1
         return np.where((missing > 0) & (found == 0), pods + 1, found)
+
+
+def sets_of(pods: Sequence[PodRow], size: int, *, by_devices: bool) -> Iterator[tuple[PodRow, ...]]:
+    """Sets of this many; of pods that cannot be told apart, the first by name."""
+    kinds = [(pod.class_id, (pod.devices, pod.pieces) if by_devices else len(pod.devices)) for pod in pods]
+    seen: set[tuple[object, ...]] = set()
+    for numbers in combinations(range(len(pods)), size):
+        alike = tuple(kinds[i] for i in numbers)
+        if alike not in seen:
+            seen.add(alike)
+            yield tuple(pods[i] for i in numbers)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from tonnage.fleet.asks import is_device
 from tonnage.fleet.cards import FREE_DEVICE
 from tonnage.fleet.fits import fits
 from tonnage.fleet.geometry import geometry
@@ -35,7 +36,10 @@ class Recuts:
             return []
         found, may = [], self._with_room()
         for group in groups:
-            for row in self._candidates(group.rows[may[group.rows]]):
+            known, first = self._tables.recuttable, int(group.rows[0])
+            if first not in known:
+                known[first] = list(self._candidates(group.rows[may[group.rows]]))
+            for row in known[first]:
                 own = (Uncordon(self._fleet.node(row).spec.name),) if group.cordoned else ()
                 found += [(row, (*own, *way)) for way in group.ways]
         return sorted(found, key=lambda case: cost_of(case[1]))
@@ -54,6 +58,8 @@ class Recuts:
         """Of these nodes those that have cards with the wanted instances; of those that cannot be told apart the first
         by row."""
         fleet, wanted = self._fleet, set(self.wanted)
+        allowed = self._tables.allowed.tolist()
+        columns = [at for at, name in enumerate(fleet.resources) if is_device(name)]
         seen = set()
         for row in rows.tolist():
             node = fleet.node(row)
@@ -61,14 +67,31 @@ class Recuts:
             if on is None or not (node.cuts or any(name in on.slots for name in wanted)):
                 continue
             cards = fleet.cards
-            alike = on.gpu, *(table[row].tobytes() for table in (cards.cut, cards.mask, fleet.devices, fleet.free))
+            held, free = np.minimum(cards.holder[row], 0), fleet.free[row, columns]
+            columns_of = (cards.cut[row], cards.mask[row], cards.milli[row], cards.sharers[row], held, free)
+            alike = (
+                allowed[row],
+                on.gpu,
+                node.cuts,
+                int(cards.memory[row]),
+                *(column.tobytes() for column in columns_of),
+            )
             if alike not in seen:
                 seen.add(alike)
                 yield row
 
     def on(self, row: int) -> tuple[Recut, ...]:
-        """What to repartition on the node so that the pod has what it asks for, with the fewest instances destroyed;
-        it is done in the fleet: inside a what-if only. Nothing where that is not possible."""
+        """What to repartition on the node so that the pod has all that it asks for, with the fewest instances
+        destroyed; nothing where that is not possible. Changes nothing."""
+        known = self._tables.recut
+        if row not in known:
+            with self._fleet.what_if():
+                made = self._make(row)
+                known[row] = made if made and self._room(row) else ()
+        return known[row]
+
+    def _make(self, row: int) -> tuple[Recut, ...]:
+        """The same, done in the fleet."""
         trial = Trial(self._fleet, Filters(self._tables.cache), anyway=True)
         changes = trial.plan([self._tables.row], (row,))
         trial.make(changes)
@@ -76,6 +99,6 @@ class Recuts:
         mixed = node.labels.get(MIG_STRATEGY) != "mixed"
         return tuple(Recut(node.spec.name, site.device[1], goal, mixed and bool(goal)) for site, goal in changes)
 
-    def room(self, row: int) -> bool:
+    def _room(self, row: int) -> bool:
         """Whether the node has all that the pod asks for now."""
         return bool(fits(self._fleet, np.array([row]), self._shape)[0])

@@ -19,7 +19,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tonnage.fleet import holding
 from tonnage.fleet.asks import Ask
 from tonnage.fleet.filters import Mask, reaches
 from tonnage.fleet.fits import gives
@@ -27,7 +26,7 @@ from tonnage.fleet.rows import PodRow
 from tonnage.fleet.state import PODS, Fleet
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.why import requests as why_requests
-from tonnage.scheduling.why.bounds import IMPOSSIBLE, Ints, Tables, code
+from tonnage.scheduling.why.bounds import IMPOSSIBLE, Ints, Tables, code, sets_of
 from tonnage.scheduling.why.changes import (
     ANTI_AFFINITY,
     SPREAD,
@@ -150,7 +149,12 @@ class _Search:
         number = np.repeat(np.arange(len(cases)), [len(group.rows) for group, _ in cases])
         bounds = np.minimum(np.array(fixed, np.int64)[number] + of_room[rows], IMPOSSIBLE)
         hopeful = np.flatnonzero((bounds < self.limit) & wanted[rows])
+        spreads = self._spreads(dropped)
+        if self.ruled and not spreads and len(hopeful):  # then the rules say the same whatever else is edited
+            allowed = self._mask_of(dropped)[rows[hopeful]]
+            hopeful = hopeful[allowed != (stage == LEAVE_FOR_RULES)]
         names = self.tables.view.nodes.tie[rows[hopeful]]
+        seen: set[tuple[object, ...]] = set()
         for i in hopeful[np.lexsort((-names, bounds[hopeful]))].tolist():
             if bounds[i] >= self.limit:
                 return
@@ -158,15 +162,23 @@ class _Search:
             row = int(rows[i])
             own = (Uncordon(self.fleet.node(row).spec.name),) if group.cordoned else ()
             edits: tuple[Edit, ...] = (*own, *way, *dropped)
-            if self._rules_allow(row, edits, dropped) == (stage == LEAVE_FOR_RULES):
+            if spreads and self._rules_allow(row, edits, dropped) == (stage == LEAVE_FOR_RULES):
                 continue
+            pods = self.tables.in_the_way(row) if stage != STAY and self._can_hold(row) else []
+            alike: tuple[object, ...] = int(number[i]), self.tables.room[row]
+            if stage != STAY and not self.ruled:
+                alike = (*alike, self.tables.alike(pods, self.tables.short(row)))
+            if alike in seen:  # of nodes between which this makes no difference, the first by name is the answer
+                continue
+            if stage == STAY or not self.ruled:
+                seen.add(alike)
             if stage == STAY:
                 self._offer(row, edits, ())
                 continue
             if self._left < self._step:
                 self.proved = False
                 return
-            self._leave(row, edits, dropped, stage)
+            self._leave(row, pods, edits, dropped, stage)
 
     def _bounds(self, *, leaving: bool) -> tuple[Ints, Mask]:
         """By node row: a bound on what room costs, and whether the node is looked at."""
@@ -242,16 +254,15 @@ class _Search:
     def _gives(self, row: int, ask: Ask) -> bool:
         return bool(gives(self.fleet, np.array([row]), ask)[0])
 
-    def _leave(self, row: int, edits: tuple[Edit, ...], dropped: Rules, stage: int) -> None:
+    def _leave(self, row: int, pods: Sequence[PodRow], edits: tuple[Edit, ...], dropped: Rules, stage: int) -> None:
         """The fewest pods that can go from the node, with asking for less beside it."""
-        pods = self._in_the_way(row) if self._can_hold(row) else []
         if not pods or (stage == LEAVE_FOR_RULES and not self._helps(row, pods, edits, dropped)):
             return
         for size in range(1, len(pods) + 1):
             if code(cost_of(edits)) + size * code((1, Leave.rank, 0)) >= self.limit:
                 return
-            for chosen in _sets(pods, size, by_devices=self.tables.by_devices):
-                leaving = tuple(self._edit_of(pod) for pod in chosen)
+            for chosen in sets_of(pods, size, by_devices=self.tables.by_devices):
+                leaving = tuple(self.tables.leave_of(pod) for pod in chosen)
                 if code(cost_of((*edits, *leaving))) >= self.limit:
                     continue
                 if not self._spend(self._step):
@@ -276,37 +287,28 @@ class _Search:
         for pod in pods:
             self.fleet.unbind(self.fleet.pod_by_key[pod.spec.namespace, pod.spec.name])
 
-    def _in_the_way(self, row: int) -> list[PodRow]:
-        """The pods of the node that give room which is short, hold devices that are looked at, or fall under a rule."""
-        fleet = self.fleet
-        short = {column for column, need in self.tables.requests if fleet.free[row, column] < need}
-        found = []
-        for pod in map(fleet.pod, fleet.node(row).pods):
-            if pod.spec.daemon:
-                continue  # its DaemonSet makes it again
-            asked = {column for column, _ in fleet.requests(fleet.classes.rows[pod.class_id].shape)}
-            if self.ruled or asked & short or pod.pieces or (self.tables.by_devices and pod.devices):
-                found.append(pod)
-        return sorted(found, key=lambda pod: (self._edit_of(pod).held, pod.key))
-
-    def _edit_of(self, pod: PodRow) -> Leave:
-        node = self.fleet.node(pod.node).spec.name
-        return Leave(pod.spec.namespace, pod.spec.name, node, holding.milli(pod))
-
     # ---- rules about other pods ----
 
     def _rules_allow(self, row: int, edits: tuple[Edit, ...], dropped: Rules, *, fresh: bool = False) -> bool:
         """Whether no rule refuses the node to the pod so edited; ``fresh``: pods or nodes have changed in the fleet."""
         if not self.ruled:
             return True
-        spreads = any(rule.kind == SPREAD and rule not in dropped for rule in self.rules)
+        spreads = self._spreads(dropped)
         about = edits if spreads else dropped  # only spread looks at what else the pod asks of nodes
         uncordoned = bool(edits) and isinstance(edits[0], Uncordon) and spreads
         if fresh or uncordoned:
             return bool(self._mask(about, row if uncordoned else None)[row])
+        return bool(self._mask_of(about)[row])
+
+    def _spreads(self, dropped: Rules) -> bool:
+        """Whether the pod has to be spread still."""
+        return any(rule.kind == SPREAD and rule not in dropped for rule in self.rules)
+
+    def _mask_of(self, about: tuple[Edit, ...]) -> Mask:
+        """:meth:`_mask` of the fleet as it is."""
         if about not in self._masks:
             self._masks[about] = self._mask(about, None)
-        return bool(self._masks[about][row])
+        return self._masks[about]
 
     def _mask(self, edits: tuple[Edit, ...], uncordoned: int | None) -> Mask:
         """The nodes that the rules of the edited pod, and those of others, leave it."""
@@ -329,10 +331,9 @@ class _Search:
         for row, before in recuts.cases(filter(self._allowed, self.tables.kin)):
             if code(cost_of(before)) + code((1, Recut.rank, 0)) >= self.limit or not self._spend(RECUT_STEPS):
                 return
-            with self.fleet.what_if():
-                cut = recuts.on(row)
-                if cut and recuts.room(row) and self._rules_allow(row, before, (), fresh=True):
-                    self._take(self.fleet.node(row).spec.name, (*before, *cut), [])
+            cut = recuts.on(row)
+            if cut and self._rules_allow(row, before, (), fresh=True):
+                self._take(self.fleet.node(row).spec.name, (*before, *cut), [])
 
     # ---- nodes that come ----
 
@@ -386,14 +387,3 @@ class _Search:
                     edits: tuple[Edit, ...] = (*way, *dropped)
                     if self._rules_allow(there, edits, dropped, fresh=True):
                         self._offer(there, (add, *edits), ())
-
-
-def _sets(pods: Sequence[PodRow], size: int, *, by_devices: bool) -> Iterator[tuple[PodRow, ...]]:
-    """Sets of this many; of pods that cannot be told apart, the first by name."""
-    kinds = [(pod.class_id, (pod.devices, pod.pieces) if by_devices else len(pod.devices)) for pod in pods]
-    seen: set[tuple[object, ...]] = set()
-    for numbers in combinations(range(len(pods)), size):
-        alike = tuple(kinds[i] for i in numbers)
-        if alike not in seen:
-            seen.add(alike)
-            yield tuple(pods[i] for i in numbers)

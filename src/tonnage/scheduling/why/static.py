@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from tonnage.fleet.rows import NodeRow, PodSpec
 from tonnage.fleet.state import HOSTNAME, Fleet
 from tonnage.objects import core, selectors
-from tonnage.scheduling.reaching import by_name as reached_by_name
 from tonnage.scheduling.view import ShapeView, cordoned_for
 from tonnage.scheduling.why.changes import (
     DropAffinity,
@@ -41,35 +40,30 @@ def kin(fleet: Fleet, pod: PodSpec, view: ShapeView, rows: Rows) -> list[Kin]:
     """The nodes in these rows by what they ask of the pod, in the order of their first rows."""
     spec = pod.spec
     cordoned = cordoned_for(fleet, spec.tolerations)[rows]
-    by_name = bool(spec.node_name) or _names_count(spec)
-    by_name |= any(reached_by_name(one.nodes.node_selector_terms) for one in view.shape.reach)
-    sets = rows if by_name else fleet.label_set[rows]
-    shut = np.zeros(len(rows), np.bool_)
+    out = ~view.reached[rows] | ~view.featured[rows]
     for at in np.flatnonzero(~fleet.schedulable[rows]).tolist():
-        shut[at] = bool(fleet.node(int(rows[at])).shut)
-    out = shut | ~view.reached[rows] | ~view.featured[rows]
-    keys = np.column_stack([cordoned, fleet.taint_set[rows], sets, out])
-    _, first, number = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    number = number.reshape(-1)
+        out[at] |= bool(fleet.node(int(rows[at])).shut)
+    if view.cuda:
+        out |= np.array([bool(said) for said in view.cuda])[fleet.label_set[rows]]
+    named = rows == fleet.node_by_name.get(spec.node_name, -1)
+    keys = view.kinds[rows]
+    for column in (fleet.taint_set[rows], cordoned, out, named):
+        _, keys = np.unique(keys * (int(column.max(initial=0)) + 1) + column, return_inverse=True)
     found = []
-    for group in np.argsort(first, kind="stable").tolist():
-        members = rows[number == group]
-        node = fleet.node(int(members[0]))
-        refused = bool(view.cuda and view.cuda[int(fleet.label_set[members[0]])]) or bool(out[first[group]])
-        ways = () if refused else _ways(spec, node, node.spec.name, node.labels)
-        found.append(Kin(members, ways, bool(cordoned[first[group]])))
+    order = np.argsort(keys, kind="stable")
+    groups = np.split(rows[order], np.flatnonzero(np.diff(keys[order])) + 1) if len(rows) else []
+    at_row = dict(zip(rows.tolist(), range(len(rows)), strict=True))
+    for members in sorted(groups, key=lambda group: at_row[int(group[0])]):
+        first = int(members[0])
+        node, at = fleet.node(first), at_row[first]
+        ways = () if out[at] else _ways(spec, node, node.spec.name, node.labels)
+        found.append(Kin(members, ways, bool(cordoned[at])))
     return found
 
 
 def ways_of_new(spec: core.PodSpec, node: NodeRow, name: str) -> tuple[tuple[Edit, ...], ...]:
     """The same for a node that is to come, like ``node`` but for its name."""
     return _ways(spec, node, name, {**node.labels, HOSTNAME: name})
-
-
-def _names_count(spec: core.PodSpec) -> bool:
-    terms = [term for _, term in _terms(spec)]
-    keys = [e.key for term in terms for e in term.match_expressions]
-    return HOSTNAME in spec.node_selector or HOSTNAME in keys or any(term.match_fields for term in terms)
 
 
 def _terms(spec: core.PodSpec) -> list[tuple[int, core.NodeSelectorTerm]]:
