@@ -18,7 +18,7 @@ PRODUCT = "nvidia.com/gpu.product"
 PRODUCTS = ("NVIDIA-H100-80GB-HBM3", "NVIDIA-L40S")
 
 GPU_SHARES = {1: 85, 2: 10, 4: 4, 8: 1}
-"""Per cent of the GPU pods that request so many: together 97 % of the GPUs of the cluster."""
+"""Per cent of the GPU pods that request this many: together 97 % of the GPUs of the cluster."""
 GPU_APPS, CPU_APPS, RULED_APPS = 40, 100, 20
 
 

@@ -51,7 +51,7 @@ COLUMNS = (
 PEER_SECONDS, PEER_SECONDS_QUICK = 420.0, 20.0
 TEST_AIMS = {"tpot": 0.13, "ttft": 0.22}
 QUICK_EACH = 3
-"""Of so many rows a quick look takes one: all models and systems are among them still."""
+"""Of this many rows a quick look takes one: all models and systems are among them still."""
 ALPHA = 0.1
 PEER_AIMS = {"tpot": 0.75, "ttft": 0.5}
 """Error over aiconfigurator's, on the rows that it answers."""

@@ -98,7 +98,7 @@ def _index(report: Report, quick: bool) -> None:
 
 
 def _tiers(report: Report, trace: Path, quick: bool) -> None:
-    """The GPU's caches alone and with a free tier without end below them, beside the bound that nothing passes."""
+    """The GPU's caches alone and with a free unlimited tier below them, beside the bound that nothing passes."""
     from benchmarks.inference_schedule import CONFIG, TIMING, log_from
     from tonnage.inference.replay import Log
     from tonnage.inference.worth import Setup, value

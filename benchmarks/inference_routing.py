@@ -1,8 +1,8 @@
 """The routing policies on equal engines with equal caches, beside Dynamo's policy and least-loaded.
 
-*dynamo policy*: Dynamo's rule played here against Dynamo's own replay. It draws ties by lot there and cannot be given a
-seed, so that one replay differs from the next by half a point of reuse or more: means over many are compared. Ratios
-against the `dynamo` policy count only where the two agree.
+*dynamo policy*: Dynamo's rule played here against Dynamo's own replay. It draws ties at random there and cannot be
+given a seed, so that one replay differs from the next by half a point of reuse or more: means over many are compared.
+Ratios against the `dynamo` policy count only where the two agree.
 
 *routing*: seeds draw the ties; means over the seeds. *uniform load*: equal prompts that share nothing, arriving at
 random at a share of what the engines can do; there is nothing to find in a cache, so least-loaded is hard to beat.
@@ -275,7 +275,7 @@ def _compare(
 
 
 def _conversation(ask: Ask, file: Path, seeds: Sequence[int]) -> Callable[[Report, bool], None]:
-    """The reuse of the policies on the conversation trace, and what one cache without end for all would reuse."""
+    """The reuse of the policies on the conversation trace, and what one unlimited cache for all would reuse."""
     trace, workers = str(file), max(WORKERS)
     names = ["round-robin", "dynamo", "tonnage"] + [PEER] * (inference_peer.python() is not None)
     asked = {name: ask(Played(name, trace, workers, 0), seeds) for name in names}

@@ -38,7 +38,7 @@ ELECTION = ("=true", "-retry-period=50ms", "-renew-deadline=60s", "-lease-durati
 PARALLELISM = 64
 """Stages of nodes and of pods that kwok plays at once, and leases. Its default of 4 is no slower on two cores."""
 ATTEMPTS = 3
-"""kwok now and then leaves a few of the pods that it finds at its start pending for ever; then it starts anew."""
+"""kwok now and then leaves a few of the pods that it finds at its start pending for ever; then it restarts."""
 
 
 def run(options: Options) -> Report:

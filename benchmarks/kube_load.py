@@ -139,7 +139,7 @@ class Seen:
 
 
 def await_count(what: str, count: Callable[[], int], wanted: int) -> None:
-    """Wait until there are so many. Raises TimeoutError when no more came for STALLED_S seconds."""
+    """Wait until there are this many. Raises TimeoutError when no more came for STALLED_S seconds."""
     last, since = -1, time.monotonic()
     while (now := count()) < wanted:
         if now != last:

@@ -26,8 +26,8 @@ REPLICAS = 10
 TRACE = Path("traces") / "azure2023_conv.csv.gz"
 SEED = 0
 PLACED = (("tonnage", 100.0), ("binpack", 100.0))
-"""Policies that place the large cluster's pods, and the least share of the pods in per cent. The default one seats pods
-that may go anywhere elsewhere for those that select one model."""
+"""Policies that place the large cluster's pods, and the least share of the pods in per cent. The default one places
+pods that may go anywhere elsewhere for those that select one model."""
 
 MANIFESTS = """\
 apiVersion: apps/v1

@@ -24,7 +24,7 @@ from tonnage.scheduling.value.mix import Mix
 
 POLICIES = ("spread", "bestfit", "binpack", "fgd", "tonnage")
 WHOLE_QUEUE = "tonnage, again"
-"""The default as it decides a queue that is there at once: those left over are looked at again, others are seated
+"""The default as it decides a queue that is there at once: those left over are looked at again, others are placed
 elsewhere for them, and other policies are tried. The other rows place pod by pod, as the published results do."""
 SEEDS = tuple(range(42, 52))
 QUICK_SEEDS = SEEDS[:2]

@@ -227,7 +227,7 @@ class ControlPlane:
         return revision
 
     def backup(self) -> Path:
-        """A copy of etcd's data as of now; etcd stands still meanwhile. For :meth:`restore`."""
+        """A copy of etcd's data as of now; etcd is paused meanwhile. For :meth:`restore`."""
         etcd = self.programs[ETCD].process
         assert etcd is not None
         copy = self.folder / f"etcd-backup-{secrets.token_hex(3)}"
@@ -296,7 +296,7 @@ class ControlPlane:
             f"--secure-port={self._ports[API_SERVER]}",
             f"--bind-address={LOCAL}",
             f"--advertise-address={LOCAL}",
-            "--endpoint-reconciler-type=none",  # a loopback address is no valid endpoint
+            "--endpoint-reconciler-type=none",  # a loopback address is not a valid endpoint
             f"--tls-cert-file={keys}/apiserver.crt",
             f"--tls-private-key-file={keys}/apiserver.key",
             f"--client-ca-file={keys}/ca.crt",

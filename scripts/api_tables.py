@@ -1,4 +1,4 @@
-"""The tables of the Kubernetes API from which the embedded API works: made anew, or held to their sources.
+"""The tables of the Kubernetes API from which the embedded API works: recreated, or held to their sources.
 
 ``python -m scripts.api_tables`` says where the tables differ from their sources and exits with 1; ``--write`` writes
 them. It exits with 2 where a source cannot be had or read. The sources are Go modules, and Go fetches what its module

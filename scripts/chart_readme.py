@@ -36,7 +36,7 @@ class Value(NamedTuple):
 
 
 def read(source: str) -> list[Value]:
-    """The leaves of a values file in its order: what is no block mapping, or has a comment of its own and ``{}``.
+    """The leaves of a values file in its order: what is not a block mapping, or has a comment of its own and ``{}``.
 
     Comments that stand alone, with a blank line after them, belong to no value."""
     lines = source.splitlines()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Draws docs/images/report.png anew: the charts of the demo's report, without the table that the README has as text.
+# Redraws docs/images/report.png: the charts of the demo's report, without the table that the README has as text.
 # Needs Chromium. $PYTHON must have Tonnage installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -131,12 +131,12 @@ def affinity_term(key: str = ZONE, namespaces: Sequence[str] = (), **labels: str
 
 
 def near(*terms: dict[str, Any]) -> dict[str, Any]:
-    """An affinity that requires the company of the pods selected."""
+    """An affinity that requires the pods selected nearby."""
     return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}
 
 
 def away(*terms: dict[str, Any]) -> dict[str, Any]:
-    """An affinity that forbids the company of the pods selected."""
+    """An affinity that forbids the pods selected nearby."""
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}
 
 

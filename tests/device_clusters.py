@@ -193,7 +193,7 @@ OVERDONE = ("holds", "more allocated", "more milli", "more mib")
 
 
 def random_walk(rng: Random, steps: int, *, observed: bool, every: int = 1) -> None:
-    """Make so many changes of a fleet, and look at its invariants after every so many of them."""
+    """Make this many changes of a fleet, and look at its invariants after every this many of them."""
     made = Fleet()
     seen = 0
 

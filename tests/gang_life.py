@@ -72,7 +72,7 @@ class Life:
         """A gang of which pods were bound is whole, and they keep what its rules require."""
         pods = [self.fleet.pod(row) for row in self.fleet.gang_pods[known.key]]
         there = [pod for pod in pods if pod.node >= 0]
-        assert len(there) >= known.min_member, f"half a gang: {known}"
+        assert len(there) >= known.min_member, f"partial gang: {known}"
         for one in known.subgroups:
             mine = [pod for pod in there if pod.spec.subgroup == one.name]
             assert len(mine) >= one.min_member, f"half a subgroup: {one}"

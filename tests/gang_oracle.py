@@ -1,6 +1,6 @@
 """Gang placement by trying everything: the oracle for the planner, on tiny clusters.
 
-Works on names and plain dictionaries, counts everything anew, and shares no code with the scheduler.
+Works on names and plain dictionaries, counts everything again, and shares no code with the scheduler.
 """
 
 from __future__ import annotations

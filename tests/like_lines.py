@@ -75,7 +75,7 @@ def alike(run: Iterable[Line]) -> tuple[object, ...]:
 
 
 def between_rooms(files: dict[str, str], run: int = RUN) -> list[tuple[Place, Place]]:
-    """The longest runs of so many like lines or more in files of different rooms, once for each pair of places.
+    """The longest runs of this many like lines or more in files of different rooms, once for each pair of places.
     ``files``: text by path below the package, which begins with the room."""
     read = {file: lines(text) for file, text in sorted(files.items())}
     form: dict[tuple[object, ...], int] = {}

@@ -59,7 +59,7 @@ def check_whole_decision(fleet: Fleet, cache: Cache | None = None) -> None:
 
 
 def _check_decision(fleet: Fleet, cache: Cache | None, *, again: bool) -> None:
-    """``again``: with another look at those left over, which moves others from where they were seated at first."""
+    """``again``: with another look at those left over, which moves others from where they were placed at first."""
     decisions = place.decide(Snapshot(0, fleet), place.Settings(preemption=False, look_again=again), cache)
     assert {(d.target.namespace, d.target.name) for d in decisions} == {
         (s.namespace, s.name) for s in (fleet.pod(row).spec for row in fleet.pending)

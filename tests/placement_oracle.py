@@ -1,6 +1,6 @@
 """Kubernetes' filters once more, written as plainly as possible: the oracle for the scheduler's tables.
 
-One pod against one node at a time, everything counted anew from a list of nodes and a list of placed pods. Shares no code
+One pod against one node at a time, everything counted again from a list of nodes and a list of placed pods. Shares no code
 with the scheduler, its selectors and its quantities.
 """
 

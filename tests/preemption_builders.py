@@ -92,7 +92,7 @@ class Cluster:
         return decisions
 
     def let_go(self, *, again: bool = True, only: Iterable[str] | None = None) -> None:
-        """Those who leave (``only`` these keys) are gone; ``again``: their controllers make such pods anew."""
+        """Those who leave (``only`` these keys) are gone; ``again``: their controllers make such pods again."""
         leaving = [key for key, life in self.lives.items() if life.leaving]
         for key in leaving if only is None else only:
             row = self.row(key)

@@ -26,7 +26,7 @@ RULES: tuple[dict[str, Any], ...] = (
 
 
 def tiny(rng: Random, *, ruled: bool = False, nodes: int = 6, pods: int = 6) -> tuple[Fleet, Gang]:
-    """At most so many nodes and pending pods of the gang ``default/g``; some of the gang may be bound already."""
+    """At most this many nodes and pending pods of the gang ``default/g``; some of the gang may be bound already."""
     made = Fleet()
     for i in range(rng.randint(1, nodes)):
         labels = {RACK: f"r{rng.randrange(3)}"} if rng.random() < 0.9 else {}

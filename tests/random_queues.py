@@ -86,7 +86,7 @@ def binds(decisions: list[Decision]) -> list[Bind]:
 
 
 def check_no_policy_seats_more(fleet: Fleet) -> bool:
-    """Whether a single look would have seated fewer than the best of the other policies; the decision never does."""
+    """Whether a single look would have placed fewer than the best of the other policies; the decision never does."""
     cache = place.Cache(fleet)
     ours = seated(fleet, place.Settings(), cache)
     theirs = {policy: seated(fleet, place.Settings(policy), cache) for policy in RIVALS}

@@ -1,4 +1,4 @@
-"""Fleets of H100 nodes whose GPUs are cut by layouts, and pods that ask for their instances."""
+"""Fleets of H100 nodes whose GPUs are partitioned by layouts, and pods that ask for their instances."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ def test_the_knobs_of_the_slo_policy_have_the_defaults_of_the_source() -> None:
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_output_on_a_page_is_what_the_command_prints(block: Block) -> None:
-    assert block.text == block.wanted(), "python tests/docs_outputs.py writes it anew"
+    assert block.text == block.wanted(), "python tests/docs_outputs.py rewrites it"
 
 
 def test_a_process_prints_the_same_on_a_pipe() -> None:

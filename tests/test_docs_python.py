@@ -89,7 +89,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _same_default(written: ast.expr | None, value: Any, module: str) -> bool:
-    """``...`` stands for what has no name and is no plain value, such as a factory."""
+    """``...`` stands for what has no name and is not a plain value, such as a factory."""
     if written is None or value is inspect.Parameter.empty:
         return written is None and value is inspect.Parameter.empty
     if isinstance(written, ast.Constant) and written.value is ...:

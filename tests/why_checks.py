@@ -22,7 +22,7 @@ from why_oracle import fits, smaller
 
 
 def waiting(rng: Random, nodes: int = 6, pods: int = 12, *, shared: bool = False) -> tuple[Fleet, int]:
-    """At most so many nodes, with pods bound at random, and the row of one more pod, which may fit or not; ``shared``:
+    """At most this many nodes, with pods bound at random, and the row of one more pod, which may fit or not; ``shared``:
     their devices are cut and shared, and pods ask for parts of them."""
     a_node, a_pod = (random_device_node, random_device_pod) if shared else (random_node, random_pod)
     made = Fleet()

@@ -1,7 +1,7 @@
 """Every change of a small cluster, tried out one after another: the oracle for the smallest one.
 
 Shares with the search only the edits and what applying them means; whether the pod fits then is asked of
-``place.feasible``, in a cluster with tables made anew.
+``place.feasible``, in a cluster with tables rebuilt.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class Scale(msgspec.Struct, frozen=True, tag="Scale"):
 
 
 class Launch(msgspec.Struct, frozen=True, tag="Launch"):
-    """Buy one node: the offering ``instance_type``, ``zone``, ``capacity_type``, on which ``pods`` are planned.
+    """Launch one node: the offering ``instance_type``, ``zone``, ``capacity_type``, on which ``pods`` are planned.
 
     ``labels`` and ``allocatable`` (cpu in millicores, memory and storage in bytes, all else in units) are what the plan
     counted on: the node that joins has them. Empty: those of the instance type. ``requests`` sums the pods, ``daemons``
@@ -144,7 +144,7 @@ class Launch(msgspec.Struct, frozen=True, tag="Launch"):
 
 
 class Return(msgspec.Struct, frozen=True, tag="Return"):
-    """Give ``node`` back: taint, drain, terminate."""
+    """Terminate an empty ``node``: taint, drain, delete."""
 
     node: Ref
     reason: Reason
@@ -154,7 +154,7 @@ class Return(msgspec.Struct, frozen=True, tag="Return"):
         return self.node
 
     def summary(self) -> str:
-        return f"return {self.node.name}"
+        return f"terminate {self.node.name}"
 
 
 class Evict(msgspec.Struct, frozen=True, tag="Evict"):
@@ -204,7 +204,7 @@ Instances: TypeAlias = tuple[tuple[str, int], ...] | None
 
 
 class Relayout(msgspec.Struct, frozen=True, tag="Relayout"):
-    """Cut GPU ``device`` (index on the node) of ``node`` otherwise: from ``before`` to ``after``.
+    """Change the MIG layout of GPU ``device`` (index on the node) of ``node`` from ``before`` to ``after``.
 
     It holds while the GPU has just the instances of ``before`` and none that is to go is in use."""
 
@@ -220,7 +220,7 @@ class Relayout(msgspec.Struct, frozen=True, tag="Relayout"):
 
     def summary(self) -> str:
         before, after = layout_text(self.before), layout_text(self.after)
-        return f"cut GPU {self.device} of {self.node.name} from {before} to {after}"
+        return f"change the MIG layout of GPU {self.device} on {self.node.name} from {before} to {after}"
 
 
 def layout_text(instances: Instances) -> str:
@@ -239,7 +239,7 @@ class Applied(msgspec.Struct, frozen=True, tag="Applied"):
 
 
 class Stale(msgspec.Struct, frozen=True, tag="Stale"):
-    """The world had moved on: ``changed`` says what no longer held. Normal; the next tick decides anew."""
+    """The world had moved on: ``changed`` says what no longer held. Normal; the next tick decides again."""
 
     changed: str
 

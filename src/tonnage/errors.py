@@ -29,7 +29,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong or doubtful in an input: where, what stands there, what was expected, what to do."""
+    """One thing that is wrong or suspicious in an input: where, what stands there, what was expected, what to do."""
 
     where: Where
     message: str

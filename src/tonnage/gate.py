@@ -117,7 +117,7 @@ def _relayout(state: State, decision: Relayout) -> Stale | Refused | None:
     if not fleet.node(row).initialized or fleet.node(row).leaving:
         return Stale(f"node {name} is not initialised, or is leaving")
     if (name, device) in state.relayouts():
-        return Stale(f"GPU {device} of {name} is being cut otherwise already")
+        return Stale(f"the MIG layout of GPU {device} on {name} is being changed already")
     if (why := state.fixed().get((name, device))) is not None:
         return Refused(f"GPU {device} of {name}: {why}", UNABLE)
     on = geometry(fleet.node(row).spec.gpu)
@@ -142,7 +142,7 @@ def _changed(fleet: Fleet, at: tuple[int, int], decision: Relayout, after: Layou
     except ValueError as error:
         return f"{about}: {error}"
     if now != in_order(decision.before):
-        return f"{about} is cut as {layout_text(now)}, not {layout_text(decision.before)}"
+        return f"{about} has layout {layout_text(now)}, not {layout_text(decision.before)}"
     if now is None:
         return None if fleet.devices[at] == FREE_DEVICE else f"{about} is in use"
     held = [one for one in busy_in(fleet, at) if one not in after]

@@ -125,7 +125,7 @@ def make_scenario(folder: Path) -> Path:
 def replace(path: Path, old: str, new: str) -> int:
     """Change one place of a file. Returns its line."""
     text = path.read_text(encoding="utf-8")
-    assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times in {path}"
+    assert text.count(old) == 1, f"{old!r} appears {text.count(old)} times in {path}"
     path.write_text(text.replace(old, new), encoding="utf-8")
     return text[: text.index(old)].count("\n") + 1
 

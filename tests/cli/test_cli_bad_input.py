@@ -120,7 +120,7 @@ CASES = {
     "a demo report in a folder that is not there": Case(
         nothing, r"out/report\.html: cannot be written: .*", ("demo", "--report", "out/report.html")
     ),
-    "a seed that is no number": Case(
+    "a seed that is not a number": Case(
         nothing, r"invalid value for '--seed': 'x' is not a valid integer.*", ("simulate", ".", "--seed", "x")
     ),
     "a negative seed": Case(nothing, r"invalid value for '--seed': -1, expected .*", ("simulate", ".", "--seed", "-1")),

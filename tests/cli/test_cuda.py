@@ -127,18 +127,18 @@ def test_what_a_user_says_of_an_image_counts(capfd: pytest.CaptureFixture[str]) 
     [
         ((), "nothing to check"),
         (("nvidia/cuda:12.4.1-base", "--gpu", "h1000"), "did you mean"),
-        (("nvidia/cuda:12.4.1-base", "--driver", "535.x"), "--driver: '535.x' is no version"),
-        (("nvidia/cuda:12.4.1-base", "--arch", "sm_90"), "is no version"),
+        (("nvidia/cuda:12.4.1-base", "--driver", "535.x"), "--driver: '535.x' is not a version"),
+        (("nvidia/cuda:12.4.1-base", "--arch", "sm_90"), "is not a version"),
         (("nvidia/cuda:12.4.1-base", "--label", "x"), "expected NAME=VALUE"),
         (("nvidia/cuda:12.4.1-base", "--label", "x=y"), "no label says anything"),
         (("acme/own:1", "--env", "NVIDIA_REQUIRE_CUDA=cuda>12,foo=1"), "no key 'foo'"),
-        (("acme/own:1", "--image-archs", "nine"), "'nine' is no architecture"),
+        (("acme/own:1", "--image-archs", "nine"), "'nine' is not an architecture"),
         (("cuda>=12 foo",), "expected a key, an operator and a value"),
         (("missing.yaml",), "no such file"),
         (("",), "an empty name"),
         (("NVIDIA_REQUIRE_CUDA=",), "has no condition"),
-        (("cuda>=" + "9" * 5000,), "is no version"),
-        (("nvidia/cuda:12.4.1-base", "--driver", "9" * 5000), "is no version"),
+        (("cuda>=" + "9" * 5000,), "is not a version"),
+        (("nvidia/cuda:12.4.1-base", "--driver", "9" * 5000), "is not a version"),
         (("nvidia/cuda:12.4.1-base", "--label", "nvidia.com/gpu.product=NVIDIA-H100-PCIe", "--arch", "8.0"), "not 8.0"),
     ],
 )
@@ -174,7 +174,7 @@ def test_an_upgrade_that_mends_everything_exits_with_0_where_nothing_is_stranded
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(("--to", "newest"), "'newest' is no version"), ((), "no node with a GPU")],
+    [(("--to", "newest"), "'newest' is not a version"), ((), "no node with a GPU")],
 )
 def test_a_cluster_that_cannot_be_looked_at_is_refused(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, dump: Path, words: tuple[str, ...], said: str

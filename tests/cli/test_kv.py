@@ -62,9 +62,9 @@ def test_the_table_names_tiers_with_their_sizes_and_the_bound(capfd: pytest.Capt
     lines = ran.out.splitlines()
     assert lines[0].startswith("60 requests in 0.4 min, 2 workers, round-robin; Dynamo's replay engine at 10.00 USD")
     assert [line.split("  ")[0] for line in lines[4:8]] == [
-        "GPU alone", "+ host, 4.0 GiB", "+ remote, no end", "unbounded, free",
+        "GPU alone", "+ host, 4.0 GiB", "+ remote, unlimited", "unbounded, free",
     ]  # fmt: skip
-    assert "bound: caches without end reuse" in ran.out
+    assert "bound: unlimited caches reuse" in ran.out
     assert ran.err == ""
 
 
@@ -117,11 +117,11 @@ def test_a_model_on_a_gpu_gives_its_own_block_size_and_price(capfd: pytest.Captu
         ("host=4x,fast", "'fast' is not a bandwidth"),
         ("host=4x,0", "'0' is not a bandwidth"),
         ("host=4x,nan", "'nan' is not a bandwidth"),
-        ("host=4x,50,60", "'60' stands where key=value is expected"),
+        ("host=4x,50,60", "'60' found where key=value is expected"),
         ("host=4x,speed=3", "there is no key 'speed'"),
         ("host=4x,latency=5", "'5' is not a latency"),
         ("host=4x,admit=0", "'0' is not a number of uses"),
-        ("host=4x,fill=up", "'up' is no way to fill a tier"),
+        ("host=4x,fill=up", "'up' is not a way to fill a tier"),
         ("host=4x,shared=1", "'1' is neither yes nor no"),
         ("host=4x,price=-1", "'-1' is not a price"),
         ("host=4x,price=1e300", "'1e300' is not a price"),

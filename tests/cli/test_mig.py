@@ -61,7 +61,7 @@ def test_defrag_says_who_restarts(capfd: pytest.CaptureFixture[str]) -> None:
 def test_defrag_says_which_instances_have_to_go_before_any_is_made_anew(capfd: pytest.CaptureFixture[str]) -> None:
     layout = "h100:1g.10gb@3*,1g.20gb@4*,1g.10gb@6*"
     done = tonnage(capfd, "mig", "defrag", layout, "4g.40gb")
-    assert "destroy the next 3, then make them anew: each goes where another stands" in done.out
+    assert "destroy the next 3, then recreate them: each goes where another is" in done.out
     answer = json.loads(tonnage(capfd, "mig", "defrag", layout, "4g.40gb", "-o", "json").out)
     assert (len(answer["moves"]), answer["at_once"]) == (3, 3)
 
@@ -118,7 +118,7 @@ def test_layouts_of_every_profile_are_80_columns_wide(capfd: pytest.CaptureFixtu
         (("relayout", "h100:none", "h200:7g.141gb"), "TO: 'h200:7g.141gb' is not for h100"),
         (("fits", "h100:none", "1g.10gb", "--gpu", "a30"), "LAYOUT: 'h100:none' is not for a30"),
         (("fits", "h100:-1x1g.10gb", "1g.10gb"), "LAYOUT: '-1x1g.10gb': a count is from 1 to 8"),
-        (("fits", f"h100:1g.10gb@{'9' * 5000}", "1g.10gb"), "is no instance"),
+        (("fits", f"h100:1g.10gb@{'9' * 5000}", "1g.10gb"), "is not an instance"),
         (("fits", "h100:none", "3g.41gb"), "PROFILE: unknown MIG profile '3g.41gb' (did you mean 3g.40gb"),
         (("defrag", "h100:none", "3g.41gb"), "PROFILE: unknown MIG profile '3g.41gb' (did you mean 3g.40gb"),
         (("fits", "none", "1g.10gb", "--gpu", "h10"), "--gpu: unknown GPU 'h10'"),

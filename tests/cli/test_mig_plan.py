@@ -106,7 +106,7 @@ def test_demands_come_as_csv_and_as_yaml(
         (("--gpus", "h10=2", "--demand", "18Gi=1"), "--gpus: unknown GPU 'h10'"),
         (("--gpus", "h100=2", "--demand", "200Gi=1"), "more than any card of the fleet has"),
         (("--gpus", "h100=2"), "nothing is asked for"),
-        (("--demand", "1g.10gb=1"), "no GPU that can be cut"),
+        (("--demand", "1g.10gb=1"), "no GPU that can be partitioned"),
         (("absent.yaml",), "no such file"),
         (("absent.csv",), "cannot be read"),
     ],

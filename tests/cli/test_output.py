@@ -55,7 +55,7 @@ def test_the_summary_says_what_people_ask_first(results: list[Result]) -> None:
     output.summary(results[0], target)
     text = printed(target)
     for part in ("traffic-surge, keda+karpenter", "87.5%", "3 min 51 s", "$43.98, $0.33 per million tokens",
-                 "16.77 paid, 10.71 allocated", "5 at most, 3 bought, 3 returned", "3 to 16", "Invariants held"):  # fmt: skip
+                 "16.77 paid, 10.71 allocated", "5 at most, 3 launched, 3 terminated", "3 to 16", "Invariants held"):  # fmt: skip
         assert part in text
 
 
@@ -102,7 +102,7 @@ def test_the_comparison_has_a_column_a_policy_and_marks_the_best(results: list[R
     assert text.splitlines()[0].split() == list(POLICIES)
     cost = [cell.strip() for cell in row(text, "Cost ") if cell.strip()]
     assert cost == ["$43.98", "$41.40", "$31.48 *"]
-    assert "*" not in "".join(row(text, "Nodes bought"))
+    assert "*" not in "".join(row(text, "Nodes launched"))
     assert "\n* best of the runs that hold the SLO (99% of each Service's requests)" in text
 
 

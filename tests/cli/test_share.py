@@ -200,7 +200,7 @@ def test_where_no_way_does_what_is_asked_the_code_is_1(capfd: pytest.CaptureFixt
     options = ("--workload", "w:memory=1Gi,util=90%,count=2", "--gpu", "a100-80", "--way", "mps")
     done = tonnage(capfd, "share", *options)
     assert done.code == 1
-    assert "No way does what is asked." in done.out
+    assert "No option meets the requirements." in done.out
     assert "mps: no, w keeps" in done.out
 
 
@@ -231,11 +231,11 @@ def test_render_can_rename_what_is_shared_and_refuse_more_than_one(capfd: pytest
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("chat=slices:4",), "'chat=slices:4' is no configuration"),
-        (("chat=time-slicing:many",), "'many' is no number of replicas"),
+        (("chat=slices:4",), "'chat=slices:4' is not a configuration"),
+        (("chat=time-slicing:many",), "'many' is not a number of replicas"),
         (("chat=time-slicing:1",), "expected 2 or more"),
-        (("chat=none:3",), "'chat=none:3' is no configuration"),
-        (("a=mps:2", "a=mps:4"), "'a' stands twice"),
+        (("chat=none:3",), "'chat=none:3' is not a configuration"),
+        (("a=mps:2", "a=mps:4"), "'a' appears twice"),
         (("a=mps:2", "--resource", "mig-1g.10gb"), "MPS is refused on MIG devices"),
         (("a=mps:2", "--config-map", "No Name"), "--config-map"),
     ],

@@ -160,7 +160,7 @@ def test_training_says_what_each_gpu_holds(capfd: pytest.CaptureFixture[str]) ->
         (("Llama-3.1-9B",), "unknown model 'Llama-3.1-9B' (did you mean Llama-3.1-8B"),
         (("Qwen3-8B", "--gpu", "h10"), "unknown GPU 'h10' (did you mean h100"),
         (("Qwen3-8B", "--gpu", "h100:1g.12gb"), "unknown MIG profile '1g.12gb' (did you mean"),
-        (("Qwen3-8B", "--gpu", "l4/1"), "'l4/1' is no share of a GPU"),
+        (("Qwen3-8B", "--gpu", "l4/1"), "'l4/1' is not a share of a GPU"),
         (("Qwen3-8B", "--disk", "gp9"), "unknown disk 'gp9'"),
         (("Qwen3-8B", "--precision", "fp9"), "unknown precision 'fp9' (did you mean fp8"),
         (("Qwen3-8B", "--precision", "mxfp4"), "mxfp4 is a format of experts, Qwen/Qwen3-8B has none"),
@@ -248,7 +248,7 @@ def test_a_model_that_fits_nowhere_is_told_how_much_is_missing(capfd: pytest.Cap
 
 def test_a_load_that_nothing_carries_shows_no_row_and_exits_with_1(capfd: pytest.CaptureFixture[str]) -> None:
     out = size(capfd, "Llama-3.1-8B", "--gpu", "h100", "--rate", "1e14", code=1)
-    assert "Nothing carries this load: it takes" in out and "$/h" not in out
+    assert "No option sustains this load: it takes" in out and "$/h" not in out
     found = document(capfd, "Llama-3.1-8B", "--gpu", "h100", "--concurrency", "999999999", code=1)
     assert found["options"] == [] and found["replicas_needed_at_least"] > 10_000
 

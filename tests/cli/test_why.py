@@ -113,7 +113,7 @@ def test_of_a_scenario_the_pods_are_those_of_the_time_asked_for(
         (["finetune", CLUSTER, "--placement", "binpak"], "did you mean binpack?"),
         (["finetune", CLUSTER, "--at", "1h"], "--at"),
         (["finetune", "nowhere.yaml"], "nowhere.yaml"),
-        (["x", TRAINING, "--at", "soon"], "is no time"),
+        (["x", TRAINING, "--at", "soon"], "is not a time"),
         (["x", TRAINING, "--at", "99h"], "after the scenario's end"),
     ],
 )
@@ -134,14 +134,14 @@ def test_the_moves_that_make_room_are_printed(capfd: pytest.CaptureFixture[str])
     done = tonnage(capfd, "why", "finetune", SCATTERED)
     assert done.code == 1
     assert "Moves that make room for it on gpu-2\n  - research/eval-0 from gpu-2 to gpu-1\n" in done.out
-    assert "each is a restart; 3.0 hours of device time are done again" in done.out
+    assert "each is a restart; 3.0 hours of device time are lost" in done.out
     assert max(map(len, done.out.splitlines()[1:])) <= 80
 
 
 def test_what_forbids_moves_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     done = tonnage(capfd, "why", "pretrain", SCATTERED)
-    assert "Moves that make room for it on gpu-3, were they allowed" in done.out
-    assert "but it has no controller that would make it anew" in done.out
+    assert "Moves that make room for it on gpu-3, if they were allowed" in done.out
+    assert "but it has no controller that would recreate it" in done.out
 
 
 def test_moves_are_in_the_json(capfd: pytest.CaptureFixture[str]) -> None:

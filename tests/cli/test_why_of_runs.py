@@ -67,7 +67,7 @@ faults: [{{kind: pod-failure, at: 4m, workload: lab/job/tune}}, {{kind: pod-fail
 
 def test_a_job_in_back_off_says_until_when(tmp_path: Path, told: Told) -> None:
     folder = write(tmp_path, FAILING, job("tune"))
-    line = "is in back-off (1 restart): tune-0 ended with exit code 1; its pods are made again at 0:04:10"
+    line = "is in back-off (1 restart): tune-0 exited with code 1; its pods are made again at 0:04:10"
     for about in ("job/tune", "pod/tune-0"):
         code, found = told(folder, about, "--at", "4m5s")
         assert (code, found["state"], found["line"]) == (1, "waits", line)
@@ -76,7 +76,7 @@ def test_a_job_in_back_off_says_until_when(tmp_path: Path, told: Told) -> None:
 def test_a_job_past_its_limit_is_said_first(tmp_path: Path, told: Told, capfd: pytest.CaptureFixture[str]) -> None:
     folder = write(tmp_path, FAILING, job("tune", limit=1))
     code, found = told(folder, "job/tune")
-    line = "failed at 0:09:00: BackoffLimitExceeded: tune-0 ended with exit code 1"
+    line = "failed at 0:09:00: BackoffLimitExceeded: tune-0 exited with code 1"
     assert (code, found["state"], found["line"]) == (1, "fails", line)
     done = tonnage(capfd, "simulate", folder, "-q", "--fail-on", "error")
     assert done.code == 1
@@ -87,7 +87,7 @@ def test_a_job_within_its_limit_is_no_error(tmp_path: Path, told: Told, capfd: p
     folder = write(tmp_path, FAILING.replace("30m", "10m"), job("tune"))
     assert tonnage(capfd, "simulate", folder, "-q", "--fail-on", "error").code == 0
     code, found = told(folder, "job/tune")
-    assert (code, found["state"]) == (0, "ended") and found["line"].startswith("is done since 0:19:")
+    assert (code, found["state"]) == (0, "ended") and found["line"].startswith("finished at 0:19:")
 
 
 URGENT = f"""{NODE}
@@ -116,7 +116,7 @@ def test_what_a_quota_keeps_out_is_said(tmp_path: Path, told: Told) -> None:
     folder = write(tmp_path, NODE, api(replicas=4), quota)
     code, found = told(folder, "deploy/api")
     assert code == 0
-    assert "ResourceQuota few of namespace lab" in found["line"] and "lets in 3 of 4 pods" in found["line"]
+    assert "ResourceQuota few of namespace lab" in found["line"] and "admits 3 of 4 pods" in found["line"]
     quota["spec"] = {"hard": {"requests.nvidia.com/gpu": "4"}}
     folder = write(tmp_path / "all", NODE, api(replicas=4), quota)
     code, found = told(folder, "deploy/api")

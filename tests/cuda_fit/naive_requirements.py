@@ -6,7 +6,7 @@ import itertools
 
 
 def holds(expression: str, cuda: str, driver: str, arch: str, brand: str) -> bool:
-    """Any term (between spaces) whose rules (between commas) all hold. Raises ValueError for what is no rule."""
+    """Any term (between spaces) whose rules (between commas) all hold. Raises ValueError for what is not a rule."""
     facts = {"cuda": cuda, "driver": driver, "arch": arch}
     answer = True
     for term in filter(None, expression.split(" ")):

@@ -188,5 +188,5 @@ def test_memory_and_cores_of_a_share_are_no_gpus() -> None:
 
 
 def test_what_is_no_driver_version_is_refused() -> None:
-    with pytest.raises(InputError, match="no version"):
+    with pytest.raises(InputError, match="not a version"):
         fleet.upgrade(cluster([node("a", "570.26")]), "latest")

@@ -116,8 +116,8 @@ def test_an_h100_with_535_161_08_satisfies(expression: str, expected: bool) -> N
         ("cuda>=", "expected a key"),
         ("cuda==12", "no operator '=='"),
         ("cuda=>12", "no operator '=>'"),
-        ("cuda>=12.x", "is no version"),
-        ("cuda>=.5", "is no version"),
+        ("cuda>=12.x", "is not a version"),
+        ("cuda>=.5", "is not a version"),
         ("brand>tesla", "equal (=) or not (!=) only"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The traffic surge in running time: simulated machines on a real API server, and one process for each controller."""
+"""The traffic surge in real time: simulated machines on a real API server, and one process for each controller."""
 
 from __future__ import annotations
 

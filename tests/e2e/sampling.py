@@ -19,7 +19,7 @@ counts: dict[str, int] = {}
 
 
 def some(what: str, every: Sequence[T], sampled: int) -> list[T]:
-    """All of them in a long run; otherwise so many, drawn by the seed, in the order in which they stand."""
+    """All of them in a long run; otherwise this many, drawn by the seed, in the order in which they stand."""
     places = range(len(every)) if LONG else sorted(draw(what).sample(range(len(every)), sampled))
     counts[what] = len(places)
     return [every[place] for place in places]

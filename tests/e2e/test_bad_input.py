@@ -53,7 +53,7 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> str:
-    """The one line of a run that ended with exit code 2 for bad input."""
+    """The one line of a run that exited with code 2 for bad input."""
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()

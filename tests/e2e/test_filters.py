@@ -21,7 +21,7 @@ from e2e.processes import until
 PAIRS = range(36)
 """Of worlds: a narrow one and a roomy one, drawn by the seed of the run."""
 SAMPLED = (3, 5)
-"""Pairs in a sampled run: at least so many, and more, up to the second, until enough of everything was seen."""
+"""Pairs in a sampled run: at least this many, and more, up to the second, until enough of everything was seen."""
 PODS_EACH = 50
 MISSING = 4
 """Reasons that a sampled run may not come across."""

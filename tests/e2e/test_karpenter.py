@@ -79,7 +79,7 @@ def test_karpenter_launches_exactly_what_was_planned_and_takes_it_back_when_it_i
     api.create(DEPLOYMENTS, deployment("served", 1, spec(4)))
     await_running(api, "served", 1, limit_s=90)
     assert ours["nodes"].end() == 0
-    ours["nodes"].start()  # it has to find out anew which names are taken: the cloud names the nodes
+    ours["nodes"].start()  # it has to find out again which names are taken: the cloud names the nodes
     api.patch(f"{DEPLOYMENTS}/served", {"spec": {"replicas": 2}})
     running = await_running(api, "served", 2, limit_s=90)
     claims = {claim["status"]["nodeName"]: claim for claim in api.items(CLAIMS)}

@@ -1,6 +1,6 @@
 """Gangs on a real API server, placed by our scheduler as a process that is killed in the middle of binding them.
 
-Nodes claim to be ready, and no kubelets stand behind them. Whoever makes pods anew is the test itself.
+Nodes claim to be ready, and no kubelets stand behind them. Whoever makes pods again is the test itself.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _resource(obj: Any) -> Resource:
 
 
 class Frameworks:
-    """Makes gangs, and their pods anew when they go."""
+    """Makes gangs, and their pods again when they go."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -164,14 +164,14 @@ def test_two_hundred_gangs_of_a_scheduler_that_is_killed_stand_whole_or_not_at_a
     killed_in_the_middle(plane, frameworks, ROOM)
     frameworks.intrude()
     in_part = frameworks.in_part()
-    print(f"held in part when it was killed: {in_part}")
+    print(f"partially bound when it was killed: {in_part}")
     process = begun(plane)
 
     def whole() -> bool:
         frameworks.make_anew()
         return not frameworks.in_part()
 
-    until("gangs that are held in part are let go of", whole, 150, every_s=1)
+    until("gangs that are partially bound are let go of", whole, 150, every_s=1)
     assert process.decided("Evict") or not in_part
     process.stop(signal.SIGKILL)
     frameworks.leave()

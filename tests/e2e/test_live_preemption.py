@@ -1,4 +1,4 @@
-"""Examples with training on a real API server in running time, with the real Manager and simulated machines: gangs go
+"""Examples with training on a real API server in real time, with the real Manager and simulated machines: gangs go
 and come whole, also when the server is killed in the middle, and what finishes is what finishes in the simulator.
 
 No kube-controller-manager runs there: all pods of training are the simulated operators'."""
@@ -49,7 +49,7 @@ CASES = [
 
 @pytest.mark.parametrize(
     ("scenario", "speed", "kind", "times"),
-    sampling.some("examples with training in running time", CASES, 2),
+    sampling.some("examples with training in real time", CASES, 2),
     ids=lambda value: value.__name__ if callable(value) else str(value),
 )
 def test_when_the_api_server_is_killed_in_the_middle_the_simulators_pods_finish(

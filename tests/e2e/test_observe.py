@@ -25,7 +25,7 @@ USER = "tonnage-scheduler"
 
 @pytest.fixture(scope="module")
 def plane(start_plane: Any) -> ControlPlane:
-    """Work for the scheduler and the nodes controller: a pod that fits, one for whom a node must be bought, one for
+    """Work for the scheduler and the nodes controller: a pod that fits, one for whom a node must be launched, one for
     none, and an empty node of a NodePool."""
     found: ControlPlane = start_plane(
         controllers=(), scheduler=False, admission_off=UNTOUCHED, audit=True, users={USER: []}

@@ -2,7 +2,7 @@
 
 A broken set comes as far as its cause lets it: it is refused, no node takes its pods, or these are bound and only their
 kubelet would fail. Good sets are bound whole. What the real cluster said is kept in ``tests/health/real_cluster.yaml``;
-``TONNAGE_RECORD=1`` with a long run writes it anew."""
+``TONNAGE_RECORD=1`` with a long run rewrites it."""
 
 from __future__ import annotations
 

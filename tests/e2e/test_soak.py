@@ -25,7 +25,7 @@ PODS = "/api/v1/namespaces/default/pods"
 NODES = "/api/v1/nodes"
 GPUS, NODE_COUNT = 8, 40
 ROOM = 3 * GPUS * NODE_COUNT // 4
-"""So many pods there are at most: they all fit, whichever nodes are away."""
+"""This many pods there are at most: they all fit, whichever nodes are away."""
 ROUND_S = 2.0
 FLAT = 1.15
 """Memory of the last third of a run beside that of the second, both medians."""

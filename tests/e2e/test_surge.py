@@ -27,9 +27,9 @@ SHORTER = {
     "duration: 30m\n        ramp": "duration: 12m\n        ramp",
     "factor: [4, 6]": "factor: [8, 8.2]",
 }
-"""The same surge in a third of the time, and so much larger that nodes must be bought whatever the moment."""
+"""The same surge in a third of the time, and so much larger that nodes must be launched whatever the moment."""
 MORE_NODES = 8
-"""How many more nodes than in the simulator may be bought. A second on the API server is twenty for the machines, and
+"""How many more nodes than in the simulator may be launched. A second on the API server is twenty for the machines, and
 the slo policy looks every fifteen of theirs: a moment later it sees other queues, and wants more or less. Between 3 and
 6 nodes were seen where the simulator buys one."""
 
@@ -75,7 +75,7 @@ def test_by_the_simulators_clock_it_is_the_simulators_run_to_the_last_microdolla
     }
 
 
-# ---- in running time ----
+# ---- in real time ----
 
 
 @pytest.fixture(scope="module")
@@ -98,14 +98,14 @@ def live(start_plane: Any, surge_files: Path, expected: Result) -> Iterator[Live
 def test_in_running_time_separate_controllers_come_to_the_simulators_end(live: Live, expected: Result) -> None:
     base = [node.name for node in expected.nodes if not node.node_pool]
     bought = [node.name for node in expected.nodes if node.node_pool]
-    assert bought, "the surge is meant to buy nodes"
+    assert bought, "the surge is meant to launch nodes"
     owners = expected.heatmap.owners
     final = Counter((row.node, owners[row.owner[-1]]) for row in expected.heatmap.rows if row.owner[-1] > 0)
     until("the first nodes", lambda: live.nodes() == base, 60)
     before = live.wanted()
     until("model A scales out", lambda: sum(live.wanted().values()) > sum(before.values()), 90, 0.2)
-    until("a node is bought", lambda: len(live.nodes()) > len(base), 90, 0.2)
-    until("pods serve on a bought node", lambda: {node for node, _ in live.placed()} - set(base), 90, 0.1)
+    until("a node is launched", lambda: len(live.nodes()) > len(base), 90, 0.2)
+    until("pods serve on a launched node", lambda: {node for node, _ in live.placed()} - set(base), 90, 0.1)
     until("the nodes are returned", lambda: live.nodes() == base and not live.api.items(CLAIMS), 120, 0.2)
     until("the simulator's end", lambda: live.placed() == final, 30, 0.2)
     applied = {kind: live.controllers[name].decided(kind) for name, kind in (("nodes", "Launch"), ("nodes", "Return"))}

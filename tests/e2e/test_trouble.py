@@ -85,7 +85,7 @@ class Cluster:
         return self.api.items(CLAIMS)
 
     def check(self, count: int) -> None:
-        """So many pods of one GPU are placed, none was bound twice, and no node has more than its GPUs.
+        """This many pods of one GPU are placed, none was bound twice, and no node has more than its GPUs.
 
         A binding whose caller or server was killed meanwhile may be missing in the audit log, or be there as failed."""
         where = self.placed()
@@ -229,7 +229,7 @@ def test_a_nodes_controller_that_is_killed_over_and_over_buys_no_node_twice(clus
     for i in range(nodes):
         cluster.make("bought", 1, gpus=4, first=i, nodeSelector=IN_POOL)
         process = start("scheduler", "nodes", more=("--no-leader-elect",), wait=False)
-        until("it has bought", lambda i=i: len(cluster.claims()) > i, 60, 0.002)
+        until("it has launched", lambda i=i: len(cluster.claims()) > i, 60, 0.002)
         time.sleep(draw.uniform(0, 0.05))
         process.stop(signal.SIGKILL)
     process = start("scheduler", "nodes", more=("--no-leader-elect",))

@@ -181,8 +181,8 @@ def test_what_a_configuration_has_beside_the_decoder_is_said() -> None:
         ({"quantization_config": {"quant_method": "weird"}}, "quant_method weird is not known"),
         ({"quantization_config": {"quant_method": "gptq", "bits": 3}}, "quant_method gptq with 3 is not known"),
         ({"architectures": ["BertForMaskedLM"]}, "BertForMaskedLM writes no tokens"),
-        ({"model_type": "bert"}, "bert is no decoder-only model"),
-        ({"is_encoder_decoder": True}, "llama is no decoder-only model"),
+        ({"model_type": "bert"}, "bert is not a decoder-only model"),
+        ({"is_encoder_decoder": True}, "llama is not a decoder-only model"),
     ],
 )
 def test_a_contradictory_configuration_is_refused(change: dict[str, Any], message: str) -> None:

@@ -70,9 +70,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"gpu_memory": "9", "gpu_fraction": "0.5"}, "gpu-fraction and gpu-memory exclude each other"),
     ({"gpu_fraction_num_devices": "2"}, "gpu-fraction-num-devices is of no use without gpu-fraction"),
     ({"gpu_fraction": "0.5", "gpu_fraction_num_devices": "0"}, "gpu-fraction-num-devices '0' is not a whole number"),
-    ({"gpu_fraction": "0.5", "gpus": 1}, "a GPU fraction cannot stand beside a request for a whole GPU"),
-    ({"gpu_memory": "5", "resources": {MIG: "1"}}, "a GPU fraction cannot stand beside a request for MIG instances"),
-    ({"resources": {MIG: "1", "nvidia.com/gpumem": "5"}}, "GPU memory cannot stand beside MIG instances"),
+    ({"gpu_fraction": "0.5", "gpus": 1}, "a GPU fraction cannot be combined with a request for a whole GPU"),
+    (
+        {"gpu_memory": "5", "resources": {MIG: "1"}},
+        "a GPU fraction cannot be combined with a request for MIG instances",
+    ),
+    ({"resources": {MIG: "1", "nvidia.com/gpumem": "5"}}, "GPU memory cannot be combined with MIG instances"),
     ({"gpus": 1, "resources": {"nvidia.com/gpucores": "101"}}, "nvidia.com/gpucores 101 is more than 100 per cent"),
     ({"resources": {"nvidia.com/gpumem-percentage": "150"}}, "nvidia.com/gpumem-percentage 150 is more than 100"),
 ]

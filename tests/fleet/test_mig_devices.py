@@ -172,7 +172,7 @@ def test_a_card_is_cut_anew_around_what_is_in_use() -> None:
     made = fleet(cards(Cut(How.MIG, gpu="h100", instances=seven)))
     bind(made, "1g.10gb")
     kept = (resource("1g.10gb"), 6)
-    with pytest.raises(Conflict, match="device 0 is in use and would be cut otherwise"):
+    with pytest.raises(Conflict, match="device 0 is in use and would be repartitioned"):
         made.set_cuts(0, (Cut(How.MIG, gpu="h100", instances=((resource("3g.40gb"), 4),)),))
     made.set_cuts(0, (Cut(How.MIG, gpu="h100", instances=((resource("4g.40gb"), 0), kept)),))
     assert violations(made) == []

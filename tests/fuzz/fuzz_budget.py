@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 DEEP_S = 600
-"""With a budget of so many seconds a test, those that have a number to reach go on until they have reached it."""
+"""With a budget of this many seconds a test, those that have a number to reach go on until they have reached it."""
 
 
 def seeds(least: int = 1, deep: int = 0) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""Random queues: the default placement never seats fewer GPUs, then pods, than any of the policies beside it."""
+"""Random queues: the default placement never places fewer GPUs, then pods, than any of the policies beside it."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def said(folder: Path, text: str) -> list[tuple[int, str]]:
         ({"gpu-memory": "2Gi"}, "{}", 7, "is not a whole number"),
         ({"gpu-fraction": "0.5", "gpu-memory": "2000"}, "{}", 7, "exclude each other"),
         ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "none"}, "{}", 8, "is not a whole number"),
-        ({"gpu-fraction": "0.5"}, "{nvidia.com/gpu: 1}", 7, "cannot stand beside a request for a whole GPU"),
+        ({"gpu-fraction": "0.5"}, "{nvidia.com/gpu: 1}", 7, "cannot be combined with a request for a whole GPU"),
         ({}, "{nvidia.com/gpu: 1, nvidia.com/gpumem-percentage: 150}", 8, "more than 100 per cent"),
     ],
 )

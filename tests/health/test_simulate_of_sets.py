@@ -16,7 +16,7 @@ from tonnage.simulation import run, scenario
 from tonnage.simulation.result import NotRunning, Result
 
 EVERY = 6
-"""Of the good sets, so many to one that is run each time; of the broken ones the first of each rule is."""
+"""Of the good sets, this many to one that is run each time; of the broken ones the first of each rule is."""
 
 
 def played(folder: Path) -> Result:
@@ -70,7 +70,7 @@ def runs_once_mended(one: BrokenSet, folder: Path) -> None:
 
 
 def runs(one: BrokenSet, result: Result) -> None:
-    """Every workload serves; that some of its pods get no place is no error."""
+    """Every workload serves; that some of its pods get no place is not an error."""
     assert [left for left in stopped(result) if left.pods == left.wanted] == []
     assert all(service.max_ready_replicas for service in result.services)
     assert all(workload.max_ready_replicas for workload in result.workloads or () if workload.replicas)

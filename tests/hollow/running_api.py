@@ -99,7 +99,7 @@ class Running:
         raise AssertionError(f"it does not settle: {self.machines.errors}")
 
     def turns(self, count: int = 10) -> None:
-        """Let what happens happen for so long, also where something is left to be written."""
+        """Let what happens happen for this long, also where something is left to be written."""
         for _ in range(count):
             self._turn()
 
@@ -138,7 +138,7 @@ class Running:
         return found
 
     def create(self, resource: Resource, body: Json, work: str = "") -> None:
-        """Create a workload that works for so long."""
+        """Create a workload that works for this long."""
         if work:
             body["metadata"]["annotations"] = {WORK: work}
         self.client.create(resource, body, "research")

@@ -48,7 +48,7 @@ def in_part(cluster: SimulatedCluster) -> set[str]:
 
 
 def stay_in_part(up: Up) -> set[str]:
-    """The gangs that are held in part, and stay so."""
+    """The gangs that are partially bound, and stay so."""
     with up.lock:
         found = in_part(up.made.cluster)
     deadline = time.monotonic() + HELD_S
@@ -97,7 +97,7 @@ def test_pods_behind_the_embedded_api_are_placed_as_in_a_simulation(name: str) -
 @pytest.mark.parametrize(
     ("name", "speed", "least"),
     sampling.some(
-        "examples in running time",
+        "examples in real time",
         [("training-cluster", 3600.0, 10), ("mixed", 600.0, 3), ("mig-day-night", 3600.0, 5)],
         1,
     ),

@@ -24,13 +24,13 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 
 def leaders(replicas: int) -> Json:
-    """A LeaderWorkerSet of so many groups of two."""
+    """A LeaderWorkerSet of this many groups of two."""
     groups = {"size": 2, "workerTemplate": pod(restartPolicy="Always")}
     return obj("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "mine", replicas=replicas, leaderWorkerTemplate=groups)
 
 
 def ray(replicas: int) -> Json:
-    """A RayCluster of a head and so many workers."""
+    """A RayCluster of a head and this many workers."""
     group = {"groupName": "w", "replicas": replicas, "template": pod(restartPolicy="Always")}
     head = {"template": pod(0, restartPolicy="Always")}
     return obj("ray.io/v1", "RayCluster", "mine", headGroupSpec=head, workerGroupSpecs=[group])
@@ -176,5 +176,5 @@ def test_where_scaling_is_not_followed_an_event_says_once_what_to_do(running: Ru
     said = [one for one in told if one[2] == "ScalingNotFollowed"]
     assert [one[:2] for one in said] == [(f"{kind} research/mine", "Warning")]
     assert "asks for 4 pods, and it has 2" in said[0][3]
-    assert "delete it and create it anew" in said[0][3]
+    assert "delete it and recreate it" in said[0][3]
     assert list(running.pods().values()) == ["Running", "Running"]

@@ -28,11 +28,11 @@ from tonnage.simulation import run, scenario
 from tonnage.simulation.unserved import not_running
 
 GROUP_QUOTA = "quota-below-replicas"
-"""Of whose pods some are let in."""
+"""Of whose pods some are admitted."""
 SETTLED_S = 1200.0
 """Seconds after which whatever happens to a pod that never runs has happened."""
 SERVING_S = 1500.0
-"""Seconds after which a pod that is well serves: a node is bought, an image pulled, an engine started."""
+"""Seconds after which a pod that is well serves: a node is launched, an image pulled, an engine started."""
 
 
 @contextmanager
@@ -131,7 +131,7 @@ def shows_creating(up: UpInStep, blocker: Blocker, reason: str) -> None:
 def shows_crashing(up: UpInStep, blocker: Blocker, reason: str) -> None:
     pods = pods_of(up, blocker)
     assert pods and not any(map(is_ready, pods))
-    if blocker.object.kind == "LeaderWorkerSet":  # which makes all pods of a group anew
+    if blocker.object.kind == "LeaderWorkerSet":  # which makes all pods of a group again
         told = [message for pod in pods for _, message in warnings(up, "Pod", pod["metadata"]["name"])]
         assert any(blocker.said in message for message in told)
         return
@@ -311,7 +311,7 @@ APPLIED = (
     "image with capitals",
     "service selects another label value",
 )
-"""Sets that one can mend without making an object anew."""
+"""Sets that one can mend without making an object again."""
 
 
 @pytest.mark.parametrize("one", [one for one in BROKEN if one.name in APPLIED[::3]], ids=name)

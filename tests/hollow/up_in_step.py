@@ -43,7 +43,7 @@ class Strict:
 
 
 class UpInStep(Running):
-    """Machines, operators and managers, with the controllers that place pods, buy nodes and set replicas.
+    """Machines, operators and managers, with the controllers that place pods, launch nodes and set replicas.
 
     ``late``, ``managed`` and ``theirs`` of :class:`Running` are not for it."""
 

@@ -67,7 +67,7 @@ class Both:
                 self.pool.cache(user.blocks[-1], number)
 
     def end(self, user: User, unknown: int) -> None:
-        """It frees what it holds, with so many blocks that nobody can ask for behind."""
+        """It frees what it holds, with this many blocks that nobody can ask for behind."""
         self.users.remove(user)
         idle = len(self.pool.queue)
         blocks = list(user.blocks)

@@ -99,7 +99,7 @@ def refusals(text: str, name: str = "x.yaml") -> list[str]:
 
 
 def warnings(text: str, name: str = "x.yaml") -> list[str]:
-    """What is doubtful about a text that can be read: ``line:field: message (hint)``."""
+    """What is suspicious about a text that can be read: ``line:field: message (hint)``."""
     return [str(problem).partition(f"{name}:")[2] for problem in read(text, name).problems]
 
 

@@ -106,7 +106,7 @@ def test_a_field_that_nobody_knows_is_told_with_its_place_and_the_near_one() -> 
     [
         (
             group(KAI, "  subGroups:\n    - {name: a, minMember: 1}\n    - {name: a, minMember: 1}\n"),
-            '7:spec.subGroups[1].name: "a": a subgroup of this name stands twice (rename or remove one)',
+            '7:spec.subGroups[1].name: "a": a subgroup of this name appears twice (rename or remove one)',
         ),
         (
             group(KAI, "  subGroups:\n    - {name: a, minMember: 1, parent: c}\n    - {name: b, minMember: 1}\n"),
@@ -126,7 +126,7 @@ def test_a_field_that_nobody_knows_is_told_with_its_place_and_the_near_one() -> 
         ),
         (
             group(KAI, "  minMember: 2\n  minSubGroup: 1\n" + SUBGROUPS),
-            "6:spec.minSubGroup: stands beside minMember (set one of them)",
+            "6:spec.minSubGroup: is set together with minMember (set one of them)",
         ),
         (
             group(KAI, "  minSubGroup: 3\n" + SUBGROUPS),
@@ -176,7 +176,7 @@ def test_a_field_that_nobody_knows_is_told_with_its_place_and_the_near_one() -> 
         ),
         (
             job_set(parts=(part("a", 1, 1, extra=", dependsOn: [{name: b, status: Ready}]"), part("b", 1, 1))),
-            '6:spec.replicatedJobs[0].dependsOn[0].name: "b": expected a replicated job that stands before this one',
+            '6:spec.replicatedJobs[0].dependsOn[0].name: "b": expected a replicated job listed before this one',
         ),
         (
             leader_worker_set("    subGroupPolicy: {subGroupSize: 3}\n"),

@@ -210,7 +210,7 @@ def test_an_object_that_stands_twice_is_told_with_both_places(tmp_path: Path) ->
     with pytest.raises(InputError) as raised:
         load.read([tmp_path])
     assert str(raised.value) == (
-        f"{tmp_path}/b.yaml:5:metadata.name: Pod p stands already at {tmp_path}/a.yaml:1 (rename or remove one)"
+        f"{tmp_path}/b.yaml:5:metadata.name: Pod p is defined already at {tmp_path}/a.yaml:1 (rename or remove one)"
     )
 
 

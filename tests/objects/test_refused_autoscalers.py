@@ -256,7 +256,7 @@ def test_a_scaled_object_needs_triggers_with_names_of_their_own() -> None:
     cron = "    - {type: cron, name: a, useCachedMetrics: true, metadata: {}}\n"
     assert refusals(f"{head}  triggers:\n{cron}{cron.replace('true', 'false')}") == [
         "x.yaml:9:spec.triggers[0].useCachedMetrics: a cron trigger cannot use cached metrics (remove it)",
-        'x.yaml:10:spec.triggers[1].name: "a": a trigger of this name stands twice (rename or remove one)',
+        'x.yaml:10:spec.triggers[1].name: "a": a trigger of this name appears twice (rename or remove one)',
     ]
 
 

@@ -45,8 +45,8 @@ def problems(version: str, kind: str, body: str, name: str = "a") -> list[str]:
             "{ports: [{port: 80}, {port: 81, name: a}, {port: 81, name: a}]}",
             [
                 "ports[0].name: the field is missing (the API server requires it)",
-                'ports[2].name: "a": stands twice (rename or remove one)',
-                'ports[2].port: "81/TCP": stands twice (rename or remove one)',
+                'ports[2].name: "a": appears twice (rename or remove one)',
+                'ports[2].port: "81/TCP": appears twice (rename or remove one)',
             ],
         ),
         ("{selector: {a: '*'}, ports: [{port: 1}]}", None),
@@ -145,7 +145,7 @@ def test_nodes() -> None:
     )
     body = f"spec: {taints}\nstatus: {{capacity: {{cpu: many}}, allocatable: {{nvidia.com/gpu: -1}}}}"
     assert problems("v1", "Node", body) == [
-        '4:spec.taints[2]: "a:NoSchedule": stands twice (rename or remove one)',
+        '4:spec.taints[2]: "a:NoSchedule": appears twice (rename or remove one)',
         '5:status.capacity.cpu: "many": expected a quantity, e.g. 500m, 8 or 32Gi',
         "5:status.allocatable.nvidia.com/gpu: -1: must be greater than or equal to 0",
     ]
@@ -174,7 +174,7 @@ def test_prometheus_rules() -> None:
         "6:spec.groups[0].rules[1]: expected either record or alert (set exactly one of them)",
         "6:spec.groups[0].rules[2]: expected either record or alert (set exactly one of them)",
         '6:spec.groups[0].rules[2].for: "5": expected a duration, e.g. 15s, 1m or 1h30m',
-        '7:spec.groups[1].name: "g": a group of this name stands twice (rename or remove one)',
+        '7:spec.groups[1].name: "g": a group of this name appears twice (rename or remove one)',
     ]
 
 

@@ -34,7 +34,7 @@ def pool(*lines: str) -> list[str]:
         (
             ["replicas: 3", "weight: 5", "limits: {cpu: 5}"],
             [
-                "7:spec.weight: weight stands beside replicas (a static NodePool has no weight: remove it)",
+                "7:spec.weight: weight is set together with replicas (a static NodePool has no weight: remove it)",
                 "8:spec.limits.cpu: a static NodePool can only limit nodes (use limits.nodes)",
             ],
         ),
@@ -183,7 +183,7 @@ def test_taints_node_class_and_times_of_the_template() -> None:
         'x.yaml:12:spec.template.spec.nodeClassRef.kind: "": expected a name (the API server requires it)',
         'x.yaml:12:spec.template.spec.nodeClassRef.group: "karpenter.k8s.aws/v1": expected a group, e.g. karpenter.k8s.aws (the version is left out)',
         'x.yaml:15:spec.template.spec.taints[1].effect: "Never": expected one of NoSchedule, PreferNoSchedule, NoExecute',
-        'x.yaml:17:spec.template.spec.startupTaints[0]: "a:NoSchedule": stands twice (rename or remove one)',
+        'x.yaml:17:spec.template.spec.startupTaints[0]: "a:NoSchedule": appears twice (rename or remove one)',
         'x.yaml:18:spec.template.spec.expireAfter: "30d": expected e.g. 720h, 30m or Never',
         'x.yaml:19:spec.template.spec.terminationGracePeriod: "Never": expected e.g. 48h or 30m',
     ]
@@ -233,7 +233,9 @@ spec:
         (
             "[{alias: al2023@latest}]",
             "[{alias: al2023@latest}, {id: ami-1}]",
-            ["6:spec.amiSelectorTerms[0].alias: an alias stands beside other terms (an alias must be the only term)"],
+            [
+                "6:spec.amiSelectorTerms[0].alias: an alias is combined with other terms (an alias must be the only term)"
+            ],
         ),
         (
             "role: r",

@@ -232,9 +232,9 @@ def test_containers_have_an_image_and_names_of_their_own() -> None:
     assert pod_with(
         "    - {name: main, image: x}", "    - {name: Side_Car, image: x}", "  initContainers: [{name: main}]"
     ) == [
-        '9:spec.containers[1].name: "main": stands twice (rename or remove one)',
+        '9:spec.containers[1].name: "main": appears twice (rename or remove one)',
         "10:spec.containers[2].name: \"Side_Car\": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc')",
-        '11:spec.initContainers[0].name: "main": stands twice (rename or remove one)',
+        '11:spec.initContainers[0].name: "main": appears twice (rename or remove one)',
         "11:spec.initContainers[0].image: the field is missing (the API server requires it)",
     ]
 
@@ -252,7 +252,7 @@ def test_ports_probes_and_variables_of_a_container() -> None:
     assert found == [
         "10:spec.containers[0].ports[0].containerPort: the field is missing (the API server requires it)",
         '11:spec.containers[0].ports[1].protocol: "tcp": expected one of SCTP, TCP, UDP (did you mean TCP?)',
-        '12:spec.containers[0].ports[2].name: "http": stands twice (rename or remove one)',
+        '12:spec.containers[0].ports[2].name: "http": appears twice (rename or remove one)',
         '13:spec.containers[0].ports[3].name: "a-very-long-port-name": must be no more than 15 characters',
         "14:spec.containers[0].env[0].name: \"A=B\": a valid environment variable name must consist only of printable ASCII characters other than '='",
         "14:spec.containers[0].env[1].name: the field is missing (the API server requires it)",
@@ -278,7 +278,7 @@ def test_the_rest_of_a_pod() -> None:
         '12:spec.overhead.cpu: "-1m": must be greater than or equal to 0',
         "13:spec.resources.limits.nvidia.com/gpu: 1: expected one of cpu, hugepages-, memory",
         "13:spec.resources.requests.nvidia.com/gpu: 1: expected one of cpu, hugepages-, memory",
-        '14:spec.schedulingGates[1]: "a": stands twice (rename or remove one)',
+        '14:spec.schedulingGates[1]: "a": appears twice (rename or remove one)',
     ]
 
 

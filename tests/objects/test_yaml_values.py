@@ -96,8 +96,8 @@ def test_the_text_of_a_scalar_that_is_not_what_it_looks_like_is_kept() -> None:
 
 
 def test_a_key_that_stands_twice_is_told_with_both_places_in_reach() -> None:
-    assert problems("a: 1\nb:\n  c: 1\n  c: 2\n") == ["x.yaml:4:b.c: the key 'c' stands twice (keep one of them)"]
-    assert problems("on: 1\n'true': 2\n") == ["x.yaml:2:true: the key 'true' stands twice (keep one of them)"]
+    assert problems("a: 1\nb:\n  c: 1\n  c: 2\n") == ["x.yaml:4:b.c: the key 'c' appears twice (keep one of them)"]
+    assert problems("on: 1\n'true': 2\n") == ["x.yaml:2:true: the key 'true' appears twice (keep one of them)"]
 
 
 def test_an_anchor_is_taken_over_with_the_line_on_which_its_parts_stand() -> None:
@@ -127,7 +127,7 @@ def test_an_unrendered_template_is_told_as_such() -> None:
 
 
 def test_an_alias_inside_its_own_anchor_is_refused() -> None:
-    with pytest.raises(InputError, match=r"x.yaml:1:a\[0\]: an alias stands inside its own anchor"):
+    with pytest.raises(InputError, match=r"x.yaml:1:a\[0\]: an alias is inside its own anchor"):
         values("a: &a [*a]\n")
 
 
@@ -178,7 +178,9 @@ def test_json_has_lines_too() -> None:
 
 def test_a_json_key_that_stands_twice_is_told() -> None:
     found = tree.parse_json('{"a": {"b": 1,\n"b": 2}}', "x.json")
-    assert [str(problem) for problem in found.problems] == ["x.json:2:a.b: the key 'b' stands twice (keep one of them)"]
+    assert [str(problem) for problem in found.problems] == [
+        "x.json:2:a.b: the key 'b' appears twice (keep one of them)"
+    ]
 
 
 def test_broken_json_is_told_with_line_and_column() -> None:

@@ -308,7 +308,7 @@ def test_alerts_and_dashboard_ask_for_what_controllers_show(helm: Helm) -> None:
     asked += [target["expr"] for panel in panels for target in panel["targets"]]
     there = served_metrics()
     for expression in asked:
-        parse(expression)  # raises where it is no PromQL
+        parse(expression)  # raises where it is not PromQL
         named = set(re.findall(r"\btonnage_\w+", expression))
         assert named
         assert named <= there | {"tonnage_informer_silence_seconds"}, expression  # shown once something was heard

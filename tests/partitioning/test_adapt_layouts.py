@@ -1,4 +1,4 @@
-"""Which GPUs are cut otherwise when pods wait: only those on which one can run then, and never what is in use."""
+"""Which GPUs are repartitioned when pods wait: only those on which one can run then, and never what is in use."""
 
 from __future__ import annotations
 

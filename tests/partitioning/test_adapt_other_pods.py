@@ -1,4 +1,4 @@
-"""Rules about other pods, and pods of other schedulers: GPUs are cut only for pods that can be bound afterwards."""
+"""Rules about other pods, and pods of other schedulers: GPUs are partitioned only for pods that can be bound afterwards."""
 
 from __future__ import annotations
 
@@ -98,4 +98,4 @@ def test_no_node_is_planned_for_a_pod_that_a_gpu_which_is_being_cut_will_take() 
     assert provisioner.nominated == frozenset()
     cutting = Still(made, {("a", 0): HALVES})
     assert [one.pod.name for one in provisioner.decide(cutting)] == ["q"]  # type: ignore[arg-type,union-attr]
-    assert provisioner.nominated == {"a"}, "the node is not given back meanwhile"
+    assert provisioner.nominated == {"a"}, "the node is not terminated meanwhile"

@@ -97,9 +97,9 @@ def test_under_mps_a_container_gets_one_replica_unless_the_file_says_otherwise(g
         ("replicas: 4", "replicas: 1", 15, "sharing.timeSlicing.resources[0].replicas", "1: expected 2 or more"),
         ("replicas: 4", "replicas: four", 15, "sharing.timeSlicing.resources[0].replicas", "expected an integer"),
         ("        replicas: 2\n", "", 16, "sharing.timeSlicing.resources[1].replicas", "the device plugin requires it"),
-        ("name: gpu", "name: G PU", 14, "sharing.timeSlicing.resources[0].name", "is no name of a resource"),
+        ("name: gpu", "name: G PU", 14, "sharing.timeSlicing.resources[0].name", "is not a name of a resource"),
         ("name: gpu", f"name: {'g' * 53}", 14, "sharing.timeSlicing.resources[0].name", "64 characters"),
-        ("name: gpu", "name: mig-1g.10gb", 14, "sharing.timeSlicing.resources[0].name", "stands 2 times"),
+        ("name: gpu", "name: mig-1g.10gb", 14, "sharing.timeSlicing.resources[0].name", "appears 2 times"),
         ("replicas: 4", "replicas: 4\n        devices: some", 16, "sharing.timeSlicing.resources[0].devices", "'some' names no device"),
         ("replicas: 4", "replicas: 4\n        devices: 0", 16, "sharing.timeSlicing.resources[0].devices", "0 names no device"),
         ("replicas: 4", "replicas: 4\n        devices: [GPU-1]", 16, "sharing.timeSlicing.resources[0].devices", "'GPU-1' names no device"),
@@ -126,7 +126,7 @@ def test_what_the_device_plugin_refuses_is_refused_with_line_and_field(
         ("sharing: {mps: {resources: [{name: mig-1g.10gb, replicas: 2}]}}\n", "MPS on nvidia.com/mig-1g.10gb"),
         ("flags: {migStrategy: mixed}\nsharing: {mps: {resources: [{name: gpu, replicas: 2}]}}\n", "dp.yaml:1:flags.migStrategy: mixed, and sharing.mps"),
         ("resources: {gpus: [{pattern: '*'}]}\n", "resources.gpus[0].name: the field is missing"),
-        ("7\n", "7 is no mapping"),
+        ("7\n", "7 is not a mapping"),
     ],
 )  # fmt: skip
 def test_sharing_that_cannot_be_is_refused(text: str, words: str) -> None:

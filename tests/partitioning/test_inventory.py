@@ -131,7 +131,7 @@ def test_the_price_of_a_node_is_shared_by_its_cards() -> None:
     [
         ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM4"}, {}, [], "unknown GPU"),
         ({}, {f"{MIG}1g.11gb": 3}, [], "no cards of h100 hold 3 x 1g.11gb"),
-        ({"nvidia.com/mig.config": "mine", "nvidia.com/gpu.count": "1"}, {}, [], "'mine' is no configuration"),
+        ({"nvidia.com/mig.config": "mine", "nvidia.com/gpu.count": "1"}, {}, [], "'mine' is not a configuration"),
         (
             {},
             {f"{MIG}1g.10gb": 1},
@@ -155,4 +155,4 @@ def test_nodes_without_gpus_and_gpus_without_mig_are_passed_over() -> None:
     plain = msgspec.convert({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "cpu"}}, core.Node)
     found = inventory([plain, node("b", {"nvidia.com/gpu.product": "NVIDIA-L40S"}, {"nvidia.com/gpu": 4})], [])
     assert not found.cards
-    assert found.notes == ["GPUs that cannot be cut: node b (l40s)"]
+    assert found.notes == ["GPUs that cannot be partitioned: node b (l40s)"]

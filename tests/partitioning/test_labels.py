@@ -224,7 +224,7 @@ def test_versions_follow_the_driver() -> None:
     assert found == {"driver-version.full": "580.105.08", "runtime-version.full": "13.0"}
     assert labels["nvidia.com/cuda.driver.rev"] == "08"
     assert labels["nvidia.com/cuda.runtime.major"] == "13"
-    with pytest.raises(InputError, match="is no version"):
+    with pytest.raises(InputError, match="is not a version"):
         predict([Card("l4")], driver="new")
 
 

@@ -61,7 +61,7 @@ def test_a_device_id_is_written_as_it_was_read(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "2330", "0x", "0x1233010DE", "0x233010DE:", "0x1:0x2:0x3", "0x233010DG"])
 def test_what_is_no_device_id_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no device id"):
+    with pytest.raises(ValueError, match="is not a device id"):
         device_id(text)
 
 
@@ -75,19 +75,19 @@ def test_what_is_no_device_id_is_refused(text: str) -> None:
         ("mig-enabled: false", "mig-enabled: no way", 5, "mig-configs.idle[0].mig-enabled", "expected true or false"),
         ("mig-enabled: false", "mig-enabled: false\n      mig-devices: {1g.6gb: 1}", 6, "mig-configs.idle[0].mig-devices", "mig-enabled is false"),
         ("      mig-devices: {}\n", "", 11, "mig-configs.mixed[1].mig-devices", "required where mig-enabled is true"),
-        ("devices: [0, 2]", "devices: [0, -2]", 8, "mig-configs.mixed[0].devices[1]", "-2 is no index"),
-        ("devices: [0, 2]", "devices: [0, 0]", 8, "mig-configs.mixed[0].devices[1]", "0 stands twice"),
+        ("devices: [0, 2]", "devices: [0, -2]", 8, "mig-configs.mixed[0].devices[1]", "-2 is not an index"),
+        ("devices: [0, 2]", "devices: [0, 0]", 8, "mig-configs.mixed[0].devices[1]", "0 appears twice"),
         ("devices: [0, 2]", "devices: []", 8, "mig-configs.mixed[0].devices", "matches no GPU"),
         ("devices: [0, 2]", "devices: some", 8, "mig-configs.mixed[0].devices", "'some' names no devices"),
         ('"1g.6gb": 2, "2g.12gb": 1', '"1g.6gb": 0, "2g.12gb": 0', 10, "mig-configs.mixed[0].mig-devices", "all counts are 0"),
         ('"1g.6gb": 2', '"1g.6gb": -1', 10, "mig-configs.mixed[0].mig-devices.1g.6gb", "-1: expected a count of 1 or more"),
         ('"1g.6gb": 2', '"1g.6gb": 0', 10, "mig-configs.mixed[0].mig-devices.1g.6gb", "0: expected a count of 1 or more"),
         ('"1g.6gb": 2', '"1g.6gb": 2000000000', 10, "mig-configs.mixed[0].mig-devices.1g.6gb", "2000000000 instances on one card"),
-        ('"1g.6gb": 2', '"1g6gb": 2', 10, "mig-configs.mixed[0].mig-devices.1g6gb", "is no MIG profile"),
+        ('"1g.6gb": 2', '"1g6gb": 2', 10, "mig-configs.mixed[0].mig-devices.1g6gb", "is not a MIG profile"),
         ('"1g.6gb": 2', '"1g.6gb": two', 10, "mig-configs.mixed[0].mig-devices.1g.6gb", "expected an integer"),
         ('device-filter: "0x20B710DE"', 'device-filter: "0x20B71002"', 7, "mig-configs.mixed[0].device-filter", "vendor 1002 makes no NVIDIA GPU"),
         ('device-filter: "0x20B710DE"', "device-filter: 0x20B710DE", 7, "mig-configs.mixed[0].device-filter", "0x20B710DE: expected a string or a list, YAML reads it as"),
-        ('"0x233510DE:0x18BE10DE"', '"h200"', 11, "mig-configs.mixed[1].device-filter[1]", "'h200' is no device id"),
+        ('"0x233510DE:0x18BE10DE"', '"h200"', 11, "mig-configs.mixed[1].device-filter[1]", "'h200' is not a device id"),
     ],
 )  # fmt: skip
 def test_a_broken_rule_is_refused_with_its_line_and_field(
@@ -105,9 +105,9 @@ def test_a_broken_rule_is_refused_with_its_line_and_field(
         ("version: v1\nmig-configs: {}\n", "mig.yaml:2:mig-configs: no configuration in it"),
         ("version: v1\nmig-configs:\n  a: []\n", "mig.yaml:3:mig-configs.a: expected a list with at least one entry"),
         ("version: v1\nmig-configs:\n  a:\n  b:\n  - {devices: all, mig-enabled: false}\n", "mig.yaml:3:mig-configs.a: expected a list with at least one entry"),
-        ("version: v1\nmig-configs:\n  a: [1]\n", "mig.yaml:3:mig-configs.a[0]: 1 is no mapping"),
-        ("- 1\n", "mig.yaml:1: [1] is no mapping"),
-        ("version: v1\nmig-configs:\n  a:\n  - {devices: all, mig-enabled: false}\n  a:\n  - {devices: all, mig-enabled: false}\n", "mig.yaml:5:mig-configs.a: the key 'a' stands twice"),
+        ("version: v1\nmig-configs:\n  a: [1]\n", "mig.yaml:3:mig-configs.a[0]: 1 is not a mapping"),
+        ("- 1\n", "mig.yaml:1: [1] is not a mapping"),
+        ("version: v1\nmig-configs:\n  a:\n  - {devices: all, mig-enabled: false}\n  a:\n  - {devices: all, mig-enabled: false}\n", "mig.yaml:5:mig-configs.a: the key 'a' appears twice"),
         ("", "no configuration in it"),
         ("a: [", "not valid YAML"),
     ],
@@ -131,7 +131,7 @@ def test_a_config_map_is_read_with_the_lines_of_its_file() -> None:
     text = f"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: mig\ndata:\n  any.yaml: |\n{inner}"
     [document] = documents.read(text, "map.yaml")
     assert document.key == "any.yaml"
-    with pytest.raises(InputError, match=r"map.yaml:14:mig-configs.mixed\[0\].devices\[1\]: 0 stands twice"):
+    with pytest.raises(InputError, match=r"map.yaml:14:mig-configs.mixed\[0\].devices\[1\]: 0 appears twice"):
         parse(document)
 
 

@@ -19,7 +19,7 @@ A30, H100 = card("a30"), card("h100")
 OF_A30 = all_layouts("a30", profile_names(A30))
 OF_H100 = all_layouts("h100", profile_names(H100))
 PARTS = 4
-"""Each goal meets one of so many layouts in `make test`, and all of them in `make fuzz`."""
+"""Each goal meets one of this many layouts in `make test`, and all of them in `make fuzz`."""
 ENDS_A30, ENDS_H100 = Ends(OF_A30), Ends(OF_H100)
 
 

@@ -1,4 +1,4 @@
-"""NodePools that offer nodes whose GPUs are cut, in one way or in several."""
+"""NodePools that offer nodes whose GPUs are partitioned, in one way or in several."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster under the slo policy in miniature: pods on kept and on bought nodes, and arrivals at a steady rate."""
+"""A cluster under the slo policy in miniature: pods on kept and on launched nodes, and arrivals at a steady rate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def target(workload: str = A, **changes: Any) -> slo.Target:
 
 
 class Cluster:
-    """Kept nodes ``kept-1``, … and bought nodes ``bought-1``, … of some GPUs each, and pods put on them by hand."""
+    """Kept nodes ``kept-1``, … and launched nodes ``bought-1``, … of some GPUs each, and pods put on them by hand."""
 
     def __init__(self, kept: int = 1, bought: int = 0, gpus: int = 8) -> None:
         self.fleet = Fleet()
@@ -69,7 +69,7 @@ class Cluster:
         return self
 
     def gang(self, key: str, size: int) -> Cluster:
-        """Add a gang of so many pods of one GPU, which wait."""
+        """Add a gang of this many pods of one GPU, which wait."""
         namespace, _, name = key.rpartition("/")
         container = {"name": "train", "resources": {"requests": {GPU: "1"}}}
         spec = msgspec.convert({"containers": [container]}, core.PodSpec)

@@ -130,7 +130,7 @@ def test_replicas_go_down_only_after_the_hold() -> None:
     quiet = [_to(loop.tick(0.1)) for _ in range(TEN_MINUTES)]
     first = next(i for i, replicas in enumerate(quiet) if replicas is not None)
     assert first * TICK_S >= 300, "the highest need of the last five minutes"
-    assert quiet[-1] == 4, "those on bought nodes"
+    assert quiet[-1] == 4, "those on launched nodes"
 
 
 def test_the_hold_keeps_but_does_not_bring_back() -> None:
@@ -216,7 +216,7 @@ def test_a_pod_that_the_freed_room_would_not_seat_takes_nothing_from_anybody(stu
     cluster = Cluster(gpus=4).pods(A, *KEPT8[:4]).pods("batch/job", "", **stuck)
     assert Loop(cluster, target(minimum=1)).tick(0.1, ticks=9) == {}
     fits = Cluster(gpus=4).pods(A, *KEPT8[:4]).pods("batch/job", "")
-    assert _to(Loop(fits, target(minimum=1)).tick(0.1, ticks=9)) == 1, "one that it would seat"
+    assert _to(Loop(fits, target(minimum=1)).tick(0.1, ticks=9)) == 1, "one that it would place"
 
 
 def test_a_gang_that_the_freed_room_seats_in_part_takes_nothing_from_anybody() -> None:

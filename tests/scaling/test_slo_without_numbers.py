@@ -1,4 +1,4 @@
-"""A metric that is no number leaves its own workload as it is, and the others go on."""
+"""A metric that is not a number leaves its own workload as it is, and the others go on."""
 
 from __future__ import annotations
 

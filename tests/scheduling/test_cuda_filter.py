@@ -50,7 +50,7 @@ def test_a_gpu_without_code_in_the_image_is_refused_by_its_product_alone() -> No
         ({}, "acme/own:1", {"NVIDIA_REQUIRE_CUDA": "cuda>=99"}),
         ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, TORCH, {}),
         (H100, "acme/own:1", {}),
-        (H100, "acme/own:torch-cu130", {}),  # a convention is no knowledge
+        (H100, "acme/own:torch-cu130", {}),  # a convention is not knowledge
         (H100, "acme/own:1", {"NVIDIA_REQUIRE_CUDA": "foo>=99"}),  # no matter of the node
         (H100, "acme/own:1", {"NVIDIA_REQUIRE_CUDA": "cuda>=99", "NVIDIA_DISABLE_REQUIRE": "1"}),
         (H100, "vllm/vllm-openai:v0.20.0", {}),  # its cuda-compat runs on R535

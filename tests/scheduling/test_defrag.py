@@ -22,7 +22,7 @@ NO_COOLDOWN = Limits(cooldown_ns=0, steps=200)
 
 
 def owned(name: str, gpus: int = 1, **fields: object) -> PodSpec:
-    """A pod that its controller makes anew."""
+    """A pod that its controller makes again."""
     return replace(pod(name, 0.1, 0.1, gpus, **fields), owner="default/some")  # type: ignore[arg-type]
 
 
@@ -313,7 +313,7 @@ def test_the_pod_made_in_the_stead_of_a_moved_one_takes_its_nomination_over() ->
 
 
 def kept(rng: Random, name: str) -> PodSpec:
-    """A pod that its controller makes anew; some of a workload with a budget, some that are not to be disrupted."""
+    """A pod that its controller makes again; some of a workload with a budget, some that are not to be disrupted."""
     gpus, kind = rng.choice((1, 1, 2)), rng.choice(("free", "free", "web", "marked"))
     if kind == "web":
         return replace(web(name, gpus=gpus), owner="default/web")

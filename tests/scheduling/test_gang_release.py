@@ -1,4 +1,4 @@
-"""Whom the scheduler evicts so that no gang is held in part."""
+"""Whom the scheduler evicts so that no gang is partially bound."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_the_reason_says_what_was_counted() -> None:
     snapshot = Snapshot(70 * NS_PER_S, made.fleet, gangs={made.gang.key: made.gang}, lives=made.lives)
     found, _ = release(snapshot, place.decide(snapshot, SETTINGS), {"default/g": Held(0)}, Patience(), NAMES)
     reason = found[-1].reason
-    assert reason.verdict == "gang default/g is held in part, and there is no room for the rest"
+    assert reason.verdict == "gang default/g is partially bound, and there is no room for the rest"
     assert dict(reason.evidence) == {
         "gang": "default/g",
         "minimum": 4,

@@ -18,7 +18,7 @@ HOST = "kubernetes.io/hostname"
 
 
 def rack(name: str, *gpus: int, zone: str = "", **fields: Any) -> list[NodeSpec]:
-    """Nodes of a rack with so many GPUs each: ``r1-0``, ``r1-1``, …"""
+    """Nodes of a rack with this many GPUs each: ``r1-0``, ``r1-1``, …"""
     return [node(f"{name}-{i}", cpu=64, gpus=n, zone=zone, labels={RACK: name}, **fields) for i, n in enumerate(gpus)]
 
 
@@ -90,7 +90,9 @@ def test_planning_changes_nothing() -> None:
 def test_pods_beyond_the_minimum_follow_one_by_one() -> None:
     made = fleet(node("a", gpus=3), pods=members(5))
     assert len(placed(made, gang(2))) == 3
-    assert why(made, gang(2)) == ("gang default/g has its minimum; there is no room for more of it where it may stand")
+    assert why(made, gang(2)) == (
+        "gang default/g has its minimum; there is no room for more of it where it may be placed"
+    )
 
 
 def test_a_gang_that_runs_grows_inside_the_domain_that_it_requires() -> None:
@@ -334,7 +336,7 @@ def test_a_gang_that_cannot_be_made_whole_where_it_stands_says_so() -> None:
     made = fleet(*rack("r1", 2), *rack("r2", 8), bound={"r1-0": members(2)}, pods=members(2, prefix="new"))
     known = gang(4, required=RACK)
     assert placed(made, known) == {}
-    assert why(made, known) == f"gang default/g needs 2 more pods in {RACK} r1, where it stands; it holds 0"
+    assert why(made, known) == f"gang default/g needs 2 more pods in {RACK} r1, where it runs; it holds 0"
 
 
 @pytest.mark.report(115)

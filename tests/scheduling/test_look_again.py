@@ -1,4 +1,4 @@
-"""Another look at pods that are left over: others are seated elsewhere for them, then other policies are tried."""
+"""Another look at pods that are left over: others are placed elsewhere for them, then other policies are tried."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_pod_that_may_go_anywhere_makes_way_for_one_that_may_not(gpus: int, tr
     assert len(decided(made, place.Settings(look_again=False))) == 1
     tried.clear()
     assert decided(made) == {"any": "b", "tied": "a"}
-    assert tried == ["tonnage"], "one look is enough where an exchange seats all"
+    assert tried == ["tonnage"], "one look is enough where an exchange places all"
 
 
 def test_a_share_makes_way_for_a_whole_gpu() -> None:
@@ -87,7 +87,7 @@ def test_cores_make_way_as_gpus_do() -> None:
 
 def test_the_receipts_say_who_went_and_for_whom() -> None:
     told = {one.pod.name: one.reason for one in binds(place.decide(Snapshot(0, scarce())))}
-    assert told["any"].verdict == "seated elsewhere, so that another pod stands too"
+    assert told["any"].verdict == "placed elsewhere, so that another pod fits too"
     assert dict(told["any"].evidence)["for"] == "tied"
     assert dict(told["tied"].evidence)["moved"] == 1
 
@@ -243,7 +243,7 @@ def test_nor_with_rules_about_others_or_from_the_highest_priority_down() -> None
 
 
 def mixed(name: str, **kinds: int) -> list[PodSpec]:
-    """Pods of so many GPUs each (``g4=2``: two of four GPUs), in this order."""
+    """Pods of this many GPUs each (``g4=2``: two of four GPUs), in this order."""
     sizes = [int(kind[1:]) for kind, count in kinds.items() for _ in range(count)]
     return [pod(f"{name}{i}", gpus=size, created_ns=i) for i, size in enumerate(sizes)]
 

@@ -145,7 +145,7 @@ SOFT = {"whenUnsatisfiable": "ScheduleAnyway", "topologyKey": "kubernetes.io/hos
 @pytest.mark.parametrize(
     "one",
     [
-        pod("p"),  # takes a node with GPUs only where no other fits: 2,000 points of wishes less
+        pod("p"),  # takes a node with GPUs only where no other fits: 2,000 points of preferences less
         pod("p", gpus=1),
         pod("p", gpus=1, labels={"app": "web"}, topologySpreadConstraints=[spread(**SOFT)]),
         pod("p", gpus=1, tolerations=[{"operator": "Exists", "effect": "NoSchedule"}]),

@@ -21,7 +21,7 @@ MARKED = {"karpenter.sh/do-not-disrupt": "true"}
 
 
 def owned(name: str, gpus: int, **fields: Any) -> PodSpec:
-    """A pod that its controller makes anew."""
+    """A pod that its controller makes again."""
     return replace(pod(name, 0.1, 0.1, gpus, **fields), owner="default/some")
 
 
@@ -89,7 +89,7 @@ def test_a_pod_that_asks_for_what_nobody_asked_for_before_can_preempt_too() -> N
 def test_a_more_important_pod_is_moved_only_where_it_would_go_by_itself(
     policy: str, priority: int, moved: list[str]
 ) -> None:
-    """Its controller makes it anew when it is gone, so that nothing is held for it."""
+    """Its controller makes it again when it is gone, so that nothing is held for it."""
     made = cluster(
         node("a", gpus=4), node("b", gpus=4),
         bound={"a": [owned("x", 1, priority=priority)], "b": [owned("y", 3, priority=99, annotations=MARKED)]},

@@ -291,7 +291,7 @@ def test_label_keys_narrow_a_term_to_pods_like_or_unlike_the_pod(keys: str, kept
     assert bool(placed(made)) != kept_off
 
 
-# ---- wishes ----
+# ---- preferences ----
 
 
 def wish(kind: str, weight: int, **labels: str) -> dict[str, Any]:

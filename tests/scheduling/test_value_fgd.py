@@ -37,7 +37,7 @@ def test_scores_are_those_of_the_definition_on_hundreds_of_small_clusters() -> N
                 if view.key[n] != NEVER:
                     parts = dict(view.parts(n))
                     assert parts["fragment"] == points(mix, made, n, made.pod(row).spec), (seed, made.pod(row).spec)
-                    known = round(1000 * parts["fragment"]) + view.scale * int(parts["wishes"])
+                    known = round(1000 * parts["fragment"]) + view.scale * int(parts["preferred"])
                     assert int(view.key[n]) >> TIE_BITS == known
                     compared += 1
     assert compared > 1000

@@ -132,7 +132,7 @@ def test_the_parts_of_a_score_add_up_to_it() -> None:
             for n in made.node_rows():
                 if view.key[n] != NEVER:
                     parts = dict(view.parts(n))
-                    wishes = int(parts.pop("wishes"))
+                    wishes = int(parts.pop("preferred"))
                     points = (int(view.key[n]) >> TIE_BITS) - view.scale * wishes
                     assert points == pytest.approx(PRECISION * sum(parts.values()), abs=0.51)
 

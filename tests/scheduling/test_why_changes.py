@@ -67,14 +67,14 @@ def test_a_cordoned_node_is_made_schedulable_rather_than_a_request_lowered() -> 
 def test_requests_are_lowered_to_what_is_free_on_the_node_where_that_is_least() -> None:
     one = pod("waiting", cpu=8, gpus=8)
     made = fleet(node("a", gpus=4, cpu=16), node("b", gpus=6, cpu=16), pods=[one])
-    assert texts(made, one) == [f"ask for 6 {GPU} instead of 8, 2 less"]
+    assert texts(made, one) == [f"request 6 {GPU} instead of 8, 2 less"]
 
 
 def test_the_fewest_pods_that_hold_least_go_where_the_pod_stays_as_it_is() -> None:
     one = pod("waiting", gpus=4)
     held = {"a": [pod("a1", gpus=2), pod("a2", gpus=2)], "b": [pod("b1", gpus=4)], "c": [pod("c1", gpus=8)]}
     made = fleet(node("a", gpus=4), node("b", gpus=4), node("c", gpus=8), pods=[one], bound=held)
-    assert texts(made, one, frozenset({"leave"})) == ["default/b1 goes from node b"]
+    assert texts(made, one, frozenset({"leave"})) == ["evict default/b1 from node b"]
 
 
 def test_a_node_comes_where_nothing_less_helps() -> None:
@@ -94,7 +94,7 @@ def test_a_rule_about_other_pods_is_given_up_or_the_pod_in_the_way_goes() -> Non
     one = pod("waiting", labels={"app": "web"}, affinity=away(affinity_term(HOSTNAME, app="web")))
     made = fleet(node("a"), pods=[one], bound={"a": [pod("there", labels={"app": "web"})]})
     assert texts(made, one) == [f"drop pod anti-affinity over {HOSTNAME}"]
-    assert texts(made, one, frozenset({"leave"})) == ["default/there goes from node a"]
+    assert texts(made, one, frozenset({"leave"})) == ["evict default/there from node a"]
 
 
 def test_a_spread_is_given_up_where_only_it_refuses() -> None:
@@ -107,8 +107,8 @@ def test_a_spread_is_given_up_where_only_it_refuses() -> None:
 @pytest.mark.parametrize(
     ("annotations", "text"),
     [
-        ({"gpu-fraction": "0.9"}, "ask for 0.5 gpu-fraction instead of 0.9, 0.4 less"),
-        ({"gpu-memory": "70000"}, "ask for 40000 gpu-memory instead of 70000, 30000 less"),
+        ({"gpu-fraction": "0.9"}, "request 0.5 gpu-fraction instead of 0.9, 0.4 less"),
+        ({"gpu-memory": "70000"}, "request 40000 gpu-memory instead of 70000, 30000 less"),
     ],
 )
 def test_shares_of_devices_are_lowered_to_what_a_device_has_left(annotations: dict[str, str], text: str) -> None:
@@ -152,7 +152,7 @@ def test_less_of_two_mig_profiles_is_asked_for_where_both_are_short() -> None:
     one = pod("waiting", resources={small: "4", large: "2"})
     cuts = (Cut(How.MIG, isolated=True, gpu="h100"),)
     made = fleet(node("a", resources=offered(cuts, GPU), device_resource=GPU, cuts=cuts), pods=[one])
-    assert texts(made, one) == [f"ask for 1 {large} instead of 2, 1 less"]
+    assert texts(made, one) == [f"request 1 {large} instead of 2, 1 less"]
 
 
 def test_the_smallest_change_for_a_gang_is_of_each_kind_and_makes_it_fit() -> None:
@@ -214,7 +214,7 @@ def test_what_is_to_be_dropped_of_node_affinity_is_enough_as_it_is_written(
     assert texts(made, one) == [text]
 
 
-# ---- resources that no node has, cards that are cut otherwise ----
+# ---- resources that no node has, cards that are repartitioned ----
 
 A100_LABELS = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"}
 
@@ -237,11 +237,14 @@ def test_what_some_node_has_is_never_dropped() -> None:
 @pytest.mark.parametrize(
     ("profiles", "cut"),
     [
-        ({"nvidia.com/mig-3g.20gb": 1}, "cut GPU 0 of node n as 3g.20gb, with MIG strategy mixed"),
-        ({"nvidia.com/mig-1g.5gb": 3}, "cut GPU 0 of node n as 3 x 1g.5gb, with MIG strategy mixed"),
+        ({"nvidia.com/mig-3g.20gb": 1}, "change the MIG layout of GPU 0 on node n to 3g.20gb, with MIG strategy mixed"),
+        (
+            {"nvidia.com/mig-1g.5gb": 3},
+            "change the MIG layout of GPU 0 on node n to 3 x 1g.5gb, with MIG strategy mixed",
+        ),
         (
             {"nvidia.com/mig-3g.20gb": 1, "nvidia.com/mig-2g.10gb": 1},
-            "cut GPU 0 of node n as 2g.10gb + 3g.20gb, with MIG strategy mixed",
+            "change the MIG layout of GPU 0 on node n to 2g.10gb + 3g.20gb, with MIG strategy mixed",
         ),
     ],
 )
@@ -259,7 +262,7 @@ def test_instances_that_nobody_uses_make_room_for_others_and_those_in_use_stay()
     )
     made = fleet(spec, pods=[one], bound={"n": [pod("user", resources={"nvidia.com/mig-1g.5gb": 1})]})
     (text,) = texts(made, one, frozenset({"recut"}))
-    assert text == "cut GPU 0 of node n as 3g.20gb + 3 x 1g.5gb"
+    assert text == "change the MIG layout of GPU 0 on node n to 3g.20gb + 3 x 1g.5gb"
 
 
 def test_a_whole_gpu_is_made_of_instances_that_nobody_uses() -> None:
@@ -267,7 +270,7 @@ def test_a_whole_gpu_is_made_of_instances_that_nobody_uses() -> None:
     cut = Cut(How.MIG, isolated=True, gpu="a100-40", instances=(("nvidia.com/mig-3g.20gb", 0),))
     spec = node("n", labels=A100_LABELS, resources=offered([cut], GPU), cuts=(cut,), device_resource=GPU)
     made = fleet(spec, pods=[one])
-    assert texts(made, one, frozenset({"recut"})) == ["cut GPU 0 of node n as whole"]
+    assert texts(made, one, frozenset({"recut"})) == ["change the MIG layout of GPU 0 on node n to whole"]
 
 
 def test_a_card_in_use_is_not_cut() -> None:

@@ -21,7 +21,7 @@ MARKED = {"karpenter.sh/do-not-disrupt": "true"}
 
 
 def owned(name: str, gpus: int = 1, **fields: Any) -> PodSpec:
-    """A pod that its controller makes anew."""
+    """A pod that its controller makes again."""
     return replace(pod(name, 0.1, 0.1, gpus, **fields), owner="default/some")
 
 
@@ -48,7 +48,7 @@ def test_the_moves_and_their_cost_are_said() -> None:
     ("one", "said"),
     [
         (owned("x", annotations=MARKED), "it is marked karpenter.sh/do-not-disrupt"),
-        (pod("x", 0.1, 0.1, 1), "it has no controller that would make it anew"),
+        (pod("x", 0.1, 0.1, 1), "it has no controller that would recreate it"),
         (web("x", gpus=1), "PodDisruptionBudget budget allows no more evictions now"),
     ],
 )

@@ -49,7 +49,7 @@ def _findings() -> list[Finding]:
         ),
         Finding(
             "stabilization-longer-than-boot", "info", Ref("Deployment", "code-14b", "serving"), Where("manifests/code.yaml", 8, ""),
-            "A replica takes 420 s from created to ready; a stabilization window of 300 s gives capacity away that is bought back.",
+            "A replica takes 420 s from created to ready; a stabilization window of 300 s gives capacity away that is launched again.",
         ),
     ]  # fmt: skip
 

@@ -1,6 +1,6 @@
 """The fluid model behind ``result_builder``: demand, replicas, nodes and money of 90 minutes, one step 15 s.
 
-It makes the columns agree with one another: replicas with the heat map, nodes with the bill. It is no simulator: it
+It makes the columns agree with one another: replicas with the heat map, nodes with the bill. It is not a simulator: it
 only has to look like the output of one.
 """
 

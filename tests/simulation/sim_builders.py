@@ -121,7 +121,7 @@ def node(
 def launch(
     name: str, instance_type: str = "g6e.12xlarge", node_pool: str = POOL, capacity_type: str = "on-demand"
 ) -> Launch:
-    """The decision to buy a node for a dollar an hour."""
+    """The decision to launch a node for a dollar an hour."""
     claim = Ref("NodeClaim", name)
     return Launch(claim, node_pool, instance_type, "us-east-1a", capacity_type, 1_000_000, Reason("test"))
 

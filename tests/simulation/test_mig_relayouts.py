@@ -1,4 +1,4 @@
-"""GPUs are cut otherwise in time: what is in use stays, what is made is offered in the end, and the journal closes."""
+"""GPUs are repartitioned in time: what is in use stays, what is made is offered in the end, and the journal closes."""
 
 from __future__ import annotations
 
@@ -176,9 +176,9 @@ STALE: dict[str, tuple[Callable[[SimulatedCluster], None], dict[str, Any], str]]
     "of a namesake of the node": (lambda c: None, {"node": Ref("Node", "a", uid="other")}, "node a is gone"),
     "of a node that is leaving": (_leaving, {}, "leaving"),
     "of a GPU that is not there": (lambda c: None, {"device": 1}, "GPU 1 of a is not there"),
-    "of a GPU that is cut otherwise": (lambda c: None, {"before": HALVES}, "is cut as 7 x 1g.10gb, not 2 x 3g.40gb"),
-    "of a GPU that is not whole": (lambda c: None, {"before": None}, "is cut as 7 x 1g.10gb, not whole"),
-    "of a GPU that is being cut": (_under_way, {}, "being cut otherwise already"),
+    "of a GPU that is repartitioned": (lambda c: None, {"before": HALVES}, "has layout 7 x 1g.10gb, not 2 x 3g.40gb"),
+    "of a GPU that is not whole": (lambda c: None, {"before": None}, "has layout 7 x 1g.10gb, not whole"),
+    "of a GPU that is being partitioned": (_under_way, {}, "is being changed already"),
     "of an instance in use": (_in_use, {}, "is in use"),
 }
 

@@ -205,7 +205,7 @@ def test_the_comparison_marks_the_better_end_of_each_row() -> None:
     rows = {(row.group, row.label): row for row in compare(results).rows}
     assert rows["serving/chat-8b", "SLO met outside grace"].best == (True, False)
     assert rows["", "Cost"].best == (False, True)
-    assert rows["", "Nodes bought"].best == (False, False), "neither end is good"
+    assert rows["", "Nodes launched"].best == (False, False), "neither end is good"
     assert rows["", "Findings"].best == (False, False), "equal"
     assert rows["serving/code-14b", "In grace (what the surge cost)"].texts == ("–", "–")
 

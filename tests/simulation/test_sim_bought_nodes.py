@@ -1,4 +1,4 @@
-"""A node that is bought is the node that was planned: the pods it was bought for land on it. And its cost has owners."""
+"""A node that is launched is the node that was planned: the pods it was launched for land on it. And its cost has owners."""
 
 from __future__ import annotations
 

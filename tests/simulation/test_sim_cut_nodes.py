@@ -1,4 +1,4 @@
-"""Nodes whose GPUs are cut as their labels say: those that are there from the start, and those that are bought."""
+"""Nodes whose GPUs are cut as their labels say: those that are there from the start, and those that are launched."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def test_a_gpu_that_fails_takes_its_instances_with_it(
     assert gpus_of(cluster, "n") == back
 
 
-# ---- nodes that are bought ----
+# ---- nodes that are launched ----
 
 
 @pytest.fixture(scope="module")

@@ -209,7 +209,7 @@ def test_as_written_every_mistake_is_found_where_it_stands(
     golden: Golden, rule: str, ref: Ref, file: str, text: str, message: str
 ) -> None:
     (finding,) = [f for f in golden("as-written", 0).findings if f.rule == rule and f.object == ref]
-    here = rule == "pods-fit-no-nodepool"  # the fleet takes these pods, only bought nodes would not
+    here = rule == "pods-fit-no-nodepool"  # the fleet takes these pods, only launched nodes would not
     assert finding.severity == ("warning" if here else "error")
     assert shared_runs.REPOSITORY / finding.where.file == AS_WRITTEN / file
     after, _, wanted = text.rpartition(" > ")

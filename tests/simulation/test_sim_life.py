@@ -1,4 +1,4 @@
-"""The lives of nodes and pods, step by step, with every duration at its typical value."""
+"""The lifecycles of nodes and pods, step by step, with every duration at its typical value."""
 
 from __future__ import annotations
 

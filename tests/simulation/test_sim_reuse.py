@@ -49,7 +49,7 @@ spec:
 
 
 def _scaled(folder: Path, more: str) -> Result:
-    """The chats of the example under the slo policy, on nodes that can be given back."""
+    """The chats of the example under the slo policy, on nodes that can be terminated."""
     manifests = folder / "manifests"
     manifests.mkdir(parents=True)
     deployment, service = yaml_text.load_all(

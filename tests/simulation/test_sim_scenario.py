@@ -119,7 +119,7 @@ MISTAKES = [
         "expected one of on-demand, spot",
     ),
     ("service: inference/model-a", "service: model-a", "traffic[0].service", "expected namespace/name of a Service"),
-    ("service: inference/model-b", "service: inference/model-a", "traffic[1].service", "stands twice"),
+    ("service: inference/model-b", "service: inference/model-a", "traffic[1].service", "appears twice"),
     ("rate: 0.4", "rate: 0", "traffic[0].rate", "0.0, expected a finite number above 0"),
     ("rate: 0.4", "rate: .nan", "traffic[0].rate", "nan, expected a finite number above 0"),
     ("speed: 1.5", "speed: .inf", "traffic[0].speed", "inf, expected a finite number above 0"),
@@ -216,7 +216,7 @@ def test_a_missing_manifest_folder_is_told_by_its_path(tmp_path: Path) -> None:
         ("- a list\n", "not a scenario, expected the line kind: Scenario"),
         ("kind: Scenario\n  bad: [\n", "not valid YAML"),
         ("kind: Scenario\nname: !python/name:os.system x\n", "not valid YAML"),
-        ("kind: Scenario\nname: a\nname: b\n", "the field stands twice"),
+        ("kind: Scenario\nname: a\nname: b\n", "the field appears twice"),
         ("kind: Scenario\n? [a]\n: b\n", "not valid YAML"),
     ],
 )

@@ -74,7 +74,7 @@ def test_numbers_begin_where_ordinals_say(tmp_path: Path) -> None:
 
 
 def test_in_order_a_pod_comes_when_the_one_before_is_ready_and_at_once_with_parallel(tmp_path: Path) -> None:
-    """No node is there at first: they are bought, and images are pulled."""
+    """No node is there at first: they are launched, and images are pulled."""
     (tmp_path / "a").mkdir()
     ordered = created(played(tmp_path / "a", stateful_set(replicas=3)).cluster)
     assert ordered["model-0"] == 0 < ordered["model-1"] < ordered["model-2"]

@@ -82,7 +82,7 @@ def test_a_workload_that_the_manifests_do_not_have_is_told_with_the_nearest(tmp_
 
 def test_a_workload_stands_once(tmp_path: Path) -> None:
     found = _mistakes(tmp_path, [pytorch()], entry("pytorchjob/bert"), entry("pytorchjob/bert"))
-    assert "stands twice" in found["training[1].workload"]
+    assert "appears twice" in found["training[1].workload"]
 
 
 def test_copies_of_what_shares_a_pod_group_are_refused(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_runs_are_compared_by_their_training_work(tmp_path: Path) -> None:
     rows = {row.label: row.texts for row in compare([play(made), play(made)]).rows if row.group == "Training"}
     assert rows["Workloads done"] == ("1", "1")
     assert rows["Last one done after"] == ("1:00:00", "1:00:00")
-    assert rows["GPU-hours of half gangs"] == ("0.00", "0.00")
+    assert rows["GPU-hours of partial gangs"] == ("0.00", "0.00")
     assert "Communication factor" not in rows, "nothing is known of it"
 
 

@@ -32,7 +32,7 @@ def exact(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def container(gpus: int | None = GPUS, cpu: str = "8") -> dict[str, Any]:
-    """One container with so many GPUs; None: without a word about GPUs."""
+    """One container with this many GPUs; None: without a word about GPUs."""
     limits = {"cpu": cpu, "memory": "16Gi"} | ({GPU: gpus} if gpus else {})
     return {"name": "trainer", "image": "registry.example/train:1", "resources": {"limits": limits}}
 
@@ -57,7 +57,7 @@ def pytorch(name: str = "bert", workers: int = 2, gpus: int = GPUS, **more: Any)
 
 
 def job_set(name: str = "pair", jobs: int = 2, pods: int = 1, gpus: int = GPUS, *, restarts: int = 3) -> dict[str, Any]:
-    """A JobSet of ``jobs`` Jobs with so many pods."""
+    """A JobSet of ``jobs`` Jobs with this many pods."""
     spec = {"parallelism": pods, "completions": pods, "completionMode": "Indexed", "backoffLimit": 0}
     job = {"spec": {**spec, "template": template(gpus, restartPolicy="Never")}}
     replicated = [{"name": "part", "replicas": jobs, "template": job}]
@@ -114,7 +114,7 @@ def load(
     duration: str = "3h",
     **more: Any,
 ) -> scenario.Scenario:
-    """A scenario of these manifests and entries on so many nodes; ``more``: its other fields."""
+    """A scenario of these manifests and entries on this many nodes; ``more``: its other fields."""
     (folder / "manifests").mkdir(exist_ok=True)
     (folder / "manifests" / "all.yaml").write_text(yaml_text.dump_all(list(objects)), encoding="utf-8")
     content = {

@@ -65,7 +65,7 @@ def test_workloads_that_make_sense_are_told_nothing() -> None:
                 group(KAI, "  minMember: 3\n  subGroups: [{name: a, minMember: 3}]\n"),
                 training_job("JAXJob", annotations=NAMED, labels="{kai.scheduler/subgroup-name: aa}"),
             ),
-            "11:spec: 'aa' is no subgroup of PodGroup ml/g (did you mean a?)",
+            "11:spec: 'aa' is not a subgroup of PodGroup ml/g (did you mean a?)",
         ),
         (
             (
@@ -77,14 +77,14 @@ def test_workloads_that_make_sense_are_told_nothing() -> None:
         ),
         (
             (group(KAI, "  minMember: 1\n"), group(VOLCANO, "  minMember: 2\n")),
-            f"9:metadata.name: PodGroup g stands beside one of {KAI}, which is the one that counts (rename one of them)",
+            f"9:metadata.name: PodGroup g coexists with one of {KAI}, which is the one that counts (rename one of them)",
         ),
         (
             (
                 TOPOLOGY,
                 group(KAI, "  minMember: 1\n  topologyConstraint: {topology: dc, requiredTopologyLevel: racks}\n"),
             ),
-            "12:spec.topologyConstraint: 'racks' is no level of Topology dc (did you mean rack?)",
+            "12:spec.topologyConstraint: 'racks' is not a level of Topology dc (did you mean rack?)",
         ),
         (
             (group(KAI, "  minMember: 1\n  topologyConstraint: {topology: d, requiredTopologyLevel: rack}\n"),),

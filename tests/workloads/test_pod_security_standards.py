@@ -20,7 +20,7 @@ SAFE: dict[str, Any] = {
 
 
 def said(level: str, *containers: dict[str, Any], **spec: Any) -> tuple[str, str]:
-    """What is said of the pod, without the level, and the field; empty where it is let in."""
+    """What is said of the pod, without the level, and the field; empty where it is admitted."""
     made = {"containers": [{"name": f"c{n}", "image": "i", **one} for n, one in enumerate(containers)], **spec}
     typed, needs = msgspec.convert(made, core.PodSpec), msgspec.convert(made, PodNeeds)
     refused = pod_security.refusal(level, typed, needs)

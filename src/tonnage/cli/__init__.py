@@ -41,7 +41,11 @@ COMMANDS = {
     "size": ("tonnage.cli.size", "size", "Which GPUs a model needs, how fast it is there, and what that costs."),
     "cuda": ("tonnage.cli.cuda", "cuda", "Does an image's CUDA run on a driver and GPU; what does an upgrade break."),
     "mig": ("tonnage.cli.mig", "mig", "MIG layouts: what exists, what fits, how to get from one to another."),
-    "why": ("tonnage.cli.why", "why", "Why a pod or a gang waits or stands where it does, and what would change that."),
+    "why": (
+        "tonnage.cli.why",
+        "why",
+        "Why a pod or a gang waits or is placed where it is, and what would change that.",
+    ),
     "share": (
         "tonnage.cli.share",
         "share",

@@ -33,7 +33,7 @@ BACKENDS = ("nodeclaims", "aws", "report")
 EVENT_WRITERS = 16
 READY_S = 60.0
 PATIENCE_S = 5.0
-"""So long a look waits for lists that fail."""
+"""A pass waits this long for lists that fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +82,13 @@ class Settings:
     show_default=True,
     help="observe decides and writes nothing; apply carries it out.",
 )
-@click.option("--once", is_flag=True, help="Decide once on what is there now, print it, and end.")
+@click.option("--once", is_flag=True, help="Decide once on what is there now, print it, and exit.")
 @click.option("--placement", metavar="NAME", default="", help="The placement policy. [default: tonnage]")
 @click.option(
     "--preemption/--no-preemption",
     default=True,
     show_default=True,
-    help="Pods take the room of lower priority.",
+    help="Pods preempt pods of lower priority.",
 )
 @click.option(
     "--defragmentation/--no-defragmentation", default=False, show_default=True, help="Pods are moved to make room."
@@ -98,7 +98,7 @@ class Settings:
     type=click.Choice(["static", "relayout"]),
     default="static",
     show_default=True,
-    help="relayout: GPUs are cut otherwise when pods wait for what none gives.",
+    help="relayout: MIG layouts are changed when pods wait for an instance that no GPU offers.",
 )
 @click.option(
     "--gpu-operator-namespace",
@@ -108,16 +108,18 @@ class Settings:
     help="Where the GPU operator has its ConfigMaps. Empty: they are not read.",
 )
 @click.option("--prometheus", metavar="URL", default="", help="Where the replicas controller reads metrics.")
-@click.option("--prometheus-token-file", metavar="FILE", default="", help="A bearer token for it, read anew each time.")
+@click.option(
+    "--prometheus-token-file", metavar="FILE", default="", help="A bearer token for it, read again each time."
+)
 @click.option(
     "--nodes-backend",
     type=click.Choice(BACKENDS),
     default="nodeclaims",
     show_default=True,
-    help="How nodes are bought: NodeClaims for Karpenter, AWS Auto Scaling groups, or not at all, only reported.",
+    help="How nodes are launched: NodeClaims for Karpenter, AWS Auto Scaling groups, or not at all, only reported.",
 )
 @click.option("--aws-cluster", metavar="NAME", default="", help="The EKS cluster whose node groups are sized.")
-@click.option("--aws-region", metavar="REGION", default="", help="[default: as the AWS tools have it]")
+@click.option("--aws-region", metavar="REGION", default="", help="[default: from the AWS configuration]")
 @click.option(
     "--leader-elect/--no-leader-elect", default=None, help="Act only while holding a Lease. [default: in apply]"
 )
@@ -130,12 +132,14 @@ class Settings:
 @click.option("--context", metavar="NAME", default="", help="A context of the kubeconfig. [default: the current one]")
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-q", "--quiet", is_flag=True, help="Only decisions, no notes.")
-@click.option("--speed", type=float, default=1.0, hidden=True, help="That of the `tonnage up` behind --prometheus.")
+@click.option(
+    "--speed", type=float, default=1.0, hidden=True, help="The speed of the `tonnage up` behind --prometheus."
+)
 def controller(**options: Any) -> None:
     """Run the controllers on a cluster.
 
     The scheduler places pods with schedulerName: tonnage. The replicas controller sets the replicas of Deployments
-    annotated tonnage.dev/autoscale: slo. The nodes controller buys and returns nodes of NodePools annotated
+    annotated tonnage.dev/autoscale: slo. The nodes controller launches and terminates nodes of NodePools annotated
     tonnage.dev/buys: "true", or those of the Auto Scaling groups of --aws-cluster. Nothing else is touched, and in
     observe mode nothing at all.
     """

@@ -131,7 +131,7 @@ def _host(driver: str, gpu: str, arch: str, labels: tuple[str, ...], node: Path 
         told = {**_node_labels(node), **told}
     found = hosts.of_labels(told)
     if told and found == hosts.Host():
-        hint = "expected nvidia.com/cuda.driver-version.full, nvidia.com/gpu.product and their like"
+        hint = "expected nvidia.com/cuda.driver-version.full, nvidia.com/gpu.product and similar"
         raise InputError.at("no label says anything of a driver or GPU", field="--label", hint=hint)
     return hosts.of(driver, gpu, arch, found)
 
@@ -149,7 +149,7 @@ def _node_labels(path: Path) -> dict[str, str]:
 def _pair(text: str, field: str) -> tuple[str, str]:
     key, sign, value = text.partition("=")
     if not sign or not key:
-        raise InputError.at(f"{text!r} is no pair", field=field, hint="expected NAME=VALUE")
+        raise InputError.at(f"{text!r} is not a pair", field=field, hint="expected NAME=VALUE")
     return key, value
 
 

@@ -18,7 +18,7 @@ SCHEMA = "tonnage.dev/cuda-fleet/v1"
 def report(found: Cluster, to: str = "") -> dict[str, Any]:
     """Drivers, pods that do not run where they are, pods that no node runs and, with ``to``, the steps of an upgrade.
 
-    Raises InputError where ``to`` is no version."""
+    Raises InputError where ``to`` is not a version."""
     by_name = {node.name: node for node in found.nodes}
     refused = [
         {

@@ -104,7 +104,7 @@ def _upgrade(plan: dict[str, Any], console: Console, look: Look) -> None:
         for pod in step["stranded"]:
             console.print(_item(f"strands {pod} while {step['node']} is drained: no other node with free GPUs runs it"))
         for one in step["mends"]:
-            console.print(_item(f"mends {one['pod']} on {step['node']}"))
+            console.print(_item(f"fixes {one['pod']} on {step['node']}"))
     for step in steps:
         if step["refused"]:
             console.print(_item(f"{step['node']} keeps {step['from'] or 'its driver'}: {step['refused']}"))

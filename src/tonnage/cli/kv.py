@@ -30,7 +30,7 @@ _SCHEMA = "tonnage.dev/kv-worth/v1"
 _ASSUMED_MODEL, _ASSUMED_GPU = "meta-llama/Llama-3.1-8B-Instruct", "h100"
 _BLOCK_SIZES = (16, 32, 64, 128, 256, 512)
 _USUAL = (("host", 4), ("disk", 16), ("remote", None))
-"""Tiers when none is named: as many times the GPU's blocks; None has no end."""
+"""Tiers when none is named: as many times the GPU's blocks; None is unlimited."""
 
 
 @click.group()
@@ -63,7 +63,13 @@ def kv() -> None:
     metavar="USD",
     help="Price of one engine.  [default: the cheapest on-demand instance with that GPU]",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of draws and ties of the policy.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Seed of random choices and ties of the policy.",
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def worth(
@@ -115,13 +121,13 @@ def worth(
     _print(found, setup, choice, policy)
     rates = ", ".join(f"{one['reuse']:.1%} with {one['block_size']}" for one in short["by_block_size"])
     terminal.echo(
-        f"short prompts: of the shortest quarter, up to {short['longest']:,} tokens, caches without end for all reuse "
+        f"short prompts: of the shortest quarter, up to {short['longest']:,} tokens, unlimited caches for all reuse "
         f"{rates} tokens a block"
     )
 
 
 def _short_prompts(trace: Trace, hash_block: int, own: int) -> dict[str, Any]:
-    """What of the shortest quarter of the prompts a cache without end reuses, by block size: of a prompt that is no
+    """What of the shortest quarter of the prompts an unlimited cache reuses, by block size: of a prompt that is no
     longer than a block, nothing is found again."""
     import numpy as np
 
@@ -263,7 +269,7 @@ def _print(found: Valuation, setup: Setup, choice: EngineChoice, policy: str) ->
     terminal.echo("saved: GPU time against the GPU alone; tiers: their cost; both in USD for an hour of this traffic")
     own, shared = found.bound.own, found.bound.shared
     each = f"{own:.1%} with one for each worker and round robin, " if found.workers > 1 else ""
-    terminal.echo(f"bound: caches without end reuse {each}{shared:.1%} with one for all")
+    terminal.echo(f"bound: unlimited caches reuse {each}{shared:.1%} with one for all")
     refused = max(setting.refused for setting in found.settings)
     if refused:
         terminal.echo(f"{_count(refused, 'request')} not served: too long for the engine")
@@ -288,7 +294,7 @@ def _row(setting: Worth, index: int, found: Valuation, setup: Setup) -> tuple[st
         name = setting.tiers[-1]
     else:
         use = setting.uses[-1]
-        size = "no end" if use.blocks is None else f"{use.blocks * setup.block_bytes / GIB:,.1f} GiB"
+        size = "unlimited" if use.blocks is None else f"{use.blocks * setup.block_bytes / GIB:,.1f} GiB"
         name = f"+ {use.name}, {size}"
     times = (setting.ttft_ms.mean, setting.ttft_ms.p50, setting.ttft_ms.p99)
     dollars = (setting.saved_usd / hours, setting.tier_usd / hours, setting.net_usd / hours)

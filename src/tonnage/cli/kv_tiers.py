@@ -58,7 +58,7 @@ def _changes(text: str, parts: list[str]) -> dict[str, Any]:
         key, equals, value = part.partition("=")
         if not equals:
             if position:
-                raise _bad(text, f"{part!r} stands where key=value is expected", _keys())
+                raise _bad(text, f"{part!r} found where key=value is expected", _keys())
             changes |= {"read_bytes_per_s": _rate(text, part), "write_bytes_per_s": _rate(text, part)}
             continue
         if key != "free" and key not in _KEYS:
@@ -92,7 +92,7 @@ def _blocks(text: str, size: str, gpu_blocks: int, block_bytes: int) -> int | No
     else:
         blocks = int(float(number) * _UNITS[unit]) // block_bytes
     if blocks > _MOST:
-        raise _bad(text, f"{size!r} is more than 1e15 blocks", "write inf for a tier without end")
+        raise _bad(text, f"{size!r} is more than 1e15 blocks", "write inf for an unlimited tier")
     if not blocks and float(number):
         raise _bad(text, f"{size!r} is less than one block", f"a block is {block_bytes:,} bytes; 0 for no such tier")
     return blocks
@@ -132,7 +132,7 @@ def _uses(text: str, value: str) -> int:
 
 def _fill(text: str, value: str) -> str:
     if value not in ("through", "spill"):
-        raise _bad(text, f"{value!r} is no way to fill a tier", "expected through or spill")
+        raise _bad(text, f"{value!r} is not a way to fill a tier", "expected through or spill")
     return value
 
 

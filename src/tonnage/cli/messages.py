@@ -14,7 +14,7 @@ def error(text: str) -> None:
 
 
 def warnings(problems: Iterable[Problem]) -> None:
-    """Doubtful places of an input."""
+    """Suspicious places of an input."""
     for problem in problems:
         terminal.echo(f"warning: {problem}", err=True)
 

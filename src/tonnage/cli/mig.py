@@ -1,4 +1,5 @@
-"""`tonnage mig`: what a GPU can be cut into, what fits beside what runs, and how to get from one layout to another."""
+"""`tonnage mig`: what a GPU can be partitioned into, what fits beside what runs, and how to get from one layout to
+another."""
 
 from __future__ import annotations
 

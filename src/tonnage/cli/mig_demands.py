@@ -52,7 +52,7 @@ Place = Callable[[str], Where]
 
 @dataclass(slots=True)
 class Given:
-    """Cards and demands, and where each demand stands. ``wrong`` has to be mended first, ``problems`` are doubtful."""
+    """Cards and demands, and where each demand stands. ``wrong`` has to be fixed first, ``problems`` are warnings."""
 
     cards: list[Card] = field(default_factory=list)
     demands: list[Demand] = field(default_factory=list)
@@ -154,7 +154,7 @@ def _csv(given: Given, path: Path) -> None:
 def _cells(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """(line, cells that are not empty, by column) of each row.
 
-    Raises InputError for columns and rows that cannot be, csv.Error for what is no CSV."""
+    Raises InputError for columns and rows that cannot be, csv.Error for what is not CSV."""
     lines = csv.DictReader(io.StringIO(files.text(path, _EXPECTED)), strict=True)
     known, columns = Row.__struct_fields__, lines.fieldnames or ()
     for number, key in enumerate(columns):
@@ -255,7 +255,9 @@ def _check(given: Given) -> None:
                 Problem(at("memory"), message, f"the largest is {largest.gpu} with {largest.memory_mib} MiB")
             )
     if not given.cards:
-        problems.append(Problem(Where(), "no GPU that can be cut", "give --gpus h100=8, or files with the nodes"))
+        problems.append(
+            Problem(Where(), "no GPU that can be partitioned", "give --gpus h100=8, or files with the nodes")
+        )
     if not given.demands and not given.wrong:
         problems.append(
             Problem(Where(), "nothing is asked for", "give --demand 1g.10gb=20, or files with demands or pods")

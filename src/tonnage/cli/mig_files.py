@@ -29,7 +29,7 @@ _MOST_GPUS = 1024
 
 @click.command()
 @click.argument("paths", metavar="FILES...", nargs=-1, required=True, type=_PATH)
-@click.option("--gpu", default="", metavar="NAME", help="What the configurations make on this GPU alone.")
+@click.option("--gpu", default="", metavar="NAME", help="Only what the configurations make on this GPU.")
 @OUTPUT
 def check(paths: tuple[Path, ...], gpu: str, output: str) -> None:
     """What each configuration in FILES makes on which card, or why it cannot.
@@ -51,12 +51,12 @@ def check(paths: tuple[Path, ...], gpu: str, output: str) -> None:
 @click.command()
 @click.argument("layouts", metavar="NAME=GPU:LAYOUT[#INDICES]...", nargs=-1)
 @click.option("--defaults", is_flag=True, help="Also the named configurations that mig-parted comes with.")
-@click.option("--config-map", "config_map", default="", metavar="NAME", help="Put a ConfigMap of this name around it.")
+@click.option("--config-map", "config_map", default="", metavar="NAME", help="Wrap it in a ConfigMap of this name.")
 @click.option("--namespace", default="", metavar="NAME", help="The ConfigMap's namespace.")
 def render(layouts: tuple[str, ...], defaults: bool, config_map: str, namespace: str) -> None:
     """A mig-parted file with layouts by name: day=h100:7x1g.10gb night=h100:off mixed=h100:3g.40gb,3g.40gb#0-3.
 
-    A name that stands several times gets several entries, for other GPUs or other indices. off is MIG off, none is MIG
+    A name that appears several times gets several entries, for other GPUs or other indices. off is MIG off, none is MIG
     without instances. mig-parted knows no places: those in a layout are left out.
     """
     from tonnage.partitioning import documents, mig_cards, mig_parted
@@ -85,7 +85,7 @@ def render(layouts: tuple[str, ...], defaults: bool, config_map: str, namespace:
 @click.option("--gpu", required=True, metavar="NAME", help="The GPU model.")
 @click.option("--count", default=1, show_default=True, type=click.IntRange(1, _MOST_GPUS), help="How many.")
 @click.option(
-    "--layout", "layouts", multiple=True, metavar="LAYOUT[#INDICES]", help="Cut all GPUs, or some, like this."
+    "--layout", "layouts", multiple=True, metavar="LAYOUT[#INDICES]", help="MIG layout of all GPUs, or of some."
 )
 @click.option(
     "--strategy", type=click.Choice(["none", "single", "mixed"]), help="MIG strategy; else the file's, else none."
@@ -273,7 +273,7 @@ def _devices(text: str) -> tuple[str, list[int]]:
         first, dash, last = part.partition("-")
         ends = (first, last if dash else first)
         if not all(end.isascii() and end.isdigit() and len(end) < 5 for end in ends) or int(ends[0]) > int(ends[1]):
-            raise InputError.at(f"{text!r}: {part!r} is no index", hint=_DEVICES_HINT)
+            raise InputError.at(f"{text!r}: {part!r} is not an index", hint=_DEVICES_HINT)
         found += range(int(ends[0]), int(ends[1]) + 1)
     if len(found) != len(set(found)):
         raise InputError.at(f"{text!r} has an index twice", hint=_DEVICES_HINT)

@@ -63,7 +63,7 @@ def _price(found: FleetPlan) -> str:
     money = f", ${found.micro_usd_per_hour / 1e6:.2f} an hour" if found.micro_usd_per_hour else ""
     gap = "no plan is better" if found.gap < _PROVED else f"the best plan is at most {100 * found.gap:.1g} % better"
     return (
-        f"destroyed: {found.destroyed}; created: {found.created}; cards cut for the first time: {found.cut}; "
+        f"destroyed: {found.destroyed}; created: {found.created}; GPUs partitioned for the first time: {found.cut}; "
         f"cards in use: {found.used}{money}; {gap}"
     )
 

@@ -77,7 +77,7 @@ def defrag(on: Geometry, running: Layout, busy: Collection[Placement], profile: 
         return
     for left, move in zip(range(len(found.moves), 0, -1), found.moves, strict=True):
         if left == found.at_once:
-            terminal.echo(f"  destroy the next {left}, then make them anew: each goes where another stands")
+            terminal.echo(f"  destroy the next {left}, then recreate them: each goes where another is")
         user = "its user must restart" if move.restarts else "idle"
         terminal.echo(
             f"  move {move.before.profile} from memory slice {move.before.start} to {move.after.start} ({user})"

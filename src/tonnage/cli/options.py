@@ -27,7 +27,7 @@ class Finite(click.FloatRange):
         """The number. Fails as other types do, which names the option."""
         number = float(super().convert(value, param, ctx))  # type: ignore[arg-type]
         if not math.isfinite(number) or abs(number) > 1e15:
-            self.fail(f"{value} is no number to reckon with; expected up to 1e15", param, ctx)
+            self.fail(f"{value} is not a usable number; expected up to 1e15", param, ctx)
         return number
 
 

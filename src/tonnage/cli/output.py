@@ -108,7 +108,7 @@ def _legend(results: Sequence[Result]) -> str:
         return "* best of the row; rows without it are for information, or equal"
     goal = f"{100 * HOLDS:.0f}% of each Service's requests"
     if not any(map(holds_slo, results)):
-        return f"No run holds the SLO ({goal}): nothing is starred"
+        return f"No run holds the SLO ({goal}): nothing is marked"
     return f"* best of the runs that hold the SLO ({goal})"
 
 
@@ -258,7 +258,7 @@ def _training_time(training: TrainingHeadline) -> str:
         f"{formats.count(training.done)} of {formats.count(training.workloads)} done; GPU-hours: "
         f"{formats.hours(hours.useful)} useful, {formats.hours(hours.lost)} lost, "
         f"{formats.hours(hours.checkpoints)} checkpoints, {formats.hours(hours.starting + hours.broken)} starting or "
-        f"waiting, {formats.hours(hours.half)} in half gangs"
+        f"waiting, {formats.hours(hours.half)} in partial gangs"
     )
 
 
@@ -277,7 +277,7 @@ def _figures(result: Result, head: Headline, look: Look) -> Table:
         ),
         (
             "Nodes",
-            f"{head.max_nodes} at most, {head.nodes_bought} bought, {head.nodes_returned} returned",
+            f"{head.max_nodes} at most, {head.nodes_bought} launched, {head.nodes_returned} terminated",
         ),
         *([("Tokens", f"{formats.count(head.tokens)} prompt and generated")] if result.services else ()),
         ("Prices", f"{result.cost.region}, {result.cost.prices_as_of}"),

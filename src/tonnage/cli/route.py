@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 _PATH = click.Path(path_type=Path)
 _DEFAULT = ("round-robin", "least-loaded", "dynamo", "tonnage")
 _LAG = click.option(
-    "--event-lag", type=Finite(0), default=0.0, metavar="MS", help="Age of what the router knows of caches."
+    "--event-lag", type=Finite(0), default=0.0, metavar="MS", help="Age of the router's knowledge of caches."
 )
 _KNOWN = click.option("--known-outputs", is_flag=True, help="Tell the router how long each answer will be.")
-_SEED = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of draws and ties.")
+_SEED = click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of random choices and ties."
+)
 _QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress.")
 
 
@@ -113,7 +115,7 @@ def replay(
 @_LAG
 @_KNOWN
 @click.option("--goal", metavar="GOAL", default="latency", show_default=True, help="latency, ttft, ttft-p99 or reuse.")
-@click.option("--rounds", type=click.IntRange(1, 20), default=2, show_default=True, help="Times over all weights.")
+@click.option("--rounds", type=click.IntRange(1, 20), default=2, show_default=True, help="Passes over all weights.")
 @click.option("--save", type=_PATH, metavar="FILE.yaml", help="Where to write the weights, for `replay --settings`.")
 @_SEED
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)

@@ -207,7 +207,7 @@ def _receive(connection: Connection, process: BaseProcess) -> Message:
         message: Message = connection.recv()
     except EOFError:
         process.join()
-        return ChildProcessError(f"a worker ended with exit code {process.exitcode}")
+        return ChildProcessError(f"a worker exited with code {process.exitcode}")
     return message
 
 

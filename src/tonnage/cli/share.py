@@ -39,10 +39,12 @@ class _WithRender(click.Command):
 
 @click.command(cls=_WithRender)
 @click.argument("paths", metavar="[FILES...]", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--workload", "workloads", multiple=True, metavar="NAME:KEY=VALUE,...", help="As above; can be repeated.")
+@click.option(
+    "--workload", "workloads", multiple=True, metavar="NAME:KEY=VALUE,...", help="A workload, as above; repeatable."
+)
 @click.option("--gpu", required=True, metavar="NAME", help="The GPU they are on: a100-80, or h100:3g.40gb.")
 @click.option("--used", default="", metavar="KEY=VALUE,...", help="What a pod of FILES really uses of its GPU.")
-@click.option("--way", "only", multiple=True, metavar="WAY", help="Only this way; can be repeated.")
+@click.option("--way", "only", multiple=True, metavar="WAY", help="Only this way; repeatable.")
 @click.option("--keep", default="90%", show_default=True, metavar="PART", help="Throughput that must be kept.")
 @click.option("--isolated", is_flag=True, help="Nobody may take another's memory, or end it by a fault.")
 @click.option("--whole-instances", is_flag=True, help="Count instances whole: nobody else uses their other GPUs.")
@@ -67,7 +69,7 @@ def share(
     (part of the GPU's SMs that it fills, 100%); bound (compute or memory). Pods of FILES ask for what their resources
     and annotations say, or with --used for what they really use.
 
-    Exit code 1 when no way does what is asked. `tonnage share render` writes a way's configuration.
+    Exit code 1 when no option meets the requirements. `tonnage share render` writes a way's configuration.
     """
     from tonnage.cli import share_input
     from tonnage.facts import mig
@@ -131,8 +133,10 @@ def _answer(asked: Question, found: Sequence[Way], best: Way | None) -> dict[str
 
 @click.command()
 @click.argument("named", metavar="NAME=WAY:REPLICAS...", nargs=-1, required=True)
-@click.option("--resource", default="nvidia.com/gpu", show_default=True, metavar="NAME", help="What is shared.")
-@click.option("--rename", is_flag=True, help="Offer shared ones under their name with .shared behind it.")
+@click.option(
+    "--resource", default="nvidia.com/gpu", show_default=True, metavar="NAME", help="The resource that is shared."
+)
+@click.option("--rename", is_flag=True, help="Offer shared resources as NAME.shared.")
 @click.option("--one-each", is_flag=True, help="Refuse a container that asks for more than one replica.")
 @click.option("--config-map", default="device-plugin-config", show_default=True, metavar="NAME", help="Its name.")
 @click.option("--namespace", default="", metavar="NAME", help="The ConfigMap's namespace.")
@@ -149,7 +153,7 @@ def render(
     for text in named:
         name, sharing = _configuration(text, resource, rename, one_each)
         if name in data:
-            raise InputError.at(f"{name!r} stands twice", field=_NAMED, hint="give each configuration its own name")
+            raise InputError.at(f"{name!r} appears twice", field=_NAMED, hint="give each configuration its own name")
         written = device_plugin.render(device_plugin.Config(sharing=sharing))
         with at_option(_NAMED):
             device_plugin.parse(documents.read(written, name)[0])
@@ -165,10 +169,10 @@ def _configuration(text: str, resource: str, rename: bool, one_each: bool) -> tu
     name, equals, way = text.partition("=")
     kind, _, count = way.partition(":")
     if not name or not equals or kind not in ("time-slicing", "mps", "none") or (kind == "none") != (not count):
-        raise InputError.at(f"{text!r} is no configuration", field=_NAMED, hint=_NAMED_HINT)
+        raise InputError.at(f"{text!r} is not a configuration", field=_NAMED, hint=_NAMED_HINT)
     if kind == "none":
         return name, Sharing()
     if not (count.isascii() and count.isdigit() and len(count) < 7):
-        raise InputError.at(f"{text!r}: {count!r} is no number of replicas", field=_NAMED, hint=_NAMED_HINT)
+        raise InputError.at(f"{text!r}: {count!r} is not a number of replicas", field=_NAMED, hint=_NAMED_HINT)
     made = Replicas([Replicated(resource, int(count))], rename, True if one_each else None)
     return name, Sharing(mps=made) if kind == "mps" else Sharing(time_slicing=made)

@@ -34,7 +34,7 @@ def show(asked: Question, found: Sequence[Way], best: Way | None) -> None:
             _say(f"{way.name}: no, {way.why}")
     terminal.echo()
     if best is None:
-        _say("No way does what is asked.")
+        _say("No option meets the requirements.")
         return
     for way in found:
         if way is best or (way.name in ("mig", "smaller") and not way.why):

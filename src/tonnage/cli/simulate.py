@@ -127,7 +127,7 @@ def compare(scenario: Path, policies: tuple[str, ...], **options: Any) -> None:
 def demo(seed: int, report: Path, quiet: bool) -> None:
     """The traffic surge on bundled input: two models share twelve GPUs, and one model's traffic multiplies.
 
-    Compares the published configuration, the same with its mistakes mended, and the slo policy.
+    Compares the published configuration, the same with its mistakes fixed, and the slo policy.
     """
     from tonnage.cli import output
 
@@ -184,7 +184,7 @@ def _run(loaded: Scenario, policies: Sequence[str], settings: Settings) -> list[
 
 
 def _warn(loaded: Scenario, policies: Sequence[str]) -> dict[str, Manifest]:
-    """Say what is doubtful about the policies' manifests, and return them by their folder. Raises InputError for what
+    """Say what is suspicious about the policies' manifests, and return them by their folder. Raises InputError for what
     is wrong with them."""
     from tonnage.objects import load
 

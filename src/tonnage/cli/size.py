@@ -86,7 +86,7 @@ def _group(*options: Callable[[_F], _F]) -> Callable[[_F], _F]:
 
 _SHAPE = _group(
     click.option("--params", type=_count, metavar="13B", help="A model that is not known: its parameters."),
-    click.option("--active", type=_count, metavar="3B", help="Of a mixture of experts: those of one token."),
+    click.option("--active", type=_count, metavar="3B", help="Of a mixture of experts: active per token."),
     click.option("--layers", type=_COUNT, metavar="N", help="With --params: its layers."),
     click.option("--hidden", type=_COUNT, metavar="N", help="With --params: the hidden size."),
     click.option("--heads", type=_COUNT, metavar="N", help="With --params: attention heads."),
@@ -96,18 +96,24 @@ _SHAPE = _group(
 )
 _FORMATS = _group(
     click.option(
-        "--precision", metavar="NAME", help="Of weights: bf16, fp8, int8, int4, fp4 …  [default: as published]"
+        "--precision", metavar="NAME", help="Format of weights: bf16, fp8, int8, int4, fp4 …  [default: as published]"
     ),
-    click.option("--kv-precision", default="bf16", show_default=True, metavar="NAME", help="Of the KV cache."),
+    click.option("--kv-precision", default="bf16", show_default=True, metavar="NAME", help="Format of the KV cache."),
     click.option("--lora", type=click.IntRange(0), default=0, metavar="N", help="LoRA adapters held at once."),
     click.option("--lora-rank", type=_COUNT, default=16, show_default=True, metavar="N"),
 )
 _LOAD = _group(
     click.option("--context", type=_COUNT, metavar="TOKENS", help="--max-model-len.  [default: the longest request]"),
     click.option(
-        "--input-tokens", "inputs", type=_tokens, metavar="TOKENS", help="Or quantiles: 200,800,3000.  [1024]"
+        "--input-tokens",
+        "inputs",
+        type=_tokens,
+        metavar="TOKENS",
+        help="Prompt tokens, or quantiles: 200,800,3000.  [1024]",
     ),
-    click.option("--output-tokens", "outputs", type=_tokens, metavar="TOKENS", help="Or quantiles.  [256]"),
+    click.option(
+        "--output-tokens", "outputs", type=_tokens, metavar="TOKENS", help="Output tokens, or quantiles.  [256]"
+    ),
     click.option("--trace", type=_PATH, metavar="FILE", help="Lengths of a request log (Azure or Mooncake format)."),
     click.option("--concurrency", type=_COUNT, metavar="N", help="Requests in flight at once.  [16]"),
     click.option("--rate", type=Finite(1e-6), metavar="R", help="Or requests a second."),
@@ -138,17 +144,17 @@ _PLACE = _group(
 _MONEY = _group(
     click.option("--prices", type=_PATH, metavar="FILE", help="Your own prices (CSV or YAML)."),
     click.option("--region", default="us-east-1", show_default=True, metavar="REGION", help="Whose prices."),
-    click.option("--own", multiple=True, metavar="GPU[=USD]", help="Let GPUs compete that you own, bought for USD."),
-    click.option("--life-years", type=Finite(0, min_open=True), metavar="Y", help="Of owned GPUs.  [4]"),
-    click.option("--usd-per-kwh", type=Finite(0), metavar="USD", help="Energy of owned GPUs.  [0.12]"),
-    click.option("--disk", default="gp3", show_default=True, metavar="NAME", help="Where the weights lie."),
-    click.option("--startup-probe", type=_seconds, default="600", metavar="TIME", help="What it waits.  [600s]"),
+    click.option("--own", multiple=True, metavar="GPU[=USD]", help="Also consider GPUs that you own, bought for USD."),
+    click.option("--life-years", type=Finite(0, min_open=True), metavar="Y", help="Lifetime of owned GPUs.  [4]"),
+    click.option("--usd-per-kwh", type=Finite(0), metavar="USD", help="Energy price for owned GPUs.  [0.12]"),
+    click.option("--disk", default="gp3", show_default=True, metavar="NAME", help="Where the weights are stored."),
+    click.option("--startup-probe", type=_seconds, default="600", metavar="TIME", help="How long it waits.  [600s]"),
 )
 _TRAIN = _group(
     click.option("--train", type=click.Choice(["full", "lora"]), help="Size for training instead."),
     click.option("--optimizer", type=click.Choice(["adamw", "adamw-8bit", "sgd"]), default="adamw", show_default=True),
     click.option("--zero", type=click.IntRange(0, 3), default=3, show_default=True, help="ZeRO stage."),
-    click.option("--micro-batch", type=_COUNT, default=1, show_default=True, metavar="N", help="Sequences a GPU."),
+    click.option("--micro-batch", type=_COUNT, default=1, show_default=True, metavar="N", help="Sequences per GPU."),
     click.option("--recompute", type=click.Choice(["full", "none"]), default="full", show_default=True),
 )
 

@@ -113,10 +113,10 @@ def _why(request: Request, answer: Answer, chosen: Option) -> None:
         if chosen.point.ttft_s is not None:
             flight = f"{chosen.point.concurrency} in flight a replica"
             text = f"{chosen.miss:.1f} times too slow with {flight}"
-            say(f"No way meets the targets. > is the nearest: {text}.")
+            say(f"No option meets the targets. > is the closest: {text}.")
         return
     what = "that meet the targets" if bounded else "that fit"
-    text = f"> is the cheapest of {len(met)} ways {what}"
+    text = f"> is the cheapest of {len(met)} options {what}"
     others = [option for option in options.shown(answer.options, 2)[1:] if option.best and chosen.best]
     if others and others[0].best and chosen.best and chosen.best.usd_per_hour:
         more = others[0].best.usd_per_hour / chosen.best.usd_per_hour - 1
@@ -165,7 +165,7 @@ def _start(load: Loading | None, given: dict[str, Any]) -> None:
     need = loading.threshold(load.start_s)
     say(
         f"Start from {load.storage} ({(load.bytes_per_s or 0) / 1e6:,.0f} MB/s, limit: {load.limit}): weights "
-        f"{load.load_s:.0f} s, answers after {load.start_s:.0f} s, {load.start_cached_s:.0f} with a compile cache; "
+        f"{load.load_s:.0f} s, ready after {load.start_s:.0f} s, {load.start_cached_s:.0f} with a compile cache; "
         f"startup probe: failureThreshold {need} at 10 s"
     )
 
@@ -197,7 +197,7 @@ def _nothing(request: Request, answer: Answer) -> None:
     terminal.echo()
     if not answer.refused:
         say(
-            f"Nothing carries this load: it takes {answer.too_few or 0:,} replicas at least, and no more than "
+            f"No option sustains this load: it takes at least {answer.too_few or 0:,} replicas, and no more than "
             f"{options.MOST_REPLICAS:,} are considered. Use a lower --rate or --concurrency."
         )
         return
@@ -238,7 +238,7 @@ def _explain(request: Request, chosen: Option, given: dict[str, Any]) -> None:
             continue
         verdict = "in time" if row.start_s <= given["startup_probe"] else "too late"
         speed = f"{(row.bytes_per_s or 0) / 1e6:,.0f} MB/s ({row.limit})"
-        times = f"{row.load_s:>6,.0f} s, answers after {row.start_s:>5,.0f} s"
+        times = f"{row.load_s:>6,.0f} s, ready after {row.start_s:>5,.0f} s"
         terminal.echo(f"  {row.storage:<14} {speed:<21} {times}, {verdict}")
     terminal.echo()
     say(f"Model: {request.shape.source}")

@@ -35,7 +35,7 @@ def show(file: Path) -> None:
     "-o", "--output", "out", type=_PATH, metavar="OUT.yaml", required=True, help="Where to write the profile."
 )
 @click.option("--name", required=True, help="What the trace is called, for results and reports.")
-@click.option("--url", default="", help="Where the trace can be had.")
+@click.option("--url", default="", help="Where the trace is published.")
 @click.option("--licence", default="", help="Under which licence.")
 @click.option("--citation", default="", help="How to cite it.")
 @click.option("--fitted", type=click.DateTime(["%Y-%m-%d"]), metavar="YYYY-MM-DD", help="The day of the fit.")
@@ -45,7 +45,7 @@ def show(file: Path) -> None:
     metavar="SECONDS",
     default=10,
     show_default=True,
-    help="Over which arrivals are counted.",
+    help="Interval over which arrivals are counted.",
 )
 def fit(
     file: Path, out: Path, name: str, url: str, licence: str, citation: str, fitted: datetime | None, interval: int

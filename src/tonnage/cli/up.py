@@ -28,22 +28,22 @@ STATUS_S = 1.0
 @click.command()
 @click.argument("scenario", type=click.Path(path_type=Path), default=Path("examples/traffic-surge"))
 @click.option("--policy", metavar="NAME", help="One of the scenario's policies. [default: as the scenario says]")
-@click.option("--speed", type=float, default=1.0, show_default=True, help="Simulated seconds in a real one.")
+@click.option("--speed", type=float, default=1.0, show_default=True, help="Simulated seconds per real second.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of the API on 127.0.0.1. [default: any free]")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Written here; with --on, read.")
-@click.option("--on", "context", metavar="CONTEXT", help="Put the machines on this context's API server instead.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Written; with --on, read.")
+@click.option("--on", "context", metavar="CONTEXT", help="Join the machines to this context's API server instead.")
 @click.option("--bare", is_flag=True, help="With --on: no kube-controller-manager runs there; do its part as well.")
 @click.option("--prometheus-port", type=click.IntRange(0, 65535), help="Serve /metrics and /api/v1/query on loopback.")
 @click.option("--only", type=click.Choice(CONTROLLERS), multiple=True, help="Run this one; repeatable. [default: all]")
-@click.option("--no-controllers", is_flag=True, help="Run none of them: yours decide.")
-@click.option("--for", "for_s", type=float, metavar="SECONDS", help="End by itself after so many real seconds.")
+@click.option("--no-controllers", is_flag=True, help="Run no controllers: yours decide.")
+@click.option("--for", "for_s", type=float, metavar="SECONDS", help="Exit after this many real seconds.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Draws arrivals, surges and jitter.")
-@click.option("-q", "--quiet", is_flag=True, help="Only the path of the kubeconfig.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the path of the kubeconfig.")
 def up(scenario: Path, **options: Any) -> None:
     """Run SCENARIO's cluster until interrupted: a Kubernetes API on localhost over a simulated GPU fleet.
 
-    kubectl works on it; the controllers place, scale, buy and return. With --on the same simulated machines join a real
-    API server, where whatever runs there works on them.
+    kubectl works on it; the controllers place, scale, launch and terminate. With --on the same simulated machines join
+    a real API server, where whatever runs there works on them.
     """
     from tonnage.simulation import scenario as scenarios
 
@@ -72,7 +72,7 @@ def _run(loaded: Scenario, options: dict[str, Any]) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    messages.note("starting: time stands still until the fleet serves", quiet)
+    messages.note("starting: the clock waits until the fleet serves", quiet)
     with Up(made, settings, Printed("none" if quiet else "text")) as running:
         config = _write_kubeconfig(path, running)
         url = running.server.url if running.server is not None else ""
@@ -128,7 +128,7 @@ def _welcome(running: Up, config: Path | None, quiet: bool) -> None:
     state = running.state()
     gpus = f"{state.nodes_ready} nodes, {state.pods_running} pods running"
     if config is None:
-        terminal.echo(f"{gpus} on the API server. Interrupt to end; the nodes are then taken away.")
+        terminal.echo(f"{gpus} on the API server. Interrupt to exit; the nodes are then deleted.")
         return
     terminal.echo(f"""{gpus}.
 
@@ -143,7 +143,7 @@ def _welcome(running: Up, config: Path | None, quiet: bool) -> None:
 """)
     if running.prometheus_url:
         terminal.echo(f"Prometheus: {running.prometheus_url}\n")
-    terminal.echo("Decisions follow. Interrupt to end; nothing is kept.\n")
+    terminal.echo("Decisions follow. Interrupt to exit; nothing is kept.\n")
 
 
 def _tell_stopped(running: Up, told: set[str], quiet: bool) -> None:
@@ -158,7 +158,7 @@ def _tell_stopped(running: Up, told: set[str], quiet: bool) -> None:
 
 
 def _wait(stop: threading.Event, running: Up, for_s: float | None, stopped: set[str], quiet: bool) -> None:
-    """Until interrupted, or for so many seconds; what goes wrong meanwhile, or does not run, is said once."""
+    """Until interrupted, or for this many seconds; what goes wrong meanwhile, or does not run, is said once."""
     ends = time.monotonic() + for_s if for_s else math.inf
     told: dict[str, str] = {}
     while not stop.wait(min(STATUS_S, max(0.0, ends - time.monotonic()))) and time.monotonic() < ends:

@@ -1,4 +1,4 @@
-"""`tonnage why`: what has become of a pod, why it waits or stands where it does, and the change that makes it run."""
+"""`tonnage why`: what has become of a pod, why it waits or is placed where it is, and the change that makes it run."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ SCHEMA = "tonnage.dev/why/v1"
 @click.argument("pod", metavar="POD|KIND/NAME")
 @click.argument("paths", metavar="SCENARIO|FILES...", nargs=-1, required=True, type=_PATH)
 @click.option("-n", "--namespace", default="", metavar="NAME", help="Of the pod or object. [default: any]")
-@click.option("--at", metavar="TIME", help="Of a scenario: the time, like 90m or 3h30m. [default: its end]")
-@click.option("--policy", metavar="NAME", help="Of a scenario: one of its policies. [default: as the scenario says]")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Of a scenario.")
+@click.option("--at", metavar="TIME", help="Time in the scenario, like 90m or 3h30m. [default: its end]")
+@click.option("--policy", metavar="NAME", help="One of the scenario's policies. [default: as the scenario says]")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed of the scenario's run."
+)
 @click.option("--placement", metavar="NAME", help="Placement policy. [default: the scenario's, else tonnage]")
 @OUTPUT
 def why(
@@ -113,7 +115,7 @@ def _of_object(ref: Ref, case: Case) -> tuple[Told | None, Receipt | None]:
     if ref.kind == "Service":
         behind = [_of_object(one, case) for one in why_targets.selected(ref, case.objects)]
         if not behind:
-            return Told(str(ref), RUNS, "selects by no label: its endpoints are made by hand"), None
+            return Told(str(ref), RUNS, "has no selector: its endpoints are managed manually"), None
         return next((pair for pair in behind if not _well(*pair)), behind[0])
     pods = case.pods_of(ref)
     if not pods:
@@ -151,7 +153,7 @@ def _time(written: str | None, end_ns: int) -> int:
     try:
         at = duration_ns(written)
     except ValueError as error:
-        raise InputError.at(f'"{written}" is no time', field="--at", hint="like 90s, 45m or 3h30m") from error
+        raise InputError.at(f'"{written}" is not a time', field="--at", hint="like 90s, 45m or 3h30m") from error
     if not 0 <= at <= end_ns:
         raise InputError.at(f"{written} is after the scenario's end", field="--at", hint="choose an earlier time")
     return at

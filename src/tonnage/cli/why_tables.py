@@ -83,21 +83,21 @@ class _Printer:
             case state if state == FITS:
                 self._line(f"{receipt.pod} would be bound to {receipt.node} now", "bold green")
             case state if state == HELD:
-                self._line(f"{receipt.pod} is not taken up: {receipt.verdict}", "bold yellow")
+                self._line(f"{receipt.pod} is not scheduled: {receipt.verdict}", "bold yellow")
                 return
             case _:
                 self._first(f"{receipt.pod} waits: {receipt.verdict}", "bold red")
         self._before(receipt.ahead, receipt.evicted, (receipt.nominated,) if receipt.nominated else ())
         self._scores(receipt)
-        self._out(receipt.out, f"Nodes that do not take it, of {receipt.nodes}")
+        self._out(receipt.out, f"Infeasible nodes, of {receipt.nodes}")
         if receipt.fit and receipt.state not in (RUNS, FITS):
-            self._line(f"{receipt.fit} nodes take it")
+            self._line(f"{receipt.fit} feasible nodes")
         self._pod_changes(receipt)
         self._moves(receipt.moves)
 
     def _before(self, ahead: int, evicted: Sequence[str], nominated: Sequence[str]) -> None:
         if ahead:
-            self._line(f"Counted as placed, since their turn is before: {_pods(ahead)}")
+            self._line(f"Counted as placed, as they are scheduled before it: {_pods(ahead)}")
         if nominated:
             self._line(f"Room is being made for it on {', '.join(nominated)}")
         if evicted:
@@ -106,7 +106,7 @@ class _Printer:
     def _scores(self, receipt: PodReceipt) -> None:
         if receipt.best is None:
             return
-        self._title(f"Why this node, by policy {receipt.policy}, of {receipt.fit} that take it")
+        self._title(f"Why this node, by policy {receipt.policy}, of {receipt.fit} feasible nodes")
         other = receipt.runner_up
         table = self.look.table()
         table.add_column("Points")
@@ -137,7 +137,7 @@ class _Printer:
         if receipt.state in (RUNS, FITS) or receipt.fit:
             return
         if not receipt.changes:
-            kinds = "ask for less, give up a wish, free a node, cut a GPU otherwise, add a node"
+            kinds = "request less, drop a constraint, free a node, change a MIG layout, add a node"
             self._title(f"No change of these kinds makes it fit: {kinds}")
             return
         for number, option in enumerate(receipt.changes):
@@ -166,7 +166,7 @@ class _Printer:
             self._line(found.none, "dim", 2)
             return
         into = f"{', '.join(found.into[:_SHOWN])}{' and others' if len(found.into) > _SHOWN else ''}"
-        self._title(f"Moves that make room for it on {into}" + ("" if found.allowed else ", were they allowed"))
+        self._title(f"Moves that make room for it on {into}" + ("" if found.allowed else ", if they were allowed"))
         for one in found.moves:
             self._line(f"- {one.pod} from {one.origin} to {one.target}", indent=2)
             if one.forbidden:
@@ -174,7 +174,7 @@ class _Printer:
         lost = ""
         if found.work_lost_device_s:
             cost = f", worth ${found.micro_usd / 1e6:.2f}" if found.micro_usd else ""
-            lost = f"; {found.work_lost_device_s / 3600:.1f} hours of device time are done again{cost}"
+            lost = f"; {found.work_lost_device_s / 3600:.1f} hours of device time are lost{cost}"
         self._line(f"each is a restart{lost}", "dim", 2)
 
     # ---- gangs ----
@@ -193,12 +193,12 @@ class _Printer:
         self._stands(receipt)
         self._room(receipt.room)
         if receipt.member:
-            self._out(receipt.out, f"Nodes that do not take one of its pods, {receipt.member}")
+            self._out(receipt.out, f"Infeasible nodes for one of its pods, {receipt.member}")
         if receipt.state in (RUNS, FITS, HELD):
             return
         for number, option in enumerate(receipt.changes):
             self._title("The smallest change that makes it fit" if number == 0 else f"Or, {option.about}")
-            self._edits(option.change.edits, "then its minimum has a place")
+            self._edits(option.change.edits, "then its minimum fits")
             if not option.proved:
                 self._line("a smaller one may exist: the search was cut short", "dim", 2)
         if not receipt.changes:
@@ -223,7 +223,7 @@ class _Printer:
     def _room(self, rooms: Sequence[LevelRoom]) -> None:
         if not rooms:
             return
-        self._title("How many of its pods one domain holds at most")
+        self._title("Pods of the gang that fit in one domain")
         several = len({room.group for room in rooms}) > 1
         table: Table = self.look.table()
         if several:
@@ -231,7 +231,7 @@ class _Printer:
         table.add_column("Level", overflow="fold")
         table.add_column("Needs", justify="right")
         table.add_column("Holds", justify="right")
-        table.add_column("Roomiest", overflow="fold")
+        table.add_column("Most room", overflow="fold")
         for room in rooms:
             level = f"{room.level} (required)" if room.required else room.level
             group = [Text(room.group)] if several else []

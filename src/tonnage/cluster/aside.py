@@ -23,11 +23,11 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """A write that failed is made again after the first, then after twice as long, at most after the second. So are all,
 when nothing but failures came for a while."""
 FAILURES = 4
-"""So many in a row are no matter of one object."""
+"""This many in a row do not concern one object."""
 PASSED_OVER_S = 0.25
 """While bindings are under way one write is made each such time by each thread, so that what is to be told is told."""
 SETTLED_S = 5.0
-"""So long a binding waits for a write about its pod that is under way."""
+"""A binding waits this long for a write about its pod that is under way."""
 
 
 @dataclass(slots=True)

@@ -48,8 +48,8 @@ _ASKS = {
     REPLICAS: (resources.SCALED_OBJECTS,),
     NODES: (*_VOLUMES, resources.EC2_NODE_CLASSES),
 }
-"""Kinds that a cluster may do without: the nodes controller cannot buy without NodePools, but with another's class.
-Without a kind of which gangs are read, the scheduler places as if nobody used it."""
+"""Kinds that a cluster may do without: the nodes controller cannot launch nodes without NodePools, but with another's
+class. Without a kind of which gangs are read, the scheduler places as if nobody used it."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class OptedIn:
 
 
 def bought_here(pools: Pools) -> Pools:
-    """The NodePools whose nodes the nodes controller buys, with the limits meant for it."""
+    """The NodePools whose nodes the nodes controller launches, with the limits meant for it."""
     mine = tuple(_limited(pool) for pool in pools.node_pools if pool.metadata.annotations.get(BUYS) == "true")
     return replace(pools, node_pools=mine)
 
@@ -75,7 +75,7 @@ def _limited(pool: karpenter.NodePool) -> karpenter.NodePool:
     try:
         limits = json.loads(written) if written else {}
     except json.JSONDecodeError:
-        limits = pool.spec.limits  # not JSON: buy nothing beyond what Karpenter may
+        limits = pool.spec.limits  # not JSON: launch nothing beyond what Karpenter may
     if not isinstance(limits, dict):
         limits = pool.spec.limits
     return karpenter.NodePool(

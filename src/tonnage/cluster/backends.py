@@ -31,7 +31,7 @@ PARALLEL = 16
 
 
 class Reporting(ApiEffects):
-    """Places and scales, but buys and returns nothing: that is only said."""
+    """Places and scales, but launches and terminates nothing: that is only said."""
 
     WHY = Refused("nodes are only reported", OBSERVING)
 
@@ -119,7 +119,7 @@ class Backend:
         return (NODE_POOLS, NODE_CLAIMS) if self.sizing is not None else ()
 
     def world(self, catalogue: Catalogue, measure: Measure, cutter: Cutter | None = None) -> ClusterWorld:
-        """The world that acts so; ``cutter``: who cuts its GPUs."""
+        """The world that acts so; ``cutter``: who partitions its GPUs."""
         nodes = self.sizing.nodes if self.sizing is not None else None
         world = ClusterWorld(
             self.effects,

@@ -2,7 +2,7 @@
 
 The pods of a gang are bound together: all of them are checked and assumed before the first call is made, and none is
 bound when one cannot be. When a call has failed, the gang's other calls are not made any more; the scheduler's next
-tick completes the gang, or lets go of it (:mod:`tonnage.scheduling.gangs.release`).
+tick completes the gang, or evicts it (:mod:`tonnage.scheduling.gangs.release`).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ FIRST_RETRY_NS, LONGEST_RETRY_NS = NS_PER_S, 10 * NS_PER_S
 Source: kubernetes/kubernetes pkg/scheduler/apis/config/v1/defaults.go (podInitialBackoffSeconds, podMaxBackoffSeconds).
 """
 UNTOLD, LONGEST_AWAIT_S = 96, 1.0
-"""No binding is made while so many have been whose events are not written, so that a crash loses few of them; unless
-that has lasted for so long."""
+"""No binding is made while this many have been whose events are not written, so that a crash loses few of them; unless
+that has lasted for this long."""
 FORBIDDEN = "Forbidden"
 OF_ONE_POD = frozenset({FORBIDDEN, "Invalid", "BadRequest"})
 """An API server's reasons that concern the object of the call: an admission plugin's or webhook's, say."""
@@ -67,7 +67,7 @@ class _Lack:
 
 
 class Binder:
-    """The Binds of a world. Everything runs on its thread but for the calls of one batch, of which so many overlap as
+    """The Binds of a world. Everything runs on its thread but for the calls of one batch, of which this many overlap as
     ``parallel`` says."""
 
     def __init__(
@@ -93,7 +93,8 @@ class Binder:
         self.backing_off: dict[str, int] = {}
         """Uid of such a pod → until when nobody tries again, in ns."""
         self.problem = ""
-        """Why pods cannot be bound, where that is no matter of one of them; empty where they can. Readable anywhere."""
+        """Why pods cannot be bound, where that does not concern one of them; empty where they can. Readable
+        anywhere."""
         self._untold = threading.Semaphore(UNTOLD)
         self._to_tell: set[str] = set()  # the uids of pods that are bound and have one of these places
         self._lacks: dict[str, _Lack] = {}  # the right to bind that is missing, by namespace
@@ -198,7 +199,7 @@ class Binder:
             why = failed.get(self._gang_of(decision))
             if why is not None and found[number] is None:
                 self._take_back(decision)
-                found[number] = Left(f"gang {self._gang_of(decision)} is bound whole or not at all: {why}")
+                found[number] = Left(f"gang {self._gang_of(decision)} is bound all or nothing: {why}")
         return found
 
     def _incomplete(self, batch: Sequence[Bind], refused: Sequence[Stale | None]) -> dict[str, str]:
@@ -262,7 +263,7 @@ class Binder:
     def _call(self, decision: Bind, claims: Sequence[tuple[Ref, Ref | None]], together: _Together | None) -> Outcome:
         """Runs in any thread."""
         if together is not None and together.failed:
-            return Left(f"gang {together.gang} is bound whole or not at all: {together.failed}")
+            return Left(f"gang {together.gang} is bound all or nothing: {together.failed}")
         lack = self._lacks.get(decision.pod.namespace)
         if lack is not None:
             return Refused(f"{decision.pod}: {lack.why}", FORBIDDEN)
@@ -336,7 +337,7 @@ class Binder:
         self._doubts.add(about, look, gone, pause_ns=pause_ns)
 
     def _say(self, decision: Bind, outcome: Refused) -> None:
-        """The pod has its place, and is not bound: say why, of the pod and where that is no matter of this pod."""
+        """The pod has its place, and is not bound: say why, of the pod and where that does not concern this pod."""
         pod = decision.pod
         why = outcome.why.removeprefix(f"{pod}: ")
         right = _right(outcome)

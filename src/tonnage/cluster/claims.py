@@ -1,4 +1,4 @@
-"""The NodeClaim that a decision to buy a node becomes."""
+"""The NodeClaim that a decision to launch a node becomes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tonnage.partitioning.node_cuts import STATED
 
 
 def claim_body(decision: Launch, pool: karpenter.NodePool) -> JsonObject:
-    """The NodeClaim of a decision to buy a node (karpenter.sh/v1)."""
+    """The NodeClaim of a decision to launch a node (karpenter.sh/v1)."""
     template = pool.spec.template
     cut = {key: decision.labels[key] for key in STATED if key in decision.labels}
     requirements = {

@@ -1,4 +1,5 @@
-"""What is written so that a MIG manager cuts a node's GPUs: a configuration, then an order and a label on the node."""
+"""What is written so that a MIG manager partitions a node's GPUs: a configuration, then an order and a label on the
+node."""
 
 from __future__ import annotations
 
@@ -86,7 +87,7 @@ def see_node(client: Client, node: Ref, wanted: Wanted) -> JsonObject | Stale:
         return Stale(f"node {node.name} is gone")
     label = meta.get("labels", {}).get(MIG_CONFIG, "")
     if label != wanted.label or read_order(meta.get("annotations", {})) != wanted.now:
-        return Stale(f"the GPUs of node {node.name} are to be cut otherwise meanwhile: {MIG_CONFIG}={label}")
+        return Stale(f"another MIG layout was requested for node {node.name} meanwhile: {MIG_CONFIG}={label}")
     if wanted.pods is not None:
         there = client.list(PODS, field_selector=f"spec.nodeName={node.name}")
         if came := [pod for pod in there if pod["metadata"]["uid"] not in wanted.pods and _has_gpus(pod)]:

@@ -1,4 +1,5 @@
-"""How the GPUs of a cluster's nodes are cut, and which of them are being cut otherwise, as nodes and their pods say.
+"""How the GPUs of a cluster's nodes are partitioned, and which of them are being repartitioned, as nodes and their pods
+say.
 
 The layouts of a node are those that its labels name. Beside the label an annotation has an Order
 (:mod:`tonnage.partitioning.node_layouts`): what is wanted of each GPU, and what was there before. So another process
@@ -38,7 +39,7 @@ KUBELET_NS = 120 * NS_PER_S
 """By then a kubelet has brought a changed ConfigMap to the pods that mount it: it looks once a minute or so
 (kubernetes.io, Configure a Pod to Use a ConfigMap: sync period 1 min, and the delay of its cache)."""
 FIRST_RETRY_NS = 300 * NS_PER_S
-"""After a failure nothing is tried for so long on that node, then for twice as long, …"""
+"""After a failure nothing is tried for this long on that node, then for twice as long, …"""
 MOST_DOUBLINGS = 8
 RESET = ("a100", "a30")
 """GPUs whose MIG mode changes by a reset: where that fails, mig-manager may restart the node (WITH_REBOOT). Hopper and
@@ -51,11 +52,11 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Cutter:
-    """Who cuts the GPUs of nodes. ``keeps``: it leaves instances alone that stay. ``reads_after_ns``: so long it may
-    take until it knows a new configuration. ``config_map``: (namespace, name) of the ConfigMap that it reads where no
-    ClusterPolicy names one; None: it reads none then.
+    """Who partitions the GPUs of nodes. ``keeps``: it leaves instances alone that stay. ``reads_after_ns``: how long it
+    may take until it knows a new configuration. ``config_map``: (namespace, name) of the ConfigMap that it reads where
+    no ClusterPolicy names one; None: it reads none then.
 
-    By default NVIDIA's mig-manager: mig-parted destroys every instance on a GPU that is to be cut otherwise, and reads
+    By default NVIDIA's mig-manager: mig-parted destroys every instance on a GPU that is to be repartitioned, and reads
     a file that the kubelet keeps up to date."""
 
     keeps: bool = False
@@ -93,7 +94,7 @@ class Cutting:
         """Orders that were written here and have not been seen."""
         self._orders: dict[str, Order] = {}
         self._allowed: set[str] = set()
-        """Those of the nodes that let their GPUs be cut otherwise."""
+        """Those of the nodes that allow their MIG layout to be changed."""
         self._unknown: dict[str, dict[Key, None]] = {}
         """By node, its pods of which nobody has said the GPUs."""
         self._stands: dict[Key, str] = {}
@@ -164,7 +165,7 @@ class Cutting:
         return node_layouts.phase(self._orders.get(node), labels)
 
     def changing(self, node: str) -> dict[int, Instances]:
-        """The GPUs of the node that are being cut otherwise, by index, and what they will be."""
+        """The GPUs of the node whose MIG layout is being changed, by index, and what they will be."""
         order = self.order(node)
         left = (
             at_work(self.nodes[node].metadata.annotations, order) if order is not None and node in self.nodes else None
@@ -176,7 +177,8 @@ class Cutting:
         return {(node, device): goal for node in self.open() for device, goal in self.changing(node).items()}
 
     def cuts(self, node: core.Node) -> tuple[Cut, ...]:
-        """How the GPUs of a node are cut; empty where its labels do not say it, or what it offers is something else."""
+        """How the GPUs of a node are partitioned; empty where its labels do not say it, or what it offers is something
+        else."""
         known = _gpus(node)
         if known is None:
             return ()
@@ -193,7 +195,7 @@ class Cutting:
         return () if made.problems or _contradicts(node, made.offers) else made.cuts
 
     def fixed(self, fleet: Fleet) -> dict[tuple[str, int], str]:
-        """GPUs that cannot be cut otherwise now, of nodes that let theirs be, and why."""
+        """GPUs that cannot be repartitioned now, of nodes that allow it, and why."""
         found: dict[tuple[str, int], str] = {}
         for name in sorted(self._allowed):
             row = fleet.node_by_name.get(name)
@@ -207,7 +209,7 @@ class Cutting:
         return found
 
     def _why_not(self, node: str) -> str:
-        """Why no GPU of the node can be cut otherwise now; empty: nothing is in the way."""
+        """Why no GPU of the node can be repartitioned now; empty: nothing is in the way."""
         order, at = self.order(node), self.phase(node)
         state = self.nodes[node].metadata.labels.get(MIG_STATE, "")
         if self._config_map() is None:
@@ -224,7 +226,7 @@ class Cutting:
     def _in_use(self, fleet: Fleet, at: tuple[int, int]) -> str:
         if self.cutter.keeps or not has_layout(fleet.cards.cut_of(*at)) or not busy_in(fleet, at):
             return ""
-        return "an instance on it is in use, and mig-manager destroys all of a GPU that it cuts otherwise"
+        return "an instance on it is in use, and mig-manager destroys every instance of a GPU whose layout it changes"
 
     def _config_map(self) -> Key | None:
         """Where mig-manager reads configurations that others may write; None: nowhere."""
@@ -235,8 +237,8 @@ class Cutting:
         return None if own else (self.cutter.namespace, policy.mig_config_map)
 
     def wanted(self, fleet: Fleet, decision: Relayout) -> Wanted | str:
-        """What to write so that the decision's GPU is cut so and all others of its node are as they are, or will be; or
-        why that cannot be said."""
+        """What to write so that the decision's GPU is partitioned so and all others of its node are as they are, or
+        will be; or why that cannot be said."""
         name, row = decision.node.name, fleet.node_by_name[decision.node.name]
         where, node = self._config_map(), self.nodes.get(name)
         known = _gpus(node) if node is not None else None
@@ -302,7 +304,7 @@ def read_order(annotations: Mapping[str, str]) -> Order | None:
 
 
 def at_work(annotations: Mapping[str, str], order: Order) -> frozenset[int] | None:
-    """The GPUs with which whoever follows the order has not finished; None: he does not say."""
+    """The GPUs with which whoever follows the order has not finished; None: it does not say."""
     config, _, devices_ = annotations.get(MIG_AT_WORK, "").rpartition(":")
     if config != order.config:
         return None

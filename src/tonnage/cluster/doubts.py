@@ -1,4 +1,5 @@
-"""What was asked of the API and not seen yet: it is taken to be there, and looked for when nothing shows it."""
+"""Unconfirmed writes: what was asked of the API and not seen yet. It is taken to be there, and looked for when nothing
+shows it."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class _Doubt:
 
 
 class Doubts:
-    """Each is looked into when its time has come, until somebody settles it or it proves not to be so."""
+    """Unconfirmed writes; each is looked for when its time has come, until somebody settles it or it proves not to be
+    so."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

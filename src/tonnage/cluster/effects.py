@@ -48,7 +48,7 @@ class Unsure(Stale, frozen=True, tag="Stale"):
 class Effects(Protocol):
     """What decisions do. Every method says what became of the decision and raises nothing for a server's no.
 
-    ``makes_claims``: nodes are bought as NodeClaims."""
+    ``makes_claims``: nodes are launched as NodeClaims."""
 
     makes_claims: bool
 
@@ -118,7 +118,7 @@ class Observing:
 
 
 class ApiEffects:
-    """Does it, through the API. Nodes are bought as NodeClaims, which Karpenter (or a simulated cloud) launches."""
+    """Does it, through the API. Nodes are launched as NodeClaims, which Karpenter (or a simulated cloud) launches."""
 
     makes_claims = True
 
@@ -293,7 +293,7 @@ class ApiEffects:
         name, uid = node["metadata"]["name"], node["metadata"]["uid"]
         claims = [c["metadata"] for c in self._all_claims() if c.get("status", {}).get("nodeName") == name]
         if "deletionTimestamp" in (claims[0] if claims else node["metadata"]):
-            return Stale(f"node {name} is on its way out")
+            return Stale(f"node {name} is terminating")
         if claims:
             self._client.delete(NODE_CLAIMS, claims[0]["name"], uid=claims[0]["uid"])
         else:

@@ -69,8 +69,8 @@ class FleetFeed:
     """Writes nodes and pods into a fleet as they are observed. Not safe for several threads: its owner's alone.
 
     ``pool_of``: the NodePool or node group that a node comes from, "" where it comes from neither. ``member_of``: a
-    pod's gang, and its part of it. ``cutting``: how the GPUs of nodes are cut, where somebody knows. ``need_of``: what
-    the claims of a pod ask of its node.
+    pod's gang, and its part of it. ``cutting``: how the GPUs of nodes are partitioned, where somebody knows.
+    ``need_of``: what the claims of a pod ask of its node.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class FleetFeed:
         return self._cutting.cuts(node) if self._cutting is not None else ()
 
     def recut(self, node: core.Node) -> None:
-        """The GPUs of a node that is known are cut otherwise, or are about to be. Pods keep what they have."""
+        """The GPUs of a node that is known are repartitioned, or are about to be. Pods keep what they have."""
         row = self.fleet.node_by_name.get(node.metadata.name)
         if row is None or (cuts := self._cuts(node)) == self.fleet.node(row).spec.cuts:
             return

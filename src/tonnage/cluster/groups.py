@@ -1,7 +1,7 @@
 """Which gangs there are on a cluster, and of which each pod is: kept current from what informers report.
 
 A gang comes from a pod group, from a workload, or from what pods alone say; what each object stands for is kept, and
-made anew when that object changes. TrainJobs are made anew with the runtimes, and everything with the PriorityClasses
+rebuilt when that object changes. TrainJobs are rebuilt with the runtimes, and everything with the PriorityClasses
 and topologies. Where several objects stand for one gang, the first in the order of :mod:`tonnage.cluster.group_kinds`
 counts, then by name; what pods say counts last.
 
@@ -39,7 +39,7 @@ from tonnage.workloads.naming import workload_key
 from tonnage.workloads.priority import Priorities
 
 UNSEEN_NS = 120 * NS_PER_S
-"""For so long from its creation on, and from when its kind was last heard of again, a pod waits for the workload that
+"""For this long from its creation on, and from when its kind was last heard of again, a pod waits for the workload that
 made it. A kind that was installed a moment ago is looked for once a minute at least
 (:class:`tonnage.cluster.client.reflector.Delays`)."""
 KINDS = (*GROUPS, *WORKLOADS, *REFERRED)
@@ -228,7 +228,7 @@ class Groups:
         self._maker = Maker(ranks, self.topologies, self._clock.of)
 
     def _make(self, sources: Iterable[Source]) -> set[str]:
-        """Make anew what these objects stand for; the keys of the gangs that may be others now."""
+        """Rebuild what these objects stand for; the keys of the gangs that may be others now."""
         keys: set[str] = set()
         for source in sources:
             made = self._gangs_of(source)

@@ -54,7 +54,7 @@ class Lives:
             self.lives[key] = _life(new, told, leaving=key in self._evicted)
 
     def assume_leaving(self, key: str, uid: str) -> None:
-        """The pod is being evicted: it leaves before a watch shows that, and nobody else is evicted in its stead."""
+        """The pod is being evicted: it leaves before a watch shows that, and nobody else is evicted instead."""
         told = self._told.get(key)
         if key in self.lives and told is not None and uid in ("", told.uid):
             self._evicted[key] = told.uid
@@ -67,7 +67,7 @@ class Lives:
             self.lives[key] = replace(self.lives[key], leaving=False)
 
     def _nominate(self, key: str, old: core.Pod | None, new: core.Pod) -> None:
-        """A nomination that the API has anew counts, whoever wrote it; one that was decided here since stays."""
+        """A new nomination in the API counts, whoever wrote it; one that was decided here since stays."""
         anew = old is None or old.metadata.uid != new.metadata.uid
         before = "" if old is None or anew else old.status.nominated_node_name
         if anew or (new.spec.node_name and not old.spec.node_name):  # type: ignore[union-attr]
@@ -96,7 +96,7 @@ class Lives:
         return _Told(pod.metadata.uid, started, saved, bound, started_ns, saved_ns, bound_ns)
 
     def _time(self, timestamp: str | None) -> int | None:
-        """None for what is no time."""
+        """None for what is not a time."""
         if timestamp is not None:
             with suppress(ValueError):
                 return self._clock.of(timestamp)

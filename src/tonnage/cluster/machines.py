@@ -44,7 +44,8 @@ def is_ready(node: core.Node) -> bool:
 
 
 def has_devices(instance_type: str, allocatable: Mapping[str, int]) -> bool:
-    """Whether a node offers devices of the vendor whose devices its type has. GPUs that were cut have other names."""
+    """Whether a node offers devices of the vendor whose devices its type has. GPUs that were partitioned have other
+    names."""
     resource = instances.get(instance_type).resource if instances.known(instance_type) else ""
     vendor = resource.partition("/")[0]
     return not resource or any(amount and name.startswith(f"{vendor}/") for name, amount in allocatable.items())
@@ -62,7 +63,7 @@ def initialized(node: core.Node, pool: str) -> bool:
 
 def takes_pods(node: core.Node, pool: str) -> bool:
     """Whether pods that fit are placed on the node, of this NodePool or node group (empty: none). As kube-scheduler
-    sees it, but that one which was bought takes none before it has its devices, and none takes any that is being
+    sees it, but that one which was launched takes none before it has its devices, and none takes any that is being
     deleted. Of a node that is not ready its taints say so, and pods may tolerate them."""
     if node.spec.unschedulable or node.metadata.deletion_timestamp:
         return False

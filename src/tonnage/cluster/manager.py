@@ -25,7 +25,7 @@ from tonnage.units import NS_PER_S
 LONGEST_WAIT_S = 0.5
 """So that a change of leader and the order to stop are heard."""
 DEAD_S = 120.0
-"""After so long without a step something hangs that no time-out ends."""
+"""After this long without a step something hangs that no time-out ends."""
 LONGEST_PAUSE_NS = 60 * NS_PER_S
 REMEMBERED = 20_000
 """Decisions whose repetition is no news."""
@@ -219,7 +219,7 @@ class Manager:
         woken: Set[str] = frozenset()
         try:
             woken = self.world.woken()
-        except Exception as error:  # looking after what is in doubt; the next step looks again
+        except Exception as error:  # looking after what is not certain; the next step looks again
             self.observer.failed("world", error)
         self._make(self._timetable.call(woken, now_ns))
 

@@ -55,7 +55,7 @@ class Observed(State):
     """Implements :class:`tonnage.fleet.cluster_state.State` over what an API reports.
 
     ``in_flight``: nodes on their way that no NodeClaim stands for; ``pool_of``: where a node comes from; ``cutter``:
-    who cuts GPUs; ``volumes``: claims that are known already."""
+    who partitions GPUs; ``volumes``: claims that are known already."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 ALL_S = 600.0
-"""Everything is looked at so often, at most."""
+"""Everything is looked at this often, at most."""
 _OLDEST = 2
 
 

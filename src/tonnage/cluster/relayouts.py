@@ -1,4 +1,4 @@
-"""GPUs of a cluster that are cut otherwise, from the decision until the node says that it is so, or that it failed."""
+"""GPUs of a cluster that are repartitioned, from the decision until the node says that it is so, or that it failed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ NS_PER_MINUTE = 60 * NS_PER_S
 
 LONG_NS = 20 * NS_PER_MINUTE
 """It waits for up to five minutes for each of four clients of the GPUs to end, then cuts, or reboots the node."""
-_FAILED = "mig-manager could not cut the GPUs as"
-_BY_HAND = "see its log, and label the node anew"
+_FAILED = "mig-manager could not change the MIG layout to"
+_BY_HAND = "see its log, and label the node again"
 PAUSE_NS = 5 * NS_PER_S
 """What could not be written is tried again after this long."""
 
@@ -75,11 +75,11 @@ class Relayouts:
             elif at is Phase.FAILED:
                 self._tell_once(name, order, "MigConfigFailed", f"{_FAILED} {order.config} says; {_BY_HAND}")
             elif at is Phase.CUTTING and now - self._since(name, order, now) > LONG_NS:
-                why = f"mig-manager has not said for {LONG_NS // NS_PER_MINUTE} min that the GPUs are cut as"
+                why = f"mig-manager has not said for {LONG_NS // NS_PER_MINUTE} min that the MIG layout is"
                 self._tell_once(name, order, "MigConfigPending", f"{why} {order.config} says; {_BY_HAND}")
 
     def _try_again(self, at_ns: int) -> None:
-        """Decide anew then, whatever changes until then."""
+        """Decide again then, whatever changes until then."""
         self._decide_again = at_ns if self._decide_again is None else min(at_ns, self._decide_again)
 
     def _since(self, name: str, order: Order, now_ns: int) -> int:

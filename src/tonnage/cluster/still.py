@@ -1,4 +1,4 @@
-"""A cluster that stands still: what files with its objects say, as decisions see it.
+"""A cluster dump: what files with the objects of a cluster say, as decisions see it.
 
 The objects are those that ``kubectl get -A -o yaml`` prints, read by the same feed as what informers report. A workload
 written by hand, without a uid, of which no pod is there stands for its pods.
@@ -39,7 +39,7 @@ _READY = core.NodeCondition(type="Ready", status="True")
 
 @dataclass(frozen=True, slots=True)
 class _Then:
-    """Time stands still at the latest that any object was created."""
+    """The clock shows the latest time that any object was created."""
 
     latest_ns: int = field(default=0)
 

@@ -71,7 +71,7 @@ def _failing(container: Json) -> str:
         text = f": {said[-1].strip()}" if said else ""
         return f"container {name} is in {reason}" + (f", {restarts} restarts{told}" if restarts else told) + text
     if ended and ended.get("exitCode"):
-        return f"container {name} ended with exit code {ended['exitCode']} ({ended.get('reason', 'Error')})"
+        return f"container {name} exited with code {ended['exitCode']} ({ended.get('reason', 'Error')})"
     return ""
 
 

@@ -50,7 +50,7 @@ class _Workload:
 
 
 class WorkloadViews:
-    """Deployments with their pods. A view is made anew only when something of it changed."""
+    """Deployments with their pods. A view is rebuilt only when something of it changed."""
 
     def __init__(self, fleet: Fleet, clock: Clock) -> None:
         self._fleet = fleet
@@ -113,7 +113,7 @@ class WorkloadViews:
         return {key: self._view(key, deployment) for key, deployment in sorted(self._deployments.items())}
 
     def _drop_if_gone(self, key: str) -> None:
-        """Keep no memory of a workload without pods that is no Deployment."""
+        """Keep no memory of a workload without pods that is not a Deployment."""
         if key not in self._deployments and key in self._workloads and not self._workloads[key].pods:
             del self._workloads[key]
 
@@ -185,7 +185,7 @@ class ClaimViews:
 
     ``sold_out`` is told of an offering that the cloud has refused.
     ``is_up`` says whether a node of that name has been seen initialised. A NodeClaim says so in a watch of its own:
-    until the node is seen to be, it is still on its way, or it would be neither and bought again.
+    until the node is seen to be, it is still on its way, or it would be neither and launched again.
     """
 
     def __init__(
@@ -275,7 +275,7 @@ class ClaimViews:
 
 
 def launch_of(claim: karpenter.NodeClaim) -> Launch:
-    """The decision that bought the node: as it is written on the claim, or what the claim of another says of it."""
+    """The decision that launched the node: as it is written on the claim, or what the claim of another says of it."""
     written = claim.metadata.annotations.get(LAUNCH)
     if written:
         with suppress(msgspec.DecodeError):  # edited by hand: what the claim itself says is taken instead
@@ -289,7 +289,7 @@ def launch_of(claim: karpenter.NodeClaim) -> Launch:
         labels.get(ZONE, ""),
         labels.get(CAPACITY_TYPE, ""),
         0,
-        Reason("not bought here"),
+        Reason("not launched here"),
         labels=labels,
         allocatable={name: quantity.amount(name, value) for name, value in claim.status.allocatable.items()},
         taints=tuple(claim.spec.taints),

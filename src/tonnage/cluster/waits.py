@@ -15,9 +15,9 @@ from tonnage.units import NS_PER_S
 IN_STATUS = frozenset({"scheduler", BINDING})
 """Whose reasons stand in a pod's status; those of others are events alone."""
 KNOWN_NS = 600 * NS_PER_S
-"""A kind of reason that was told is not told again for so long, though there were others meanwhile."""
+"""A kind of reason that was told is not told again for this long, though there were others meanwhile."""
 SETTLE_S = 5.0
-"""Another kind of reason than the first is told once it has stood for so long: a node that joins is not ready at
+"""Another kind of reason than the first is told once it has stood for this long: a node that joins is not ready at
 first, and pods need not be told of that."""
 
 

@@ -81,7 +81,7 @@ def watch_world(
 
 
 def watch_configurations(informers: Informers, world: ClusterWorld, more: Iterable[tuple[str, str]] = ()) -> None:
-    """Watch what says how GPUs are cut: the ClusterPolicy, and each ConfigMap that it names, by name."""
+    """Watch what says how GPUs are partitioned: the ClusterPolicy, and each ConfigMap that it names, by name."""
     state, cutter = world.state, world.state.cutting.cutter
     watched: set[tuple[str, str]] = set()
 

@@ -2,7 +2,7 @@
 
 An :class:`Effects` turns one decision into calls; :class:`ClusterWorld` is the port on top: it keeps the fleet and the
 views current, and checks every decision again. Everything here runs on the thread of its owner, but for the binding
-calls of one batch (:mod:`tonnage.cluster.binding`), which overlap, and what is told of pods that wait
+calls of one batch (:mod:`tonnage.cluster.binding`), which overlap, and what is reported of pods that wait
 (:mod:`tonnage.cluster.aside`).
 """
 
@@ -67,7 +67,7 @@ class ClusterWorld:
     """Implements :class:`tonnage.world.World` over a Kubernetes API.
 
     ``in_flight``: nodes on their way that no NodeClaim stands for; ``pool_of``: where a node comes from; ``cutter``:
-    who cuts GPUs.
+    who partitions GPUs.
     """
 
     def __init__(
@@ -242,7 +242,7 @@ class ClusterWorld:
         return outcome
 
     def _assume_claim(self, decision: Launch, *, sure: bool) -> None:
-        """The node counts as on its way before a watch shows its NodeClaim: nobody buys it twice."""
+        """The node counts as on its way before a watch shows its NodeClaim: nobody launches it twice."""
         name = decision.claim.name
         self.claims.assume(decision)
         self._doubts.add(

@@ -11,7 +11,7 @@ from tonnage.decisions import Ref
 from tonnage.objects import karpenter
 
 BUYS = f"{PREFIX}/buys"
-"""On a NodePool: ``true`` lets the nodes controller buy and return its nodes."""
+"""On a NodePool: ``true`` lets the nodes controller launch and terminate its nodes."""
 LIMITS = f"{PREFIX}/limits"
 """On such a NodePool: the limits that the nodes controller keeps, as JSON. ``spec.limits`` is Karpenter's own: with
 ``nodes: 0`` there, Karpenter launches what the nodes controller asks for and nothing of its own accord."""
@@ -65,9 +65,9 @@ def of_nodes(every: Iterable[karpenter.NodePool], readable: Iterable[str]) -> It
             yield Idle("InvalidAnnotation", f'{BUYS}: "{written}", expected true', ref)
         elif pool.name not in known:
             name = pool.spec.template.spec.node_class_ref.name
-            yield Idle("NodeClassNotFound", f"no node is bought: there is no EC2NodeClass {name}", ref)
+            yield Idle("NodeClassNotFound", f"no node is launched: there is no EC2NodeClass {name}", ref)
         elif not _is_mapping(pool.metadata.annotations.get(LIMITS, "")):
-            message = f"{LIMITS} is not a mapping in JSON: spec.limits are kept in its stead"
+            message = f"{LIMITS} is not a mapping in JSON: spec.limits are used instead"
             yield Idle("InvalidAnnotation", message, ref)
     if not asked:
         yield Idle("NoNodePools", f'no NodePool has the annotation {BUYS}: "true"')

@@ -1,4 +1,4 @@
-"""Buys nodes for pods that no node takes, and gives empty ones back."""
+"""Launches nodes for pods that no node takes, and terminates empty ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RETRY_NS = 10 * NS_PER_S
 DISRUPTION_NS = 10 * NS_PER_S
 """Karpenter's disruption loop."""
 
-UNFINISHED = Reason("its return was begun and not finished")
+UNFINISHED = Reason("its termination was begun and not finished")
 
 _NUMBERED = re.compile(r"\d{5,9}")
 
@@ -40,7 +40,7 @@ _NUMBERED = re.compile(r"\d{5,9}")
 @dataclass(frozen=True, slots=True)
 class Pools:
     """The NodePools, the storage of their EC2NodeClasses by name, the pods of DaemonSets, and the configurations that
-    labels of nodes may name, as their GPUs are cut."""
+    labels of nodes may name, as their GPUs are partitioned."""
 
     node_pools: tuple[karpenter.NodePool, ...] = ()
     storage: Mapping[str, NodeStorage] = field(default_factory=dict)
@@ -61,9 +61,9 @@ class Pools:
 @dataclass(slots=True)
 class Provisioner:
     """Plans nodes for pods that no node takes, over the nodes that are there and on their way, and passes over those
-    that a GPU which is being cut otherwise will take.
+    that a GPU whose MIG layout is being changed will take.
 
-    What it has bought is read from the world's NodeClaims: nothing is lost when it starts anew. ``launched`` only keeps
+    What it has launched is read from the world's NodeClaims: nothing is lost when it restarts. ``launched`` only keeps
     names from being used twice.
     """
 
@@ -74,7 +74,7 @@ class Provisioner:
     _filters: Filters | None = None
 
     def decide(self, world: World) -> Sequence[Decision]:
-        """A Launch for each node to buy, and a Wait for each pod that no node could ever take."""
+        """A Launch for each node to launch, and a Wait for each pod that no node could ever take."""
         snapshot = world.snapshot()
         fleet = snapshot.fleet
         waiting, shapes = [], dict[int, pods.PodShape]()
@@ -105,7 +105,7 @@ class Provisioner:
 
     def learn(self, taken: Taken) -> None:
         """A number is used up once its node was asked for. Where nobody knows whether it was, it is not: the same name
-        comes again, and buys nothing if it was there already."""
+        comes again, and launches nothing if it was there already."""
         for decision, outcome in taken:
             asked = isinstance(outcome, Applied) or (isinstance(outcome, Refused) and outcome.code == SOLD_OUT)
             if isinstance(decision, Launch) and asked:
@@ -139,7 +139,7 @@ class Provisioner:
 
 
 def on_its_way(launch: Launch, configurations: Configurations = OWN, *, parts: bool = False) -> pods.ExistingNode:
-    """A node that was bought and is not there yet, as the next plan sees it: its DaemonSets counted, its pods not.
+    """A node that was launched and is not there yet, as the next plan sees it: its DaemonSets counted, its pods not.
 
     While they are pending its pods are planned again. ``parts``: some of them ask for parts of devices."""
     devices = None
@@ -159,7 +159,7 @@ def on_its_way(launch: Launch, configurations: Configurations = OWN, *, parts: b
 
 
 def _last_number(snapshot: Snapshot) -> int:
-    """The highest number in the name of a NodeClaim or a bought node."""
+    """The highest number in the name of a NodeClaim or a launched node."""
     fleet = snapshot.fleet
     bought = ((n.spec.name, n.spec.node_pool) for n in map(fleet.node, fleet.node_rows()) if n.spec.node_pool)
     claims = ((claim.name, claim.launch.node_pool) for claim in snapshot.claims)
@@ -216,6 +216,6 @@ class Disruption:
 
 
 def node_loops(catalogue: Catalogue, pools: Callable[[], Pools], epoch_ns: int = 0) -> tuple[Loop, Loop]:
-    """Buying nodes and giving them back. ``pools``: those that there are now; ``epoch_ns``: as for Disruption."""
+    """Launching nodes and terminating them. ``pools``: those that there are now; ``epoch_ns``: as for Disruption."""
     provisioner = Provisioner(catalogue, pools)
     return provisioner.loop(), Disruption(pools, provisioner, epoch_ns).loop()

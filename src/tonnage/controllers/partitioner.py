@@ -28,7 +28,7 @@ class Partitioner:
     _filters: Filters | None = None
 
     def decide(self, world: World) -> Sequence[Decision]:
-        """A Relayout for each GPU to cut otherwise."""
+        """A Relayout for each GPU to repartition."""
         snapshot = world.snapshot()
         if not snapshot.fleet.pending:
             return ()

@@ -19,11 +19,11 @@ PARTITIONING = (STATIC, RELAYOUT)
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How pods are placed and GPUs cut.
+    """How pods are placed and GPUs partitioned.
 
     ``placement``: the placement policy, the scheduler's default unless given; ``preemption``: whether pods make room
     for others of higher priority; ``defragmentation``: whether pods are moved to make room for others;
-    ``partitioning``: whether GPUs are cut otherwise (``relayout``) when pods wait for what none gives.
+    ``partitioning``: whether MIG layouts are changed (``relayout``) when pods wait for what none gives.
     """
 
     placement: str = ""
@@ -45,13 +45,13 @@ class Policy:
         )
 
     def scheduling_loops(self, settings: place.Settings, patience: Patience | None) -> list[Loop]:
-        """The loops that place pods and cut GPUs. ``patience``: as in :class:`Scheduler`; where bindings may fail, pods
-        that wait stand in a queue (:mod:`tonnage.scheduling.queue`)."""
+        """The loops that place pods and partition GPUs. ``patience``: as in :class:`Scheduler`; where bindings may
+        fail, pods that wait stand in a queue (:mod:`tonnage.scheduling.queue`)."""
         queue = Queue(settings) if patience is not None else None
         return [Scheduler(settings, patience, queue=queue).loop(), *self.partitioning_loops(settings)]
 
     def partitioning_loops(self, settings: place.Settings) -> list[Loop]:
-        """The loop that cuts GPUs otherwise for pods that the scheduler with these settings places, where the policy
+        """The loop that changes MIG layouts for pods that the scheduler with these settings places, where the policy
         wants that."""
         return [Partitioner(settings).loop()] if self.partitioning == RELAYOUT else []
 

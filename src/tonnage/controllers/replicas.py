@@ -114,7 +114,7 @@ def _value(world: World, trigger: keda.Trigger, now_ns: int) -> keda.TriggerValu
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A workload under the slo policy, with the queries for its requests received since ever and those in flight.
+    """A workload under the slo policy, with the queries for all its requests and those in flight.
 
     ``asked``, ``found``: queries for the prompt tokens that its engines lately looked for in their caches, and those
     that were there; empty: nobody asks.

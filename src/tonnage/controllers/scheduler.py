@@ -15,15 +15,15 @@ from tonnage.world import World
 
 NAME = "scheduler"
 WAITS = waits_of(NAME)
-"""The kind of change that wakes whoever buys nodes."""
+"""The kind of change that wakes whoever launches nodes."""
 
 
 @dataclass(slots=True)
 class Scheduler:
     """Places pending pods whenever a pod or a node changed.
 
-    ``patience``: how long a gang may be held in part; None: for ever, where bindings never fail. ``queue``: who of the
-    pods that wait is looked at; None: all, each time."""
+    ``patience``: how long a gang may be partially bound; None: for ever, where bindings never fail. ``queue``: who of
+    the pods that wait is looked at; None: all, each time."""
 
     settings: place.Settings = place.DEFAULTS
     patience: Patience | None = None
@@ -54,7 +54,7 @@ class Scheduler:
 
     def loop(self) -> Loop:
         """Woken by every change to a pod or a node; and from time to time where pods may be moved, as they may be once
-        they have stood for a while, or where gangs are let go of that have been held in part for too long."""
+        they have stood for a while, or where gangs are evicted that have been partially bound for too long."""
         moves, patience = self.settings.defrag, self.patience
         learn = self.queue.learn if self.queue is not None else None
         periods = (*((moves.cooldown_ns,) if moves else ()), *((patience.check_ns,) if patience else ()))

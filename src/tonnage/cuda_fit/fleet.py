@@ -116,10 +116,11 @@ def why_not(pod: GpuPod, node: GpuNode) -> str:
 
 
 def upgrade(found: Cluster, to: str) -> tuple[Step, ...]:
-    """The steps to this driver, in order: first what breaks fewest pods, then strands fewest, then mends most, then
+    """The steps to this driver, in order: first what breaks fewest pods, then strands fewest, then fixes most, then
     moves fewest, then by name. Nodes that are there already or have to keep their driver come last.
 
-    A step takes one node: it is drained, upgraded and gets its pods back. Raises InputError for what is no version."""
+    A step takes one node: it is drained, upgraded and gets its pods back. Raises InputError for what is not a
+    version."""
     steps = [_step(node, node.host.with_driver(to)) for node in found.nodes]
     ahead = {step.node: step for step in steps if not step.refused and not step.there}
     now = {node.name: node for node in found.nodes}

@@ -57,7 +57,7 @@ class Host(Struct, frozen=True):
         return self.cuda is None and self.driver is not None and self.driver[0] > facts.newest_branch()
 
     def with_driver(self, written: str) -> Host:
-        """The same node with another driver. Raises InputError for what is no version."""
+        """The same node with another driver. Raises InputError for what is not a version."""
         driver = facts.parse_version(written, "driver")
         return replace(self, driver=driver, cuda=facts.driver_cuda(driver), written=written.strip())
 
@@ -65,7 +65,8 @@ class Host(Struct, frozen=True):
 def of(driver: str = "", gpu: str = "", arch: str = "", labelled: Host | None = None) -> Host:
     """A node by what a user names of it, over what is known by its labels. ``gpu``: a name, alias or product label.
 
-    Raises InputError for a GPU that is not known, what is no version, and a compute capability that is not the GPU's.
+    Raises InputError for a GPU that is not known, what is not a version, and a compute capability that is not the
+    GPU's.
     """
     made = labelled or Host()
     if gpu:
@@ -86,7 +87,7 @@ def of(driver: str = "", gpu: str = "", arch: str = "", labelled: Host | None = 
 def _capability(arch: str) -> Version:
     found = facts.parse_version(arch, "--arch", "9.0")
     if len(found) > 2 or found[0] > 2 * max(facts.architectures())[0]:
-        raise InputError.at(f"{arch!r} is no compute capability", field="--arch", hint="expected one like 9.0")
+        raise InputError.at(f"{arch!r} is not a compute capability", field="--arch", hint="expected one like 9.0")
     return (*found, 0)[:2]
 
 

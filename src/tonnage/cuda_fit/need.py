@@ -77,13 +77,13 @@ class Need(Struct, frozen=True):
 def kernels_of(written: str) -> tuple[Kernel, ...]:
     """The kernels of a list such as ``8.0 9.0a 12.0+PTX`` or ``sm_90;compute_90``, separators space, comma, semicolon.
 
-    Raises InputError for an entry that is no architecture."""
+    Raises InputError for an entry that is not an architecture."""
     found = []
     for entry in re.split(r"[\s,;]+", written.strip()):
         match = _ARCH.fullmatch(entry)
         if match is None:
             hint = "expected entries like 8.0, 9.0a, 12.0+PTX or sm_90"
-            raise InputError.at(f"{entry!r} is no architecture", field="--image-archs", hint=hint)
+            raise InputError.at(f"{entry!r} is not an architecture", field="--image-archs", hint=hint)
         alone = entry.startswith("compute_")
         arch = (int(match["major"]), int(match["minor"]))
         found.append(Kernel(arch, match["kind"], ptx=alone or bool(match["ptx"]), sass=not alone))

@@ -47,7 +47,7 @@ def need_of(container: core.Container) -> Need:
 def certain(spec: core.PodSpec) -> tuple[Need, ...]:
     """What is sure enough of a pod to keep it off a node, without doubles: images known by name, and expressions that
     the pod itself states. Conditions that an image is known to bring are left out, since not every container runtime
-    asks them; so are faulty expressions, which are no matter of the node."""
+    asks them; so are faulty expressions, which do not concern the node."""
     kept: dict[Need, None] = {}
     for container in gpu_containers(spec):
         sure = _certain(container.image, _environment(container))

@@ -25,7 +25,7 @@ class Remedy(Struct, frozen=True):
 
 def remedies(need: Need, host: Host) -> tuple[Remedy, ...]:
     """Changes that help, one of a kind, in the order of what they cost; none where it fits or too little is known.
-    Where only the image's code for the GPU is in doubt, an image that is known to have it."""
+    Where only the image's code for the GPU is not certain, an image that is known to have it."""
     fits = check.fit(need, host).fits
     if fits is None and check.may_lack_code(need, host):
         return tuple(one for one in (_image(need, host), _gpu(need, host)) if one is not None)

@@ -116,7 +116,7 @@ def _rule(text: str) -> Rule:
         problem = "" if sign in ("=", "!=") else "a brand can be equal (=) or not (!=) only"
         return Rule(text, key, sign, value.lower(), problem=problem)
     if not _NUMBERS.fullmatch(value):
-        return Rule(text, problem=f"{value!r} is no version")
+        return Rule(text, problem=f"{value!r} is not a version")
     return Rule(text, key, sign, value, tuple(int(part) for part in value.split(".") if part))
 
 

@@ -27,7 +27,7 @@ def parse_version(text: str, field: str = "", like: str = "535.161.08") -> Versi
     plain = text.strip()
     if not is_version(plain):
         hint = f"expected numbers joined by dots, like {like}"
-        raise InputError.at(f"{text!r} is no version", field=field, hint=hint)
+        raise InputError.at(f"{text!r} is not a version", field=field, hint=hint)
     return _numbers(plain)
 
 

@@ -18,9 +18,9 @@ class Durations(Struct, frozen=True):
     included in ``image_pull_bytes_per_s``), ``container_start_s``, reading the weights from EBS
     (``ebs_bytes_per_s`` as gp3 comes, ``ebs_max_bytes_per_s`` as it can be bought) or from the page cache,
     and ``engine_start_s``: imports, compilation and graph capture, or ``engine_start_cached_s`` with a
-    persistent compile cache, or ``engine_start_eager_s`` where nothing is compiled (--enforce-eager). A GPU that is
-    cut otherwise: ``mig_instance_s`` to make or destroy one instance,
-    ``mig_mode_s`` to turn its MIG mode on or off, ``mig_plugin_s`` until the device plugin has registered anew.
+    persistent compile cache, or ``engine_start_eager_s`` where nothing is compiled (--enforce-eager). A GPU that
+    is repartitioned: ``mig_instance_s`` to make or destroy one instance,
+    ``mig_mode_s`` to turn its MIG mode on or off, ``mig_plugin_s`` until the device plugin has registered again.
     ``jitter`` is a relative standard deviation.
     """
 

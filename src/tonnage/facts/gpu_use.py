@@ -26,7 +26,7 @@ def prefill() -> GpuUse:
 
 
 def other() -> GpuUse:
-    """Any process that is no engine."""
+    """Any process that is not an engine."""
     return _table()["other"]
 
 

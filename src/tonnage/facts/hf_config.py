@@ -287,14 +287,14 @@ def _windows(fields: _Fields, kind: str, layers: int) -> int:
 
 
 def _check_writes(config: dict[str, Any], kind: str, file: str) -> None:
-    """Raise InputError for an architecture that is no decoder of a language model."""
+    """Raise InputError for an architecture that is not a decoder of a language model."""
     found = config.get("architectures")
     named = [str(name) for name in found] if isinstance(found, list) else []
     hint = "give a decoder-only language model, whose architecture ends in ForCausalLM"
     if named and not any(name.endswith(_GENERATES) for name in named):
         raise InputError.at(f"{', '.join(named)} writes no tokens", file=file, field="architectures", hint=hint)
     if config.get("is_encoder_decoder") is True or (not named and kind in _NO_DECODERS):
-        raise InputError.at(f"{kind or 'it'} is no decoder-only model", file=file, field="model_type", hint=hint)
+        raise InputError.at(f"{kind or 'it'} is not a decoder-only model", file=file, field="model_type", hint=hint)
 
 
 def _quantization(file: str, *configs: dict[str, Any]) -> str | None:

@@ -42,7 +42,7 @@ class Image(Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Image | None:
-    """The image that a name stands for; None for what is no name of an image (``InvalidImageName``)."""
+    """The image that a name stands for; None for what is not a name of an image (``InvalidImageName``)."""
     first, slash, rest = text.partition("/")
     if slash and (any(sign in first for sign in ".:") or first == "localhost" or first != first.lower()):
         registry, path = first, rest

@@ -1,4 +1,4 @@
-"""GPUs that can be cut, by PCI device id, and other names of their profiles.
+"""GPUs that can be partitioned, by PCI device id, and other names of their profiles.
 
 Tables: ``data/mig_devices.csv``, ``data/mig_other_names.csv``, ``data/gpu_label_memory.csv``."""
 

@@ -47,7 +47,7 @@ def is_address(name: str) -> bool:
 
 
 def no_name(name: str) -> tuple[str, str]:
-    """(why it is no name of a model at Hugging Face, what would be one); empty where it is one."""
+    """(why it is not a name of a model at Hugging Face, what would be one); empty where it is one."""
     for web in _WEB:
         if name.startswith(web):
             return "it is the address of a page, and no name", "/".join(name.removeprefix(web).split("/")[:2])

@@ -98,11 +98,13 @@ def read(spec: core.PodSpec, requests: Mapping[str, int], annotations: Mapping[s
         ask = _fraction(annotations)
         if whole.count or virtual or profiles:
             named = "a whole GPU" if whole.count else "GPU memory or cores" if virtual else "MIG instances"
-            return replace(ask, refused=ask.refused or f"a GPU fraction cannot stand beside a request for {named}")
+            return replace(ask, refused=ask.refused or f"a GPU fraction cannot be combined with a request for {named}")
         return ask
     if virtual:
         ask = _virtual(spec, requests)
-        return replace(ask, refused=ask.refused or "GPU memory cannot stand beside MIG instances") if profiles else ask
+        return (
+            replace(ask, refused=ask.refused or "GPU memory cannot be combined with MIG instances") if profiles else ask
+        )
     if profiles:
         return replace(whole, kind=Kind.MIG, profiles=profiles)
     return whole
@@ -126,7 +128,7 @@ def is_device(resource: str) -> bool:
 
 
 def is_known(resource: str) -> bool:
-    """Whether the facts know the resource: as a device, or as what a GPU is cut into."""
+    """Whether the facts know the resource: as a device, or as what a GPU is partitioned into."""
     return resource in _device_resources() or resource == SHARED_GPU or resource in _instances()
 
 
@@ -138,7 +140,8 @@ def _instances() -> frozenset[str]:
 
 def device_resource(offered: Iterable[str]) -> str:
     """The resource that counts the whole devices of a node that offers these; empty where it has none: ``vendor/gpu``
-    before others, then the first by name. Cut NVIDIA GPUs have other names, and count as what they are cut from."""
+    before others, then the first by name. Cut NVIDIA GPUs have other names, and count as what they are partitioned
+    from."""
     names = tuple(offered)
     named = sorted((not name.endswith("/gpu"), name) for name in names if is_device(name) and name != SHARED_GPU)
     if named:

@@ -1,4 +1,5 @@
-"""The columns of the fleet's devices: what is free of each, how it is cut, and the pieces taken and given back."""
+"""The columns of the fleet's devices: what is free of each, how it is partitioned, and the pieces taken and
+released."""
 
 from __future__ import annotations
 
@@ -32,9 +33,9 @@ class Cards:
 
     ``holder``: the pod row that holds it whole, or one of the marks above. ``milli``, ``mib``: free thousandths of
     compute and MiB; ``mask``: MIG slices in use (:mod:`tonnage.fleet.geometry`); ``sharers``: pieces on it; ``cut``:
-    the number in ``cuts`` of how it is cut, 0: open. ``memory``: MiB of each device of a node, 0 where not known;
-    ``special``: whether some device of the node is not open; ``unit``: the resource column that counts the node's
-    whole devices or replicas, -1: none."""
+    the number in ``cuts`` of how it is partitioned, 0: open. ``memory``: MiB of each device of a node, 0 where not
+    known; ``special``: whether some device of the node is not open; ``unit``: the resource column that counts the
+    node's whole devices or replicas, -1: none."""
 
     def __init__(self, nodes: int, width: int) -> None:
         self.holder: Ints = np.full((nodes, width), NO_DEVICE, np.int32)
@@ -50,7 +51,7 @@ class Cards:
         self.cuts.intern(OPEN, OPEN)
 
     def reserve(self, nodes: int, width: int) -> None:
-        """Make room for so many nodes and devices."""
+        """Make room for this many nodes and devices."""
         rows, columns = self.holder.shape
         if nodes <= rows and width <= columns:
             return
@@ -90,7 +91,7 @@ class Cards:
         self.cut[row, :count] = [self.cuts.intern(cut, cut) for cut in cuts[:count]] if cuts else 0
 
     def cut_of(self, row: int, device: int) -> Cut:
-        """How the device is cut."""
+        """How the device is partitioned."""
         return self.cuts.rows[int(self.cut[row, device])]
 
     def state(self, row: int, device: int) -> State:
@@ -98,7 +99,7 @@ class Cards:
         at = row, device
         return State(int(self.milli[at]), int(self.mib[at]), int(self.mask[at]), int(self.sharers[at]))
 
-    # ---- taking and giving back ----
+    # ---- taking and releasing ----
 
     def hold(self, row: int, devices: Iterable[int], pod_row: int) -> None:
         """Let the pod hold devices whole."""
@@ -138,7 +139,7 @@ class Cards:
         return [(cut.resource, sign * (cut.replicas - 1))] if cut.how is How.SPLIT else []
 
     def _move(self, row: int, resource: str, piece: Piece, sign: int) -> list[Correction]:
-        """Take (+1) or give back (-1) one piece."""
+        """Take (+1) or release (-1) one piece."""
         at = row, piece.device
         cut = self.cut_of(row, piece.device)
         before = int(self.mask[at])

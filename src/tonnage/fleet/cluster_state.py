@@ -17,7 +17,7 @@ from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.units import NS_PER_S
 
 UNAVAILABLE_NS = 180 * NS_PER_S
-"""For so long Karpenter does not ask again for an offering of which EC2 had none.
+"""For this long Karpenter does not ask again for an offering of which EC2 had none.
 
 Source: aws/karpenter-provider-aws pkg/cache/cache.go, UnavailableOfferingsTTL.
 """
@@ -83,11 +83,11 @@ class State(ABC):
 
     @abstractmethod
     def relayouts(self) -> Mapping[tuple[str, int], Instances]:
-        """GPUs that are being cut otherwise, (name of the node, index) → what they will be."""
+        """GPUs whose MIG layout is being changed, (name of the node, index) → what they will be."""
 
     @abstractmethod
     def fixed(self) -> Mapping[tuple[str, int], str]:
-        """GPUs of nodes that let theirs be cut otherwise, of which this cannot be now → why."""
+        """GPUs that cannot be repartitioned now, of nodes that allow it → why."""
 
     def snapshot(self, now_ns: int) -> Snapshot:
         """The cluster at this instant, as decisions see it."""

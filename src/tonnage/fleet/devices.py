@@ -31,7 +31,7 @@ class How(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How one device is cut. ``resource``: what counts its whole devices or replicas; empty: the node's own.
+    """How one device is partitioned. ``resource``: what counts its whole devices or replicas; empty: the node's own.
 
     ``replicas``: the most that can share it (REPLICAS, SPLIT). ``isolated``: no sharer can take the memory of another.
     ``one_each``: a pod may have one replica only. MIG: ``gpu`` names the geometry; ``instances`` are the (resource,
@@ -60,7 +60,8 @@ class Cut:
         return self.how is How.MIG and self.instances is None
 
     def keeps(self, old: Cut, pieces: Sequence[Piece]) -> bool:
-        """Whether a device that was cut as ``old`` and holds these pieces, or is held whole, can be cut like this."""
+        """Whether a device that was cut as ``old`` and holds these pieces, or is held whole, can be partitioned like
+        this."""
         if self == old:
             return True
         if self.how is not How.MIG or old.how is not How.MIG or self.gpu != old.gpu:

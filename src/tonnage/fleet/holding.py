@@ -1,4 +1,4 @@
-"""Which pods hold what of a node's devices: choosing, taking, giving back, and what is left when a node changes."""
+"""Which pods hold what of a node's devices: choosing, taking, releasing, and what is left when a node changes."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def _whole(text: str) -> int:
 
 
 def derived(labels: Mapping[str, str], allocatable: Mapping[str, int], resource: str, gpu: str) -> tuple[Cut, ...]:
-    """How the devices of a node are cut, as far as its labels and resources say; empty: all are open.
+    """How the devices of a node are partitioned, as far as its labels and resources say; empty: all are open.
 
     Sources: NVIDIA/k8s-device-plugin docs/gpu-feature-discovery, internal/resource. Replicas: every device has as many
     as the label says. MIG instances of strategy ``mixed``: spread evenly over the fewest cards that hold them."""
@@ -144,7 +144,7 @@ def derived(labels: Mapping[str, str], allocatable: Mapping[str, int], resource:
 
 @lru_cache
 def laid_out(gpu: str, counts: tuple[tuple[str, int], ...]) -> tuple[tuple[tuple[str, int], ...], ...]:
-    """Instances (resource, start) on cards, for so many of each resource: the fewest cards that hold equal parts of
+    """Instances (resource, start) on cards, for this many of each resource: the fewest cards that hold equal parts of
     them, else the first card that has room, large instances first. Empty where the GPU has no such profile."""
     how = geometry(gpu)
     if how is None or any(how.slot(name) is None for name, _ in counts):

@@ -29,10 +29,10 @@ class Conflict(Exception):
 class NodeSpec:
     """A node as it joins. ``allocatable``: cpu in millicores, memory in bytes, everything else in units.
 
-    ``provider_id``: how its cloud names the machine, empty where not known. ``cuts``: how each device is cut; empty: as
-    its labels say, else none is. Devices are there when ``allocatable`` has what they offer. ``features``: of the pod
-    API, those that its kubelet declares (``status.declaredFeatures``), by name. ``named``: it has the label of its host
-    name, whether or not ``labels`` say so.
+    ``provider_id``: how its cloud names the machine, empty where not known. ``cuts``: how each device is partitioned;
+    empty: as its labels say, else none is. Devices are there when ``allocatable`` has what they offer. ``features``: of
+    the pod API, those that its kubelet declares (``status.declaredFeatures``), by name. ``named``: it has the label of
+    its host name, whether or not ``labels`` say so.
     """
 
     name: str
@@ -64,8 +64,9 @@ class NodeRow:
     """The columns of a node that are not numbers. ``pods``: rows of the pods bound to it.
 
     ``bare``: it takes no pods, and no taint says so. ``shut``: why it takes no pods, nor ever will, although it is not
-    cordoned; empty: nothing. ``leaving``: it takes no pods any more. ``returning``: it is marked as given back;
-    ``unfinished``: and nothing more has been done about it yet. ``cuts``: how its devices are cut now; empty: none is.
+    cordoned; empty: nothing. ``leaving``: it takes no pods any more. ``returning``: it is marked for termination;
+    ``unfinished``: and nothing more has been done about it yet. ``cuts``: how its devices are partitioned now; empty:
+    none is.
     """
 
     spec: NodeSpec

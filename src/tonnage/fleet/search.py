@@ -17,14 +17,14 @@ Outcome: TypeAlias = tuple[tuple[int, State, State], ...]
 """(number of the cut, before, after) of each device, in order."""
 
 OUTCOMES = 10_000
-"""So many are looked at for an ask of several MIG instances; one without room by then is taken to have none."""
+"""This many are looked at for an ask of several MIG instances; one without room by then is taken to have none."""
 
 
 def choose(
     cards: Cards, row: int, ask: Ask, count: int, wanted: Sequence[int] | None = None, *, observed: bool = False
 ) -> tuple[Chosen, str]:
-    """Devices and pieces for an ask of so many whole devices or replicas, among ``wanted`` where given; and what found
-    no room, empty where all did. Changes nothing.
+    """Devices and pieces for an ask of this many whole devices or replicas, among ``wanted`` where given; and what
+    found no room, empty where all did. Changes nothing.
 
     Pieces go to the tightest device that has room, whole asks to the lowest free one; the earlier device wins a tie.
     Several MIG instances are tried in other ways too where this leaves one without room. What was ``observed`` may be

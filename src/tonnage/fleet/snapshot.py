@@ -55,7 +55,8 @@ class WorkloadView:
 
 @dataclass(frozen=True, slots=True)
 class ClaimView:
-    """A NodeClaim that is not initialised yet: bought, or being bought. ``launch``: the decision that bought it."""
+    """A NodeClaim that is not initialised yet: launched, or being launched. ``launch``: the decision that launched
+    it."""
 
     launch: Launch
     created_ns: int
@@ -68,7 +69,7 @@ class ClaimView:
 
 @dataclass(frozen=True, slots=True)
 class PodLife:
-    """What a world knows of a pod's life. Times in nanoseconds.
+    """What a world knows of the pod lifecycle. Times in nanoseconds.
 
     ``started_ns``: since when it works; None: since it was created. ``saved_ns``: what it did before then is safe (its
     last checkpoint). ``leaving``: it is being deleted, and its room is free when it is gone. ``bound_ns``: since when
@@ -107,11 +108,11 @@ class Snapshot:
     nominations: Mapping[str, str] = field(default_factory=dict)
     """Pod (namespace/name) → name of the node where room is kept for it: it is pending, or it leaves as it is moved."""
     relayouts: Mapping[tuple[str, int], Instances] = field(default_factory=dict)
-    """GPUs that are being cut otherwise, (name of the node, index) → what they will be."""
+    """GPUs whose MIG layout is being changed, (name of the node, index) → what they will be."""
     done: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Pods that have succeeded and are not in the fleet any more, by gang and subgroup: they count as its members."""
     fixed: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    """GPUs that cannot be cut otherwise now, though their nodes let them be → why."""
+    """GPUs that cannot be repartitioned now, though their nodes allow it → why."""
     backing_off: Mapping[str, int] = field(default_factory=dict)
     """Uids of pods that could not be bound → until when (ns) nobody tries to bind them again, nor their gang."""
 

@@ -99,7 +99,7 @@ class Fleet(Tables):
         self.taint_set[row] = self.taint_sets.intern(node.taints, node.taints)
 
     def set_labels(self, row: int, labels: Mapping[str, str]) -> None:
-        """Replace the node's labels. Where they say that its devices are cut otherwise, its pods keep what there is."""
+        """Replace the node's labels. Where they say that its devices are repartitioned, its pods keep what there is."""
         node = self.node(row)
         before = row, node.labels, node.spec, self.allocatable[row].copy(), holding.held(self, row)
         self._log("_restore_outfit", *before)
@@ -140,7 +140,7 @@ class Fleet(Tables):
         self._topology_changed()
 
     def set_cuts(self, row: int, cuts: Sequence[Cut]) -> None:
-        """Cut the devices that the node has now anew; what they offer then replaces in its allocatable what they
+        """Partition the devices that the node has now; what they offer then replaces in its allocatable what they
         offered. Those that are missing are cut as before when they are back.
 
         Raises Conflict when a pod holds a device or an instance that would be gone, and ValueError when there is not
@@ -154,7 +154,7 @@ class Fleet(Tables):
         for device in holding.in_use(self, row):
             pieces = [piece for chosen in held.values() for piece in chosen[1] if piece.device == device]
             if not new[device].keeps(old[device], pieces):
-                raise Conflict(f"node {node.spec.name}: device {device} is in use and would be cut otherwise")
+                raise Conflict(f"node {node.spec.name}: device {device} is in use and would be repartitioned")
         memory = outfit(replace(node, spec=after), {}).memory
         if held and memory != self.cards.memory[row]:
             raise Conflict(f"node {node.spec.name}: its devices are in use and would have {memory} MiB then")
@@ -407,7 +407,7 @@ class Fleet(Tables):
 
 
 def _add(counts: dict[int, int], key: int, more: int) -> None:
-    """Count so many more; what is counted zero times is left out."""
+    """Count this many more; what is counted zero times is left out."""
     count = counts.get(key, 0) + more
     if count:
         counts[key] = count

@@ -20,7 +20,7 @@ from tonnage.objects import core
 
 CPU, MEMORY, PODS = 0, 1, 2
 MOST_RESOURCES, OTHERS = 512, "other resources"
-"""So many kinds have a column each, beside those that are known to be devices; a cluster has a few dozen."""
+"""This many kinds have a column each, beside those that are known to be devices; a cluster has a few dozen."""
 BASE_RESOURCES = ("cpu", "memory", "pods")
 
 Labels = tuple[tuple[str, str], ...]

@@ -23,7 +23,7 @@ NO_EFFECT = "no-effect"
 """Of an object that is no workload: it never does what it is there for."""
 
 STAGES = (REFUSED, UNSCHEDULABLE, CREATING, CRASHING, NOT_READY, NO_EFFECT)
-"""In the order of a pod's life: what fails first is the cause, what comes after it a symptom."""
+"""In the order of the pod lifecycle: what fails first is the cause, what comes after it a symptom."""
 
 
 class Blocker(msgspec.Struct, frozen=True):

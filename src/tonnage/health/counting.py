@@ -22,7 +22,7 @@ class Count(NamedTuple):
 
 ONE = Count(1)
 _MOST = 1_000_000
-"""More pods than this are counted as so many."""
+"""More pods than this are counted as this many."""
 
 
 def count(one: KubeObject, template: Template, objects: Iterable[KubeObject]) -> Count:

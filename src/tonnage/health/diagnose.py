@@ -76,11 +76,11 @@ RULES: tuple[Rule, ...] = (
     volumes.claims,
     ports.ports,
 )
-"""Of one stage of one object's life what stands first here comes first."""
+"""Of one stage of one object's lifecycle what stands first here comes first."""
 
 
 def diagnose(setting: Setting) -> tuple[Blocker, ...]:
-    """What never runs, the worst and the earliest in a pod's life first. Values of Secrets are shown nowhere."""
+    """What never runs, the worst and the earliest in the pod lifecycle first. Values of Secrets are shown nowhere."""
     there, hidden = _there(setting), setting.variables.hidden
     return in_order(
         replace(one, message=hidden(one.message), help=hidden(one.help), said=hidden(one.said))

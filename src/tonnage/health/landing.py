@@ -62,7 +62,7 @@ class Card:
 class Place:
     """A node, or a kind of nodes, on which a pod may land. ``name``: of the node, the NodePool or, in ``anywhere``, the
     GPU. ``card``: None where it has no GPU that is known. ``cards``: how many of them the node has. ``pool``: the
-    NodePool of its nodes. ``bought``: they are still to be bought."""
+    NodePool of its nodes. ``bought``: they are still to be launched."""
 
     name: str
     card: Card | None

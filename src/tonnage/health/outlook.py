@@ -1,7 +1,7 @@
-"""Pods that no node will ever take: neither one of those that are there, were they empty, nor one that can be bought.
+"""Pods that no node will ever take: neither one of those that are there, were they empty, nor one that can be launched.
 
 The scheduler and the provisioner answer, each workload alone on a cluster without pods: what waits only because others
-run is no fault of its manifest.
+run is not a fault of its manifest.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from tonnage.scheduling.why.changes import (
 
 Edits: TypeAlias = tuple[Edit | why_gang.GangEdit, ...]
 MOST = 64
-"""Pods of one workload that are looked at; what holds for so many holds for more."""
+"""Pods of one workload that are looked at; what holds for this many holds for more."""
 REASON = "Unschedulable"
 SHORT = "Insufficient "
 """How kube-scheduler begins to say that a resource is short."""
@@ -72,7 +72,7 @@ class Workload:
 
 class Outlook:
     """What a cluster can take. ``snapshot``: its nodes; pods on them are thought away, but those of DaemonSets.
-    ``sizes``: of nodes that could be bought nothing is known but how large they may be."""
+    ``sizes``: of nodes that could be launched nothing is known but how large they may be."""
 
     def __init__(
         self,
@@ -124,20 +124,21 @@ class Outlook:
             return reason, self._edits(snapshot, row, single)
 
     def launch_for(self, spec: PodSpec) -> Launch | None:
-        """The node that would be bought for the pod; None where no NodePool makes one."""
+        """The node that would be launched for the pod; None where no NodePool can launch one."""
         if self.pools is None or not self.pools.node_pools:
             return None
         return next(iter(self._plan([spec]).launches), None)
 
     def _unbought(self, waiting: Sequence[PodSpec]) -> dict[str, Reason | None]:
-        """Those for which no NodePool makes a node, by name, each with the planner's reason if there are NodePools."""
+        """Those for which no NodePool can launch a node, by name, each with the planner's reason if there are
+        NodePools."""
         if not waiting or self.pools is None or not self.pools.node_pools:
             return {spec.name: None for spec in waiting}
         waits = self._plan(waiting).waits
         return {wait.pod.name: wait.reason for wait in waits if not self.sizes or _too_large(wait.reason)}
 
     def _plan(self, waiting: Sequence[PodSpec]) -> Plan:
-        """The nodes that the provisioner would buy, with no room on those that are there."""
+        """The nodes that the provisioner would launch, with no room on those that are there."""
         assert self.pools is not None
         shapes: dict[int, pods.PodShape] = {}
         pending = []
@@ -192,14 +193,14 @@ class Outlook:
             place_ = template.where(field or _short_of(template.spec, waits))
         elif edits:
             help_ = _then(edits)
-        pools = f"; no NodePool makes one: {_text(unbought)}" if unbought is not None else ""
+        pools = f"; no NodePool can launch one: {_text(unbought)}" if unbought is not None else ""
         if self.nodes:
             said = waits.verdict
             cause = f"no node takes {'one of ' if some else ''}these pods: {said.removesuffix('.')}{pools}"
         else:
             said = f"no nodes available to schedule pods{pools}"
-            cause = pools.removeprefix("; ").replace("makes one", "makes a node for these pods") or (
-                "there is no node, and no NodePool that makes one"
+            cause = pools.removeprefix("; ").replace("can launch one", "can launch a node for these pods") or (
+                "there is no node, and no NodePool that can launch one"
             )
         rule = "pods-fit-no-nodepool" if unbought is not None and not self.nodes else "pods-fit-no-node"
         full = waits.evidence and all(text == FULL for text, _ in waits.evidence)
@@ -219,7 +220,7 @@ class Outlook:
 
 
 def _emptied(fleet: Fleet) -> Fleet:
-    """The nodes anew, with the pods of DaemonSets alone: what is tried on them leaves no trace in the fleet."""
+    """The nodes again, with the pods of DaemonSets alone: what is tried on them leaves no trace in the fleet."""
     made = Fleet()
     made.attach_limits = fleet.attach_limits
     made.namespaces = fleet.namespaces

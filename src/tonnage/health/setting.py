@@ -97,9 +97,9 @@ class Pods:
 
 
 class Setting:
-    """Objects, those that stand for pods apart, what can be bought, and the nodes that there are: ``machines`` beside
-    the Node objects. ``cuts``: what labels of nodes may say of how GPUs are cut. ``shapes``: of models beside those in
-    the table, by their names."""
+    """Objects, those that stand for pods apart, what can be launched, and the nodes that there are: ``machines`` beside
+    the Node objects. ``cuts``: what labels of nodes may say of how GPUs are partitioned. ``shapes``: of models beside
+    those in the table, by their names."""
 
     def __init__(
         self,

@@ -80,7 +80,7 @@ class Diagnosis:
         try:
             made = configure(manifest, given.catalogue, machines(self._made.scenario, given.manifest))
         except InputError:
-            return  # how GPUs are cut cannot be read; the GPU operator's side says so
+            return  # how GPUs are partitioned cannot be read; the GPU operator's side says so
         cluster = self._made.cluster
         made = made.with_blockers(self._outlook, nodes=bool(cluster.fleet.node_by_name))
         cluster.blockers = by_object(made.blockers)

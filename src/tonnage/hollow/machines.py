@@ -2,7 +2,7 @@
 
 What happens to them is written to the API; what others write there (bindings, deletions, NodeClaims) happens to them.
 Writes are levelled: a change only marks its object, :meth:`Machines.flush` writes what the object should be now, and
-what could not be written stays marked. So nothing is lost when the API is away, and nothing depends on order.
+what could not be written stays marked. So nothing is lost when the API is unreachable, and nothing depends on order.
 
 Not safe for several threads: its owner's alone.
 """
@@ -291,7 +291,7 @@ class Machines:
             Terminating(node).begin(cluster)
 
     def see_node(self, old: core.Node | None, new: core.Node | None) -> None:
-        """A Node was deleted: its machine is given back."""
+        """A Node was deleted: its machine is terminated."""
         name = (new or old).name  # type: ignore[union-attr]
         self._nodes.seen(name, new.metadata.uid if new is not None else None)
         if new is not None:

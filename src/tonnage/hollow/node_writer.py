@@ -1,4 +1,4 @@
-"""Writes simulated machines to an API: their Nodes, and the NodeClaims that they were bought by."""
+"""Writes simulated machines to an API: their Nodes, and the NodeClaims that they were launched by."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class NodeWriter:
             self._uids[name] = uid
 
     def claimed(self, machine: str, claim: karpenter.NodeClaim) -> None:
-        """The machine was bought by this NodeClaim."""
+        """The machine was launched by this NodeClaim."""
         meta = claim.metadata
         self._claims[machine] = {"name": meta.name, "uid": meta.uid, "finalizers": meta.finalizers}
 
@@ -85,7 +85,7 @@ class NodeWriter:
         capacity = {**node.allocatable, "cpu": itype.vcpu * 1000, "memory": itype.memory_mib * MIB}
         at = self._stamp(self.cluster.now_ns)
         row = self.cluster.fleet.node_by_name.get(name)
-        if row is not None and self._mig.state(name):  # cut otherwise than it came: it has what its device plugin says
+        if row is not None and self._mig.state(name):  # repartitioned since it came: it has what its device plugin says
             found = self.cluster.fleet.allocatable_of(row).items()
             own = {key: n for key, n in capacity.items() if not key.startswith(NVIDIA)}
             capacity = own | {key: n for key, n in found if key.startswith(NVIDIA)}

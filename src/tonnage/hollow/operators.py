@@ -1,7 +1,7 @@
 """The controllers of training frameworks beside an API: they take up the workloads that others create.
 
 A workload with pods becomes a :class:`Training`, as those of a scenario are. It works for as long as an annotation
-says, else for ever. Deleted or suspended, it ends; resumed, it begins anew. Other numbers of pods are followed where
+says, else for ever. Deleted or suspended, it ends; resumed, it begins again. Other numbers of pods are followed where
 the framework is elastic; elsewhere an event says that they are not.
 
 Not safe for several threads: its owner's alone.
@@ -156,7 +156,7 @@ class Operators:
         elastic = " (one with spec.elasticPolicy can be scaled)" if isinstance(one, PyTorchJob) else ""
         message = (
             f"its object asks for {len(wanted.replicas)} pods, and it has {len(running.replicas)}: "
-            f"a running {one.kind} is not scaled here{elastic}; delete it and create it anew"
+            f"a running {one.kind} is not scaled here{elastic}; delete it and recreate it"
         )
         self._machines.event(f"{one.kind} {one.namespace}/{one.name}", "Warning", "ScalingNotFollowed", message)
 

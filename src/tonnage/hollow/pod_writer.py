@@ -175,7 +175,7 @@ class PodWriter:
         return _both(saved, write)
 
     def _places(self, pod: Pod) -> str:
-        """The GPUs that the pod was given, where it matters to whoever cuts them; empty: it does not."""
+        """The GPUs that the pod was given, where it matters to whoever repartitions them; empty: it does not."""
         fleet = self.cluster.fleet
         node = fleet.pod(pod.row).node
         if node < 0 or not may_change(fleet.node(node).labels):

@@ -1,4 +1,4 @@
-"""Simulated machines in running time: the simulator's events happen when they are due, beside real ones from an API."""
+"""Simulated machines in real time: the simulator's events happen when they are due, beside real ones from an API."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tonnage.units import NS_PER_MS, NS_PER_S
 
 LONGEST_WAIT_S = 0.2
 RETRY_S = 2.0
-"""What could not be written is tried again after so many real seconds."""
+"""What could not be written is tried again after this many real seconds."""
 LEASE_NAMESPACE = "kube-node-lease"
 
 
 class RunningClock:
     """Implements :class:`tonnage.cluster.clock.Clock`: wall time, or time that runs ``speed`` times as fast.
 
-    It stands still at ``start_ns`` until :meth:`go`."""
+    It waits at ``start_ns`` until :meth:`go`."""
 
     def __init__(self, start_ns: int, speed: float = 1.0, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.start_ns = start_ns
@@ -67,7 +67,7 @@ class RunningClock:
 
 class ToldClock:
     """Implements :class:`tonnage.cluster.clock.Clock`: the time of a :class:`RunningClock` in another process, as the
-    Prometheus API of its `tonnage up` tells it. It is asked again every ``every_s`` and stands still in between.
+    Prometheus API of its `tonnage up` tells it. It is asked again every ``every_s`` and does not move in between.
 
     Raises InputError when nobody answers within ``patience_s``."""
 

@@ -98,7 +98,8 @@ def _owner(resource: Resource, meta: JsonObject) -> str:
 
 
 def config_maps(made: SetUp) -> set[tuple[str, str]]:
-    """(namespace, name) of the ConfigMaps of the scenario's manifests, each of which may say how GPUs are cut."""
+    """(namespace, name) of the ConfigMaps of the scenario's manifests, each of which may say how GPUs are
+    partitioned."""
     return {(_namespace_of(one), one.name) for one in made.configuration.manifest.of(core.ConfigMap)}
 
 

@@ -71,8 +71,8 @@ def provider_id(node: Node) -> str:
 def node_status(
     node: Node, allocatable: Mapping[str, int], capacity: Mapping[str, int], at: str, gone: Iterable[str] = ()
 ) -> JsonObject:
-    """The status that changes over a node's life. Without its device plugin it has no GPUs yet, in capacity neither;
-    of a resource that is ``gone`` a kubelet says that there are none."""
+    """The status that changes over the node lifecycle. Without its device plugin it has no GPUs yet, in capacity
+    neither; of a resource that is ``gone`` a kubelet says that there are none."""
     ready = node.kubelet_ready and node.ended_ns is None
     reason, message = ("KubeletReady", "kubelet is posting ready status") if ready else ("KubeletNotReady", "starting")
     conditions = [

@@ -29,7 +29,7 @@ class Ours:
         self._replicas: dict[str, tuple[object, frozenset[Key]]] = {}  # of each: its replicas, and their names
 
     def made_here(self, key: Key, pod: core.Pod) -> bool:
-        """Whether pods of this name are made here, so that one that is not known is to be deleted, not taken up."""
+        """Whether pods of this name are made here, so that one that is not known is to be deleted, not adopted."""
         cluster = self._cluster
         if cluster.runs_workloads and workload_of(pod) in cluster.workloads:
             return True

@@ -65,9 +65,9 @@ from tonnage.units import NS_PER_S
 WARM_UP_S = 20.0
 """Real seconds within which the fleet that is there from the start should serve."""
 AT_REST_S = 0.5
-"""All pods serve, and for so long nothing has changed."""
+"""All pods serve, and for this long nothing has changed."""
 STUCK_S = 3.0
-"""Some pods cannot be placed, and for so long nothing has changed."""
+"""Some pods cannot be placed, and for this long nothing has changed."""
 JOIN_S = 3.0
 
 
@@ -270,7 +270,7 @@ class Up:
         self.made.break_things()
 
     def _warm_up(self) -> None:
-        """Time stands still until what is there from the start serves: all that can be placed is placed and Ready."""
+        """The clock waits until what is there from the start serves: all that can be placed is placed and Ready."""
         deadline, since, before = time.monotonic() + WARM_UP_S, time.monotonic(), None
         while time.monotonic() < deadline:
             time.sleep(0.05)
@@ -380,8 +380,8 @@ def pools_of_scenario(world: ClusterWorld, configuration: Configuration) -> Pool
 
 
 def refuse_managed(client: Client) -> None:
-    """Raise InputError where nodes are bought already, by Karpenter say, or simulated by another: every NodeClaim would
-    be played here too."""
+    """Raise InputError where nodes are launched already, by Karpenter say, or simulated by another: every NodeClaim
+    would be played here too."""
     found = [node["metadata"] for node in client.list(NODES)]
     real = [
         meta["name"]
@@ -397,6 +397,7 @@ def refuse_managed(client: Client) -> None:
     if real or claims:
         what = f"node {real[0]}" if real else f"NodeClaim {claims[0]}"
         message = (
-            f"{what} is there: somebody buys nodes on this cluster, and simulated machines would take his claims over"
+            f"{what} is there: something launches nodes on this cluster, and simulated machines would take over its "
+            "claims"
         )
         raise InputError.at(message, hint="use a cluster without Karpenter, or delete what an earlier run has left")

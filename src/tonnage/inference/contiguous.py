@@ -1,6 +1,6 @@
 """KV memory given out in contiguous regions, one a sequence, as engines did before paging.
 
-A region is reserved when a sequence is admitted and given back when it ends, so nobody is preempted. How much is
+A region is reserved when a sequence is admitted and released when it ends, so nobody is preempted. How much is
 reserved follows the three versions of Orca that the PagedAttention paper compares with (Kwon et al., SOSP 2023,
 section 6.1): the longest context (``max``); the prompt and the output rounded up to a power of two (``pow2``); what
 will really be used, which no engine can know (``exact``).
@@ -86,7 +86,7 @@ class SlotMemory:
 class BuddyMemory:
     """A buddy allocator, which the paper assumes for Orca: a region has the next power of two as its size.
 
-    A total that is no power of two is a row of such blocks, the largest first. Takes the lowest address of the
+    A total that is not a power of two is a row of such blocks, the largest first. Takes the lowest address of the
     smallest block that fits; O(log total) blocks are split or joined.
     """
 

@@ -236,7 +236,7 @@ class Engine(Scheduler):
     # --- time -----
 
     def _rest_until_now(self) -> None:
-        """Blocks were given back: what has waited for them while no step ran starts now, not when it began to wait."""
+        """Blocks were released: what has waited for them while no step ran starts now, not when it began to wait."""
         if self._step_end is None:
             self._now = max(self._now, self._advanced_ns * TICKS_PER_NS)
 

@@ -172,7 +172,7 @@ class HybridCache(KvCache):
             self._leaving[key] += sequences
 
     def _free_from(self, first: int, window: int, sequences: int) -> int:
-        """Count in ``_frees`` who frees a block each so many steps; how many blocks that is each time."""
+        """Count in ``_frees`` who frees a block each this many steps; how many blocks that is each time."""
         count, size, _, _ = self._windows[window]
         for residue in range(first % size, self._cycle, size):
             self._frees[residue] += count * sequences

@@ -39,7 +39,7 @@ class KvCache(KvBlocks):
         """Whether a request can be admitted that found ``hit`` blocks here, ``idle`` of them unused.
 
         It then has ``computed`` tokens computed and room for ``tokens``. ``reserved`` blocks were taken for it before,
-        and are given back when it is admitted.
+        and are released when it is admitted.
         """
         if self.to_the_end:
             return self.promised + self.blocks(request.last) - hit + idle <= self.total + reserved
@@ -134,7 +134,7 @@ class KvCache(KvBlocks):
         return held - done + cache.release(request.lease, unknown)
 
     def evicts(self, blocks: int) -> bool:
-        """Whether taking so many blocks more evicts content."""
+        """Whether taking this many blocks more evicts content."""
         return self.cache is not None and self.used + blocks + self.cache.idle > self.total
 
     def settle(self) -> None:

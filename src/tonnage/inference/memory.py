@@ -282,7 +282,7 @@ def kv_kinds(
     check_tensor_parallel(shape, tensor_parallel)
     size = kv.kv_bytes
     if size is None:
-        raise ValueError(f"{kv.name} is no format of a KV cache")
+        raise ValueError(f"{kv.name} is not a format of a KV cache")
     found = []
     if shape.full_layers:
         held = heads_per_gpu(shape.kv_heads, tensor_parallel) / shape.kv_heads

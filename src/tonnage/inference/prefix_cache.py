@@ -240,7 +240,7 @@ class PrefixCache:
             self._hidden[at] = [self._part(copy, at) for copy in copies]
 
     def _part(self, extent: Extent, at: int) -> Extent:
-        """Cut an extent and return its tail. In the queue, which is written anew, the tail goes before the rest."""
+        """Cut an extent and return its tail. In the queue, which is written again, the tail goes before the rest."""
         tail = Extent(at, extent.high, extent.users, extent.next)
         extent.high = at
         if extent.users:

@@ -34,10 +34,10 @@ class Reuse(msgspec.Struct, frozen=True):
 
 
 def reuse_bound(log: Log, block_size: int, workers: int = 1, longest: int | None = None) -> Reuse:
-    """What caches without end would find, one for each of ``workers`` workers that take turns (1: one for all).
+    """What unlimited caches would find, one for each of ``workers`` workers that take turns (1: one for all).
 
-    ``longest``: counted are prompts of so many tokens at most; the caches learn from all. Exact when each request comes
-    after those before it have been admitted; ``block_size`` is that of the log's paths.
+    ``longest``: counted are prompts of this many tokens at most; the caches learn from all. Exact when each request
+    comes after those before it have been admitted; ``block_size`` is that of the log's paths.
     """
     if workers < 1:
         raise ValueError("at least one worker is needed")

@@ -223,7 +223,7 @@ def _last(name: str) -> str:
 
 
 def too_few(args: VllmArgs, held: int, *, instances: bool = False) -> str:
-    """Why the server does not start with so many GPUs in its pod, or ``instances`` of MIG; empty where it does."""
+    """Why the server does not start with this many GPUs in its pod, or ``instances`` of MIG; empty where it does."""
     if instances and args.gpus > 1:
         return (
             f"the engine needs {args.gpus} GPUs that reach each other, and MIG instances do not: use one that is larger"

@@ -1,9 +1,9 @@
 """Step times from a table of measured points, interpolated.
 
-Two kinds of rows: what a prefill of so many tokens takes, and what one decode step of so many sequences with so long a
-context takes. Between points, times are linear in the context and then in the number of sequences (or tokens); the
-grid may be ragged, as large batches of long contexts fit no GPU. All arithmetic is on integers (ps), with one rounding
-at the end, so equal tables give equal times everywhere.
+Two kinds of rows: what a prefill of this many tokens takes, and what one decode step of this many sequences with so
+long a context takes. Between points, times are linear in the context and then in the number of sequences (or tokens);
+the grid may be ragged, as large batches of long contexts fit no GPU. All arithmetic is on integers (ps), with one
+rounding at the end, so equal tables give equal times everywhere.
 
 A step's time is the sum of its prefill and decode parts (see BatchTiming in timing.py), as the parts are measured
 apart. What a table does not know:

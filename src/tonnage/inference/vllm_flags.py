@@ -157,11 +157,11 @@ def refused_value(flag: Flag, written: str, value: str | None, version: Version 
     if value is None or "." in written.partition("=")[0]:
         return "", ""
     if flag.name in _WHOLE and not re.fullmatch(r"[+-]?\d+", value, re.ASCII):
-        return f"{value!r} is no whole number", "expected a whole number"
+        return f"{value!r} is not a whole number", "expected a whole number"
     if flag.name in _DECIMAL and not _is_number(value):
-        return f"{value!r} is no number", "expected a number"
+        return f"{value!r} is not a number", "expected a number"
     if flag.name in _JSON and not _is_object(value):
-        return f"{value!r} is no JSON object", 'expected JSON with double quotes, such as {"method": "ngram"}'
+        return f"{value!r} is not a JSON object", 'expected JSON with double quotes, such as {"method": "ngram"}'
     return "", ""
 
 

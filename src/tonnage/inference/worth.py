@@ -23,7 +23,7 @@ from tonnage.inference.timing import BatchTiming, StepTiming
 from tonnage.units import GIB, MICRO_PER_USD, NS_PER_HOUR
 
 UNBOUNDED = TierSpec("unbounded, free")
-"""A tier without end that costs neither time nor money: no tiers do better with the same engines."""
+"""An unlimited tier that costs neither time nor money: no tiers do better with the same engines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Worth(msgspec.Struct, frozen=True):
     """One setting. ``reuse`` is the share of prompt tokens that were not computed; ``engine_hours`` is the time with a
     step in flight; ``saved_usd`` is what of it was saved against the GPU's cache alone, ``net_usd`` that less
     ``tier_usd``; ``refused``: requests that were not served; ``recomputed``: blocks that a tier had and that were
-    computed anew because that was quicker."""
+    recomputed because that was quicker."""
 
     tiers: list[str]
     reuse: float
@@ -80,7 +80,7 @@ class Worth(msgspec.Struct, frozen=True):
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """Reuse with caches without end, as a share of tokens and of blocks: each worker its own, or one for all."""
+    """Reuse with unlimited caches, as a share of tokens and of blocks: each worker its own, or one for all."""
 
     own: float
     own_blocks: float
@@ -183,7 +183,7 @@ def _worth(
 
 
 def _use(spec: TierSpec, level: Sequence[Tier], block_bytes: int, hours: float) -> TierUse:
-    """A tier without end costs what it came to hold."""
+    """An unlimited tier costs what it came to hold."""
     held = sum(tier.held.blocks for tier in level)
     read, written = sum(tier.read for tier in level), sum(tier.written for tier in level)
     capacity = held if spec.blocks is None else spec.blocks * len(level)

@@ -68,7 +68,7 @@ class NodeSelector(Field, frozen=True, kw_only=True):
 
 
 class PreferredSchedulingTerm(Field, frozen=True, kw_only=True):
-    """A wish, worth ``weight`` (1 to 100)."""
+    """A preference, worth ``weight`` (1 to 100)."""
 
     weight: int
     preference: NodeSelectorTerm
@@ -93,7 +93,7 @@ class PodAffinityTerm(Field, frozen=True, kw_only=True):
 
 
 class WeightedPodAffinityTerm(Field, frozen=True, kw_only=True):
-    """A wish about other pods, worth ``weight`` (1 to 100)."""
+    """A preference about other pods, worth ``weight`` (1 to 100)."""
 
     weight: int
     pod_affinity_term: PodAffinityTerm

@@ -102,7 +102,7 @@ class _Repair:
         return self.wrong
 
     def _repair(self, text: str) -> bool:
-        """Note what the error says and mend it; False when that is beyond us."""
+        """Note what the error says and fix it; False when that is beyond us."""
         message, _, at = text.partition(" - at `$")
         at = at.removesuffix("`").removeprefix(".")
         steps: list[Step] = [int(index) if index else name for name, index in _STEP.findall(at)]

@@ -1,4 +1,4 @@
-"""nvidia.com/v1: the ClusterPolicy of NVIDIA's GPU operator, as far as it says how GPUs are cut.
+"""nvidia.com/v1: the ClusterPolicy of NVIDIA's GPU operator, as far as it says how GPUs are partitioned.
 
 Source: NVIDIA/gpu-operator api/nvidia/v1/clusterpolicy_types.go, controllers/object_controls.go."""
 

@@ -12,7 +12,7 @@ from tonnage.objects.core import Taint
 Written = str | int | float
 
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
-"""The annotation with which a pod or a node says that nobody may evict or return it of his own accord."""
+"""The annotation with which a pod or a node says that it may not be evicted or terminated voluntarily."""
 
 
 class NodeRequirement(Field, frozen=True, kw_only=True):

@@ -111,8 +111,8 @@ T = TypeVar("T", bound=KubeObject)
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Objects in the order in which they stand, and what is doubtful about them (unknown fields and kinds). ``models``:
-    shapes of models by their names, from the ``config.json`` of each that is among the files."""
+    """Objects in the order in which they stand, and what is suspicious about them (unknown fields and kinds).
+    ``models``: shapes of models by their names, from the ``config.json`` of each that is among the files."""
 
     objects: tuple[KubeObject, ...]
     problems: tuple[Problem, ...]
@@ -129,7 +129,7 @@ def read(paths: Sequence[Path]) -> Manifest:
     (``ORGANISATION/MODEL/config.json``).
 
     Raises InputError with every problem found: a missing file, broken YAML, a wrong value, an object that the API
-    server would refuse, an object that stands twice.
+    server would refuse, an object that appears twice.
     """
     objects: list[KubeObject] = []
     errors: list[Problem] = []
@@ -188,7 +188,7 @@ def _together(warnings: Sequence[Problem]) -> Iterator[Problem]:
 
 
 class _File:
-    """What one file has: objects, what the API server would refuse, what is doubtful."""
+    """What one file has: objects, what the API server would refuse, what is suspicious."""
 
     def __init__(self) -> None:
         self.objects: list[KubeObject] = []

@@ -129,7 +129,7 @@ class _Lines:
 def _look_at(
     doubtful: list[int], items: list[msgspec.Raw], pods: list[Pod | None], data: bytes, file: str, prefix: str
 ) -> list[Problem]:
-    """Put those of the doubtful items that are pods after all in their places; tell what is odd about each."""
+    """Put those of these items that are pods after all in their places; tell what is odd about each."""
     errors: list[Problem] = []
     warnings: list[Problem] = []
     lines = _Lines(data, items)

@@ -63,7 +63,7 @@ def needs(
     """(pods that must stay healthy, pods expected) under minAvailable and maxUnavailable.
 
     ``selected``: pods there are; ``scale``: pods that their controllers want, asked only where it counts. Without
-    either limit no pod is expected. Raises ValueError for text that is no percentage, and what ``scale`` raises."""
+    either limit no pod is expected. Raises ValueError for text that is not a percentage, and what ``scale`` raises."""
     if at_most is not None:
         expected = scale()
         return max(0, expected - scaled(at_most, expected, up=True)), expected

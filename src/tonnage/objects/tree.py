@@ -54,7 +54,7 @@ class Tree:
     """One document: its value, the line where it begins, and the line of each field by path.
 
     ``written`` has the text of plain scalars that mean something else than they look like (`on`, `010`), by path;
-    ``problems`` what is wrong with the document itself (a key that stands twice).
+    ``problems`` what is wrong with the document itself (a key that appears twice).
     """
 
     file: str
@@ -117,7 +117,7 @@ def parse_json(text: str, file: str) -> Tree:
 
 
 def _json_integer(written: str) -> int | float | str:
-    """As YAML's: one that no float holds is no number."""
+    """As YAML's: one that no float holds is not a number."""
     found = scalar(written)
     assert isinstance(found, int | float | str)
     return found
@@ -201,10 +201,10 @@ class _Reader:
         return value
 
     def _enter(self, node: yaml.Node, path: str) -> None:
-        """Refuse aliases that contain themselves or multiply without end."""
+        """Refuse aliases that contain themselves or multiply endlessly."""
         line = node.start_mark.line + 1
         if id(node) in self._open:
-            raise InputError.at("an alias stands inside its own anchor", file=self.tree.file, line=line, field=path)
+            raise InputError.at("an alias is inside its own anchor", file=self.tree.file, line=line, field=path)
         if len(self._open) >= DEEPEST:
             raise _too_deep(self.tree.file, line)
         if id(node) in self._seen:
@@ -247,7 +247,7 @@ class _Reader:
                 continue
             inner = f"{path}.{name}" if path else name
             if name in found:
-                self._problem(f"the key {name!r} stands twice", line, inner, "keep one of them")
+                self._problem(f"the key {name!r} appears twice", line, inner, "keep one of them")
                 continue
             self.tree.lines[inner] = line
             found[name] = self._value(value, inner)
@@ -346,7 +346,7 @@ def _note_key(key: str, level: _Level, line: int, tree: Tree) -> None:
     level.key = key
     inner = level.inner()
     if key in level.keys:
-        message = f"the key {key!r} stands twice"
+        message = f"the key {key!r} appears twice"
         tree.problems.append(Problem(Where(tree.file, line, inner), message, "keep one of them"))
     level.keys.add(key)
     tree.lines[inner] = line

@@ -1,1 +1,1 @@
-"""Cut GPUs: MIG layouts and re-layouts, time-slicing, MPS, fractions."""
+"""Partition GPUs: MIG layouts and re-layouts, time-slicing, MPS, fractions."""

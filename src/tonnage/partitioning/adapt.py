@@ -1,6 +1,6 @@
-"""Layouts that follow the load: which GPUs to cut otherwise now, so that pods can run that wait for what none gives.
+"""Layouts that follow the load: which GPUs to repartition now, so that pods can run that wait for what none gives.
 
-Nothing is changed for its own sake. A GPU is cut otherwise only when a pod that waits can run on it afterwards, in the
+Nothing is changed for its own sake. A GPU is repartitioned only when a pod that waits can run on it afterwards, in the
 place of instances that nobody uses; of all ways to let as many run the one that destroys the fewest instances is taken
 (:mod:`tonnage.partitioning.fleet_plan`). So demand that fits what there is changes nothing, however it alternates.
 """
@@ -24,7 +24,7 @@ from tonnage.partitioning.relayout import subsets, text
 from tonnage.partitioning.trial import Site, Trial, all_of
 
 OTHERS = 3
-"""So many other GPUs are named in a reason."""
+"""This many other GPUs are named in a reason."""
 NEVER = math.inf
 
 
@@ -42,7 +42,7 @@ class Unit:
 
 
 def decide(snapshot: Snapshot, filters: Filters, schedulers: Collection[str] | None = None) -> list[Relayout]:
-    """A Relayout for each GPU to cut otherwise now, by node and index. ``filters``: the scheduler's, of the snapshot's
+    """A Relayout for each GPU to repartition now, by node and index. ``filters``: the scheduler's, of the snapshot's
     fleet, asked while it is changed for a trial. ``schedulers``: the schedulerName of the pods that count, None for
     all.
 
@@ -132,7 +132,7 @@ def _age(fleet: Fleet, unit: Unit) -> tuple[int, str]:
 
 
 def _complete(fleet: Fleet, gang: Gang) -> bool:
-    """Whether so many pods of the gang are bound as it needs, in each of its parts."""
+    """Whether this many pods of the gang are bound as it needs, in each of its parts."""
     bound = (pod for row in fleet.gang_pods.get(gang.key, ()) if (pod := fleet.pod(row)).node >= 0)
     return gang.is_whole(pod.spec.subgroup for pod in bound)
 
@@ -196,7 +196,7 @@ def _alone(trial: Trial, unit: Unit) -> bool:
 
 
 def _make_room_for(trial: Trial, pod: int) -> bool:
-    """Bind the pod after GPUs of one node are cut otherwise, of the node where the fewest instances have to go. All
+    """Bind the pod after GPUs of one node are repartitioned, of the node where the fewest instances have to go. All
     nodes are planned first, which changes nothing, and tried from the cheapest on."""
     planned = [(one.destroyed, row) for row in trial.open(pod) if (one := trial.planned(pod, row)).changes]
     return any(trial.bind_after_change(pod, row) for _, row in sorted(planned, key=lambda one: one[0]))
@@ -206,7 +206,7 @@ def _make_room_for(trial: Trial, pod: int) -> bool:
 
 
 def _decisions(trial: Trial, sites: Sequence[Site], short: Sequence[Unit]) -> list[Relayout]:
-    """What was cut otherwise and is of use to somebody."""
+    """What was repartitioned and is of use to somebody."""
     fleet, found = trial.fleet, []
     waiting = sum(len(unit.pods) for unit in short)
     cut, gained = trial.cut(), trial.gained()
@@ -228,8 +228,8 @@ def _decisions(trial: Trial, sites: Sequence[Site], short: Sequence[Unit]) -> li
 
 
 def _filled(trial: Trial, site: Site, pods: Sequence[int]) -> Instances:
-    """What the GPU is to be: what is left of it is cut into more of what was waited for, what most waited for first.
-    The device plugin has to be restarted in any case, and instances that nobody uses may go again."""
+    """What the GPU is to be: what is left of it is partitioned into more of what was waited for, what most waited for
+    first. The device plugin has to be restarted in any case, and instances that nobody uses may go again."""
     after = instances_of(trial.fleet, site.device)
     if after is None:
         return None

@@ -1,7 +1,7 @@
 """The configurations of mig-parted and of the device plugin among the ConfigMaps of a cluster, and which are in use.
 
 A ClusterPolicy names the ConfigMap of each program, and only that one counts. Without a ClusterPolicy each ConfigMap
-counts that is one of theirs beyond doubt. Source: NVIDIA/gpu-operator controllers/object_controls.go."""
+counts that is one of theirs without ambiguity. Source: NVIDIA/gpu-operator controllers/object_controls.go."""
 
 from __future__ import annotations
 

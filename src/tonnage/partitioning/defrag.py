@@ -12,7 +12,7 @@ from tonnage.partitioning.relayout import subsets
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """An instance made anew at another place; ``restarts``: somebody uses it."""
+    """An instance recreated at another place; ``restarts``: somebody uses it."""
 
     before: Placement
     after: Placement

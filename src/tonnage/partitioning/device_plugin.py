@@ -183,7 +183,7 @@ def parse(document: Document) -> Config:
     """The configuration in a document. Raises InputError with everything that the device plugin would refuse."""
     value = document.value
     if not isinstance(value, dict):
-        raise InputError(document.problem("", f"{show(value)} is no mapping", "expected version, flags and sharing"))
+        raise InputError(document.problem("", f"{show(value)} is not a mapping", "expected version, flags and sharing"))
     problems = check_version(document, required=False)
     made = typed(document, value, _File, "", WHO)
     if isinstance(made, list):
@@ -266,7 +266,7 @@ def _wrong_sharing(
             here = f"{at}[{number}]"
             yield from _wrong_resource(here, one)
             if counts[one.resource] > 1:
-                yield f"{here}.name", f"{one.resource} stands {counts[one.resource]} times", "keep one of them"
+                yield f"{here}.name", f"{one.resource} appears {counts[one.resource]} times", "keep one of them"
             if key == "mps" and one.resource.startswith(MIG_PREFIX):
                 yield f"{here}.name", f"MPS on {one.resource}", "MPS is refused on MIG devices: use timeSlicing"
     if sharing.mps is not None and set_here.get("migStrategy") == "mixed":
@@ -276,7 +276,7 @@ def _wrong_sharing(
 def _wrong_resource(at: str, one: Replicated) -> Iterator[tuple[str, str, str]]:
     name = one.resource.removeprefix(_PREFIX)
     if not _NAME.fullmatch(name):
-        yield f"{at}.name", f"{one.name!r} is no name of a resource", "names are like nvidia.com/gpu"
+        yield f"{at}.name", f"{one.name!r} is not a name of a resource", "names are like nvidia.com/gpu"
     elif len(one.resource) > _MOST_CHARACTERS:
         yield f"{at}.name", f"{one.resource} has {len(one.resource)} characters", "at most 63 with the prefix"
     if one.replicas < 2:

@@ -39,12 +39,12 @@ class Document:
         return place(Origin(self.tree.file, self.tree.line), self.tree.lines, path)
 
     def problem(self, path: str, message: str, hint: str = "") -> Problem:
-        """Something wrong or doubtful about a field."""
+        """Something wrong or suspicious about a field."""
         return Problem(self.where(path), message, hint)
 
 
 def read(text: str, file: str) -> list[Document]:
-    """The configurations in a text. Raises InputError for broken YAML, a key that stands twice, or nothing there."""
+    """The configurations in a text. Raises InputError for broken YAML, a key that appears twice, or nothing there."""
     found = [document for one in tree.parse(text, file) for document in _unwrapped(one, text)]
     if not found:
         raise InputError.at("no configuration in it", file=file, hint="expected YAML with version: v1")
@@ -57,7 +57,7 @@ def read(text: str, file: str) -> list[Document]:
 def inside(one: ConfigMap) -> list[Document]:
     """The configurations in a ConfigMap of the manifests, by key; an empty text is an empty configuration.
 
-    Raises InputError for broken YAML and a key that stands twice."""
+    Raises InputError for broken YAML and a key that appears twice."""
     found = []
     for key, text in one.data.items():
         at = place_of(one, key)

@@ -1,4 +1,4 @@
-"""The layouts of a fleet's GPUs: read from how its devices are cut, and laid on them.
+"""The layouts of a fleet's GPUs: read from how its devices are partitioned, and laid on them.
 
 A decision writes instances as (profile, first memory slice), a layout is made of placements, and the fleet has cuts.
 """
@@ -18,15 +18,15 @@ from tonnage.partitioning.layouts import Layout, Placement, resource
 from tonnage.partitioning.node_cuts import MIG_STRATEGY
 
 ALLOWED = "tonnage.dev/mig-relayout"
-"""The label of a node whose GPUs may be cut otherwise: ``true``. Its MIG strategy has to be ``mixed`` then: each
+"""The label of a node whose MIG layout may be changed: ``true``. Its MIG strategy has to be ``mixed`` then: each
 profile is a resource of its own."""
 Device = tuple[int, int]
 """(row of the node, index of the device)."""
 
 
 def instances_of(fleet: Fleet, device: Device) -> Instances:
-    """How the GPU is cut now, as a decision writes it. Raises ValueError where its instances are made on demand, or are
-    shared."""
+    """How the GPU is partitioned now, as a decision writes it. Raises ValueError where its instances are made on
+    demand, or are shared."""
     cut = fleet.cards.cut_of(*device)
     if cut == OPEN:
         return None
@@ -91,13 +91,13 @@ def devices(fleet: Fleet, row: int) -> int:
 
 
 def may_change(labels: Mapping[str, str]) -> bool:
-    """Whether a node with these labels lets its GPUs be cut otherwise."""
+    """Whether a node with these labels allows its MIG layout to be changed."""
     return labels.get(ALLOWED) == "true" and labels.get(MIG_STRATEGY) == "mixed"
 
 
 def asks(fleet: Fleet, pod: int) -> list[str]:
-    """What the pod in this row asks of GPUs that can be cut, a MIG resource or ``nvidia.com/gpu`` for a whole one, each
-    once."""
+    """What the pod in this row asks of GPUs that can be partitioned, a MIG resource or ``nvidia.com/gpu`` for a whole
+    one, each once."""
     ask = fleet.classes.shapes[fleet.pod_class(pod).shape].ask
     whole = [GPU] * (ask.count if ask.resource == GPU and ask.kind in (Kind.WHOLE, Kind.MIG) else 0)
     return [*whole, *(name for name, n in ask.profiles for _ in range(n))]

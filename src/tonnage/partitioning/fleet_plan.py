@@ -2,7 +2,7 @@
 
 All demands are looked at together, so a small slice does not stand where a large one that is served too has to go.
 Instances in use stay where they are. Of plans that serve as much, the one that destroys and creates the fewest
-instances, cuts the fewest cards and puts the cheapest to use (:class:`~tonnage.partitioning.patterns.Prices`).
+instances, partitions the fewest cards and puts the cheapest to use (:class:`~tonnage.partitioning.patterns.Prices`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """``count`` instances of a profile (by name or resource), or of the smallest profile with so much memory and so
+    """``count`` instances of a profile (by name or resource), or of the smallest profile with so much memory and this
     many compute slices. ``gpu``: only on this model. ``weight``: how much one counts beside others of its size."""
 
     name: str

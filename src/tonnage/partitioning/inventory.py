@@ -1,7 +1,7 @@
 """The cards of a cluster and what it asks for, from its nodes and pods: the input of a fleet's plan.
 
-What the Kubernetes API says of a cut node is how many instances of each profile it has, not on which card or where, nor
-which of them a pod holds. Instances are therefore spread evenly over the fewest cards that hold them
+What the Kubernetes API says of a partitioned node is how many instances of each profile it has, not on which card or
+where, nor which of them a pod holds. Instances are therefore spread evenly over the fewest cards that hold them
 (:func:`tonnage.fleet.outfit.laid_out`), and pods are taken to hold the first of them, card by card. A re-layout looks
 again before each step, so a wrong guess makes it turn back, and destroys nothing.
 """
@@ -36,7 +36,7 @@ _NAMED = 3
 @dataclass(slots=True)
 class Inventory:
     """``cards`` by node and index. ``demands``: of pods that have no node yet. ``whole``: workloads that ask for whole
-    GPUs, which are not planned for. ``uncut``: nodes whose GPUs cannot be cut."""
+    GPUs, which are not planned for. ``uncut``: nodes whose GPUs cannot be partitioned."""
 
     cards: list[Card] = field(default_factory=list)
     demands: list[Demand] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Inventory:
         """What was left out, and why."""
         left_out = (
             ("whole GPUs are not planned for", self.whole),
-            ("GPUs that cannot be cut", self.uncut),
+            ("GPUs that cannot be partitioned", self.uncut),
         )
         return [f"{why}: {_some(names)}" for why, names in left_out if names]
 
@@ -197,13 +197,13 @@ def _configured(node: core.Node, on: Geometry, total: int, configs: Sequence[Spe
     for spec in (*configs, known_configs()):
         if name in spec.configs:
             return [one or () for one in node_cuts.layouts(spec, name, on.gpu, total)]
-    message = f"{name!r} is no configuration of mig-parted that is known here"
+    message = f"{name!r} is not a configuration of mig-parted that is known here"
     hint = "add the file or ConfigMap that has it"
     raise InputError(Problem(where(node, f"metadata.labels.{MIG_CONFIG}"), message, hint))
 
 
 def _packed(gpu: str, counts: tuple[tuple[str, int], ...], number: int) -> tuple[Layout, ...]:
-    """The instances on so many cards, unevenly where it has to be; nothing where they do not fit."""
+    """The instances on this many cards, unevenly where it has to be; nothing where they do not fit."""
     on = geometry(gpu)
     assert on is not None
     found = plan(cards(on, number), [Demand(name, count, name) for name, count in counts])

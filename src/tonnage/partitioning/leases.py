@@ -2,8 +2,8 @@
 
 The model of the published configuration: a lease is 250 ms of the GPU alone, shares are held to 5 %, so a plan has 20
 leases and takes 5 s. *Strict*: a process gets its share and no more (limit = share). *Fair*: it also gets time that
-nobody uses, in proportion to the shares, up to its limit. A share that is no multiple of the granularity is rounded to
-whole leases, so that each process is within one lease of its share in every plan.
+nobody uses, in proportion to the shares, up to its limit. A share that is not a multiple of the granularity is rounded
+to whole leases, so that each process is within one lease of its share in every plan.
 
 Source: platform-architecture, "Time-Slicing", which describes NVIDIA Run:ai; the scheduler itself is not published.
 :mod:`tonnage.partitioning.turns` is what the GPU does of its own accord.

@@ -44,14 +44,14 @@ def device_id(text: str) -> DeviceId:
     """Read ``0x233010DE`` or ``0x233010DE:0x16C110DE``. Raises ValueError for anything else."""
     parts = text.split(":")
     if len(parts) > 2 or not all(_ID.fullmatch(part) for part in parts):
-        raise ValueError(f"{text!r} is no device id")
+        raise ValueError(f"{text!r} is not a device id")
     whole = int(parts[0], 16)
     return DeviceId(whole >> 16, whole & 0xFFFF, int(parts[1], 16) if len(parts) == 2 else None)
 
 
 class Entry(Struct, rename="kebab", frozen=True):
-    """How some GPUs of a node are cut. ``device_filter``: for these ids only, empty for all. ``devices``: ``all`` or
-    indices. ``mig_devices``: profile → count; None where MIG is off."""
+    """How some GPUs of a node are partitioned. ``device_filter``: for these ids only, empty for all. ``devices``:
+    ``all`` or indices. ``mig_devices``: profile → count; None where MIG is off."""
 
     devices: str | list[int]
     mig_enabled: bool
@@ -113,7 +113,7 @@ def parse(document: Document) -> Spec:
     """The configurations of a document. Raises InputError with everything that mig-parted would refuse, by line."""
     value = document.value
     if not isinstance(value, dict):
-        raise InputError(document.problem("", f"{show(value)} is no mapping", "expected version and mig-configs"))
+        raise InputError(document.problem("", f"{show(value)} is not a mapping", "expected version and mig-configs"))
     problems = check_version(document, required=True)
     for key in value:
         if key not in _FIELDS:
@@ -142,7 +142,7 @@ def parse(document: Document) -> Spec:
 
 def _entry(document: Document, content: Any, at: str, problems: list[Problem]) -> Entry | None:
     if not isinstance(content, dict):
-        problems.append(document.problem(at, f"{show(content)} is no mapping", "expected devices and mig-enabled"))
+        problems.append(document.problem(at, f"{show(content)} is not a mapping", "expected devices and mig-enabled"))
         return None
     problems += unknown_fields(document, content, Entry, at, "mig-parted refuses a file with it")
     made = typed(document, content, Entry, at, WHO)
@@ -174,7 +174,7 @@ def _wrong(entry: Entry) -> Iterator[tuple[str, str, str]]:
     else:
         for number, index in enumerate(entry.devices):
             if index < 0 or index in entry.devices[:number]:
-                why = "stands twice" if index >= 0 else "is no index"
+                why = "appears twice" if index >= 0 else "is not an index"
                 yield f"devices[{number}]", f"{index} {why}", "indices are as nvidia-smi -L lists them, from 0"
     yield from _wrong_counts(entry)
 
@@ -192,7 +192,7 @@ def _wrong_counts(entry: Entry) -> Iterator[tuple[str, str, str]]:
         return
     for name, count in counts.items():
         if not _PROFILE.fullmatch(name):
-            yield f"mig-devices.{name}", f"{name!r} is no MIG profile", "profiles are like 1g.10gb or 1g.10gb+me"
+            yield f"mig-devices.{name}", f"{name!r} is not a MIG profile", "profiles are like 1g.10gb or 1g.10gb+me"
         if count <= 0:
             yield f"mig-devices.{name}", f"{count}: expected a count of 1 or more", "leave out what is not wanted"
         if count > _MOST:

@@ -1,14 +1,14 @@
-"""How the GPUs of a node are cut, by its labels and the configurations of the cluster: before the node exists.
+"""How the GPUs of a node are partitioned, by its labels and the configurations of the cluster: before the node exists.
 
-Two programs of NVIDIA's GPU operator cut the GPUs of a node as its labels say. ``nvidia.com/mig.config`` names a
+Two programs of NVIDIA's GPU operator partition the GPUs of a node as its labels say. ``nvidia.com/mig.config`` names a
 configuration of mig-parted, ``nvidia.com/device-plugin.config`` one of the device plugin; both stand in ConfigMaps
 (:mod:`tonnage.partitioning.configurations` reads them). A node without the second label has the default of the
 ClusterPolicy, if that names one. Source: NVIDIA/mig-parted deployments/container (mig-manager),
 NVIDIA/k8s-device-plugin cmd/config-manager, NVIDIA/gpu-operator controllers/object_controls.go (FALLBACK_STRATEGIES
 is ``empty``, DEFAULT_CONFIG and MIG_STRATEGY come from the ClusterPolicy).
 
-``nvidia.com/mig.strategy`` is no input of the operator: GPU feature discovery writes it. Here it may be set on a node
-that does not exist yet, to say which strategy its device plugin will have."""
+``nvidia.com/mig.strategy`` is not an input of the operator: GPU feature discovery writes it. Here it may be set on a
+node that does not exist yet, to say which strategy its device plugin will have."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ DEFAULT_STRATEGY = "single"
 CHOICES = (MIG_CONFIG, PLUGIN_CONFIG)
 """Labels that name a configuration: a NodePool may offer several values of each, the operator follows the label."""
 STATED = (*CHOICES, MIG_STRATEGY)
-"""Labels that the requirements of NodePools and pods may speak of; the strategy has one value in a NodePool."""
+"""Labels that the requirements of NodePools and pods may refer to; the strategy has one value in a NodePool."""
 READ = (*STATED, REPLICAS_LABEL, STRATEGY_LABEL)
-"""Every label that says how a node's GPUs are cut; the last two where no ConfigMap is at hand."""
+"""Every label that says how a node's GPUs are partitioned; the last two where no ConfigMap is at hand."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,8 +82,8 @@ OWN = Configurations()
 @dataclass(frozen=True, slots=True)
 class NodeCuts:
     """What the GPUs of a node become. ``cuts``: one a GPU, empty where all stay whole. ``offers``: what they give the
-    node's allocatable, by resource. ``labels``: those that GPU feature discovery and mig-manager add to a node that is
-    cut. ``instances``: MIG instances that are made. ``problems``: why the node offers no GPUs."""
+    node's allocatable, by resource. ``labels``: those that GPU feature discovery and mig-manager add to a node
+    that is partitioned. ``instances``: MIG instances that are made. ``problems``: why the node offers no GPUs."""
 
     cuts: tuple[Cut, ...] = ()
     offers: Mapping[str, int] = field(default_factory=dict)
@@ -209,7 +209,8 @@ def layouts(spec: Spec, name: str, gpu: str, count: int) -> list[Layout | None]:
     """What a configuration of mig-parted makes of each of ``count`` GPUs of a node; None: MIG is off, as on those that
     no entry is for. Of several entries for a GPU the last one stays.
 
-    Raises InputError where a GPU cannot be cut so, or has no MIG, and KeyError where the name is not in the file."""
+    Raises InputError where a GPU cannot be partitioned so, or has no MIG, and KeyError where the name is not in the
+    file."""
     on = card(gpu)
     found: list[Layout | None] = [None] * count
     for number, entry in enumerate(spec.configs[name]):
@@ -251,7 +252,7 @@ def _made(
         what = error.problems[0]
         raise InputError(Problem(_label(PLUGIN_CONFIG), what.message, what.hint)) from error
     if node.problems:
-        hint = f"label the nodes {MIG_STRATEGY}: mixed, or cut all GPUs into equal instances"
+        hint = f"label the nodes {MIG_STRATEGY}: mixed, or partition all GPUs into equal instances"
         raise InputError(Problem(_label(MIG_CONFIG), node.problems[0], hint))
     shared = [one.resource for one in sharing.active.resources if one.resource.startswith(MIG_PREFIX)]
     if strategy == "mixed" and any(layouts) and shared:

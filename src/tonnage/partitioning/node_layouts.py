@@ -29,7 +29,7 @@ PENDING, REBOOTING, SUCCESS, FAILED = "pending", "rebooting", "success", "failed
 class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     """All GPUs of a node are to be cut as ``gpus`` says, by index, which the configuration ``config`` says too.
 
-    ``was``: the configuration until then. ``before``: what the GPUs had that are cut otherwise, by index. ``due_ns``:
+    ``was``: the configuration until then. ``before``: what the GPUs had that are repartitioned, by index. ``due_ns``:
     when the label is to follow, which waits until mig-manager can read the configuration; 0: it is there.
     ``failures``: how often cutting this node has gone wrong in a row; ``retry_ns``: until when nothing is tried."""
 
@@ -66,8 +66,8 @@ def phase(order: Order | None, labels: Mapping[str, str]) -> Phase:
 
 
 def under_way(order: Order | None, at: Phase, left: Collection[int] | None = None) -> dict[int, Instances]:
-    """The GPUs that are being cut otherwise, by index, and what they will be. ``left``: those with which whoever cuts
-    them has not finished, where he says so."""
+    """The GPUs whose MIG layout is being changed, by index, and what they will be. ``left``: those with which whoever
+    repartitions them has not finished, where it says so."""
     if order is None or at not in (Phase.WAITING, Phase.CUTTING):
         return {}
     open_ = [device for device in sorted(order.before) if device < len(order.gpus)]
@@ -75,7 +75,7 @@ def under_way(order: Order | None, at: Phase, left: Collection[int] | None = Non
 
 
 def cuts(order: Order, changing: Collection[int], on: Geometry) -> tuple[Cut, ...]:
-    """How the GPUs are cut now: of those that are being cut otherwise only what stays."""
+    """How the GPUs are partitioned now: of those that are being repartitioned only what stays."""
     return tuple(
         cut_as(on, _staying(order.before[device], goal) if device in changing else goal)
         for device, goal in enumerate(order.gpus)
@@ -83,7 +83,7 @@ def cuts(order: Order, changing: Collection[int], on: Geometry) -> tuple[Cut, ..
 
 
 def of_cut(cut: Cut) -> Instances:
-    """The layout of a GPU that is cut so; None where it is whole, or shared."""
+    """The layout of a GPU that is partitioned so; None where it is whole, or shared."""
     return as_instances(layout_of(cut)) if has_layout(cut) else None
 
 

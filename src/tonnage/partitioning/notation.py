@@ -80,7 +80,7 @@ def _typed(on: Geometry, body: str) -> Typed:
     for item in items:
         match = _ITEM.fullmatch(item)
         if match is None:
-            raise InputError.at(f"{item!r} is no instance", hint=HINT)
+            raise InputError.at(f"{item!r} is not an instance", hint=HINT)
         count = int(match["count"] or 1)
         if not 0 < count <= 8:
             raise InputError.at(f"{item!r}: a count is from 1 to 8", hint=HINT)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import highspy
 
 EXACT_COLUMNS = 1_000
-"""Programs with up to so many patterns are solved as a whole."""
+"""Programs with up to this many patterns are solved as a whole."""
 NODES = 2_000
 """Nodes of the search tree, after which the best plan so far is taken: a count and not a time, so that a plan does not
 depend on the machine."""

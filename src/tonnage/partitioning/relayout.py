@@ -85,7 +85,7 @@ def relayout(
         after = place(on, missing.elements(), (*fixed, *loose))
         if after is not None:
             return Change(running, after, kept)
-    return Stuck("what is in use stands where the rest would have to", tuple(sorted(busy)))
+    return Stuck("what is in use is where the rest would have to be", tuple(sorted(busy)))
 
 
 def _to_places(on: Geometry, running: Layout, goal: Layout, busy: Collection[Placement]) -> Change | Stuck:

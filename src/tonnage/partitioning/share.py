@@ -260,7 +260,7 @@ def reasons(asked: Question, ways: Sequence[Way], best: Way) -> list[str]:
 def _against(asked: Question, ways: Sequence[Way], best: Way) -> str:
     others = [way for way in ways if able_to(asked, way) and way is not best]
     if not others:
-        return f"{best.name} is the only way that does what is asked: {_price(asked, best)}."
+        return f"{best.name} is the only option that meets the requirements: {_price(asked, best)}."
     following = min(others, key=partial(_order, asked))
     same = dollars(asked, following) == dollars(asked, best) and following.gpus == best.gpus
     because = "costs the same and isolates less" if same else "is next"

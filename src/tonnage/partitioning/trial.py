@@ -1,4 +1,4 @@
-"""A fleet as it would be: pods that wait are bound for a trial, and GPUs cut otherwise so that more of them can be.
+"""A fleet as it would be: pods that wait are bound for a trial, and GPUs repartitioned so that more of them can be.
 
 Everything happens inside a what-if of the fleet. Which nodes let a pod in, and what rules about other pods leave, is
 asked of the scheduler (:class:`tonnage.fleet.filters.Filters`).
@@ -42,7 +42,7 @@ from tonnage.partitioning.layouts import Placement
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A GPU that may be cut otherwise. One that is whole and idle is planned as a card with an instance that takes all
+    """A GPU that may be repartitioned. One that is whole and idle is planned as a card with an instance that takes all
     of it."""
 
     device: Device
@@ -51,13 +51,13 @@ class Site:
 
     @property
     def now(self) -> Instances:
-        """How it is cut."""
+        """How it is partitioned."""
         return None if self.whole else as_instances(self.card.running)
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """GPUs of one node to cut otherwise, and how. ``destroyed``: how many instances go."""
+    """GPUs of one node to repartition, and how. ``destroyed``: how many instances go."""
 
     changes: list[tuple[Site, Instances]]
     destroyed: int
@@ -76,8 +76,8 @@ class Attempt:
 @dataclass(slots=True)
 class Trial:
     """What the fleet would be. ``filters``: the scheduler's, of this fleet. ``changing``: devices that are being
-    cut otherwise already. ``done``: in order, the rows of the pods bound, and the devices cut otherwise with what they
-    were before. ``anyway``: GPUs of nodes that do not let them be cut otherwise count too."""
+    repartitioned already. ``done``: in order, the rows of the pods bound, and the devices repartitioned with what they
+    were before. ``anyway``: GPUs of nodes that do not allow a change of MIG layout count too."""
 
     fleet: Fleet
     filters: Filters
@@ -104,7 +104,7 @@ class Trial:
                 lay(self.fleet, *last)
 
     def cut(self) -> dict[Device, Instances]:
-        """The devices that are cut otherwise, and how they were before."""
+        """The devices that are repartitioned, and how they were before."""
         found: dict[Device, Instances] = {}
         for one in self.done:
             if isinstance(one, tuple):
@@ -151,7 +151,7 @@ class Trial:
         return True
 
     def sites(self, rows: Iterable[int]) -> list[Site]:
-        """The GPUs of these nodes that may be cut otherwise, by node and index."""
+        """The GPUs of these nodes that may be repartitioned, by node and index."""
         return [site for row in rows for site in self._on_node(row)]
 
     def _on_node(self, row: int) -> list[Site]:
@@ -176,7 +176,7 @@ class Trial:
         self._versions[row] = self._last
 
     def bind_after_change(self, pod: int, row: int) -> bool:
-        """Bind the pod to the node after GPUs of it are cut otherwise; else nothing is changed, and the node is ruled
+        """Bind the pod to the node after GPUs of it are repartitioned; else nothing is changed, and the node is ruled
         out for pods of the class as long as it stays as it is."""
         with self.attempt() as attempt:
             self.make(self.planned(pod, row).changes)
@@ -186,7 +186,7 @@ class Trial:
         return attempt.keep
 
     def planned(self, pod: int, row: int) -> Planned:
-        """What to cut otherwise on this node for the pod."""
+        """What to repartition on this node for the pod."""
         key = self._key(pod, row)
         if key not in self._planned:
             changes = self.plan([pod], (row,))
@@ -198,14 +198,14 @@ class Trial:
         return self.fleet.pod(pod).class_id, row, self._versions.get(row, 0)
 
     def make(self, changes: Iterable[tuple[Site, Instances]]) -> None:
-        """Cut these GPUs otherwise."""
+        """Repartition these GPUs."""
         for site, goal in changes:
             lay(self.fleet, site.device, goal)
             self.done.append((site.device, site.now))
             self._changed(site.device[0])
 
     def plan(self, pods: Sequence[int], rows: Sequence[int]) -> list[tuple[Site, Instances]]:
-        """Which GPUs of these nodes to cut otherwise, and how, so that as many as can be of the pods have what they ask
+        """Which GPUs of these nodes to repartition, and how, so that as many as can be of the pods have what they ask
         for, with the fewest instances destroyed. Changes nothing."""
         wanted = Counter(piece for pod in pods for piece in asks(self.fleet, pod))
         sites, found = self.sites(rows), list[tuple[Site, Instances]]()

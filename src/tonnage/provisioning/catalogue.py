@@ -1,4 +1,4 @@
-"""What can be bought: instance types with their resources and labels, and the offerings (zone, capacity
+"""What can be launched: instance types with their resources and labels, and the offerings (zone, capacity
 type, price).
 
 A :class:`Catalogue` is columnar, one column an instance type in order of name, so that questions about many
@@ -43,7 +43,7 @@ NO_OFFER = np.iinfo(np.int64).max
 
 
 class OfferingKey(NamedTuple):
-    """One thing that can be bought: an instance type in a zone as one capacity type (``spot`` or
+    """One thing that can be launched: an instance type in a zone as one capacity type (``spot`` or
     ``on-demand``).
     """
 
@@ -208,7 +208,7 @@ class Catalogue:
 
 
 class Offers:
-    """Offerings that can be bought now: ``prices`` as in :class:`Catalogue`."""
+    """Offerings that can be launched now: ``prices`` as in :class:`Catalogue`."""
 
     def __init__(self, catalogue: Catalogue, table: NDArray[np.int64]) -> None:
         self.catalogue = catalogue

@@ -73,7 +73,7 @@ class _Checks:
         self.types = [index for index in np.flatnonzero(buyable).tolist() if catalogue.types[index].resource == GPU]
 
     def cuts(self) -> Iterator[Finding]:
-        """What is wrong with the ways to cut GPUs that the NodePool offers."""
+        """What is wrong with the ways to partition GPUs that the NodePool offers."""
         unknown = {
             (key, value)
             for key in CHOICES
@@ -144,7 +144,7 @@ class _Checks:
             key = next(key for key in STATED if large.get(key) != small.get(key))
             message = (
                 f"on {self.catalogue.names[index]} a card has {few} {unit} with {key}={large.get(key, '')} and {many} "
-                f"with {small.get(key, '')}: nodes are bought with the larger part for pods that ask for it, unless "
+                f"with {small.get(key, '')}: nodes are launched with the larger part for pods that ask for it, unless "
                 "their nodeSelector names the other, and they take either where there is room"
             )
             yield self.finding("nodepool-gpu-ambiguous", "warning", key, message)

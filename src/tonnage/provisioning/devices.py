@@ -41,7 +41,7 @@ def beyond_counting(ask: Ask) -> bool:
 
 
 def cut_by(labels: Mapping[str, str], configurations: Configurations = OWN) -> bool:
-    """Whether nodes with these labels may have GPUs that are cut."""
+    """Whether nodes with these labels may have GPUs that are partitioned."""
     return bool(configurations.default) or any(key in labels for key in READ)
 
 
@@ -153,7 +153,8 @@ class Machines:
     a row.
 
     ``layouts``: the labels of nodes, one mapping for each way that the NodePool offers. ``cut``: whether any of them
-    may say that GPUs are cut. Of other types than ``wanted`` nothing is worked out: they have no devices here."""
+    may say that GPUs are partitioned. Of other types than ``wanted`` nothing is worked out: they have no devices
+    here."""
 
     def __init__(
         self,
@@ -215,7 +216,7 @@ class Machines:
         return devices.only(row) if row >= 0 else None
 
     def held(self, columns: Mapping[str, int], requests: Amounts, choices: Mask) -> Devices:
-        """The devices of new nodes on which pods have so many whole ones, of these layouts and types at least."""
+        """The devices of new nodes on which pods have this many whole ones, of these layouts and types at least."""
         made = self.untouched.copy()
         for row in self.rows_of(choices):
             column = columns.get(made.outfits[row].unit)

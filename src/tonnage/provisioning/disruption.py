@@ -1,8 +1,8 @@
-"""Which empty nodes to give back, as Karpenter's emptiness method does.
+"""Which empty nodes to terminate, as Karpenter's emptiness method does.
 
-Both consolidation policies return empty nodes. ``WhenEmptyOrUnderutilized`` and ``Balanced`` would also
+Both consolidation policies terminate empty nodes. ``WhenEmptyOrUnderutilized`` and ``Balanced`` would also
 replace underused nodes by cheaper ones; this version does not do that, so under them too only empty nodes
-are returned. Source: kubernetes-sigs/karpenter pkg/controllers/disruption/emptiness.go, helpers.go and
+are terminated. Source: kubernetes-sigs/karpenter pkg/controllers/disruption/emptiness.go, helpers.go and
 pkg/controllers/nodeclaim/disruption/consolidation.go.
 """
 
@@ -65,7 +65,7 @@ class Emptiness(msgspec.Struct, frozen=True):
 
 
 def empty_nodes(nodes: Iterable[NodeState], node_pools: Sequence[karpenter.NodePool], now_ns: int) -> Emptiness:
-    """Decide which empty nodes to return at ``now_ns`` (nanoseconds since the Unix epoch).
+    """Decide which empty nodes to terminate at ``now_ns`` (nanoseconds since the Unix epoch).
 
     A node is a candidate when it is initialised, no pod would have to move, ``consolidateAfter`` has
     elapsed since its last pod event (or since it was initialised), no pending pod is nominated to it and it

@@ -70,7 +70,7 @@ def refusal(market: Market, template: Template, stage: Stage, remaining: dict[st
 
 
 def _hint(ask: Ask, template: Template, types: TypeMask) -> str:
-    """What keeps GPUs from being cut, or how a NodePool offers what only cut ones give."""
+    """What keeps GPUs from being cut, or how a NodePool offers what only partitioned ones give."""
     wrong = template.machines.problems(types) if template.machines.cut else []
     if wrong:
         return f"; {wrong[0].where.field}: {wrong[0].message}"

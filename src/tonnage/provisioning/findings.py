@@ -38,7 +38,7 @@ RESTRICTED_DOMAINS = ("karpenter.sh", "karpenter.k8s.aws")
 
 def analyse(node_pool: karpenter.NodePool, catalogue: Catalogue, configurations: Configurations = OWN) -> list[Finding]:
     """Everything that this NodePool can never do, each with file and line, in the order of the checks.
-    ``configurations``: those that labels of its nodes may name, as their GPUs are cut.
+    ``configurations``: those that labels of its nodes may name, as their GPUs are partitioned.
 
     Raises :class:`~tonnage.errors.InputError` for a requirement that cannot be read.
     """
@@ -174,8 +174,8 @@ class _Checks:
         )
 
     def _at_fault(self) -> int | None:
-        """The requirement without which there would be something to buy: the first with a value that nothing has, else
-        the last of them."""
+        """The requirement without which there would be something to launch: the first with a value that nothing has,
+        else the last of them."""
         offers = self.catalogue.available()
         own = Requirements.of_labels(self.template.labels)
         found = []

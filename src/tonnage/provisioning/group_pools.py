@@ -108,9 +108,9 @@ def group_pools(
 ) -> tuple[GroupPool, ...]:
     """The NodePools of groups, in order of name; groups of which nothing is known to plan with are left out.
 
-    ``counted``: by group, how many nodes planning will count as its own, those on their way included: the limit is so
-    many, and what the group may still grow. ``closed`` groups grow no further for now. Cheaper machines go first:
-    weights fall with the price. A group's nodes are returned down to its minimum, after ``idle`` without pods.
+    ``counted``: by group, how many nodes planning will count as its own, those on their way included: the limit is
+    this many, and what the group may still grow. ``closed`` groups grow no further for now. Cheaper machines go first:
+    weights fall with the price. A group's nodes are terminated down to its minimum, after ``idle`` without pods.
     """
     counted = counted or {}
     found = [(group, *_base(group, catalogue)) for group in sorted(groups, key=lambda group: group.name)]

@@ -12,9 +12,9 @@ merely tolerates (NotIn or DoesNotExist) is not put on the NodeClaim, so pods ne
 and one pass over them is enough.
 
 Pods that ask for parts of devices (shares, memory, MIG instances, replicas) are given those that the fleet would give
-them (:mod:`tonnage.provisioning.devices`), on nodes whose GPUs are cut as labels of the NodePool say, or in one of the
-ways that its requirements on those labels list: a planned NodeClaim keeps every way that still fits its pods, as it
-does instance types. Karpenter itself does not plan for such pods.
+them (:mod:`tonnage.provisioning.devices`), on nodes whose GPUs are partitioned as labels of the NodePool say, or in one
+of the ways that its requirements on those labels list: a planned NodeClaim keeps every way that still fits its pods, as
+it does instance types. Karpenter itself does not plan for such pods.
 
 Source: kubernetes-sigs/karpenter pkg/controllers/provisioning/scheduling (queue.go, scheduler.go,
 nodeclaim.go).
@@ -345,7 +345,7 @@ def _planned(ref: Ref, claim: _Claim, choice: Choice) -> PlannedClaim:
 
 
 def _own_labels(load: Load, cut: dict[str, str]) -> dict[str, str]:
-    """Labels that follow from the requirements; of those that say how GPUs are cut just the ones chosen."""
+    """Labels that follow from the requirements; of those that say how GPUs are partitioned just the ones chosen."""
     return {key: value for key, value in load.requirements.labels().items() if key not in STATED} | cut
 
 

@@ -21,7 +21,7 @@ from tonnage.provisioning.template import ALL_EFFECTS, Template
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Market:
-    """What can be bought now, and whether minValues is binding."""
+    """What can be launched now, and whether minValues is binding."""
 
     catalogue: Catalogue
     offers: Offers
@@ -54,8 +54,8 @@ class Load:
     """The pods of a planned NodeClaim taken together: requirements, summed requests, types that still fit.
 
     ``devices``: those of the types with what the pods have of them; None while it is whole ones that count.
-    ``choices``: the ways to cut GPUs (rows, :class:`Machines`) that still fit, of each type (columns). ``asked``: the
-    resources of devices that its pods ask for, where there are several ways."""
+    ``choices``: the ways to partition GPUs (rows, :class:`Machines`) that still fit, of each type (columns). ``asked``:
+    the resources of devices that its pods ask for, where there are several ways."""
 
     market: Market
     template: Template

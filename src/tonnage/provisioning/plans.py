@@ -22,7 +22,8 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``unavailable``: offerings out of stock, skipped. ``daemon_sets``: their pods, which every fitting node
     must also hold. ``node_classes``: storage by EC2NodeClass name. ``preferences`` False is
     PREFERENCE_POLICY=Ignore; ``strict_min_values`` False is MIN_VALUES_POLICY=BestEffort. NodeClaims are
-    numbered from ``first_claim``. ``configurations``: those that labels of nodes may name, as their GPUs are cut.
+    numbered from ``first_claim``. ``configurations``: those that labels of nodes may name, as their GPUs are
+    partitioned.
     """
 
     unavailable: frozenset[OfferingKey] = frozenset()

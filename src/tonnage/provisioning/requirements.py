@@ -28,7 +28,7 @@ class Requirement:
 
     ``complement`` False: exactly ``values``. True: every value but ``values`` that lies within the
     inclusive bounds ``gte`` and ``lte``; with a bound, only integers lie within. ``absent``: a node without
-    the label is allowed too. ``min_values``: at least so many different values must remain among the
+    the label is allowed too. ``min_values``: at least this many different values must remain among the
     instance types to choose from.
     """
 

@@ -27,7 +27,7 @@ class FreeRoom:
         return any(map(self._bind, self._replicas(workload, gpus)))
 
     def _replicas(self, workload: str, gpus: int) -> Iterator[PodSpec]:
-        """What the replica may look like: like the first pod of the workload, else so many devices of each kind."""
+        """What the replica may look like: like the first pod of the workload, else this many devices of each kind."""
         self._made += 1
         known = another(self._snapshot, workload, -self._made)
         if known is not None:

@@ -292,7 +292,7 @@ def _verdict(metric: Metric, proposal: Proposal, tolerance: Tolerance, outcome: 
 
 
 def _beaten(spec: HpaSpec, proposals: Sequence[Proposal], outcome: _Outcome) -> tuple[Alternative, ...]:
-    """The unlimited recommendation, if it was cut, then what the other metrics asked for, highest first."""
+    """The unlimited recommendation, if it was limited, then what the other metrics asked for, highest first."""
     beaten = []
     if outcome.replicas != outcome.raw:
         why = outcome.bound or "the bounds of the object"

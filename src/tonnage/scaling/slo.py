@@ -13,9 +13,9 @@ For each workload, every tick:
    Pods that are not ready count as ordered, never as capacity.
 5. *Down* only to the highest need of the last ``hold_ns``, and not on nodes that are kept: a replica costs nothing on a
    GPU that is paid for anyway, so free ones are filled, shared out in proportion to need, and stay warm until another's
-   pod waits that the scheduler would seat in their place (:mod:`tonnage.scaling.waiting`). Then what is idle is given
-   up at once, down to the minimum. Bought nodes empty: their replicas go first, after others have started on free GPUs
-   of kept nodes.
+   pod waits that the scheduler would schedule in their place (:mod:`tonnage.scaling.waiting`). Then what is idle is
+   given up at once, down to the minimum. Launched nodes empty: their replicas go first, after others have started on
+   free GPUs of nodes of the fixed fleet.
 
 "No data" holds: without a reading the replicas stay as they are.
 """
@@ -74,7 +74,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was measured now: requests received since ever, requests in flight, recent cold starts. None is no data.
+    """What was measured now: all requests received, requests in flight, recent cold starts. None is no data.
 
     ``asked``: prompt tokens that engines lately looked for in their caches; ``found``: those that were there.
     """
@@ -191,7 +191,8 @@ def at_reuse(target: Target, reading: Reading | None) -> Target:
 def _decide_one(
     snapshot: Snapshot, target: Target, workload: WorkloadView, need: Need, history: Needs, extra: int | None
 ) -> Scale | None:
-    """``extra``: replicas for which kept nodes have free GPUs; None while others wait whom what is idle would seat."""
+    """``extra``: replicas for which nodes of the fixed fleet have free GPUs; None while others wait who would fit where
+    replicas are idle."""
     current = workload.replicas
     held = max(replicas for _, replicas in history)
     recently = _recently(snapshot, history)
@@ -200,9 +201,12 @@ def _decide_one(
     if need.replicas > current:
         replicas, verdict = need.replicas, "demand at the horizon exceeds capacity"
     elif extra is None:
-        replicas, verdict = min(current, recently), "others wait for GPUs: what is idle is given up"
+        replicas, verdict = min(current, recently), "pods of other workloads wait for GPUs: idle replicas are scaled in"
     elif extra and settled:
-        replicas, verdict = current + extra, "free GPUs of kept nodes are filled: a warm replica costs nothing there"
+        replicas, verdict = (
+            current + extra,
+            "free GPUs of the fixed fleet are filled: a warm replica costs nothing there",
+        )
     else:
         replicas = min(current, max(held, on_kept)) if settled else current
         verdict = "no longer needed"
@@ -294,7 +298,7 @@ def _since(rows: tuple[tuple[int, _Value], ...], start_ns: int) -> tuple[tuple[i
 
 
 def _warm(snapshot: Snapshot, targets: Sequence[Target], needs: Mapping[str, Need], seats: Seats) -> dict[str, int]:
-    """Replicas to fill the free GPUs of kept nodes, each for the workload that has the fewest for its need."""
+    """Replicas to fill the free GPUs of the fixed fleet, each for the workload that has the fewest for its need."""
     measured = [target for target in targets if target.workload in needs]
     current = {target.workload: snapshot.workloads[target.workload].replicas for target in measured}
     replicas = {name: max(now, needs[name].replicas) for name, now in current.items()}
@@ -321,7 +325,7 @@ def _warm(snapshot: Snapshot, targets: Sequence[Target], needs: Mapping[str, Nee
 
 
 def _spread(snapshot: Snapshot, workload: WorkloadView) -> tuple[int, int]:
-    """(pods on nodes that are never returned, pods on bought nodes)."""
+    """(pods on nodes that are never terminated, pods on launched nodes)."""
     fleet = snapshot.fleet
     rows = [row for pod in workload.pods if (row := fleet.node_by_name.get(pod.node)) is not None]
     bought = sum(bool(fleet.node(row).spec.node_pool) for row in rows)
@@ -329,7 +333,8 @@ def _spread(snapshot: Snapshot, workload: WorkloadView) -> tuple[int, int]:
 
 
 def _first_to_go(snapshot: Snapshot, workload: WorkloadView, count: int) -> tuple[Ref, ...]:
-    """The pods to remove: not ready first, then those on bought nodes with the fewest pods, so that the nodes empty."""
+    """The pods to remove: not ready first, then those on launched nodes with the fewest pods, so that the nodes
+    empty."""
     fleet = snapshot.fleet
 
     def order(pod: PodView) -> tuple[object, ...]:

@@ -99,7 +99,7 @@ def decide(loads: Sequence[Load], *, pool_free_gpus: int) -> tuple[Scale, ...]:
     """The decision table over models that share an elastic pool, ordered by workload.
 
     A model above the upper threshold gets one more replica while the pool has room for it, most loaded
-    first; a model below the lower threshold gives one back. GPUs given back are free at the next
+    first; a model below the lower threshold releases one. GPUs released are free at the next
     decision, not at this one.
     """
     table = {row["rule"]: float(row["limit"]) for row in _rows("decision_table.csv")}

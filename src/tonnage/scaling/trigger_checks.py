@@ -265,7 +265,7 @@ def _of_activation(subject: Subject) -> list[Finding]:
     if highest > subject.trigger.activation_threshold:
         return []
     message = (
-        f"never wakes the workload: the query is at most {highest:g}{_range(subject)}, and only values above "
+        f"never activates the workload: the query is at most {highest:g}{_range(subject)}, and only values above "
         f"{subject.trigger.activation_threshold:g} activate"
     )
     key = "activationThreshold"
@@ -281,7 +281,7 @@ def _of_ratio(subject: Subject) -> list[Finding]:
             continue
         share = subject.trigger.threshold / (1 + subject.trigger.threshold)
         message = (
-            f"used / free is no share of memory: {subject.trigger.threshold:g} is reached at {share:.0%} "
+            f"used / free is not a share of memory: {subject.trigger.threshold:g} is reached at {share:.0%} "
             "used; use used / (used + free). Engines that preallocate memory stay above it for ever"
         )
         return [subject.finding("memory-ratio", "error", "query", message, ("share used", share))]

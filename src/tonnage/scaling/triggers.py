@@ -48,8 +48,8 @@ def analyse(scaled_object: ScaledObject, *, honor_labels: Mapping[str, bool] | N
 def analyse_hpa(
     hpa: HorizontalPodAutoscaler, scaled_objects: Iterable[ScaledObject] = (), adapters: Served = NOBODY
 ) -> tuple[Finding, ...]:
-    """Metrics of a plain HPA that nobody serves: neither one of the ``adapters`` among the objects, nor KEDA, which
-    serves only the external metrics of its own generated HPAs.
+    """Metrics of a plain HPA that no metrics API serves: neither one of the ``adapters`` among the objects, nor KEDA,
+    which serves only the external metrics of its own generated HPAs.
     """
     scaled = tuple(scaled_objects)
     findings = []
@@ -63,7 +63,8 @@ def analyse_hpa(
                 name = source.metric.name
                 why = "no rule of the adapter names it" if CUSTOM in adapters.apis else "there is no adapter"
                 message = (
-                    f"{kind} metric {name} is served by nobody ({why}): FailedGet{kind.capitalize()}Metric, "
+                    f"{kind} metric {name} is not served by any metrics API ({why}): "
+                    f"FailedGet{kind.capitalize()}Metric, "
                     "ScalingActive is False, and only minReplicas and maxReplicas act"
                 )
                 findings.append(
@@ -94,7 +95,7 @@ def _external(
     names = ", ".join(sorted(name for of, name in served if of == owner))
     known = f"KEDA serves {names} for {owner}" if names else "no ScaledObject here serves it"
     message = (
-        f"external metric {identifier.name} is served by nobody ({known}): FailedGetExternalMetric, "
+        f"external metric {identifier.name} is not served by any metrics API ({known}): FailedGetExternalMetric, "
         "ScalingActive is False, and only minReplicas and maxReplicas act"
     )
     return finding("external-metric-not-served", "error", hpa, path, message)

@@ -1,7 +1,7 @@
 """Who waits for room that a workload could give up.
 
-A pod waits for a workload's room if it is not one of the workload's own, finds no room now, and would be seated if what
-is idle of the workload went. Who seats it is the scheduler: its answer is passed in.
+A pod waits for a workload's room if it is not one of the workload's own, finds no room now, and would be placed if what
+is idle of the workload went. The scheduler says whether: its answer is passed in.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Seats(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ForOthers:
-    """``gives_up``: the workloads whose idle room would seat others. ``first``: whether others come before free room is
-    filled: pods that fit there, or will when what is given up has gone."""
+    """``gives_up``: the workloads whose idle room would let others be scheduled. ``first``: whether others come before
+    free room is filled: pods that fit there, or will when what is given up has gone."""
 
     gives_up: frozenset[str] = frozenset()
     first: bool = False
@@ -76,7 +76,7 @@ def _ordered(snapshot: Snapshot, more: Mapping[str, int]) -> dict[int, str]:
 
 
 def _helps(snapshot: Snapshot, idle: Mapping[str, Sequence[int]], left: Mapping[int, str], seats: Seats) -> bool:
-    """Whether others that wait would be seated if the idle pods of these workloads went."""
+    """Whether others that wait would be placed if the idle pods of these workloads went."""
     fleet = snapshot.fleet
     going = [row for rows in idle.values() for row in rows if fleet.pod(row).node >= 0]
     others = {row for row, owner in left.items() if len(idle) > 1 or owner not in idle}

@@ -9,9 +9,10 @@ from tonnage.fleet.state import Fleet
 
 
 class Assumed:
-    """Which of the fleet's bound pods are not there yet. They may never come, so they take room and are no company:
-    who needs others around it must fit with them and without them, as in kube-scheduler (kubernetes/kubernetes v1.36
-    pkg/scheduler/framework/runtime, RunFilterPluginsWithNominatedPods). Inside a what-if of the fleet only."""
+    """Which of the fleet's bound pods are not there yet. They may never come, so they take room and do not count for
+    pod affinity: who needs others around it must fit with them and without them, as in kube-scheduler
+    (kubernetes/kubernetes v1.36 pkg/scheduler/framework/runtime, RunFilterPluginsWithNominatedPods). Inside a what-if
+    of the fleet only."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet

@@ -9,7 +9,7 @@ from tonnage.workloads.naming import named_by
 
 
 def beyond(pod: PodSpec, nodes: int, *, strict: bool, absent: Container[str] = ()) -> str:
-    """Why the pod waits whatever the nodes are, of which there are so many; empty when it can be placed.
+    """Why the pod waits whatever the nodes are, of which there are this many; empty when it can be placed.
 
     A claim for a device has to be allocated together with the pod (kube-scheduler's DynamicResources plugin). A claim
     for a volume that does not exist, or is not bound and should be, is waited for. ``strict``: a pod that names a pod

@@ -16,7 +16,7 @@ from tonnage.scheduling.view import NEVER, PREFERENCE_WEIGHT, TIE_BITS, Ints, Sh
 
 class Cache:
     """The views of pod shapes, tallies for topology, levels and bound pods of one fleet. Dropping it changes speed
-    only, and that the mix of pods is read anew (:class:`tonnage.scheduling.policies.Views`). ``mix``: pods to think of
+    only, and that the mix of pods is read again (:class:`tonnage.scheduling.policies.Views`). ``mix``: pods to think of
     other than the fleet's."""
 
     def __init__(self, fleet: Fleet, mix: Mix | None = None) -> None:
@@ -37,7 +37,7 @@ class Cache:
 
 
 def keys_of(topology: Topology, pod_class: PodClass, view: ShapeView, masks: Masks) -> Ints:
-    """The view's keys with the rules about other pods applied: NEVER where one forbids the node, wishes added."""
+    """The view's keys with the rules about other pods applied: NEVER where one forbids the node, preferences added."""
     key = view.key
     for _, mask in masks:
         key = np.where(mask, key, NEVER)

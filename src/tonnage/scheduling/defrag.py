@@ -5,10 +5,10 @@ for each pod that has to leave it, if need be by moving others. For a gang its p
 (:mod:`tonnage.scheduling.make_room`), then those pods are given new places. Either way the moves are put into an order
 in which every target is free before it is filled; where there is none, there is no plan.
 
-No loop: each plan lets a pod or gang stand that did not, and who is moved has a new place. That is held for him, and
-for the pod that his controller makes in his stead, as for any nominated pod. Of higher priority than who gets the room,
-he is moved only where he would go by himself, as his controller may make him anew when he is gone, and then nothing is
-held. So what stands only grows; and a pod that started a short while ago is not moved.
+No loop: each plan lets a pod or gang stand that did not, and who is moved has a new place.
+It is held for the pod, and for the one that its controller creates to replace it, as for any nominated pod. Of higher
+priority than who gets the room, a pod is moved only where it would go by itself, as its controller may recreate it when
+it is gone, and then nothing is held. So what stands only grows; and a pod that started a short while ago is not moved.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from tonnage.units import NS_PER_S
 ANY_PRIORITY = 1 << 40
 """Above every priority: who is moved loses nothing but time, so priorities do not count."""
 TOGETHER = 4
-"""Up to so many pods of a node are moved in every combination; more, only the cheapest set."""
+"""Up to this many pods of a node are moved in every combination; more, only the cheapest set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``moves``: at most so many pods (KAI-Scheduler's consolidation has 16). ``cooldown_ns``: a pod that started less
-    than that ago stays. ``steps``: of the search for fewer moves, after which the best plan so far is taken. ``nodes``:
-    so many are thought of as a place for one pod, those first that need the fewest moves by resources alone.
-    ``schedulers``: the schedulerName of the pods that may be moved, as no other would put them where they are meant to
-    go; None: anybody's."""
+    """``moves``: at most this many pods (KAI-Scheduler's consolidation has 16). ``cooldown_ns``: a pod that started
+    less than that ago stays. ``steps``: of the search for fewer moves, after which the best plan so far is taken.
+    ``nodes``: this many are thought of as a place for one pod, those first that need the fewest moves by resources
+    alone. ``schedulers``: the schedulerName of the pods that may be moved, as no other would put them where they are
+    meant to go; None: anybody's."""
 
     moves: int = 16
     cooldown_ns: int = 600 * NS_PER_S
@@ -67,7 +67,7 @@ class Move:
 class DefragPlan:
     """``moves`` in an order in which they can be made; ``places``: where the unit goes then.
 
-    Each move is a restart. ``lost_s``: device-seconds of work done again; ``micro_usd``: what they cost, as far as the
+    Each move is a restart. ``lost_s``: device-seconds of work lost; ``micro_usd``: what they cost, as far as the
     prices of the nodes are known."""
 
     unit: Unit
@@ -100,16 +100,16 @@ def movable(
     snapshot: Snapshot, bound: BoundPods, limits: Limits, absent: Set[int], *, anyway: bool = False
 ) -> Candidates:
     """The pods that may be moved: they are there, old enough and evictable within budgets, their node is not marked
-    do-not-disrupt, and a controller makes them anew, for a scheduler of ``limits``. A gang moves whole. ``absent``,
+    do-not-disrupt, and a controller recreates them, for a scheduler of ``limits``. A gang moves whole. ``absent``,
     ``anyway``: see Candidates."""
     fleet = snapshot.fleet
 
     def must_stay(row: int) -> str:
         pod = fleet.pod(row)
         if not pod.spec.owner:
-            return "it has no controller that would make it anew"
+            return "it has no controller that would recreate it"
         if limits.schedulers is not None and pod.spec.spec.scheduler_name not in limits.schedulers:
-            return f"scheduler {pod.spec.spec.scheduler_name} would place it anew"
+            return f"scheduler {pod.spec.spec.scheduler_name} would place it again"
         if pod.node >= 0 and fleet.node(pod.node).do_not_disrupt:
             return f"its node is marked {DO_NOT_DISRUPT}"
         if snapshot.now_ns - snapshot.started_ns(row) < limits.cooldown_ns:
@@ -215,7 +215,7 @@ class _Search:
         return min(found, key=lambda one: one[:2])[2] if found else None
 
     def _solve(self, todo: Sequence[int], moves: int) -> Found | None:
-        """Put each of these somewhere with at most so many moves more."""
+        """Put each of these somewhere with at most this many moves more."""
         if not todo:
             return self._ordered()
         state = frozenset(self._put), tuple(todo), moves
@@ -247,7 +247,7 @@ class _Search:
 
     def _may_help(self, row: int, node: int, moves: int) -> bool:
         """Whether the pod may fit on the node when some go that may move away from it. The more go from one node, the
-        sooner it fits, unless it asks for the company of one of them."""
+        sooner it fits, unless its pod affinity selects one of them."""
         victims, topology = self._on(node, moves), self._trial.cache.topology
         going = tuple(one for victim in victims for one in victim.rows)
         classes, pod_class = {self._fleet.pod(one).class_id for one in going}, self._fleet.pod_class(row)
@@ -290,7 +290,7 @@ class _Search:
             self._fleet.unbind(row)
 
     def _nodes(self, row: int, moves: int) -> list[int]:
-        """Nodes that could take the pod after at most so many moves, fewest first."""
+        """Nodes that could take the pod after at most this many moves, fewest first."""
         view = self._trial.view(row)
         nodes, _, pods = self._candidates.bounds_of(ANY_PRIORITY, *needs(self._fleet, row))
         possible = (view.why[nodes] == OPEN) & (pods <= moves)
@@ -362,7 +362,7 @@ class _Search:
         fleet.unbind(move.pod)
         key = self._trial.keys(move.pod)
         possible = bool(key[move.target] != NEVER)
-        if self._candidates.priority(move.pod) > self._unit.priority:  # it has its turn first when it comes anew
+        if self._candidates.priority(move.pod) > self._unit.priority:  # it has its turn first when it comes again
             possible = possible and int(key.argmax()) == move.target
         if possible:
             self._trial.seat(move.pod, move.target)

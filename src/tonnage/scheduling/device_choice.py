@@ -1,6 +1,6 @@
 """Which GPUs of a node: the best joined ones, and such that those left over are well joined too.
 
-Pairs are scored as NVIDIA's device plugin scores them (facts: NVIDIA/go-gpuallocator, besteffort policy): so many
+Pairs are scored as NVIDIA's device plugin scores them (facts: NVIDIA/go-gpuallocator, besteffort policy): this many
 points for each NVLink between the two, or for the closest thing that they share. Where nothing is known about the
 machine, or all pairs are alike, it is the lowest indices.
 """

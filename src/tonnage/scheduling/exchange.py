@@ -1,7 +1,7 @@
-"""Room for pods that are left over, made by seating pods of the same decision elsewhere.
+"""Room for pods that are left over, made by placing pods of the same decision elsewhere.
 
 A pod that fits nowhere is put on a node where enough pods stand that this decision bound, and that fit elsewhere: those
-go, it is seated, and each of them is given a new place, or nothing happens. Nobody who is bound loses that, so with
+go, it is placed, and each of them is given a new place, or nothing happens. Nobody who is bound loses that, so with
 each exchange one pod more stands. Pods with rules about others stay, and so do those that others ask for or are spread
 among, members of gangs, and pods for which room was made.
 """
@@ -22,7 +22,7 @@ from tonnage.scheduling.trial import Trial
 from tonnage.scheduling.view import NEVER, Ints
 
 NODES = 4
-"""So many nodes are tried for one pod, those first where the least is missing."""
+"""This many nodes are tried for one pod, those first where the least is missing."""
 NONE = 1 << 20
 """More devices than any node has: it cannot be."""
 

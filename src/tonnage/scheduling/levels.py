@@ -29,7 +29,7 @@ class UnknownLevel(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The label keys of levels, outermost first, the hostname last. ``wanted``: those that rules speak of. ``loose``:
+    """The label keys of levels, outermost first, the hostname last. ``wanted``: those that rules refer to. ``loose``:
     those of which only region and zone are known to be outside; the domains of the others are known by all levels
     before them."""
 
@@ -62,7 +62,7 @@ class Levels:
     paths: tuple[tuple[Path, ...], ...]
 
     def index(self, key: str) -> int:
-        """The number of a level that a rule speaks of."""
+        """The number of a level that a rule refers to."""
         return self.keys.index(key)
 
     def count(self, level: int) -> int:
@@ -81,7 +81,7 @@ class Levels:
 
 
 def order_of(rules: Iterable[TopologyRule], topologies: Mapping[str, tuple[str, ...]]) -> Order:
-    """The levels that these rules of one gang speak of.
+    """The levels that these rules of one gang refer to.
 
     Those of the Topology object if one is named. Else the well-known labels; labels that the rules name besides stand
     just inside the zone, a rule's ``required`` before its ``preferred`` before its ``slice_required``. Raises
@@ -106,7 +106,7 @@ def order_of(rules: Iterable[TopologyRule], topologies: Mapping[str, tuple[str, 
 
 
 class LevelTables:
-    """The levels of one fleet, by their order; made anew when nodes or labels change."""
+    """The levels of one fleet, by their order; rebuilt when nodes or labels change."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -114,7 +114,7 @@ class LevelTables:
         self._tables: dict[Order, Levels] = {}
 
     def get(self, order: Order) -> Levels:
-        """The levels in this order. Those of which no node has the label are left out, unless a rule speaks of them:
+        """The levels in this order. Those of which no node has the label are left out, unless a rule refers to them:
         then they have no domain."""
         if self._revision != self._fleet.topology_revision:
             self._revision = self._fleet.topology_revision

@@ -3,7 +3,7 @@
 For a pod each node is looked at as kube-scheduler does, cheapest first by a bound that is never too high. On a node
 with few candidates all subsets are weighed, else all go and are given back, the most important first, as long as the
 pod fits (kubernetes/kubernetes pkg/scheduler/framework/plugins/defaultpreemption; Kueue trims the same way). A gang is
-planned anew with the first victims gone, twice as many each time, until it fits, then victims are given back.
+planned again with the first victims gone, twice as many each time, until it fits, then victims are given back.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from tonnage.scheduling.victims import PRIORITY_OFFSET, Candidates, Cost, Victim
 from tonnage.scheduling.view import NEVER, Ints
 
 EXACT = 10
-"""Up to so many candidates on a node, every subset of them is weighed."""
+"""Up to this many candidates on a node, every subset of them is weighed."""
 EXACT_TRIES = 64
 """Subsets that have the resources are tried, but other pods may stand in the way; then victims are given back."""
 NODES_ENOUGH = 100
-"""So many nodes with victims are compared. Source: minCandidateNodesAbsolute of kube-scheduler's DefaultPreemption."""
+"""This many nodes with victims are compared. Source: minCandidateNodesAbsolute of kube-scheduler's
+DefaultPreemption."""
 TRIMMED_BY_PLANNING = 64
-"""Up to so many victims for a gang are given back by planning anew without each; more, only node by node."""
+"""Up to this many victims for a gang are given back by planning again without each; more, only node by node."""
 REGIONS_ENOUGH = 16
-"""So many domains are compared for a gang that has to stand in one."""
+"""This many domains are compared for a gang that has to stand in one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ def _unit(snapshot: Snapshot, rows: tuple[int, ...], priority: int) -> Unit:
 def nominations(snapshot: Snapshot) -> dict[int, int]:
     """Pod row → the row of the node where room is kept for it: pods that wait, and pods that leave as they are moved.
 
-    Of a pod that is moved, the one that its controller made meanwhile in its stead has the nomination."""
+    Of a pod that is moved, the one that its controller created meanwhile to replace it has the nomination."""
     if not snapshot.nominations:
         return {}
     fleet = snapshot.fleet

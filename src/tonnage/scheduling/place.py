@@ -2,7 +2,7 @@
 
 Pods are taken by priority (highest first), then age, then name. Each goes to the best node that passes all filters;
 nothing is held for a pod that fits nowhere, and a pod that fits somewhere is never refused. A gang has one place in
-this order, and is bound whole or not at all (:mod:`tonnage.scheduling.gangs`).
+this order, and is bound all or nothing (:mod:`tonnage.scheduling.gangs`).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Settings:
     ``preemption``: pods and gangs take the room of lower priority; ``respect_budgets``: never beyond what
     PodDisruptionBudgets allow, which kube-scheduler only tries; ``defrag``: how many pods may be moved, before, to make
     room, None for no moves. Moves need no preemption.
-    ``look_again``: where pods are left over under the policy ``tonnage``, others of the decision are seated elsewhere
-    for them, then the other policies are tried, and what seats most is taken (:mod:`tonnage.scheduling.looks`)."""
+    ``look_again``: where pods are left over under the policy ``tonnage``, others of the decision are placed elsewhere
+    for them, then the other policies are tried, and what places most is taken (:mod:`tonnage.scheduling.looks`)."""
 
     policy: str = DEFAULT_POLICY
     receipts: bool = True

@@ -6,7 +6,7 @@ priority leave that room alone. Room of pods that are leaving counts as free lat
 A gang is given room for all of its minimum, or nobody is evicted.
 
 A pod that is moved is nominated too: as long as it leaves, nobody else gets the room where it is to stand, and the pod
-that its controller makes meanwhile in its stead takes the nomination over.
+that its controller creates meanwhile to replace it takes the nomination over.
 
 There is no loop of evictions: victims have strictly lower priority than who gets their room, so with each round the
 work that stands, compared from the highest priority down, only grows.

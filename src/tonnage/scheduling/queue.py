@@ -1,6 +1,6 @@
 """The pods that a decision need not look at, because its answer for them is certain.
 
-Equal pods stand in line, in the order of their turns. Where the first of a line is refused, so are those behind it: it
+Equal pods queue together, in the order of their turns. Where the first of a line is refused, so are those behind it: it
 had the better turn at the same nodes. So a decision asks the first of each line, and as many behind it as there can be
 room for; when all who were asked got something, it is taken again with more of them, as a decision changes nothing.
 A line whose first was refused is not even asked for as long as nothing has changed that could help it: no node came
@@ -34,7 +34,7 @@ from tonnage.scheduling.view import NEVER
 from tonnage.units import NS_PER_S
 
 FLUSH_NS = 300 * NS_PER_S
-"""After so long every line is asked and told again, whatever has changed or not.
+"""After this long every line is asked and told again, whatever has changed or not.
 
 Source: kubernetes/kubernetes pkg/scheduler/backend/queue/scheduling_queue.go, DefaultPodMaxInUnschedulablePodsDuration.
 """
@@ -56,7 +56,7 @@ class _Line:
     untold: set[int] = field(default_factory=set)
 
     def rows(self, apart: Set[int] = frozenset(), most: int | None = None) -> list[int]:
-        """The first so many, without those who stand apart."""
+        """The first this many, without those who stand apart."""
         if not apart:
             return [turn[3] for turn in self.pods[:most]]
         return list(islice((turn[3] for turn in self.pods if turn[3] not in apart), most))

@@ -13,14 +13,14 @@ FOR_GOOD, NOT_AT_ALL = None, -1
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """``as_of``: it stands as long as so many pods are bound in the decision; or FOR_GOOD; or NOT_AT_ALL."""
+    """``as_of``: it stands as long as this many pods are bound in the decision; or FOR_GOOD; or NOT_AT_ALL."""
 
     reason: Reason
     as_of: int | None
 
     @classmethod
     def of(cls, reason: Reason, placed: int, *, revocable: bool, lasting: bool) -> Refusal:
-        """Given when ``placed`` pods were bound. ``revocable``: pods bound later can be the company that is asked for.
+        """Given when ``placed`` pods were bound. ``revocable``: pods bound later can satisfy the pod affinity.
         ``lasting``: no room was held that may be given up."""
         return cls(reason, NOT_AT_ALL if not lasting else placed if revocable else FOR_GOOD)
 

@@ -42,7 +42,7 @@ class Term(msgspec.Struct, frozen=True):
 
         Source: kubernetes/kubernetes v1.36 pkg/scheduler/framework/plugins/interpodaffinity/plugin.go
         (mergeAffinityTermNamespacesIfNotEmpty changes a copy of the term, and the selector is then asked about no
-        labels). Affinity is not widened: a pod that asks for company gets the company that it asks for."""
+        labels). Affinity is not widened: pod affinity selects what it says."""
         by = self.namespace_selector
         if by is None or not selectors.matches(by, {}):
             return self

@@ -1,7 +1,7 @@
 """Where other pods stand: topology spread, pod affinity and anti-affinity, as masks over nodes.
 
 Semantics follow kubernetes/kubernetes pkg/scheduler/framework/plugins/{podtopologyspread,interpodaffinity}: pods that
-are being deleted are company until they are gone, and count for spread no more.
+are being deleted count for pod affinity until they are gone, and count for spread no more.
 """
 
 from __future__ import annotations
@@ -126,17 +126,17 @@ class Topology:
         return self._rules[pod_class.id]
 
     def asks_for_others(self, pod_class: PodClass) -> bool:
-        """Whether pods that come later can open nodes to the class: where company or even spread is asked for."""
+        """Whether pods that come later can open nodes to the class: those with pod affinity or topology spread."""
         rules = self.rules(pod_class)
         return bool(rules.spread or rules.affinity)
 
     def asks_for_any(self, pod_class: PodClass, classes: Iterable[int]) -> bool:
-        """Whether the class requires the company of pods of one of these classes."""
+        """Whether the pod affinity of the class requires pods of one of these classes."""
         terms, rows = self.rules(pod_class).affinity, self._fleet.classes.rows
         return bool(terms) and any(self._selects(term, rows[one]) for term in terms for one in classes)
 
     def counts_any(self, pod_class: PodClass, classes: Iterable[int]) -> bool:
-        """Whether where pods of these classes stand matters to a class that asks for company or even spread."""
+        """Whether where pods of these classes stand matters to a class with pod affinity or topology spread."""
         self._follow_namespaces()
         rules, rows = self.rules(pod_class), self._fleet.classes.rows
         terms = [*rules.affinity, *(_counted(pod_class, constraint) for constraint in rules.spread)]

@@ -19,12 +19,12 @@ from tonnage.scheduling.order import Places, Unit
 from tonnage.scheduling.seat import seat
 from tonnage.scheduling.view import NEVER, Ints, ShapeView
 
-NOT_THERE_YET = Reason("the pods near which it has to stand, or among which it has to be spread, are not there yet")
+NOT_THERE_YET = Reason("its pod affinity or topology spread needs pods that are not there yet")
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """``assumed``: pods that are no company, as they are not there yet."""
+    """``assumed``: pods that do not count for pod affinity, as they are not there yet."""
 
     snapshot: Snapshot
     cache: Cache

@@ -27,19 +27,19 @@ from tonnage.scheduling.view import NEVER, TIE_BITS, Ints, ShapeView
 
 BEST = "best node"
 EXCHANGES = 3
-"""So often those left over are looked at again after others have been seated elsewhere for them."""
+"""This many times, those left over are looked at again after others have been placed elsewhere for them."""
 
 
 Seated: TypeAlias = tuple[tuple[int, int, int], ...]
 """(priority, thousandths of devices, pods) that are bound, the highest priority first: of two decisions about the same
-pods the greater one seats more."""
+pods the greater one places more."""
 
 
 @dataclass(frozen=True, slots=True)
 class How:
     """What of the settings of a decision counts for a turn: see :class:`tonnage.scheduling.place.Settings`.
 
-    ``exchange``: seat pods of this decision elsewhere for those left over; only where without that no fewer are seated
+    ``exchange``: place pods of this decision elsewhere for those left over; only where without that no fewer are placed
     than ``least``."""
 
     policy: str
@@ -90,10 +90,10 @@ class Turns:
         for band in self.preemptor.bands():
             waiting += band
             again = True
-            while again:  # a pod placed later may be the company that one refused earlier asks for
+            while again:  # a pod placed later may satisfy the pod affinity of one refused earlier
                 found, waiting = self._round(waiting)
                 again = (found and not self._refused_for_good) or self._exchange(waiting) or self._make_room(waiting)
-                waiting = [unit for unit in waiting if unit.rows[0] not in self.binds]  # seated by an exchange
+                waiting = [unit for unit in waiting if unit.rows[0] not in self.binds]  # placed by an exchange
         return waiting
 
     def reason(self, unit: Unit, row: int) -> Reason:
@@ -151,7 +151,7 @@ class Turns:
         return given_up
 
     def _exchange(self, waiting: Sequence[Unit]) -> bool:
-        """Let pods that are left over stand by seating others of this decision elsewhere; whether any does now."""
+        """Let pods that are left over stand by placing others of this decision elsewhere; whether any does now."""
         if not (self._exchanges and self.chose and waiting) or self.seated() < self._how.least:
             return False  # who had one node to stand on when there was more room has no other now
         left = [unit.rows[0] for unit in waiting if not (unit.gang or self.preemptor.is_nominated(unit))]
@@ -167,7 +167,7 @@ class Turns:
         return bool(found)
 
     def _why_there(self, seat: Seat) -> Reason:
-        verdict = "seated elsewhere, so that another pod stands too" if seat.moved else "others were seated elsewhere"
+        verdict = "placed elsewhere, so that another pod fits too" if seat.moved else "others were placed elsewhere"
         if not self._how.receipts:
             return Reason(verdict)
         score = self._trial.view(seat.row).score(seat.key)

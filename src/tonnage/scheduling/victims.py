@@ -41,7 +41,7 @@ NOBODY = 1 << 62
 class Victim:
     """What goes together. ``rest_of``: the gang that this is all of, but for its pods that may go alone.
 
-    ``lost_ns``: work that would be done again, in ns of each device held (of the pod, where it holds none)."""
+    ``lost_ns``: work that would be lost, in ns of each device held (of the pod, where it holds none)."""
 
     rows: tuple[int, ...]
     priority: int
@@ -72,7 +72,7 @@ class Cost:
 
     @property
     def lost_s(self) -> float:
-        """Work that would be done again, in device-seconds."""
+        """Work that would be lost, in device-seconds."""
         return self.lost_ns / NS_PER_S
 
 

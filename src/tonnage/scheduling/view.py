@@ -41,11 +41,12 @@ HOST_DIVISOR = 20
 STRANDING_PENALTY = 2_000
 """A pod without devices takes a node with devices only when no other fits, so that it strands none."""
 PREFERENCE_WEIGHT = 20
-"""Points for one point of a preference (1 to 100 each, as in Kubernetes): what the user wishes comes before packing."""
+"""Points for one point of a preference (1 to 100 each, as in Kubernetes): what the user prefers comes before
+packing."""
 SOFT_TAINT_PENALTY = 500
 
 NEWS_ONE_BY_ONE = 48
-"""So many changes of bindings are followed from the journal; more, by looking which nodes changed. Speed only."""
+"""This many changes of bindings are followed from the journal; more, by looking which nodes changed. Speed only."""
 
 TIE_BITS = 20
 NEVER = np.iinfo(np.int64).min
@@ -252,12 +253,12 @@ class ShapeView:
         return None
 
     def score(self, key: int) -> float:
-        """The score that a key of this view stands for, in points: the sum of :meth:`parts`, company included."""
+        """The score that a key of this view stands for, in points: the sum of :meth:`parts`, pod affinity included."""
         return float(key >> TIE_BITS)
 
     def parts(self, node: int) -> tuple[tuple[str, float], ...]:
         """What the score of a node is made of, by name."""
-        return ("packing", float(self._points(np.array([node]))[0])), ("wishes", float(self._static_score[node]))
+        return ("packing", float(self._points(np.array([node]))[0])), ("preferred", float(self._static_score[node]))
 
 
 def cordoned_for(fleet: Fleet, tolerations: list[core.Toleration]) -> Mask:

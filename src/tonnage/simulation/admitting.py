@@ -85,7 +85,7 @@ def refused(
 ) -> bool:
     """Whether one more pod is refused: then an event of its ``owner`` says so, and ``again`` is called later.
 
-    ``ever``: why no pod of this spec is ever let in, whatever others there are."""
+    ``ever``: why no pod of this spec is ever admitted, whatever others there are."""
     why = ever or _as_found(cluster, workload, name) or over_quota(cluster, workload.namespace, spec)
     if why is None:
         cluster.refusals.pop(owner, None)

@@ -1,4 +1,4 @@
-"""The nodes that are assumed where manifests say nothing of nodes: of any instance type, bought as pods need them."""
+"""The nodes that are assumed where manifests say nothing of nodes: of any instance type, launched as pods need them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def said(manifest: Manifest, findings: Iterable[Finding], folder: str) -> Iterat
         if one.object.kind not in ("NodePool", "EC2NodeClass") or not one.object.name.startswith(NAME):
             yield one
     if any(isinstance(one, karpenter.NodePool) and one.name == NAME for one in manifest.objects):
-        message = "the manifests have neither Nodes nor NodePools: nodes of any on-demand type are bought as pods need"
+        message = (
+            "the manifests have neither Nodes nor NodePools: nodes of any on-demand type are launched as pods need"
+        )
         help_ = "add the cluster's Nodes or NodePools, or a scenario.yaml with a fleet"
         yield Finding("nodes-assumed", "info", Ref("Folder", folder), Where(folder), message, help=help_)
 

@@ -1,4 +1,5 @@
-"""Which pod gets a request: in turn or by lot, by requests in flight, by the client's zone, or by a router's policy."""
+"""Which pod gets a request: in turn or at random, by requests in flight, by the client's zone, or by a router's
+policy."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from tonnage.simulation.cluster import SimulatedCluster
 
 Blockers = Mapping[str, tuple[Blocker, ...]]
-"""What holds for all pods of an object: namespace/kind/name, the kind in lower case → causes, the first in a pod's life
-first."""
+"""What holds for all pods of an object: namespace/kind/name, the kind in lower case → causes, the first in the pod
+lifecycle first."""
 
 
 def by_object(found: Iterable[Blocker]) -> Blockers:

@@ -81,7 +81,7 @@ class SimulatedCluster:
         self.admission = Admission(())
         """What lets pods in."""
         self.refusals: dict[str, Refusals] = {}
-        """Of the owners of pods that it did not let in."""
+        """Of the owners of pods that it did not admit."""
         self.volumes = Volumes(binds=True)
         """The claims of pods, and what they are bound to."""
         self.daemon_sets: list[tuple[str, str, core.PodTemplateSpec]] = []
@@ -90,7 +90,7 @@ class SimulatedCluster:
         self.pods: dict[tuple[str, str], Pod] = {}
         self.claims: dict[str, Claim] = {}
         self.relayouts: dict[tuple[str, int], relayouts.Change] = {}
-        """GPUs that are being cut otherwise, by the node's name and the index."""
+        """GPUs whose MIG layout is being changed, by the node's name and the index."""
         self.out_of_stock: dict[Offering, int] = {}
         """Until when EC2 has none of an offering."""
         self.state = SimulatedState(self)

@@ -1,4 +1,4 @@
-"""From manifests to a cluster: what is admitted, what it means, and what is doubtful about it."""
+"""From manifests to a cluster: what is admitted, what it means, and what is suspicious about it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PLACES = ("pods-fit-no-nodepool",)
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What the API server and the webhooks let in, read once."""
+    """What the API server and the webhooks admit, read once."""
 
     manifest: Manifest
     admitted: admission.Admitted

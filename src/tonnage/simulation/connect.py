@@ -56,7 +56,7 @@ def connect_traffic(
     seed: int,
 ) -> dict[str, Source]:
     """Make the Services that receive traffic. Returns each one's source, by its name. One that selects no pod has
-    no endpoints, and its requests fail; one whose pods are no Deployment's or StatefulSet's is left out
+    no endpoints, and its requests fail; one whose pods belong to no Deployment or StatefulSet is left out
     (:func:`left_out`).
 
     ``override``: a trace that replaces every source. Raises InputError for a Service that is not there, selects a
@@ -156,7 +156,7 @@ def _is_unknown(cluster: SimulatedCluster, workload: Workload) -> bool:
 
 
 def left_out(scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster) -> Iterator[Finding]:
-    """Traffic to pods that are no Deployment's or StatefulSet's: nobody answers it here, and nobody misses it."""
+    """Traffic to pods that belong to no Deployment or StatefulSet: nobody answers it here, and nobody misses it."""
     there = {service.name for service in cluster.services}
     for i, traffic in enumerate(scenario.spec.traffic):
         for name in dict.fromkeys(traffic.services):
@@ -303,7 +303,7 @@ def _arrivals(
 
 
 def _routed(spec: TrafficSpec, arrivals: Arrivals, rng: np.random.Generator) -> NDArray[np.intp]:
-    """The route of each request, by lot; the turns of a session go one way."""
+    """The route of each request, at random; the turns of a session go one way."""
     weights = np.array([route.share for route in spec.routes])
     edges = np.cumsum(weights / weights.sum())
     drawn = _for_each(arrivals, rng)

@@ -144,7 +144,9 @@ def parse(text: str, path: Path, kind: str, what: str, hint: str) -> Document:
     tree.check(root, str(path))
     twice = list(_stands_twice(root))
     if twice:
-        raise InputError(*(Problem(Where(str(path), line, key), "the field stands twice", hint) for line, key in twice))
+        raise InputError(
+            *(Problem(Where(str(path), line, key), "the field appears twice", hint) for line, key in twice)
+        )
     document = Document(path, root, hint)
     found = document.where("kind")
     value = (

@@ -226,7 +226,7 @@ def _route_problems(traffic: TrafficSpec) -> Iterator[tuple[str, str]]:
         elif route.path and not route.path.startswith("/"):
             yield f"{place}.path", f'"{route.path}", expected a path that begins with /'
         if (route.path, route.model) in seen:
-            yield place, f'"{route.path or route.model}" stands twice'
+            yield place, f'"{route.path or route.model}" appears twice'
         seen.add((route.path, route.model))
 
 

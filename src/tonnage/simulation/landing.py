@@ -19,7 +19,7 @@ _SPEC = "spec.template.spec"
 def landing_findings(
     manifest: Manifest, catalogue: Catalogue, configurations: Configurations = OWN
 ) -> Iterator[Finding]:
-    """For every Deployment, StatefulSet and ReplicaSet: NodePools that would never make a node for it."""
+    """For every Deployment, StatefulSet and ReplicaSet: NodePools that would never launch a node for it."""
     node_pools = manifest.of(karpenter.NodePool)
     for deployment in apps.replicated(manifest.objects):
         ref = Ref(deployment.kind, deployment.name, deployment.namespace or "default")
@@ -37,7 +37,7 @@ def landing_findings(
                 "error",
                 ref,
                 where(deployment, f"{_SPEC}.tolerations"),
-                "no NodePool makes a node for these pods: " + "; ".join(missed),
+                "no NodePool can launch a node for these pods: " + "; ".join(missed),
                 tuple((name, why) for name, why in refused.items() if why),
             )
 

@@ -177,7 +177,7 @@ class ProbeSucceeded:
 
 @dataclass(slots=True)
 class Terminating:
-    """A node that is given back: its pods are told to stop, and when all are gone so is the machine."""
+    """A node that is terminated: its pods are told to stop, and when all are gone so is the machine."""
 
     node: Node
 

@@ -24,7 +24,7 @@ _UNITS = {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2*
 
 
 class TierSize(msgspec.Struct, frozen=True):
-    """How much one tier holds: bytes, or a multiple (``times``) of the GPU's own KV cache; both None: no end."""
+    """How much one tier holds: bytes, or a multiple (``times``) of the GPU's own KV cache; both None: unlimited."""
 
     name: str
     size_bytes: int | None = None
@@ -99,5 +99,6 @@ class LowerTiers:
 
     @property
     def loaded_tokens(self) -> int:
-        """Prompt tokens that engines copied up, those of unfinished and of preempted requests included."""
+        """Prompt tokens that engines loaded from lower tiers, those of unfinished and of preempted requests
+        included."""
         return sum(made.loaded_blocks * block_size for made, block_size in self._made)

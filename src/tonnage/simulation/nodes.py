@@ -91,8 +91,9 @@ def cuts_of(cluster: SimulatedCluster, node: Node) -> NodeCuts:
 
 
 def gpus_up_s(cluster: SimulatedCluster, node: Node) -> float:
-    """Seconds from the node's readiness until it offers its GPUs. Where they are cut into MIG instances, mig-manager
-    stops the clients of the GPUs first, sets MIG mode, makes the instances, and starts the device plugin again."""
+    """Seconds from the node's readiness until it offers its GPUs. Where they are partitioned into MIG instances,
+    mig-manager stops the clients of the GPUs first, sets MIG mode, makes the instances, and starts the device plugin
+    again."""
     if not node.gpus:
         return 0
     durations, instances_made = cluster.durations, cuts_of(cluster, node).instances
@@ -187,7 +188,7 @@ def lose_gpu(cluster: SimulatedCluster, node: Node) -> None:
         return
     gone = _gives(cluster, row, device)
     if not gone:
-        message = f"gpu-failure: GPU {device} of {node.name} offers nothing while it is cut otherwise"
+        message = f"gpu-failure: GPU {device} of {node.name} offers nothing while its MIG layout is being changed"
         cluster.events.add(cluster.now_ns, "Scenario", "Warning", "FaultHitNothing", message)
         return
     message = "Xid 79: a GPU has fallen off the bus"

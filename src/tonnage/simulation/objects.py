@@ -94,7 +94,7 @@ class Controller(Protocol):
         ...
 
     def has_succeeded(self, pod: Pod) -> bool:
-        """Whether the pod's work is done, so that its end is no failure."""
+        """Whether the pod's work is done, so that its end is not a failure."""
         ...
 
     def saved_ns(self, pod: Pod) -> int:
@@ -129,7 +129,7 @@ class Workload:
     cold_starts_ns: list[int] = field(default_factory=list)
     gang: tuple[str, str] = ("", "")
     controller: Controller | None = None
-    refused: Refused | None = None  # why the API server lets in none of its pods
+    refused: Refused | None = None  # why the API server admits none of its pods
     lasted: int | None = None  # the fewest that were Ready for a while, up to now
     counted_ns: int = 0
     standing: dict[str, str] = field(
@@ -185,7 +185,7 @@ class End:
 
 @dataclass(slots=True, eq=False)
 class Pod:
-    """One pod's life. Times in ns; None until it happened. ``own``: its template, where its workload has several.
+    """One pod's lifecycle. Times in ns; None until it happened. ``own``: its template, where its workload has several.
 
     ``starts``: how often its container has started; ``crashes``: how often it has ended with an error in a row, of
     which ``last_end`` is the last. ``sharer``: its part of GPUs on which others can slow it down, while its container
@@ -233,7 +233,7 @@ class Pod:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A machine: what it is, when it was bought, and what its disk and memory hold already."""
+    """A machine: what it is, when it was launched, and what its disk and memory hold already."""
 
     name: str
     uid: str

@@ -68,7 +68,7 @@ def _gpu(product: str) -> str:
 
 
 def launch_of(node: core.Node, machine: InstanceType, book: PriceBook) -> Launch:
-    """As if it had been bought: with the labels and taints that it has."""
+    """As if it had been launched: with the labels and taints that it has."""
     labels = node.metadata.labels
     zone, kind = labels.get(ZONE, ""), labels.get(CAPACITY_TYPE, "on-demand")
     sold = book.offerings(machine.name) if instances.known(machine.name) else ()

@@ -35,8 +35,8 @@ class Engines(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Physics:
-    """The machines and their engines. ``configurations``: those that the labels of a node may name, as its GPUs are
-    cut."""
+    """The machines and their engines. ``configurations``: those that the labels of a node may name, as its
+    GPUs are partitioned."""
 
     durations: Durations
     pools: Mapping[str, Pool]

@@ -287,7 +287,7 @@ def gone(pod: Pod) -> bool:
 
 def count_ready(cluster: SimulatedCluster, workload: Workload) -> None:
     """Keep the extremes of the number of serving replicas (Ready, not terminating) from the start of the run on; what
-    holds for no time is no least number."""
+    holds for no time is not the least number."""
     ready = sum(1 for p in workload.pods.values() if p.ready_ns is not None and not p.terminating)
     if cluster.now_ns > workload.counted_ns:
         workload.lasted = workload.min_ready

@@ -47,14 +47,14 @@ class Pair:
 
 
 def fits(prefill: Replica, decode: Replica, prompt: int, output: int) -> bool:
-    """Whether both engines could ever hold a request of so many tokens."""
+    """Whether both engines could ever hold a request of this many tokens."""
     assert prefill.engine is not None and decode.engine is not None
     needs = ((prefill.engine.config, prompt), (decode.engine.config, prompt + output - 1))
     return all(one.max_model_len > tokens and one.kv_blocks >= _blocks(one, tokens) for one, tokens in needs)
 
 
 def _blocks(config: EngineConfig, tokens: int) -> int:
-    """The most KV blocks that a request of so many tokens ever holds."""
+    """The most KV blocks that a request of this many tokens ever holds."""
     if config.layout is None:
         return -(-tokens // config.block_size)
     return config.layout.most_blocks(tokens, config.max_num_batched_tokens)

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 def prospects(made: SetUp, setting: Setting) -> Iterator[Blocker]:
-    """A blocker for each workload of which pods have no place and will get none. GPUs that the policy cuts as pods ask
-    for them are no reason to say so of pods that ask for parts."""
+    """A blocker for each workload of which pods have no place and will get none. GPUs that the policy partitions as
+    pods ask for them are no reason to say so of pods that ask for parts."""
     pools = made.pools()
     if not made.cluster.fleet.node_by_name and not pools.node_pools:
         yield from _without_nodes(made, setting)
@@ -97,7 +97,7 @@ def _templates_of(ref: Ref, pods: Iterable[PodSpec], known: Mapping[Ref, tuple[P
 
 
 def _without_nodes(made: SetUp, setting: Setting) -> Iterator[Blocker]:
-    """Nobody has a place: for the same cause as why no NodePool makes a node, where there are NodePools."""
+    """Nobody has a place: for the same cause as why no NodePool can launch a node, where there are NodePools."""
     broken = next((one for one in made.configuration.blockers if one.object.kind == "NodePool" and not one.some), None)
     found = list(_workloads(made))
     wanted = {ref for ref, _, _ in found} | {pod.ref for ref, pods, _ in found if ref.kind == POD_GROUP for pod in pods}
@@ -105,12 +105,12 @@ def _without_nodes(made: SetUp, setting: Setting) -> Iterator[Blocker]:
         if pods.ref not in wanted or pods.is_daemon:
             continue
         if broken is not None:
-            message = f"no node takes these pods, and no NodePool makes one: {broken.message}"
+            message = f"no node takes these pods, and no NodePool can launch one: {broken.message}"
             yield msgspec.structs.replace(
                 broken, stage=UNSCHEDULABLE, object=pods.ref, message=message, reason=REASON, said=NO_NODES
             )
         else:
-            message = "there is no node, and no NodePool that makes one"
+            message = "there is no node, and no NodePool that can launch one"
             help_ = "give the scenario's fleet nodes, or add a NodePool to the files"
             yield Blocker("pods-fit-no-node", UNSCHEDULABLE, pods.ref, pods.where(""), message, help_, REASON, NO_NODES)
 

@@ -1,7 +1,7 @@
-"""GPUs that are being cut otherwise: instance by instance, in time, with a journal that can turn back.
+"""GPUs whose MIG layout is being changed: instance by instance, in time, with a journal that can turn back.
 
 An instance that goes is withdrawn from the node's resources when its destruction begins. What is made is offered when
-all is made and the device plugin has registered anew (NVIDIA/k8s-device-plugin issue 992: it has to be restarted after
+all is made and the device plugin has registered again (NVIDIA/k8s-device-plugin issue 992: it has to be restarted after
 a change); what stays is offered all the while. Durations are those of :mod:`tonnage.facts.durations`.
 """
 
@@ -165,7 +165,7 @@ class Registered:
 
 
 def _relabel(cluster: SimulatedCluster, change: Change, row: int) -> None:
-    """GPU feature discovery labels the node anew with what it has of each profile."""
+    """GPU feature discovery labels the node again with what it has of each profile."""
     fleet = cluster.fleet
     cuts = [fleet.cards.cut_of(row, device) for device in range(change.node.gpus)]
     layouts = [layout_of(cut) if has_layout(cut) else None for cut in cuts]

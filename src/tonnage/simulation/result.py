@@ -54,7 +54,7 @@ class Routing(msgspec.Struct, frozen=True):
     remote_prefills: int | None  # prompts that were computed by a prefill pod and moved to a decode pod
     local_prefills: int | None  # those that stayed with their decode pod
     transfer_ms: Quantiles  # from the end of a prefill until its blocks were at the decode pod
-    tier_tokens: int | None  # prompt tokens that engines copied up from KV cache tiers below the GPU
+    tier_tokens: int | None  # prompt tokens that engines loaded from KV cache tiers below the GPU
 
 
 class ServiceResult(msgspec.Struct):
@@ -83,7 +83,7 @@ class TrainingHours(msgspec.Struct, frozen=True):
 
     allocated: float
     useful: float
-    lost: float  # to be done again after a failure or an eviction, or never
+    lost: float  # to be repeated after a failure or an eviction, or never
     checkpoints: float  # writing them, and loading them again
     starting: float  # pods that start or stop while enough are bound
     broken: float  # pods of what was whole before wait for those that are replaced
@@ -108,12 +108,12 @@ class TrainingResult(msgspec.Struct):
     restarts: int
     evictions: int
     gpu_hours: TrainingHours
-    communication_factor: float | None  # predicted: a step's time where the pods stand, over that of computing alone
+    communication_factor: float | None  # predicted time of a step where the pods are placed, over computing alone
     phases: list[tuple[float, str]]  # from when on it was in which state
 
 
 class NodeResult(msgspec.Struct):
-    """One node's life and bill."""
+    """One node's lifecycle and bill."""
 
     name: str
     instance_type: str
@@ -200,8 +200,8 @@ class HeatRow(msgspec.Struct, omit_defaults=True):
 
 
 class Heatmap(msgspec.Struct, omit_defaults=True):
-    """Fleet over time: rows are node × GPU in the order in which nodes appeared. ``parts``: ways in which a GPU is held
-    in parts, each the (index of the owner, per cent of the GPU) of who holds some of it; the first is empty."""
+    """Fleet over time: rows are node × GPU in the order in which nodes appeared. ``parts``: ways in which a GPU is
+    held in parts, each the (index of the owner, per cent of the GPU) of who holds some of it; the first is empty."""
 
     t_s: list[float]
     owners: list[str]  # owners[0] == "free"

@@ -143,7 +143,7 @@ class SetUp:
 
     @property
     def for_sale(self) -> Catalogue:
-        """The instance types that are bought: none for devices that are not simulated, where pods ask for such."""
+        """The instance types that are launched: none for devices that are not simulated, where pods ask for such."""
         catalogue = self.configuration.catalogue
         if all(one.rule != NOT_SIMULATED for one in self.configuration.blockers):
             return catalogue

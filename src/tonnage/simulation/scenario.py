@@ -70,7 +70,7 @@ _NO_SLO = SloSpec(ttft="0s", tpot="0s")
 
 
 class NodeGroupSpec(Strict, frozen=True, kw_only=True):
-    """Nodes that are there from the start. Without ``node_pool`` they are the user's own and are never returned.
+    """Nodes that are there from the start. Without ``node_pool`` they are the user's own and are never terminated.
 
     ``labels``: on top of those of the instance type and the pool, such as the rack."""
 
@@ -113,8 +113,8 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
 
     ``balancing``, ``link`` and ``tiers`` replace those of all traffic; empty ``tiers`` are none. ``placement``: the
     placement policy, the scheduler's default unless given; ``preemption``: whether pods make room for others of higher
-    priority; ``defragmentation``: whether pods are moved to make room for others; ``partitioning``: whether GPUs are
-    cut otherwise (``relayout``) when pods wait for what none gives.
+    priority; ``defragmentation``: whether pods are moved to make room for others; ``partitioning``: whether MIG layouts
+    are changed (``relayout``) when pods wait for what none gives.
     """
 
     manifests: str
@@ -129,7 +129,7 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
 
     @property
     def controls(self) -> Policy:
-        """How pods are placed and GPUs cut."""
+        """How pods are placed and GPUs partitioned."""
         return Policy(self.placement, self.preemption, self.defragmentation, self.partitioning)
 
 
@@ -302,12 +302,12 @@ def _problems(spec: ScenarioSpec, document: Document, folder: Path) -> list[Prob
         found += traffic_problems(f"traffic[{i}]", traffic, document)
         for service in dict.fromkeys(traffic.services):
             if service in served:
-                found.append(document.problem(f"traffic[{i}].service", f'"{service}" stands twice'))
+                found.append(document.problem(f"traffic[{i}].service", f'"{service}" appears twice'))
             served.add(service)
     for i, entry in enumerate(spec.training):
         found += training_problems(f"training[{i}]", entry, document)
         if any(other.workload == entry.workload for other in spec.training[:i]):
-            found.append(document.problem(f"training[{i}].workload", f'"{entry.workload}" stands twice'))
+            found.append(document.problem(f"training[{i}].workload", f'"{entry.workload}" appears twice'))
     for i, fault in enumerate(spec.faults):
         one_of(f"faults[{i}].kind", fault.kind, FAULTS)
         found += _pod_failure_problems(f"faults[{i}]", fault, document)

@@ -194,7 +194,7 @@ class Sharer:
 
     @property
     def best(self) -> Fraction:
-        """The most that a pod without an engine can use while those beside it that are no engines run as well."""
+        """The most that a pod without an engine can use while those beside it that are not engines run as well."""
         slowest = min(card.part / sum(s.active and s.service is None for s in card.sharers) for card in self.cores)
         return min(self.wants, slowest * len(self.cores))
 
@@ -211,7 +211,7 @@ class Card:
     _again: bool = False
 
     def divide(self, at_ns: int) -> None:
-        """Divide it anew among those that are active at ``at_ns``."""
+        """Divide it again among those that are active at ``at_ns``."""
         self._again = True
         if self._dividing:
             return
@@ -279,7 +279,7 @@ class Sharing:
         """The card of a device, or of its shared instances the one with the fewest pods."""
         made = self._cards.setdefault((node, hold.device), [])
         if not any(card.sharers for card in made):
-            made.clear()  # it may be cut otherwise since
+            made.clear()  # it may be repartitioned since
         while len(made) < max(1, hold.instances):
             made.append(Card(hold.mps, Fraction(1, max(1, hold.instances)), hold.interval))
         return min(made, key=lambda card: len(card.sharers))

@@ -237,7 +237,7 @@ class SplitService(Journeys):
         engine.unreserve(pages(number))
         prompt = pair.request.prompt_tokens
         reserved = engine.reserve(number, prompt)
-        assert reserved, "what was given back is free"
+        assert reserved, "what was released is free"
         path = () if self._content is None else self._content.paths[number]
         engine.submit(number, self._now, prompt, self._outputs[number], path=path, computed=prompt - 1)
         self.expect(pair.decode)
@@ -329,7 +329,7 @@ class SplitService(Journeys):
         heapq.heappush(self._beats, (self._now + self.split.leases.heartbeat_ns, self._sequence, prefill))
 
     def _beat(self, prefill: Replica) -> None:
-        """Living decode pods renew their leases on a prefill pod's blocks; what the dead held is given back in time."""
+        """Living decode pods renew their leases on a prefill pod's blocks; what the dead held is released in time."""
         source = self._sources.get(prefill)
         if source is None or not source:
             self._beating.discard(prefill)

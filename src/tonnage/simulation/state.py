@@ -71,7 +71,7 @@ class SimulatedState(State):
         return {key: change.goal for key, change in self._cluster.relayouts.items()}
 
     def fixed(self) -> Mapping[tuple[str, int], str]:
-        return {}  # what is in use stays while the GPU around it is cut
+        return {}  # what is in use stays while the GPU around it is partitioned
 
 
 def _view(pod: Pod) -> PodView:
@@ -88,7 +88,7 @@ def _view(pod: Pod) -> PodView:
 
 
 def _life(pod: Pod) -> PodLife:
-    """What decisions know of a pod's life beside what the fleet says."""
+    """What decisions know of the pod lifecycle beside what the fleet says."""
     controller = pod.workload.controller
     return PodLife(
         started_ns=pod.started_ns,

@@ -70,7 +70,7 @@ def _crashed(pod: Pod) -> str:
 
 
 def _waiting(cluster: SimulatedCluster, recorder: Recorder, pod: Pod, events: tuple[str, ...]) -> Told | None:
-    """Of a pod that waits what its place does not tell: who was preferred, and why no node is bought."""
+    """Of a pod that waits what its place does not tell: who was preferred, and why no node is launched."""
     reasons = Reasons(cluster, recorder)
     preempted, said = reasons.preempted(pod), reasons.told(pod)
     if preempted:
@@ -99,7 +99,7 @@ def _of_training(cluster: SimulatedCluster, about: str, training: Training) -> T
             return Told(about, ENDED, f"was deleted or suspended at {ended}", events)
         if training.failed:
             return Told(about, FAILS, f"failed at {ended}: {training.verdict}", events, rule=WORKLOAD_FAILED)
-        return Told(about, ENDED, f"is done since {ended}", events)
+        return Told(about, ENDED, f"finished at {ended}", events)
     if not training.arrived:
         return Told(about, COMES, f"is created at {clock(training.arrival_ns)}")
     again_ns = min((at for at in training.not_before_ns.values() if at > cluster.now_ns), default=None)

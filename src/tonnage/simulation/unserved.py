@@ -55,7 +55,7 @@ def _same(ref: Ref, kind: str, namespace: str, name: str) -> bool:
 
 
 def not_running(cluster: SimulatedCluster, recorder: Recorder, known: Known) -> list[NotRunning]:
-    """Everything that does not run, the earliest in a pod's life first; then what has no effect."""
+    """Everything that does not run, the earliest in the pod lifecycle first; then what has no effect."""
     reasons = Reasons(cluster, recorder)
     found = [one for w in cluster.workloads.values() for one in _of_deployment(cluster, w, known, reasons)]
     found += [one for t in cluster.training.values() for one in _of_training(cluster, t, known, reasons)]
@@ -74,7 +74,7 @@ def not_running(cluster: SimulatedCluster, recorder: Recorder, known: Known) -> 
 
 
 def _useless_pools(known: Known) -> Iterator[NotRunning]:
-    """NodePools that never make a node, or not the nodes that they say."""
+    """NodePools that never launch a node, or not the nodes that they say."""
     for one in known.findings:
         if one.severity == "error" and one.rule.startswith("nodepool-"):
             help_ = one.help if isinstance(one.help, str) else ""
@@ -130,7 +130,7 @@ def _of_deployment(
 
 
 def _never_ready(workload: Workload, wanted: int, ref: Ref, known: Known, reasons: Reasons) -> Iterator[NotRunning]:
-    """Pods that are on their way when the run ends, and would have come long ago had there been nodes to buy."""
+    """Pods that are on their way when the run ends, and would have come long ago had there been nodes to launch."""
     pods = workload.active
     failing = reasons.never_ready(pods) if workload.ready_ns is None else None
     if failing is not None:
@@ -222,7 +222,7 @@ def _ended(training: Training, ref: Ref, blockers: Sequence[Blocker], known: Kno
     crashed = next((b for b in blockers if b.stage == CRASHING), None)
     if crashed is not None:
         return _from_blocker(crashed, ref, wanted, wanted, training.arrival_ns, training.restarts)
-    why = training.verdict or "it ended with an error before all of its pods ran"
+    why = training.verdict or "it failed before all of its pods ran"
     since_ns = training.arrival_ns if training.ended_ns is None else training.ended_ns
     at, event = known.place(ref), f"Failed: {why}"
     return NotRunning(ref, wanted, wanted, _s(since_ns), CRASHING, ENDED, why, at, event, training.restarts, "")

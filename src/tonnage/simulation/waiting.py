@@ -1,4 +1,4 @@
-"""Why simulated pods have no node: what whoever places pods and buys nodes said last, and who was preferred."""
+"""Why simulated pods have no node: what whoever places pods and launches nodes said last, and who was preferred."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tonnage.simulation.result import DecisionRecord
 from tonnage.units import NS_PER_S
 
 SOON_NS = 60 * NS_PER_S
-"""A pod that has waited no longer than this may still be placed: whoever buys nodes has not had its turn."""
+"""A pod that has waited no longer than this may still be placed: whoever launches nodes has not had its turn."""
 PENDING, NO_STOCK = "pod-pending", "offerings-sold-out"
 """Rules of causes that no finding names: nobody had room for the pods; EC2 had none of the nodes that would."""
 STOCK_HELP = "let the NodePool offer other instance types, zones or capacity types"
@@ -52,7 +52,8 @@ class Reasons:
         return Failing(pod.created_ns, UNSCHEDULABLE, rule, self.told(pod) or "no node has been found for it", event)
 
     def told(self, pod: Pod) -> str:
-        """What was said last of the pod by whoever places pods, buys nodes and sells them; empty where nobody spoke."""
+        """What was said last of the pod by whoever places pods, launches nodes and sells them; empty where nobody
+        spoke."""
         records = (record for (_, about), record in self._last.items() if about == _target(pod))
         said = sorted(records, key=lambda record: record.loop != _SCHEDULER)
         return "; ".join(dict.fromkeys((*map(_told, said), *filter(None, (self.stock(pod),)))))

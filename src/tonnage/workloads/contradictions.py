@@ -31,7 +31,7 @@ POD_GROUPS: dict[type[KubeObject], str] = {
 
 
 _MOST = 100_000
-"""Objects that count beyond this are no gangs."""
+"""Objects that count beyond this are not gangs."""
 _COUNTS = frozenset({"replicas", "parallelism", "completions", "size", "numNodes", "numOfHosts"})
 _NAMING = (
     *(f"labels.{key}" for key in (*marks.COSCHEDULING_GROUP, marks.OLD_GROUP, marks.KUEUE_GROUP)),
@@ -128,7 +128,7 @@ def _missing_groups(
 
 
 def _group_names(objects: tuple[KubeObject, ...]) -> set[str]:
-    """The keys of all groups that pods may name, those included that are no gangs."""
+    """The keys of all groups that pods may name, those included that are not gangs."""
     found = {f"{obj.namespace}/{obj.name}" for obj in objects if isinstance(obj, tuple(POD_GROUPS))}
     for obj in objects:
         if isinstance(obj, groups.KubeWorkload):
@@ -154,7 +154,7 @@ def _twice(objects: tuple[KubeObject, ...]) -> Iterator[Problem]:
             first = seen.setdefault((obj.namespace, obj.name), obj)
             if first is not obj and first.api_version != obj.api_version:
                 message = (
-                    f"{obj.kind} {obj.name} stands beside one of {first.api_version}, which is the one that counts"
+                    f"{obj.kind} {obj.name} coexists with one of {first.api_version}, which is the one that counts"
                 )
                 yield Problem(where(obj, "metadata.name"), message, "rename one of them")
 
@@ -186,7 +186,7 @@ def _unknown_subgroups(pod: _Pod, gangs: Mapping[str, Gang]) -> Iterator[tuple[s
         wanted = next((name for name in subgroups if name), "")
         if gang is not None and gang.source == "KAI PodGroup" and wanted and not pod.subgroup:
             near = _near(wanted, (one.name for one in gang.subgroups))
-            yield wanted, f"{wanted!r} is no subgroup of PodGroup {key}", near
+            yield wanted, f"{wanted!r} is not a subgroup of PodGroup {key}", near
 
 
 def _unknown_classes(objects: tuple[KubeObject, ...]) -> Iterator[Problem]:
@@ -264,7 +264,7 @@ def _place(rule: TopologyRule, known: Mapping[str, tuple[str, ...]]) -> Iterator
     levels = known[rule.topology]
     for level in (rule.required, rule.preferred, rule.slice_required):
         if level and level not in levels:
-            yield f"{level!r} is no level of Topology {rule.topology}", _near(level, levels)
+            yield f"{level!r} is not a level of Topology {rule.topology}", _near(level, levels)
 
 
 def _not_read(objects: tuple[KubeObject, ...]) -> Iterator[Problem]:

@@ -1,9 +1,10 @@
 """The gangs that workloads imply where no pod group is named: how many pods each needs at least, in which parts.
 
 Source, where nothing else is said: kai-scheduler/KAI-Scheduler pkg/podgrouper/podgrouper/plugins, which makes a pod
-group for each kind. A Job needs one pod, hence is no gang, unless it says otherwise; the pods of a distributed job are
-needed all, or as many as its elastic minimum; a JobSet whose replicated jobs start one after another is one gang each.
-Kueue's topology requests (kubernetes-sigs/kueue pkg/controller/jobs) make a gang of all pods that start together, too.
+group for each kind. A Job needs one pod, hence is not a gang, unless it says otherwise; the pods of a distributed job
+are needed all, or as many as its elastic minimum; a JobSet whose replicated jobs start one after another is one gang
+each. Kueue's topology requests (kubernetes-sigs/kueue pkg/controller/jobs) make a gang of all pods that start together,
+too.
 """
 
 from __future__ import annotations
@@ -239,7 +240,7 @@ def _kubeflow(obj: training.KubeflowJob) -> Iterator[Implied]:
 
 
 def _segment_rule(template: core.PodTemplateSpec) -> TopologyRule:
-    """KAI's segments: so many pods at a time in one domain."""
+    """KAI's segments: this many pods at a time in one domain."""
     annotations = template.metadata.annotations
     size, level = whole(annotations, marks.KAI_SEGMENT), annotations.get(marks.KAI_SEGMENT_REQUIRED, "")
     if size is None or not level:

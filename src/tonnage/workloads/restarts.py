@@ -66,8 +66,8 @@ def restart(
     """What restarts when the replicas named ``failed`` fail at one time for one cause.
 
     ``workload``: as :func:`tonnage.workloads.replicas.resolved` gives it, ``replicas``: all its pods. ``exit_code``
-    counts when a container exited. ``pending``: replicas that do not run yet. Raises KeyError for a name that is no
-    replica's, TypeError for an object that makes no pods.
+    counts when a container exited. ``pending``: replicas that do not run yet. Raises KeyError for a name that
+    is not a replica's, TypeError for an object that makes no pods.
     """
     known = {replica.name: replica for replica in replicas}
     state = _State(workload, tuple(replicas), dict(counters))

@@ -28,7 +28,7 @@ def ordinal(pod: str) -> int:
 
 
 def wanted(obj: apps.StatefulSet, count: int) -> range:
-    """The numbers of so many pods."""
+    """The numbers of this many pods."""
     return range(first(obj), first(obj) + count)
 
 

@@ -537,7 +537,7 @@ def test_a_watch_on_which_nothing_comes_for_two_minutes_is_opened_anew(api: Scri
     informers.pump(0.1)
     assert (len(proxy.open), names(pods), informers.problems()) == (1, [], {})
     now[0] += 1 + QUICK.overdue + 1
-    assert informers.problems() == {"pods": "nothing was heard for 126 s; its watch is opened anew"}
+    assert informers.problems() == {"pods": "nothing was heard for 126 s; its watch is reopened"}
     proxy.silent = False
     proxy.open[0].proxy = Silenced(api)
     proxy.open[0].proxy.silent = True  # the old connection stays as it is

@@ -32,7 +32,7 @@ DEADLINE_S = 10.0
 
 
 class SteppedClock:
-    """Stands still until it is moved. Nodes and pods are as old as when they were seen."""
+    """Does not move by itself. Nodes and pods are as old as when they were seen."""
 
     def __init__(self) -> None:
         self.at_ns = START_NS

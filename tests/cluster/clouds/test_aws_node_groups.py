@@ -265,7 +265,7 @@ def test_that_very_machine_goes_and_the_size_falls_by_one(aws: Aws) -> None:
     assert desired == 2
     assert sorted(after) == sorted([before[0], before[2]])
     assert groups.remove(node, "gpu", expect=3) == Stale("gpu has size 2, expected 3")
-    assert groups.remove(node, "gpu", expect=2) == Stale(f"{before[1]} is not in gpu, or on its way out")
+    assert groups.remove(node, "gpu", expect=2) == Stale(f"{before[1]} is not in gpu, or terminating")
     assert aws.size()[0] == 2
 
 

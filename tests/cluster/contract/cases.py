@@ -55,7 +55,7 @@ def _land(small: Small) -> None:
 
 
 def _land_on_the_gpu(small: Small) -> None:
-    """A pod lands on the node whose GPU is to be cut, and the world has not heard of it."""
+    """A pod lands on the node whose GPU is to be partitioned, and the world has not heard of it."""
     pod = small.pod(1)
     if small.steps is None:
         assert small.world.apply(small.bind(pod, small.node("base-03"), 1)) == Applied()
@@ -132,7 +132,7 @@ def _budget_in_simulation(small: Small) -> None:
 
 
 def _registered(small: Small) -> Return:
-    """The bought node has registered and is not initialised."""
+    """The launched node has registered and is not initialised."""
     small.run(50)
     assert "coming" in small.world.snapshot().fleet.node_by_name
     return returns(small, "coming")
@@ -314,7 +314,7 @@ APPLIED: dict[str, tuple[Decide, Callable[[Small], None]]] = {
     "a scale removes pods": (lambda s: Scale(DEPLOYMENT, 2, 1, WHY, (s.pod(1),)), _scaled_down),
     "a launch buys a node": (lambda s: s.launch("more"), _launched),
     "a return ends the node": (lambda s: returns(s, "spare"), _returned),
-    "a relayout cuts one GPU otherwise": (lambda s: Relayout(s.node("base-03"), 2, None, HALVES, WHY), _cut),
+    "a relayout repartitions one GPU": (lambda s: Relayout(s.node("base-03"), 2, None, HALVES, WHY), _cut),
     "an eviction makes room": (lambda s: Evict(s.pod(0), WHY), _evicted),
     "a wait changes nothing": (lambda s: Wait(s.pod(1), WHY), lambda s: None),
     "a pod that is moved keeps room where it goes": (lambda s: Evict(s.pod(0), WHY, to="base-02"), _moved),

@@ -1,4 +1,4 @@
-"""Scenarios whose GPUs are cut as labels say, and cut otherwise while they run."""
+"""Scenarios whose GPUs are cut as labels say, and repartitioned while they run."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ SHORT_DAY = {
 
 
 def example(name: str, policy: str, minutes: int, transport: Transport | None) -> Machine:
-    """So many minutes of an example under one of its policies."""
+    """This many minutes of an example under one of its policies."""
     return (
         _simulated(name, policy, minutes) if transport is None else _played(_set_up(name, policy), minutes, transport)
     )
 
 
 def short_day(minutes: int, transport: Transport | None, *, by_manager: bool = False) -> Machine:
-    """So many minutes of examples/mig-day-night with its :data:`SHORT_DAY`, whose layouts follow the load."""
+    """This many minutes of examples/mig-day-night with its :data:`SHORT_DAY`, whose layouts follow the load."""
     if transport is None:
         return _simulated_short_day(minutes)
     return _played(_set_up_short_day(), minutes, transport, by_manager=by_manager)
@@ -98,7 +98,7 @@ def _simulated_short_day(minutes: int) -> Machine:
 
 
 def under_faults(transport: Transport, seed: int, minutes: int, rest: int) -> Lockstep:
-    """So many minutes of the short day with controllers whose calls fail, and then so many in which none does. Close
+    """This many minutes of the short day with controllers whose calls fail, and then this many in which none does. Close
     what is returned."""
     made = _set_up_short_day()
     rates = Rates({kind: rate for kind, rate in STORM.write.items() if not kind.startswith("crash")}, STORM.read)
@@ -121,7 +121,7 @@ def under_faults(transport: Transport, seed: int, minutes: int, rest: int) -> Lo
 
 
 def layouts(fleet: Fleet, node: str = "base-01") -> list[Instances]:
-    """How the GPUs of a node are cut."""
+    """How the GPUs of a node are partitioned."""
     row = fleet.node_by_name[node]
     return [instances_of(fleet, (row, device)) for device in range(devices(fleet, row))]
 

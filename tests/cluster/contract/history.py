@@ -24,7 +24,7 @@ class History:
     def __init__(self, transport: Transport) -> None:
         self.wrong: list[str] = []
         self.claims: dict[str, str] = {}
-        """uid → the decision that bought it."""
+        """uid → the decision that launched it."""
         self.launched: dict[str, str] = {}
         """The same, of those that became a machine."""
         self.bound: Counter[str] = Counter()
@@ -71,7 +71,7 @@ class History:
         ]
         wanting = [pod for pod in wanting if pod.spec.node_name not in leaving]
         if room >= len(wanting):
-            self.wrong.append(f"{bought.name} was bought for {len(wanting)} pods, and there are {room} GPUs")
+            self.wrong.append(f"{bought.name} was launched for {len(wanting)} pods, and there are {room} GPUs")
 
     def check(self) -> None:
         """Nothing was bound twice, and no decision has bought twice."""

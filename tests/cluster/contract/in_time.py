@@ -1,4 +1,4 @@
-"""A scenario with training in running time: what becomes of its gangs and pods, as a watch on the API records it."""
+"""A scenario with training in real time: what becomes of its gangs and pods, as a watch on the API records it."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def bare(cluster: SimulatedCluster) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """What is done once, when so many decisions of this kind have been carried out."""
+    """What is done once, when this many decisions of this kind have been carried out."""
 
     act: Callable[[], object]
     kind: str

@@ -1,4 +1,4 @@
-"""A controllers' process that dies and is started anew, over an API that fails, beside machines that go on."""
+"""A controllers' process that dies and is started again, over an API that fails, beside machines that go on."""
 
 from __future__ import annotations
 

@@ -54,19 +54,19 @@ def sold_out(folder: Path, transport: Transport | None) -> Machine:
 
 
 def surge(policy: str, minutes: int, transport: Transport | None) -> Machine:
-    """So many minutes of the traffic surge of the example."""
+    """This many minutes of the traffic surge of the example."""
     made = run.set_up(scenario.load(EXAMPLE), policy, run.Options(seed=3))
     return played(made, minutes * 60 * NS_PER_S, transport)
 
 
 def short_surge(folder: Path, policy: str, transport: Transport | None) -> Machine:
-    """The traffic surge in 25 minutes: nodes are bought for it and given back after it."""
+    """The traffic surge in 25 minutes: nodes are launched for it and terminated after it."""
     made = run.set_up(variant(folder), policy, run.Options(seed=3))
     return played(made, made.scenario.duration_ns, transport)
 
 
 def check_same(simulated: Machine, played: Machine, *, outcomes: bool = True, more_than: int = 10) -> None:
-    """Every decision with its time, its reason and its numbers; and the same machines, bought and given back.
+    """Every decision with its time, its reason and its numbers; and the same machines, launched and terminated.
 
     ``outcomes`` False: what became of them is left out. A cloud says no at once in the simulated world, and after the
     NodeClaim was made on a cluster. ``more_than``: decisions, without which there is nothing to compare."""

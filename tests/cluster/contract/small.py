@@ -1,6 +1,6 @@
 """One small cluster, made the same way in every world: by decisions, and by what happens to its machines.
 
-Two nodes with four GPUs each of the user's own (base-01, base-02), one with eight that may be cut otherwise (base-03),
+Two nodes with four GPUs each of the user's own (base-01, base-02), one with eight that may be repartitioned (base-03),
 and one bought (spare, empty); a Deployment of two
 pods, the first on base-01 with device 0, the second pending; a NodeClaim (coming) on its way.
 """

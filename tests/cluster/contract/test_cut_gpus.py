@@ -1,4 +1,4 @@
-"""GPUs are cut, and cut otherwise, on an API as in the simulated world."""
+"""GPUs are partitioned, and repartitioned, on an API as in the simulated world."""
 
 from __future__ import annotations
 

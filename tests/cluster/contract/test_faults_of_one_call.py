@@ -192,7 +192,7 @@ def test_a_node_of_whose_purchase_nobody_knows_counts_until_somebody_does(small:
     small.faulty.next_write(fault)
     mend = _cannot_read(small)
     assert isinstance(small.world.apply(small.launch("more")), Stale)
-    assert "more" in [claim.name for claim in small.world.snapshot().claims], "or it might be bought twice"
+    assert "more" in [claim.name for claim in small.world.snapshot().claims], "or it might be launched twice"
     assert isinstance(small.world.apply(small.launch("more")), Stale)
     mend()
     small.settle()

@@ -164,7 +164,7 @@ def _claim(initialized: bool) -> karpenter.NodeClaim:
 
 
 def test_a_node_is_on_its_way_until_it_is_seen_there(world: ClusterWorld) -> None:
-    """The NodeClaim's watch is ahead of the node's: in between it is still counted, or it would be bought again."""
+    """The NodeClaim's watch is ahead of the node's: in between it is still counted, or it would be launched again."""
     world.see_claim(None, _claim(False))
     world.see_claim(_claim(False), _claim(True))
     assert len(world.snapshot().claims) == 1

@@ -32,7 +32,7 @@ def job(name: str, gpus: int = 1, **spec: Any) -> Json:
 
 
 def workers(name: str, count: int, gpus: int = 1, *, policy: str = "OnFailure") -> Json:
-    """A PyTorchJob of so many workers."""
+    """A PyTorchJob of this many workers."""
     role = {"replicas": count, "restartPolicy": policy, "template": pod(gpus)}
     meta = {"name": name, "namespace": "research"}
     spec = {"pytorchReplicaSpecs": {"Worker": role}}

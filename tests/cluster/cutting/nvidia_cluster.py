@@ -144,7 +144,7 @@ class NvidiaCluster:
             self.informers.pump(0.01)
 
     def cut(self, device: int, before: Instances, after: Instances) -> Outcome:
-        """Have a GPU cut otherwise."""
+        """Have the MIG layout of a GPU changed."""
         outcome = self.world.apply(Relayout(Ref("Node", "n"), device, before, after, WHY))
         self.see()
         return outcome

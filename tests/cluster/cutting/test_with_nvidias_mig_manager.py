@@ -1,4 +1,4 @@
-"""GPUs are cut otherwise by NVIDIA's mig-manager: what is written, what is believed, and what becomes of a failure."""
+"""GPUs are repartitioned by NVIDIA's mig-manager: what is written, what is believed, and what becomes of a failure."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_node_on_which_mig_manager_works_is_left_alone(cluster: NvidiaCluster)
 def test_a_gpu_with_an_instance_in_use_is_not_cut_for_mig_parted_destroys_all(cluster: NvidiaCluster) -> None:
     cluster.pod("p", SEVENTH, "0:6")
     outcome = cluster.cut(0, SEVENTHS, (("1g.10gb", 6), ("3g.40gb", 0)))
-    assert isinstance(outcome, Refused) and "destroys all of a GPU" in outcome.why
+    assert isinstance(outcome, Refused) and "destroys every instance of a GPU" in outcome.why
     assert cluster.world.snapshot().fixed.keys() == {("n", 0)}
     assert cluster.cut(3, None, HALVES) == Applied()
 

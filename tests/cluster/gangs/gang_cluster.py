@@ -258,7 +258,7 @@ class GangCluster:
         return taken
 
     def go(self, seconds: float, step_s: float = 10.0) -> None:
-        """Let time pass: the scheduler runs, pods that go are made anew."""
+        """Let time pass: the scheduler runs, pods that go are recreated."""
         end = self.clock.at_ns + round(seconds * NS_PER_S)
         while self.clock.at_ns < end:
             self.tick()
@@ -276,7 +276,7 @@ class GangCluster:
         self.client.patch(NODES, name, {"status": status}, subresource="status")
 
     def gang(self, kind: str, count: int, name: str, *, bind_first: bool = False) -> None:
-        """A gang of so many pods, of a kind of :data:`KINDS_OF_GANGS`."""
+        """A gang of this many pods, of a kind of :data:`KINDS_OF_GANGS`."""
         made: list[KubeObject] = []
         if kind in WORKLOADS:
             workload = self.put(WORKLOADS[kind](count, name))

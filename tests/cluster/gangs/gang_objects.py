@@ -87,7 +87,7 @@ WORKLOADS: dict[str, Callable[[int, str], KubeObject]] = {
     "RayJob": lambda count, name: _named(ray_job().replace("replicas: 3", f"replicas: {count - 1}"), name),
     "VolcanoJob": volcano_of,
 }
-"""A workload that is one gang of so many pods, by kind."""
+"""A workload that is one gang of this many pods, by kind."""
 
 GROUPS: dict[str, Callable[[int, str], KubeObject]] = {
     "KAI": lambda count, name: one(group(KAI, f"  minMember: {count}\n", name)),

@@ -50,7 +50,7 @@ class Storm:
 
 
 def storm(seed: int, gangs: int) -> Storm:
-    """So many gangs come and go; at the end all is calm, and none may be bound in part."""
+    """This many gangs come and go; at the end all is calm, and none may be bound in part."""
     cluster, met = GangCluster(seed), Storm()
     rng = cluster.rng
     try:

@@ -51,7 +51,7 @@ def test_when_one_pod_of_a_gang_is_gone_no_call_is_made(cluster: GangCluster) ->
     said = {bind.target.name: outcome for bind, outcome in zip(binds, found, strict=True)}
     assert said.pop(gone) == Stale(f"Pod ml/{gone} is gone")
     assert said.pop("alone-master-0") == Applied()
-    why = f"gang ml/jobset/g is bound whole or not at all: Pod ml/{gone} is gone"
+    why = f"gang ml/jobset/g is bound all or nothing: Pod ml/{gone} is gone"
     assert {str(getattr(outcome, "changed", outcome)) for outcome in said.values()} == {why}
     assert cluster.bound() == {"g": 0, "alone": 1}
     assert not cluster.world.feed.assumed - {("ml", "alone-master-0")}

@@ -14,7 +14,7 @@ def test_after_a_storm_no_gang_is_held_in_part() -> None:
     for seed in range(2):
         met.add(storm(seed, 50))
     assert met.gangs == 100
-    assert met.in_part > 25 and met.evicted > 4, "hardly a gang was held in part: nothing was tested"
+    assert met.in_part > 25 and met.evicted > 4, "hardly a gang was partially bound: nothing was tested"
     assert met.restarts > 15
     assert met.whole > 50
     assert met.kinds.keys() == set(KINDS_OF_GANGS)

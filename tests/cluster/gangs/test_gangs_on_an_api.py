@@ -1,4 +1,4 @@
-"""Gangs of every kind on the embedded API: bound whole or not at all, whatever comes first."""
+"""Gangs of every kind on the embedded API: bound all or nothing, whatever comes first."""
 
 from __future__ import annotations
 

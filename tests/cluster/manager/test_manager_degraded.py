@@ -84,7 +84,7 @@ class Restorable:
         self.backup = dict(self.api.objects)
 
     def renew(self, times: int = 1) -> dict[str, str]:
-        """What is said after so many renewals."""
+        """What is said after this many renewals."""
         for _ in range(times):
             assert self.elector.step()
             led = Controller("scheduler", (), self.elector)

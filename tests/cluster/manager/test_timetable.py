@@ -170,7 +170,7 @@ class Noting(Unobserved):
 
 
 def failing(world: Clocked, times: int) -> Any:
-    """What a loop decides that fails so many times, then no more."""
+    """What a loop decides that fails this many times, then no more."""
 
     def decide(_: Clocked) -> tuple[Decision, ...]:
         world.ran.append((world.now_ns / NS_PER_S, "a"))

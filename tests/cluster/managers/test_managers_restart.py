@@ -42,7 +42,7 @@ class Stop(Exception):
 
 
 def stop_after(cluster: Cluster, writes: int) -> None:
-    """The process ends right after so many writes: the API did the last one, nobody learned of it."""
+    """The process ends right after this many writes: the API did the last one, nobody learned of it."""
     real, left = cluster.api.request, [writes]
 
     def request(method: str, path: str, **rest: object) -> object:

@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 def cut(product: str, cards: int = 8, **offers: int) -> Json:
-    """A node of which every card is cut by strategy mixed, so that it has no nvidia.com/gpu."""
+    """A node of which every card is partitioned by strategy mixed, so that it has no nvidia.com/gpu."""
     profiles = {f"nvidia.com/mig-{name.replace('_', '.')}": str(count) for name, count in offers.items()}
     return node("n1", {PRODUCT: product, COUNT: str(cards), "nvidia.com/mig.strategy": "mixed"}, offers=profiles)
 

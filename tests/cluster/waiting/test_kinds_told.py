@@ -1,4 +1,4 @@
-"""A pod is told once of each kind of reason, whatever the counts are, and of another only when it lasts."""
+"""Each kind of reason is reported once to a pod, whatever the counts are, and of another only when it lasts."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_aborts_crashes_and_lost_messages_at_any_stage_leave_no_block_held(push:
     world.settle()
     assert (world.source.held_blocks, world.destination.held_blocks) == (0, 0)
     assert world.source.transfers == world.destination.transfers == {}
-    assert not +world.pinned, f"blocks that nobody gave back: {world.pinned}"
+    assert not +world.pinned, f"blocks that nobody released: {world.pinned}"
     assert all(len(ends) == 1 for ends in world.ends.values()), f"each request ends once: {world.ends}"
 
 

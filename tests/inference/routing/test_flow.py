@@ -167,7 +167,7 @@ def test_a_request_that_was_admitted_keeps_its_place_when_the_workers_vanish_bef
     fill(control)
     control.offer(request(1), 0)
     control.router.worker_state(0, healthy=False)
-    assert finish(control, 900, MS) == [], "there is nowhere to go, and that is no error of the request"
+    assert finish(control, 900, MS) == [], "there is nowhere to go, and that is not an error of the request"
     assert control.take_refused(MS) == []
     control.router.worker_state(0, healthy=True)
     assert [receipt.request_id for receipt in control.pump(2 * MS)] == [1]

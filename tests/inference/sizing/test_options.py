@@ -227,7 +227,7 @@ def test_cards_are_named_by_gpu_instance_or_share() -> None:
     with pytest.raises(InputError, match="would share a MIG instance, which is not sized"):
         cards.get("h100:1g.10gb/2")
     for wrong in ("l4/1", "l4/x"):
-        with pytest.raises(InputError, match="is no share of a GPU"):
+        with pytest.raises(InputError, match="is not a share of a GPU"):
             cards.get(wrong)
 
 

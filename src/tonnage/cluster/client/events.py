@@ -280,7 +280,7 @@ class _Writer:
                 self._client.patch(EVENTS, known.name, patch, namespace)
                 return
             except ApiError as error:
-                if error.code != 404:  # events live for an hour; then it begins anew
+                if error.code != 404:  # events live for an hour; then it begins again
                     raise
                 known.count = 1
         for _ in range(_NAMES):

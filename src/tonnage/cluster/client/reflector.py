@@ -6,7 +6,7 @@ when that version is gone (410), back off from 0.8 s to 30 s with jitter when th
 
 Two things go beyond them. Before a watch is opened again the collection is asked for its revision: a server whose
 etcd was restored from a backup has a lower one than what was seen, and would take the watch and say nothing until it
-has caught up. And a watch on which neither an event nor a bookmark comes for two minutes is opened anew, as what
+has caught up. And a watch on which neither an event nor a bookmark comes for two minutes is reopened, as what
 stands between may have lost the server.
 """
 
@@ -48,7 +48,7 @@ class Delays:
     watch: tuple[float, float] = (300.0, 600.0)
     grace: float = 30.0  # how long after its timeoutSeconds a watch is ended from this side
     short: float = 1.0  # a watch that ends sooner, and without an event, has failed
-    silence: float = 120.0  # a watch without event or bookmark is opened anew after so long; servers send one a minute
+    silence: float = 120.0  # a watch without event or bookmark is reopened after this long; servers send one a minute
     overdue: float = 5.0  # how much longer before that is a problem
 
 
@@ -149,7 +149,7 @@ class Reflector(Generic[T]):
         if self._failure:
             return self._failure
         if self.silence_s > self._delays.silence + self._delays.overdue:
-            return f"nothing was heard for {self.silence_s:.0f} s; its watch is opened anew"
+            return f"nothing was heard for {self.silence_s:.0f} s; its watch is reopened"
         if not self._unreadable:
             return ""
         unreadable = dict(self._unreadable)

@@ -1,7 +1,7 @@
 """Machines of node groups in a cluster: which have joined, which are on their way, and what may still be planned.
 
 All of it follows from the groups and the nodes: a group owes as many machines as its size says, and a machine has
-joined once the node with its provider id is initialised. A program that starts anew loses only for how long it has
+joined once the node with its provider id is initialised. A program that restarts loses only for how long it has
 waited for a machine.
 """
 
@@ -215,7 +215,7 @@ class GroupNodes:
             yield ClaimView(msgspec.structs.replace(machine, claim=ref, zone=zone, labels=own), since, node)
 
     def _machine(self, pool: GroupPool) -> Launch:
-        """What a machine of the group is like; made anew only when the group or the DaemonSets have changed."""
+        """What a machine of the group is like; rebuilt only when the group or the DaemonSets have changed."""
         daemon_sets = self._others().daemon_sets
         kept = self._machines.get(pool.name)
         if kept is None or not _alike(kept[0].group, pool.group) or kept[1] != daemon_sets:

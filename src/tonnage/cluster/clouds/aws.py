@@ -135,7 +135,7 @@ class AwsNodeGroups:
         if not isinstance(found, NodeGroup):
             return found
         if not any(node.endswith(f"/{named[1]}") for node in found.nodes):
-            return Stale(f"{named[1]} is not in {group}, or on its way out")
+            return Stale(f"{named[1]} is not in {group}, or terminating")
         if found.desired <= found.minimum:
             return Refused(f"{group} is at its minimum of {found.minimum}")
         return self._write(

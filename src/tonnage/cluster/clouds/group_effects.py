@@ -1,4 +1,4 @@
-"""Nodes bought and returned by the sizes of node groups: for real, or only said."""
+"""Nodes launched and terminated by the sizes of node groups: for real, or only said."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class GroupEffects(ApiEffects):
 
 
 class _Said:
-    """Nodes are neither bought nor returned: ``groups`` says what would be asked of it."""
+    """Nodes are neither launched nor terminated: ``groups`` says what would be asked of it."""
 
     def __init__(self, groups: NodeGroups, nodes: GroupNodes) -> None:
         self._groups = groups

@@ -9,7 +9,7 @@ from tonnage.decisions import OBSERVING, Outcome, Refused, Stale
 from tonnage.provisioning.node_groups import NodeGroup
 
 KEPT = 1_000
-"""Wishes that are remembered; older ones go first."""
+"""Writes that would have been made and are remembered; older ones go first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class Wish:
 
 @dataclass(slots=True)
 class Report:
-    """Reads ``groups`` and writes nothing. ``wishes``: what would have been asked, each once, in order.
+    """Reads ``groups`` and writes nothing. ``wishes``: the writes that would have been made, each once, in order.
 
-    The outcome of a wish is Refused, since nothing took effect; checks that fail anyway say so in the same words as
-    where they matter.
+    The outcome of such a write is Refused, since nothing took effect; checks that fail anyway say so in the same words
+    as where they matter.
     """
 
     groups: NodeGroups

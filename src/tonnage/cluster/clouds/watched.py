@@ -15,7 +15,7 @@ from tonnage.provisioning.node_groups import NodeGroup
 EVERY_S = 15.0
 """Between two readings. A machine takes longer than this to start."""
 _ATTEMPTS = 3
-"""Readings that a write crosses are read again so often."""
+"""Readings that a write crosses are read again this often."""
 
 
 class WatchedGroups:

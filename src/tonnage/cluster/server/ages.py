@@ -18,7 +18,7 @@ _FORMS = (
     (2 * _YEAR, _DAY, "d", 0, ""),
     (8 * _YEAR, _YEAR, "y", _DAY, "d"),
 )
-"""Below so many seconds: the unit and its letter, and the smaller unit that is shown beside it when not zero."""
+"""Below this many seconds: the unit and its letter, and the smaller unit that is shown beside it when not zero."""
 
 
 def human(seconds: float) -> str:

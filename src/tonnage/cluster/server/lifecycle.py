@@ -1,4 +1,4 @@
-"""An object's life: what the server sets when it is made and changed, and how it goes.
+"""An object's lifecycle: what the server sets when it is made and changed, and how it goes.
 
 Source: kubernetes/kubernetes v1.36 staging/src/k8s.io/apiserver/pkg/registry/{rest,generic/registry}, and the
 strategies under pkg/registry.

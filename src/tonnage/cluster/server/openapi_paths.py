@@ -28,7 +28,7 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
     "force": ("boolean", "Take fields over from other managers (server-side apply)."),
     "labelSelector": ("string", "Only objects with these labels."),
     "fieldSelector": ("string", "Only objects with these field values."),
-    "limit": ("integer", "At most so many objects in one answer."),
+    "limit": ("integer", "At most this many objects in one answer."),
     "continue": ("string", "The rest of a list, from the token of its last answer."),
     "resourceVersion": ("string", "The version to begin from."),
     "resourceVersionMatch": ("string", "Exact or NotOlderThan."),

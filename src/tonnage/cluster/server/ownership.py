@@ -51,7 +51,7 @@ def _tree(how: Field, value: Any) -> Tree:
 
 
 def keyed(how: Field, items: list[Any]) -> dict[str, JsonObject] | None:
-    """A list's items by their ``k:{…}``; None when the list is no map or an item lacks its key."""
+    """A list's items by their ``k:{…}``; None when the list is not a map or an item lacks its key."""
     if not how.keys:
         return None
     found: dict[str, JsonObject] = {}

@@ -31,7 +31,7 @@ def merge(target: Any, patch: Any) -> Any:
 def apply_json_patch(document: Any, operations: Any) -> Any:
     """RFC 6902, all operations or none. ``document`` is the caller's own and is used up.
 
-    Raises PatchError for what is no patch, PatchRefused when a test fails or a path does not exist.
+    Raises PatchError for what is not a patch, PatchRefused when a test fails or a path does not exist.
     """
     if not isinstance(operations, list):
         raise PatchError("a JSON patch is a list of operations")
@@ -78,7 +78,7 @@ def _pointer(text: str) -> list[str]:
     if not text:
         return []
     if not text.startswith("/"):
-        raise PatchError(f"{text!r} is no JSON pointer")
+        raise PatchError(f"{text!r} is not a JSON pointer")
     return [part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/")]
 
 

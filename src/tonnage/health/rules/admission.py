@@ -33,7 +33,7 @@ _KINDS = {SERVICE_ACCOUNT: "ServiceAccount", PRIORITY: "PriorityClass", RUNTIME_
 
 
 def refused(setting: Setting) -> Iterator[Blocker]:
-    """Pods of which none is ever let in."""
+    """Pods of which none is ever admitted."""
     for pods in setting.pods:
         seen: set[tuple[str, str]] = set()
         for one in setting.admission.refusals(pods.namespace, pods.spec):
@@ -80,7 +80,7 @@ def _in_words(setting: Setting, pods: Pods, one: Refused) -> tuple[str, str]:
         quota = _named(setting, pods, "ResourceQuota", one.by)
         if one.said.startswith("failed quota"):
             lacking = one.said.partition("must specify ")[2]
-            message = f"{quota} counts what the containers do not ask for, so that no pod is let in: {lacking}"
+            message = f"{quota} counts what the containers do not ask for, so that no pod is admitted: {lacking}"
             return message, f"give these containers {_asked(lacking)}, or a LimitRange with defaults to the namespace"
         return f"{quota} is below one pod: {one.said.partition(', ')[2]}", _raised(one, pods.spec)
     bound = _named(setting, pods, "LimitRange", one.by)
@@ -111,7 +111,7 @@ def _raised(one: Refused, spec: core.PodSpec) -> str:
 
 
 def some_over_quota(setting: Setting) -> Iterator[Blocker]:
-    """Quotas that let in some of the pods of the set, and not all."""
+    """Quotas that admit some of the pods of the set, and not all."""
     for namespace in sorted({pods.namespace for pods in setting.pods}):
         for quota in setting.admission.quotas(namespace):
             yield from _some_over(setting, namespace, quota)
@@ -138,7 +138,7 @@ def _some_over(setting: Setting, namespace: str, quota: ResourceQuota) -> Iterat
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """Pods that a quota counts, and of which it lets in one."""
+    """Pods that a quota counts, and of which it admits one."""
 
     pods: Pods
     spec: core.PodSpec
@@ -174,7 +174,7 @@ def _partly(
     some: bool,
     fit: int | None = None,
 ) -> Blocker:
-    lets = "does not let in" if fit is None else f"lets in {fit} of"
+    lets = "does not admit" if fit is None else f"admits {fit} of"
     named = _named(setting, pods, "ResourceQuota", quota.name)
     return Blocker(
         "quota-below-replicas",
@@ -189,7 +189,7 @@ def _partly(
 
 
 def _fitting(quota: ResourceQuota, each: quotas.Usage, used: quotas.Usage, wanted: int) -> int:
-    """How many more such pods the quota lets in, of those wanted."""
+    """How many more such pods the quota admits, of those wanted."""
     fit = wanted
     for name, hard in quota.spec.hard.items():
         if amount := each.get(name):

@@ -71,7 +71,7 @@ def flags(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocke
                 pods,
                 "engine-flag-unknown",
                 field,
-                f"vLLM has no flag {one.flag}: the server ends before it starts",
+                f"vLLM has no flag {one.flag}: the server exits at startup",
                 f"did you mean {' or '.join(near)}?" if near else f"leave {one.flag} out",
                 f"api_server.py: error: unrecognized arguments: {word.text}",
                 some=newer and not near,
@@ -81,7 +81,7 @@ def flags(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocke
                 pods,
                 "engine-flag-of-another-release",
                 field,
-                f"{missing}: such a server ends before it starts",
+                f"{missing}: such a server exits at startup",
                 f"leave {one.flag} out, or use an image of a release that has it",
                 f"api_server.py: error: unrecognized arguments: {word.text}",
             )

@@ -64,7 +64,7 @@ def _shell_without_script(pods: Pods, field: str, container: core.Container) -> 
         return None
     index = 2 - len(container.command)
     part = f"command[{2}]" if index < 0 else f"args[{index}]"
-    message = f"{words[0]} {words[1]} runs the one word {program}: those after it are no arguments of it"
+    message = f"{words[0]} {words[1]} runs the one word {program}: those after it are not arguments of it"
     help_ = f'write the line as one item: ["{program} {words[3]} …"], or leave the shell out'
     at = pods.where(f"{field}.{part}")
     return Blocker("command-not-a-program", CRASHING, pods.ref, at, message, help_, "Error", f"usage: {program}")

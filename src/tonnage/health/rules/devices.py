@@ -28,7 +28,7 @@ _WORDS = ("gpu", "tpu", "npu", "neuron", "gaudi", "ascend", "qaic", "xe", "i915"
 
 
 def not_simulated(setting: Setting) -> Iterator[Blocker]:
-    """Accelerators that no Node of the files offers, and that no instance type here is bought for."""
+    """Accelerators that no Node of the files offers, and that no instance type here is launched for."""
     there = {name for node in setting.inventory.of_kind("Node") for name in _offers(node)}
     for pods in setting.pods:
         for name, field in _asked(pods):
@@ -39,7 +39,7 @@ def not_simulated(setting: Setting) -> Iterator[Blocker]:
                     UNSCHEDULABLE,
                     pods.ref,
                     pods.where(field),
-                    f"{name}: no Node offers {what}, and none is bought for them: only NVIDIA GPUs are simulated and "
+                    f"{name}: no Node offers {what}, and none is launched for them: only NVIDIA GPUs are simulated and "
                     "managed here, the pods wait",
                     "ask for nvidia.com/gpu, or add the Nodes that offer the device",
                     "Unschedulable",

@@ -209,7 +209,8 @@ def _gpus(setting: Setting, pods: Pods, server: EngineServer) -> Iterator[Blocke
             NO_EFFECT,
             pods.ref,
             pods.where(limits),
-            f"the engine uses {needed} of the {has} GPUs that its pod holds ({product}): the others are paid and idle",
+            f"the engine uses {needed} of the {has} GPUs that its pod holds ({product}): "
+            "the others are paid for and idle",
             f"request {resource}: {needed}, or set --tensor-parallel-size "
             f"{has // max(1, needed // arguments.sizes(server)[0])}",
         )

@@ -1,4 +1,4 @@
-"""Images that are never pulled: what is no name of one, and pull secrets that are of no use.
+"""Images that are never pulled: what is not a name of one, and pull secrets that are of no use.
 
 Sources: kubernetes/kubernetes pkg/kubelet/images/image_manager.go (applyDefaultImageTag), pkg/kubelet/kubelet_pods.go
 (getPullSecretsForPod), pkg/credentialprovider/secrets, plugin/pkg/admission/serviceaccount (imagePullSecrets).
@@ -34,7 +34,7 @@ def names(setting: Setting) -> Iterator[Blocker]:
                     CREATING,
                     pods.ref,
                     pods.where(f"{field}.image"),
-                    f"{container.image!r} is no name of an image ({cause}): it is never pulled",
+                    f"{container.image!r} is not a name of an image ({cause}): it is never pulled",
                     "write it as [registry/]repository[:tag][@digest], without spaces and capitals",
                     "InvalidImageName",
                     f'Failed to apply default image tag "{container.image}": couldn\'t parse image name '

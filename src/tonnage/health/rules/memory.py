@@ -172,7 +172,8 @@ def shared_cards(setting: Setting) -> Iterator[Blocker]:
     """Engines whose shares of the memory of cards that they have in common add up to more than there is.
 
     Time-slicing keeps no memory apart: an engine claims its share when it starts, and one that finds less free ends
-    (vLLM v1/worker/utils.py, request_memory). Where nodes are bought, pods are packed onto one before there is another.
+    (vLLM v1/worker/utils.py, request_memory). Where nodes are launched, pods are packed onto one before there is
+    another.
     """
     groups: dict[tuple[Place, ...], list[tuple[Pods, float, int]]] = {}
     for pods in setting.pods:

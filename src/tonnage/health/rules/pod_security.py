@@ -13,7 +13,7 @@ from tonnage.workloads.admission import pod_security as standard
 
 
 def pod_security(setting: Setting) -> Iterator[Blocker]:
-    """One blocker for each template that its namespace does not let in, at the first field that breaks the level."""
+    """One blocker for each template that its namespace does not admit, at the first field that breaks the level."""
     for pods in setting.pods:
         level = _level(setting, pods.namespace)
         found = standard.broken(level, pods.spec, pods.template.needs)
@@ -23,7 +23,7 @@ def pod_security(setting: Setting) -> Iterator[Blocker]:
         name, made = pods.object.name, not isinstance(pods.object, core.Pod)
         reason = FAILED_CREATE if made else "Forbidden"
         shown = f"{'Error creating: ' if made else ''}{refused.sentence(f'{name}-' if made else name)}"
-        message = f"namespace {pods.namespace} enforces Pod Security {level}: no pod with {found[0].short} is let in"
+        message = f"namespace {pods.namespace} enforces Pod Security {level}: no pod with {found[0].short} is admitted"
         help_ = f"leave that out, or set the namespace's label {standard.ENFORCE} to a level that allows it"
         yield Blocker(
             "pod-security-refuses", REFUSED, pods.ref, pods.where(found[0].field), message, help_, reason, shown

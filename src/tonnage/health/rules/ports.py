@@ -51,7 +51,7 @@ def _everywhere(daemon: core.PodSpec, pod: core.PodSpec) -> bool:
 
 
 def taken(setting: Setting, nodes: int) -> Iterator[Blocker]:
-    """Ports for which there are not nodes enough, of which there will be so many: who is placed first has them,
+    """Ports for which there are not nodes enough, of which there will be this many: who is placed first has them,
     by priority and name."""
     using = [(pods, mine) for pods in setting.pods if not pods.is_daemon and (mine := host_ports(pods.spec))]
     using.sort(key=lambda one: (-(setting.admission.priorities.of(one[0].spec) or 0), one[0].object.name))

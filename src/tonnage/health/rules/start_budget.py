@@ -72,7 +72,7 @@ def _asks_the_server(probe: ProbeNeeds) -> bool:
 
 
 def _start(setting: Setting, pods: Pods, server: EngineServer) -> tuple[float, float, float] | None:
-    """Seconds for the weights, until it answers, and the latter with the fastest volume that can be bought, on the
+    """Seconds for the weights, until it answers, and the latter with the fastest volume that there is, on the
     fastest of the places; None where nothing is known of its weights."""
     shape = server.shape
     places = [place for place in setting.places(pods) if place.card is not None]

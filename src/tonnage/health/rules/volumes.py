@@ -35,7 +35,7 @@ from tonnage.workloads.volumes.reach import ZONE_LABELS
 
 REASON = "Unschedulable"
 MOST = 64
-"""Pods of a StatefulSet whose claims are looked at; what holds for so many holds for more."""
+"""Pods of a StatefulSet whose claims are looked at; what holds for this many holds for more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The decode side of transfers: pages that wait for blocks, and when they may be used again.
 
-Pages are reserved before anything moves. They become the running request's when all blocks are there, and are given
-back when nothing will come any more, but never while something may still be written into them: a read of this side
+Pages are reserved before anything moves. They become the running request's when all blocks are there, and are released
+when nothing will come any more, but never while something may still be written into them: a read of this side
 must have ended, a write of the other side must be reported as ended, or be fenced off.
 """
 

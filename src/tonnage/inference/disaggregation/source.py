@@ -1,7 +1,7 @@
 """The prefill side of transfers: who waits for which blocks, and until when they are kept.
 
 Blocks that a prefill has filled are held until the decode side has them, gives up, or is silent for longer than the
-lease; whatever happens, they are given back once. What a write of this side may still touch is told to the other side
+lease; whatever happens, they are released once. What a write of this side may still touch is told to the other side
 only when the NIC has reported that the write has ended.
 """
 

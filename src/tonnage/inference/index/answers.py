@@ -31,7 +31,7 @@ class Counts:
     unknown_medium: int = 0
     other_groups: int = 0  # cache groups that do not say how far a prefix reaches
     over_cap: int = 0  # dropped since a worker had more blocks than its cap
-    bad_tokens: int = 0  # tokens that are no list of numbers from 0 to 2^32 - 1
+    bad_tokens: int = 0  # tokens that are not a list of numbers from 0 to 2^32 - 1
     repeated: int = 0  # events that list a block twice
     contradicted: int = 0  # blocks stored after another parent than the first one stated, or after themselves
 

@@ -54,7 +54,7 @@ class BlockStored(Struct, gc=False):
         return _tokens.decode(self.token_ids)
 
     def token_count(self) -> int:
-        """How many tokens there are, without reading them (msgpack array headers); -1 if they are no list."""
+        """How many tokens there are, without reading them (msgpack array headers); -1 if they are not a list."""
         head = memoryview(self.token_ids)
         kind = head[0] if head else 0
         if kind == 0xDC:

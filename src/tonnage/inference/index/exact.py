@@ -55,7 +55,7 @@ class KvIndex(EventIndex):
         }
 
     def _whole(self, found: dict[str, int], tier: int, before: dict[str, int] | None = None) -> dict[str, int]:
-        """Without what is no whole block of the engine's; ``before``: blocks in the tiers above."""
+        """Without what is not a whole block of the engine's; ``before``: blocks in the tiers above."""
         for name, units in self._coarse.items() if found else ():
             if name not in found or units[tier] == 1:
                 continue

@@ -70,7 +70,7 @@ def chain(
     """Keys of the full blocks of ``tokens``, the first seeded with ``before`` (:func:`root` or the key of the block
     before). ``extras``: for each block what else it depends on, or None (:func:`extra`).
 
-    Raises OverflowError for a token outside 0 … 2^32 - 1, TypeError for one that is no integer.
+    Raises OverflowError for a token outside 0 … 2^32 - 1, TypeError for one that is not an integer.
     """
     data = array("I", tokens).tobytes()
     step = block_size * _TOKEN

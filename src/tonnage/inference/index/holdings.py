@@ -57,7 +57,7 @@ class Holdings:
         return slot
 
     def remove_worker(self, name: str) -> None:
-        """Forget a worker; its slot is free for another. Unknown workers are no error."""
+        """Forget a worker; its slot is free for another. Unknown workers are not an error."""
         if name in self._workers:
             self.clear(name)
             del self._workers[name]

@@ -17,7 +17,7 @@ _BITS_64 = (1 << 64) - 1
 
 
 def per(larger: int, smaller: int) -> int:
-    """How many of the smaller make one of the larger; 0 where that is no whole number of 2 or more."""
+    """How many of the smaller make one of the larger; 0 where that is not a whole number of 2 or more."""
     return larger // smaller if 0 < smaller < larger and larger % smaller == 0 else 0
 
 

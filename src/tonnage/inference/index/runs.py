@@ -30,7 +30,7 @@ MAX_RUN = 1024
 """Blocks of the longest run; bounds the search for a key in the middle of one (some microseconds)."""
 
 Groups: TypeAlias = list[tuple[int, int]]
-"""(leading blocks held, mask of the workers that hold exactly so many), fewest first; who has none is left out."""
+"""(leading blocks held, mask of the workers that hold exactly this many), fewest first; who has none is left out."""
 
 Ranges: TypeAlias = Sequence[tuple[int, int]]
 """Half-open ranges of places in a list of keys."""

@@ -86,7 +86,7 @@ class WorkerTrust:
         self._owed_ns = None
 
     def restarted(self) -> None:
-        """The worker began anew, and the index with it: what was lost does not matter any more."""
+        """The worker began again, and the index with it: what was lost does not matter any more."""
         self._lost = 0
         self._gap = False
         self._exact = _Error()

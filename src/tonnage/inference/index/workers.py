@@ -8,7 +8,7 @@ from tonnage.inference.index.runs import Groups
 
 _SCHEMES = ("tcp://", "http://", "https://", "grpc://")
 _BITS = bytes(1 if byte == ord("1") else 0 for byte in range(256))
-_MANY = 20  # from so many workers on, reading a mask as text is quicker than bit by bit
+_MANY = 20  # from this many workers on, reading a mask as text is quicker than bit by bit
 
 
 def canonical(address: str, rank: int | None = None, port: int = 8000) -> str:
@@ -48,7 +48,7 @@ def from_topic(topic: str, rank: int | None = None, port: int = 8000) -> tuple[s
 
 
 class Slots:
-    """Names to bits. A slot that was given back goes to the next newcomer, with a new generation."""
+    """Names to bits. A slot that was released goes to the next newcomer, with a new generation."""
 
     def __init__(self) -> None:
         self.slot: dict[str, int] = {}

@@ -33,7 +33,7 @@ class DynamoSettings(msgspec.Struct, frozen=True):
 
 
 class Dynamo(Policy):
-    """Dynamo's default selector at temperature 0: the least cost in blocks, ties by lot.
+    """Dynamo's default selector at temperature 0: the least cost in blocks, ties at random.
 
     cost = prefill_load_scale · max(0, raw - credit) + decode blocks + weight · requests in flight, where raw is the
     prompt tokens booked and not computed plus those of this prompt, over the block size; credit counts the cached
@@ -96,7 +96,7 @@ class LlmDSettings(msgspec.Struct, frozen=True):
 
 
 class LlmD(Policy):
-    """llm-d's scorers, summed by weight; the highest sum wins, ties by lot. The cost shown is the sum, negated.
+    """llm-d's scorers, summed by weight; the highest sum wins, ties at random. The cost shown is the sum, negated.
 
     queue: (max - q) / (max - min) over the workers, 1 where all are equal, q being the requests that wait for their
     first token; KV utilization: 1 - share of blocks in use; prefix: share of the prompt's blocks held; LoRA: 1 with

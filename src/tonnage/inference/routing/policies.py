@@ -75,7 +75,7 @@ def tokens_left(request: RouteRequest, overlap: Overlap, worker: Worker) -> int:
 
 
 def draw_least(costs: Sequence[tuple[int, float]], rng: Random) -> int:
-    """The worker of least cost; one of several by lot."""
+    """The worker of least cost; one of several at random."""
     least = min(cost for _, cost in costs)
     best = [worker for worker, cost in costs if cost == least]
     return best[0] if len(best) == 1 else rng.choice(best)
@@ -130,7 +130,7 @@ class LeastLoaded(Policy):
 
 
 class PowerOfTwo(Policy):
-    """Of two workers drawn by lot, the one with fewer requests in flight."""
+    """Of two workers drawn at random, the one with fewer requests in flight."""
 
     name = "power-of-two"
     unit = "requests"

@@ -32,7 +32,7 @@ class TonnageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
       seconds of time to first token. Requests still in prefill count too: they decode by the time this one is computed,
       and if they did not count, prefills would pile up on the worker that decodes least.
     - ``tie_s``, ``tie_share``: workers whose cost is within ``tie_s`` + ``tie_share`` · least are as good as the best;
-      the less loaded of two drawn by lot is taken.
+      the less loaded of two drawn at random is taken.
     - ``session_s``: what going to the worker of the session's last request is worth, in seconds; a bonus, not a rule.
     - ``host_block_s``, ``disk_block_s``: seconds to bring one block up from host memory or disk, for workers of which
       it is not known (``Worker``). The defaults suit blocks of about 10 MB on PCIe 5.0 and one NVMe drive.
@@ -230,7 +230,7 @@ class Tonnage(Policy):
         full = load.requests - worker.max_num_seqs + 1
         if missing <= 0 and full <= 0:
             return 0.0
-        # Sequences end evenly over the time that one takes; so many of those that run must end first.
+        # Sequences end evenly over the time that one takes; this many of those that run must end first.
         running = min(load.requests, worker.max_num_seqs)
         share = max(missing / max(1, worker.total_blocks), full / running)
         steps = load.output_tokens / load.requests or _STEPS

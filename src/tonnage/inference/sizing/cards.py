@@ -45,7 +45,9 @@ def get(name: str) -> Card:
         whole, _, count = name.partition("/")
         if not count.isdigit() or int(count) < 2:
             raise InputError.at(
-                f"{name!r} is no share of a GPU", field="--gpu", hint="write GPU/N for one of N replicas, N at least 2"
+                f"{name!r} is not a share of a GPU",
+                field="--gpu",
+                hint="write GPU/N for one of N replicas, N at least 2",
             )
         if ":" in whole:
             raise InputError.at(

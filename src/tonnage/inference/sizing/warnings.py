@@ -97,7 +97,7 @@ def _links(request: Request, option: Option) -> tuple[str, str] | None:
 
 
 def _boxes(request: Request, option: Option) -> tuple[str, str] | None:
-    """Single-GPU instances of the same GPU are no replacement for one with several."""
+    """Single-GPU instances of the same GPU do not replace one with several."""
     plan, best = option.plan, option.best
     if plan.tensor_parallel < 2 or best is None:
         return None
@@ -209,7 +209,7 @@ def _sharing(option: Option) -> tuple[str, str] | None:
         return "sharing", text
     if card.kind == "time-slice":
         return "sharing", (
-            f"time-slicing keeps nothing apart: each of the {card.per_gpu} replicas must be started with "
+            f"time-slicing isolates nothing: each of the {card.per_gpu} replicas must be started with "
             f"--gpu-memory-utilization {option.plan.memory.utilization:.2f}, one out of memory takes the others down, "
             "and each is as slow as here only while all are busy"
         )

@@ -84,7 +84,7 @@ class _Ranges:
 
 
 class Held(_Ranges):
-    """What one tier holds: at most ``room`` blocks (None: no end), the least recently used is evicted first.
+    """What one tier holds: at most ``room`` blocks (None: unlimited), the least recently used is evicted first.
 
     Of blocks that were used together the last goes first, as the beginning of a prompt is of use without its end and
     not the other way round. Each block has the time in ps from which it can be read.
@@ -244,7 +244,7 @@ class Frequencies(_Ranges):
             self._forget(step - self._extra)
 
     def at_least(self, low: int, high: int, value: int, step: int) -> Iterator[Span]:
-        """The parts of a range that were used so often."""
+        """The parts of a range that were used this often."""
         step += self._extra
         first, last = self._between(low, high)
         start = end = low

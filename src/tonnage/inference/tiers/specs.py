@@ -28,7 +28,7 @@ Fill = Literal["through", "spill"]
 class TierSpec(msgspec.Struct, frozen=True):
     """One tier below the GPU.
 
-    ``blocks``: KV blocks that it holds, None for no end. Bandwidths are those that one engine gets, in bytes per
+    ``blocks``: KV blocks that it holds, None for unlimited. Bandwidths are those that one engine gets, in bytes per
     second; ``latency_ns`` is added once to every transfer. A block is taken in when it was used often enough
     (``min_frequency``; 1 takes all). ``shared``: one for all engines, else each has its own.
     ``micro_usd_per_gib_hour`` is for the capacity; the other two are for what is read and written, per GiB.
@@ -125,7 +125,7 @@ def _table() -> dict[str, TierSpec]:
 
 def _spec(row: dict[str, str]) -> TierSpec:
     if row["fill"] not in ("through", "spill"):
-        raise InputError.at(f"{row['fill']} is no way to fill a tier", file="kv_tiers.csv", field="fill")
+        raise InputError.at(f"{row['fill']} is not a way to fill a tier", file="kv_tiers.csv", field="fill")
     return TierSpec(
         name=row["name"],
         read_bytes_per_s=float(row["read_gb_per_s"]) * 1e9,

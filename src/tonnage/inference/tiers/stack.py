@@ -6,7 +6,7 @@ Rules, as in Dynamo's KV block manager (ai-dynamo/dynamo docs/components/kvbm, l
   (spill). A write takes its time, one after another in each tier, and the blocks cannot be read before it ends; if
   the GPU gives them up earlier and no tier above has them, they are lost.
 - A tier takes in blocks that were used often enough: 1 at first, doubled whenever the GPU's cache gets them again
-  (out of a lower tier, or computed anew), less 1 each decay step.
+  (out of a lower tier, or recomputed), less 1 each decay step.
 - Each tier evicts the least recently used. A prompt's blocks count as used in every tier that has them.
 - A prompt's blocks behind those on the GPU come from the fastest tier that has each. They are copied only as far as
   that is quicker than computing them.
@@ -30,7 +30,7 @@ _PS_PER_S = 1_000_000_000_000
 _S_PER_PS = 1e-12
 
 ENDLESS = 1 << 62
-"""Blocks of a tier without end."""
+"""Blocks of an unlimited tier."""
 
 HOST = "host"
 """The name of the tier in host memory."""
@@ -159,7 +159,7 @@ class Tiers:
 
     @property
     def most_blocks(self) -> int:
-        """Blocks that the largest tier holds: 0 without one, ``ENDLESS`` for one without end."""
+        """Blocks that the largest tier holds: 0 without one, ``ENDLESS`` for an unlimited one."""
         return max((ENDLESS if tier.spec.blocks is None else tier.spec.blocks for tier in self.tiers), default=0)
 
     def stored(self, low: int, high: int, now_ns: int | None = None) -> None:

@@ -147,6 +147,6 @@ def duplicates(objects: Sequence[KubeObject]) -> Iterator[Problem]:
             origin = first.origin
             yield Problem(
                 where(obj, "metadata.name"),
-                f"{obj.kind} {obj.name} stands already at {origin.file}:{origin.line}",
+                f"{obj.kind} {obj.name} is defined already at {origin.file}:{origin.line}",
                 "rename or remove one",
             )

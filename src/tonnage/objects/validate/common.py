@@ -122,7 +122,7 @@ class Report:
         seen: dict[str, int] = {}
         for index, name in enumerate(names):
             if name and seen.setdefault(name, index) != index:
-                self.add(field.format(index), f"{show(name)}: {what} stands twice", "rename or remove one")
+                self.add(field.format(index), f"{show(name)}: {what} appears twice", "rename or remove one")
 
     def quantity(self, field: str, written: str | int | float) -> Fraction | None:
         """A quantity that is not negative; None when it is none."""
@@ -198,7 +198,7 @@ def _worded(error: FieldError, value: Any) -> tuple[str, str]:
             said = f"{show(value)}: expected one of {', '.join(error.supported)}"
             return said, f"did you mean {names[near[0]]}?" if near else hint
         case "FieldValueDuplicate":
-            return f"{show(error.value)}: stands twice", "rename or remove one"
+            return f"{show(error.value)}: appears twice", "rename or remove one"
         case "FieldValueNotFound":
             there = f"there is {', '.join(error.supported)}" if error.supported else "there is none"
             return f"{show(value)}: not found", why or there

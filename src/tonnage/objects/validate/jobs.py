@@ -45,9 +45,9 @@ def job_set(obj: JobSet, report: Report) -> None:
             at = f"{path}.dependsOn[{place}]"
             report.one_of(f"{at}.status", wanted.status, ("Ready", "Complete"))
             if wanted.name not in names[:index]:
-                report.refuse(f"{at}.name", wanted.name, "a replicated job that stands before this one")
+                report.refuse(f"{at}.name", wanted.name, "a replicated job listed before this one")
             if in_order:
-                report.add(at, "stands beside startupPolicyOrder InOrder", "remove one of them")
+                report.add(at, "is set together with startupPolicyOrder InOrder", "remove one of them")
         served.job_spec(f"{path}.template.spec", report, restart=RESTARTS)
     if spec.startup_policy is not None:
         order = spec.startup_policy.startup_policy_order

@@ -49,7 +49,9 @@ def node_pool(obj: NodePool, report: Report) -> None:
         report.quantity(f"spec.limits.{name}", written)
     if spec.replicas is not None:
         if spec.weight is not None:
-            report.add("spec.weight", "weight stands beside replicas", "a static NodePool has no weight: remove it")
+            report.add(
+                "spec.weight", "weight is set together with replicas", "a static NodePool has no weight: remove it"
+            )
         for name in spec.limits:
             if name != "nodes":
                 report.add(f"spec.limits.{name}", "a static NodePool can only limit nodes", "use limits.nodes")
@@ -177,7 +179,7 @@ def ec2_node_class(obj: EC2NodeClass, report: Report) -> None:
             path = f"spec.amiSelectorTerms[{index}].alias"
             _matches(path, term.alias, _ALIAS, "family@version, e.g. al2023@latest", report)
             if len(spec.ami_selector_terms) > 1:
-                report.add(path, "an alias stands beside other terms", "an alias must be the only term")
+                report.add(path, "an alias is combined with other terms", "an alias must be the only term")
     if not spec.ami_family and not any(term.alias for term in spec.ami_selector_terms):
         report.add("spec.amiFamily", "the field is missing", "it is needed without an alias")
     for index, mapping in enumerate(spec.block_device_mappings):

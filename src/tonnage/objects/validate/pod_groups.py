@@ -58,7 +58,7 @@ def _minimum(path: str, pods: int | None, groups: int | None, children: list[str
     report.within(f"{path}.minMember", pods, 0)
     report.within(f"{path}.minSubGroup", groups, 1)
     if groups is not None and pods:
-        report.add(f"{path}.minSubGroup", "stands beside minMember", "set one of them")
+        report.add(f"{path}.minSubGroup", "is set together with minMember", "set one of them")
     if groups is not None and groups > len(children):
         report.refuse(f"{path}.minSubGroup", groups, f"at most the {len(children)} subgroups inside")
 

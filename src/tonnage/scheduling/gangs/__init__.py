@@ -1,1 +1,1 @@
-"""Gangs planned whole: seats for every pod that must be there, or none."""
+"""Gangs planned whole: places for every pod that must be there, or none."""

@@ -1,8 +1,8 @@
 """Fill a gang into a room, quickly: the tightest domain that holds a group, then inside it as few domains as possible.
 
 The rules are those that KAI and Kueue have in common: of the domains that hold all of it the one with the least room
-left (so that whole racks stay free), inside it the roomiest first and the last one as tight as it goes (Kueue's
-BestFit); least room first where a rule says ``unconstrained``. Quick, not complete:
+left (so that whole racks stay free), inside it those with most room first and the last one as tight as it goes
+(Kueue's BestFit); least room first where a rule says ``unconstrained``. Quick, not complete:
 :mod:`tonnage.scheduling.gangs.search` looks further when this finds nothing.
 """
 
@@ -246,7 +246,7 @@ class Filler:
     def spread(
         self, count: Ints, rows: Rows, level: int, wanted: int, *, unconstrained: bool = False
     ) -> tuple[Rows, Ints]:
-        """(rows, pods on each) for ``wanted`` pods, of which ``rows`` hold at least so many. Rows of one domain of a
+        """(rows, pods on each) for ``wanted`` pods, of which ``rows`` hold at least this many. Rows of one domain of a
         level stand together."""
         if unconstrained:
             order = np.argsort(count[rows], kind="stable")
@@ -277,8 +277,8 @@ class Filler:
 
 
 def _domains_for(sums: Ints, wanted: int) -> tuple[list[int], int, int]:
-    """(domains to fill whole, the domain for the rest, the rest): the roomiest until one can take the rest, and for the
-    rest the tightest that can."""
+    """(domains to fill whole, the domain for the rest, the rest): those with most room until one can take the rest, and
+    for the rest the tightest that can."""
     order = np.argsort(-sums, kind="stable")
     before = np.cumsum(sums[order]) - sums[order]
     whole = int(np.searchsorted(before + sums[order], wanted))  # the first that completes the number

@@ -36,7 +36,7 @@ def grow(tree: Tree, levels: Levels, room: Room, filler: Filler) -> None:
 
 def _allowed(tree: Tree, levels: Levels, room: Room, number: int, left: int) -> Rows:
     """Node rows in the domains that the rules of the item's groups require; where a group stands nowhere yet, in the
-    tightest domain that holds what is left, or else in the roomiest."""
+    tightest domain that holds what is left, or else in the one with most room."""
     inside = np.zeros(len(levels.of_node), np.bool_)
     inside[levels.rows] = True
     for group in reversed(tree.path(tree.items[number].group)):

@@ -164,7 +164,7 @@ def refusal(tree: Tree, levels: Levels, lack: Lack | None, unknown: bool) -> Rea
     if lack.level is None:
         text = f"{named} needs room for {lack.needs}{more} pods, the cluster has it for {lack.holds}"
     elif lack.begun:
-        text = f"{named} needs {lack.needs}{more} pods in {where} {domain}, where it stands; it holds {lack.holds}"
+        text = f"{named} needs {lack.needs}{more} pods in {where} {domain}, where it runs; it holds {lack.holds}"
     elif lack.within:
         text = (
             f"{named} needs {lack.needs}{more} pods in the {where} of its gang; the best, {domain}, holds {lack.holds}"

@@ -1,4 +1,4 @@
-"""The gangs of one scheduling decision: each is planned when its turn comes, and bound whole or not at all."""
+"""The gangs of one scheduling decision: each is planned when its turn comes, and bound all or nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Gangs:
         """Bind what the gang's plan says (inside the what-if); nothing where there is none, or nothing more to bind.
 
         ``placed``: how many pods have been bound so far. ``lasting``: where the gang has to wait, it need not be asked
-        again until room is given up or company comes."""
+        again until room is given up or pods that its affinity selects come."""
         known = self._waits.get(key)
         if known is not None and known.stands(placed):
             return []
@@ -80,7 +80,9 @@ class Gangs:
                 self._seat(place)
                 good += 1
         if good < len(plan.minimum):
-            return NoPlan(Reason(f"gang {plan.gang} waits for pods near which it has to stand", (("gang", plan.gang),)))
+            return NoPlan(
+                Reason(f"gang {plan.gang} waits for pods near which it has to be placed", (("gang", plan.gang),))
+            )
         return replace(plan, extra=plan.extra[: good - len(plan.minimum)])
 
     def reason(self, pod_row: int) -> Reason | None:
@@ -90,7 +92,7 @@ class Gangs:
 
     def _no_more(self, key: str, left: int) -> Reason:
         evidence = (("gang", key), ("minimum", self._snapshot.gangs[key].min_member), ("waiting", left))
-        return Reason(f"gang {key} has its minimum; there is no room for more of it where it may stand", evidence)
+        return Reason(f"gang {key} has its minimum; there is no room for more of it where it may be placed", evidence)
 
     def _revocable(self, pods: Sequence[int]) -> bool:
         """Whether pods placed later can make room for one of them."""

@@ -1,12 +1,12 @@
-"""Letting go of gangs that are held in part: fewer members stand than the gang needs, and the others find no room.
+"""Evicting gangs that are partially bound: fewer members are bound than the gang needs, and the others find no room.
 
 Such members hold devices, and none of them can work. They come about when a binding fails after others of its gang
 have worked, or when the process dies between the two; and when a gang that was whole loses pods. The two are told
 apart by what the API says. Pods are planned together only when they are all there. So a member that waits and is older
-than the newest binding was to be bound with that, and was not: that gang has never been whole, and is let go of soon. A
+than the newest binding was to be bound with that, and was not: that gang has never been whole, and is evicted soon. A
 gang whose waiting members are all younger was whole before; its framework knows better what to do, and has long.
 
-The members are evicted, all of them, and their controllers make them anew: the gang waits as a whole, and others pass.
+The members are evicted, all of them, and their controllers recreate them: the gang waits as a whole, and others pass.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tonnage.units import NS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a gang may be held in part: ``never_whole_ns``, and ``was_whole_ns`` where it has been whole.
+    """How long a gang may be partially bound: ``never_whole_ns``, and ``was_whole_ns`` where it has been whole.
 
     Sources: 60 s is the grace of KAI's stale gangs (kai-scheduler/KAI-Scheduler
     pkg/scheduler/actions/stalegangeviction); after 30 min the processes that are left over have given up by themselves
@@ -37,7 +37,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A gang that is held in part. ``since_ns``: since when it has been seen so; ``hoped_ns``: since when every look
+    """A gang that is partially bound. ``since_ns``: since when it has been seen so; ``hoped_ns``: since when every look
     has found room for the rest, which has not come to stand; None: the last look found none."""
 
     since_ns: int
@@ -55,11 +55,11 @@ def release(
     patience: Patience,
     scheduler_names: Sequence[str],
 ) -> tuple[list[Decision], dict[str, Held]]:
-    """(what is decided instead, what is held in part now), when the scheduler has taken these decisions.
+    """(what is decided instead, what is partially bound now), when the scheduler has taken these decisions.
 
     ``known``: what this gave the last time. What counts is what stands, not what is about to be bound: a binding may be
     refused each time. A gang is left alone while room is being made for it, and when another scheduler has a part in
-    it; pods that have succeeded count as members. Of a gang that is let go of nothing is bound."""
+    it; pods that have succeeded count as members. Of a gang that is evicted nothing is bound."""
     bound = {decision.pod for decision in decisions if isinstance(decision, Bind)}
     nominated = {decision.pod for decision in decisions if isinstance(decision, Wait) and decision.nominated}
     asked = bound | {decision.pod for decision in decisions if isinstance(decision, Wait)}
@@ -129,7 +129,7 @@ class _Members:
             ("was_whole", not never),
         )
         why = "the rest cannot be bound" if room else "there is no room for the rest"
-        reason = Reason(f"gang {self.gang.key} is held in part, and {why}", evidence)
+        reason = Reason(f"gang {self.gang.key} is partially bound, and {why}", evidence)
         namespace, name = split_key(self.gang.key)
         gang = Ref("Gang", name, namespace)
         refs = sorted(self.refs(snapshot, self.standing), key=lambda ref: (ref.namespace, ref.name))

@@ -58,7 +58,7 @@ class Room(Protocol):
         """The choices of devices for one of the item's pods on the node that lead to different outcomes."""
 
     def take(self, number: int, rows: Rows, counts: Ints, devices: Devices | None = None) -> bool:
-        """Put so many of the item's next pods on each of the rows; False, and nothing changed, where they do not
+        """Put this many of the item's next pods on each of the rows; False, and nothing changed, where they do not
         fit."""
 
     def back(self, mark: int) -> None:
@@ -148,7 +148,8 @@ class FleetRoom:
         return any(term.topology_key == HOSTNAME and term.matches(pod_class, self._fleet.namespaces) for term in terms)
 
     def count(self, class_id: int) -> Ints:
-        """A bound: rules that more pods can only tighten are kept, those about company and skew are not looked at."""
+        """A bound: rules that more pods can only tighten are kept, those about pod affinity and skew are not looked
+        at."""
         fleet = self._fleet
         allowed = self.allowed(class_id, lasting=True)
         requests = fleet.requests(fleet.classes.rows[class_id].shape)

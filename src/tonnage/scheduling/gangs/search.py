@@ -181,5 +181,5 @@ class Search:
 
 
 def _begun(domains: Counter[int], size: int) -> int:
-    """How many domains hold a number of pods that is no multiple of ``size``."""
+    """How many domains hold a number of pods that is not a multiple of ``size``."""
     return sum(1 for count in domains.values() if count % size)

@@ -25,7 +25,7 @@ OVERLOAD = 1.3
 FORCED = 0.9
 """Share of a full load that must be served, class by class: a scheduler does not pick its pods."""
 SHORTFALL = 1.0
-"""A forced pod that is not served costs so many times the devices it asks for, and its cores at the fleet's devices
+"""A forced pod that is not served costs this many times the devices it asks for, and its cores at the fleet's devices
 per core: enough that it comes before others, and so little that what cannot be served at all does not set prices."""
 MOST_ROUNDS = 60
 """Rounds of pattern generation at most; some tens are needed at the sizes seen. Fewer rounds only price worse."""
@@ -45,7 +45,7 @@ class Prices:
     rounds: int
 
     def worth(self, kind: int, milli: int) -> float:
-        """The worth of a device of the kind with so many milli free."""
+        """The worth of a device of the kind with this many milli free."""
         return float(self.device[kind, milli // self.step])
 
 
@@ -61,7 +61,7 @@ def price(
 
 
 class _Program:
-    """The program in HiGHS. Rows: at most and at least so many of each ask; per kind its cores, memory and devices;
+    """The program in HiGHS. Rows: at most and at least this many of each ask; per kind its cores, memory and devices;
     per kind and share size the shares placed against those that patterns hold."""
 
     def __init__(self, asks: Sequence[Ask], kinds: Sequence[Kind], overload: float, forced: float) -> None:

@@ -61,11 +61,11 @@ class Fragments:
         self._measured: dict[tuple[int, tuple[int, ...]], array[int]] = {}
 
     def bucket(self, cpu: Ints) -> Ints:
-        """The number of the range that so many free cores (milli) fall into."""
+        """The number of the range that this many free cores (milli) fall into."""
         return self.cores.searchsorted(cpu, side="right")
 
     def measure(self, kind: int, free: tuple[int, ...]) -> array[int]:
-        """By bucket: what the typical pods cannot use of devices with so many thousandths free.
+        """By bucket: what the typical pods cannot use of devices with this many thousandths free.
 
         A pod that needs no device, or that the node cannot take, can use none of it; any other cannot use the devices
         that have less than it asks for of each."""
@@ -87,7 +87,7 @@ class Fragments:
         return useless
 
     def _useful_to_one(self, kind: int, free: int) -> Ints:
-        """By bucket: what typical pods of one device use of a device with so many thousandths free."""
+        """By bucket: what typical pods of one device use of a device with this many thousandths free."""
         known = self._useful.get((kind, free))
         if known is None:
             known = self._useful[kind, free] = free * self._by_bucket(kind, (self._count == 1) & (self._milli <= free))

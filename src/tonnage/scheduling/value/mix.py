@@ -99,7 +99,7 @@ def _demand(ask: asks.Ask, memory: int) -> tuple[int, int] | None:
 
 
 def share_of(ask: asks.Ask, memory: int) -> int:
-    """Thousandths of a device with so many MiB that the ask takes up, by compute or memory, whichever is more; 0: it
+    """Thousandths of a device with this many MiB that the ask takes up, by compute or memory, whichever is more; 0: it
     asks for no part of a device, or its share of this one is not known."""
     found = amounts(ask, memory) if ask.shares else None
     if found is None:

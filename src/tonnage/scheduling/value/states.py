@@ -18,13 +18,13 @@ from tonnage.scheduling.value.fragment import Fragments
 from tonnage.scheduling.value.worth import Worth
 
 FEW = 48
-"""So many nodes are read and weighed one by one; more of them with arrays. Changes speed only."""
+"""This many nodes are read and weighed one by one; more of them with arrays. Changes speed only."""
 
 Ints = NDArray[np.int64]
 
 
 class Demand(NamedTuple):
-    """What a pod takes of a node's devices: ``milli`` thousandths of each of so many ``devices``; (0, 0): nothing."""
+    """What a pod takes of a node's devices: ``milli`` thousandths of each of this many ``devices``; (0, 0): nothing."""
 
     devices: int
     milli: int
@@ -41,7 +41,7 @@ NOTHING = Demand(0, 0)
 class State(msgspec.Struct, frozen=True, gc=False):
     """What is known of a state: the kind of node, thousandths free of each device in ascending order, their sum, their
     worth beyond that sum, the fragment by bucket of free cores (:class:`Fragments`), and ``blocks``: devices in whole
-    sets of 2, 4, 8, …, each set counted by the share of demand that asks for so many."""
+    sets of 2, 4, 8, …, each set counted by the share of demand that asks for this many."""
 
     kind: int
     free: tuple[int, ...]
@@ -127,7 +127,7 @@ class NodeStates:
         self.restart(kind_of)
 
     def restart(self, kind_of: Ints) -> None:
-        """Read all nodes anew; ``kind_of``: the kind of each row."""
+        """Read all nodes again; ``kind_of``: the kind of each row."""
         rows = len(self.fleet.alive)
         self.kinds: list[int] = kind_of.tolist()
         self.numbers, self.places, self.idle_of, self.stranded_of = [0] * rows, [0] * rows, [0] * rows, [0.0] * rows

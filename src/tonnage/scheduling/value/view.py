@@ -23,12 +23,12 @@ Rows = NDArray[np.intp]
 Points = NDArray[np.float64]
 
 POINTS_BITS = 26
-"""Room for the points of a node, ±33,000, beside which one point of a wish decides: what the user wishes comes first.
-A device is worth at most 2 of its like (:data:`tonnage.scheduling.value.worth.MOST`): enough for 40 devices."""
+"""Room for the points of a node, ±33,000, beside which one point of a preference decides: what the user prefers comes
+first. A device is worth at most 2 of its like (:data:`tonnage.scheduling.value.worth.MOST`): enough for 40 devices."""
 MOST_WISHES = 60_000
-"""More points of wishes than this, either way, count as so many: a key has no room for more."""
+"""More points of preferences than this, either way, count as this many: a key has no room for more."""
 HOST_ALONE = 1_000.0
-"""``host`` counts so many times more on nodes without devices, where nothing else counts."""
+"""``host`` counts this many times more on nodes without devices, where nothing else counts."""
 
 
 class ValueView(ShapeView):
@@ -70,12 +70,12 @@ class ValueView(ShapeView):
         return (self.fleet.cards.milli[node].tolist().index(taken),)
 
     def score(self, key: int) -> float:
-        """In a key one point of a wish counts more than all others; in the score all count alike."""
+        """In a key one point of a preference counts more than all others; in the score all count alike."""
         wishes, points = divmod((key >> TIE_BITS) + self.scale // 2, self.scale)
         return round(wishes + (points - self.scale // 2) / PRECISION, 3)
 
     def parts(self, node: int) -> tuple[tuple[str, float], ...]:
-        """What the score of a node that fits is made of, by name, in points; ``wishes`` count before all others."""
+        """What the score of a node that fits is made of, by name, in points; ``preferred`` counts before all others."""
         rows, valuation = np.array([node]), self.valuation
         weights, states = valuation.weights, valuation.states.rows
         (choices,) = self._tables(rows)
@@ -89,7 +89,7 @@ class ValueView(ShapeView):
         points.append(("scarcity", choices.prices[chosen.kind] / PRECISION))
         beside = self._beside(rows, self.fleet.free[rows], np.array([after]))
         points += [(name, float(part[0]) / PRECISION) for name, part in beside]
-        return (*points, ("wishes", float(self._static_score[node])))
+        return (*points, ("preferred", float(self._static_score[node])))
 
     def _judge(self) -> None:
         super()._judge()

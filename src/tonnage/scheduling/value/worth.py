@@ -33,7 +33,7 @@ class Worth:
         return sum([device[milli] for milli in free])
 
     def host(self, cpu: int, memory: float) -> Floats:
-        """By kind: the worth of so many millicores and MiB."""
+        """By kind: the worth of this many millicores and MiB."""
         return cpu * self.cpu + memory * self.memory
 
 

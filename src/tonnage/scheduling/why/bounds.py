@@ -63,9 +63,9 @@ class Tables:
             self.allowed = self.allowed & mask
         self.rows = np.array(fleet.node_rows(), np.int64)
         self.recut: dict[int, tuple[Recut, ...]] = {}
-        """By node row, how its GPUs would be cut otherwise, as far as that was asked."""
+        """By node row, how its GPUs would be repartitioned, as far as that was asked."""
         self.recuttable: dict[int, list[int]] = {}
-        """By the first node of a group of nodes, those where GPUs cut otherwise may help, as far as that was asked."""
+        """By the first node of a group of nodes, those where GPUs repartitioned may help, as far as that was asked."""
 
     @cached_property
     def edited(self) -> EditedPods:
@@ -276,7 +276,7 @@ class Tables:
 
 
 def sets_of(pods: Sequence[PodRow], size: int, *, by_devices: bool) -> Iterator[tuple[PodRow, ...]]:
-    """Sets of so many; of pods that cannot be told apart, the first by name."""
+    """Sets of this many; of pods that cannot be told apart, the first by name."""
     kinds = [(pod.class_id, (pod.devices, pod.pieces) if by_devices else len(pod.devices)) for pod in pods]
     seen: set[tuple[object, ...]] = set()
     for numbers in combinations(range(len(pods)), size):

@@ -2,11 +2,11 @@
 
 A change names one node on which the pod fits once all its edits are made. Its measure is (number of edits, sum of their
 ranks, sum of their amounts), smaller first, then its text. Ranks, the least trouble first: 0 a node is schedulable
-again, 1 a taint is tolerated, 2 a wish of the pod is given up (a selector's entry, a requirement of node affinity or
-all of it, the node's name, a rule about other pods), 3 the pod asks for less of one resource, 4 a running pod goes or a
-GPU is cut otherwise, 5 a node comes, 6 the pod does not ask for a resource that no node has. The amount of asking for
-less is the thousandths of the request given up, rounded up; that of a pod which goes, the thousandths of devices that
-it holds; that of all node affinity, the requirements in it; all others have none.
+again, 1 a taint is tolerated, 2 a constraint of the pod is dropped (a selector's entry, a requirement of node affinity
+or all of it, the node's name, a rule about other pods), 3 the pod asks for less of one resource, 4 a running pod goes
+or a GPU is repartitioned, 5 a node comes, 6 the pod does not ask for a resource that no node has. The amount of asking
+for less is the thousandths of the request given up, rounded up; that of a pod which goes, the thousandths of devices
+that it holds; that of all node affinity, the requirements in it; all others have none.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Lower(msgspec.Struct, frozen=True, tag="lower"):
 
     def text(self) -> str:
         by, to, was = (why_requests.written(self.resource, n) for n in (self.by, self.to, self.by + self.to))
-        return f"ask for {to} {self.resource} instead of {was}, {by} less"
+        return f"request {to} {self.resource} instead of {was}, {by} less"
 
 
 class DropResource(msgspec.Struct, frozen=True, tag="drop-resource"):
@@ -164,7 +164,9 @@ class Recut(msgspec.Struct, frozen=True, tag="recut"):
 
     def text(self) -> str:
         strategy = ", with MIG strategy mixed" if self.mixed else ""
-        return f"cut GPU {self.device} of node {self.node} as {layout_text(self.instances)}{strategy}"
+        return (
+            f"change the MIG layout of GPU {self.device} on node {self.node} to {layout_text(self.instances)}{strategy}"
+        )
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
@@ -181,7 +183,7 @@ class Leave(msgspec.Struct, frozen=True, tag="leave"):
         return self.held
 
     def text(self) -> str:
-        return f"{self.namespace}/{self.name} goes from node {self.node}"
+        return f"evict {self.namespace}/{self.name} from node {self.node}"
 
 
 class AddNode(msgspec.Struct, frozen=True, tag="add-node"):

@@ -51,8 +51,8 @@ class RelaxLevel(msgspec.Struct, frozen=True, tag="relax-level"):
 
     def text(self) -> str:
         what = "each slice of " if self.rule == "slice" else ""
-        where = f"one {self.to}" if self.to else "any place"
-        return f"let {what}{self.group} stand in {where} instead of one {self.level}"
+        where = f"in one {self.to}" if self.to else "anywhere"
+        return f"place {what}{self.group} {where} instead of in one {self.level}"
 
 
 class LowerMinimum(msgspec.Struct, frozen=True, tag="lower-minimum"):
@@ -73,7 +73,8 @@ class LowerMinimum(msgspec.Struct, frozen=True, tag="lower-minimum"):
 
 class MorePlaces(msgspec.Struct, frozen=True, tag="more-places"):
     """Room for ``count`` more pods, each as large as the largest of each resource, in a domain: on one more host like
-    ``like``, or on so many hosts with one place each (``apart``); on ``like`` itself where the domain is that host."""
+    ``like``, or on this many hosts with one place each (``apart``); on ``like`` itself where the domain is that
+    host."""
 
     rank: ClassVar[int] = 2
     level: str
@@ -97,7 +98,7 @@ GangEdit: TypeAlias = RelaxLevel | LowerMinimum | MorePlaces
 
 
 class GangChange(msgspec.Struct, frozen=True):
-    """Edits after which the gang's minimum has a place."""
+    """Edits after which the gang's minimum fits."""
 
     edits: tuple[GangEdit, ...]
 

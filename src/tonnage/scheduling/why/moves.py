@@ -31,8 +31,8 @@ class MovedPod(msgspec.Struct, frozen=True):
 class Moves(msgspec.Struct, frozen=True):
     """``moves`` in an order in which they can be made; each is a restart. None: ``none`` says why.
 
-    ``allowed``: all of them are; else there are none without some that are forbidden. ``work_lost_device_s``: work done
-    again, in device-seconds; ``micro_usd``: what that costs, as far as the prices of nodes are known. ``into``: the
+    ``allowed``: all of them are; else there are none without some that are forbidden. ``work_lost_device_s``: work
+    lost, in device-seconds; ``micro_usd``: what that costs, as far as the prices of nodes are known. ``into``: the
     nodes where there is room then."""
 
     moves: tuple[MovedPod, ...] = ()

@@ -256,7 +256,7 @@ class _Receipts:
         def scored(at: int) -> Scored:
             parts = view.parts(at)
             if wishes is not None:
-                parts = (*parts, ("company", float(PREFERENCE_WEIGHT * wishes[at])))
+                parts = (*parts, ("pod affinity", float(PREFERENCE_WEIGHT * wishes[at])))
             return Scored(fleet.node(at).spec.name, parts)
 
         if key[node] == NEVER:

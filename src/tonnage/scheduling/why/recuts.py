@@ -1,4 +1,4 @@
-"""GPUs of a node cut otherwise so that it takes a pod which waits: MIG instances made, or cards made whole again."""
+"""GPUs of a node repartitioned so that it takes a pod which waits: MIG instances made, or cards made whole again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tonnage.scheduling.why.static import Kin
 
 class Recuts:
     """For one waiting pod. Nodes that forbid another cut are looked at too: a person may allow it. ``wanted``: what the
-    pod asks of cards that can be cut; empty where it asks for nothing of the kind, or for parts of devices."""
+    pod asks of cards that can be partitioned; empty where it asks for nothing of the kind, or for parts of devices."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables, self._fleet = tables, tables.fleet
@@ -81,7 +81,7 @@ class Recuts:
                 yield row
 
     def on(self, row: int) -> tuple[Recut, ...]:
-        """What to cut otherwise on the node so that the pod has all that it asks for, with the fewest instances
+        """What to repartition on the node so that the pod has all that it asks for, with the fewest instances
         destroyed; nothing where that is not possible. Changes nothing."""
         known = self._tables.recut
         if row not in known:

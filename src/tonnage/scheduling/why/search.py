@@ -4,7 +4,7 @@ For each node, the edits looked at are those that concern it: what of the node i
 has to go), giving up any of the pod's hard rules about other pods, asking for less of what is short there (never for
 nothing of it; of what devices give together, such as their memory and cores, of one thing only), and pods that stand
 on it going. A node like each that is there may come; on it nobody stands. A resource that no node has may be given up,
-idle GPUs may be cut otherwise. All of the node affinity is given up only where nothing of any term could stay.
+idle GPUs may be repartitioned. All of the node affinity is given up only where nothing of any term could stay.
 
 A bound on the measure is worked out for all nodes at once. Nodes are then looked at exactly, the most hopeful first,
 until no bound is below the best that was found, or the budget is spent.
@@ -51,15 +51,15 @@ from tonnage.scheduling.why.static import Kin, ways_of_new
 BUDGET = 4_000
 """Steps of one search, some 50 microseconds each: sets of pods that go are tried out."""
 NODES_A_STEP = 15
-"""Rules about other pods look at all nodes: so many are one step more."""
+"""Rules about other pods look at all nodes: this many are one step more."""
 RECUT_STEPS = 20
-"""What planning the GPUs of a node anew costs."""
+"""What planning the GPUs of a node again costs."""
 RULES = 6
 """More hard rules than this are given up all together or not at all."""
 
 EVERY = frozenset({"uncordon", "pod", "lower", "leave", "recut", "add"})
-"""What may be changed: nodes made schedulable; the pod's tolerations, wishes and rules; what it asks for; running pods;
-how GPUs are cut; new nodes."""
+"""What may be changed: nodes made schedulable; the pod's tolerations, preferences and rules; what it asks for; running
+pods; how GPUs are partitioned; new nodes."""
 
 STAY, LEAVE, LEAVE_FOR_RULES = range(3)
 """What is looked at: everybody stays; pods go where the rules allow the node; pods go where they do not."""
@@ -323,10 +323,10 @@ class _Search:
                 allowed &= mask
         return allowed
 
-    # ---- GPUs cut otherwise ----
+    # ---- GPUs repartitioned ----
 
     def otherwise_cut(self) -> None:
-        """GPUs of one node cut otherwise, on the nodes where everything else is there, the least trouble first."""
+        """GPUs of one node repartitioned, on the nodes where everything else is there, the least trouble first."""
         recuts = Recuts(self.tables)
         for row, before in recuts.cases(filter(self._allowed, self.tables.kin)):
             if code(cost_of(before)) + code((1, Recut.rank, 0)) >= self.limit or not self._spend(RECUT_STEPS):

@@ -32,8 +32,8 @@ class Decided:
 def decided(snapshot: Snapshot, settings: Settings, cache: Cache, rows: Sequence[int]) -> Decided:
     """What the scheduler says of these pods, and all bound that it binds before them. Inside a what-if only.
 
-    Pods whose turn is after theirs do not count, unless they are company that these ask for, or stand where these would
-    without them: whether these are bound is as the whole decision says."""
+    Pods whose turn is after theirs do not count, unless the pod affinity of these selects them, or stand where these
+    would without them: whether these are bound is as the whole decision says."""
     fleet = snapshot.fleet
     mine = {fleet.pod(row).key for row in rows}
     decisions = place.decide(snapshot, settings, cache)

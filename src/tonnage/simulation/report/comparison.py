@@ -83,7 +83,7 @@ _OF_TRAINING: tuple[_TrainingFigure, ...] = (
         formats.hours,
         "lower",
     ),
-    ("GPU-hours of half gangs", lambda work: work.gpu_hours.half, formats.hours, "lower"),
+    ("GPU-hours of partial gangs", lambda work: work.gpu_hours.half, formats.hours, "lower"),
     ("Communication factor", lambda work: work.communication_factor, formats.factor, "lower"),
     ("Restarts", lambda work: work.restarts, formats.count, "lower"),
     ("Evictions", lambda work: work.evictions, formats.count, "lower"),
@@ -99,7 +99,7 @@ _OF_RUN: tuple[_RunFigure, ...] = (
     ("Cost", lambda result, _: result.cost.total_micro_usd, formats.dollars, "lower"),
     ("Cost per million tokens", lambda _, head: head.micro_usd_per_million_tokens, formats.dollars, "lower"),
     ("Most nodes at once", lambda _, head: head.max_nodes, formats.count, ""),
-    ("Nodes bought", lambda _, head: head.nodes_bought, formats.count, ""),
+    ("Nodes launched", lambda _, head: head.nodes_bought, formats.count, ""),
     ("Nodes returned", lambda _, head: head.nodes_returned, formats.count, ""),
     ("Findings", lambda result, _: len(result.findings), formats.count, "lower"),
 )
@@ -143,7 +143,7 @@ HOLDS = 0.99
 
 
 def holds_slo(result: Result) -> bool:
-    """Whether every Service of the run met its SLO with so many of its requests."""
+    """Whether every Service of the run met its SLO with this many of its requests."""
     return all(s.overall.share is None or s.overall.share >= HOLDS for s in result.services)
 
 

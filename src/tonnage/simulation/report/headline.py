@@ -46,7 +46,7 @@ class Headline(msgspec.Struct, frozen=True):
 
 
 def headline(result: Result, label: str = "") -> Headline:
-    """The figures of ``result``. A node counts as bought when it was launched after the start of the run."""
+    """The figures of ``result``. Nodes launched are those launched after the start of the run."""
     tokens = sum(service.prompt_tokens + service.generated_tokens for service in result.services)
     overall = [service.overall for service in result.services]
     grace = [service.grace for service in result.services]

@@ -134,7 +134,7 @@ def _content(trace: Trace, requests: Sequence[int], copies: Sequence[int], block
     assert trace.hashes is not None
     if trace.hash_block % block_size:
         raise InputError.at(
-            f"a hash of the trace stands for {trace.hash_block} tokens, which are no whole KV blocks of {block_size}",
+            f"a hash of the trace stands for {trace.hash_block} tokens, which are not whole KV blocks of {block_size}",
             file=trace.source,
             field="--block-size",
             hint=f"use a block size that divides {trace.hash_block}",

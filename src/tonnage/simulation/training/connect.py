@@ -89,7 +89,7 @@ def connect_training(
     scenario: Scenario, objects: Iterable[KubeObject], cluster: SimulatedCluster
 ) -> tuple[Finding, ...]:
     """Make the training workloads of the manifests; nothing arrives before :func:`start_training`. Returns what is
-    doubtful about them. Raises InputError for an entry whose workload is not there, or that cannot be copied."""
+    suspicious about them. Raises InputError for an entry whose workload is not there, or that cannot be copied."""
     objects = tuple(objects)
     priorities = Priorities([o for o in objects if isinstance(o, core.PriorityClass)])
     written = _Manifests(objects, priorities, cluster.nodes)
@@ -261,7 +261,7 @@ def _training(
 
 
 def _refused(admission: Admission, replicas: Iterable[Replica]) -> dict[str, Refused]:
-    """Why the API server lets in no pod as these are written, by their names; those that it lets in are left out."""
+    """Why the API server admits no pod as these are written, by their names; those that it admits are left out."""
     known: dict[int, Refused | None] = {}
     found = {}
     for one in replicas:
@@ -293,7 +293,7 @@ def _parts(
 
 
 def _amount(work: Work | None, unit: Fraction) -> Fraction | None:
-    """GPU-ns of work of a part with so many GPUs, or pods."""
+    """GPU-ns of work of a part with this many GPUs, or pods."""
     if work is None:
         return None
     return Fraction(work.gpu_hours) * NS_PER_HOUR if work.gpu_hours else work.duration_ns * unit

@@ -15,8 +15,9 @@ MOST_COPIES = 10_000
 
 
 class WorkEntry(Strict, frozen=True, kw_only=True):
-    """How much there is to do, in one of three ways: ``gpu_hours``; a ``duration`` with all pods; or so many ``steps``
-    of ``step`` each with all pods. ``allreduce``: bytes that every step sums over all GPUs, on top of ``step``."""
+    """How much there is to do, in one of three ways: ``gpu_hours``; a ``duration`` with all pods; or this many
+    ``steps`` of ``step`` each with all pods. ``allreduce``: bytes that every step sums over all GPUs, on top of
+    ``step``."""
 
     gpu_hours: float | None = None
     duration: str = ""
@@ -26,7 +27,7 @@ class WorkEntry(Strict, frozen=True, kw_only=True):
 
 
 class CheckpointEntry(Strict, frozen=True, kw_only=True):
-    """Work is saved ``every`` so long, which takes ``write``; to go on from there takes ``load``."""
+    """Work is saved ``every`` interval of this length, which takes ``write``; to go on from there takes ``load``."""
 
     every: str
     write: str = "0s"
@@ -36,7 +37,7 @@ class CheckpointEntry(Strict, frozen=True, kw_only=True):
 class TrainingEntry(Strict, frozen=True, kw_only=True):
     """The work of each gang of ``workload`` (namespace/kind/name), and of each of its pods that is in none.
 
-    ``arrival``: when it is created; of two times each seed draws one between them. ``copies``: so many of it, each of
+    ``arrival``: when it is created; of two times each seed draws one between them. ``copies``: this many of it, each of
     which draws its own.
     """
 

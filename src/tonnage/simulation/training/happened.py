@@ -32,7 +32,7 @@ class Failure:
     def says(self, names: Sequence[str]) -> str:
         """What happened to the pods of these names."""
         if self.cause.is_exit:
-            end = f"ended with exit code {self.exit_code}" + (", out of memory" if self.cause is Cause.OOM else "")
+            end = f"exited with code {self.exit_code}" + (", out of memory" if self.cause is Cause.OOM else "")
         else:
             end = "lost its node" if self.cause is Cause.NODE else "was evicted"
         return f"{', '.join(names)} {end}"

@@ -39,7 +39,7 @@ OVER = frozenset({State.DONE, State.FAILED})
 
 @dataclass(slots=True)
 class GpuTime:
-    """Where the time that GPUs were held went, in GPU-ns. ``lost``: to be done again after a failure, or never.
+    """Where the time that GPUs were held went, in GPU-ns. ``lost``: to be repeated after a failure, or never.
 
     ``starting``: by pods that start or stop while enough are bound. ``half``: held while fewer pods than the minimum
     were bound; ``broken``: the same, after it had been whole, while pods that failed are replaced."""

@@ -391,5 +391,5 @@ class Training:
             if part.state in AT_WORK and not part.runs:
                 found.append(f"{part.name}: {part.state} with {len(part.ready)} pods, fewer than its minimum")
             if part.gang is not None and part.state is State.WAITING and part.staying and not part.was_whole:
-                found.append(f"{part.name}: half a gang is placed, {len(part.staying)} pods")
+                found.append(f"{part.name}: only part of the gang is placed, {len(part.staying)} pods")
         return found

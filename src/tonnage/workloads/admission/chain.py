@@ -59,7 +59,8 @@ class Admission:
         return self.priorities.admitted(spec)
 
     def refusals(self, namespace: str, given: core.PodSpec) -> list[Refused]:
-        """Why no pod of this spec is ever let in, whatever others there are; the first in the order of the plugins."""
+        """Why no pod of this spec is ever admitted, whatever others there are; the first in the order of the
+        plugins."""
         spec = self.completed(namespace, given)
         found = [*self.unknown(namespace, given)]
         found += limits.contradictions(given, spec, self.ranges(namespace))

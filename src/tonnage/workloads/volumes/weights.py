@@ -29,8 +29,8 @@ class Source:
 def source(
     book: Volumes, namespace: str, container: ContainerNeeds, volumes: Iterable[Volume], folder: str = ""
 ) -> Source | None:
-    """Of an engine whose weights are in ``folder``, or where Hugging Face's libraries keep them; None where that is no
-    claim of which the throughput is known."""
+    """Of an engine whose weights are in ``folder``, or where Hugging Face's libraries keep them; None where that is not
+    a claim of which the throughput is known."""
     volume = mounted_at(container, volumes, folder or folder_of(container))
     if volume is None or volume.persistent_volume_claim is None:
         return None

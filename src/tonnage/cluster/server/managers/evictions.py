@@ -1,7 +1,7 @@
 """Pods that cannot stay: on nodes with NoExecute taints, and on nodes that are gone.
 
 Sources: kubernetes/kubernetes v1.36 pkg/controller/tainteviction and pkg/controller/podgc (quarantine of 40 s). The
-time a taint is tolerated counts from its timeAdded, so that a restart does not begin it anew. The limit on ended pods
+time a taint is tolerated counts from its timeAdded, so that a restart does not begin it again. The limit on ended pods
 (12,500) is left out.
 """
 

@@ -184,7 +184,7 @@ class Managers:
             self._look_at(item)
 
     def _take_in(self) -> None:
-        """Learn of what changed; after falling too far behind, of everything anew."""
+        """Learn of what changed; after falling too far behind, of everything again."""
         if self._feed is None:
             self._start()
         try:

@@ -75,7 +75,7 @@ class Nodes:
         self._set_pods(node)
 
     def _heard(self, name: str) -> None:
-        """Note a heartbeat; one timer a node runs, and is set anew when it fires."""
+        """Note a heartbeat; one timer a node runs, and is reset when it fires."""
         self._heartbeats[name] = self._context.clock()
         if self._grace_s:
             self._context.queue.add_at((self.name, ("", name)), self._heartbeats[name] + self._grace_s)

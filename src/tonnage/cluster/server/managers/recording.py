@@ -65,7 +65,7 @@ class _Recent(Generic[_T]):
 
 
 class Recorder:
-    """Writes events about objects. Losing one is no error: ``lost`` counts them."""
+    """Writes events about objects. Losing one is not an error: ``lost`` counts them."""
 
     def __init__(self, client: Client, clock: Callable[[], float], random: Random) -> None:
         self.count = 0

@@ -21,7 +21,7 @@ _HISTORY_CHARACTERS = 2000
 
 
 def revision_of(obj: JsonObject) -> int:
-    """The revision; 0 for none or one that is no number."""
+    """The revision; 0 for none or one that is not a number."""
     text = annotations_of(obj).get(REVISION, "0")
     return int(text) if text.isdigit() else 0
 

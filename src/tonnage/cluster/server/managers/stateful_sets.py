@@ -1,6 +1,6 @@
 """StatefulSets: pods with numbers, each with claims of its own, made in order or at once, and the status that says so.
 
-Templates of former revisions are not kept: a pod that is made anew always has the newest, also below a partition.
+Templates of former revisions are not kept: a pod that is recreated always has the newest, also below a partition.
 Claims stay when pods or the set go (persistentVolumeClaimRetentionPolicy is Retain).
 
 Source of behaviour and messages: kubernetes/kubernetes v1.36 pkg/controller/statefulset (stateful_set_control.go,
@@ -97,7 +97,7 @@ class StatefulSets:
             self._context.queue.add_at((self.name, key_of(one)), now + least)
 
     def _update(self, one: JsonObject, pods: Pods) -> None:
-        """Delete the last pod that is of an older template, so that it is made anew."""
+        """Delete the last pod that is of an older template, so that it is recreated."""
         strategy = spec_of(one).get("updateStrategy") or {}
         if strategy.get("type") == "OnDelete":
             return

@@ -39,7 +39,7 @@ function tiles(run, head) {
   byId("tiles").replaceChildren(
     tile("GPU-hours paid", fmt.hours(paid), `${fmt.hours(allocated)} allocated, ${fmt.hours(busy)} busy`, meter),
     tile("Cost", fmt.usd(run.cost.total_micro_usd), run.services.length ? `${fmt.usd(head.micro_usd_per_million_tokens)} per million tokens` : ""),
-    tile("Most nodes at once", fmt.count(head.max_nodes), `${head.nodes_bought} bought, ${head.nodes_returned} returned`),
+    tile("Most nodes at once", fmt.count(head.max_nodes), `${head.nodes_bought} launched, ${head.nodes_returned} terminated`),
     run.services.length ? tile("Requests", fmt.count(head.requests), `${fmt.compact(head.tokens)} tokens`)
       : tile("Training done", `${head.training?.done ?? 0} of ${head.training?.workloads ?? 0}`, `${fmt.hours(head.training?.gpu_hours.useful ?? null)} GPU-hours useful`),
     tile("Findings", fmt.count(error + warning + info), `${plural(error, "error")}, ${plural(warning, "warning")}`

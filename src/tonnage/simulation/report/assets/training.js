@@ -5,7 +5,7 @@ const PHASES = {
 };
 const HOURS = [
   ["useful", "useful", 1], ["checkpoints", "checkpoints", 0.6], ["starting", "starting", 0.38], ["broken", "waiting for replacements", 0.25],
-  ["lost", "lost", 0], ["half", "half a gang", 0],
+  ["lost", "lost", 0], ["half", "partial gang", 0],
 ];
 
 /** The phases of one workload, or those of several copies over one another. */
