@@ -102,7 +102,7 @@ def _tiers(report: Report, trace: Path, quick: bool) -> None:
     from benchmarks.inference_schedule import CONFIG, TIMING, log_from
     from tonnage.inference.replay import Log
     from tonnage.inference.worth import Setup, value
-    from tonnage.simulation.traffic.traces import load_trace
+    from tonnage.traffic.traces import load_trace
 
     workers = 4
     log = log_from(load_trace(trace))

@@ -29,7 +29,7 @@ from benchmarks.inference_schedule import BLOCK, CHUNK, CONFIG, TIMING, cluster,
 from tonnage.inference.replay import Cluster, Log, Replay, log_of, replay
 from tonnage.inference.reuse import reuse_bound
 from tonnage.inference.routing import EngineCosts, make_policy
-from tonnage.simulation.traffic.traces import Trace, load_trace
+from tonnage.traffic.traces import Trace, load_trace
 from tonnage.units import NS_PER_MS, NS_PER_S
 
 SEEDS = tuple(range(5))

@@ -23,7 +23,7 @@ from tonnage.inference.replay import Cluster, Log, log_of, replay
 from tonnage.inference.requests import Finished
 from tonnage.inference.routing import make_policy
 from tonnage.inference.timing import PolynomialTiming
-from tonnage.simulation.traffic.traces import Trace, load_trace
+from tonnage.traffic.traces import Trace, load_trace
 
 BLOCK = 64
 BLOCKS = 16_384

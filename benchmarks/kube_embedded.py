@@ -10,20 +10,20 @@ import time
 import urllib.request
 from pathlib import Path
 
-from tonnage.cluster.client.informer import Informers
-from tonnage.cluster.client.verbs import Client
-from tonnage.cluster.clock import WallClock
-from tonnage.cluster.effects import ApiEffects
-from tonnage.cluster.recording import Silent
-from tonnage.cluster.resources import NODES, PODS
-from tonnage.cluster.server import kubeconfig
-from tonnage.cluster.server.api import Api
-from tonnage.cluster.server.http import Server
-from tonnage.cluster.server.inprocess import InProcess
-from tonnage.cluster.watching import watch_world
-from tonnage.cluster.world import ClusterWorld
-from tonnage.controllers.scheduler import Scheduler
+from tonnage.apiserver import kubeconfig
+from tonnage.apiserver.api import Api
+from tonnage.apiserver.http import Server
+from tonnage.apiserver.inprocess import InProcess
+from tonnage.control.scheduler import Scheduler
 from tonnage.decisions import Applied
+from tonnage.kube.clock import WallClock
+from tonnage.kube.informer import Informers
+from tonnage.kube.resources import NODES, PODS
+from tonnage.kube.verbs import Client
+from tonnage.live.effects import ApiEffects
+from tonnage.live.recording import Silent
+from tonnage.live.watching import watch_world
+from tonnage.live.world import ClusterWorld
 from tonnage.scheduling import place
 
 AMOUNTS = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}

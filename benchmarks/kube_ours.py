@@ -10,28 +10,28 @@ from collections.abc import Callable
 from multiprocessing.synchronize import Event
 from typing import Any
 
-from tonnage.cluster.client.events import EventRecorder
-from tonnage.cluster.client.http import open_cluster
-from tonnage.cluster.client.informer import Informers
-from tonnage.cluster.clock import WallClock
-from tonnage.cluster.effects import ApiEffects
-from tonnage.cluster.manager import Controller, Manager
-from tonnage.cluster.recording import Events
-from tonnage.cluster.resources import NODES, PODS
-from tonnage.cluster.watching import watch
-from tonnage.cluster.world import ClusterWorld
-from tonnage.controllers.scheduler import Scheduler
+from tonnage.control.scheduler import Scheduler
 from tonnage.decisions import Launch, Reason, Ref
 from tonnage.facts import durations
 from tonnage.hollow.machines import Machines, Options
 from tonnage.hollow.running import MachineRoom, RunningClock
+from tonnage.kube.clock import WallClock
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.http import open_cluster
+from tonnage.kube.informer import Informers
+from tonnage.kube.resources import NODES, PODS
+from tonnage.live.effects import ApiEffects
+from tonnage.live.manager import Controller, Manager
+from tonnage.live.recording import Events
+from tonnage.live.watching import watch
+from tonnage.live.world import ClusterWorld
+from tonnage.machines import nodes as lives
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.objects import Claim
+from tonnage.machines.physics import Physics
 from tonnage.objects import core
+from tonnage.rng import Streams
 from tonnage.scheduling import place
-from tonnage.simulation import nodes as lives
-from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.objects import Claim
-from tonnage.simulation.physics import Physics
-from tonnage.simulation.rng import Streams
 
 CALLS = 16
 """Bindings, or statuses, under way at once."""

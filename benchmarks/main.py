@@ -159,7 +159,7 @@ def azure_hour(trace: str, seconds: str) -> dict[str, Any]:
     begin = time.perf_counter()
     from tonnage.simulation import run as simulator
     from tonnage.simulation import scenario
-    from tonnage.simulation.traffic.traces import load_trace
+    from tonnage.traffic.traces import load_trace
     from tonnage.units import NS_PER_MS
 
     requests = load_trace(Path(trace))

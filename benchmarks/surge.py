@@ -123,8 +123,8 @@ def _oracle_loops(scenario, configuration, cluster, sources):  # type: ignore[no
     """Replicas from the arrivals themselves: the most needed until one cold start from now."""
     import numpy as np
 
+    from tonnage.control.loops import Loop
     from tonnage.decisions import Reason, Ref, Scale
-    from tonnage.loops import Loop
     from tonnage.scaling.slo import _first_to_go
     from tonnage.simulation.run import slo_planner
     from tonnage.units import NS_PER_S

@@ -28,10 +28,10 @@ import yaml
 from e2e.recipe import RECIPE
 from scripts.api import go, schemas
 from scripts.api.schemas import Row, Unread
-from tonnage.cluster.resources import ALL, Resource
+from tonnage.kube.resources import ALL, Resource
 
 ROOT = Path(__file__).resolve().parent.parent
-OBJECTS, SERVER = ROOT / "src/tonnage/objects/api", ROOT / "src/tonnage/cluster/server"
+OBJECTS, SERVER = ROOT / "src/tonnage/objects/api", ROOT / "src/tonnage/apiserver"
 FILES = {
     name: folder / f"{name}.csv"
     for folder, names in (
@@ -45,7 +45,7 @@ COLUMN_WORDS = ROOT / "scripts/api/column_words.csv"
 """What each printed column means: kind (``*``: all that have the column), name, words."""
 
 KINDS = tuple(resource for resource in ALL if not resource.open)
-"""The kinds whose fields are in the tables: those that have a type of their own in tonnage.cluster.resources."""
+"""The kinds whose fields are in the tables: those that have a type of their own in tonnage.kube.resources."""
 BESIDE = (
     ("core/v1", "Binding"),
     ("autoscaling/v1", "Scale"),

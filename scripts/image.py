@@ -80,12 +80,12 @@ def smoke(archive: Path) -> str:
     network. What came of it. Raises Missing when it does not start."""
     if why := oci.cannot_start():
         return f"not started here: {why}"
-    modules = "import boto3, highspy, lightkube, numpy, tonnage.cluster.manager as found; print(found.__name__)"
+    modules = "import boto3, highspy, lightkube, numpy, tonnage.live.manager as found; print(found.__name__)"
     with oci.bundle(archive) as run:
         for words, wanted in (
             (["tonnage", "--version"], f"tonnage {_project()['version']}"),
             (["tonnage", "controller", "--help"], "--namespace-of-lease"),
-            (["python", "-c", modules], "tonnage.cluster.manager"),
+            (["python", "-c", modules], "tonnage.live.manager"),
         ):
             done = run(words)
             if done.returncode or wanted not in done.stdout:

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMANDS = ROOT / "tests" / "cluster" / "differential" / "commands.yaml"
+COMMANDS = ROOT / "tests" / "apiserver" / "differential" / "commands.yaml"
 PAGE = ROOT / "docs" / "reference" / "kubectl.md"
 
 OPENING = """# What kubectl does on the embedded API
@@ -20,7 +20,7 @@ OPENING = """# What kubectl does on the embedded API
 Each of these commands is run, in this order, against the [embedded API](embedded-api.md) and against a real
 kube-apiserver (v1.36.3) with its controller manager. Exit code, standard output and standard error are the same, but
 for ids, ages, times, addresses and random names; where a command is marked, only the exit code is compared. The files
-that they name are in [manifests](../../tests/cluster/differential/manifests). What is not on this list may differ.
+that they name are in [manifests](../../tests/apiserver/differential/manifests). What is not on this list may differ.
 """
 NOT_SUPPORTED = """
 ## Not supported

@@ -1,6 +1,6 @@
 """scripts/api_tables.py: what it reads in OpenAPI, CRDs and Go sources, and how it says that something is wrong.
 
-That the tables are those of a real API server is held in tests/cluster/differential."""
+That the tables are those of a real API server is held in tests/live/differential."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from scripts import api_tables
 from scripts.api import go, schemas
 from scripts.api.schemas import Unread
-from tonnage.cluster.server import discovery, openapi
+from tonnage.apiserver import discovery, openapi
 from tonnage.hollow import statuses
 
 Json = dict[str, Any]

@@ -1,7 +1,7 @@
 """The common currency of the rooms: what is decided, why, what it beat, and what became of it.
 
 A decision is data. It is made by a pure function from a snapshot and takes effect elsewhere, in a world
-(:mod:`tonnage.world`), after its preconditions have been checked again. A :class:`Reason` holds references and
+(:mod:`tonnage.control.world`), after its preconditions have been checked again. A :class:`Reason` holds references and
 numbers; sentences are made when somebody asks.
 """
 

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 import yaml_text
-from cluster.contract.same import broken, sold_out, surge
 from digests import placements
+from live.contract.same import broken, sold_out, surge
 from tonnage.simulation import run, scenario
 from tonnage.simulation.machine import Machine
 
@@ -63,4 +63,4 @@ _CONTRACT: dict[str, Callable[[Path], Machine]] = {
     "surge-slo": lambda _: surge("slo", 90, None),
     "surge-corrected": lambda _: surge("corrected", 40, None),
 }
-"""The scenarios of `cluster.contract.same`, played as its tests do."""
+"""The scenarios of `live.contract.same`, played as its tests do."""

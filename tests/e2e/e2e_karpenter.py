@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from e2e.api import Json
-from tonnage.cluster.assembly import BUYS, LIMITS
 from tonnage.facts import instances, prices
+from tonnage.live.assembly import BUYS, LIMITS
 
 POOL = "ours"
 IN_POOL = {"karpenter.sh/nodepool": POOL}

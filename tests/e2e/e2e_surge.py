@@ -16,10 +16,10 @@ import yaml_text
 from e2e.api import Api, Json
 from e2e.control_plane import ControlPlane
 from e2e.processes import LOCAL, free_ports
-from tonnage.cluster.assembly import BUYS, LIMITS
-from tonnage.cluster.client.http import open_cluster
-from tonnage.controllers.opt_in import as_annotations
+from tonnage.control.opt_in import as_annotations
 from tonnage.hollow.definitions import define_missing_kinds
+from tonnage.kube.http import open_cluster
+from tonnage.live.assembly import BUYS, LIMITS
 from tonnage.simulation import run, scenario
 from tonnage.simulation.scenario import Scenario
 

@@ -19,10 +19,10 @@ from filter_worlds import CLAIMS, GATES, HOLD, NAMESPACES, RUNTIMES, TEAMS, ZONE
 from e2e.api import Api, Json
 from e2e.control_plane import SCHEDULER, ControlPlane
 from e2e.processes import LOCAL, until
-from tonnage.cluster.feed import Changes
-from tonnage.cluster.groups import Groups
-from tonnage.cluster.observed import Observed
 from tonnage.decisions import Bind, Wait
+from tonnage.live.feed import Changes
+from tonnage.live.groups import Groups
+from tonnage.live.observed import Observed
 from tonnage.objects import core, storage
 from tonnage.objects.base import KubeObject
 from tonnage.scheduling import place

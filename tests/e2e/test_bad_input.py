@@ -21,7 +21,7 @@ from e2e_controllers import LEASES, TRACEBACK, Process, controller, grant, rules
 from e2e.api import Json
 from e2e.control_plane import ADMIN, UNTOUCHED, ControlPlane
 from e2e.processes import LOCAL, free_ports, until
-from tonnage.controllers import opt_in
+from tonnage.control import opt_in
 
 PODS = "/api/v1/namespaces/default/pods"
 USERS = ("nobody", "blind", "tonnage-scheduler")

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 import sampling
 
-from cluster.contract import rest, training
-from cluster.contract.cases import APPLIED, MOVED_ON, STALE, Case, Decide, check_applied, check_moved_on, check_stale
-from cluster.contract.cut import bought, example, short_day
-from cluster.contract.faulty import Rates
-from cluster.contract.processes import DRIZZLE, play, set_up
-from cluster.contract.same import broken, check_same, surge
-from cluster.contract.small import Small, build
 from e2e.control_plane import UNTOUCHED
-from tonnage.cluster.client.http import open_cluster
-from tonnage.cluster.client.transport import ApiError, Transport
-from tonnage.cluster.client.verbs import Client
-from tonnage.cluster.group_kinds import ONCE_INSTALLED
-from tonnage.cluster.resources import ALL
+from live.contract import rest, training
+from live.contract.cases import APPLIED, MOVED_ON, STALE, Case, Decide, check_applied, check_moved_on, check_stale
+from live.contract.cut import bought, example, short_day
+from live.contract.faulty import Rates
+from live.contract.processes import DRIZZLE, play, set_up
+from live.contract.same import broken, check_same, surge
+from live.contract.small import Small, build
 from tonnage.fleet.invariants import violations
+from tonnage.kube.http import open_cluster
+from tonnage.kube.resources import ALL
+from tonnage.kube.transport import ApiError, Transport
+from tonnage.kube.verbs import Client
+from tonnage.live.group_kinds import ONCE_INSTALLED
 
 StartPlane = Callable[..., object]
 KEPT = ("default", "kube-system", "kube-public", "kube-node-lease")

@@ -17,13 +17,13 @@ import pytest
 from e2e_builders import GPU, node
 from e2e_controllers import USERS, Process, controller, grant
 
-from cluster.gangs.gang_objects import GROUPS, PODS, WORKLOADS, bare_pods, place_of, pods_of
 from e2e.api import Api, Json
 from e2e.control_plane import UNTOUCHED, ControlPlane
 from e2e.processes import until
-from tonnage.cluster.groups import KINDS
-from tonnage.cluster.resources import CRDS, Resource
+from live.gangs.gang_objects import GROUPS, PODS, WORKLOADS, bare_pods, place_of, pods_of
 from tonnage.hollow.definitions import crd
+from tonnage.kube.resources import CRDS, Resource
+from tonnage.live.groups import KINDS
 from tonnage.objects import core
 
 GANGS = 200

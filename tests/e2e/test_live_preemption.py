@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import sampling
 
-from cluster.contract import in_time, shortened, training
-from cluster.contract.same import played
 from e2e.control_plane import UNTOUCHED, ControlPlane
-from tonnage.cluster.client.http import open_cluster
+from live.contract import in_time, shortened, training
+from live.contract.same import played
 from tonnage.hollow.up import Settings
+from tonnage.kube.http import open_cluster
 from tonnage.simulation.run import SetUp
 from tonnage.units import NS_PER_S
 

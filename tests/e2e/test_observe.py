@@ -14,9 +14,9 @@ from e2e_karpenter import IN_POOL, node_pool
 
 from e2e.control_plane import UNTOUCHED, ControlPlane
 from e2e.processes import until
-from tonnage.cluster.client.http import open_cluster
-from tonnage.cluster.group_kinds import ONCE_INSTALLED
 from tonnage.hollow.definitions import define_missing_kinds
+from tonnage.kube.http import open_cluster
+from tonnage.live.group_kinds import ONCE_INSTALLED
 
 PODS = "/api/v1/namespaces/default/pods"
 USER = "tonnage-scheduler"

@@ -16,8 +16,8 @@ from e2e_surge import CLAIMS, SEED, SURGE, Live, changed, running
 from e2e.api import Json
 from e2e.control_plane import UNTOUCHED
 from e2e.processes import until
-from tonnage.cluster.client.http import open_cluster
 from tonnage.hollow.lockstep import play
+from tonnage.kube.http import open_cluster
 from tonnage.simulation import run, scenario
 from tonnage.simulation.result import Result
 

@@ -20,8 +20,8 @@ from e2e_surge import CLAIMS, Live, changed, ready, running
 from e2e.api import MERGE, Api, Json
 from e2e.control_plane import ADMIN, API_SERVER, UNTOUCHED, ControlPlane
 from e2e.processes import until
-from tonnage.cluster.client.http import open_cluster
 from tonnage.hollow.definitions import define_missing_kinds
+from tonnage.kube.http import open_cluster
 
 PODS = "/api/v1/namespaces/default/pods"
 NODES = "/api/v1/nodes"

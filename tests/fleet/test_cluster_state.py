@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import tonnage
-from tonnage.cluster.clock import WallClock
-from tonnage.cluster.feed import Changes
-from tonnage.cluster.groups import Groups
-from tonnage.cluster.observed import Observed
 from tonnage.decisions import Evict, Reason, Ref, Wait
 from tonnage.fleet.cluster_state import UNAVAILABLE_NS, State
 from tonnage.fleet.rows import NodeFacts, NodeSpec, PodSpec
 from tonnage.fleet.state import Fleet
+from tonnage.kube.clock import WallClock
+from tonnage.live.feed import Changes
+from tonnage.live.groups import Groups
+from tonnage.live.observed import Observed
 from tonnage.objects import core
 from tonnage.units import NS_PER_S
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tonnage.controllers.scheduler import Scheduler
+from tonnage.control.scheduler import Scheduler
 from tonnage.decisions import Bind
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.snapshot import Snapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tonnage.controllers.nodes import Pools, Provisioner
+from tonnage.control.nodes import Pools, Provisioner
 from tonnage.decisions import Bind, Wait
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet, NodeSpec, PodSpec

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from fuzz_budget import seeds
 
-from cluster.contract import rest
-from cluster.contract.processes import DRIZZLE, play, set_up
-from cluster.contract.worlds import opened
+from live.contract import rest
+from live.contract.processes import DRIZZLE, play, set_up
+from live.contract.worlds import opened
 
 
 @pytest.mark.fuzz

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fuzz_budget import seeds
 
-from cluster.gangs.gang_storm import Storm, storm
+from live.gangs.gang_storm import Storm, storm
 
 GANGS = 50
 DEEP = 10_000

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fuzz_budget import seeds
 
-from cluster.reading.watched import GPU, HOSTNAME, Json, Watched, node, pod
+from live.reading.watched import GPU, HOSTNAME, Json, Watched, node, pod
 from tonnage.fleet import invariants
 
 MIB = 1 << 20

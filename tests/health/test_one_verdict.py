@@ -13,8 +13,8 @@ import pytest
 
 import yaml_text
 from cli.cli_builders import tonnage
-from tonnage.cluster import still
-from tonnage.cluster.resources import NODES, PODS
+from tonnage.kube.resources import NODES, PODS
+from tonnage.live import still
 from tonnage.objects import load
 from tonnage.scheduling import place
 from tonnage.simulation import run, scenario
@@ -134,7 +134,7 @@ def _of_files(file: Path) -> bool:
 
 def _live(drawn: Drawn) -> bool:
     """The controllers' scheduler, fed by an API."""
-    from cluster.gangs.gang_cluster import GangCluster
+    from live.gangs.gang_cluster import GangCluster
 
     cluster = GangCluster()
     try:

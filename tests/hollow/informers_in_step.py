@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tonnage.cluster.client.informer import Informer, Informers
-from tonnage.cluster.client.reflector import Change
-from tonnage.cluster.client.verbs import Client
-from tonnage.cluster.resources import Resource
-from tonnage.cluster.server.api import Api
-from tonnage.cluster.server.store import Subscription
+from tonnage.apiserver.api import Api
+from tonnage.apiserver.store import Subscription
+from tonnage.kube.informer import Informer, Informers
+from tonnage.kube.reflector import Change
+from tonnage.kube.resources import Resource
+from tonnage.kube.verbs import Client
 from tonnage.objects.base import KubeObject
 
 T = TypeVar("T", bound=KubeObject)

@@ -8,14 +8,9 @@ from contextlib import nullcontext
 from typing import Any
 
 from hollow.informers_in_step import InformersInStep
-from tonnage.cluster.client.events import EventRecorder
-from tonnage.cluster.client.transport import ApiError, Reply
-from tonnage.cluster.client.verbs import Client
-from tonnage.cluster.recording import Events
-from tonnage.cluster.resources import CRDS, PODS, Resource
-from tonnage.cluster.server.api import Api
-from tonnage.cluster.server.inprocess import InProcess
-from tonnage.cluster.server.managers.loop import Managers, Options
+from tonnage.apiserver.api import Api
+from tonnage.apiserver.controllers.loop import Managers, Options
+from tonnage.apiserver.inprocess import InProcess
 from tonnage.fleet.invariants import violations
 from tonnage.hollow.definitions import crd
 from tonnage.hollow.machines import Machines
@@ -23,6 +18,11 @@ from tonnage.hollow.machines import Options as MachineOptions
 from tonnage.hollow.operators import Operators, operated
 from tonnage.hollow.running import MachineRoom, RunningClock
 from tonnage.hollow.setting import lay_out
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.resources import CRDS, PODS, Resource
+from tonnage.kube.transport import ApiError, Reply
+from tonnage.kube.verbs import Client
+from tonnage.live.recording import Events
 from tonnage.scheduling.place import SCHEDULER_NAME
 from tonnage.simulation import run
 from tonnage.units import NS_PER_S

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import sampling
 
-from tonnage.cluster.client.verbs import Client
-from tonnage.cluster.resources import JOBS, NODES, PODS
-from tonnage.cluster.server.inprocess import InProcess
+from tonnage.apiserver.inprocess import InProcess
 from tonnage.decisions import Decision, Outcome
 from tonnage.fleet.invariants import violations
 from tonnage.hollow.up import Settings, Up
+from tonnage.kube.resources import JOBS, NODES, PODS
+from tonnage.kube.verbs import Client
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.training.part import State
 from tonnage.simulation import run, scenario
-from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.training.part import State
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SPEED = {"training-cluster": 3600.0, "shared-gpus": 240.0}

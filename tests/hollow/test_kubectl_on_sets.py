@@ -11,8 +11,8 @@ import pytest
 import kube_programs
 from health.broken_sets import broken
 from hollow.up_in_step import UpInStep
-from tonnage.cluster.server import kubeconfig
-from tonnage.cluster.server.http import Server
+from tonnage.apiserver import kubeconfig
+from tonnage.apiserver.http import Server
 from tonnage.simulation import run, scenario
 
 SETS = {

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tonnage.cluster.client.verbs import Client
-from tonnage.cluster.server.api import Api
-from tonnage.cluster.server.inprocess import InProcess
+from tonnage.apiserver.api import Api
+from tonnage.apiserver.inprocess import InProcess
 from tonnage.fleet.invariants import violations
 from tonnage.hollow.machines import Machines
+from tonnage.kube.verbs import Client
+from tonnage.machines import nodes
 from tonnage.objects import core
 from tonnage.objects.base import ObjectMeta, OwnerReference
-from tonnage.simulation import nodes, run, scenario
+from tonnage.simulation import run, scenario
 from tonnage.simulation.run import SetUp
 
 SURGE = Path(__file__).resolve().parents[2] / "examples" / "traffic-surge"

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cluster.contract.training import job, set_up
 from hollow.running_api import Running
-from tonnage.cluster.resources import JOBS, PODS
+from live.contract.training import job, set_up
+from tonnage.kube.resources import JOBS, PODS
+from tonnage.machines import pods
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.objects import Pod, Workload
 from tonnage.objects import core
-from tonnage.simulation import pods
-from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.objects import Pod, Workload
 from tonnage.workloads.failures import Cause
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.contract import in_time, shortened, training
-from cluster.contract.same import played
+from live.contract import in_time, shortened, training
+from live.contract.same import played
 from tonnage.hollow.up import Settings
 from tonnage.simulation.run import SetUp
 from tonnage.units import NS_PER_S

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from cluster.contract.training import job, pod, set_up, workers
 from health.broken_sets import broken
 from hollow.running_api import Json
 from hollow.up_in_step import UpInStep
-from tonnage.cluster.client.events import About, EventRecorder
-from tonnage.cluster.group_kinds import JOBS
-from tonnage.cluster.resources import EVENTS, LIMIT_RANGES, SERVICE_ACCOUNTS
+from live.contract.training import job, pod, set_up, workers
 from tonnage.hollow.given import given
+from tonnage.kube.events import About, EventRecorder
+from tonnage.kube.resources import EVENTS, LIMIT_RANGES, SERVICE_ACCOUNTS
+from tonnage.live.group_kinds import JOBS
 from tonnage.objects import load
 from tonnage.simulation import run, scenario
 

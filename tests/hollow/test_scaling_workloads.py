@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cluster.contract.training import job, obj, pod, set_up, workers
 from hollow.running_api import Json, Running
-from tonnage.cluster.group_kinds import JOB_SETS, LEADER_WORKER_SETS, PYTORCH_JOBS, RAY_CLUSTERS
-from tonnage.cluster.resources import JOBS, PODS, Resource
-from tonnage.simulation.training.part import State
+from live.contract.training import job, obj, pod, set_up, workers
+from tonnage.kube.resources import JOBS, PODS, Resource
+from tonnage.live.group_kinds import JOB_SETS, LEADER_WORKER_SETS, PYTORCH_JOBS, RAY_CLUSTERS
+from tonnage.machines.training.part import State
 
 Made = Callable[[int], Json]
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cluster.contract.cases import HALVES, SEVENTHS
-from cluster.contract.small import WHY, Small, build
-from cluster.contract.worlds import opened
-from tonnage.cluster.annotations import MIG_AT_WORK
-from tonnage.cluster.resources import CONFIG_MAPS, NODES
+from live.contract.cases import HALVES, SEVENTHS
+from live.contract.small import WHY, Small, build
+from live.contract.worlds import opened
 from tonnage.decisions import Applied, Relayout
 from tonnage.fleet.invariants import violations
+from tonnage.kube.resources import CONFIG_MAPS, NODES
+from tonnage.live.annotations import MIG_AT_WORK
 from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STATE
 
 ON = "base-03"

@@ -16,8 +16,8 @@ from hollow.test_up_of_sets import behind_up, warnings
 from hollow.up_in_step import UpInStep
 from simulation.test_sim_dumps import Json, node
 from simulation.test_stateful_sets import claim_template, stateful_set
-from tonnage.cluster.client.transport import ApiError
-from tonnage.cluster.resources import REPLICA_SETS, STATEFUL_SETS, VOLUME_CLAIMS
+from tonnage.kube.resources import REPLICA_SETS, STATEFUL_SETS, VOLUME_CLAIMS
+from tonnage.kube.transport import ApiError
 from tonnage.simulation import run, scenario
 
 

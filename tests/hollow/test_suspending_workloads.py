@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from cluster.contract.training import job, obj, pod, set_up, workers
 from hollow.running_api import Json, Running
-from tonnage.cluster.group_kinds import JOB_SETS, MPI_JOBS, PYTORCH_JOBS, RAY_CLUSTERS, RAY_JOBS, TRAIN_JOBS
-from tonnage.cluster.group_kinds import TRAINING_RUNTIMES as RUNTIMES
-from tonnage.cluster.resources import JOBS, PODS, Resource
+from live.contract.training import job, obj, pod, set_up, workers
+from tonnage.kube.resources import JOBS, PODS, Resource
+from tonnage.live.group_kinds import JOB_SETS, MPI_JOBS, PYTORCH_JOBS, RAY_CLUSTERS, RAY_JOBS, TRAIN_JOBS
+from tonnage.live.group_kinds import TRAINING_RUNTIMES as RUNTIMES
 from tonnage.objects import core
 
 TWO = {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "template": pod()}

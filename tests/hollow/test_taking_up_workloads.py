@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.contract.training import job, obj, pod, set_up, workers
 from hollow.running_api import Json, Running
-from tonnage.cluster.group_kinds import GROUPS, JOB_SETS, PYTORCH_JOBS, TRAIN_JOBS, TRAINING_RUNTIMES
-from tonnage.cluster.resources import JOBS, PRIORITY_CLASSES
+from live.contract.training import job, obj, pod, set_up, workers
+from tonnage.kube.resources import JOBS, PRIORITY_CLASSES
+from tonnage.live.group_kinds import GROUPS, JOB_SETS, PYTORCH_JOBS, TRAIN_JOBS, TRAINING_RUNTIMES
 from tonnage.workloads.membership import Maker
 
 KAI_GROUPS = GROUPS[0][0]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tonnage.cluster.server.background import BackgroundServer
+from tonnage.apiserver.background import BackgroundServer
 from tonnage.errors import InputError
 from tonnage.hollow import prometheus
 from tonnage.hollow.running import RunningClock, ToldClock

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.contract.training import job, pod, set_up, workers
 from hollow.running_api import Json, Running
-from tonnage.cluster.group_kinds import JOB_SETS, JOBS, LEADER_WORKER_SETS, PYTORCH_JOBS, VOLCANO_JOBS
-from tonnage.cluster.resources import PODS, PRIORITY_CLASSES
+from live.contract.training import job, pod, set_up, workers
+from tonnage.kube.resources import PODS, PRIORITY_CLASSES
+from tonnage.live.group_kinds import JOB_SETS, JOBS, LEADER_WORKER_SETS, PYTORCH_JOBS, VOLCANO_JOBS
 
 
 @pytest.fixture

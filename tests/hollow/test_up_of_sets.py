@@ -12,9 +12,6 @@ import pytest
 from health.broken_sets import HERE, BrokenSet, broken, good
 from hollow.running_api import Json
 from hollow.up_in_step import UpInStep
-from tonnage.cluster.client.transport import ApiError
-from tonnage.cluster.group_kinds import by_kind
-from tonnage.cluster.resources import DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
 from tonnage.health.blocker import (
     CRASHING,
     CREATING,
@@ -24,6 +21,9 @@ from tonnage.health.blocker import (
     UNSCHEDULABLE,
     Blocker,
 )
+from tonnage.kube.resources import DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
+from tonnage.kube.transport import ApiError
+from tonnage.live.group_kinds import by_kind
 from tonnage.simulation import run, scenario
 from tonnage.simulation.unserved import not_running
 

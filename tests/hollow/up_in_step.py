@@ -10,21 +10,21 @@ from typing import Any
 
 from hollow.informers_in_step import InformersInStep
 from hollow.running_api import Json, Running
-from tonnage.cluster.client.events import EventRecorder
-from tonnage.cluster.client.transport import ApiError
-from tonnage.cluster.cutting import SIMULATED
-from tonnage.cluster.effects import ApiEffects
-from tonnage.cluster.group_kinds import by_kind
-from tonnage.cluster.manager import Controller, Manager
-from tonnage.cluster.recording import Events
-from tonnage.cluster.resources import EVENTS, NAMESPACES, PODS
-from tonnage.cluster.watching import watch_world
-from tonnage.cluster.world import ClusterWorld
-from tonnage.controllers.nodes import node_loops
+from tonnage.control.nodes import node_loops
 from tonnage.decisions import Decision, Outcome
 from tonnage.hollow.diagnosis import Diagnosis
 from tonnage.hollow.setting import config_maps
 from tonnage.hollow.up import forget_daemons, placing, pools_of_scenario
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.resources import EVENTS, NAMESPACES, PODS
+from tonnage.kube.transport import ApiError
+from tonnage.live.cutting import SIMULATED
+from tonnage.live.effects import ApiEffects
+from tonnage.live.group_kinds import by_kind
+from tonnage.live.manager import Controller, Manager
+from tonnage.live.recording import Events
+from tonnage.live.watching import watch_world
+from tonnage.live.world import ClusterWorld
 from tonnage.scheduling.gangs.release import Patience
 from tonnage.simulation import run
 from tonnage.simulation.configure import Configuration

@@ -27,7 +27,7 @@ from tonnage.inference.routing.types import Overlap, RouteRequest, Worker
 from tonnage.inference.tiers import Tier, Tiers, TierSpec, recompute_time
 from tonnage.inference.timing import LinearTiming, PolynomialTiming
 from tonnage.inference.tuning import NothingServed, halves, tune
-from tonnage.simulation.traffic.traces import Trace, load_trace
+from tonnage.traffic.traces import Trace, load_trace
 
 CONFIG = EngineConfig(512, 16, 8_192, 400, 16, reserve_full_prompt=True)
 TIMING = PolynomialTiming(400 * 16)

@@ -14,7 +14,7 @@ import yaml_text
 from tonnage.errors import InputError
 from tonnage.objects import load
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "cluster" / "look"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "apiserver" / "look"))
 from look_checks import base, named, recorded
 
 NOT_FILES = {"event", "lease", "namespace", "nodeclaim", "serviceaccount"}

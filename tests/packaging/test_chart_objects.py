@@ -28,11 +28,11 @@ from chart_builders import (
     options,
 )
 from tonnage.cli import COMMANDS, cli
-from tonnage.cluster.client.informer import Informers
-from tonnage.cluster.client.transport import Unreachable
-from tonnage.cluster.client.verbs import Client
-from tonnage.cluster.health import Metrics
-from tonnage.cluster.resources import PODS
+from tonnage.kube.informer import Informers
+from tonnage.kube.resources import PODS
+from tonnage.kube.transport import Unreachable
+from tonnage.kube.verbs import Client
+from tonnage.live.healthz import Metrics
 from tonnage.metrics.promql import parse
 from tonnage.objects.core import Pod
 

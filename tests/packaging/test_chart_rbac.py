@@ -20,8 +20,8 @@ from chart_builders import (
     only,
     options,
 )
-from tonnage.cluster import resources
-from tonnage.cluster.groups import KINDS
+from tonnage.kube import resources
+from tonnage.live.groups import KINDS
 
 READ = {"get", "list", "watch"}
 

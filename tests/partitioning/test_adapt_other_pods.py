@@ -7,8 +7,8 @@ from typing import Any
 
 from builders import GPU
 from relayout_builders import ALL, EMPTY, HALF, HALVES, SEVEN, SMALL, WHOLE, applied, asking, gpu_fleet, gpu_node, seen
-from tonnage.controllers.nodes import Pools, Provisioner
-from tonnage.controllers.partitioner import Partitioner
+from tonnage.control.nodes import Pools, Provisioner
+from tonnage.control.partitioner import Partitioner
 from tonnage.decisions import Bind, Instances, Relayout
 from tonnage.fleet.rows import NodeSpec, PodSpec
 from tonnage.fleet.state import Fleet

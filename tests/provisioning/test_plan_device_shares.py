@@ -11,7 +11,7 @@ from provisioning_builders import GPU, instance, node_pool, on_demand
 from builders import apply, decide, fleet, placed, pod
 from builders import node as there
 from deep_seeds import deep
-from tonnage.controllers.nodes import Pools, Provisioner
+from tonnage.control.nodes import Pools, Provisioner
 from tonnage.decisions import Alternative, Launch, Ref, Wait
 from tonnage.facts import instances
 from tonnage.fleet.snapshot import ClaimView, Snapshot

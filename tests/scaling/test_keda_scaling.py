@@ -7,7 +7,7 @@ import guide_manifests as guide
 import pytest
 from scaling_builders import TARGET
 
-from tonnage.controllers.replicas import Autoscalers
+from tonnage.control.replicas import Autoscalers
 from tonnage.decisions import Ref
 from tonnage.errors import InputError
 from tonnage.fleet.snapshot import Snapshot, WorkloadView

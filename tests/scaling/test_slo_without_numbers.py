@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tonnage.controllers.replicas import Planned, SloPlanner
+from tonnage.control.replicas import Planned, SloPlanner
 from tonnage.decisions import Ref, Scale
 from tonnage.errors import InputError, NotAnswered
 from tonnage.fleet.snapshot import Snapshot, WorkloadView

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tonnage.objects import load
 from tonnage.provisioning.catalogue import Catalogue
+from tonnage.rng import Streams
 from tonnage.simulation import scenario
 from tonnage.simulation.configure import build_cluster, configure
-from tonnage.simulation.rng import Streams
 
 DEPLOYMENT = """\
 apiVersion: apps/v1

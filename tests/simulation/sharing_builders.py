@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import msgspec
 from sim_builders import READINESS, arrivals, launch, service, workload
 
-from tonnage.simulation import nodes, pods
-from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.objects import Claim, Node, Pod
+from tonnage.machines import nodes, pods
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.objects import Claim, Node, Pod
 
 TIME_SLICED = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
 MPS = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "mps"}

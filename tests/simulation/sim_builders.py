@@ -12,27 +12,27 @@ import msgspec
 import numpy as np
 
 import yaml_text
-from tonnage.controllers.scheduler import Scheduler
+from tonnage.control.scheduler import Scheduler
 from tonnage.decisions import Bind, Launch, Outcome, Reason, Ref
 from tonnage.facts import durations
 from tonnage.fleet.state import FREE_DEVICE
 from tonnage.inference.config import parse_vllm_args
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.timing import TICKS_PER_NS, StepWork
+from tonnage.machines import nodes, pods
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.objects import Claim, EngineSetup, Node, Pod, Server, Workload
+from tonnage.machines.physics import Physics, Pool
+from tonnage.machines.scraping import Scraper
+from tonnage.machines.serving.service import Service
 from tonnage.objects import core
 from tonnage.provisioning.nodeclass import NodeStorage
-from tonnage.simulation import nodes, pods
-from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.rng import Streams
 from tonnage.simulation.machine import Machine
-from tonnage.simulation.objects import Claim, EngineSetup, Node, Pod, Server, Workload
-from tonnage.simulation.physics import Physics, Pool
 from tonnage.simulation.recorder import Recorder
 from tonnage.simulation.result import Result
-from tonnage.simulation.rng import Streams
 from tonnage.simulation.scenario import Scenario, load
-from tonnage.simulation.scraping import Scraper
-from tonnage.simulation.serving import Service
-from tonnage.simulation.traffic.arrivals import Arrivals
+from tonnage.traffic.arrivals import Arrivals
 from tonnage.units import MIB, NS_PER_MS, NS_PER_S
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "traffic-surge"

@@ -12,9 +12,9 @@ import pytest
 
 import shared_runs
 from tonnage.fleet.invariants import violations
+from tonnage.machines.cluster import SimulatedCluster
 from tonnage.partitioning.fleet_layouts import as_layout, busy_in, instances_of
 from tonnage.simulation import run, scenario
-from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.report.headline import training_headline
 from tonnage.simulation.result import DecisionRecord, Result, ServiceResult, TrainingResult
 

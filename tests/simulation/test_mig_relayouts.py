@@ -13,20 +13,20 @@ from sim_builders import EXAMPLE, events, node, run_until, variant, world
 
 from builders import GPU
 from relayout_builders import ALL, EMPTY, HALF, HALVES, MAY_CHANGE, SEVEN, SMALL
-from tonnage.controllers.partitioner import Partitioner
-from tonnage.controllers.scheduler import Scheduler
+from tonnage.control.loops import tick
+from tonnage.control.partitioner import Partitioner
+from tonnage.control.scheduler import Scheduler
 from tonnage.decisions import Applied, Instances, Outcome, Reason, Ref, Refused, Relayout, Stale
 from tonnage.errors import InputError
 from tonnage.fleet.cards import NO_DEVICE
 from tonnage.fleet.geometry import MIG_PREFIX
 from tonnage.fleet.invariants import violations
-from tonnage.loops import tick
+from tonnage.machines import nodes, pods
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.objects import Node, Pod, Workload
 from tonnage.objects import core
 from tonnage.partitioning.fleet_layouts import as_layout, busy_in, instances_of, lay
 from tonnage.partitioning.layouts import mask_of
-from tonnage.simulation import nodes, pods
-from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.objects import Node, Pod, Workload
 from tonnage.units import NS_PER_S
 
 WHY = Reason("test")

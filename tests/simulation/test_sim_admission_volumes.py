@@ -10,7 +10,8 @@ import pytest
 
 import yaml_text
 from health.broken_sets import HERE, PROFILE
-from tonnage.simulation import loading, run, scenario
+from tonnage.machines import loading
+from tonnage.simulation import run, scenario
 from tonnage.simulation.machine import Machine
 from tonnage.simulation.run import SetUp
 

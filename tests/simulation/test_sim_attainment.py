@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
+from tonnage.machines.serving.service import DONE, FAILED, PENDING, Service
 from tonnage.simulation.assemble import Requests
-from tonnage.simulation.serving import DONE, FAILED, PENDING, Service
-from tonnage.simulation.traffic.arrivals import Arrivals
+from tonnage.traffic.arrivals import Arrivals
 from tonnage.units import NS_PER_MS, NS_PER_S, ns
 
 TTFT_NS, TPOT_NS = 2 * NS_PER_S, 50 * NS_PER_MS

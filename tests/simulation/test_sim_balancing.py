@@ -15,13 +15,14 @@ from tonnage.errors import InputError
 from tonnage.inference.engine import Engine
 from tonnage.inference.routing.types import RouteRequest
 from tonnage.inference.timing import LinearTiming
-from tonnage.simulation.balancing import ROUTED, Routed, needs_content
+from tonnage.machines.serving.balancing import ROUTED, Routed, needs_content
+from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.service import DONE, Service
 from tonnage.simulation.result import Result
 from tonnage.simulation.run import Options, run
 from tonnage.simulation.scenario import load
-from tonnage.simulation.serving import DONE, Replica, Service
-from tonnage.simulation.traffic.arrivals import Arrivals, Content, build
-from tonnage.simulation.traffic.profile_file import read_profile
+from tonnage.traffic.arrivals import Arrivals, Content, build
+from tonnage.traffic.profile_file import read_profile
 from tonnage.units import ns
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "kv-routing"

@@ -12,8 +12,9 @@ from sim_builders import node as ready_node
 
 from tonnage.decisions import Applied, Bind
 from tonnage.fleet.snapshot import Snapshot
+from tonnage.machines import pods
 from tonnage.scheduling import place
-from tonnage.simulation import pods, run
+from tonnage.simulation import run
 from tonnage.simulation.result import Result
 from tonnage.units import NS_PER_HOUR
 

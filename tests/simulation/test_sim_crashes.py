@@ -11,14 +11,14 @@ from sim_builders import GPU, arrivals, events, node, run_until, service, start,
 
 from tonnage.costs.ledger import Resources
 from tonnage.facts import mig
-from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.life import NodeLost
+from tonnage.machines.loading import memory_mib
+from tonnage.machines.objects import EngineSetup, Pod, Workload
+from tonnage.machines.pods import account_busy, end_pod, reconcile
+from tonnage.machines.training.happened import Then
 from tonnage.simulation.faults import PodFailure
-from tonnage.simulation.life import NodeLost
-from tonnage.simulation.loading import memory_mib
-from tonnage.simulation.objects import EngineSetup, Pod, Workload
-from tonnage.simulation.pods import account_busy, end_pod, reconcile
 from tonnage.simulation.scenario import FaultSpec
-from tonnage.simulation.training.happened import Then
 from tonnage.units import NS_PER_S
 
 

@@ -9,19 +9,20 @@ import pytest
 import yaml
 from sim_builders import EXAMPLE, TYPICAL, launch, run_until, world
 
-from tonnage.cluster.client.verbs import Client
-from tonnage.cluster.resources import NODE_CLAIMS, NODES
-from tonnage.cluster.server.api import Api
-from tonnage.cluster.server.inprocess import InProcess
+from tonnage.apiserver.api import Api
+from tonnage.apiserver.inprocess import InProcess
 from tonnage.errors import InputError
 from tonnage.fleet.asks import GPU, SHARED_GPU
 from tonnage.fleet.devices import How
 from tonnage.hollow import lockstep
+from tonnage.kube.resources import NODE_CLAIMS, NODES
+from tonnage.kube.verbs import Client
+from tonnage.machines import nodes
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.life import NodeRunning
+from tonnage.machines.objects import Claim, Node
 from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STRATEGY, PLUGIN_CONFIG
-from tonnage.simulation import nodes, run, scenario
-from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.life import NodeRunning
-from tonnage.simulation.objects import Claim, Node
+from tonnage.simulation import run, scenario
 from tonnage.simulation.result import Result
 from tonnage.simulation.scenario import load
 from tonnage.units import NS_PER_S

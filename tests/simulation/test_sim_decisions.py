@@ -11,8 +11,8 @@ from sim_builders import POOL, bind, events, launch, node, run_until, start, wor
 from tonnage.decisions import Applied, Bind, Decision, Evict, Reason, Ref, Refused, Return, Scale, Stale, Wait
 from tonnage.fleet.cluster_state import UNAVAILABLE_NS
 from tonnage.fleet.invariants import violations
-from tonnage.simulation import nodes, pods
-from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.machines import nodes, pods
+from tonnage.machines.cluster import SimulatedCluster
 from tonnage.units import NS_PER_S
 
 WHY = Reason("test")

@@ -23,14 +23,14 @@ from sim_builders import (
 )
 
 from tonnage.facts import prices
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.objects import Workload
+from tonnage.machines.serving.service import DONE, FAILED
 from tonnage.simulation import run
-from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.faults import schedule_faults
 from tonnage.simulation.machine import Machine
-from tonnage.simulation.objects import Workload
 from tonnage.simulation.result import Result
 from tonnage.simulation.scenario import FaultSpec
-from tonnage.simulation.serving import DONE, FAILED
 from tonnage.units import NS_PER_S
 
 SOLD = [

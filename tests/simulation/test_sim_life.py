@@ -23,10 +23,11 @@ from sim_builders import (
 )
 
 from tonnage.decisions import Applied, Reason, Ref, Scale, Stale
-from tonnage.simulation import pods
-from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.objects import Pod, Workload
-from tonnage.simulation.serving import DONE, FAILED, Replica
+from tonnage.machines import pods
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.objects import Pod, Workload
+from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.service import DONE, FAILED
 from tonnage.units import MIB, NS_PER_S, seconds
 
 START_S = 1.0

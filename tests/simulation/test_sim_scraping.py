@@ -21,16 +21,16 @@ from sim_builders import (
     world,
 )
 
+from tonnage.machines import nodes, pods
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.objects import Workload
+from tonnage.machines.scraping import SCRAPE_NS, Scraper, wants_histograms
 from tonnage.metrics import scrape
 from tonnage.objects import core, load
 from tonnage.objects.base import ObjectMeta
 from tonnage.objects.monitoring import NamespaceSelector, ServiceMonitor
 from tonnage.provisioning.catalogue import Catalogue
-from tonnage.simulation import nodes, pods
-from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import configure
-from tonnage.simulation.objects import Workload
-from tonnage.simulation.scraping import SCRAPE_NS, Scraper, wants_histograms
 from tonnage.units import NS_PER_S
 
 PORT = {"ports": [{"name": "http", "containerPort": 8000}]}

@@ -14,8 +14,9 @@ from sim_builders import SETUP, arrivals
 
 from deep_seeds import examples
 from tonnage.inference.engine import Engine
-from tonnage.simulation.serving import DONE, FAILED, LOAD_BALANCING, PENDING, Replica, Service
-from tonnage.simulation.traffic.arrivals import Arrivals
+from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.service import DONE, FAILED, LOAD_BALANCING, PENDING, Service
+from tonnage.traffic.arrivals import Arrivals
 from tonnage.units import NS_PER_S, ns
 
 STEP_S = 0.01

@@ -13,12 +13,12 @@ from sharing_builders import MIG, MPS, SLICE, TIME_SLICED, cut_node, latencies, 
 from sim_builders import GPU, run_until, world
 
 from deep_seeds import examples
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.objects import Pod
+from tonnage.machines.pods import account_busy
 from tonnage.partitioning.leases import in_leases
 from tonnage.partitioning.mps import REACH, Client, side_by_side
 from tonnage.partitioning.turns import INTERVALS_S, SWITCH_S, Process, in_turns, switching, take_turns
-from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.objects import Pod
-from tonnage.simulation.pods import account_busy
 from tonnage.units import NS_PER_S
 
 ALONE_S = 10.0

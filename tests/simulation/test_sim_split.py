@@ -22,12 +22,13 @@ from tonnage.inference.disaggregation.conditional import ConditionalRule
 from tonnage.inference.disaggregation.links import kv_bytes, kv_link, transfer_ns
 from tonnage.inference.engine import Engine, EngineConfig
 from tonnage.inference.timing import TICKS_PER_NS, LinearTiming, StepWork, prompt_work
+from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.service import DONE, FAILED, PENDING
+from tonnage.machines.serving.split import DECODE, PREFILL, Split, SplitService
 from tonnage.simulation.result import Result
 from tonnage.simulation.run import Options, run
 from tonnage.simulation.scenario import load
-from tonnage.simulation.serving import DONE, FAILED, PENDING, Replica
-from tonnage.simulation.split import DECODE, PREFILL, Split, SplitService
-from tonnage.simulation.traffic.arrivals import Arrivals, Content
+from tonnage.traffic.arrivals import Arrivals, Content
 from tonnage.units import NS_PER_S, ns
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "disaggregated"

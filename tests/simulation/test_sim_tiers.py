@@ -16,9 +16,9 @@ from tonnage.facts import gpus, models
 from tonnage.inference.config import parse_vllm_args, replica
 from tonnage.inference.engine import Engine
 from tonnage.inference.timing import LinearTiming
+from tonnage.machines.objects import Server
+from tonnage.machines.serving.lower_tiers import LowerTiers, TierSize, tier_problems, tier_sizes
 from tonnage.simulation.connect import _block_size
-from tonnage.simulation.lower_tiers import LowerTiers, TierSize, tier_problems, tier_sizes
-from tonnage.simulation.objects import Server
 from tonnage.simulation.result import Result, Routing
 from tonnage.simulation.run import Options, run
 from tonnage.simulation.scenario import load

@@ -15,12 +15,13 @@ from tonnage.inference.disaggregation.actions import Leases
 from tonnage.inference.disaggregation.links import kv_link
 from tonnage.inference.engine import Engine, EngineConfig
 from tonnage.inference.timing import LinearTiming
-from tonnage.simulation.pools import DECODE, PREFILL, Split
-from tonnage.simulation.serving import DONE, FAILED, Replica, Service
-from tonnage.simulation.sharing import Card, Sharer
-from tonnage.simulation.split import SplitService
-from tonnage.simulation.together import Together, unite
-from tonnage.simulation.traffic.arrivals import Arrivals
+from tonnage.machines.cards import Card, Sharer
+from tonnage.machines.serving.pools import DECODE, PREFILL, Split
+from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.service import DONE, FAILED, Service
+from tonnage.machines.serving.split import SplitService
+from tonnage.machines.serving.together import Together, unite
+from tonnage.traffic.arrivals import Arrivals
 from tonnage.units import NS_PER_S
 
 CONFIG = EngineConfig(512, 8, 4096, 400)

@@ -11,8 +11,9 @@ import yaml
 
 from simulation.sim_builders import run_until
 from simulation.test_sim_dumps import Json, node, pod, stopped
-from tonnage.simulation import pods, run, scenario
-from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.machines import pods
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.simulation import run, scenario
 from tonnage.simulation.run import SetUp
 from tonnage.workloads import stateful
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from deep_seeds import examples
 from tonnage.errors import InputError, Where
-from tonnage.simulation.rng import Streams
-from tonnage.simulation.traffic.arrivals import Arrivals, build
-from tonnage.simulation.traffic.profile import Lengths, ProfileSource, TrafficProfile
-from tonnage.simulation.traffic.surges import Surge, SurgeSpec, bound_between, draw_surges, factor_at
-from tonnage.simulation.traffic.traces import Trace
+from tonnage.rng import Streams
+from tonnage.traffic.arrivals import Arrivals, build
+from tonnage.traffic.profile import Lengths, ProfileSource, TrafficProfile
+from tonnage.traffic.surges import Surge, SurgeSpec, bound_between, draw_surges, factor_at
+from tonnage.traffic.traces import Trace
 from tonnage.units import NS_PER_S
 
 S = NS_PER_S

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import yaml_text
 from deep_seeds import examples
 from tonnage.errors import InputError
-from tonnage.simulation.traffic.profile import ProfileSource, TrafficProfile, fit, sample
-from tonnage.simulation.traffic.profile_file import read_profile, to_yaml
-from tonnage.simulation.traffic.traces import Trace
+from tonnage.traffic.profile import ProfileSource, TrafficProfile, fit, sample
+from tonnage.traffic.profile_file import read_profile, to_yaml
+from tonnage.traffic.traces import Trace
 from tonnage.units import NS_PER_S
 
 SOURCE = ProfileSource("made up", licence="CC0-1.0", fitted=datetime.date(2026, 7, 1))

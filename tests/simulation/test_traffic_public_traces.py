@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tonnage.simulation.traffic.profile import fit, sample
-from tonnage.simulation.traffic.profile_file import read_profile
-from tonnage.simulation.traffic.traces import Trace, load_trace
+from tonnage.traffic.profile import fit, sample
+from tonnage.traffic.profile_file import read_profile
+from tonnage.traffic.traces import Trace, load_trace
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("TONNAGE_DATA") or REPOSITORY.parent / "shared" / "data") / "traces"

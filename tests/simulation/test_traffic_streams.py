@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tonnage.simulation.rng import Streams
+from tonnage.rng import Streams
 
 
 def test_a_stream_gives_the_same_numbers_whatever_else_is_drawn() -> None:
@@ -36,6 +36,6 @@ def test_the_numbers_are_those_of_every_release() -> None:
 
 
 def test_importing_the_streams_does_not_import_numpy() -> None:
-    code = "import sys, tonnage.simulation.rng as r; r.Streams(1).python('a').random(); print('numpy' in sys.modules)"
+    code = "import sys, tonnage.rng as r; r.Streams(1).python('a').random(); print('numpy' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tonnage.errors import InputError
-from tonnage.simulation.traffic.traces import describe, load_trace
+from tonnage.traffic.traces import describe, load_trace
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 23:59:59.9999999,374,44

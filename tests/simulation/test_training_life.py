@@ -26,9 +26,9 @@ from training_builders import (
     work,
 )
 
-from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.training.part import AT_WORK
 from tonnage.simulation.result import TrainingHours
-from tonnage.simulation.training.part import AT_WORK
 
 pytestmark = pytest.mark.usefixtures("exact")
 __all__ = ["exact"]

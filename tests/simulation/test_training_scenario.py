@@ -27,8 +27,8 @@ from training_builders import (
 from tonnage.cli import output
 from tonnage.errors import InputError
 from tonnage.fleet.gangs import Gang, SubGroup
+from tonnage.machines.cluster import SimulatedCluster
 from tonnage.simulation import run
-from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.report.comparison import compare
 
 pytestmark = pytest.mark.usefixtures("exact")

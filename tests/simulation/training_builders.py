@@ -11,8 +11,8 @@ import pytest
 
 import yaml_text
 from tonnage.facts import durations
+from tonnage.machines.cluster import SimulatedCluster
 from tonnage.simulation import configure, run, scenario
-from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.result import Result, TrainingResult
 
 NODE = "p5.48xlarge"

@@ -135,9 +135,9 @@ def _workload(trace: Path | None, profile: Path | None, count: int, seed: int) -
 
     from tonnage.cli import files
     from tonnage.inference.paged import Sized
-    from tonnage.simulation.traffic.profile import sample
-    from tonnage.simulation.traffic.profile_file import read_profile
-    from tonnage.simulation.traffic.traces import load_trace
+    from tonnage.traffic.profile import sample
+    from tonnage.traffic.profile_file import read_profile
+    from tonnage.traffic.traces import load_trace
     from tonnage.units import NS_PER_S
 
     if trace is not None:

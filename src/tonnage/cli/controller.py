@@ -18,14 +18,14 @@ from tonnage.cli import messages, terminal
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
-    from tonnage.cluster.backends import Backend
-    from tonnage.cluster.client.leases import Elector
-    from tonnage.cluster.client.verbs import Client
-    from tonnage.cluster.health import Metrics
-    from tonnage.cluster.manager import Manager
-    from tonnage.cluster.world import ClusterWorld
-    from tonnage.controllers.idle import Idle
+    from tonnage.control.idle import Idle
     from tonnage.decisions import Decision, Outcome
+    from tonnage.kube.leases import Elector
+    from tonnage.kube.verbs import Client
+    from tonnage.live.backends import Backend
+    from tonnage.live.healthz import Metrics
+    from tonnage.live.manager import Manager
+    from tonnage.live.world import ClusterWorld
     from tonnage.provisioning.catalogue import Catalogue
 
 CONTROLLERS = ("scheduler", "replicas", "nodes")
@@ -175,9 +175,9 @@ class _Run:
     """One process."""
 
     def __init__(self, settings: Settings, stack: ExitStack) -> None:
-        from tonnage.cluster.client.http import open_cluster
-        from tonnage.cluster.health import Health, HealthServer, Metrics
-        from tonnage.cluster.idling import Standing
+        from tonnage.kube.http import open_cluster
+        from tonnage.live.healthz import Health, HealthServer, Metrics
+        from tonnage.live.idling import Standing
 
         self.settings = settings
         self.health, self.metrics = Health(), Metrics()
@@ -195,13 +195,13 @@ class _Run:
     def _assemble(self, stack: ExitStack) -> tuple[ClusterWorld, Manager]:
         import random
 
-        from tonnage.cluster import assembly
-        from tonnage.cluster.client.informer import Informers
-        from tonnage.cluster.cutting import Cutter
-        from tonnage.cluster.fencing import Fenced
-        from tonnage.cluster.manager import Manager
-        from tonnage.cluster.watching import watch_world
-        from tonnage.controllers.policy import Policy
+        from tonnage.control.policy import Policy
+        from tonnage.kube.informer import Informers
+        from tonnage.live import assembly
+        from tonnage.live.cutting import Cutter
+        from tonnage.live.fencing import Fenced
+        from tonnage.live.manager import Manager
+        from tonnage.live.watching import watch_world
         from tonnage.provisioning.catalogue import Catalogue
 
         settings = self.settings
@@ -236,7 +236,7 @@ class _Run:
         return world, manager
 
     def _backend(self, stack: ExitStack, catalogue: Catalogue) -> Backend:
-        from tonnage.cluster.backends import Backend, aws_sizing
+        from tonnage.live.backends import Backend, aws_sizing
 
         settings, clock, sizing = self.settings, _clock(self.settings), None
         if settings.aws_cluster and "nodes" in (settings.only or CONTROLLERS):
@@ -250,8 +250,8 @@ class _Run:
         return Backend.of(name, self.client, clock, self._recorder(stack), sizing=sizing)
 
     def _recorder(self, stack: ExitStack) -> Any:
-        from tonnage.cluster.client.events import EventRecorder
-        from tonnage.cluster.recording import Events, Silent
+        from tonnage.kube.events import EventRecorder
+        from tonnage.live.recording import Events, Silent
 
         if not self.settings.applies:
             return Silent()
@@ -261,11 +261,11 @@ class _Run:
         return Events(recorder)
 
     def _measure(self, stack: ExitStack) -> Callable[[str, int], Any]:
-        from tonnage.cluster.world import no_metrics
+        from tonnage.live.world import no_metrics
 
         ask: Callable[[str, int], Any] = no_metrics
         if self.settings.prometheus:
-            from tonnage.cluster.prometheus import Prometheus
+            from tonnage.live.prometheus import Prometheus
 
             prometheus = Prometheus(self.settings.prometheus, token_file=self.settings.prometheus_token_file)
             stack.callback(prometheus.close)
@@ -286,7 +286,7 @@ class _Run:
         return measure
 
     def _elector(self, stack: ExitStack, begins: Callable[[], object]) -> Callable[[str], Any]:
-        from tonnage.cluster import assembly
+        from tonnage.live import assembly
 
         def make(name: str) -> Any:
             if not self.settings.elects:
@@ -323,7 +323,7 @@ class _Run:
         )
         if settings.once:
             return self._once()
-        from tonnage.cluster.pauses import ShortPauses
+        from tonnage.live.pauses import ShortPauses
 
         with ShortPauses():
             self.manager.run(self.stop)
@@ -348,7 +348,7 @@ class _Run:
 
 def _clock(settings: Settings) -> Any:
     """The machine's own, or that of simulated machines in another process."""
-    from tonnage.cluster.clock import WallClock
+    from tonnage.kube.clock import WallClock
 
     if settings.speed == 1:
         return WallClock()

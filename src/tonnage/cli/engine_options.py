@@ -148,6 +148,6 @@ def extrapolated(timing: StepTiming | BatchTiming, file: Path | None) -> str | N
 def load_log(file: Path, block_size: int) -> Log:
     """Read a trace file and number its blocks. Raises InputError as ``load_trace`` and ``log_of`` do."""
     from tonnage.inference.replay import log_of
-    from tonnage.simulation.traffic.traces import load_trace
+    from tonnage.traffic.traces import load_trace
 
     return log_of(load_trace(file), block_size)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tonnage.inference.replay import Log
     from tonnage.inference.tiers import TierSpec
     from tonnage.inference.worth import Setup, Valuation, Worth
-    from tonnage.simulation.traffic.traces import Trace
+    from tonnage.traffic.traces import Trace
 
 _PATH = click.Path(path_type=Path)
 _SCHEMA = "tonnage.dev/kv-worth/v1"
@@ -154,7 +154,7 @@ def _setup(
     from tonnage.inference.routing.costs import EngineCosts
     from tonnage.inference.vllm_args import VllmArgs
     from tonnage.inference.worth import Setup
-    from tonnage.simulation.traffic.traces import load_trace
+    from tonnage.traffic.traces import load_trace
 
     _check_names_of(choice)
     config, timing = choice.build()

@@ -22,9 +22,9 @@ from typing import TypeAlias
 
 from tonnage.cli.progress import INTERVAL_S, Progress, ProgressState, ServiceProgress
 from tonnage.errors import TonnageError
+from tonnage.machines.cluster import SimulatedCluster
 from tonnage.objects.load import Manifest
 from tonnage.simulation import run, scenario
-from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.result import Result
 from tonnage.units import seconds
 

@@ -331,7 +331,7 @@ def _lengths(given: dict[str, Any]) -> Lengths:
             raise InputError.at(
                 "--trace with --input-tokens or --output-tokens", field="--trace", hint="the trace says both lengths"
             )
-        from tonnage.simulation.traffic.traces import load_trace
+        from tonnage.traffic.traces import load_trace
 
         trace = load_trace(given["trace"])
         return asked.of_trace(trace.prompt, trace.output, given["trace"].name)

@@ -15,9 +15,9 @@ from tonnage.metrics.promql import Vector
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tonnage.cluster.prometheus import Prometheus
     from tonnage.inference.estimate.calibrate import Calibration
     from tonnage.inference.sizing.request import Request
+    from tonnage.live.prometheus import Prometheus
     from tonnage.metrics.promql import Result
 
 WINDOW = "1h"
@@ -82,7 +82,7 @@ def _kept(file: Path, request: Request) -> Calibration:
 
 def _served(request: Request, given: Mapping[str, Any], url: str) -> calibrate.Reading:
     """The mean of what vLLM's engines of the model did for the last hour, as one measurement."""
-    from tonnage.cluster.prometheus import Prometheus
+    from tonnage.live.prometheus import Prometheus
 
     if len(given["gpu_names"]) != 1:
         raise InputError.at(

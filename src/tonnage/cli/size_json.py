@@ -11,7 +11,7 @@ from tonnage.inference import memory
 from tonnage.inference.sizing import options, point, rules, warnings
 
 if TYPE_CHECKING:
-    from tonnage.facts.prices import PriceBook
+    from tonnage.facts.price_book import PriceBook
     from tonnage.inference.sizing.fit import Plan
     from tonnage.inference.sizing.options import Answer, Offer, Option
     from tonnage.inference.sizing.request import Request

@@ -14,7 +14,7 @@ from tonnage.units import GIB, MIB, usd
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tonnage.facts.prices import PriceBook
+    from tonnage.facts.price_book import PriceBook
     from tonnage.inference.memory import Part
     from tonnage.inference.sizing.fit import Plan
     from tonnage.inference.sizing.loading import Loading

@@ -21,7 +21,7 @@ def trace() -> None:
 @click.argument("file", type=_PATH)
 def show(file: Path) -> None:
     """What is in FILE: requests, span, rates, lengths."""
-    from tonnage.simulation.traffic.traces import describe, load_trace
+    from tonnage.traffic.traces import describe, load_trace
 
     rows = describe(load_trace(file))
     width = max(len(name) for name, _ in rows)
@@ -51,8 +51,8 @@ def fit(
     file: Path, out: Path, name: str, url: str, licence: str, citation: str, fitted: datetime | None, interval: int
 ) -> None:
     """Fit a traffic profile to FILE: arrivals over time, and the joint lengths of prompts and outputs."""
-    from tonnage.simulation.traffic import profile, profile_file
-    from tonnage.simulation.traffic.traces import load_trace
+    from tonnage.traffic import profile, profile_file
+    from tonnage.traffic.traces import load_trace
 
     files.check_writable(out)
     source = profile.ProfileSource(

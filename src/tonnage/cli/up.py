@@ -17,8 +17,8 @@ from tonnage.errors import InputError
 from tonnage.units import NS_PER_S, usd
 
 if TYPE_CHECKING:
-    from tonnage.cluster.client.verbs import Client
     from tonnage.hollow.up import Up
+    from tonnage.kube.verbs import Client
     from tonnage.simulation.scenario import Scenario
 
 CONTROLLERS = ("scheduler", "replicas", "nodes")
@@ -57,8 +57,8 @@ def up(scenario: Path, **options: Any) -> None:
 
 
 def _run(loaded: Scenario, options: dict[str, Any]) -> int:
+    from tonnage.apiserver import kubeconfig
     from tonnage.cli.controller import Printed
-    from tonnage.cluster.server import kubeconfig
     from tonnage.hollow.up import Settings, Up
     from tonnage.simulation.run import Options, set_up
 
@@ -92,14 +92,14 @@ def _run(loaded: Scenario, options: dict[str, Any]) -> int:
 def _client(options: dict[str, Any]) -> Client | None:
     if not options["context"]:
         return None
-    from tonnage.cluster.client.http import open_cluster
+    from tonnage.kube.http import open_cluster
 
     return open_cluster(str(options["kubeconfig"] or ""), options["context"])
 
 
 def _kubeconfig_path(loaded: Scenario, options: dict[str, Any]) -> Path:
     """Where to write. Raises InputError for a file with other clusters in it: that one is never replaced."""
-    from tonnage.cluster.server import kubeconfig
+    from tonnage.apiserver import kubeconfig
 
     path: Path = options["kubeconfig"] or Path.home() / ".kube" / f"tonnage-{loaded.spec.name}.yaml"
     if not options["context"] and not kubeconfig.is_ours(path):
@@ -111,7 +111,7 @@ def _kubeconfig_path(loaded: Scenario, options: dict[str, Any]) -> Path:
 def _write_kubeconfig(path: Path, running: Up) -> Path | None:
     if running.server is None:
         return None
-    from tonnage.cluster.server import kubeconfig
+    from tonnage.apiserver import kubeconfig
 
     try:
         return kubeconfig.write(path, running.server.url)

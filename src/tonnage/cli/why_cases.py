@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from tonnage.cli import messages
-from tonnage.cluster import still, telling
 from tonnage.decisions import Launch, Ref
 from tonnage.errors import InputError
 from tonnage.fleet.rows import split_key
@@ -18,6 +17,8 @@ from tonnage.health.blocker import Blocker
 from tonnage.health.outlook import Outlook
 from tonnage.health.schedulers import running
 from tonnage.health.told import COMES, Told
+from tonnage.live import still, telling
+from tonnage.machines.cluster import SimulatedCluster
 from tonnage.objects import core, load
 from tonnage.objects.base import KubeObject
 from tonnage.objects.templates import templates
@@ -25,7 +26,6 @@ from tonnage.scheduling import place
 from tonnage.scheduling.place import Settings
 from tonnage.simulation import run, scenario
 from tonnage.simulation import telling as simulated
-from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.extent import refuse_too_many_pods
 from tonnage.workloads.membership import stamped
 from tonnage.workloads.owners import owner_key

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tonnage.errors import InputError, Problem, Where
-from tonnage.facts import instances, names, prices
+from tonnage.facts import instances, names, price_book
 from tonnage.units import micro_usd
 
 _REQUIRED = ("instance_type", "usd_per_hour")
@@ -48,7 +48,7 @@ class _Override:
     source: str
 
 
-def apply(bundled: prices.PriceBook, path: Path) -> prices.PriceBook:
+def apply(bundled: price_book.PriceBook, path: Path) -> price_book.PriceBook:
     """``bundled`` with the prices of ``path`` in place of, or in addition to, its own.
 
     Raises :class:`~tonnage.errors.InputError` with a problem (file, line, field) for each value that cannot
@@ -64,7 +64,7 @@ def apply(bundled: prices.PriceBook, path: Path) -> prices.PriceBook:
     region = _region(found, bundled.region, path)
     if region != bundled.region:
         mine = [(o.name, _offering(o, o.zone)) for o in found]
-        return prices.book(max(o.as_of for o in found) or bundled.as_of, region, mine)
+        return price_book.book(max(o.as_of for o in found) or bundled.as_of, region, mine)
     offers = {
         (name, offer.zone, offer.capacity_type): offer
         for name, offerings in bundled.by_type.items()
@@ -73,7 +73,7 @@ def apply(bundled: prices.PriceBook, path: Path) -> prices.PriceBook:
     for override in found:
         for zone in _zones(override, offers, bundled.region):
             offers[override.name, zone, override.capacity_type] = _offering(override, zone)
-    return prices.book(bundled.as_of, bundled.region, [(name, offer) for (name, _, _), offer in offers.items()])
+    return price_book.book(bundled.as_of, bundled.region, [(name, offer) for (name, _, _), offer in offers.items()])
 
 
 def _region(found: list[_Override], bundled: str, path: Path) -> str:
@@ -86,8 +86,8 @@ def _region(found: list[_Override], bundled: str, path: Path) -> str:
     return regions.pop() if regions else bundled
 
 
-def _offering(override: _Override, zone: str) -> prices.Offering:
-    return prices.Offering(
+def _offering(override: _Override, zone: str) -> price_book.Offering:
+    return price_book.Offering(
         zone,
         override.capacity_type,
         override.micro_usd_per_hour,
@@ -97,11 +97,13 @@ def _offering(override: _Override, zone: str) -> prices.Offering:
     )
 
 
-def _zones(override: _Override, offers: dict[tuple[str, str, str], prices.Offering], region: str) -> tuple[str, ...]:
+def _zones(
+    override: _Override, offers: dict[tuple[str, str, str], price_book.Offering], region: str
+) -> tuple[str, ...]:
     if override.zone:
         return (override.zone,)
     offered = tuple(zone for name, zone, kind in offers if name == override.name and kind == override.capacity_type)
-    return offered or prices.default_zones(region)
+    return offered or price_book.default_zones(region)
 
 
 def _checked(row: _Row, problems: list[Problem]) -> _Override | None:
@@ -117,8 +119,8 @@ def _checked(row: _Row, problems: list[Problem]) -> _Override | None:
         problems.append(
             Problem(row.where("zone"), f"{zone!r} is not an availability zone", "zones are like us-east-1a")
         )
-    kind = row.cells.get("capacity_type", "") or prices.ON_DEMAND
-    if kind not in (prices.ON_DEMAND, prices.SPOT):
+    kind = row.cells.get("capacity_type", "") or price_book.ON_DEMAND
+    if kind not in (price_book.ON_DEMAND, price_book.SPOT):
         problems.append(
             Problem(
                 row.where("capacity_type"),

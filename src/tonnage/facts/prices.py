@@ -6,30 +6,28 @@ Tables: ``data/on_demand_prices.csv``, ``data/spot_prices.csv``, ``data/on_deman
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
 from msgspec import Struct
 
 from tonnage.errors import InputError
-from tonnage.facts import instances, tables
+from tonnage.facts import instances, price_overrides, tables
+from tonnage.facts.price_book import DEFAULT_REGION, ON_DEMAND, SPOT, Offering, PriceBook, book, default_zones
 from tonnage.units import micro_usd
 
-DEFAULT_REGION = "us-east-1"
-ON_DEMAND = "on-demand"
-SPOT = "spot"
-
-
-class Offering(Struct, frozen=True, order=True):
-    """An instance type for sale in one zone. ``as_of`` is the price's date (ISO 8601), empty if not known."""
-
-    zone: str
-    capacity_type: str
-    micro_usd_per_hour: int
-    as_of: str
-    region: str
-    source: str
+__all__ = [
+    "DEFAULT_REGION",
+    "ON_DEMAND",
+    "SPOT",
+    "Offering",
+    "PriceBook",
+    "PriceChange",
+    "default_zones",
+    "load",
+    "on_demand_history",
+    "regions",
+]
 
 
 class PriceChange(Struct, frozen=True):
@@ -40,47 +38,6 @@ class PriceChange(Struct, frozen=True):
     new_micro_usd_per_hour: int | None
     region: str
     source: str
-
-
-class PriceBook(Struct, frozen=True):
-    """Every known offering. ``as_of`` and ``region`` are those of the on-demand price list."""
-
-    as_of: str
-    region: str
-    by_type: Mapping[str, tuple[Offering, ...]]
-
-    def offerings(self, instance_type: str) -> tuple[Offering, ...]:
-        """The type's offerings, sorted by zone and capacity type; none if it has no known price.
-
-        Raises :class:`~tonnage.errors.InputError` if there is no such instance type.
-        """
-        found = self.by_type.get(instance_type)
-        if found is None:
-            instances.get(instance_type)
-            return ()
-        return found
-
-    def price(self, instance_type: str, zone: str, capacity_type: str) -> int:
-        """Micro-dollars an hour of exactly this; 0 where it is not known, the type among it."""
-        found = self.by_type.get(instance_type, ())
-        same = (o.micro_usd_per_hour for o in found if (o.zone, o.capacity_type) == (zone, capacity_type))
-        return next(same, 0)
-
-    def on_demand(self, instance_type: str) -> int | None:
-        """The lowest on-demand price of any zone, in micro-USD an hour; None if there is none."""
-        return self._lowest(instance_type, ON_DEMAND)
-
-    def spot(self, instance_type: str, zone: str = "") -> int | None:
-        """The spot price in ``zone``, or the lowest of any zone; micro-USD an hour, None if there is none."""
-        return self._lowest(instance_type, SPOT, zone)
-
-    def _lowest(self, instance_type: str, capacity_type: str, zone: str = "") -> int | None:
-        found = (
-            offer.micro_usd_per_hour
-            for offer in self.offerings(instance_type)
-            if offer.capacity_type == capacity_type and zone in ("", offer.zone)
-        )
-        return min(found, default=None)
 
 
 def load(overrides: Path | None = None, region: str = DEFAULT_REGION) -> PriceBook:
@@ -97,8 +54,6 @@ def load(overrides: Path | None = None, region: str = DEFAULT_REGION) -> PriceBo
     bundled = _bundled(region if region in regions() else DEFAULT_REGION)
     if overrides is None:
         return bundled
-    from tonnage.facts import price_overrides
-
     return price_overrides.apply(bundled, overrides)
 
 
@@ -117,21 +72,6 @@ def on_demand_history(instance_type: str) -> tuple[PriceChange, ...]:
     if not found:
         instances.get(instance_type)
     return found
-
-
-@lru_cache(maxsize=8)
-def default_zones(region: str = DEFAULT_REGION) -> tuple[str, ...]:
-    """Zones of a region in which a type is taken to be sold when its zones are not known, sorted."""
-    every = (row["zone"] for row in tables.rows("zones.csv") if row["default"])
-    return tuple(sorted(zone for zone in every if instances.region_of(zone) == region))
-
-
-def book(as_of: str, region: str, offerings: Iterable[tuple[str, Offering]]) -> PriceBook:
-    """A price book of (instance type, offering) pairs."""
-    by_type: dict[str, list[Offering]] = {}
-    for name, offer in offerings:
-        by_type.setdefault(name, []).append(offer)
-    return PriceBook(as_of, region, {name: tuple(sorted(found)) for name, found in sorted(by_type.items())})
 
 
 @lru_cache(maxsize=8)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tonnage.controllers.nodes import Pools
+from tonnage.control.nodes import Pools
 from tonnage.decisions import Alternative, Bind, Launch, Reason, Ref, Wait
 from tonnage.errors import Where
 from tonnage.fleet.gangs import Gang

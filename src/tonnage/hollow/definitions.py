@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import msgspec
 
-from tonnage.cluster.client.transport import ApiError
-from tonnage.cluster.client.verbs import Client, JsonObject
-from tonnage.cluster.resources import ALL, CRDS, Column, Resource
 from tonnage.hollow.statuses import ANNOTATION
+from tonnage.kube.resources import ALL, CRDS, Column, Resource
+from tonnage.kube.transport import ApiError
+from tonnage.kube.verbs import Client, JsonObject
 
 Kind = tuple[str, str]
 """Group and plural: what a CustomResourceDefinition defines."""

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tonnage.cluster.server.store import Store
+from tonnage.apiserver.store import Store
 from tonnage.errors import InputError
 from tonnage.health.blocker import Blocker
 from tonnage.health.diagnose import diagnose
+from tonnage.machines.blocked import by_object
 from tonnage.objects.base import KubeObject, Origin
 from tonnage.objects.decode import convert, without_nulls
 from tonnage.objects.load import KINDS
-from tonnage.simulation.blocked import by_object
 from tonnage.simulation.configure import Configuration, configure
 from tonnage.simulation.run import SetUp
 from tonnage.simulation.standing import machines

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tonnage.cluster.client.verbs import JsonObject
 from tonnage.facts import provisioners
+from tonnage.kube.verbs import JsonObject
 from tonnage.objects.base import KubeObject
 from tonnage.objects.gpu_operator import ClusterPolicy
 from tonnage.objects.quota import RuntimeClass

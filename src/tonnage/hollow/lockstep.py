@@ -16,22 +16,22 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tonnage.cluster.client.informer import Informers, version_of
-from tonnage.cluster.client.reflector import Delays
-from tonnage.cluster.client.transport import JSON, Reply, Transport
-from tonnage.cluster.client.verbs import Client
-from tonnage.cluster.cutting import SIMULATED
-from tonnage.cluster.effects import ApiEffects
-from tonnage.cluster.group_kinds import ONCE_INSTALLED
-from tonnage.cluster.recording import Recorder, Silent
-from tonnage.cluster.resources import ALL, DEPLOYMENTS, NODE_CLAIMS, NODES, PODS, Resource
-from tonnage.cluster.watching import watch, watch_world
-from tonnage.cluster.world import ClusterWorld
+from tonnage.control.loops import Loop
 from tonnage.hollow.machines import Machines, Options
 from tonnage.hollow.setting import config_maps, lay_out
-from tonnage.loops import Loop
+from tonnage.kube.informer import Informers, version_of
+from tonnage.kube.reflector import Delays
+from tonnage.kube.resources import ALL, DEPLOYMENTS, NODE_CLAIMS, NODES, PODS, Resource
+from tonnage.kube.transport import JSON, Reply, Transport
+from tonnage.kube.verbs import Client
+from tonnage.live.cutting import SIMULATED
+from tonnage.live.effects import ApiEffects
+from tonnage.live.group_kinds import ONCE_INSTALLED
+from tonnage.live.recording import Recorder, Silent
+from tonnage.live.watching import watch, watch_world
+from tonnage.live.world import ClusterWorld
+from tonnage.machines.cluster import SimulatedCluster
 from tonnage.objects import apps, core, karpenter
-from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.machine import Machine
 from tonnage.simulation.run import EPOCH_NS, SetUp
 
@@ -39,7 +39,7 @@ _PATH = re.compile(r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>[^/]+)(?:/namesp
 
 
 class SimulatedClock:
-    """Implements :class:`tonnage.cluster.clock.Clock`: what is observed happens now."""
+    """Implements :class:`tonnage.kube.clock.Clock`: what is observed happens now."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster

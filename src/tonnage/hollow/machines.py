@@ -18,10 +18,6 @@ from typing import TypeVar
 
 import msgspec
 
-from tonnage.cluster.client.transport import ApiError, ClientError
-from tonnage.cluster.client.verbs import Client
-from tonnage.cluster.clock import rfc3339
-from tonnage.cluster.views import launch_of
 from tonnage.decisions import Ref, Refused
 from tonnage.facts import instances
 from tonnage.fleet.rows import PodSpec
@@ -32,12 +28,16 @@ from tonnage.hollow.pod_writer import REJECTED, Key, NotAdmitted, PodWriter
 from tonnage.hollow.refused_pods import RefusedPods
 from tonnage.hollow.strangers import Ours, take_up
 from tonnage.hollow.workload_writer import WorkloadWriter
+from tonnage.kube.clock import rfc3339
+from tonnage.kube.transport import ApiError, ClientError
+from tonnage.kube.verbs import Client
+from tonnage.live.views import launch_of
+from tonnage.machines import nodes, pods
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.life import Terminating
+from tonnage.machines.objects import Claim, Node, Pod
+from tonnage.machines.training.workload import Training
 from tonnage.objects import apps, core, karpenter
-from tonnage.simulation import nodes, pods
-from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.life import Terminating
-from tonnage.simulation.objects import Claim, Node, Pod
-from tonnage.simulation.training.workload import Training
 from tonnage.workloads.failures import Cause
 
 K = TypeVar("K")
@@ -59,7 +59,7 @@ class Options:
 
 
 class Machines:
-    """Implements :class:`tonnage.simulation.mirror.Mirror`."""
+    """Implements :class:`tonnage.machines.mirror.Mirror`."""
 
     def __init__(self, cluster: SimulatedCluster, client: Client, options: Options | None = None) -> None:
         self.cluster = cluster

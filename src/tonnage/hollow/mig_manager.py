@@ -12,21 +12,21 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tonnage.cluster.client.transport import ApiError, ClientError
-from tonnage.cluster.client.verbs import Client, JsonObject
-from tonnage.cluster.configurations import read_all
-from tonnage.cluster.cutting import SIMULATED, read_order
-from tonnage.cluster.resources import CLUSTER_POLICIES, CONFIG_MAPS
 from tonnage.decisions import Instances, Reason, Ref, Relayout
 from tonnage.errors import InputError
 from tonnage.fleet.geometry import geometry
+from tonnage.kube.resources import CLUSTER_POLICIES, CONFIG_MAPS
+from tonnage.kube.transport import ApiError, ClientError
+from tonnage.kube.verbs import Client, JsonObject
+from tonnage.live.configurations import read_all
+from tonnage.live.cutting import SIMULATED, read_order
+from tonnage.machines import relayouts
+from tonnage.machines.cluster import SimulatedCluster
 from tonnage.objects import core
 from tonnage.objects.gpu_operator import ClusterPolicy
 from tonnage.partitioning.fleet_layouts import as_layout, busy_in, devices, instances_of
 from tonnage.partitioning.node_cuts import MIG_CONFIG, Configurations, cut_node, known_names, unknown_name
 from tonnage.partitioning.node_layouts import FAILED, PENDING, SUCCESS, entries, of_cut
-from tonnage.simulation import relayouts
-from tonnage.simulation.cluster import SimulatedCluster
 
 Key = tuple[str, str]
 """(namespace, name)."""

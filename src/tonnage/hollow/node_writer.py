@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from tonnage.cluster.annotations import MIG_AT_WORK
-from tonnage.cluster.client.transport import STRATEGIC_PATCH, ApiError
-from tonnage.cluster.client.verbs import Client, JsonObject
-from tonnage.cluster.machines import INITIALIZED
-from tonnage.cluster.resources import NODE_CLAIMS, NODES
 from tonnage.fleet.geometry import MIG_PREFIX
 from tonnage.hollow import statuses
 from tonnage.hollow.mig_manager import MigManager
+from tonnage.kube.resources import NODE_CLAIMS, NODES
+from tonnage.kube.transport import STRATEGIC_PATCH, ApiError
+from tonnage.kube.verbs import Client, JsonObject
+from tonnage.live.annotations import MIG_AT_WORK
+from tonnage.live.nodes import INITIALIZED
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.nodes import cuts_of
+from tonnage.machines.objects import Node
 from tonnage.objects import karpenter
 from tonnage.partitioning.node_cuts import MIG_STATE
-from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.nodes import cuts_of
-from tonnage.simulation.objects import Node
 from tonnage.units import MIB
 
 NVIDIA = "nvidia.com/"

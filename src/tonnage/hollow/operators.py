@@ -11,20 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tonnage.cluster.client.transport import ApiError, ClientError
-from tonnage.cluster.client.verbs import Client
-from tonnage.cluster.group_kinds import GROUPS, REFERRED
-from tonnage.cluster.group_kinds import WORKLOADS as KINDS
-from tonnage.cluster.resources import Resource
 from tonnage.hollow.definitions import define_missing_kinds, is_served, run_here
 from tonnage.hollow.machines import Machines
 from tonnage.hollow.references import References
+from tonnage.kube.resources import Resource
+from tonnage.kube.transport import ApiError, ClientError
+from tonnage.kube.verbs import Client
+from tonnage.live.group_kinds import GROUPS, REFERRED
+from tonnage.live.group_kinds import WORKLOADS as KINDS
+from tonnage.machines.training.rescaling import rescale
+from tonnage.machines.training.workload import Training
 from tonnage.objects import batch, leaderworker, ray
 from tonnage.objects.base import KubeObject
 from tonnage.objects.training import PyTorchJob, TrainingRuntime, TrainJob
 from tonnage.simulation.training.connect import adopted, key_of
-from tonnage.simulation.training.rescaling import rescale
-from tonnage.simulation.training.workload import Training
 from tonnage.workloads.replicas import WORKLOADS, Replica, is_suspended, replicas_of, resolved
 
 WORK = "tonnage.dev/simulated-work"

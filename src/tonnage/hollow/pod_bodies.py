@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tonnage.cluster.client.verbs import JsonObject
+from tonnage.kube.verbs import JsonObject
 from tonnage.objects import core
 from tonnage.objects.decode import without_nulls
 from tonnage.objects.templates import mappings

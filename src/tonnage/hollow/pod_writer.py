@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 
-from tonnage.cluster.annotations import GPUS, SAVED_AT
-from tonnage.cluster.client.transport import STRATEGIC_PATCH, ApiError, ClientError
-from tonnage.cluster.client.verbs import Client, JsonObject
-from tonnage.cluster.places import places_of, written
-from tonnage.cluster.resources import PODS
 from tonnage.fleet.rows import PodSpec
 from tonnage.hollow import statuses
 from tonnage.hollow.pod_bodies import job_labels, owner_reference, written_spec
 from tonnage.hollow.workload_writer import WorkloadWriter
+from tonnage.kube.resources import PODS
+from tonnage.kube.transport import STRATEGIC_PATCH, ApiError, ClientError
+from tonnage.kube.verbs import Client, JsonObject
+from tonnage.live.annotations import GPUS, SAVED_AT
+from tonnage.live.places import places_of, written
+from tonnage.machines.blocked import held_back
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.objects import Controller, Pod, Workload
 from tonnage.objects import core
 from tonnage.partitioning.fleet_layouts import may_change
 from tonnage.scheduling.place import DEFAULT_SCHEDULER
-from tonnage.simulation.blocked import held_back
-from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.objects import Controller, Pod, Workload
 
 Key = tuple[str, str]
 REJECTED = "OutOfResources"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from tonnage.cluster.group_kinds import REFERRED
+from tonnage.live.group_kinds import REFERRED
 from tonnage.objects.base import KubeObject
 from tonnage.workloads.membership import Asked, asked, maker_key
 from tonnage.workloads.replicas import WORKLOADS, replicas_of

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 
 from tonnage.hollow.strangers import Say
-from tonnage.simulation.admitting import Refusals, TryAgain
-from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.objects import Pod
+from tonnage.machines.admitting import TryAgain
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.objects import Pod, Refusals
 
 
 class RefusedPods:

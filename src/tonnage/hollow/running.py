@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial
 
-from tonnage.cluster.client.informer import Informers
-from tonnage.cluster.client.transport import ApiError, ClientError
-from tonnage.cluster.client.verbs import Client
-from tonnage.cluster.clock import parse, rfc3339
-from tonnage.cluster.resources import LEASES, NODE_CLAIMS, NODES, PODS, Resource
-from tonnage.cluster.watching import See, T, watch
 from tonnage.errors import InputError
 from tonnage.hollow.diagnosis import Diagnosis
 from tonnage.hollow.machines import Machines
 from tonnage.hollow.operators import Operators
+from tonnage.kube.clock import parse, rfc3339
+from tonnage.kube.informer import Informers
+from tonnage.kube.resources import LEASES, NODE_CLAIMS, NODES, PODS, Resource
+from tonnage.kube.transport import ApiError, ClientError
+from tonnage.kube.verbs import Client
+from tonnage.live.watching import See, T, watch
+from tonnage.machines.events import Event
 from tonnage.objects import core, karpenter
 from tonnage.objects.base import KubeObject
-from tonnage.simulation.events import Event
 from tonnage.units import NS_PER_MS, NS_PER_S
 
 LONGEST_WAIT_S = 0.2
@@ -34,7 +34,7 @@ LEASE_NAMESPACE = "kube-node-lease"
 
 
 class RunningClock:
-    """Implements :class:`tonnage.cluster.clock.Clock`: wall time, or time that runs ``speed`` times as fast.
+    """Implements :class:`tonnage.kube.clock.Clock`: wall time, or time that runs ``speed`` times as fast.
 
     It waits at ``start_ns`` until :meth:`go`."""
 
@@ -66,7 +66,7 @@ class RunningClock:
 
 
 class ToldClock:
-    """Implements :class:`tonnage.cluster.clock.Clock`: the time of a :class:`RunningClock` in another process, as the
+    """Implements :class:`tonnage.kube.clock.Clock`: the time of a :class:`RunningClock` in another process, as the
     Prometheus API of its `tonnage up` tells it. It is asked again every ``every_s`` and does not move in between.
 
     Raises InputError when nobody answers within ``patience_s``."""

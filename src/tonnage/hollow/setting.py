@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from copy import deepcopy
 from functools import partial
 
-from tonnage.cluster.client.transport import ApiError
-from tonnage.cluster.client.verbs import Client, JsonObject
-from tonnage.cluster.configurations import OPERATOR_NAMESPACE
-from tonnage.cluster.group_kinds import GROUPS, by_kind
-from tonnage.cluster.resources import (
+from tonnage.control.policy import STATIC
+from tonnage.decisions import Ref
+from tonnage.errors import InputError
+from tonnage.hollow.definitions import Kind, define_missing_kinds, run_here, served_as
+from tonnage.hollow.given import given
+from tonnage.hollow.machines import Machines
+from tonnage.kube.resources import (
     ALL,
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -21,19 +23,17 @@ from tonnage.cluster.resources import (
     STATEFUL_SETS,
     Resource,
 )
-from tonnage.controllers.policy import STATIC
-from tonnage.decisions import Ref
-from tonnage.errors import InputError
-from tonnage.hollow.definitions import Kind, define_missing_kinds, run_here, served_as
-from tonnage.hollow.given import given
-from tonnage.hollow.machines import Machines
+from tonnage.kube.transport import ApiError
+from tonnage.kube.verbs import Client, JsonObject
+from tonnage.live.configurations import OPERATOR_NAMESPACE
+from tonnage.live.group_kinds import GROUPS, by_kind
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.training.happened import Then
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject
 from tonnage.partitioning.fleet_layouts import may_change
 from tonnage.scheduling.place import SCHEDULER_NAME
-from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.run import SetUp
-from tonnage.simulation.training.happened import Then
 from tonnage.workloads.membership import gangs_of
 
 _TEMPLATED = (DEPLOYMENTS, DAEMON_SETS, REPLICA_SETS, STATEFUL_SETS)

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from tonnage.cluster.machines import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from tonnage.fleet.features import KUBELET
 from tonnage.fleet.rows import NodeRow
+from tonnage.live.nodes import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from tonnage.machines.objects import End, Node, Pod
 from tonnage.objects import core
 from tonnage.objects.quantity import quantities
-from tonnage.simulation.objects import End, Node, Pod
 
 JsonObject = dict[str, Any]
 

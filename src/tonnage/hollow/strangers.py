@@ -9,11 +9,11 @@ import msgspec
 
 from tonnage.fleet.rows import PodSpec
 from tonnage.hollow.pod_writer import Key
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.objects import Pod, Workload
+from tonnage.machines.serving_containers import server_of
+from tonnage.machines.training.workload import Training
 from tonnage.objects import core
-from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.objects import Pod, Workload
-from tonnage.simulation.serving_containers import server_of
-from tonnage.simulation.training.workload import Training
 from tonnage.workloads.owners import belongs_to_node, owner_key, workload_of
 from tonnage.workloads.variables import unseen
 

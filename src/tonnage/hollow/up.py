@@ -14,28 +14,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from tonnage.cluster.assembly import CONTROLLERS
-from tonnage.cluster.client.events import EventRecorder
-from tonnage.cluster.client.informer import Informers
-from tonnage.cluster.client.transport import ApiError
-from tonnage.cluster.client.verbs import Client
-from tonnage.cluster.cutting import SIMULATED
-from tonnage.cluster.effects import ApiEffects
-from tonnage.cluster.group_kinds import WORKLOADS
-from tonnage.cluster.machines import NODE_POOL
-from tonnage.cluster.manager import Controller, Manager, Observer
-from tonnage.cluster.recording import Events
-from tonnage.cluster.resources import NODE_CLAIMS, NODES
-from tonnage.cluster.server.api import Api
-from tonnage.cluster.server.background import BackgroundServer
-from tonnage.cluster.server.http import Server
-from tonnage.cluster.server.inprocess import InProcess
-from tonnage.cluster.server.managers import WATCHED, Managers, WatchFeed
-from tonnage.cluster.server.managers import Options as ManagerOptions
-from tonnage.cluster.server.managers.feeds import Subscribe
-from tonnage.cluster.watching import watch_world
-from tonnage.cluster.world import ClusterWorld
-from tonnage.controllers.nodes import Pools, node_loops
+from tonnage.apiserver.api import Api
+from tonnage.apiserver.background import BackgroundServer
+from tonnage.apiserver.controllers import WATCHED, Managers, WatchFeed
+from tonnage.apiserver.controllers import Options as ManagerOptions
+from tonnage.apiserver.controllers.feeds import Subscribe
+from tonnage.apiserver.http import Server
+from tonnage.apiserver.inprocess import InProcess
+from tonnage.control.loops import Loop
+from tonnage.control.nodes import Pools, node_loops
 from tonnage.costs.ledger import Settlement
 from tonnage.errors import InputError
 from tonnage.health.blocker import REFUSED
@@ -46,16 +33,29 @@ from tonnage.hollow.operators import Operators, operated
 from tonnage.hollow.running import Heartbeats, MachineRoom, RunningClock
 from tonnage.hollow.setting import config_maps, lay_out
 from tonnage.hollow.statuses import ANNOTATION
-from tonnage.loops import Loop
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.kube.resources import NODE_CLAIMS, NODES
+from tonnage.kube.transport import ApiError
+from tonnage.kube.verbs import Client
+from tonnage.live.assembly import CONTROLLERS
+from tonnage.live.cutting import SIMULATED
+from tonnage.live.effects import ApiEffects
+from tonnage.live.group_kinds import WORKLOADS
+from tonnage.live.manager import Controller, Manager, Observer
+from tonnage.live.nodes import NODE_POOL
+from tonnage.live.recording import Events
+from tonnage.live.watching import watch_world
+from tonnage.live.world import ClusterWorld
+from tonnage.machines.blocked import of_workload
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.events import Event
+from tonnage.machines.objects import Workload
 from tonnage.metrics.promql import Result
 from tonnage.scheduling import place
 from tonnage.scheduling.gangs.release import Patience
 from tonnage.scheduling.place import SCHEDULER_NAME
-from tonnage.simulation.blocked import of_workload
-from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import Configuration
-from tonnage.simulation.events import Event
-from tonnage.simulation.objects import Workload
 from tonnage.simulation.result import NotRunning
 from tonnage.simulation.run import SetUp
 from tonnage.simulation.unserved import not_running

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tonnage.cluster.client.transport import ApiError
-from tonnage.cluster.client.verbs import Client
-from tonnage.cluster.resources import Resource
 from tonnage.hollow.workload_statuses import Progress, Stage, counted, status_of
-from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.training.part import AT_WORK, State
-from tonnage.simulation.training.workload import Training
+from tonnage.kube.resources import Resource
+from tonnage.kube.transport import ApiError
+from tonnage.kube.verbs import Client
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.training.part import AT_WORK, State
+from tonnage.machines.training.workload import Training
 
 JsonObject = dict[str, Any]
 

@@ -16,7 +16,7 @@ from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import instances, mig
 from tonnage.facts.gpus import Gpu
 from tonnage.facts.mig import MigProfile
-from tonnage.facts.prices import PriceBook
+from tonnage.facts.price_book import PriceBook
 from tonnage.partitioning.mps import Isolation
 from tonnage.units import usd
 

@@ -1,1 +1,1 @@
-"""World 1: the simulated cluster. Virtual time, traffic, nodes, engines; the same decisions as on a real cluster."""
+"""World 1: scenarios on simulated machines. From files to a run, its findings, its result and its report."""

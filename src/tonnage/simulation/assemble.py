@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage import __version__
-from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.objects import Workload
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.objects import Workload
+from tonnage.machines.serving.service import DONE, PENDING, Service
+from tonnage.machines.serving.split import PREFILL, SplitService
 from tonnage.simulation.recorder import ABSENT, Recorder
 from tonnage.simulation.result import (
     SCHEMA,
@@ -33,8 +35,6 @@ from tonnage.simulation.result import (
     WorkloadResult,
 )
 from tonnage.simulation.scenario import Scenario
-from tonnage.simulation.serving import DONE, PENDING, Service
-from tonnage.simulation.split import PREFILL, SplitService
 from tonnage.simulation.training.results import training_results
 from tonnage.simulation.unserved import Known, not_running
 from tonnage.units import NS_PER_HOUR, NS_PER_MS, NS_PER_S

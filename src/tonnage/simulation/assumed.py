@@ -14,12 +14,12 @@ import msgspec
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError, Where
 from tonnage.facts import gpus
+from tonnage.machines.own_nodes import PRODUCT
 from tonnage.objects import core, karpenter, load
 from tonnage.objects.base import KubeObject
 from tonnage.objects.load import Manifest
 from tonnage.objects.templates import templates
 from tonnage.provisioning import labels
-from tonnage.simulation.own_nodes import PRODUCT
 
 NAME = "assumed"
 """With it the names of all that is assumed begin: of the NodePools, those with CPUs alone are used first, then those

@@ -16,6 +16,12 @@ from tonnage.health.landing import Machine
 from tonnage.health.rules.nodepools import AWS
 from tonnage.health.setting import Setting
 from tonnage.inference.other_engines import replica_of
+from tonnage.machines import nodes, own_nodes
+from tonnage.machines.blocked import by_object
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.objects import Claim, EngineSetup, Workload
+from tonnage.machines.physics import Physics, Pool
+from tonnage.machines.workload_for import workload_for
 from tonnage.metrics import alerts, scrape
 from tonnage.metrics.promql import Query
 from tonnage.objects import apps, core, gpu_operator, karpenter, keda, monitoring, selectors
@@ -26,17 +32,11 @@ from tonnage.provisioning import findings as pool_findings
 from tonnage.provisioning import nodeclass
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.cut_findings import config_findings
+from tonnage.rng import Streams
 from tonnage.scaling import admission, manifests, triggers
 from tonnage.scaling.keda import KedaSpec
-from tonnage.simulation import nodes, own_nodes
-from tonnage.simulation.blocked import by_object
-from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.landing import landing_findings
-from tonnage.simulation.objects import Claim, EngineSetup, Workload
-from tonnage.simulation.physics import Physics, Pool
-from tonnage.simulation.rng import Streams
 from tonnage.simulation.scenario import NodeGroupSpec, Scenario
-from tonnage.simulation.workload_for import workload_for
 from tonnage.workloads import stateful
 from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.volumes.book import Volumes
@@ -284,7 +284,7 @@ def _namespace(name: str) -> str:
 
 
 def _engine(workload: Workload, gpu: str, utilization: float | None) -> EngineSetup | str:
-    """The engine, or why it does not start on this GPU (:class:`~tonnage.simulation.physics.Engines`)."""
+    """The engine, or why it does not start on this GPU (:class:`~tonnage.machines.physics.Engines`)."""
     assert workload.server is not None
     if workload.server.refused:
         return workload.server.refused

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.decisions import Finding, Ref
+from tonnage.documents import duration_ns
 from tonnage.errors import InputError
 from tonnage.fleet.rows import split_key
 from tonnage.health.blocker import Blocker
@@ -18,25 +19,25 @@ from tonnage.inference.config import VllmArgs, kv_stored_in, kv_token_bytes
 from tonnage.inference.disaggregation.actions import Leases
 from tonnage.inference.disaggregation.links import kv_link
 from tonnage.inference.hybrid import layout
+from tonnage.machines.blocked import of_workload
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.objects import Server, Workload
+from tonnage.machines.scraping import wants_histograms
+from tonnage.machines.serving.balancing import needs_content
+from tonnage.machines.serving.lower_tiers import LowerTiers, tier_sizes
+from tonnage.machines.serving.service import Service
+from tonnage.machines.serving.split import DECODE, PREFILL, Split, SplitService
 from tonnage.objects import apps, core, selectors
-from tonnage.simulation.balancing import needs_content
-from tonnage.simulation.blocked import of_workload
-from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.rng import Streams
 from tonnage.simulation.configure import Configuration, workloads_behind
-from tonnage.simulation.entries import SplitEntry, TrafficSpec, conditional_rule, duration_ns, prefixes
-from tonnage.simulation.lower_tiers import LowerTiers, tier_sizes
-from tonnage.simulation.objects import Server, Workload
-from tonnage.simulation.rng import Streams
+from tonnage.simulation.entries import SplitEntry, TrafficSpec, conditional_rule, prefixes
 from tonnage.simulation.scenario import PolicySpec, Scenario, Traffic
-from tonnage.simulation.scraping import wants_histograms
-from tonnage.simulation.serving import Service
-from tonnage.simulation.split import DECODE, PREFILL, Split, SplitService
-from tonnage.simulation.traffic.arrivals import Arrivals, Content, TooManyRequests, build
-from tonnage.simulation.traffic.profile import TrafficProfile
-from tonnage.simulation.traffic.profile_file import read_profile
-from tonnage.simulation.traffic.surges import Surge, draw_surges
-from tonnage.simulation.traffic.traces import Trace, load_trace
 from tonnage.simulation.zones import prefers_zone
+from tonnage.traffic.arrivals import Arrivals, Content, TooManyRequests, build
+from tonnage.traffic.profile import TrafficProfile
+from tonnage.traffic.profile_file import read_profile
+from tonnage.traffic.surges import Surge, draw_surges
+from tonnage.traffic.traces import Trace, load_trace
 
 _NO_PORT = ("service-port-not-found", "service-port-not-served")
 _BLOCK_SIZE = 16

@@ -9,8 +9,8 @@ from tonnage.decisions import Finding, Ref
 from tonnage.health.setting import Pods
 from tonnage.inference import other_servers
 from tonnage.inference.other_servers import TITLES
+from tonnage.machines.cards import LEASE_ANNOTATION
 from tonnage.partitioning.leases import FAIR, STRICT
-from tonnage.simulation.sharing import LEASE_ANNOTATION
 
 
 def unread_flags(found: Sequence[Pods]) -> Iterator[Finding]:

@@ -4,44 +4,20 @@ from __future__ import annotations
 
 import difflib
 import math
-import re
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
+from tonnage.documents import Document, Strict, duration_ns
 from tonnage.errors import InputError, Problem
 from tonnage.inference.disaggregation.conditional import POLICIES, ConditionalRule, Policy
 from tonnage.inference.disaggregation.links import kv_link, kv_links
-from tonnage.simulation.balancing import LOAD_BALANCING, needs_content
-from tonnage.simulation.documents import Document
-from tonnage.simulation.lower_tiers import tier_problems
-from tonnage.simulation.traffic.sessions import Prefixes
-from tonnage.simulation.traffic.surges import SurgeSpec
+from tonnage.machines.serving.balancing import LOAD_BALANCING, needs_content
+from tonnage.machines.serving.lower_tiers import tier_problems
+from tonnage.traffic.sessions import Prefixes
+from tonnage.traffic.surges import SurgeSpec
 from tonnage.units import NS_PER_S
-
-_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
 
 _UNKNOWN = "what prompts have in common, and nothing says that of this traffic"
 _TELL = "give the traffic prefixes, or a trace with hash_ids"
-
-LONGEST_S = 366 * 24 * 3600
-"""No duration of a scenario is longer than a year."""
-
-
-def duration_ns(text: str) -> int:
-    """``90m``, ``1h30m``, ``2s``, ``50ms`` in nanoseconds. Raises ValueError, also for more than a year."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None or not text.strip():
-        raise ValueError(text)
-    hours, minutes, seconds, milliseconds = (float(part) if part else 0.0 for part in match.groups())
-    total_s = hours * 3600 + minutes * 60 + seconds + milliseconds / 1000
-    if total_s > LONGEST_S:
-        raise ValueError(text)
-    return round(total_s * NS_PER_S)
-
-
-class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """A part of a scenario: a field that it does not know is an error."""
 
 
 class SurgeEntry(Strict, frozen=True, kw_only=True):

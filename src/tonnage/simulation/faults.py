@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.crashes import SIGNALLED, crash, taken_along
-from tonnage.simulation.events import Later
-from tonnage.simulation.life import GpuBack, GpuLost, NodeLost, PodStarted, SpotNotice
-from tonnage.simulation.objects import Offering, Pod
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.crashes import SIGNALLED, crash, taken_along
+from tonnage.machines.events import Later
+from tonnage.machines.life import GpuBack, GpuLost, NodeLost, PodStarted, SpotNotice
+from tonnage.machines.objects import Offering, Pod
 from tonnage.simulation.scenario import OOM, FaultSpec, duration_ns
 from tonnage.workloads.failures import Cause
 

@@ -8,7 +8,7 @@ from tonnage.decisions import Finding, Ref
 from tonnage.health.setting import Setting
 from tonnage.inference import servers
 from tonnage.inference.servers import EngineServer
-from tonnage.simulation.cluster import SimulatedCluster
+from tonnage.machines.cluster import SimulatedCluster
 
 _RANKS = {
     "--pipeline-parallel-size": "stages of a pipeline are not simulated: the engine is one of a single stage",

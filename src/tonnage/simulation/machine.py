@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tonnage.control.loops import Appointment, Loop, Timetable, tick
+from tonnage.control.world import World
 from tonnage.fleet.invariants import violations
-from tonnage.loops import Appointment, Loop, Timetable, tick
-from tonnage.simulation import pods
-from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.events import Later
+from tonnage.machines import pods
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.events import Later
+from tonnage.machines.scraping import Scraper
 from tonnage.simulation.recorder import Recorder, SampleTick
-from tonnage.simulation.scraping import Scraper
-from tonnage.world import World
 
 Observer = Callable[[SimulatedCluster, int], None]
 """Called after every event with the cluster and the end of the run."""

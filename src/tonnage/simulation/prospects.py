@@ -18,18 +18,18 @@ from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.health.outlook import MOST, REASON, Outlook, Workload, requested
 from tonnage.health.rules import ports, volumes
 from tonnage.health.setting import Pods, Setting
+from tonnage.machines.claiming import need
 from tonnage.objects import core
 from tonnage.scheduling.explain import NO_NODES
 from tonnage.simulation import assumed
-from tonnage.simulation.claiming import need
 from tonnage.simulation.configure import bounds
 from tonnage.workloads import daemons, stateful
 
 POD_GROUP = "PodGroup"
 
 if TYPE_CHECKING:
+    from tonnage.machines.training.workload import Training
     from tonnage.simulation.run import SetUp
-    from tonnage.simulation.training.workload import Training
 
 
 def prospects(made: SetUp, setting: Setting) -> Iterator[Blocker]:

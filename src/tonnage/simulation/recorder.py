@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 from tonnage.costs.held import part_of
 from tonnage.decisions import Applied, Decision, Outcome, Refused, Stale, Wait
 from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE, SHARED_DEVICE
-from tonnage.simulation import pods
-from tonnage.simulation.events import Later
-from tonnage.simulation.objects import Pod
+from tonnage.machines import pods
+from tonnage.machines.events import Later
+from tonnage.machines.objects import Pod
+from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.service import Service
 from tonnage.simulation.result import DecisionRecord
-from tonnage.simulation.serving import Replica, Service
 
 if TYPE_CHECKING:
     from tonnage.fleet.state import PodSpec
-    from tonnage.simulation.cluster import SimulatedCluster
+    from tonnage.machines.cluster import SimulatedCluster
 
 ABSENT, FREE = -1, 0
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import msgspec
 
-from tonnage.controllers.nodes import Pools, node_loops
-from tonnage.controllers.policy import Policy
-from tonnage.controllers.replicas import Autoscalers, Planned, SloPlanner
-from tonnage.controllers.scheduler import Scheduler
+from tonnage.control.loops import Loop
+from tonnage.control.nodes import Pools, node_loops
+from tonnage.control.policy import Policy
+from tonnage.control.replicas import Autoscalers, Planned, SloPlanner
+from tonnage.control.scheduler import Scheduler
 from tonnage.errors import InputError
 from tonnage.facts import prices
 from tonnage.fleet.asks import GPU
@@ -21,16 +22,21 @@ from tonnage.fleet.filters import OPEN, refusal, shape_of
 from tonnage.health.rules.devices import NOT_SIMULATED
 from tonnage.inference.capacity import RequestMix, Slo, capacity, mean_latency_s
 from tonnage.inference.timing import StepWork
-from tonnage.loops import Loop
+from tonnage.machines.blocked import by_object
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.objects import EngineSetup, Offering, Workload
+from tonnage.machines.scraping import GATEWAY_ACTIVE, GATEWAY_RECEIVED, Scraper
+from tonnage.machines.serving.service import Service
+from tonnage.machines.serving.split import SplitService
+from tonnage.machines.training.happened import Then
 from tonnage.objects import apps, autoscaling, core, load
 from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.provisioning.catalogue import Catalogue
+from tonnage.rng import Streams
 from tonnage.scaling import manifests, slo
 from tonnage.scheduling import place
 from tonnage.simulation import assumed
 from tonnage.simulation.assemble import assemble, workloads_of
-from tonnage.simulation.blocked import by_object
-from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, sorted_findings
 from tonnage.simulation.connect import connect_traffic, left_out
 from tonnage.simulation.engine_findings import unknown_modes, unread_flags
@@ -38,23 +44,17 @@ from tonnage.simulation.extent import refuse_too_much
 from tonnage.simulation.faults import schedule_faults
 from tonnage.simulation.ignored_flags import ignored_flags
 from tonnage.simulation.machine import Machine, Observer
-from tonnage.simulation.objects import EngineSetup, Offering, Workload
 from tonnage.simulation.prospects import prospects
 from tonnage.simulation.recorder import Recorder
 from tonnage.simulation.relayout_findings import layouts_that_stay
 from tonnage.simulation.result import Check, Result
-from tonnage.simulation.rng import Streams
 from tonnage.simulation.scenario import Scenario
-from tonnage.simulation.scraping import GATEWAY_ACTIVE, GATEWAY_RECEIVED, Scraper
-from tonnage.simulation.serving import Service
-from tonnage.simulation.split import SplitService
 from tonnage.simulation.standing import machines
-from tonnage.simulation.traffic.profile import TrafficProfile, sample
-from tonnage.simulation.traffic.traces import Trace
 from tonnage.simulation.training.connect import connect_training
-from tonnage.simulation.training.happened import Then
 from tonnage.simulation.unserved import Known
 from tonnage.simulation.zones import zone_findings
+from tonnage.traffic.profile import TrafficProfile, sample
+from tonnage.traffic.traces import Trace
 from tonnage.units import NS_PER_S, ns
 
 EPOCH_NS = calendar.timegm((2026, 3, 2, 9, 0, 0)) * NS_PER_S

@@ -10,27 +10,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tonnage.controllers.policy import PARTITIONING, Policy
+from tonnage.control.policy import PARTITIONING, Policy
+from tonnage.documents import LONGEST_S, Document, Strict, duration_ns, read
 from tonnage.errors import InputError, Problem
 from tonnage.facts import instances
+from tonnage.machines.serving.balancing import LOAD_BALANCING
+from tonnage.machines.serving.lower_tiers import tier_problems
+from tonnage.machines.training.entries import TrainingEntry, training_problems
 from tonnage.scheduling.place import POLICIES as PLACEMENT
-from tonnage.simulation.balancing import LOAD_BALANCING
-from tonnage.simulation.documents import Document, read
 from tonnage.simulation.entries import (
-    LONGEST_S,
-    Strict,
     SurgeEntry,
     TrafficSpec,
     blind_problems,
-    duration_ns,
     link_problem,
     surge_spec,
     tells_content,
     traffic_problems,
 )
-from tonnage.simulation.lower_tiers import tier_problems
-from tonnage.simulation.traffic.surges import SurgeSpec
-from tonnage.simulation.training.entries import TrainingEntry, training_problems
+from tonnage.traffic.surges import SurgeSpec
 
 __all__ = [
     "LONGEST_S",

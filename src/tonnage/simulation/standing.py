@@ -5,6 +5,7 @@ from __future__ import annotations
 from tonnage.facts import gpus, instances
 from tonnage.fleet.asks import GPU
 from tonnage.health.landing import PRODUCT, Machine
+from tonnage.machines.nodes import allocatable
 from tonnage.objects import gpu_operator, karpenter
 from tonnage.objects.core import ConfigMap
 from tonnage.objects.load import Manifest
@@ -12,7 +13,6 @@ from tonnage.partitioning.configurations import read as read_cuts
 from tonnage.partitioning.node_cuts import cut_node
 from tonnage.provisioning import nodeclass
 from tonnage.provisioning.nodeclass import NodeStorage
-from tonnage.simulation.nodes import allocatable
 from tonnage.simulation.scenario import Scenario
 
 

@@ -9,11 +9,11 @@ import msgspec
 from tonnage.decisions import Ref
 from tonnage.health.blocker import REFUSED
 from tonnage.health.told import COMES, ENDED, FAILS, RUNS, SERVES, STARTS, WAITS, Told, of_blockers
-from tonnage.simulation.blocked import of_workload
-from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.objects import Claim, Pod
+from tonnage.machines.blocked import of_workload
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.objects import Claim, Pod
+from tonnage.machines.training.workload import Training
 from tonnage.simulation.recorder import Recorder
-from tonnage.simulation.training.workload import Training
 from tonnage.simulation.unserved import ENDED as WORKLOAD_FAILED
 from tonnage.simulation.waiting import NO_STOCK, STOCK_HELP, Reasons, clock
 from tonnage.units import GIB, NS_PER_S

@@ -10,17 +10,17 @@ import msgspec
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import Where
 from tonnage.health.blocker import CRASHING, NO_EFFECT, REFUSED, STAGES, UNSCHEDULABLE, Blocker, in_order
+from tonnage.machines.ailing import NO_ENGINE
+from tonnage.machines.blocked import of_group, of_workload
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.objects import Failing, Pod, Workload
+from tonnage.machines.training.part import State
+from tonnage.machines.training.workload import Training
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject, where
-from tonnage.simulation.ailing import NO_ENGINE
-from tonnage.simulation.blocked import of_group, of_workload
-from tonnage.simulation.cluster import SimulatedCluster
 from tonnage.simulation.configure import workloads_behind
-from tonnage.simulation.objects import Failing, Pod, Workload
 from tonnage.simulation.recorder import Recorder
 from tonnage.simulation.result import NotRunning
-from tonnage.simulation.training.part import State
-from tonnage.simulation.training.workload import Training
 from tonnage.simulation.waiting import NO_STOCK, PENDING, STOCK_HELP, Reasons, event_of
 from tonnage.units import NS_PER_S
 

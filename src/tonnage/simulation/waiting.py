@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from tonnage.decisions import SOLD_OUT, Finding, Ref
 from tonnage.health.blocker import UNSCHEDULABLE, Blocker
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.objects import Failing, Pod
 from tonnage.provisioning.explain import NO_OFFERING
-from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.objects import Failing, Pod
 from tonnage.simulation.recorder import Recorder
 from tonnage.simulation.result import DecisionRecord
 from tonnage.units import NS_PER_S

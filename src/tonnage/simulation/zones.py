@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tonnage.decisions import Finding, Ref
+from tonnage.machines.cluster import SimulatedCluster
 from tonnage.objects import core
 from tonnage.objects.base import where
-from tonnage.simulation.cluster import SimulatedCluster
 
 NEAR = ("PreferClose", "PreferSameZone")
 """Values of trafficDistribution with which pods of the client's zone are preferred (PreferClose is the old name).

@@ -20,7 +20,7 @@ from tonnage.inference.reuse import reuse_bound
 from tonnage.inference.tiers import TierSpec
 from tonnage.inference.timing import LinearTiming, PolynomialTiming
 from tonnage.inference.worth import Setup, Valuation, value
-from tonnage.simulation.traffic.traces import Trace, load_trace
+from tonnage.traffic.traces import Trace, load_trace
 from tonnage.units import MICRO_PER_USD, NS_PER_HOUR
 
 SIZE, HASH = 4, 8

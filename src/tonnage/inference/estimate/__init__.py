@@ -6,10 +6,11 @@ one step of a shape on a card. All three, and :class:`EstimatedTiming` for the s
 efficiencies, overheads of layers, steps and requests, communication. None of them is of a model.
 """
 
-from tonnage.inference.estimate.case import Load, Replica
+from tonnage.inference.estimate.case import Load
 from tonnage.inference.estimate.constants import FRAMEWORKS, Constants
 from tonnage.inference.estimate.one_step import mixture_seconds, step_seconds
 from tonnage.inference.estimate.points import Estimate, Estimates, estimate, estimate_many
+from tonnage.inference.estimate.replica import Replica
 from tonnage.inference.estimate.timing import EstimatedTiming
 from tonnage.inference.shapes import plain_shape
 

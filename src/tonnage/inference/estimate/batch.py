@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.errors import InputError
-from tonnage.inference.estimate.case import Figures, Load, Replica, check_case, check_load, check_room, figures
+from tonnage.inference.estimate.case import Figures, Load, check_case, check_load, check_room, figures
+from tonnage.inference.estimate.replica import Replica
 
 
 class Columns(NamedTuple):

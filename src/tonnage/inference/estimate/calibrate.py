@@ -28,8 +28,9 @@ from msgspec.structs import replace
 
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import gpus
-from tonnage.inference.estimate.case import Load, Replica
+from tonnage.inference.estimate.case import Load
 from tonnage.inference.estimate.points import Estimate, estimate
+from tonnage.inference.estimate.replica import Replica
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,6 +16,7 @@ from tonnage.inference import memory
 from tonnage.inference.estimate.constants import FRAMEWORKS
 from tonnage.inference.estimate.links import Links, domain_of, links
 from tonnage.inference.estimate.measured import measured
+from tonnage.inference.estimate.replica import Replica
 from tonnage.inference.timing import heads_per_gpu
 from tonnage.units import GIB
 
@@ -30,38 +31,6 @@ _NODE = 8
 """GPUs of a node."""
 _ALL = 0.999
 """Share of experts that a token is sent to at most: all of them would be a logarithm of 0."""
-
-
-class Replica(msgspec.Struct, frozen=True):
-    """One engine: ``shape`` on ``gpu``, the weights in ``precision``, the KV cache in ``kv_precision`` (both by the
-    names of data/precisions.csv).
-
-    ``tensor_parallel`` · ``data_parallel`` · ``pipeline_parallel`` GPUs: with data parallelism attention is replicated
-    and its requests dealt out, the experts lie on all ranks of a stage. ``framework`` is one of
-    :data:`~tonnage.inference.estimate.constants.FRAMEWORKS`, or empty for an engine that costs nothing itself.
-    ``separate_prefill``: prompts are computed on other GPUs. ``kv_tokens``: tokens that the KV cache holds on one
-    data-parallel rank, all stages together; None takes what a plain memory rule leaves. ``max_num_batched_tokens``:
-    what a step computes at most. ``expert_parallel``: tensor-parallel ranks hold whole experts too, not a part of the
-    width of each.
-    """
-
-    shape: ModelShape
-    gpu: Gpu
-    precision: str = "bf16"
-    kv_precision: str = "bf16"
-    tensor_parallel: int = 1
-    data_parallel: int = 1
-    pipeline_parallel: int = 1
-    framework: str = "vllm"
-    separate_prefill: bool = False
-    kv_tokens: int | None = None
-    max_num_batched_tokens: int = 8192
-    expert_parallel: bool = False
-
-    @property
-    def gpus(self) -> int:
-        """GPUs of the replica."""
-        return self.tensor_parallel * self.data_parallel * self.pipeline_parallel
 
 
 class Load(msgspec.Struct, frozen=True):

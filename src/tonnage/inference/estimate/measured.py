@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from tonnage.facts.gpus import Gpu
     from tonnage.facts.models import ModelShape
-    from tonnage.inference.estimate.case import Replica
+    from tonnage.inference.estimate.replica import Replica
 
 FARTHEST = 3.0
 """A distance counts up to this."""

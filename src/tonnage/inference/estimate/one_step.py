@@ -10,7 +10,8 @@ from tonnage.errors import InputError
 from tonnage.facts import mig
 from tonnage.facts.gpus import Gpu
 from tonnage.inference.estimate import constants as tables
-from tonnage.inference.estimate.case import Replica, figures
+from tonnage.inference.estimate.case import figures
+from tonnage.inference.estimate.replica import Replica
 from tonnage.inference.estimate.step import add_prompt, decode_work, framework_seconds, gpu_seconds, mixture_parts
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def mixture_seconds(
     """Seconds of the mixtures of experts alone in a step of ``tokens`` tokens of each data-parallel rank: routing,
     permutation, grouped matrices and combination, of all layers of ``shape`` that have experts; shared experts, which
     are dense, and communication are not in it. Arguments as in :func:`step_seconds`; ``expert_parallel`` as in
-    :class:`~tonnage.inference.estimate.case.Replica`.
+    :class:`~tonnage.inference.estimate.replica.Replica`.
 
     Measured blocks of a real H200 are in benchmarks/data/gpu_mixtures_h200.csv.
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from tonnage.inference.estimate import band
 from tonnage.inference.estimate import constants as tables
 from tonnage.inference.estimate.batch import check_cases, columns
-from tonnage.inference.estimate.case import Load, Replica, check_case, figures
+from tonnage.inference.estimate.case import Load, check_case, figures
 from tonnage.inference.estimate.measured import nearest
+from tonnage.inference.estimate.replica import Replica
 from tonnage.inference.estimate.serve import serve
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tonnage.inference.estimate import constants as tables
-from tonnage.inference.estimate.case import Replica, check_room, figures
+from tonnage.inference.estimate.case import check_room, figures
+from tonnage.inference.estimate.replica import Replica
 from tonnage.inference.estimate.step import Work, framework_seconds, gpu_seconds
 from tonnage.inference.timing import TICKS_PER_S, StepWork
 

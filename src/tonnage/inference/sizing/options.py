@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tonnage.facts.instances import InstanceType
     from tonnage.facts.ownership import Ownership
-    from tonnage.facts.prices import PriceBook
+    from tonnage.facts.price_book import PriceBook
     from tonnage.inference.sizing.cards import Card
     from tonnage.inference.sizing.request import Request
 

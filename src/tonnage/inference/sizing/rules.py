@@ -16,7 +16,7 @@ from tonnage.inference.sizing import cards, fit
 from tonnage.units import GIB, usd
 
 if TYPE_CHECKING:
-    from tonnage.facts.prices import PriceBook
+    from tonnage.facts.price_book import PriceBook
     from tonnage.inference.sizing.request import Request
 
 _GB = 1e9

@@ -2,5 +2,5 @@
 
 Everything works on JSON objects, after kubernetes/kubernetes v1.36.3. Manifests are held to it by
 :mod:`tonnage.objects.validate` (findings with file and line), requests to the embedded API by
-:mod:`tonnage.cluster.server` (causes of a 422).
+:mod:`tonnage.apiserver` (causes of a 422).
 """

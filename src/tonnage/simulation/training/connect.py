@@ -14,14 +14,9 @@ from tonnage.errors import InputError, Problem
 from tonnage.fleet import asks
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.rows import split_key
-from tonnage.objects import core
-from tonnage.objects.base import KubeObject
-from tonnage.objects.load import where
-from tonnage.simulation.cluster import SimulatedCluster
-from tonnage.simulation.objects import Workload
-from tonnage.simulation.residents import Residents
-from tonnage.simulation.scenario import Scenario
-from tonnage.simulation.training.entries import (
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.objects import Workload
+from tonnage.machines.training.entries import (
     Checkpoint,
     TrainingEntry,
     Work,
@@ -31,8 +26,13 @@ from tonnage.simulation.training.entries import (
     problems_of_work,
     work_of,
 )
-from tonnage.simulation.training.part import Part
-from tonnage.simulation.training.workload import Training
+from tonnage.machines.training.part import Part
+from tonnage.machines.training.workload import Training
+from tonnage.objects import core
+from tonnage.objects.base import KubeObject
+from tonnage.objects.load import where
+from tonnage.simulation.residents import Residents
+from tonnage.simulation.scenario import Scenario
 from tonnage.units import NS_PER_HOUR
 from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.admission.refused import Refused

@@ -5,13 +5,13 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from tonnage.machines.training.part import GpuTime, State
+from tonnage.machines.training.workload import Training
 from tonnage.simulation.result import TrainingHours, TrainingResult
-from tonnage.simulation.training.part import GpuTime, State
-from tonnage.simulation.training.workload import Training
 from tonnage.units import NS_PER_HOUR, NS_PER_S
 
 if TYPE_CHECKING:
-    from tonnage.simulation.cluster import SimulatedCluster
+    from tonnage.machines.cluster import SimulatedCluster
 
 
 def training_results(cluster: SimulatedCluster) -> list[TrainingResult]:

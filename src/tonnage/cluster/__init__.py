@@ -1,1 +1,0 @@
-"""World 2: a Kubernetes cluster. Client, informers, the world over them, and the embedded API server."""

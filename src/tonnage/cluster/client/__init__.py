@@ -1,1 +1,0 @@
-"""Speaking with a Kubernetes API: transports, verbs, informers, leases, events."""

@@ -1,0 +1,221 @@
+"""Launches nodes for pods that no node takes, and terminates empty ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tonnage.control.loops import Loop, Taken
+from tonnage.control.scheduler import WAITS
+from tonnage.control.world import World
+from tonnage.decisions import SOLD_OUT, Applied, Decision, Launch, Reason, Ref, Refused, Return
+from tonnage.fleet.snapshot import Snapshot
+from tonnage.fleet.volumes import folded
+from tonnage.objects import core, karpenter
+from tonnage.partitioning import adapt
+from tonnage.partitioning.node_cuts import OWN, Configurations
+from tonnage.provisioning import disruption, pods
+from tonnage.provisioning import karpenter as planner
+from tonnage.provisioning.catalogue import Catalogue, OfferingKey
+from tonnage.provisioning.devices import Devices, beyond_counting, coming, cut_by
+from tonnage.provisioning.nodeclass import NodeStorage
+from tonnage.provisioning.plans import PlanSettings
+from tonnage.scheduling.filters import Filters
+from tonnage.units import NS_PER_S
+
+PROVISIONER = "provisioner"
+BATCH_NS = NS_PER_S
+"""Karpenter waits this long for more pending pods before it plans (batchIdleDuration)."""
+RETRY_NS = 10 * NS_PER_S
+"""Pods that wait are planned for again after this long."""
+DISRUPTION_NS = 10 * NS_PER_S
+"""Karpenter's disruption loop."""
+
+UNFINISHED = Reason("its termination was begun and not finished")
+
+_NUMBERED = re.compile(r"\d{5,9}")
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """The NodePools, the storage of their EC2NodeClasses by name, the pods of DaemonSets, and the configurations that
+    labels of nodes may name, as their GPUs are partitioned."""
+
+    node_pools: tuple[karpenter.NodePool, ...] = ()
+    storage: Mapping[str, NodeStorage] = field(default_factory=dict)
+    daemon_sets: tuple[core.PodSpec, ...] = ()
+    configurations: Configurations = OWN
+
+    def plan_settings(self, unavailable: frozenset[OfferingKey] = frozenset(), first_claim: int = 1) -> PlanSettings:
+        """How to plan with them."""
+        return PlanSettings(
+            unavailable=unavailable,
+            daemon_sets=tuple(pods.PodShape.of(spec) for spec in self.daemon_sets),
+            node_classes=self.storage,
+            first_claim=first_claim,
+            configurations=self.configurations,
+        )
+
+
+@dataclass(slots=True)
+class Provisioner:
+    """Plans nodes for pods that no node takes, over the nodes that are there and on their way, and passes over those
+    that a GPU whose MIG layout is being changed will take.
+
+    What it has launched is read from the world's NodeClaims: nothing is lost when it restarts. ``launched`` only keeps
+    names from being used twice.
+    """
+
+    catalogue: Catalogue
+    pools: Callable[[], Pools]
+    nominated: frozenset[str] = frozenset()
+    launched: int = 0
+    _filters: Filters | None = None
+
+    def decide(self, world: World) -> Sequence[Decision]:
+        """A Launch for each node to launch, and a Wait for each pod that no node could ever take."""
+        snapshot = world.snapshot()
+        fleet = snapshot.fleet
+        waiting, shapes = [], dict[int, pods.PodShape]()
+        self._filters = Filters.of(fleet, self._filters)
+        seated = adapt.seated(snapshot, self._filters)
+        self.nominated = frozenset(seated.values())
+        for row in fleet.pending:
+            pod = fleet.pod(row)
+            s = pod.spec
+            if s.spec.scheduling_gates or s.daemon or row in seated or s.volumes.waits or s.spec.resource_claims:
+                continue
+            if pod.class_id not in shapes:
+                shapes[pod.class_id] = pods.PodShape.of(folded(s.spec, s.volumes), s.annotations)
+            waiting.append(pods.PendingPod(s.ref, shapes[pod.class_id], s.created_ns))
+        if not waiting:
+            return ()
+        pools = self.pools()
+        settings = pools.plan_settings(
+            frozenset(OfferingKey(*offering) for offering in snapshot.unavailable),
+            max(self.launched, snapshot.last_claim, _last_number(snapshot)) + 1,
+        )
+        parts = any(beyond_counting(shape.ask) for shape in shapes.values())
+        in_flight = [on_its_way(claim.launch, pools.configurations, parts=parts) for claim in snapshot.claims]
+        nodes = [*self._existing(snapshot, parts=parts), *in_flight]
+        plan = planner.plan(waiting, nodes, pools.node_pools, self.catalogue, settings)
+        self.nominated |= {n.node.name for n in plan.nominations}
+        return (*plan.launches, *plan.waits)
+
+    def learn(self, taken: Taken) -> None:
+        """A number is used up once its node was asked for. Where nobody knows whether it was, it is not: the same name
+        comes again, and launches nothing if it was there already."""
+        for decision, outcome in taken:
+            asked = isinstance(outcome, Applied) or (isinstance(outcome, Refused) and outcome.code == SOLD_OUT)
+            if isinstance(decision, Launch) and asked:
+                self.launched = max(self.launched, number_in(decision.claim.name, decision.node_pool))
+
+    def _existing(self, snapshot: Snapshot, *, parts: bool) -> list[pods.ExistingNode]:
+        fleet = snapshot.fleet
+        found = []
+        for row in fleet.node_rows():
+            node = fleet.node(row)
+            if not node.initialized or not fleet.schedulable[row]:
+                continue
+            free = {name: int(fleet.free[row, c]) for c, name in enumerate(fleet.resources)}
+            found.append(
+                pods.ExistingNode(
+                    ref=Ref("Node", node.spec.name, uid=node.spec.uid),
+                    labels=node.labels,
+                    free=free,
+                    taints=node.taints,
+                    node_pool=node.spec.node_pool,
+                    capacity=self.catalogue.capacity_of(node.spec.instance_type) if node.spec.node_pool else {},
+                    devices=Devices.of_node(fleet, row) if parts or fleet.cards.special[row] else None,
+                )
+            )
+        return found
+
+    def loop(self) -> Loop:
+        """Every ten seconds, and a second after the scheduler has let a pod wait or an offering has run out."""
+        wakes_on = frozenset({WAITS, "offering"})
+        return Loop(PROVISIONER, self.decide, RETRY_NS, wakes_on, BATCH_NS, self.learn)
+
+
+def on_its_way(launch: Launch, configurations: Configurations = OWN, *, parts: bool = False) -> pods.ExistingNode:
+    """A node that was launched and is not there yet, as the next plan sees it: its DaemonSets counted, its pods not.
+
+    While they are pending its pods are planned again. ``parts``: some of them ask for parts of devices."""
+    devices = None
+    if parts or cut_by(launch.labels, configurations):
+        devices = coming(launch.instance_type, launch.labels, launch.allocatable, launch.daemons, configurations)
+    return pods.ExistingNode(
+        ref=launch.claim,
+        labels=launch.labels,
+        free={name: amount - launch.daemons.get(name, 0) for name, amount in launch.allocatable.items()},
+        taints=launch.taints,
+        startup_taints=launch.startup_taints,
+        initialized=False,
+        node_pool=launch.node_pool,
+        capacity=launch.capacity,
+        devices=devices,
+    )
+
+
+def _last_number(snapshot: Snapshot) -> int:
+    """The highest number in the name of a NodeClaim or a launched node."""
+    fleet = snapshot.fleet
+    bought = ((n.spec.name, n.spec.node_pool) for n in map(fleet.node, fleet.node_rows()) if n.spec.node_pool)
+    claims = ((claim.name, claim.launch.node_pool) for claim in snapshot.claims)
+    return max((number_in(name, pool) for name, pool in (*bought, *claims)), default=0)
+
+
+def number_in(name: str, pool: str) -> int:
+    """The number of a NodeClaim that a plan named for this NodePool; 0 for any other name."""
+    head, _, number = name.rpartition("-")
+    return int(number) if head == pool and _NUMBERED.fullmatch(number) else 0
+
+
+@dataclass(slots=True)
+class Disruption:
+    """Gives empty nodes back. ``epoch_ns`` is added to the world's times to make them Unix times: budgets have cron
+    schedules."""
+
+    pools: Callable[[], Pools]
+    provisioner: Provisioner
+    epoch_ns: int = 0
+
+    def decide(self, world: World) -> Sequence[Decision]:
+        """A Return for each empty node that its NodePool lets go now, and for those whose return was begun and not
+        finished: the process may have ended, or an answer was lost."""
+        snapshot = world.snapshot()
+        fleet = snapshot.fleet
+        states = []
+        for row in fleet.node_rows():
+            node = fleet.node(row)
+            if not node.spec.node_pool:
+                continue
+            states.append(
+                disruption.NodeState(
+                    node=Ref("Node", node.spec.name, uid=node.spec.uid),
+                    node_pool=node.spec.node_pool,
+                    price_micro_usd_per_hour=node.spec.price_micro_usd_per_hour,
+                    initialized_ns=self.epoch_ns + node.spec.created_ns if node.initialized else None,
+                    pods=fleet.workload_pods(row),
+                    last_pod_event_ns=self.epoch_ns + node.last_pod_event_ns,
+                    ready=bool(fleet.schedulable[row]),
+                    nominated=node.spec.name in self.provisioner.nominated,
+                    deleted=node.leaving,
+                    do_not_disrupt=node.do_not_disrupt,
+                )
+            )
+        begun = [node.spec for node in map(fleet.node, fleet.node_rows()) if node.unfinished]
+        again = [Return(Ref("Node", spec.name, uid=spec.uid), UNFINISHED) for spec in begun]
+        now_ns = self.epoch_ns + snapshot.now_ns
+        return (*again, *disruption.empty_nodes(states, self.pools().node_pools, now_ns).returns)
+
+    def loop(self) -> Loop:
+        """Every ten seconds."""
+        return Loop("disruption", self.decide, DISRUPTION_NS)
+
+
+def node_loops(catalogue: Catalogue, pools: Callable[[], Pools], epoch_ns: int = 0) -> tuple[Loop, Loop]:
+    """Launching nodes and terminating them. ``pools``: those that there are now; ``epoch_ns``: as for Disruption."""
+    provisioner = Provisioner(catalogue, pools)
+    return provisioner.loop(), Disruption(pools, provisioner, epoch_ns).loop()

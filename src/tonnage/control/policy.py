@@ -1,0 +1,59 @@
+"""From a policy, as a scenario or flags state it, to the controllers that follow it: the one way in every world."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tonnage.control.loops import Loop
+from tonnage.control.partitioner import Partitioner
+from tonnage.control.scheduler import Scheduler
+from tonnage.scheduling import place
+from tonnage.scheduling.defrag import Limits
+from tonnage.scheduling.gangs.release import Patience
+from tonnage.scheduling.queue import Queue
+
+STATIC, RELAYOUT = "static", "relayout"
+PARTITIONING = (STATIC, RELAYOUT)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How pods are placed and GPUs partitioned.
+
+    ``placement``: the placement policy, the scheduler's default unless given; ``preemption``: whether pods make room
+    for others of higher priority; ``defragmentation``: whether pods are moved to make room for others;
+    ``partitioning``: whether MIG layouts are changed (``relayout``) when pods wait for what none gives.
+    """
+
+    placement: str = ""
+    preemption: bool = True
+    defragmentation: bool = False
+    partitioning: str = STATIC
+
+    def settings(self, scheduler_names: Sequence[str], *, strict: bool) -> place.Settings:
+        """Those of the scheduler that places the pods with these schedulerNames. ``strict``: as in
+        :class:`tonnage.scheduling.place.Settings`."""
+        names = tuple(dict.fromkeys(scheduler_names))
+        return replace(
+            place.DEFAULTS,
+            policy=self.placement or place.DEFAULTS.policy,
+            preemption=self.preemption,
+            defrag=Limits(schedulers=names) if self.defragmentation else None,
+            scheduler_names=names,
+            strict=strict,
+        )
+
+    def scheduling_loops(self, settings: place.Settings, patience: Patience | None) -> list[Loop]:
+        """The loops that place pods and partition GPUs. ``patience``: as in :class:`Scheduler`; where bindings may
+        fail, pods that wait stand in a queue (:mod:`tonnage.scheduling.queue`)."""
+        queue = Queue(settings) if patience is not None else None
+        return [Scheduler(settings, patience, queue=queue).loop(), *self.partitioning_loops(settings)]
+
+    def partitioning_loops(self, settings: place.Settings) -> list[Loop]:
+        """The loop that changes MIG layouts for pods that the scheduler with these settings places, where the policy
+        wants that."""
+        return [Partitioner(settings).loop()] if self.partitioning == RELAYOUT else []
+
+
+DEFAULT = Policy()

@@ -1,0 +1,207 @@
+"""Sets replicas: the HPA controller and KEDA as the manifests configure them, and the slo policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import isfinite
+
+from tonnage.control.loops import Loop
+from tonnage.control.world import World
+from tonnage.decisions import Decision, Ref, Scale
+from tonnage.errors import InputError, NotAnswered
+from tonnage.fleet.snapshot import Snapshot
+from tonnage.metrics.promql import Vector
+from tonnage.scaling import hpa, keda, slo
+from tonnage.scaling.replicas import Reading
+from tonnage.scheduling.seats import Seats
+
+
+@dataclass(slots=True)
+class Autoscalers:
+    """The HPA controller and KEDA: every HPA there is, those that KEDA made among them."""
+
+    plain: Sequence[hpa.HpaSpec]
+    scaled: Sequence[keda.KedaSpec]
+    ambiguous: Mapping[str, tuple[str, ...]]
+    states: dict[str, hpa.HpaState] = field(default_factory=dict)
+    keda_states: dict[str, keda.KedaState] = field(default_factory=dict)
+
+    def sync(self, world: World) -> Sequence[Decision]:
+        """One pass of the HPA controller."""
+        snapshot = world.snapshot()
+        decisions: list[Decision] = []
+        for spec in self.plain:
+            readings = [Reading(error=f"unable to get {metric}: no metrics API serves it") for metric in spec.metrics]
+            decisions += self._recommend(world, snapshot, spec, readings)
+        for scaled in self.scaled:
+            generated = keda.generated_hpa(scaled)
+            workload = snapshot.workloads.get(scaled.target.workload)
+            if generated is None or workload is None:
+                continue
+            name = _key(scaled.scaled_object)
+            served, self.keda_states[name] = keda.serve(
+                scaled,
+                self.keda_states.get(name, keda.KedaState()),
+                _values(world, scaled, snapshot.now_ns),
+                current_replicas=workload.replicas,
+                ready_replicas=workload.ready,
+            )
+            decisions += self._recommend(world, snapshot, generated, served)
+        return decisions
+
+    def _recommend(
+        self, world: World, snapshot: Snapshot, spec: hpa.HpaSpec, readings: Sequence[Reading]
+    ) -> list[Scale]:
+        workload = snapshot.workloads.get(spec.target.workload)
+        if workload is None:
+            return []
+        name = _key(spec.hpa)
+        decision, state = hpa.recommend(
+            spec,
+            self.states.get(name, hpa.HpaState()),
+            readings,
+            current_replicas=workload.replicas,
+            ready_replicas=workload.ready,
+            status_replicas=len(workload.pods),
+            now_ns=snapshot.now_ns,
+            ambiguous_with=self.ambiguous.get(name, ()),
+        )
+        self.states[name] = state
+        inactive = state.condition("ScalingActive")
+        if inactive is not None and not inactive.status:
+            world.note(spec.hpa, inactive.reason, inactive.message)
+        return [decision] if decision is not None else []
+
+    def poll(self, spec: keda.KedaSpec, world: World) -> Sequence[Decision]:
+        """One turn of KEDA's own loop for one ScaledObject."""
+        snapshot = world.snapshot()
+        workload = snapshot.workloads.get(spec.target.workload)
+        if workload is None:
+            return ()
+        name = _key(spec.scaled_object)
+        decision, self.keda_states[name] = keda.poll(
+            spec,
+            self.keda_states.get(name, keda.KedaState()),
+            _values(world, spec, snapshot.now_ns),
+            replicas=workload.replicas,
+            now_ns=snapshot.now_ns,
+        )
+        return () if decision is None else (decision,)
+
+    def loops(self) -> list[Loop]:
+        """One of the HPA controller, and one for each ScaledObject."""
+        loops = [Loop("hpa", self.sync, hpa.SYNC_PERIOD_NS)] if self.plain or self.scaled else []
+        for spec in self.scaled:
+            loops.append(Loop(f"keda/{spec.scaled_object.name}", partial(self.poll, spec), spec.polling_interval_ns))
+        return loops
+
+
+def _values(world: World, spec: keda.KedaSpec, now_ns: int) -> list[keda.TriggerValue]:
+    return [_value(world, trigger, now_ns) for trigger in spec.triggers]
+
+
+def _value(world: World, trigger: keda.Trigger, now_ns: int) -> keda.TriggerValue:
+    """Ask a trigger's query, as KEDA's Prometheus scaler does."""
+    if trigger.query is None:
+        return keda.TriggerValue()
+    try:
+        return keda.trigger_value(trigger, world.measure(trigger.query.text, now_ns))
+    except InputError as error:
+        return keda.TriggerValue(error=str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A workload under the slo policy, with the queries for all its requests and those in flight.
+
+    ``asked``, ``found``: queries for the prompt tokens that its engines lately looked for in their caches, and those
+    that were there; empty: nobody asks.
+    """
+
+    target: slo.Target
+    received: str
+    in_flight: str
+    asked: str = ""
+    found: str = ""
+
+
+@dataclass(slots=True)
+class SloPlanner:
+    """The slo policy over all its workloads; ``planned`` says which these are now."""
+
+    planned: Callable[[Snapshot], Sequence[Planned]]
+    memory: dict[str, slo.Memory] = field(default_factory=dict)
+    silent: dict[Ref, str] = field(default_factory=dict)
+    """Workloads of which the last tick had no readings, and why."""
+    _seats: Seats = field(default_factory=Seats)
+
+    def decide(self, world: World) -> Sequence[Decision]:
+        """A Scale for each workload whose replicas are not what it needs."""
+        snapshot = world.snapshot()
+        planned = self.planned(snapshot)
+        ask = _Asker(world, snapshot.now_ns)
+        self.silent = {}
+        readings = {
+            one.target.workload: slo.Reading(
+                ask.number(one.received),
+                ask.number(one.in_flight),
+                snapshot.workloads[one.target.workload].cold_starts_ns,
+                ask.number(one.asked) if one.asked else None,
+                ask.number(one.found) if one.found else None,
+            )
+            for one in planned
+            if one.target.workload in snapshot.workloads
+        }
+        for one in planned:
+            view = snapshot.workloads.get(one.target.workload)
+            why = next((ask.why[query] for query in (one.received, one.in_flight) if query in ask.why), "")
+            if view is not None and why:
+                self.silent[Ref(view.kind, view.name, view.namespace, view.uid)] = why
+        decisions, self.memory = slo.decide(
+            snapshot, [one.target for one in planned], readings, self.memory, self._seats
+        )
+        return decisions
+
+    def loop(self) -> Loop:
+        """As often as the HPA controller."""
+        return Loop("slo", self.decide, hpa.SYNC_PERIOD_NS)
+
+
+@dataclass(slots=True)
+class _Asker:
+    """Asks for numbers in one tick. Once nobody answers, the rest of the tick does not wait for it again.
+
+    NaN and infinities, as 0/0 gives them, are no data."""
+
+    world: World
+    at_ns: int
+    silent: str = ""
+    why: dict[str, str] = field(default_factory=dict)
+    """Why a query gave no number."""
+
+    def number(self, query: str) -> float | None:
+        """The one number that a query gives; None for no data, several series, or no answer."""
+        if self.silent:
+            self.why[query] = self.silent
+            return None
+        try:
+            answer = self.world.measure(query, self.at_ns)
+            value = answer.value() if isinstance(answer, Vector) else answer.value
+        except InputError as error:
+            self.why[query] = str(error)
+            if isinstance(error, NotAnswered):
+                self.silent = str(error)
+            return None
+        except ValueError as error:
+            self.why[query] = f"{query}: {error}"
+            return None
+        if value is None or not isfinite(value):
+            self.why[query] = f"{query} answers " + ("nothing" if value is None else f"{value}")
+            return None
+        return value
+
+
+def _key(ref: Ref) -> str:
+    return f"{ref.namespace}/{ref.name}"

@@ -1,0 +1,1 @@
+"""Speaking with a Kubernetes API: kubeconfig, transports, verbs, informers, leases, events, resources."""

@@ -1,0 +1,199 @@
+"""The verbs of the Kubernetes API over a transport: typed where it matters, written once for every world."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from tonnage.kube.resources import PODS, Resource
+from tonnage.kube.transport import (
+    JSON,
+    JSON_PATCH,
+    MERGE_PATCH,
+    ApiError,
+    LostReply,
+    Reply,
+    Transport,
+)
+
+JsonObject: TypeAlias = dict[str, Any]
+_encode = msgspec.json.Encoder().encode
+
+
+class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    """metadata of a list."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int | None = None
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page of a list; items are left undecoded."""
+
+    metadata: ListMeta = ListMeta()
+    items: list[msgspec.Raw] | None = None
+
+
+class Client:
+    """The verbs. Every method raises ApiError when the server says no, Unreachable or LostReply when it is silent."""
+
+    def __init__(self, transport: Transport, field_manager: str = "tonnage") -> None:
+        self.transport = transport
+        self.field_manager = field_manager
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str = JSON,
+        timeout_s: float = 30.0,
+    ) -> Reply:
+        """One request; raises ApiError for a status of 400 or more. ``body`` is encoded unless it is bytes."""
+        data = body if isinstance(body, bytes) else b"" if body is None else _encode(body)
+        reply = self.transport.request(
+            method, path, query=query, body=data, content_type=content_type, timeout_s=timeout_s
+        )
+        if reply.status >= 400:
+            raise ApiError.of(reply)
+        return reply
+
+    def get(self, resource: Resource, name: str, namespace: str = "") -> JsonObject:
+        """One object."""
+        return _object(self.call("GET", resource.path(namespace, name)))
+
+    def page(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        limit: int = 0,
+        continue_: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        resource_version: str = "",
+    ) -> Page:
+        """One page of a list (the whole list without a limit), its items undecoded."""
+        query = {
+            "limit": str(limit) if limit else "",
+            "continue": continue_,
+            "labelSelector": label_selector,
+            "fieldSelector": field_selector,
+            "resourceVersion": resource_version,
+        }
+        reply = self.call("GET", resource.path(namespace), query={k: v for k, v in query.items() if v}, timeout_s=60)
+        return msgspec.json.decode(reply.body, type=Page)
+
+    def list(self, resource: Resource, namespace: str = "", **selectors: str) -> list[JsonObject]:
+        """All objects, as dicts, by pages of 500."""
+        found: list[JsonObject] = []
+        after = ""
+        while True:
+            page = self.page(resource, namespace, limit=500, continue_=after, **selectors)
+            found += [msgspec.json.decode(item) for item in page.items or ()]
+            after = page.metadata.continue_
+            if not after:
+                return found
+
+    def create(self, resource: Resource, body: JsonObject, namespace: str = "") -> JsonObject:
+        """Make an object."""
+        query = {"fieldManager": self.field_manager}
+        return _object(self.call("POST", resource.path(namespace), body, query=query))
+
+    def replace(self, resource: Resource, body: JsonObject, namespace: str = "", subresource: str = "") -> JsonObject:
+        """Replace an object; guarded when ``body`` carries uid and resourceVersion."""
+        name = body["metadata"]["name"]
+        query = {"fieldManager": self.field_manager}
+        return _object(self.call("PUT", resource.path(namespace, name, subresource), body, query=query))
+
+    def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Any,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        content_type: str = MERGE_PATCH,
+    ) -> JsonObject:
+        """Patch an object; a merge patch guards itself with metadata.uid and metadata.resourceVersion inside."""
+        path = resource.path(namespace, name, subresource)
+        query = {"fieldManager": self.field_manager}
+        return _object(self.call("PATCH", path, patch, query=query, content_type=content_type))
+
+    def test_and_set(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        expect: Mapping[str, Any],
+        assign: Mapping[str, Any],
+        subresource: str = "",
+    ) -> JsonObject:
+        """JSON patch: set JSON pointers to values if others have the values expected, in one request.
+
+        A failed expectation is an ApiError 422 (Invalid)."""
+        operations = [{"op": "test", "path": p, "value": v} for p, v in expect.items()]
+        operations += [{"op": "add", "path": p, "value": v} for p, v in assign.items()]
+        return self.patch(resource, name, operations, namespace, subresource=subresource, content_type=JSON_PATCH)
+
+    def get_scale(self, resource: Resource, name: str, namespace: str = "") -> JsonObject:
+        """The scale subresource (autoscaling/v1 Scale); ``spec.replicas`` is left out when it is 0."""
+        return _object(self.call("GET", resource.path(namespace, name, "scale")))
+
+    def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        grace_s: int | None = None,
+        propagation: str = "",
+    ) -> None:
+        """Delete an object, if it is still the one meant (409 otherwise)."""
+        preconditions = {k: v for k, v in (("uid", uid), ("resourceVersion", resource_version)) if v}
+        options: JsonObject = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if preconditions:
+            options["preconditions"] = preconditions
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        if propagation:
+            options["propagationPolicy"] = propagation
+        self.call("DELETE", resource.path(namespace, name), options)
+
+    def bind(self, name: str, namespace: str, uid: str, node: str) -> None:
+        """Bind a pod to a node through its binding subresource; 409 when it is bound or another pod of that name."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace, "uid": uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        self.call("POST", PODS.path(namespace, name, "binding"), body, query={"fieldManager": self.field_manager})
+
+    def evict(self, name: str, namespace: str, uid: str = "") -> None:
+        """Evict a pod through the Eviction API; 429 when a PodDisruptionBudget forbids it now."""
+        body: JsonObject = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+        }
+        if uid:
+            body["deleteOptions"] = {"preconditions": {"uid": uid}}
+        self.call("POST", PODS.path(namespace, name, "eviction"), body)
+
+
+def _object(reply: Reply) -> JsonObject:
+    """The object of an answer. Raises LostReply for what is none, a proxy's page say: nobody knows what was done."""
+    try:
+        return msgspec.json.decode(reply.body, type=JsonObject)
+    except msgspec.DecodeError as error:
+        raise LostReply(f"the answer is not an object: {error}") from error

@@ -1,0 +1,1 @@
+"""Machines that are not real, in virtual time: kubelets, a cloud, workload controllers, engines, and their API."""

@@ -1,0 +1,231 @@
+"""Cards that several pods are on: how fast each is, and what each takes of the card's time and memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+from tonnage.facts import gpu_use
+from tonnage.fleet.asks import FULL
+from tonnage.fleet.devices import How
+from tonnage.fleet.state import Fleet, PodRow
+from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.service import Service
+from tonnage.partitioning.leases import FAIR, STRICT, in_leases
+from tonnage.partitioning.mps import Client, side_by_side
+from tonnage.partitioning.turns import INTERVALS_S, in_turns
+
+LEASE_ANNOTATION = "tonnage.dev/gpu-time-slicing"
+"""On a pod with a fraction of a GPU: ``strict`` or ``fair``, as NVIDIA Run:ai's node pools have it."""
+
+
+INTERVAL_LABEL = "tonnage.dev/gpu-timeslice"
+"""On a node: the interval of its GPUs' compute policy (nvidia-smi compute-policy --set-timeslice)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What a pod has of one card. ``cores``: the most of the card's compute that it gets; ``memory``: the most of its
+    memory, None where nothing stops it from taking more (both as parts of the card, 0 to 1). ``replica``: it asked for
+    the card, and shares it all the same. ``instances``: where they are shared, the MIG instances of the device; each is
+    a card. ``lease``: ``strict`` or ``fair`` where the card's time is lent by leases, ``cores`` being the share then.
+    ``interval``: of the turns that processes take on it."""
+
+    device: int
+    cores: Fraction = Fraction(1)
+    memory: Fraction | None = None
+    mps: bool = False
+    replica: bool = False
+    instances: int = 0
+    lease: str = ""
+    interval: str = "default"
+
+
+def holds(fleet: Fleet, row: int) -> list[Hold]:
+    """What the pod has of cards that it shares with others, by device; none of MIG instances and whole cards."""
+    pod = fleet.pod(row)
+    found = []
+    for device in sorted({piece.device for piece in pod.pieces}):
+        hold = _hold(fleet, pod, device)
+        if hold is not None:
+            found.append(hold)
+    return found
+
+
+def _hold(fleet: Fleet, pod: PodRow, device: int) -> Hold | None:
+    interval = fleet.node(pod.node).labels.get(INTERVAL_LABEL, "default")
+    interval = interval if interval in INTERVALS_S else "default"
+    cut, memory = fleet.cards.cut_of(pod.node, device), int(fleet.cards.memory[pod.node])
+    pieces = [piece for piece in pod.pieces if piece.device == device]
+    if cut.how is How.MIG or (cut.instances and cut.isolated):
+        return None
+    if cut.how is How.REPLICAS and cut.isolated:
+        cores, part = Fraction(len(pieces) * (100 // cut.replicas), 100), Fraction(len(pieces), cut.replicas)
+        return Hold(device, cores, part, mps=True, replica=True)
+    if cut.how is How.REPLICAS:
+        return Hold(device, replica=True, instances=len(cut.instances or ()), interval=interval)
+    if fleet.classes.shapes[fleet.classes.rows[pod.class_id].shape].ask.separate:
+        milli, mib = sum(piece.milli for piece in pieces), sum(piece.mib for piece in pieces)
+        return Hold(device, Fraction(milli or FULL, FULL), Fraction(mib, memory) if memory else None)
+    lease = pod.spec.annotations.get(LEASE_ANNOTATION, "")
+    if lease in (STRICT, FAIR):
+        return Hold(device, Fraction(sum(piece.milli for piece in pieces), FULL), lease=lease)
+    return Hold(device, interval=interval)
+
+
+class Pace(NamedTuple):
+    """What a sharer has of a card: the part of its time, and its speed as a part of that alone; ``prompts``: the speed
+    of an engine's steps with prompt tokens."""
+
+    share: Fraction
+    speed: Fraction
+    prompts: Fraction
+
+
+FULL_PACE = Pace(Fraction(1), Fraction(1), Fraction(1))
+
+
+@lru_cache(maxsize=4096)
+def _paces(
+    clients: tuple[tuple[bool, Fraction], ...], *, mps: bool, interval: str = "default", leases: tuple[str, ...] = ()
+) -> tuple[Pace, ...]:
+    """What each has while all of them run; each (whether it is an engine, the most of the card that it may have).
+
+    Under MPS a step with prompt tokens fills the SMs, so that the percentage binds it more; its neighbours are taken to
+    decode meanwhile."""
+    if not mps:
+        shares = [share for _, share in clients]
+        parts = in_leases(shares, leases) if any(leases) else in_turns(shares, interval)
+        return tuple(Pace(*given, prompts=given.speed) for given in parts)
+    made = [Client(*(gpu_use.decode() if engine else gpu_use.other()), float(100 * most)) for engine, most in clients]
+    paces = [Pace(*given, prompts=given.speed) for given in side_by_side(made)]
+    for at, (engine, most) in enumerate(clients):
+        if engine:
+            prefill = Client(*gpu_use.prefill(), float(100 * most))
+            prompts = side_by_side([*made[:at], prefill, *made[at + 1 :]])[at].speed
+            paces[at] = paces[at]._replace(prompts=min(prompts, paces[at].speed))
+    return tuple(paces)
+
+
+class Use(NamedTuple):
+    """``done``: GPU-ns that a pod could use, ``taken_ns``: ns of each of its ``cards``."""
+
+    done: Fraction
+    taken_ns: int
+    cards: int
+
+
+@dataclass(slots=True, eq=False)
+class Sharer:
+    """A running pod on one or several shared cards; ``cores`` by card. An engine is active while it has requests, any
+    other pod always is. ``claimed``: the part of each card's memory that it has taken; ``wants``: the GPUs that a pod
+    without an engine asked for, the most that it can use.
+
+    ``taken_ns`` is the time of one card that such a pod has had, ``done_ns`` what it could use of it."""
+
+    pod: Pod
+    cores: dict[Card, Fraction]
+    limit: Fraction | None
+    claimed: Fraction
+    lease: str = ""
+    replica: Replica | None = None
+    service: Service | None = None
+    active: bool = False
+    wants: Fraction = Fraction(1)
+    pace: Pace = FULL_PACE
+    since_ns: int = 0
+    taken_ns: Fraction = Fraction(0)
+    done_ns: Fraction = Fraction(0)
+    given: dict[Card, Pace] = field(default_factory=dict)
+
+    def noticed(self) -> None:
+        """Its engine was given something, or got further."""
+        assert self.replica is not None and self.replica.engine is not None
+        engine = self.replica.engine
+        if engine.has_requests != self.active:
+            self.active = engine.has_requests
+            for card in self.cores:
+                card.divide(engine.now_ns)
+
+    def look(self, at_ns: int) -> None:
+        """Bring it to ``at_ns``."""
+        if self.replica is not None and self.service is not None:
+            self.service.look(self.replica, at_ns)
+        elif self.active:
+            span, self.since_ns = at_ns - self.since_ns, at_ns
+            self.taken_ns += span * self.pace.share
+            self.done_ns += span * min(self.wants, self.pace.share * len(self.cores))
+
+    def give(self, card: Card, pace: Pace) -> None:
+        """What it has of one of its cards from now on; the card that gives least sets the pace."""
+        self.given[card] = pace
+        pace = min(self.given.values(), key=lambda given: given.speed)
+        if pace == self.pace:
+            return
+        self.pace = pace
+        if self.replica is not None and self.replica.engine is not None and self.service is not None:
+            self.replica.takes(pace.share)
+            self.replica.engine.stretch(1 / pace.speed, 1 / pace.prompts)
+            self.service.expect(self.replica)
+
+    def use(self, now_ns: int) -> Use:
+        """What a pod without an engine has had since this was asked last."""
+        self.catch_up(now_ns)
+        used = Use(self.done_ns, int(self.taken_ns), len(self.cores))
+        self.done_ns, self.taken_ns = Fraction(0), self.taken_ns - used.taken_ns
+        return used
+
+    def catch_up(self, now_ns: int) -> None:
+        """Let everything happen up to ``now_ns`` on its cards."""
+        for card in self.cores:
+            card.catch_up(now_ns)
+
+    @property
+    def best(self) -> Fraction:
+        """The most that a pod without an engine can use while those beside it that are not engines run as well."""
+        slowest = min(card.part / sum(s.active and s.service is None for s in card.sharers) for card in self.cores)
+        return min(self.wants, slowest * len(self.cores))
+
+
+@dataclass(slots=True, eq=False)
+class Card:
+    """A GPU with several pods on it, or a MIG instance, which is a ``part`` of one."""
+
+    mps: bool
+    part: Fraction = Fraction(1)
+    interval: str = "default"
+    sharers: list[Sharer] = field(default_factory=list)
+    _dividing: bool = False
+    _again: bool = False
+
+    def divide(self, at_ns: int) -> None:
+        """Divide it again among those that are active at ``at_ns``."""
+        self._again = True
+        if self._dividing:
+            return
+        self._dividing = True
+        while self._again:
+            for sharer in self.sharers:
+                sharer.look(at_ns)  # who has just ended is not active any more
+            self._again = False
+            active = [sharer for sharer in self.sharers if sharer.active]
+            clients = tuple((sharer.service is not None, sharer.cores[self]) for sharer in active)
+            leases = tuple(sharer.lease for sharer in active)
+            paces = _paces(clients, mps=self.mps, interval=self.interval, leases=leases) if active else ()
+            for sharer, pace in zip(active, paces, strict=True):
+                sharer.give(self, pace._replace(share=pace.share * self.part))
+        self._dividing = False
+
+    def catch_up(self, now_ns: int) -> None:
+        """Let everything happen up to ``now_ns``."""
+        for sharer in self.sharers:
+            if sharer.service is not None:
+                sharer.service.catch_up(now_ns)
+        for sharer in self.sharers:
+            sharer.look(now_ns)
+
+    def free(self) -> Fraction:
+        """The part of its memory that nobody has claimed."""
+        return 1 - sum((sharer.claimed for sharer in self.sharers), Fraction(0))

@@ -1,0 +1,28 @@
+"""Claims for volumes in the simulated cluster: what a pod's ask of its node, and what they are bound to with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tonnage.fleet.volumes import NO_VOLUMES, VolumeNeed
+from tonnage.objects import core
+
+if TYPE_CHECKING:
+    from tonnage.machines.objects import Pod
+    from tonnage.machines.site import Site
+
+
+def need(cluster: Site, namespace: str, name: str, spec: core.PodSpec) -> VolumeNeed:
+    """What the volumes of a pod ask of its node now."""
+    return cluster.volumes.need(namespace, name, spec.volumes) if spec.volumes else NO_VOLUMES
+
+
+def bind(cluster: Site, pod: Pod, labels: Mapping[str, str]) -> None:
+    """The pod stands on a node with these labels: claims that waited for that are bound, which binds other pods."""
+    if not cluster.volumes.bind(pod.namespace, pod.name, pod.template.spec.volumes, labels):
+        return
+    for row in list(cluster.fleet.pending):
+        spec = cluster.fleet.pod(row).spec
+        if spec.namespace == pod.namespace and spec.spec.volumes:
+            cluster.fleet.set_volumes(row, need(cluster, spec.namespace, spec.name, spec.spec))

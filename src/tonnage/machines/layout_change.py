@@ -1,0 +1,41 @@
+"""A GPU whose MIG layout is being changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tonnage.decisions import Instances
+from tonnage.fleet.geometry import Geometry
+from tonnage.machines.objects import Node
+from tonnage.partitioning.layouts import Layout
+from tonnage.partitioning.steps import Journal
+
+
+@dataclass(slots=True)
+class LayoutChange:
+    """One GPU between two layouts. ``there``: the instances that exist; ``before`` and ``after`` as decided."""
+
+    node: Node
+    device: int
+    on: Geometry
+    before: Instances
+    after: Instances
+    journal: Journal
+    there: Layout
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """(name of the node, index of the GPU)."""
+        return self.node.name, self.device
+
+    @property
+    def goal(self) -> Instances:
+        """What the GPU will be, as things stand."""
+        return self.before if self.journal.back else self.after
+
+    def over(self, cluster: Site) -> bool:
+        """Whether there is nothing left to do, because the machine is gone; then it is forgotten."""
+        if self.node.ended_ns is None:
+            return False
+        cluster.relayouts.pop(self.key, None)
+        return True

@@ -1,0 +1,77 @@
+"""How the simulated machines show themselves to others: every change to a node or a pod is told once it is made.
+
+In the simulated world nobody listens. Behind a Kubernetes API (:mod:`tonnage.hollow`) each call becomes a write.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tonnage.fleet.state import PodSpec
+    from tonnage.machines.objects import Claim, Node, Pod
+    from tonnage.machines.training.workload import Training
+
+
+class Mirror(Protocol):
+    """Told of changes after they were made."""
+
+    def pod_created(self, pod: Pod) -> None:
+        """A workload made a pod."""
+        ...
+
+    def daemon_created(self, spec: PodSpec, node: Node) -> None:
+        """A DaemonSet's pod stands on a node."""
+        ...
+
+    def pod_changed(self, pod: Pod) -> None:
+        """Its container started, it became Ready, or a checkpoint of its work was written."""
+        ...
+
+    def pod_failing(self, pod: Pod, reason: str, message: str) -> None:
+        """Its container cannot start."""
+        ...
+
+    def pod_deleted(self, pod: Pod) -> None:
+        """It was told to stop."""
+        ...
+
+    def pod_gone(self, pod: Pod) -> None:
+        """It has ended."""
+        ...
+
+    def training_changed(self, training: Training) -> None:
+        """A training workload was created, goes on to something else, or is over."""
+        ...
+
+    def claim_running(self, claim: Claim) -> None:
+        """Its instance runs."""
+        ...
+
+    def node_changed(self, node: Node) -> None:
+        """It registered, became Ready, got its devices, or was cordoned."""
+        ...
+
+    def node_gone(self, node: Node) -> None:
+        """The machine is gone, with everything on it."""
+        ...
+
+    def event(self, object_: str, type_: str, reason: str, message: str) -> None:
+        """A cluster event about ``Kind namespace/name``."""
+        ...
+
+
+class Unseen:
+    """Nobody listens."""
+
+    def pod_created(self, pod: Pod) -> None: ...
+    def daemon_created(self, spec: PodSpec, node: Node) -> None: ...
+    def pod_changed(self, pod: Pod) -> None: ...
+    def pod_failing(self, pod: Pod, reason: str, message: str) -> None: ...
+    def pod_deleted(self, pod: Pod) -> None: ...
+    def pod_gone(self, pod: Pod) -> None: ...
+    def training_changed(self, training: Training) -> None: ...
+    def claim_running(self, claim: Claim) -> None: ...
+    def node_changed(self, node: Node) -> None: ...
+    def node_gone(self, node: Node) -> None: ...
+    def event(self, object_: str, type_: str, reason: str, message: str) -> None: ...

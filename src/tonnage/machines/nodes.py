@@ -1,0 +1,270 @@
+"""Nodes as they join and leave the cluster, and the DaemonSets' pods on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tonnage.costs.ledger import Resources
+from tonnage.facts import instances
+from tonnage.facts.instances import InstanceType
+from tonnage.fleet.asks import GPU, SHARED_GPU
+from tonnage.fleet.devices import Cut
+from tonnage.fleet.state import NO_DEVICE, Conflict, NodeSpec
+from tonnage.machines.objects import Claim, Node
+from tonnage.machines.own_nodes import PRODUCT
+from tonnage.machines.pods import end_pod, lose, replace, stop_pod
+from tonnage.partitioning.node_cuts import NodeCuts, cut_node
+from tonnage.provisioning.catalogue import EFA, EPHEMERAL_STORAGE
+from tonnage.provisioning.nodeclass import NodeStorage
+from tonnage.units import MIB
+from tonnage.workloads import daemons
+from tonnage.workloads.failures import Cause
+
+if TYPE_CHECKING:
+    from tonnage.machines.site import Site
+
+
+def start_node(cluster: Site, claim: Claim, machine: InstanceType | None = None) -> Node:
+    """The instance runs, and is billed from now on. ``machine``: what it is, where its labels are all that it has."""
+    launch, physics = claim.launch, cluster.physics
+    itype = machine or instances.get(launch.instance_type)
+    name = launch.claim.name
+    pool = physics.pools.get(launch.node_pool)
+    node = Node(
+        name=name,
+        uid=f"node-{name}",
+        instance_type=itype.name,
+        gpu=itype.gpu,
+        gpus=itype.gpu_count,
+        node_pool=launch.node_pool,
+        capacity_type=launch.capacity_type,
+        zone=launch.zone,
+        price_micro_usd_per_hour=launch.price_micro_usd_per_hour,
+        launched_ns=cluster.now_ns,
+        disk_bytes_per_s=physics.disk_bytes_per_s(launch.node_pool, itype),
+        gpu_product=launch.labels.get(PRODUCT, "") if machine else physics.gpu_product(itype),
+        machine=machine,
+        taints=launch.taints if machine else (),
+        gpu_memory_mib=itype.gpu_memory_mib,
+        images_on_disk=pool is not None and pool.images_on_disk,
+        labels=launch.labels,
+        allocatable=launch.allocatable or allocatable(itype, pool.storage if pool else NodeStorage()),
+    )
+    made = cuts_of(cluster, node)
+    if made.cuts or made.problems:
+        whole = {key: n for key, n in node.allocatable.items() if key != itype.resource}
+        node.allocatable = {**whole, **made.offers}
+    cluster.nodes[name] = node
+    claim.node = name
+    cluster.ledger.open_node(
+        name,
+        cluster.now_ns,
+        price_micro_usd_per_hour=node.price_micro_usd_per_hour,
+        capacity=Resources(itype.gpu_count, itype.vcpu * 1000, itype.memory_mib * MIB),
+    )
+    return node
+
+
+def allocatable(itype: instances.InstanceType, storage: NodeStorage) -> dict[str, int]:
+    """What such a node can hold once everything on it is up."""
+    found = {
+        "cpu": itype.allocatable_cpu_milli,
+        "memory": itype.allocatable_memory_mib * MIB,
+        "pods": itype.max_pods,
+        EPHEMERAL_STORAGE: storage.allocatable_bytes(itype),
+        EFA: itype.efa,
+    }
+    if itype.resource:
+        found[itype.resource] = itype.resource_count
+    return {name: amount for name, amount in found.items() if amount}
+
+
+def cuts_of(cluster: Site, node: Node) -> NodeCuts:
+    """What its labels make of the node's GPUs as it joins."""
+    itype = node.kind
+    if itype.resource != GPU:
+        return NodeCuts()
+    pool = cluster.physics.pools.get(node.node_pool)
+    labels = {**(pool.labels if pool is not None else {}), **node.labels}
+    renamed = bool(node.allocatable.get(SHARED_GPU))
+    return cut_node(cluster.physics.configurations, labels, itype.gpu, itype.resource_count, renamed=renamed)
+
+
+def gpus_up_s(cluster: Site, node: Node) -> float:
+    """Seconds from the node's readiness until it offers its GPUs. Where they are partitioned into MIG instances,
+    mig-manager stops the clients of the GPUs first, sets MIG mode, makes the instances, and starts the device plugin
+    again."""
+    if not node.gpus:
+        return 0
+    durations, instances_made = cluster.durations, cuts_of(cluster, node).instances
+    if not instances_made:
+        return durations.device_plugin_s
+    cutting_s = durations.mig_mode_s + instances_made * durations.mig_instance_s
+    return durations.device_plugin_s + cutting_s + durations.mig_plugin_s
+
+
+def register_node(cluster: Site, node: Node) -> None:
+    """The Node object appears with its labels and taints, not yet with its GPUs."""
+    itype = node.kind
+    pool = cluster.physics.pools.get(node.node_pool)
+    labels = {} if node.machine else dict(itype.labels(node.zone, node.capacity_type, cluster.physics.region))
+    if pool is not None:
+        labels |= {"karpenter.sh/nodepool": node.node_pool, **pool.labels}
+    labels |= node.labels
+    if node.gpus and not node.machine:
+        labels |= {
+            "nvidia.com/gpu.present": "true",
+            "nvidia.com/gpu.count": str(node.gpus),
+            "nvidia.com/gpu.product": node.gpu_product,
+        }
+    made = cuts_of(cluster, node)
+    later = {itype.resource, *made.offers}
+    cluster.fleet.add_node(
+        NodeSpec(
+            node.name,
+            {name: amount for name, amount in node.allocatable.items() if name not in later},
+            labels,
+            taints=pool.taints if pool else node.taints,
+            uid=node.uid,
+            instance_type=node.instance_type,
+            gpu=node.gpu,
+            device_resource=itype.resource,
+            node_pool=node.node_pool,
+            capacity_type=node.capacity_type,
+            zone=node.zone,
+            price_micro_usd_per_hour=node.price_micro_usd_per_hour,
+            created_ns=cluster.now_ns,
+            cuts=made.cuts,
+        ),
+        schedulable=False,
+    )
+    cluster.mirror.node_changed(node)
+
+
+def initialize_node(cluster: Site, node: Node) -> None:
+    """Karpenter's Initialized: Ready, and every resource allocatable."""
+    fleet = cluster.fleet
+    row = fleet.node_by_name[node.name]
+    made = cuts_of(cluster, node)
+    if made.labels:
+        fleet.set_labels(row, {**fleet.node(row).labels, **made.labels})
+    fleet.set_allocatable(row, node.allocatable)
+    fleet.set_schedulable(row, True)
+    fleet.note(row, initialized=True, last_pod_event_ns=cluster.now_ns)
+    node.ready_ns = cluster.now_ns
+    node.kubelet_ready = True
+    cluster.claims.pop(node.name, None)
+    message = "every resource is allocatable"
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "Initialized", message)
+    for problem in made.problems:
+        cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "GPUsNotOffered", problem.message)
+    cluster.mirror.node_changed(node)
+    _start_daemons(cluster, node, row)
+    cluster.wake("node")
+
+
+def drain_node(cluster: Site, node: Node, reason: str, message: str) -> None:
+    """Cordon the node and delete its pods gracefully; their workloads make new ones at once."""
+    node.leaving = True
+    row = cluster.fleet.node_by_name[node.name]
+    cluster.fleet.set_schedulable(row, False)
+    cluster.fleet.note(row, leaving=True)
+    cluster.mirror.node_changed(node)
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", reason, message)
+    for pod in [p for p in cluster.pods.values() if p.node == node.name]:
+        if not pod.terminating:
+            stop_pod(cluster, pod)
+            replace(cluster, pod, Cause.EVICTION)
+
+
+def lose_gpu(cluster: Site, node: Node) -> None:
+    """The last GPU of the node is unhealthy. The pods on it end at once, and their workloads make others.
+
+    The Xid is that of a GPU that cannot be reached any more (NVIDIA's Xid catalogue: 79)."""
+    fleet = cluster.fleet
+    row = fleet.node_by_name[node.name]
+    device = _devices(cluster, row) - 1
+    if device < 0:
+        return
+    gone = _gives(cluster, row, device)
+    if not gone:
+        message = f"gpu-failure: GPU {device} of {node.name} offers nothing while its MIG layout is being changed"
+        cluster.events.add(cluster.now_ns, "Scenario", "Warning", "FaultHitNothing", message)
+        return
+    message = "Xid 79: a GPU has fallen off the bus"
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "GPUUnhealthy", message)
+    for holder in fleet.holders(row, device):
+        spec = fleet.pod(holder).spec
+        lose(cluster, cluster.pods[spec.namespace, spec.name], Cause.NODE)
+    left = fleet.allocatable_of(row)
+    fleet.set_allocatable(row, {**left, **{name: left.get(name, 0) - n for name, n in gone.items()}})
+    cluster.mirror.node_changed(node)
+    cluster.wake("node")
+
+
+def mend_gpu(cluster: Site, node: Node) -> None:
+    """One GPU more is healthy; never more than the machine has."""
+    fleet = cluster.fleet
+    row = fleet.node_by_name[node.name]
+    device = _devices(cluster, row)
+    if device >= node.gpus:
+        return
+    there, back = fleet.allocatable_of(row), _gives(cluster, row, device)
+    fleet.set_allocatable(row, {**there, **{name: there.get(name, 0) + n for name, n in back.items()}})
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "GPUHealthy", "the GPU was reset")
+    cluster.mirror.node_changed(node)
+    cluster.wake("node")
+
+
+def _devices(cluster: Site, row: int) -> int:
+    """How many GPUs of the node are there now: the first ones."""
+    return int((cluster.fleet.devices[row] != NO_DEVICE).sum())
+
+
+def _gives(cluster: Site, row: int, device: int) -> dict[str, int]:
+    """What one of the node's GPUs gives its allocatable."""
+    node = cluster.fleet.node(row)
+    cut = node.cuts[device] if device < len(node.cuts) else Cut()
+    return cut.offers(node.spec.device_resource)
+
+
+def lose_node(cluster: Site, node: Node, why: str) -> None:
+    """The machine is gone: its pods and their requests with it."""
+    for pod in [p for p in cluster.pods.values() if p.node == node.name]:
+        lose(cluster, pod, Cause.NODE)
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "NodeLost", why)
+    remove_node(cluster, node, why)
+
+
+def remove_node(cluster: Site, node: Node, reason: str) -> None:
+    """The node holds nothing but DaemonSets' pods, and is no longer billed."""
+    row = cluster.fleet.node_by_name[node.name]
+    for pod_row in sorted(cluster.fleet.node(row).pods):
+        spec = cluster.fleet.pod(pod_row).spec
+        pod = cluster.pods.get((spec.namespace, spec.name))
+        if pod is None:
+            cluster.fleet.remove_pod(pod_row)
+        else:  # it came from outside, and is known as others are
+            end_pod(cluster, pod)
+    cluster.fleet.remove_node(row)
+    node.ended_ns, node.end_reason = cluster.now_ns, reason
+    cluster.ledger.close_node(node.name, cluster.now_ns)
+    cluster.mirror.node_gone(node)
+    cluster.wake("node")
+
+
+def runs_daemon(cluster: Site, node: str, namespace: str, name: str) -> bool:
+    """Whether a DaemonSet has its pod on the node."""
+    fleet = cluster.fleet
+    on_node = (fleet.pod(row).spec for row in fleet.node(fleet.node_by_name[node]).pods)
+    return any(spec.daemon and spec.owner == f"{namespace}/{name}" for spec in on_node)
+
+
+def _start_daemons(cluster: Site, made: Node, row: int) -> None:
+    for namespace, name, template in cluster.daemon_sets:
+        started = daemons.start(cluster.fleet, row, namespace, name, template, f"{namespace}/{name}")
+        if isinstance(started, Conflict):
+            pod = f"Pod {namespace}/{name}-{made.name}"
+            cluster.events.add(cluster.now_ns, pod, "Warning", "FailedScheduling", str(started))
+        elif started is not None:
+            cluster.mirror.daemon_created(started, made)

@@ -1,0 +1,49 @@
+"""What happens to training workloads: what they do and from when on, and why their pods fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tonnage.machines.events import Later
+from tonnage.machines.training.part import State
+from tonnage.workloads.failures import Cause
+
+if TYPE_CHECKING:
+    from tonnage.machines.site import Site
+
+
+@dataclass(slots=True)
+class Phase:
+    """What a workload was doing from ``start_ns`` on."""
+
+    start_ns: int
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why pods fail. ``exit_code`` counts where a container ended."""
+
+    cause: Cause
+    exit_code: int
+
+    def says(self, names: Sequence[str]) -> str:
+        """What happened to the pods of these names."""
+        if self.cause.is_exit:
+            end = f"exited with code {self.exit_code}" + (", out of memory" if self.cause is Cause.OOM else "")
+        else:
+            end = "lost its node" if self.cause is Cause.NODE else "was evicted"
+        return f"{', '.join(names)} {end}"
+
+
+@dataclass(slots=True)
+class Then:
+    """What a workload does later."""
+
+    do: Callable[[Site], None]
+
+    def handle(self, cluster: Site) -> Later:
+        self.do(cluster)
+        return ()

@@ -1,0 +1,140 @@
+"""What a real kube-apiserver v1.36.3 answers where the API of others has surprised people."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from embedded import Embedded
+
+from tonnage.kube.resources import PODS
+from tonnage.objects.api.canonical import canonical_quantity
+
+
+def pod(**container: Any) -> dict[str, Any]:
+    made = {"name": "main", "image": "x", **container}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"containers": [made]},
+    }
+
+
+@pytest.mark.report(202)
+@pytest.mark.parametrize(
+    ("written", "stored"),
+    [
+        ("100u", "1m"),
+        ("100n", "1m"),
+        ("1500u", "2m"),
+        ("0.0001", "1m"),
+        ("999999u", "1"),
+        ("1.0001", "1001m"),
+        ("1e-4", "1e-3"),
+        ("1500m", "1500m"),
+        ("0.1Gi", "107374182400m"),
+        ("+5", "+5"),
+        ("100000000000Ei", "9223372036854775807"),
+    ],
+)
+def test_resources_are_stored_in_thousandths_rounded_up(written: str, stored: str) -> None:
+    made = Embedded().client.create(PODS, pod(resources={"requests": {"memory": written}}), "default")
+    assert made["spec"]["containers"][0]["resources"]["requests"]["memory"] == stored
+    assert canonical_quantity(written, thousandths=True) == stored
+
+
+@pytest.mark.report(203)
+@pytest.mark.parametrize(
+    ("container", "said"),
+    [
+        (
+            {"ports": [{"containerPort": 8000}, {"containerPort": 8000, "protocol": "TCP"}]},
+            '.spec.containers[name="main"].ports: duplicate entries for key [containerPort=8000,protocol="TCP"]',
+        ),
+        (
+            {"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]},
+            '.spec.containers[name="main"].env: duplicate entries for key [name="A"]',
+        ),
+    ],
+)
+def test_server_side_apply_refuses_an_entry_that_stands_twice(container: dict[str, Any], said: str) -> None:
+    reply = Embedded().apply(pod(**container), "me", resource=PODS)
+    assert reply.status == 500
+    wanted = f"failed to create typed patch object (default/web; /v1, Kind=Pod): {said}"
+    assert json.loads(reply.body)["message"] == wanted
+
+
+@pytest.mark.report(203)
+def test_server_side_apply_refuses_a_member_of_a_set_that_stands_twice() -> None:
+    twice = pod()
+    twice["metadata"]["finalizers"] = ["a.io/b", "a.io/b"]
+    reply = Embedded().apply(twice, "me", resource=PODS)
+    assert json.loads(reply.body)["message"].endswith('.metadata.finalizers: duplicate entries for key [="a.io/b"]')
+
+
+@pytest.mark.parametrize(
+    ("container", "said"),
+    [
+        (
+            {"resources": {"requests": {"memory": "3500m"}}},
+            'spec.containers[0].resources.requests[memory]: fractional byte value "3500m" is invalid, must be an integer',
+        ),
+        (
+            {"resources": {"limits": {"memory": "0.1Gi"}}},
+            "spec.containers[0].resources.limits[memory]: fractional byte value "
+            '"107374182400m" is invalid, must be an integer',
+        ),
+        (
+            {"ports": [{"containerPort": 80}, {"containerPort": 80}]},
+            "spec.containers[0].ports[1]: duplicate port definition with spec.containers[0].ports[0]",
+        ),
+        (
+            {"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]},
+            'spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply',
+        ),
+        ({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "$(A)2"}]}, ""),
+    ],
+)
+def test_what_is_taken_with_a_warning(container: dict[str, Any], said: str) -> None:
+    reply = Embedded().call("POST", PODS.path("default"), pod(**container))
+    assert reply.status == 201
+    warning = reply.headers.get("warning", "").removeprefix('299 - "').removesuffix('"').replace('\\"', '"')
+    assert said in warning
+    assert bool(warning) == bool(said)
+
+
+SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "matchLabelKeys": ["app"]}
+
+
+@pytest.mark.report(204)
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"topologySpreadConstraints": [SPREAD]}, "spec.topologySpreadConstraints[0].matchLabelKeys"),
+        (
+            {
+                "affinity": {
+                    "podAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": [
+                            {
+                                "topologyKey": "zone",
+                                "labelSelector": {},
+                                "matchLabelKeys": ["a"],
+                                "mismatchLabelKeys": ["a"],
+                            }
+                        ]
+                    }
+                }
+            },
+            "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].matchLabelKeys[0]",
+        ),
+    ],
+)
+def test_keys_of_labels_need_a_selector_and_are_for_one_side(spec: dict[str, Any], field: str) -> None:
+    made = pod()
+    made["spec"] |= spec
+    reply = Embedded().call("POST", PODS.path("default"), made)
+    assert reply.status == 422
+    assert [cause["field"] for cause in json.loads(reply.body)["details"]["causes"]] == [field]
