@@ -43,6 +43,7 @@ check-types:
 
 check-imports:
 	$(BIN)/lint-imports
+	$(BIN)/python -m scripts.rooms
 
 check-lint:
 	$(BIN)/ruff check $(LINTED)

@@ -16,8 +16,8 @@ from docs_outputs import REPOSITORY
 
 PAGE = (REPOSITORY / "docs/reference/python.md").read_text(encoding="utf-8")
 ROOMS = (REPOSITORY / "docs/explanation/rooms.md").read_text(encoding="utf-8")
-PROGRAMS = {"controllers", "cluster", "hollow", "cli"}
-"""Rooms that are programs, and have no functions to call from outside."""
+PROGRAMS = {"node", "control", "kube", "live", "apiserver", "traffic", "machines", "hollow", "cli"}
+"""Rooms that are programs or parts of them, and have no functions to call from outside."""
 SECTIONS = {
     found[1]: found[2]
     for found in re.finditer(r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", PAGE, flags=re.DOTALL | re.MULTILINE)

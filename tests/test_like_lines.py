@@ -8,10 +8,14 @@ from docs_outputs import REPOSITORY
 from like_lines import RUN, between_rooms, sources
 
 ONE_PORT = "the signature of `Transport.request`, which each of them implements"
+LISTS = "lists of kinds of objects: which are served, and which the controllers watch"
 KEPT = {
-    ("cluster/client/http.py", "hollow/lockstep.py"): ONE_PORT,
-    ("cluster/client/transport.py", "hollow/lockstep.py"): ONE_PORT,
-    ("cluster/server/inprocess.py", "hollow/lockstep.py"): ONE_PORT,
+    ("apiserver/controllers/loop.py", "kube/resources.py"): LISTS,
+    ("apiserver/inprocess.py", "hollow/lockstep.py"): ONE_PORT,
+    ("apiserver/inprocess.py", "kube/http.py"): ONE_PORT,
+    ("apiserver/inprocess.py", "kube/transport.py"): ONE_PORT,
+    ("hollow/lockstep.py", "kube/http.py"): ONE_PORT,
+    ("hollow/lockstep.py", "kube/transport.py"): ONE_PORT,
 }
 """Pairs of files with like runs, and why these stay."""
 

@@ -29,7 +29,7 @@ CHANGES = frozenset(
 )
 OWN = "it is asked of what the program itself has: engines, kinds, regions, files of facts"
 UNBOUNDED = {
-    "cluster/server/tables.py:columns": OWN,
+    "apiserver/tables.py:columns": OWN,
     "inference/engine_flags.py:flags": OWN,
     "inference/exposition.py:_names": OWN,
     "inference/index/hashes.py:_blocks": "one entry for each block size of the engines that there are",

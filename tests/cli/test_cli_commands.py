@@ -125,7 +125,7 @@ def test_check_verifies_invariants_and_says_so(scenario: Path, capfd: pytest.Cap
 def test_violated_invariants_are_an_error(
     scenario: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tonnage.simulation.machine.violations", lambda fleet: ["GPU 0 held twice"])
+    monkeypatch.setattr("tonnage.simulation.driver.violations", lambda fleet: ["GPU 0 held twice"])
     ran = tonnage(capfd, "simulate", scenario, "--check", "-o", "json")
     assert ran.code == 1
     assert json.loads(ran.out)["check"]["violations"]

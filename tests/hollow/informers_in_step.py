@@ -11,7 +11,7 @@ import msgspec
 from tonnage.apiserver.api import Api
 from tonnage.apiserver.store import Subscription
 from tonnage.kube.informer import Informer, Informers
-from tonnage.kube.reflector import Change
+from tonnage.kube.reflector import Delta
 from tonnage.kube.resources import Resource
 from tonnage.kube.verbs import Client
 from tonnage.objects.base import KubeObject
@@ -60,7 +60,7 @@ class InformersInStep(Informers):
             key = item.metadata.namespace, item.metadata.name
             if not informer.selects(*key):
                 continue
-            changes += informer.apply(Change(key, item, change.version, change.type == "DELETED"))
+            changes += informer.apply(Delta(key, item, change.version, change.type == "DELETED"))
         return changes
 
     @property

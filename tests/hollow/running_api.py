@@ -9,7 +9,7 @@ from typing import Any
 
 from hollow.informers_in_step import InformersInStep
 from tonnage.apiserver.api import Api
-from tonnage.apiserver.controllers.loop import Managers, Options
+from tonnage.apiserver.controllers.loop import ControllerManager, Options
 from tonnage.apiserver.inprocess import InProcess
 from tonnage.fleet.invariants import violations
 from tonnage.hollow.definitions import crd
@@ -74,7 +74,7 @@ class Running:
             body = crd(resource)
             del body["metadata"]["annotations"]
             self.client.create(CRDS, body)
-        self.managers = Managers(
+        self.managers = ControllerManager(
             self.client, lambda notify: api.store.subscribe(notify=notify), clock.seconds, 1, Options(node_grace_s=0)
         )
         self.refusing = Refusing(api)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scaling_builders import Loop, external, rules, spec
 
 from deep_seeds import examples
-from tonnage.scaling.behavior import Behavior, Change, History, Rules, down_limit, up_limit
+from tonnage.scaling.behavior import Behavior, History, Rules, ScaleEvent, down_limit, up_limit
 from tonnage.units import NS_PER_S
 
 NOW = 1_000 * NS_PER_S
@@ -42,10 +42,10 @@ def test_the_lowest_count_after_a_scale_down(policies, select, current, limit) -
 
 
 def test_a_policy_counts_from_the_replicas_at_the_start_of_its_period() -> None:
-    history = History(ups=(Change(NOW - 30 * NS_PER_S, 4),), downs=(Change(NOW - 10 * NS_PER_S, 1),))
+    history = History(ups=(ScaleEvent(NOW - 30 * NS_PER_S, 4),), downs=(ScaleEvent(NOW - 10 * NS_PER_S, 1),))
     assert up_limit(rules(("Pods", 4, 60)), history, 13, NOW) == 13 - 4 + 1 + 4
     assert up_limit(rules(("Pods", 4, 20)), history, 13, NOW) == 13 + 1 + 4
-    exactly = History(ups=(Change(NOW - 60 * NS_PER_S, 4),))
+    exactly = History(ups=(ScaleEvent(NOW - 60 * NS_PER_S, 4),))
     assert up_limit(rules(("Pods", 4, 60)), exactly, 13, NOW) == 17  # a change exactly one period ago is over
 
 

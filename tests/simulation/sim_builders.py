@@ -28,7 +28,7 @@ from tonnage.machines.serving.service import Service
 from tonnage.objects import core
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.rng import Streams
-from tonnage.simulation.machine import Machine
+from tonnage.simulation.driver import Driver
 from tonnage.simulation.recorder import Recorder
 from tonnage.simulation.result import Result
 from tonnage.simulation.scenario import Scenario, load
@@ -163,9 +163,9 @@ def run_until(cluster: SimulatedCluster, second: float) -> None:
         found.settle(until)
 
 
-def scheduled(cluster: SimulatedCluster) -> Machine:
+def scheduled(cluster: SimulatedCluster) -> Driver:
     """A machine in which the scheduler alone is at work; the world must be at time 0."""
-    machine = Machine(cluster, Recorder(5 * NS_PER_S), check=True)
+    machine = Driver(cluster, Recorder(5 * NS_PER_S), check=True)
     machine.start([Scheduler().loop()], Scraper((), histograms=False))
     return machine
 

@@ -15,7 +15,7 @@ from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.life import NodeLost
 from tonnage.machines.loading import memory_mib
 from tonnage.machines.objects import EngineSetup, Pod, Workload
-from tonnage.machines.pods import account_busy, end_pod, reconcile
+from tonnage.machines.pods import end_pod, reconcile
 from tonnage.machines.training.happened import Then
 from tonnage.simulation.faults import PodFailure
 from tonnage.simulation.scenario import FaultSpec
@@ -225,7 +225,7 @@ def test_what_nobody_holds_of_a_gpu_is_idle_cost_and_what_is_not_computed_on_is_
     shared = cut_node(cluster, TIME_SLICED)
     serving(cluster, shared, "a", 5.0)  # computes for 10 s alone: all of the GPU's time
     run_until(cluster, 40)
-    account_busy(cluster)
+    cluster.account_busy()
     bill = cluster.ledger.settle(cluster.now_ns)
     nobody, a = bill.lines
     whole = bill.total_micro_usd

@@ -15,7 +15,6 @@ from sim_builders import GPU, run_until, world
 from deep_seeds import examples
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.objects import Pod
-from tonnage.machines.pods import account_busy
 from tonnage.partitioning.leases import in_leases
 from tonnage.partitioning.mps import REACH, Client, side_by_side
 from tonnage.partitioning.turns import INTERVALS_S, SWITCH_S, Process, in_turns, switching, take_turns
@@ -197,7 +196,7 @@ def test_the_time_taken_of_a_gpu_never_exceeds_the_time_that_passed(seed: int, l
         now = sum(taken(pod) for pod in pods)
         assert now - before <= at - since + 1e-8
         before, since = now, at
-    account_busy(cluster)
+    cluster.account_busy()
     assert cluster.ledger.check(cluster.now_ns) == []
 
 

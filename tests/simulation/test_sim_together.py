@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from fractions import Fraction
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from hypothesis import given, settings
@@ -51,8 +51,7 @@ def split(name: str, rng: random.Random) -> SplitService:
 
 def share(card: Card, service: Service, replica: Replica) -> None:
     """Put the replica on the card."""
-    pod = cast(Any, None)
-    replica.sharer = Sharer(pod, {card: Fraction(1)}, None, Fraction(0), replica=replica, service=service)
+    replica.sharer = Sharer(replica.pod, {card: Fraction(1)}, None, Fraction(0), replica=replica, service=service)
     card.sharers.append(replica.sharer)
 
 
@@ -97,7 +96,7 @@ def test_all_requests_end_and_no_gpu_works_for_longer_than_time_passes_whoever_d
         if before < dead_at <= now:
             service, replica = dies
             service.kill(replica, now)
-            for card in replica.sharer.cores if replica.sharer else ():
+            for card in cast("Sharer", replica.sharer).cores if replica.sharer else ():
                 card.sharers.remove(cast(Sharer, replica.sharer))
                 card.divide(now)
             replica.sharer = None

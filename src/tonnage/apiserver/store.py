@@ -58,7 +58,7 @@ class Stored:
         self._object = None
 
 
-class Change(NamedTuple):
+class StoreEvent(NamedTuple):
     """One write. ``now`` is the version written (for DELETED the last state, at the deletion's version)."""
 
     version: int
@@ -81,11 +81,11 @@ class Subscription:
         self.version = 0  # the version of the state that the first changes (all ADDED) stand for, or where it began
         self.initial = 0  # how many of the first changes are that state
         self._store = store
-        self._queue: SimpleQueue[Change | None] = SimpleQueue()
+        self._queue: SimpleQueue[StoreEvent | None] = SimpleQueue()
         self._notify = notify
         self._closed = self._behind = False
 
-    def get(self, timeout: float | None = None) -> Change | None:
+    def get(self, timeout: float | None = None) -> StoreEvent | None:
         """The next change, waiting up to ``timeout`` seconds (None: as long as it takes).
 
         None when the time is over or the subscription was closed. Raises Refusal (410 Expired) when the reader fell
@@ -115,7 +115,7 @@ class Subscription:
         if self._notify is not None:
             self._notify()
 
-    def _put(self, change: Change) -> bool:
+    def _put(self, change: StoreEvent) -> bool:
         if self._queue.qsize() >= BACKLOG:
             self._behind = True
             return False
@@ -124,7 +124,7 @@ class Subscription:
             self._notify()
         return True
 
-    def _begin(self, state: Iterable[Change], version: int) -> None:
+    def _begin(self, state: Iterable[StoreEvent], version: int) -> None:
         for change in state:
             self._queue.put(change)
         self.initial, self.version = self._queue.qsize(), version
@@ -156,7 +156,7 @@ class Store:
         self.version = 1
         self.floor = 0  # versions before this one are compacted
         self._tables = {resource: _Table() for resource in resources}
-        self._changes: deque[Change] = deque()
+        self._changes: deque[StoreEvent] = deque()
         self._history = history
         self._superseded: deque[Stored] = deque()
         self._subscriptions: dict[Resource | None, list[Subscription]] = {}
@@ -239,7 +239,7 @@ class Store:
             table.stored[key] = now
             if old is None:
                 insort(table.keys, key)
-            self._commit(Change(version, MODIFIED if old else ADDED, resource, now, old))
+            self._commit(StoreEvent(version, MODIFIED if old else ADDED, resource, now, old))
             return now
 
     def remove(self, resource: Resource, namespace: str, name: str, last: JsonObject | None = None) -> Stored:
@@ -256,10 +256,10 @@ class Store:
             version = self.version + 1
             obj["metadata"]["resourceVersion"] = str(version)
             now = Stored(key, version, _encode(obj), obj)
-            self._commit(Change(version, DELETED, resource, now, old))
+            self._commit(StoreEvent(version, DELETED, resource, now, old))
             return now
 
-    def _commit(self, change: Change) -> None:
+    def _commit(self, change: StoreEvent) -> None:
         self.version = change.version
         self._changes.append(change)
         if len(self._changes) > self._history:
@@ -307,7 +307,7 @@ class Store:
             else:
                 resources = self._tables if resource is None else (resource,)
                 state = (
-                    Change(stored.version, ADDED, one, stored, None)
+                    StoreEvent(stored.version, ADDED, one, stored, None)
                     for one in resources
                     for stored in self.items(one, namespace)[0]
                 )
@@ -318,7 +318,7 @@ class Store:
                 self._subscriptions.setdefault(resource, []).append(subscription)
             return subscription
 
-    def _since(self, version: int) -> list[Change]:
+    def _since(self, version: int) -> list[StoreEvent]:
         found = []
         for change in reversed(self._changes):
             if change.version <= version:

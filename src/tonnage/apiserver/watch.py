@@ -16,7 +16,7 @@ from tonnage.apiserver import render
 from tonnage.apiserver.request import Form
 from tonnage.apiserver.selectors import Selector
 from tonnage.apiserver.status import Refusal
-from tonnage.apiserver.store import ADDED, DELETED, MODIFIED, Change, Store, Stored
+from tonnage.apiserver.store import ADDED, DELETED, MODIFIED, Store, Stored, StoreEvent
 from tonnage.kube.resources import Resource
 
 BOOKMARK_S = 10.0
@@ -145,7 +145,7 @@ class Watch:
         self._changes.close()
         self._first.append(_event(b"ERROR", _encode(refusal.body())))
 
-    def _line(self, change: Change) -> bytes | None:
+    def _line(self, change: StoreEvent) -> bytes | None:
         """The event as this watch sees it; None when it does not."""
         now, old, selector = change.now, change.old, self._selector
         if self._prefix and not now.key.startswith(self._prefix):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -35,8 +35,7 @@ from tonnage.live.views import launch_of
 from tonnage.machines import nodes, pods
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.life import Terminating
-from tonnage.machines.objects import Claim, Node, Pod
-from tonnage.machines.training.workload import Training
+from tonnage.machines.objects import Claim, Node, Pod, WorkloadController
 from tonnage.objects import apps, core, karpenter
 from tonnage.workloads.failures import Cause
 
@@ -111,7 +110,7 @@ class Machines:
         self.pods.ended(pod)
         self._dirty_pods[pod.namespace, pod.name] = None
 
-    def training_changed(self, training: Training) -> None:
+    def training_changed(self, training: WorkloadController[Any]) -> None:
         self.show_workload(training.key)
 
     def claim_running(self, claim: Claim) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from typing import Any
 
 from tonnage.fleet.rows import PodSpec
 from tonnage.hollow import statuses
@@ -16,7 +17,7 @@ from tonnage.live.annotations import GPUS, SAVED_AT
 from tonnage.live.places import places_of, written
 from tonnage.machines.blocked import held_back
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.objects import Controller, Pod, Workload
+from tonnage.machines.objects import Pod, Workload, WorkloadController
 from tonnage.objects import core
 from tonnage.partitioning.fleet_layouts import may_change
 from tonnage.scheduling.place import DEFAULT_SCHEDULER
@@ -311,7 +312,7 @@ class PodWriter:
         meta |= {"name": name, "namespace": namespace, "ownerReferences": [owner_reference(owner)]}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
 
-    def _controlled(self, pod: Pod, controller: Controller) -> JsonObject | None:
+    def _controlled(self, pod: Pod, controller: WorkloadController[Any]) -> JsonObject | None:
         """A pod as its framework's controller makes it."""
         bare = self._bare.get((pod.namespace, pod.name))
         if bare is not None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from tonnage.apiserver.api import Api
 from tonnage.apiserver.background import BackgroundServer
-from tonnage.apiserver.controllers import WATCHED, Managers, WatchFeed
+from tonnage.apiserver.controllers import WATCHED, ControllerManager, WatchFeed
 from tonnage.apiserver.controllers import Options as ManagerOptions
 from tonnage.apiserver.controllers.feeds import Subscribe
 from tonnage.apiserver.http import Server
@@ -222,7 +222,7 @@ class Up:
 
     def _manage(self, client: Client, subscribe: Subscribe, clock: Callable[[], float]) -> None:
         """Do what kube-controller-manager would do. ``clock``: the time by which the API stamps what is created."""
-        managers = Managers(client, subscribe, clock, self.made.options.seed, ManagerOptions(node_grace_s=0))
+        managers = ControllerManager(client, subscribe, clock, self.made.options.seed, ManagerOptions(node_grace_s=0))
         self._run("workloads", managers.run)
 
     def _controllers(self, client: Client, events: Events) -> None:

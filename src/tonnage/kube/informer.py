@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, ValuesView
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from tonnage.kube.contact import Contact
-from tonnage.kube.reflector import Change, Delays, Entry, Key, Mark, Reflector, Relisted
+from tonnage.kube.reflector import Delays, Delta, Entry, Key, Mark, Reflector, Relisted
 from tonnage.kube.resources import Resource
 from tonnage.kube.verbs import Client
 from tonnage.objects.base import KubeObject
@@ -79,7 +79,7 @@ class Informer(Generic[T]):
 
     def apply(self, entry: Entry) -> int:
         """Apply what a reflector brought; the number of changes made."""
-        if isinstance(entry, Change):
+        if isinstance(entry, Delta):
             made = self._change(entry)
             self.resource_version = max(self.resource_version, entry.version)
             return made
@@ -88,7 +88,7 @@ class Informer(Generic[T]):
             return 0
         return self._relist(entry)
 
-    def _change(self, entry: Change) -> int:
+    def _change(self, entry: Delta) -> int:
         key = entry.key
         old = self._store.get(key)
         known = version_of(old) if old is not None else self._gone.get(key, -1)

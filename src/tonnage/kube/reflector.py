@@ -62,7 +62,7 @@ class Relisted:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Delta:
     """One event of a watch. ``item`` is None only where something was deleted that could not be read."""
 
     key: Key
@@ -78,7 +78,7 @@ class Mark:
     version: int
 
 
-Entry: TypeAlias = Relisted | Change | Mark
+Entry: TypeAlias = Relisted | Delta | Mark
 RESTORED = "its history is another one, as after etcd was restored from a backup"
 
 
@@ -364,7 +364,7 @@ class Reflector(Generic[T]):
         if item is None and not deleted:
             self._put(Mark(int(version)))  # what was last understood of it stands
         else:
-            self._put(Change(key, item, int(version), deleted))
+            self._put(Delta(key, item, int(version), deleted))
         return version
 
     def _read(self, raw: bytes | msgspec.Raw) -> T | None:

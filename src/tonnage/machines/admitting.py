@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tonnage.health.blocker import REFUSED
 from tonnage.machines.blocked import of_workload
 from tonnage.machines.events import Later
 from tonnage.machines.objects import Refusals, Workload
+from tonnage.machines.site import Site
 from tonnage.objects import core
 from tonnage.workloads.admission.refused import POD_SECURITY, VALIDATION, Refused
-
-if TYPE_CHECKING:
-    from tonnage.machines.site import Site
 
 
 def over_quota(cluster: Site, namespace: str, spec: core.PodSpec) -> Refused | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tonnage.facts.restarts import backoffs
 from tonnage.health.blocker import CRASHING, CREATING, NOT_READY, Blocker
@@ -12,11 +11,9 @@ from tonnage.machines.blocked import blocked
 from tonnage.machines.crashes import OOM_KILLED, crash, reason_of
 from tonnage.machines.events import Event, Later
 from tonnage.machines.objects import End, Failing, Pod
+from tonnage.machines.site import Site
 from tonnage.units import NS_PER_S
 from tonnage.workloads.failures import Cause
-
-if TYPE_CHECKING:
-    from tonnage.machines.site import Site
 
 IMPORTS_S = 15
 """Seconds until an engine that refuses its arguments or finds no driver has said so: Python and PyTorch load first."""

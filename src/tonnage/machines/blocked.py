@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.machines.objects import Blockers, Pod, Workload
-
-if TYPE_CHECKING:
-    from tonnage.machines.site import Site
+from tonnage.machines.site import Site
 
 
 def by_object(found: Iterable[Blocker]) -> Blockers:

@@ -119,13 +119,13 @@ class Use(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Sharer:
-    """A running pod on one or several shared cards; ``cores`` by card. An engine is active while it has requests, any
-    other pod always is. ``claimed``: the part of each card's memory that it has taken; ``wants``: the GPUs that a pod
-    without an engine asked for, the most that it can use.
+    """A running pod (namespace/name) on one or several shared cards; ``cores`` by card. An engine is active while it
+    has requests, any other pod always is. ``claimed``: the part of each card's memory that it has taken; ``wants``: the
+    GPUs that a pod without an engine asked for, the most that it can use.
 
     ``taken_ns`` is the time of one card that such a pod has had, ``done_ns`` what it could use of it."""
 
-    pod: Pod
+    pod: str
     cores: dict[Card, Fraction]
     limit: Fraction | None
     claimed: Fraction
@@ -229,3 +229,19 @@ class Card:
     def free(self) -> Fraction:
         """The part of its memory that nobody has claimed."""
         return 1 - sum((sharer.claimed for sharer in self.sharers), Fraction(0))
+
+
+class Sharing:
+    """The shared cards of a cluster, by node and device."""
+
+    def __init__(self) -> None:
+        self._cards: dict[tuple[str, int], list[Card]] = {}
+
+    def card(self, node: str, hold: Hold) -> Card:
+        """The card of a device, or of its shared instances the one with the fewest pods."""
+        made = self._cards.setdefault((node, hold.device), [])
+        if not any(card.sharers for card in made):
+            made.clear()  # it may be repartitioned since
+        while len(made) < max(1, hold.instances):
+            made.append(Card(hold.mps, Fraction(1, max(1, hold.instances)), hold.interval))
+        return min(made, key=lambda card: len(card.sharers))

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from tonnage.fleet.volumes import NO_VOLUMES, VolumeNeed
+from tonnage.machines.objects import Pod
+from tonnage.machines.site import Site
 from tonnage.objects import core
-
-if TYPE_CHECKING:
-    from tonnage.machines.objects import Pod
-    from tonnage.machines.site import Site
 
 
 def need(cluster: Site, namespace: str, name: str, spec: core.PodSpec) -> VolumeNeed:

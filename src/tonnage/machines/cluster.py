@@ -1,12 +1,10 @@
-"""World 1. Holds the simulated API and its machines, and lets decisions take effect after checking them again."""
+"""World 1: lets decisions take effect on simulated machines, after checking them again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tonnage import gate
-from tonnage.costs.held import held
-from tonnage.costs.ledger import Ledger, Resources
 from tonnage.decisions import (
     PROTECTED,
     REMOVE_FIRST,
@@ -26,76 +24,29 @@ from tonnage.decisions import (
     Wait,
 )
 from tonnage.fleet.cluster_state import offering_of
-from tonnage.fleet.gangs import Gang
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.fleet.state import Conflict, Fleet
-from tonnage.machines import claiming, nodes, pods, relayouts
+from tonnage.fleet.state import Conflict
+from tonnage.machines import binding, nodes, pods, relayouts
 from tonnage.machines.blocked import unplaceable
-from tonnage.machines.event_log import EventLog
-from tonnage.machines.events import Queue
-from tonnage.machines.layout_change import LayoutChange
 from tonnage.machines.life import NodeRunning, PodBound
-from tonnage.machines.mirror import Mirror, Unseen
-from tonnage.machines.objects import Blockers, Claim, Node, Offering, Pod, Refusals, Workload
+from tonnage.machines.objects import Claim, Node, Pod
 from tonnage.machines.physics import Physics
-from tonnage.machines.serving.service import Service
-from tonnage.machines.sharing import Sharing
+from tonnage.machines.site import Site
 from tonnage.machines.state import SimulatedState
 from tonnage.machines.training.workload import Training
 from tonnage.metrics.promql import Query, Result, evaluate, parse
-from tonnage.metrics.store import SeriesStore
-from tonnage.objects import core
-from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.rng import Streams
 from tonnage.scheduling.budgets import Budgets
-from tonnage.units import ns
-from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.failures import Cause
-from tonnage.workloads.volumes.book import Volumes
 
 
-class SimulatedCluster:
+class SimulatedCluster(Site):
     """The simulated world. Implements :class:`tonnage.control.world.World`."""
 
     def __init__(self, physics: Physics, streams: Streams) -> None:
-        self.mirror: Mirror = Unseen()
-        self.runs_workloads = True
-        """Whether pods are made and removed here, rather than by somebody else's Deployment controller."""
-        self.physics = physics
-        self.durations = physics.durations
-        self.streams = streams
-        self.now_ns = 0
-        self.queue = Queue()
-        self.fleet = Fleet()
-        self.store = SeriesStore()
-        self.ledger = Ledger()
-        self.sharing = Sharing()
-        self.events = EventLog()
-        self.workloads: dict[str, Workload] = {}
-        self.blockers: Blockers = {}
-        """What stops the pods of an object."""
+        super().__init__(physics, streams)
         self.training: dict[str, Training] = {}
-        self.gangs: dict[str, Gang] = {}
-        """Those of the workloads that there are now."""
-        self.topologies: dict[str, tuple[str, ...]] = {}
-        self.disruption_budgets: tuple[PodDisruptionBudget, ...] = ()
-        self.admission = Admission(())
-        """What lets pods in."""
-        self.refusals: dict[str, Refusals] = {}
-        """Of the owners of pods that it did not admit."""
-        self.volumes = Volumes(binds=True)
-        """The claims of pods, and what they are bound to."""
-        self.daemon_sets: list[tuple[str, str, core.PodTemplateSpec]] = []
-        self.services: list[Service] = []
-        self.nodes: dict[str, Node] = {}
-        self.pods: dict[tuple[str, str], Pod] = {}
-        self.claims: dict[str, Claim] = {}
-        self.relayouts: dict[tuple[str, int], LayoutChange] = {}
-        """GPUs whose MIG layout is being changed, by the node's name and the index."""
-        self.out_of_stock: dict[Offering, int] = {}
-        """Until when EC2 has none of an offering."""
         self.state = SimulatedState(self)
-        self._woken: set[str] = set()
         self._queries: dict[str, Query] = {}
 
     # ---- World ----
@@ -164,23 +115,11 @@ class SimulatedCluster:
         return Applied()
 
     def assign(self, pod: Pod, node: Node, devices: Sequence[int] | None = None) -> None:
-        """The pod is bound to the node, whose kubelet takes it up. Raises Conflict when it does not fit there."""
-        row = self.fleet.node_by_name[node.name]
-        controller = pod.workload.controller
-        if controller is not None:
-            controller.before(self, pod)
-        self.fleet.bind(pod.row, row, devices)
-        self.state.settled(pod.key)
-        pod.bound_ns, pod.node = self.now_ns, node.name
-        self.fleet.note(row, last_pod_event_ns=self.now_ns)
-        pod.held = held(self.fleet, pod.row, gpus=bool(node.gpus))
-        if pod.held != Resources():
-            self.ledger.allocate(node.name, pod.workload.key, pod.held, self.now_ns)
-        if pod.template.spec.volumes:
-            claiming.bind(self, pod, self.fleet.node(row).labels)
-        self.events.add(self.now_ns, f"Pod {pod.key}", "Normal", "Scheduled", f"assigned to {node.name}")
-        if controller is not None:
-            controller.after(self, pod)
+        """See :func:`tonnage.machines.binding.assign`."""
+        binding.assign(self, pod, node, devices)
+
+    def taken_up(self, pod: Pod) -> None:
+        """The kubelet pulls its image next."""
         self.queue.push(self.now_ns, PodBound(pod))
 
     def _scale(self, decision: Scale) -> Outcome:
@@ -230,25 +169,9 @@ class SimulatedCluster:
         pods.replace(self, pod, Cause.EVICTION)
         return Applied()
 
-    # ---- time ----
-
-    def advance_to(self, at_ns: int) -> None:
-        """Let the requests before ``at_ns`` arrive, and set the clock."""
-        for service in self.services:
-            service.advance(at_ns)
-        self.now_ns = at_ns
-
-    def wake(self, kind: str) -> None:
-        """Something of this kind changed: loops that wait for it run next."""
-        self._woken.add(kind)
-
-    def vary(self, what: str, seconds: float) -> int:
-        """A duration in ns around its typical value: normal, with the relative sigma of facts, never below half.
-
-        Each kind of duration (``what``) has its own random stream. At time 0 everything has happened already: a run
-        starts with a fleet that serves.
-        """
-        if seconds <= 0 or self.now_ns == 0:
-            return 0
-        factor = max(0.5, self.streams.python(f"jitter/{what}").gauss(1.0, self.durations.jitter))
-        return ns(seconds * factor)
+    def account_busy(self) -> None:
+        """Tell the ledger how long each pod's devices were busy; engines must be settled."""
+        for pod in self.pods.values():
+            pods.account(self, pod)
+        for training in self.training.values():
+            training.settle(self.now_ns)

@@ -3,15 +3,11 @@ again: later each time."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tonnage.facts.restarts import backoffs
 from tonnage.machines import pods, sharing
 from tonnage.machines.objects import End, Pod
+from tonnage.machines.site import Site
 from tonnage.units import NS_PER_S
-
-if TYPE_CHECKING:
-    from tonnage.machines.site import Site
 
 SIGNALLED = 128
 """Exit codes from here on tell that a signal ended the container, which frameworks take as worth another try."""
@@ -47,7 +43,7 @@ def crash(cluster: Site, pod: Pod, why: str, exit_code: int = 1, reason: str = "
     return pod.again_ns
 
 
-def taken_along(pod: Pod, exit_code: int, *, oom: bool) -> list[Pod]:
+def taken_along(cluster: Site, pod: Pod, exit_code: int, *, oom: bool) -> list[Pod]:
     """The pods that end with this one, by name. ``oom``: its engine finds no memory on the GPU.
 
     Where turns are taken the memory of a GPU belongs to all who are not limited, and who finds none ends. A client of
@@ -56,7 +52,7 @@ def taken_along(pod: Pod, exit_code: int, *, oom: bool) -> list[Pod]:
     one = pod.sharer
     if one is None:
         return []
-    hit: set[Pod] = set()
+    hit: set[str] = set()
     for card in one.cores:
         for other in card.sharers:
             if card.mps:
@@ -65,4 +61,4 @@ def taken_along(pod: Pod, exit_code: int, *, oom: bool) -> list[Pod]:
                 felt = oom and one.limit is None and other.limit is None
             if felt and other is not one:
                 hit.add(other.pod)
-    return sorted(hit, key=lambda found: found.key)
+    return [cluster.pod_of(key) for key in sorted(hit)]

@@ -32,10 +32,3 @@ class LayoutChange:
     def goal(self) -> Instances:
         """What the GPU will be, as things stand."""
         return self.before if self.journal.back else self.after
-
-    def over(self, cluster: Site) -> bool:
-        """Whether there is nothing left to do, because the machine is gone; then it is forgotten."""
-        if self.node.ended_ns is None:
-            return False
-        cluster.relayouts.pop(self.key, None)
-        return True

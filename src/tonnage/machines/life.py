@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tonnage.health.blocker import CRASHING, CREATING
 from tonnage.inference.engine import Engine
@@ -12,10 +11,8 @@ from tonnage.machines.blocked import blocked
 from tonnage.machines.crashes import crash
 from tonnage.machines.events import Later
 from tonnage.machines.objects import Claim, Node, Pod, gated_by_probe, probe_period_s
+from tonnage.machines.site import Site
 from tonnage.units import NS_PER_S, ns
-
-if TYPE_CHECKING:
-    from tonnage.machines.site import Site
 
 
 @dataclass(slots=True)

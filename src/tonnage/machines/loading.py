@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from tonnage.costs.held import part_of
 from tonnage.facts import gpus, instances, mig
@@ -17,10 +16,8 @@ from tonnage.inference.starting import engine_s, keeps_graphs
 from tonnage.inference.tables import vllm_memory
 from tonnage.machines import sharing
 from tonnage.machines.objects import EngineSetup, Node, Pod, Server
+from tonnage.machines.site import Site
 from tonnage.units import GIB, ns
-
-if TYPE_CHECKING:
-    from tonnage.machines.site import Site
 
 _BYTES_PER_MBIT = 125_000
 

@@ -5,12 +5,10 @@ In the simulated world nobody listens. Behind a Kubernetes API (:mod:`tonnage.ho
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from tonnage.fleet.state import PodSpec
-    from tonnage.machines.objects import Claim, Node, Pod
-    from tonnage.machines.training.workload import Training
+from tonnage.fleet.state import PodSpec
+from tonnage.machines.objects import Claim, Node, Pod, WorkloadController
 
 
 class Mirror(Protocol):
@@ -40,7 +38,7 @@ class Mirror(Protocol):
         """It has ended."""
         ...
 
-    def training_changed(self, training: Training) -> None:
+    def training_changed(self, training: WorkloadController[Any]) -> None:
         """A training workload was created, goes on to something else, or is over."""
         ...
 
@@ -70,7 +68,7 @@ class Unseen:
     def pod_failing(self, pod: Pod, reason: str, message: str) -> None: ...
     def pod_deleted(self, pod: Pod) -> None: ...
     def pod_gone(self, pod: Pod) -> None: ...
-    def training_changed(self, training: Training) -> None: ...
+    def training_changed(self, training: WorkloadController[Any]) -> None: ...
     def claim_running(self, claim: Claim) -> None: ...
     def node_changed(self, node: Node) -> None: ...
     def node_gone(self, node: Node) -> None: ...

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tonnage.costs.ledger import Resources
 from tonnage.facts import instances
 from tonnage.facts.instances import InstanceType
@@ -13,15 +11,13 @@ from tonnage.fleet.state import NO_DEVICE, Conflict, NodeSpec
 from tonnage.machines.objects import Claim, Node
 from tonnage.machines.own_nodes import PRODUCT
 from tonnage.machines.pods import end_pod, lose, replace, stop_pod
+from tonnage.machines.site import Site
 from tonnage.partitioning.node_cuts import NodeCuts, cut_node
 from tonnage.provisioning.catalogue import EFA, EPHEMERAL_STORAGE
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.units import MIB
 from tonnage.workloads import daemons
 from tonnage.workloads.failures import Cause
-
-if TYPE_CHECKING:
-    from tonnage.machines.site import Site
 
 
 def start_node(cluster: Site, claim: Claim, machine: InstanceType | None = None) -> Node:

@@ -1,4 +1,4 @@
-"""The rows of the simulated API: workloads, pods, node claims, and the log of cluster events."""
+"""The rows of the simulated API: workloads, pods, nodes and node claims."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from tonnage.costs.ledger import Resources
 from tonnage.decisions import Launch, Ref
@@ -18,6 +18,7 @@ from tonnage.health.blocker import Blocker
 from tonnage.inference.config import VllmArgs
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.timing import StepTiming
+from tonnage.machines.cards import Sharer
 from tonnage.machines.serving.replica import Replica
 from tonnage.machines.serving.service import Service
 from tonnage.objects import apps, core
@@ -26,9 +27,7 @@ from tonnage.workloads.admission.refused import Refused
 from tonnage.workloads.failures import Cause
 from tonnage.workloads.volumes.weights import Source
 
-if TYPE_CHECKING:
-    from tonnage.machines.cards import Sharer
-    from tonnage.machines.site import Site
+Cluster_contra = TypeVar("Cluster_contra", contravariant=True)
 
 Offering: TypeAlias = tuple[str, str, str]
 """(instance type, zone, capacity type)."""
@@ -57,8 +56,9 @@ class Server:
         return self.shape or models.get(self.model)
 
 
-class Controller(Protocol):
-    """Who makes a workload's pods, where that is not the Deployment controller, and is told what becomes of them."""
+class WorkloadController(Protocol[Cluster_contra]):
+    """Who makes a workload's pods, where that is not the Deployment controller, and is told what becomes of them on a
+    cluster."""
 
     @property
     def owner(self) -> str:
@@ -75,23 +75,23 @@ class Controller(Protocol):
         """The object of the manifests, of which it may be one of several copies: likewise."""
         ...
 
-    def before(self, cluster: Site, pod: Pod) -> None:
+    def before(self, cluster: Cluster_contra, pod: Pod) -> None:
         """What the pod does is about to change: it is being bound, is told to stop, or is about to be gone."""
         ...
 
-    def after(self, cluster: Site, pod: Pod) -> None:
+    def after(self, cluster: Cluster_contra, pod: Pod) -> None:
         """The pod was bound, became Ready, or is gone."""
         ...
 
-    def lost(self, cluster: Site, pod: Pod, cause: Cause) -> None:
+    def lost(self, cluster: Cluster_contra, pod: Pod, cause: Cause) -> None:
         """The pod was told to stop, or is gone, through no doing of its own."""
         ...
 
-    def paced(self, cluster: Site, pod: Pod) -> None:
+    def paced(self, cluster: Cluster_contra, pod: Pod) -> None:
         """Others share a GPU with the pod now, or some no longer do."""
         ...
 
-    def exits(self, cluster: Site, pod: Pod, cause: Cause, exit_code: int, said: str) -> None:
+    def exits(self, cluster: Cluster_contra, pod: Pod, cause: Cause, exit_code: int, said: str) -> None:
         """The pod's container ends with an error, of which an event says ``said``."""
         ...
 
@@ -130,7 +130,7 @@ class Workload:
     ready_ns: int | None = None  # when one of its pods was Ready first
     cold_starts_ns: list[int] = field(default_factory=list)
     gang: tuple[str, str] = ("", "")
-    controller: Controller | None = None
+    controller: WorkloadController[Any] | None = None
     refused: Refused | None = None  # why the API server admits none of its pods
     lasted: int | None = None  # the fewest that were Ready for a while, up to now
     counted_ns: int = 0

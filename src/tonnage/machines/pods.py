@@ -5,20 +5,21 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 import msgspec
 
 from tonnage.costs.ledger import Resources
 from tonnage.fleet.state import Conflict, PodSpec
-from tonnage.machines import sharing
+from tonnage.health.blocker import Blocker
+from tonnage.machines import binding, sharing
 from tonnage.machines.admitting import refused
 from tonnage.machines.blocked import held_back
 from tonnage.machines.claiming import need
 from tonnage.machines.events import Later
 from tonnage.machines.objects import Pod, Workload, drain_times
 from tonnage.machines.serving.replica import Replica
+from tonnage.machines.site import Site
 from tonnage.objects import apps, core
 from tonnage.objects.base import ObjectMeta
 from tonnage.scaling import removal
@@ -26,10 +27,6 @@ from tonnage.units import NS_PER_S
 from tonnage.workloads import stateful
 from tonnage.workloads.failures import Cause
 from tonnage.workloads.replicas import Replica as Numbered
-
-if TYPE_CHECKING:
-    from tonnage.health.blocker import Blocker
-    from tonnage.machines.site import Site
 
 
 def reconcile(cluster: Site, workload: Workload) -> None:
@@ -112,7 +109,7 @@ def stand(cluster: Site, pod: Pod, node: str) -> None:
     if node not in cluster.nodes:
         return
     try:
-        cluster.assign(pod, cluster.nodes[node])
+        binding.assign(cluster, pod, cluster.nodes[node])
     except Conflict as conflict:
         cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", "FailedScheduling", str(conflict))
 
@@ -295,14 +292,6 @@ def count_ready(cluster: Site, workload: Workload) -> None:
     workload.counted_ns = cluster.now_ns
     workload.min_ready = ready if workload.lasted is None else min(workload.lasted, ready)
     workload.max_ready = max(workload.max_ready, ready)
-
-
-def account_busy(cluster: Site) -> None:
-    """Tell the ledger how long each pod's devices were busy; engines must be settled."""
-    for pod in cluster.pods.values():
-        account(cluster, pod)
-    for training in cluster.training.values():
-        training.settle(cluster.now_ns)
 
 
 def account(cluster: Site, pod: Pod) -> None:

@@ -8,7 +8,6 @@ a change); what stays is offered all the while. Durations are those of :mod:`ton
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tonnage.decisions import Applied, Instances, Outcome, Relayout, layout_text
 from tonnage.fleet.cards import NO_DEVICE
@@ -16,6 +15,7 @@ from tonnage.fleet.geometry import MIG_PREFIX, geometry
 from tonnage.gate import in_order
 from tonnage.machines.events import Event, Later
 from tonnage.machines.layout_change import LayoutChange
+from tonnage.machines.site import Site
 from tonnage.partitioning.fleet_layouts import (
     as_instances,
     as_layout,
@@ -29,8 +29,13 @@ from tonnage.partitioning.labels import Card, predict
 from tonnage.partitioning.relayout import Step
 from tonnage.partitioning.steps import Journal, TurnBack, Waiting, next_step
 
-if TYPE_CHECKING:
-    from tonnage.machines.site import Site
+
+def _over(cluster: Site, change: LayoutChange) -> bool:
+    """Whether there is nothing left to do, because the machine is gone; then it is forgotten."""
+    if change.node.ended_ns is None:
+        return False
+    cluster.relayouts.pop(change.key, None)
+    return True
 
 
 def begin(cluster: Site, decision: Relayout) -> Outcome:
@@ -60,7 +65,7 @@ class Next:
 
     def handle(self, cluster: Site) -> Later:
         change = self.change
-        if change.over(cluster):
+        if _over(cluster, change):
             return
         now, seconds = cluster.now_ns, cluster.durations
         row = cluster.fleet.node_by_name[change.node.name]
@@ -103,7 +108,7 @@ class Done:
 
     def handle(self, cluster: Site) -> Later:
         change, one = self.change, self.step.placement
-        if change.over(cluster):
+        if _over(cluster, change):
             return
         made = self.step.action == "create"
         left = tuple(other for other in change.there if other != one)
@@ -120,7 +125,7 @@ class Registered:
 
     def handle(self, cluster: Site) -> Later:
         change = self.change
-        if change.over(cluster):
+        if _over(cluster, change):
             return
         row = cluster.fleet.node_by_name[change.node.name]
         if cluster.fleet.devices[row, change.device] == NO_DEVICE:

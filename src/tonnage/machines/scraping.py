@@ -10,22 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tonnage.fleet.cards import SHARED_DEVICE
 from tonnage.inference.exposition import of_kind, vllm_samples
 from tonnage.machines import loading, nodes
 from tonnage.machines.events import Later
 from tonnage.machines.objects import Node, Pod
+from tonnage.machines.site import Site
 from tonnage.metrics.scrape import Selected, Target, sample_labels, targets
 from tonnage.metrics.store import Key, key_of
 from tonnage.objects import core, duration
 from tonnage.objects.base import ObjectMeta
 from tonnage.objects.monitoring import ServiceMonitor
 from tonnage.units import NS_PER_S
-
-if TYPE_CHECKING:
-    from tonnage.machines.site import Site
 
 SCRAPE_NS = 15 * NS_PER_S
 """The interval of the gateway, and of endpoints of ServiceMonitors that do not say."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from tonnage.decisions import Instances
 from tonnage.fleet.cluster_state import State
@@ -11,10 +10,8 @@ from tonnage.fleet.gangs import Gang
 from tonnage.fleet.rows import split_key
 from tonnage.fleet.snapshot import ClaimView, PodLife, PodView, WorkloadView
 from tonnage.machines.objects import Pod
+from tonnage.machines.site import Site
 from tonnage.objects.policy import PodDisruptionBudget
-
-if TYPE_CHECKING:
-    from tonnage.machines.site import Site
 
 _KNOWN = PodLife()
 

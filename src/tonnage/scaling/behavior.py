@@ -92,7 +92,7 @@ class Recommendation:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ScaleEvent:
     """A change of the replica count that took place: by how many pods, never negative."""
 
     at_ns: int
@@ -104,8 +104,8 @@ class History:
     """What the controller remembers of one target: recommendations, additions and removals, oldest first."""
 
     recommendations: tuple[Recommendation, ...] = ()
-    ups: tuple[Change, ...] = ()
-    downs: tuple[Change, ...] = ()
+    ups: tuple[ScaleEvent, ...] = ()
+    downs: tuple[ScaleEvent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +211,9 @@ def scaled(history: History, behavior: Behavior, before: int, after: int, now_ns
     ups = tuple(change for change in history.ups if change.at_ns > now_ns - longest)
     downs = tuple(change for change in history.downs if change.at_ns > now_ns - longest)
     if after > before:
-        ups = (*ups, Change(now_ns, after - before))
+        ups = (*ups, ScaleEvent(now_ns, after - before))
     else:
-        downs = (*downs, Change(now_ns, before - after))
+        downs = (*downs, ScaleEvent(now_ns, before - after))
     return History(history.recommendations, ups, downs)
 
 

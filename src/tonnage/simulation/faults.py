@@ -70,7 +70,7 @@ class PodFailure:
             if pod.started_ns is None or pod.terminating:
                 continue  # it ended with another
             said = _reason(cluster, pod, code, oom=oom)
-            for neighbour in taken_along(pod, code, oom=oom):
+            for neighbour in taken_along(cluster, pod, code, oom=oom):
                 yield from self._ends(cluster, neighbour, cause, code, f"{said} in Pod {pod.key} on the same GPU")
             yield from self._ends(cluster, pod, cause, code, said)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
+from tonnage.control.nodes import Pools
+from tonnage.control.policy import Policy
 from tonnage.decisions import Ref
 from tonnage.fleet import asks
 from tonnage.fleet.gangs import Gang
@@ -19,20 +21,42 @@ from tonnage.health.outlook import MOST, REASON, Outlook, Workload, requested
 from tonnage.health.rules import ports, volumes
 from tonnage.health.setting import Pods, Setting
 from tonnage.machines.claiming import need
+from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.training.workload import Training
 from tonnage.objects import core
+from tonnage.scheduling import place
 from tonnage.scheduling.explain import NO_NODES
 from tonnage.simulation import assumed
-from tonnage.simulation.configure import bounds
+from tonnage.simulation.configure import Configuration, bounds
 from tonnage.workloads import daemons, stateful
 
 POD_GROUP = "PodGroup"
 
-if TYPE_CHECKING:
-    from tonnage.machines.training.workload import Training
-    from tonnage.simulation.run import SetUp
+
+class Beginning(Protocol):
+    """A scenario under one policy, before time begins."""
+
+    @property
+    def cluster(self) -> SimulatedCluster: ...
+
+    @property
+    def configuration(self) -> Configuration: ...
+
+    @property
+    def controls(self) -> Policy:
+        """How pods are placed and GPUs partitioned."""
+        ...
+
+    def placing(self) -> place.Settings:
+        """The scheduler's settings."""
+        ...
+
+    def pools(self) -> Pools:
+        """The NodePools that can launch nodes."""
+        ...
 
 
-def prospects(made: SetUp, setting: Setting) -> Iterator[Blocker]:
+def prospects(made: Beginning, setting: Setting) -> Iterator[Blocker]:
     """A blocker for each workload of which pods have no place and will get none. GPUs that the policy partitions as
     pods ask for them are no reason to say so of pods that ask for parts."""
     pools = made.pools()
@@ -56,7 +80,7 @@ def prospects(made: SetUp, setting: Setting) -> Iterator[Blocker]:
         yield from ports.taken(setting, len(made.cluster.fleet.node_by_name))
 
 
-def _of_daemons(made: SetUp, setting: Setting, *, recut: bool) -> Iterator[Blocker]:
+def _of_daemons(made: Beginning, setting: Setting, *, recut: bool) -> Iterator[Blocker]:
     """DaemonSets that some of their nodes have no room for, were there no other pods."""
     fleet = made.cluster.fleet
     given = {(namespace, name): template for namespace, name, template in made.cluster.daemon_sets}
@@ -96,7 +120,7 @@ def _templates_of(ref: Ref, pods: Iterable[PodSpec], known: Mapping[Ref, tuple[P
     return tuple(one for pod in pods for one in known.get(Ref("Pod", pod.name, pod.namespace), ()))
 
 
-def _without_nodes(made: SetUp, setting: Setting) -> Iterator[Blocker]:
+def _without_nodes(made: Beginning, setting: Setting) -> Iterator[Blocker]:
     """Nobody has a place: for the same cause as why no NodePool can launch a node, where there are NodePools."""
     broken = next((one for one in made.configuration.blockers if one.object.kind == "NodePool" and not one.some), None)
     found = list(_workloads(made))
@@ -115,7 +139,7 @@ def _without_nodes(made: SetUp, setting: Setting) -> Iterator[Blocker]:
             yield Blocker("pods-fit-no-node", UNSCHEDULABLE, pods.ref, pods.where(""), message, help_, REASON, NO_NODES)
 
 
-def _by_volumes(made: SetUp, outlook: Outlook, workload: Workload, blocker: Blocker) -> Blocker | None:
+def _by_volumes(made: Beginning, outlook: Outlook, workload: Workload, blocker: Blocker) -> Blocker | None:
     """The blocker of pods that have a place, but for where their volumes are; None of others."""
     first = next((pod for pod in workload.pods if pod.volumes.reach), None)
     if first is None:
@@ -131,7 +155,7 @@ def _in_parts(pod: PodSpec) -> bool:
     return asks.read(pod.spec, core.pod_requests(pod.spec), pod.annotations).shares
 
 
-def _workloads(made: SetUp) -> Iterator[tuple[Ref, list[PodSpec], dict[str, Gang]]]:
+def _workloads(made: Beginning) -> Iterator[tuple[Ref, list[PodSpec], dict[str, Gang]]]:
     """Every workload with the pods that it is to have, and their gangs; one of several copies. One without pods is to
     have some where an autoscaler makes them."""
     scaled = bounds(made.configuration, list(made.cluster.workloads.values()))

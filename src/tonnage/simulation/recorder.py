@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from tonnage.costs.held import part_of
 from tonnage.decisions import Applied, Decision, Outcome, Refused, Stale, Wait
 from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE, SHARED_DEVICE
-from tonnage.machines import pods
 from tonnage.machines.events import Later
 from tonnage.machines.objects import Pod
 from tonnage.machines.serving.replica import Replica
@@ -174,7 +173,7 @@ class SampleTick:
     def handle(self, cluster: SimulatedCluster) -> Later:
         for service in cluster.services:
             service.settle(cluster.now_ns)
-        pods.account_busy(cluster)
+        cluster.account_busy()
         self.recorder.sample(cluster)
         yield cluster.now_ns + self.recorder.interval_ns, self
 

@@ -39,11 +39,11 @@ from tonnage.simulation import assumed
 from tonnage.simulation.assemble import assemble, workloads_of
 from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, sorted_findings
 from tonnage.simulation.connect import connect_traffic, left_out
+from tonnage.simulation.driver import Driver, Observer
 from tonnage.simulation.engine_findings import unknown_modes, unread_flags
 from tonnage.simulation.extent import refuse_too_much
 from tonnage.simulation.faults import schedule_faults
 from tonnage.simulation.ignored_flags import ignored_flags
-from tonnage.simulation.machine import Machine, Observer
 from tonnage.simulation.prospects import prospects
 from tonnage.simulation.recorder import Recorder
 from tonnage.simulation.relayout_findings import layouts_that_stay
@@ -174,7 +174,7 @@ class SetUp:
         """An empty record."""
         return Recorder(max(5 * NS_PER_S, self.scenario.duration_ns // SAMPLES))
 
-    def result(self, machine: Machine) -> Result:
+    def result(self, machine: Driver) -> Result:
         """Everything that the run has to say."""
         return assemble(
             self.scenario,
@@ -241,9 +241,9 @@ def run(scenario: Scenario, policy: str, options: Options | None = None) -> Resu
     return made.result(play(made))
 
 
-def play(made: SetUp, recorder: Recorder | None = None) -> Machine:
+def play(made: SetUp, recorder: Recorder | None = None) -> Driver:
     """Run to the end, or to where the observer raises. ``recorder``: where what happens is written down."""
-    machine = Machine(made.cluster, recorder or made.recorder(), made.options.check)
+    machine = Driver(made.cluster, recorder or made.recorder(), made.options.check)
     made.start_training()
     machine.start(made.loops(), made.scraper())
     made.break_things()

@@ -7,7 +7,7 @@ from typing import Any
 
 from watched_api import WatchedApi
 
-from tonnage.apiserver.controllers import Managers, Options
+from tonnage.apiserver.controllers import ControllerManager, Options
 from tonnage.apiserver.controllers.meta import stamp
 from tonnage.kube.resources import (
     DAEMON_SETS,
@@ -55,8 +55,8 @@ class Cluster:
         self.managers.close()
         self.managers = self._managers()
 
-    def _managers(self) -> Managers:
-        return Managers(
+    def _managers(self) -> ControllerManager:
+        return ControllerManager(
             self.client, lambda notify: self.api.store.subscribe(notify=notify), self.clock, self.seed, self.options
         )
 

@@ -16,7 +16,7 @@ import kube_programs
 from e2e.control_plane import ControlPlane
 from e2e.control_plane import Options as PlaneOptions
 from tonnage.apiserver.api import Api
-from tonnage.apiserver.controllers import WATCHED, Managers, Options, WatchFeed
+from tonnage.apiserver.controllers import WATCHED, ControllerManager, Options, WatchFeed
 from tonnage.apiserver.inprocess import InProcess
 from tonnage.kube.http import open_cluster
 from tonnage.kube.verbs import Client
@@ -55,7 +55,7 @@ def assert_same(ours: Stages, theirs: Stages) -> None:
 
 def test_our_managers_come_to_the_same_on_a_real_api_server(control_plane: ControlPlane, expected: Stages) -> None:
     client = client_of(control_plane)
-    managers = Managers(client, lambda notify: WatchFeed(client, WATCHED, notify), time.time, options=OPTIONS)
+    managers = ControllerManager(client, lambda notify: WatchFeed(client, WATCHED, notify), time.time, options=OPTIONS)
     try:
         assert_same(Sequence(client, "ours", managers.step).play(), expected)
     finally:
@@ -65,5 +65,5 @@ def test_our_managers_come_to_the_same_on_a_real_api_server(control_plane: Contr
 def test_our_managers_come_to_the_same_on_the_embedded_api(expected: Stages) -> None:
     api = Api()
     client = Client(InProcess(api))
-    managers = Managers(client, lambda notify: api.store.subscribe(notify=notify), time.time, options=OPTIONS)
+    managers = ControllerManager(client, lambda notify: api.store.subscribe(notify=notify), time.time, options=OPTIONS)
     assert_same(Sequence(client, "ours", managers.step).play(), expected)

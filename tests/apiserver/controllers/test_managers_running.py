@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from managed_cluster import Cluster
 
-from tonnage.apiserver.controllers import WATCHED, Managers, Options, WatchFeed
+from tonnage.apiserver.controllers import WATCHED, ControllerManager, Options, WatchFeed
 from tonnage.kube.resources import DEPLOYMENTS, PODS
 
 
@@ -20,8 +20,8 @@ def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
         time.sleep(0.01)
 
 
-def over_watches(cluster: Cluster) -> Managers:
-    return Managers(
+def over_watches(cluster: Cluster) -> ControllerManager:
+    return ControllerManager(
         cluster.client,
         lambda notify: WatchFeed(cluster.client, WATCHED, notify),
         time.time,

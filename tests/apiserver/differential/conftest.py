@@ -18,7 +18,7 @@ from e2e.control_plane import ControlPlane, Options
 from e2e.processes import until
 from tonnage.apiserver import kubeconfig
 from tonnage.apiserver.api import Api
-from tonnage.apiserver.controllers import Managers
+from tonnage.apiserver.controllers import ControllerManager
 from tonnage.apiserver.controllers import Options as ManagerOptions
 from tonnage.apiserver.http import Server
 from tonnage.apiserver.inprocess import InProcess
@@ -81,7 +81,7 @@ def embedded(programs: Built, tmp_path_factory: pytest.TempPathFactory) -> Itera
     api, stop = Api(), threading.Event()
     client = Client(InProcess(api))
     options = ManagerOptions(node_grace_s=0.0)
-    managers = Managers(client, lambda notify: api.store.subscribe(notify=notify), time.time, 1, options)
+    managers = ControllerManager(client, lambda notify: api.store.subscribe(notify=notify), time.time, 1, options)
     thread = threading.Thread(target=managers.run, args=(stop,), daemon=True)
     with Server(api) as server:
         thread.start()

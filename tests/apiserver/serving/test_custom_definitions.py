@@ -13,7 +13,7 @@ import yaml_text
 from apiserver.serving.embedded import Embedded
 from tonnage.apiserver import kubeconfig
 from tonnage.apiserver.api import Api
-from tonnage.apiserver.controllers.loop import Managers
+from tonnage.apiserver.controllers.loop import ControllerManager
 from tonnage.apiserver.http import Server
 from tonnage.hollow.definitions import crd
 from tonnage.kube.resources import CRDS, JOBS, PODS, Column, Resource
@@ -109,7 +109,7 @@ def test_the_status_is_written_apart_and_the_generation_counts_the_rest(embedded
 def test_pods_go_with_their_owner_of_a_defined_kind(embedded: Embedded) -> None:
     client = embedded.client
     store = embedded.api.store
-    managers = Managers(client, lambda notify: store.subscribe(notify=notify), lambda: embedded.now)
+    managers = ControllerManager(client, lambda notify: store.subscribe(notify=notify), lambda: embedded.now)
     client.create(CRDS, crd(QUEUES))
     owner = client.create(QUEUES, one(), "default")
     reference = {"apiVersion": "example.dev/v1", "kind": "Job", "name": "a", "uid": owner["metadata"]["uid"]}

@@ -12,7 +12,7 @@ from live.contract.processes import END_S, set_up
 from tonnage.hollow import lockstep
 from tonnage.kube.transport import Transport
 from tonnage.simulation import run, scenario
-from tonnage.simulation.machine import Machine
+from tonnage.simulation.driver import Driver
 from tonnage.units import NS_PER_S
 
 BREAKS: tuple[dict[str, Any], ...] = (
@@ -25,7 +25,7 @@ NONE_LEFT: tuple[dict[str, Any], ...] = (
 )
 
 
-def played(made: run.SetUp, until_ns: int, transport: Transport | None, *, by_manager: bool = False) -> Machine:
+def played(made: run.SetUp, until_ns: int, transport: Transport | None, *, by_manager: bool = False) -> Driver:
     """Run it in the simulated world, or on the API behind ``transport``. ``by_manager``: the loops are run by who runs
     them on a cluster."""
     if transport is not None:
@@ -34,7 +34,7 @@ def played(made: run.SetUp, until_ns: int, transport: Transport | None, *, by_ma
         steps.close()
         assert steps.machines.errors == {}
         return machine
-    machine = Machine(made.cluster, made.recorder(), False)
+    machine = Driver(made.cluster, made.recorder(), False)
     made.start_training()
     machine.start(made.loops(), made.scraper())
     made.break_things()
@@ -42,30 +42,30 @@ def played(made: run.SetUp, until_ns: int, transport: Transport | None, *, by_ma
     return machine
 
 
-def broken(folder: Path, transport: Transport | None, *, by_manager: bool = False) -> Machine:
+def broken(folder: Path, transport: Transport | None, *, by_manager: bool = False) -> Driver:
     """A small cluster with DaemonSets, of which a spot node is taken back and another node fails."""
     made = set_up(folder, 1, faults=BREAKS, nodes=[SPOT])
     return played(made, END_S * NS_PER_S, transport, by_manager=by_manager)
 
 
-def sold_out(folder: Path, transport: Transport | None) -> Machine:
+def sold_out(folder: Path, transport: Transport | None) -> Driver:
     """Of the cheapest instance type there is none for a while."""
     return played(set_up(folder, 1, faults=NONE_LEFT), 600 * NS_PER_S, transport)
 
 
-def surge(policy: str, minutes: int, transport: Transport | None) -> Machine:
+def surge(policy: str, minutes: int, transport: Transport | None) -> Driver:
     """This many minutes of the traffic surge of the example."""
     made = run.set_up(scenario.load(EXAMPLE), policy, run.Options(seed=3))
     return played(made, minutes * 60 * NS_PER_S, transport)
 
 
-def short_surge(folder: Path, policy: str, transport: Transport | None) -> Machine:
+def short_surge(folder: Path, policy: str, transport: Transport | None) -> Driver:
     """The traffic surge in 25 minutes: nodes are launched for it and terminated after it."""
     made = run.set_up(variant(folder), policy, run.Options(seed=3))
     return played(made, made.scenario.duration_ns, transport)
 
 
-def check_same(simulated: Machine, played: Machine, *, outcomes: bool = True, more_than: int = 10) -> None:
+def check_same(simulated: Driver, played: Driver, *, outcomes: bool = True, more_than: int = 10) -> None:
     """Every decision with its time, its reason and its numbers; and the same machines, launched and terminated.
 
     ``outcomes`` False: what became of them is left out. A cloud says no at once in the simulated world, and after the
@@ -79,11 +79,11 @@ def check_same(simulated: Machine, played: Machine, *, outcomes: bool = True, mo
     assert bills[0] == bills[1]
 
 
-def _log(machine: Machine, outcomes: bool) -> list[tuple[Any, ...]]:
+def _log(machine: Driver, outcomes: bool) -> list[tuple[Any, ...]]:
     fields = ("t_s", "loop", "kind", "target", "summary", "verdict", "evidence", "alternatives")
     fields += ("outcome",) if outcomes else ()
     return [tuple(getattr(one, field) for field in fields) for one in machine.recorder.decisions]
 
 
-def _lives(machine: Machine) -> dict[str, tuple[int, int | None]]:
+def _lives(machine: Driver) -> dict[str, tuple[int, int | None]]:
     return {name: (node.launched_ns, node.ended_ns) for name, node in machine.cluster.nodes.items()}

@@ -28,7 +28,7 @@ from tonnage.machines.objects import Claim
 from tonnage.partitioning.fleet_layouts import ALLOWED, instances_of
 from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STRATEGY
 from tonnage.simulation import run, scenario
-from tonnage.simulation.machine import Machine
+from tonnage.simulation.driver import Driver
 from tonnage.units import NS_PER_S
 
 WHY = Reason("because of a test")
@@ -58,7 +58,7 @@ class Small:
     """The cluster in one world. ``steps`` and ``faulty`` are None in the simulated one."""
 
     made: run.SetUp
-    machine: Machine
+    machine: Driver
     world: World
     steps: Lockstep | None = None
     faulty: Faulty | None = None
@@ -210,7 +210,7 @@ def build(folder: Path, transport: Transport | None = None, *, faulty: bool = Fa
     for workload in made.cluster.workloads.values():
         workload.replicas = _replicas(workload.key)
     world: World = made.cluster if steps is None else steps.world
-    machine = Machine(made.cluster, made.recorder(), False, world=world, settle=steps.settle if steps else lambda: None)
+    machine = Driver(made.cluster, made.recorder(), False, world=world, settle=steps.settle if steps else lambda: None)
     small = Small(made, machine, world, steps, injected[0] if injected else None, said)
     machine.start([], made.scraper())
     small.run(1)

@@ -12,13 +12,13 @@ from live.contract.same import check_same
 from live.contract.worlds import opened
 from tonnage.fleet.invariants import violations
 from tonnage.partitioning.node_cuts import MIG_CONFIG
-from tonnage.simulation.machine import Machine
+from tonnage.simulation.driver import Driver
 
 MORNING, BEGUN = 80, 35
 """Minutes of the short day: until its layouts have followed the evening's work, and while they do."""
 
 
-def changes(machine: Machine) -> list[tuple[int, str, str]]:
+def changes(machine: Driver) -> list[tuple[int, str, str]]:
     """What has become of layouts, and when."""
     told = ("RelayoutStarted", "InstanceDestroyed", "InstanceCreated", "RelayoutDone", "RelayoutTurnedBack")
     rows = machine.cluster.events.rows.values()

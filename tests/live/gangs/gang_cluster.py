@@ -27,7 +27,7 @@ from tonnage.decisions import Decision, Evict, Outcome, Wait
 from tonnage.fleet.invariants import violations
 from tonnage.kube.clock import parse
 from tonnage.kube.informer import Informer, Informers, name_of
-from tonnage.kube.reflector import Change, Delays, Relisted
+from tonnage.kube.reflector import Delays, Delta, Relisted
 from tonnage.kube.resources import ALL, CLUSTER_POLICIES, CONFIG_MAPS, NAMESPACES, NODES, Resource
 from tonnage.kube.resources import PODS as POD_RESOURCE
 from tonnage.kube.transport import JSON, ApiError, Reply, Transport
@@ -146,7 +146,7 @@ class Direct:
             while (one := changes.get(0)) is not None:
                 meta = one.object["metadata"]
                 key = (meta.get("namespace", ""), meta["name"])
-                informer.apply(Change(key, _decoded(one.object, type_), one.version, one.type == DELETED))
+                informer.apply(Delta(key, _decoded(one.object, type_), one.version, one.type == DELETED))
 
     def stop(self) -> None:
         for _, _, changes in self._informers:

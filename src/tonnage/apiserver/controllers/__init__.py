@@ -1,6 +1,6 @@
 """What kube-controller-manager does for a cluster, as far as the embedded API needs it."""
 
 from tonnage.apiserver.controllers.feeds import Subscribe, WatchFeed
-from tonnage.apiserver.controllers.loop import WATCHED, Managers, Options
+from tonnage.apiserver.controllers.loop import WATCHED, ControllerManager, Options
 
-__all__ = ["WATCHED", "Managers", "Options", "Subscribe", "WatchFeed"]
+__all__ = ["WATCHED", "ControllerManager", "Options", "Subscribe", "WatchFeed"]

@@ -75,7 +75,7 @@ class Context:
     queue: Queue
 
 
-class Manager(Protocol):
+class Reconciler(Protocol):
     """One control loop of kube-controller-manager. ``name`` is the component that its events name."""
 
     name: str

@@ -19,7 +19,7 @@ _WATCH_S = 300.0
 _RETRY_S = 0.5
 
 
-class Change(Protocol):
+class WatchEvent(Protocol):
     """``type`` is ADDED, MODIFIED or DELETED (then ``object`` is the last state). Nobody changes ``object``."""
 
     @property
@@ -37,7 +37,7 @@ class Feed(Protocol):
 
     initial: int
 
-    def get(self, timeout: float | None = None) -> Change | None:
+    def get(self, timeout: float | None = None) -> WatchEvent | None:
         """The next change, waiting up to ``timeout`` seconds; None when there is none."""
         ...
 

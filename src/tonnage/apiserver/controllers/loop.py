@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from random import Random
 
 from tonnage.apiserver.controllers.cache import Cache
-from tonnage.apiserver.controllers.context import Context, Item, Manager, Queue
+from tonnage.apiserver.controllers.context import Context, Item, Queue, Reconciler
 from tonnage.apiserver.controllers.daemon_sets import DaemonSets
 from tonnage.apiserver.controllers.deployments import Deployments
 from tonnage.apiserver.controllers.disruption import Disruption
 from tonnage.apiserver.controllers.evictions import PodGarbage, TaintEviction
-from tonnage.apiserver.controllers.feeds import Change, Feed, Subscribe
+from tonnage.apiserver.controllers.feeds import Feed, Subscribe, WatchEvent
 from tonnage.apiserver.controllers.garbage import Garbage
 from tonnage.apiserver.controllers.meta import Key, key_of, stamp, uid_of, version_of
 from tonnage.apiserver.controllers.namespaces import Namespaces, ServiceAccounts
@@ -96,7 +96,7 @@ class Options:
     quarantine_s: float = 40.0
 
 
-class Managers:
+class ControllerManager:
     """All control loops. ``clock`` gives seconds since the epoch; ``seed`` decides the names of pods.
 
     Over the embedded server, ``subscribe`` is ``lambda notify: store.subscribe(notify=notify)``; over any API server,
@@ -122,7 +122,7 @@ class Managers:
         self._writer = Writer(client, self._learn, self._forget, self._asked)
         context = Context(self._cache, self._writer, self._recorder, clock, self._random, self._queue)
         replica_sets = ReplicaSets(context)
-        managers: tuple[Manager, ...] = (
+        managers: tuple[Reconciler, ...] = (
             Namespaces(context),
             ServiceAccounts(context),
             Nodes(context, options.node_grace_s),
@@ -213,7 +213,7 @@ class Managers:
         # Names differ from those that an earlier run drew, and are the same for the same seed and state.
         self._random.seed(f"{self._seed}/{latest}")
 
-    def _take(self, change: Change) -> None:
+    def _take(self, change: WatchEvent) -> None:
         if change.resource not in _WATCHED and not change.resource.open:
             return
         if change.type == "DELETED":

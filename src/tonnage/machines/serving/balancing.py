@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tonnage.inference.prompts import Path, length
 from tonnage.inference.routing.catalog import NAMES, make_policy
@@ -13,9 +12,7 @@ from tonnage.inference.routing.costs import EngineCosts
 from tonnage.inference.routing.router import Router
 from tonnage.inference.routing.types import NOTHING_CACHED, Overlap, RouteRequest, Worker
 from tonnage.inference.timing import BatchTiming, StepTiming
-
-if TYPE_CHECKING:
-    from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.replica import Replica
 
 PLAIN = ("random", "round-robin", "least-requests")
 """``random`` is what kube-proxy does; the others need a gateway."""

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Protocol
 
 from tonnage.inference.engine import Engine
 from tonnage.inference.exposition import ServingStats
+
+
+class OnCards(Protocol):
+    """Who is on GPUs that others share, and is told of what its engine does."""
+
+    def noticed(self) -> None:
+        """Its engine was given something, or got further."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -24,7 +33,7 @@ class Replica:
     stats: ServingStats = field(default_factory=ServingStats)
     zone: str = ""
     role: str = ""
-    sharer: Sharer | None = None
+    sharer: OnCards | None = None
     _part: int | Fraction = 1  # of a GPU's time that its steps take now
     _taken_ns: int | Fraction = 0
     _seen_ns: int = 0

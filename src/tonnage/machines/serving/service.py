@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tonnage.inference.prompts import head, length
 from tonnage.inference.requests import Finished
@@ -18,9 +18,6 @@ from tonnage.machines.serving.balancing import LOAD_BALANCING, balancer, of_zone
 from tonnage.machines.serving.lower_tiers import LowerTiers
 from tonnage.machines.serving.replica import Replica
 from tonnage.traffic.arrivals import Arrivals
-
-if TYPE_CHECKING:
-    from tonnage.machines.serving.together import Together
 
 __all__ = ["LOAD_BALANCING", "Replica", "Requests", "Service"]
 
@@ -46,6 +43,20 @@ class Requests:
         self.status = bytearray(count)
 
 
+class InStep(Protocol):
+    """Services that advance together."""
+
+    services: list[Service]
+
+    def advance(self, until_ns: int) -> None:
+        """Dispatch every request that arrives before ``until_ns``, after what happens up to its arrival."""
+        ...
+
+    def play(self, until_ns: int) -> None:
+        """Let everything happen at their engines up to ``until_ns``."""
+        ...
+
+
 class Service:
     """One Service and its traffic. ``balancing``: ``random`` is what kube-proxy does; the others need a gateway.
 
@@ -65,7 +76,7 @@ class Service:
         self.failed = 0
         self.histograms = False  # whether anybody reads them
         self.tiers: LowerTiers | None = None  # below the GPUs of its engines
-        self.together: Together | None = None  # with Services that share GPUs with it
+        self.together: InStep | None = None  # with Services that share GPUs with it
         self._times: list[int] = arrivals.arrival_ns.tolist()
         self._prompts: list[int] = arrivals.prompt.tolist()
         self._outputs: list[int] = arrivals.output.tolist()

@@ -4,10 +4,8 @@ in order of time."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tonnage.machines.serving.service import Service
+from tonnage.machines.serving.service import Service
 
 
 class Together:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tonnage.machines.events import Later
+from tonnage.machines.site import Site
 from tonnage.machines.training.part import State
 from tonnage.workloads.failures import Cause
-
-if TYPE_CHECKING:
-    from tonnage.machines.site import Site
 
 
 @dataclass(slots=True)

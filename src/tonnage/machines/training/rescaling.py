@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from tonnage.fleet.gangs import Gang
 from tonnage.machines import pods
+from tonnage.machines.site import Site
 from tonnage.machines.training.part import AT_WORK, OVER, Part, State
 from tonnage.machines.training.workload import Training
-
-if TYPE_CHECKING:
-    from tonnage.fleet.gangs import Gang
-    from tonnage.machines.site import Site
 
 
 def rescale(cluster: Site, training: Training, wanted: Training) -> None:

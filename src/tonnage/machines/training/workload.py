@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING
 
+from tonnage.fleet.gangs import Gang
 from tonnage.machines import ailing, pods, sharing
 from tonnage.machines.admitting import refused
 from tonnage.machines.objects import Pod, Workload
+from tonnage.machines.site import Site
 from tonnage.machines.training.entries import Work
 from tonnage.machines.training.happened import Failure, Phase, Then
 from tonnage.machines.training.part import AT_WORK, OVER, Part, State
@@ -25,10 +26,6 @@ from tonnage.workloads.membership import Member
 from tonnage.workloads.outcomes import Outcome, outcome
 from tonnage.workloads.replicas import After, Replica
 from tonnage.workloads.restarts import Counters, restart
-
-if TYPE_CHECKING:
-    from tonnage.fleet.gangs import Gang
-    from tonnage.machines.site import Site
 
 
 @dataclass(slots=True, eq=False)

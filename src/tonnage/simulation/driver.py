@@ -19,7 +19,7 @@ Observer = Callable[[SimulatedCluster, int], None]
 
 
 @dataclass(slots=True)
-class Machine:
+class Driver:
     """Runs the loops over the event queue, checking invariants when asked.
 
     ``world`` is what the loops see and act on: the cluster itself, or an API behind which its machines stand; then
@@ -65,7 +65,7 @@ class Machine:
         cluster.advance_to(until_ns)
         for service in cluster.services:
             service.settle(until_ns)
-        pods.account_busy(cluster)
+        cluster.account_busy()
 
     def wake(self) -> None:
         """Give loops that wait for what has changed a tick, once they have let it settle."""
@@ -99,7 +99,7 @@ class Machine:
 class Tick:
     """A loop's turn."""
 
-    machine: Machine
+    machine: Driver
     appointment: Appointment
 
     def handle(self, cluster: SimulatedCluster) -> Later:

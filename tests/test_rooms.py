@@ -1,0 +1,108 @@
+"""The picture of the rooms is that of the imports, and no module imports itself by way of others."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from docs_outputs import REPOSITORY
+from scripts import rooms
+
+PAGE = rooms.PAGE.read_text(encoding="utf-8")
+
+
+def test_the_picture_the_contracts_and_the_imports_are_the_same() -> None:
+    assert rooms.problems() == []
+
+
+def test_the_picture_is_read_with_all_its_rooms() -> None:
+    layers = rooms.drawn(PAGE)
+    assert layers[0] == {"cli"} and {"scheduling", "provisioning", "inference", "costs"} in layers
+    assert {"errors", "units", "highs", "rng"} == layers[-1]
+    packages = {path.parent.name for path in (REPOSITORY / "src/tonnage").glob("*/__init__.py")}
+    assert packages <= {name for layer in layers for name in layer}
+
+
+def test_every_package_has_a_row_that_says_what_it_is() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", PAGE.partition("### inference")[0], flags=re.MULTILINE)
+    packages = sorted(path.parent.name for path in (REPOSITORY / "src/tonnage").glob("*/__init__.py"))
+    assert [name for name in packages if rows.count(name) != 1] == []
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
+        ({"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": set()}, []),
+        ({"a": {"b"}, "b": {"a"}}, [["a", "b"]]),
+        ({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}, [["a", "b", "c"]]),
+        ({"a": {"b"}, "b": {"a", "c"}, "c": {"d"}, "d": {"c"}}, [["a", "b"], ["c", "d"]]),
+        ({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": {"b"}}, [["a", "b", "c", "d"]]),
+    ],
+    ids=["line", "diamond", "two", "three", "two circles", "joined"],
+)
+def test_circles_are_found(graph: dict[str, set[str]], expected: list[list[str]]) -> None:
+    assert rooms.circles(graph) == expected
+
+
+def _tree(folder: Path, files: dict[str, str]) -> dict[str, set[str]]:
+    for name, text in files.items():
+        path = folder / "tonnage" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        (path.parent / "__init__.py").touch()
+        path.write_text(text, encoding="utf-8")
+    (folder / "tonnage/__init__.py").touch()
+    return rooms.imports(rooms.modules(folder))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import tonnage.low.b\n",
+        "from tonnage.low.b import x\n",
+        "from tonnage.low import b\n",
+        "from .b import x\n",
+        "from . import b\n",
+        "from ..low import b as c\n",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tonnage.low.b import X\n",
+        "def f():\n    from tonnage.low import b\n",
+    ],
+)
+def test_every_way_to_import_counts(text: str, tmp_path: Path) -> None:
+    found = _tree(tmp_path, {"low/a.py": text, "low/b.py": "from tonnage.low.a import y\n"})
+    assert found["tonnage.low.a"] == {"tonnage.low.b"}
+    assert rooms.circles(found) == [["tonnage.low.a", "tonnage.low.b"]]
+
+
+def test_an_import_of_a_room_above_or_beside_is_named(tmp_path: Path) -> None:
+    files = {
+        "high/a.py": "from tonnage.low import b\n",
+        "low/b.py": "def late():\n    import tonnage.high.a\n",
+        "side/c.py": "from tonnage.low.b import late\n",
+    }
+    found = _tree(tmp_path, files)
+    assert rooms.upward(found, [{"high"}, {"low", "side"}]) == [
+        "tonnage.low.b → tonnage.high.a",
+        "tonnage.side.c → tonnage.low.b",
+    ]
+    assert rooms.upward(found, [{"high"}, {"side"}, {"low"}]) == ["tonnage.low.b → tonnage.high.a"]
+
+
+def test_a_room_that_is_not_drawn_drawn_twice_or_drawn_elsewhere_is_named(tmp_path: Path) -> None:
+    _tree(tmp_path, {"high/a.py": "", "low/b.py": "", "new/c.py": ""})
+    page = tmp_path / rooms.PAGE.relative_to(rooms.ROOT)
+    page.parent.mkdir(parents=True)
+    page.write_text("```text\nhigh       what is above\nlow  high  below\ngone       was here\n```\n", encoding="utf-8")
+    contracts = "[importlinter:contract:layers]\nlayers =\n    tonnage.low\n    tonnage.high\n"
+    (tmp_path / ".importlinter").write_text(contracts, encoding="utf-8")
+    (tmp_path / "tonnage").rename(tmp_path / "moved")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "moved").rename(tmp_path / "src/tonnage")
+    assert rooms.problems(tmp_path) == [
+        "rooms.md: high is drawn 2 times, expected once",
+        "rooms.md: new is drawn 0 times, expected once",
+        "rooms.md: gone is drawn, and src/tonnage has no such room",
+        "rooms.md draws other layers than .importlinter: make them the same",
+    ]
