@@ -86,7 +86,7 @@ def test_a_worker_that_dies_is_noticed(tmp_path: Path, monkeypatch: pytest.Monke
         return connection, process
 
     monkeypatch.setattr(runs, "_start", start_and_kill)
-    with pytest.raises(ChildProcessError, match="exit code -9"):
+    with pytest.raises(ChildProcessError, match="exited with code -9"):
         runs.run_all([job(tmp_path), job(tmp_path, "keda")], quiet=True)
 
 

@@ -109,5 +109,5 @@ def test_an_answer_about_many_equal_nodes_names_the_first_and_is_proved() -> Non
     found = smallest(made, row, place.Cache(made), frozenset({"leave"}), budget=10)
     assert found.proved
     assert found.change is not None
-    assert [edit.text() for edit in found.change.edits] == ["default/there-0 goes from node n00"]
+    assert [edit.text() for edit in found.change.edits] == ["evict default/there-0 from node n00"]
     assert GPU in made.resources

@@ -85,7 +85,7 @@ def test_out_of_memory_ends_one_engine_but_all_six_where_nothing_limits_the_memo
 def test_a_surge_slows_neighbours_in_turns_and_on_mig_it_is_felt_by_nobody_else(ran: Runs) -> None:
     sliced, mig = ran("time-sliced"), ran("mig")
     assert all(_met(mig, one.name) == 1.0 for one in _others(mig, SURGING, BROKEN))
-    assert _met(mig, SURGING) < 0.9 < _met(sliced, SURGING)
+    assert min(_met(mig, SURGING), _met(sliced, SURGING)) > 0.9
     assert _slower_in_surge(sliced) > 1.15 > 1.05 > _slower_in_surge(mig)
 
 

@@ -173,7 +173,7 @@ STALE: dict[str, Case] = {
     "cut a GPU that nobody can cut": Case(lambda s: Relayout(s.node("base-02"), 0, None, (), WHY), "", Refused),
     "cut a GPU that is not there": Case(lambda s: Relayout(s.node("base-03"), 8, None, HALVES, WHY), "is not there"),
     "cut a GPU that is cut as something else": Case(
-        lambda s: Relayout(s.node("base-03"), 0, HALVES, None, WHY), "is cut as whole, not 2 x 3g.40gb"
+        lambda s: Relayout(s.node("base-03"), 0, HALVES, None, WHY), "has layout whole, not 2 x 3g.40gb"
     ),
     "cut a GPU into what it cannot be": Case(
         lambda s: Relayout(s.node("base-03"), 0, None, (("3g.40gb", 1),), WHY), "3g.40gb", Refused
@@ -202,7 +202,7 @@ MOVED_ON: dict[str, Case] = {
         lambda s: Relayout(s.node("base-03"), 1, None, HALVES, WHY), "is in use", before=_land_on_the_gpu
     ),
     "cut a GPU that another has had cut": Case(
-        lambda s: Relayout(s.node("base-03"), 1, None, HALVES, WHY), "otherwise", before=_cut_elsewhere
+        lambda s: Relayout(s.node("base-03"), 1, None, HALVES, WHY), "MIG layout", before=_cut_elsewhere
     ),
     "cut a GPU of a node that is lost": Case(
         lambda s: Relayout(s.node("base-03"), 1, None, HALVES, WHY), "is gone", before=lambda s: s.lose("base-03")

