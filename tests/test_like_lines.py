@@ -20,6 +20,7 @@ KEPT = {
 """Pairs of files with like runs, and why these stay."""
 
 
+@pytest.mark.fuzz
 def test_no_run_of_like_lines_stands_in_two_rooms() -> None:
     found = between_rooms(sources(REPOSITORY / "src" / "tonnage"))
     strangers = [f"{one} ~ {other}" for one, other in found if (one.file, other.file) not in KEPT]

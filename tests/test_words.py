@@ -113,11 +113,13 @@ def _allows(row: dict[str, str], one: Found) -> bool:
     return Path(one.file).match(row["file"]) and one.phrase == row["phrase"]
 
 
+@pytest.mark.fuzz
 def test_no_phrase_of_the_table_is_used() -> None:
     allowed = _rows("words_allowed.csv")
     assert [str(one) for one in found() if not any(_allows(row, one) for row in allowed)] == []
 
 
+@pytest.mark.fuzz
 def test_every_exception_is_needed_and_has_a_reason() -> None:
     rows = _rows("words_allowed.csv")
     assert [row for row in rows if not any(_allows(row, one) for one in found())] == []
