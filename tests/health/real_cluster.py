@@ -51,5 +51,12 @@ def expected(one: BrokenSet) -> tuple[str, ...]:
     return (BOUND, *late)
 
 
+def as_recorded(one: BrokenSet, outcome: str) -> bool:
+    """Whether that is what was recorded. Of a set with claims that nobody makes volumes for, it depends on whether the
+    scheduler saw the claim before the pod if it says so or waits for the volume in silence."""
+    known = recorded()[one.name]["outcome"]
+    return outcome == known or {outcome, known} == {LEFT, UNSCHEDULABLE} <= set(expected(one))
+
+
 _CLAIMS = ("PersistentVolumeClaim", "volumeClaimTemplate")
 """What says that a set has volumes to be made."""
