@@ -35,7 +35,8 @@ machine changes."""
 
 @dataclass(frozen=True)
 class Bar:
-    """A claim: ``value op limit``, in ``unit``."""
+    """A claim: ``value op limit``, in ``unit``. ``reached``: of a limit that is known to be missed, what may not get
+    worse."""
 
     id: str
     value: float
@@ -43,11 +44,20 @@ class Bar:
     limit: float
     unit: str
     kind: Kind
+    reached: float | None = None
 
     @property
     def holds(self) -> bool:
+        return self._is(self.limit)
+
+    @property
+    def as_known(self) -> bool:
+        """Whether it misses its limit by no more than it did."""
+        return not self.holds and self.reached is not None and self._is(self.reached)
+
+    def _is(self, limit: float) -> bool:
         compare = {"<": operator.lt, "<=": operator.le, ">=": operator.ge, "==": operator.eq}[self.op]
-        return bool(compare(self.value, self.limit))
+        return bool(compare(self.value, limit))
 
 
 @dataclass
@@ -63,16 +73,19 @@ class Report:
     def row(self, **cells: Any) -> None:
         self.rows.append(cells)
 
-    def bar(self, id: str, value: float, op: str, limit: float, unit: str, kind: Kind) -> None:
-        self.bars.append(Bar(id, value, op, limit, unit, kind))
+    def bar(
+        self, id: str, value: float, op: str, limit: float, unit: str, kind: Kind, reached: float | None = None
+    ) -> None:
+        self.bars.append(Bar(id, value, op, limit, unit, kind, reached))
 
     def missed(self, quick: bool) -> list[Bar]:
-        """The bars that decide and do not hold: all kinds, but a ``quick`` look judges no costs."""
-        return [bar for bar in self.bars if not bar.holds and not (quick and bar.kind == "cost")]
+        """The bars that decide and do not hold: all kinds, but a ``quick`` look judges no costs, and of known misses
+        only whether they got worse."""
+        return [bar for bar in self.bars if not bar.holds and not (quick and (bar.kind == "cost" or bar.as_known))]
 
     def print(self, as_json: bool, quick: bool) -> None:
-        """The table and the bars; with ``as_json`` the last line is one JSON object. A bar that does not hold FAILS, or
-        is slow where that decides nothing."""
+        """The table and the bars; with ``as_json`` the last line is one JSON object. A bar that does not hold FAILS;
+        where that decides nothing it is slow, or a known miss."""
         missed = self.missed(quick)
         shown = [[_cell(row.get(c, "")) for c in self.columns] for row in self.rows]
         widths = [max(len(c), *(len(r[i]) for r in shown)) if shown else len(c) for i, c in enumerate(self.columns)]
@@ -83,7 +96,7 @@ class Report:
         for note in self.notes:
             print(f"  note: {note}")
         for bar in self.bars:
-            verdict = "holds" if bar.holds else "FAILS" if bar in missed else "slow "
+            verdict = "holds" if bar.holds else "FAILS" if bar in missed else "known" if bar.as_known else "slow "
             print(f"  {verdict}  {bar.kind}  {bar.id}: {_cell(bar.value)} {bar.unit} ({bar.op} {_cell(bar.limit)})")
         if as_json:
             bars = [{**bar.__dict__, "holds": bar.holds} for bar in self.bars]

@@ -46,6 +46,17 @@ def test_a_wrong_result_fails_always_and_a_cost_in_full_runs_alone(
     assert code(monkeypatch, "main", *(["--quick"] if quick else [])) == exit_code
 
 
+@pytest.mark.parametrize(
+    ("value", "quick", "fails"),
+    [(0.1, True, False), (0.2, True, False), (0.2, False, True), (0.4, True, True), (0.4, False, True)],
+    ids=["holds", "known", "known, in full", "worse", "worse, in full"],
+)
+def test_a_known_miss_fails_a_quick_look_only_where_it_got_worse(value: float, quick: bool, fails: bool) -> None:
+    report = Report("main", ("what",))
+    report.bar("error", value, "<=", 0.15, "relative error", "result", 0.3)
+    assert bool(report.missed(quick)) is fails
+
+
 def test_bars_that_hold_fail_nothing_and_their_kind_is_in_the_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
