@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.errors import InputError
-from tonnage.facts import instances, prices
+from tonnage.facts import instances, prices, tables
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,10 @@ def test_what_is_sold_in_a_region_is_sold_in_its_zones(region: str) -> None:
     assert {offer.region for offer in offers} == {region}
     assert {offer.zone for offer in offers} >= set(prices.default_zones(region))
     assert region == "us-east-1" or {offer.capacity_type for offer in offers} == {"on-demand"}
+
+
+def test_regions_with_zones_are_those_with_prices() -> None:
+    assert set(prices.regions()) == {row["region"] for row in tables.rows("on_demand_prices.csv")}
 
 
 def test_a_region_without_prices_names_those_that_have_some() -> None:

@@ -60,7 +60,7 @@ def load(overrides: Path | None = None, region: str = DEFAULT_REGION) -> PriceBo
 @lru_cache(maxsize=1)
 def regions() -> tuple[str, ...]:
     """Regions of which on-demand prices are bundled, sorted."""
-    return tuple(sorted({row["region"] for row in tables.rows("on_demand_prices.csv")}))
+    return tuple(sorted({instances.region_of(row["zone"]) for row in tables.rows("zones.csv")}))
 
 
 def on_demand_history(instance_type: str) -> tuple[PriceChange, ...]:

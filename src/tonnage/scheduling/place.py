@@ -107,11 +107,15 @@ def _beyond(snapshot: Snapshot, rows: list[int], *, strict: bool) -> dict[int, R
 def _without_score(fleet: Fleet, rows: list[int], cache: Cache) -> dict[int, Reason]:
     """The pods whose preferred terms cannot be read: kube-scheduler leaves them pending where several nodes fit."""
     found: dict[int, Reason] = {}
+    said: dict[int, str] = {}  # by class: its pods have the same node affinity
     for row in rows:
-        affinity = fleet.pod(row).spec.spec.affinity
-        if affinity is None or affinity.node_affinity is None:
-            continue
-        text = unreadable(affinity.node_affinity.preferred_during_scheduling_ignored_during_execution)
+        pod = fleet.pod(row)
+        if pod.class_id not in said:
+            affinity = pod.spec.spec.affinity
+            on_nodes = affinity.node_affinity if affinity else None
+            terms = on_nodes.preferred_during_scheduling_ignored_during_execution if on_nodes else ()
+            said[pod.class_id] = unreadable(terms)
+        text = said[pod.class_id]
         if text and len(feasible(fleet, row, cache)) > 1:
             found[row] = Reason(text, ((text, 1),))
     return found
