@@ -176,9 +176,7 @@ class Scheduler:
 
         The budget is not raised by who is preempted for it.
         """
-        blocks, chunk = self._blocks, request.target - request.computed
-        if chunk > budget:
-            chunk = budget
+        blocks, chunk = self._blocks, min(request.target - request.computed, budget)
         while not blocks.extend(request.computed, chunk):
             if self._preempt_last(given) is request:
                 return 0
