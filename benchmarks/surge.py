@@ -126,7 +126,7 @@ def _oracle_loops(scenario, configuration, cluster, sources):  # type: ignore[no
     from tonnage.control.loops import Loop
     from tonnage.decisions import Reason, Ref, Scale
     from tonnage.scaling.slo import _first_to_go
-    from tonnage.simulation.run import slo_planner
+    from tonnage.simulation.planned import slo_planner
     from tonnage.units import NS_PER_S
 
     planner = slo_planner(scenario, configuration, cluster, sources)
