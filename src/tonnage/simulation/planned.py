@@ -8,7 +8,7 @@ from functools import partial
 
 import msgspec
 
-from tonnage.control.replicas import Planned, SloPlanner
+from tonnage.control.replicas import Planned
 from tonnage.errors import InputError
 from tonnage.fleet.filters import OPEN, refusal, shape_of
 from tonnage.inference.capacity import RequestMix, Slo, capacity, mean_latency_s
@@ -19,7 +19,7 @@ from tonnage.machines.scraping import GATEWAY_ACTIVE, GATEWAY_RECEIVED
 from tonnage.machines.serving.service import Service
 from tonnage.machines.serving.split import SplitService
 from tonnage.rng import Streams
-from tonnage.scaling import slo
+from tonnage.scaling.target import Target
 from tonnage.simulation.assemble import workloads_of
 from tonnage.simulation.configure import Configuration, bounds
 from tonnage.simulation.scenario import Scenario
@@ -34,23 +34,24 @@ MIX_SIZE = 2_000
 """Requests drawn from a profile to stand for its mix of lengths."""
 
 SHARE = 0.99
-"""Share of requests within the SLO for which the slo policy sizes its replicas."""
+"""Share of requests within the SLO for which replicas are sized."""
 
 POOL = 8
 """Replicas that share the arrivals when one replica's capacity is found: fewer carry less each, more carry more."""
 
 REUSE_WINDOW = "5m"
-"""How far back the slo policy looks at what engines found in their caches."""
+"""How far back policies look at what engines found in their caches."""
 
 
-def slo_planner(
+def planned(
     scenario: Scenario,
     configuration: Configuration,
     cluster: SimulatedCluster,
     sources: Sources,
-) -> SloPlanner:
-    """The slo policy for every workload that serves traffic and has bounds."""
-    planned = []
+    policy: str,
+) -> list[Planned]:
+    """Every workload that serves traffic and has bounds, for the policy of this name."""
+    found = []
     limits = bounds(configuration, list(cluster.workloads.values()))
     goal = Slo(scenario.ttft_ns / NS_PER_S, scenario.tpot_ns / NS_PER_S)
     for service in cluster.services:
@@ -60,17 +61,17 @@ def slo_planner(
         workload = behind[0]
         number = next(i for i, t in enumerate(scenario.spec.traffic) if service.name in t.services)
         if isinstance(service, SplitService):
-            message = f"the slo policy sizes one pool, and {service.name} has two"
+            message = f"the {policy} policy sizes one pool, and {service.name} has two"
             hint = "scale each by an HPA or ScaledObject (scaling: manifests)"
             raise InputError(scenario.document.problem(f"traffic[{number}].split", message, hint))
         if len(behind) > 1:
             keys = ", ".join(one.key for one in behind)
-            message = f"the slo policy sizes one workload for a Service, and {service.name} selects {keys}"
+            message = f"the {policy} policy sizes one workload for a Service, and {service.name} selects {keys}"
             hint = "give each a Service of its own, or scale them by HPAs or ScaledObjects (scaling: manifests)"
             raise InputError(scenario.document.problem(f"traffic[{number}].service", message, hint))
         if service.balancing == "random":
             field = f"traffic[{number}].balancing"
-            message = f"the slo policy counts the requests of {service.name} at a gateway, and random has none"
+            message = f"the {policy} policy counts the requests of {service.name} at a gateway, and random has none"
             raise InputError(scenario.document.problem(field, message, "use round-robin or least-requests"))
         setup = _engine_of(cluster, workload)
         mix = _mix_of(service) if service.has_content else request_mix(sources[service.name])
@@ -81,7 +82,7 @@ def slo_planner(
             raise InputError(scenario.document.problem("slo", message, "raise the SLO or choose a faster GPU"))
         least, most = limits[workload.key]
         start = cluster.durations.engine_start_cached_s + workload_weights_s(cluster, workload)
-        target = slo.Target(
+        target = Target(
             workload.key,
             capacity=rate,
             concurrency=concurrency,
@@ -93,9 +94,9 @@ def slo_planner(
         )
         selector = f'{{envoy_cluster_name="{service.name}"}}'
         received, in_flight = f"sum({GATEWAY_RECEIVED}{selector})", f"sum({GATEWAY_ACTIVE}{selector})"
-        asked, found = _cache_queries(service) if service.has_content else ("", "")
-        planned.append(Planned(target, received, in_flight, asked, found))
-    return SloPlanner(lambda snapshot: planned)
+        asked, cached = _cache_queries(service) if service.has_content else ("", "")
+        found.append(Planned(policy, target, received, in_flight, asked, cached))
+    return found
 
 
 def _sized(setup: EngineSetup, mix: RequestMix, goal: Slo, reuse: float) -> tuple[float, float]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import calendar
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from tonnage.control.loops import Loop
 from tonnage.control.nodes import Pools, node_loops
 from tonnage.control.policy import Policy
-from tonnage.control.replicas import Autoscalers
+from tonnage.control.replicas import Autoscalers, ReplicaPlanner
 from tonnage.control.scheduler import Scheduler
 from tonnage.errors import InputError
 from tonnage.facts import prices
@@ -26,6 +27,7 @@ from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.rng import Streams
 from tonnage.scaling import manifests
+from tonnage.scaling.policies import BY_MANIFESTS
 from tonnage.scheduling import place
 from tonnage.simulation import assumed
 from tonnage.simulation.assemble import assemble
@@ -36,7 +38,7 @@ from tonnage.simulation.engine_findings import unknown_modes, unread_flags
 from tonnage.simulation.extent import refuse_too_much
 from tonnage.simulation.faults import schedule_faults
 from tonnage.simulation.ignored_flags import ignored_flags
-from tonnage.simulation.planned import Sources, slo_planner
+from tonnage.simulation.planned import Sources, planned
 from tonnage.simulation.prospects import prospects
 from tonnage.simulation.recorder import Recorder
 from tonnage.simulation.relayout_findings import layouts_that_stay
@@ -140,8 +142,8 @@ class SetUp:
 
     def replica_loops(self) -> list[Loop]:
         """The loops that set replicas, as the policy says."""
-        by_slo = self.scenario.policy(self.policy).scaling == "slo"
-        scaler = self.options.scaler or (_slo_loops if by_slo else _manifest_loops)
+        by = self.scenario.policy(self.policy).scaling
+        scaler = self.options.scaler or (_manifest_loops if by == BY_MANIFESTS else partial(_policy_loops, by))
         return scaler(self.scenario, self.configuration, self.cluster, self.sources)
 
     @property
@@ -254,11 +256,12 @@ def _made_by_keda(hpa: autoscaling.HorizontalPodAutoscaler) -> bool:
     return any(owner.kind == "ScaledObject" for owner in hpa.metadata.owner_references)
 
 
-def _slo_loops(
-    scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster, sources: Sources
+def _policy_loops(
+    policy: str, scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster, sources: Sources
 ) -> list[Loop]:
-    """Replicas by the slo policy."""
-    return [slo_planner(scenario, configuration, cluster, sources).loop()]
+    """Replicas by the policy of this name."""
+    workloads = planned(scenario, configuration, cluster, sources, policy)
+    return [ReplicaPlanner(policy, lambda snapshot: workloads).loop()]
 
 
 def _source_name(source: TrafficProfile | Trace) -> str:
