@@ -29,7 +29,7 @@ from tonnage.scheduling.why import gang as why_gang
 from tonnage.scheduling.why import moves as why_moves
 from tonnage.scheduling.why import search as why_search
 from tonnage.scheduling.why.bounds import Tables
-from tonnage.scheduling.why.changes import Change
+from tonnage.scheduling.why.changes import PodChange
 from tonnage.scheduling.why.gang import GangChange
 from tonnage.scheduling.why.moves import Moves
 from tonnage.scheduling.why.search import EVERY
@@ -75,7 +75,7 @@ class Option(msgspec.Struct, frozen=True):
     """The smallest change of one kind. ``proved``: no smaller one of that kind exists."""
 
     about: str
-    change: Change
+    change: PodChange
     proved: bool
 
 
