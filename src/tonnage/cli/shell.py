@@ -119,4 +119,5 @@ def _paragraphs(text: str) -> Iterator[str]:
 def _plain(text: str) -> str:
     """As text in man(7): no line begins a request, and hyphens stay what was typed."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
+    escaped = "".join(one if one.isascii() else f"\\[u{ord(one):04X}]" for one in escaped)
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
