@@ -255,15 +255,15 @@ def edited(write: Write, change: Callable[[dict[str, Any]], object]) -> Path:
         (lambda c: c.update(contexts=None), r"no context 'one' \(it has no contexts\)"),
         (
             lambda c: c.update(clusters=[]),
-            r":8:contexts\[0\].context.cluster: names the cluster 'one', which is not there \(add it to clusters\)",
+            r":5:contexts\[0\].context.cluster: names the cluster 'one', which is not there \(add it to clusters\)",
         ),
         (
             lambda c: c["users"][0].update(name="two"),
-            r":11:contexts\[0\].context.user: names the user 'one', which is not there \(there is: two\)",
+            r":9:contexts\[0\].context.user: names the user 'one', which is not there \(there is: two\)",
         ),
         (lambda c: c.update(clusters="x"), r':2:clusters: "x": expected array, got str \(expected a kubeconfig'),
         (lambda c: c.update(clusters=["x"]), r':3:clusters\[0\]: "x": expected object, got str'),
-        (lambda c: c["users"].append({"user": {}}), r":14:users\[1\].name: the field is missing"),
+        (lambda c: c["users"].append({"user": {}}), r":16:users\[1\].name: the field is missing"),
         (
             lambda c: c["clusters"][0].update(cluster={"server": "ftp://x"}),
             r":4:clusters\[0\].cluster.server: server: 'ftp://x' \(expected http",
@@ -275,7 +275,7 @@ def edited(write: Write, change: Callable[[dict[str, Any]], object]) -> Path:
             r"users\[0\].user.auth-provider: auth-provider is not supported",
         ),
         (lambda c: c["users"][0].update(user={"as": "admin"}), "impersonation is not supported"),
-        (lambda c: c["users"][0].update(user={"token": 3}), r":14:users\[0\].user.token: expected str, got int"),
+        (lambda c: c["users"][0].update(user={"token": 3}), r":16:users\[0\].user.token: expected str, got int"),
         (
             lambda c: c["users"][0].update(user={"token": "t", "username": "u"}),
             "users\\[0\\].user.username: a token and a password: expected one of them",
@@ -286,7 +286,7 @@ def edited(write: Write, change: Callable[[dict[str, Any]], object]) -> Path:
         ),
         (lambda c: c["users"][0].update(user={"exec": EXEC | {"apiVersion": "v1"}}), "apiVersion v1 .expected client"),
         (lambda c: c["users"][0].update(user={"exec": EXEC | {"interactiveMode": "Always"}}), "needs a terminal"),
-        (lambda c: c.update(kind="Pod"), r":11:kind: not a kubeconfig: Pod"),
+        (lambda c: c.update(kind="Pod"), r":12:kind: not a kubeconfig: Pod"),
     ],
 )
 def test_a_kubeconfig_that_will_not_do_is_refused_in_one_line(

@@ -98,7 +98,7 @@ def _simulated(folder: Path, **policy: str) -> Result:
 
 
 def _bound(result: Result) -> list[str]:
-    return [one.node for one in result.decisions if one.kind == "Bind"]
+    return [one.summary.rpartition(" to ")[2] for one in result.decisions if one.kind == "Bind"]
 
 
 def test_both_run_in_a_scenario_that_names_them(own: None, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_name_that_is_wrong_is_refused_with_all_that_there_are(
     own: None, tmp_path: Path, policy: dict[str, str], known: str
 ) -> None:
     (field,) = policy
-    with pytest.raises(InputError, match=rf"scenario.yaml:\d+: policies.own.{field}: .* expected one of {known}$"):
+    with pytest.raises(InputError, match=rf"scenario.yaml:\d+: policies.own.{field}: .* expected one of {known} \(see"):
         _simulated(tmp_path, **policy)
 
 

@@ -106,8 +106,11 @@ def loops_of(
         asked = OptedIn()
         planners = [ReplicaPlanner(one, asked) for one in POLICIES]
         *others, last = [one.loop() for one in planners]
-        silent = lambda: {ref: why for one in planners for ref, why in one.silent.items()}  # noqa: E731
-        found = lambda: idle.of_replicas(len(asked.planned), asked.refused, silent())  # noqa: E731
+
+        def found() -> Iterator[Idle]:
+            silent = {ref: why for one in planners for ref, why in one.silent.items()}
+            return idle.of_replicas(len(asked.planned), asked.refused, silent)
+
         return (*others, _telling(last, name, said, found))
     first, *others = node_loops(catalogue, lambda: pools(world.pools()), epoch_ns)
     if pools is bought_here:
