@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tonnage.metrics import functions as fn
 from tonnage.metrics.elements import shown
+from tonnage.metrics.functions import Dialect
 from tonnage.metrics.syntax import Aggregate
 from tonnage.metrics.vectors import LabelKey, Sample, Vector, kept, key
 
@@ -22,7 +23,9 @@ _REDUCERS: dict[str, Callable[[Sequence[float]], float]] = {
 }
 
 
-def aggregated(node: Aggregate, vector: Vector, number: float, text: str) -> Iterable[tuple[Mapping[str, str], float]]:
+def aggregated(
+    node: Aggregate, vector: Vector, number: float, text: str, dialect: Dialect
+) -> Iterable[tuple[Mapping[str, str], float]]:
     """The aggregation's answer. ``number`` is the parameter of topk, bottomk and quantile, ``text`` that of
     count_values.
     """
@@ -34,6 +37,8 @@ def aggregated(node: Aggregate, vector: Vector, number: float, text: str) -> Ite
     if node.op == "quantile":
         return [(dict(labels), fn.quantile(number, [s.value for s in group])) for labels, group in groups.items()]
     reduce = _REDUCERS[node.op]
+    if node.op in ("stddev", "stdvar") and not dialect.infinite_spread:
+        return [(dict(ls), reduce([s.value for s in group]) if len(group) > 1 else 0.0) for ls, group in groups.items()]
     return [(dict(labels), reduce([s.value for s in group])) for labels, group in groups.items()]
 
 

@@ -22,18 +22,22 @@ class Dialect:
     ``left_open``: windows and the lookback leave their left end out (3.0.0). ``zero_limit_after_threshold``: the
     limit "a counter does not start below zero" is applied after a distant window start has been given up (2.51.0).
     ``filtered_matches_count``: an element that a comparison drops still counts when matches are found to be
-    ambiguous (3.9.0).
+    ambiguous (3.9.0). ``infinite_spread``: stddev and stdvar of one infinity or NaN alone are NaN, not 0 (2.54.0).
+    ``atan2_is_nameless``: atan2 drops the metric's name as other arithmetic does (3.0.0).
     """
 
     left_open: bool = True
     zero_limit_after_threshold: bool = True
     filtered_matches_count: bool = True
+    infinite_spread: bool = True
+    atan2_is_nameless: bool = True
 
     @classmethod
     def of(cls, major: int, minor: int) -> Dialect:
         """The dialect of a Prometheus release, for example ``Dialect.of(2, 53)``."""
         release = (major, minor)
-        return cls(release >= (3, 0), release >= (2, 51), release >= (3, 9))
+        three = release >= (3, 0)
+        return cls(three, release >= (2, 51), release >= (3, 9), release >= (2, 54), three)
 
 
 PROMETHEUS_3 = Dialect()
@@ -118,9 +122,9 @@ def _line(samples: Samples, origin_ns: int) -> tuple[float, float]:
     if not all(map(math.isfinite, values)):
         return math.nan, math.nan
     xs = [_s(time - origin_ns) for time in samples.times]
-    count, sum_x, sum_y = len(xs), math.fsum(xs), math.fsum(values)
-    sum_xy = math.fsum(x * y for x, y in zip(xs, values, strict=True))
-    sum_xx = math.fsum(x * x for x in xs)
+    count, sum_x, sum_y = len(xs), total(xs), total(values)
+    sum_xy = total([x * y for x, y in zip(xs, values, strict=True)])
+    sum_xx = total([x * x for x in xs])
     steepness = divide(sum_xy - sum_x * sum_y / count, sum_xx - sum_x * sum_x / count)
     return steepness, sum_y / count - steepness * sum_x / count
 
@@ -139,8 +143,8 @@ def variance(values: Sequence[float]) -> float:
     """The population variance; NaN with NaN or an infinity among the values."""
     if not all(map(math.isfinite, values)):
         return math.nan
-    middle = math.fsum(values) / len(values)
-    return math.fsum((value - middle) ** 2 for value in values) / len(values)
+    middle = mean(values)
+    return total([(value - middle) * (value - middle) for value in values]) / len(values)
 
 
 def deviation(values: Sequence[float]) -> float:

@@ -68,7 +68,7 @@ def matched(query: Query, node: Binary, lhs: Vector, rhs: Vector, dialect: Diale
         value = applied(node, left.value, right.value, left.value)
         if value is None and not dialect.filtered_matches_count:
             continue
-        labels = _result_labels(node, sample.labels, other.labels)
+        labels = _result_labels(node, sample.labels, other.labels, drops_name=drops_name(node, dialect))
         # Of one side alone each signature may occur once; of the many each result.
         place = (signature, key(labels.items()) if node.many else ())
         if place in seen:
@@ -101,11 +101,19 @@ def _signature(node: Binary, labels: Mapping[str, str]) -> LabelKey:
     return key(kept(labels, frozenset(node.labels), without=not node.on))
 
 
-def _result_labels(node: Binary, labels: Mapping[str, str], lent: Mapping[str, str]) -> Mapping[str, str]:
+def drops_name(node: Binary, dialect: Dialect) -> bool:
+    """Whether the answer of an operator has no metric name: all but plain comparisons."""
+    if node.op == "atan2":
+        return dialect.atan2_is_nameless
+    return node.op not in COMPARISONS or node.bool_result
+
+
+def _result_labels(
+    node: Binary, labels: Mapping[str, str], lent: Mapping[str, str], *, drops_name: bool
+) -> Mapping[str, str]:
     """What a match is called: one to one its signature, else all labels of the many side and those that are lent; only
     a plain comparison keeps the name.
     """
-    drops_name = node.op not in COMPARISONS or node.bool_result
     if node.many:
         result = dict(labels)
         if drops_name:

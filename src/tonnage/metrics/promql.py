@@ -17,10 +17,9 @@ from tonnage.metrics import elements
 from tonnage.metrics import functions as fn
 from tonnage.metrics.aggregations import aggregated
 from tonnage.metrics.functions import PROMETHEUS_2, PROMETHEUS_3, Dialect, Samples
-from tonnage.metrics.matching import OPERATORS, applied, combined, matched
+from tonnage.metrics.matching import OPERATORS, applied, combined, drops_name, matched
 from tonnage.metrics.store import LOOKBACK_NS, NAME, MatchOp, Series, SeriesStore
 from tonnage.metrics.syntax import (
-    COMPARISONS,
     DATE_FUNCTIONS,
     ELEMENT_FUNCTIONS,
     SET_OPERATORS,
@@ -323,7 +322,7 @@ class _Evaluator:
             raise self._error(f"the parameter of {node.op} is NaN")
         if node.op == "count_values" and not _LABEL_NAME.fullmatch(label):
             raise self._error(f"{label!r} is not a label's name")
-        return self._vector(aggregated(node, self._samples(node.expr), number, label))
+        return self._vector(aggregated(node, self._samples(node.expr), number, label, self._of.dialect))
 
     def _binary(self, node: Binary) -> Result:
         lhs, rhs = self.result(node.lhs), self.result(node.rhs)
@@ -340,7 +339,7 @@ class _Evaluator:
             assert isinstance(rhs, Vector)
             pairs = ((s.labels, lhs.value, s.value, s.value) for s in rhs)
         answers = ((labels, applied(node, left, right, kept)) for labels, left, right, kept in pairs)
-        named = node.op in COMPARISONS and not node.bool_result
+        named = not drops_name(node, self._of.dialect)
         return self._vector((ls if named else nameless(ls), value) for ls, value in answers if value is not None)
 
     def _vector(self, answers: Iterable[tuple[Mapping[str, str], float]]) -> Vector:
