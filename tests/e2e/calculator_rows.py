@@ -25,7 +25,9 @@ def row(draw: random.Random) -> Row:
     resource = draw.choice(("cpu", "cpu", "memory"))
     huge = draw.random() < 0.03
     pods = [_pod(draw, index) for index in range(draw.choice((0, 1, 1, 2, 3, 5, 9)))]
-    target = draw.choice((1, 30, 50, 80, 100, 150, 300)) if kind == "resource" else draw.choice((1, 100, 700, 5000, 10**6))
+    target = (
+        draw.choice((1, 30, 50, 80, 100, 150, 300)) if kind == "resource" else draw.choice((1, 100, 700, 5000, 10**6))
+    )
     scale = draw.choice((0.01, 0.3, 0.9, 0.95, 1.0, 1.05, 1.1, 1.6, 4, 40))
     near = target * 10 if kind == "resource" else target
 

@@ -237,8 +237,18 @@ class MoreQueries(Queries):
 
     def call(self, ranged: str) -> str:
         name = self.rng.choice(
-            "changes resets deriv idelta stddev_over_time stdvar_over_time present_over_time absent_over_time "
-            "predict_linear quantile_over_time".split()
+            [
+                "changes",
+                "resets",
+                "deriv",
+                "idelta",
+                "stddev_over_time",
+                "stdvar_over_time",
+                "present_over_time",
+                "absent_over_time",
+                "predict_linear",
+                "quantile_over_time",
+            ]
         )
         if name == "predict_linear":  # within a subquery releases differ on the time of a prediction with @
             return f"predict_linear({ranged.partition(' ')[0]}, {self.rng.choice(['60', '-30', '3600'])})"
@@ -254,7 +264,7 @@ class MoreQueries(Queries):
 
     def subquery(self, depth: int) -> str:
         step = self.rng.choice(["", "7s", "30s", "1m"])
-        name = self.rng.choice("max_over_time avg_over_time count_over_time last_over_time sum_over_time".split())
+        name = self.rng.choice(["max_over_time", "avg_over_time", "count_over_time", "last_over_time", "sum_over_time"])
         inner, window = self.vector(depth - 1), self.rng.choice(["1m", "2m", "5m"])
         return f"{name}(({inner})[{window}:{step}]{self.moved()})"
 
@@ -279,10 +289,28 @@ class MoreQueries(Queries):
             op, count = self.rng.choice(["topk", "bottomk"]), self.rng.choice(["1", "2", "9", "0", "1.7"])
             return f"{op} {self.rng.choice(['', 'by (pod)', 'without (pod)'])} ({count}, {distinct})"
         if kind < 0.62:
-            name = self.rng.choice("abs ceil floor round sqrt exp ln log2 log10 sgn deg rad sort sort_desc absent".split())
+            name = self.rng.choice(
+                [
+                    "abs",
+                    "ceil",
+                    "floor",
+                    "round",
+                    "sqrt",
+                    "exp",
+                    "ln",
+                    "log2",
+                    "log10",
+                    "sgn",
+                    "deg",
+                    "rad",
+                    "sort",
+                    "sort_desc",
+                    "absent",
+                ]
+            )
             return f"{name}({inner})"
         if kind < 0.68:
-            name = "minute hour day_of_week day_of_month day_of_year days_in_month month year".split()
+            name = ["minute", "hour", "day_of_week", "day_of_month", "day_of_year", "days_in_month", "month", "year"]
             scaled = f"({inner}) * 100000 + 1700000000 < 1e11 > 0"
             return f"{self.rng.choice(name)}({scaled})" if self.rng.random() < 0.7 else f"{self.rng.choice(name)}()"
         if kind < 0.78:
@@ -304,7 +332,7 @@ class MoreQueries(Queries):
                 f"timestamp({self.selector()}{self.offset()})",
                 f"vector(time()) - on () group_right () ({inner})",
                 f"round({inner}, {self.rng.choice(['0.5', '10', '0.1'])})",
-                f'absent({self.selector(("missing",))})',
+                f"absent({self.selector(('missing',))})",
                 f"({inner}) * pi()",
             ]
         )

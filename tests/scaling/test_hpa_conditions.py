@@ -13,7 +13,6 @@ from tonnage.scaling.releases import KUBERNETES_1_36, KUBERNETES_1_37, Release
 from tonnage.scaling.replicas import Reading, TargetKind, Tolerance
 from tonnage.units import NS_PER_S
 
-
 AT_ONCE = Behavior(down=rules(("Percent", 100, 15)), explicit=True)
 
 
@@ -87,9 +86,7 @@ def test_an_hpa_leaves_zero_by_itself_from_1_37_on(release: Release, back: int) 
 
 def test_an_hpa_without_external_metrics_that_reached_zero_does_not_come_back() -> None:
     hpa = spec(cpu(50), low=0, behavior=AT_ONCE)
-    decision, state = recommend(
-        hpa, HpaState(), [pods(0.0)], current_replicas=1, ready_replicas=1, now_ns=NS_PER_S
-    )
+    decision, state = recommend(hpa, HpaState(), [pods(0.0)], current_replicas=1, ready_replicas=1, now_ns=NS_PER_S)
     assert decision is not None and decision.replicas == 0
     assert not state.scaled_to_zero and told(state)["ScaledToZero"] == (False, "NotScaledToZero")
 
@@ -111,9 +108,7 @@ def test_a_release_without_configurable_tolerance_takes_its_own() -> None:
 
 def test_of_metrics_that_ask_for_nothing_the_last_is_named() -> None:
     hpa = spec(external(10, name="a"), external(10, name="b"), low=0, behavior=AT_ONCE)
-    _, state = recommend(
-        hpa, HpaState(), [Reading.of(0)] * 2, current_replicas=1, ready_replicas=1, now_ns=NS_PER_S
-    )
+    _, state = recommend(hpa, HpaState(), [Reading.of(0)] * 2, current_replicas=1, ready_replicas=1, now_ns=NS_PER_S)
     active = state.condition("ScalingActive")
     assert active is not None and active.message.endswith("from External metric b")
 

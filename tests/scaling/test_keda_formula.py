@@ -90,7 +90,9 @@ def test_what_is_no_formula_is_told(formula: str, problem: str) -> None:
     assert problem in str(caught.value)
 
 
-def spec(formula: str, fallback: Fallback | None = None, kind: TargetKind = TargetKind.AVERAGE_VALUE, **more) -> KedaSpec:
+def spec(
+    formula: str, fallback: Fallback | None = None, kind: TargetKind = TargetKind.AVERAGE_VALUE, **more
+) -> KedaSpec:
     triggers = (
         Trigger("cpu", 60.0, TargetKind.UTILIZATION),
         *(Trigger("prometheus", 1.0, query=parse("sum(up)"), name=name) for name in ("a", "b")),

@@ -108,7 +108,11 @@ def test_a_schedule_that_is_none_is_told_with_its_line(tmp_path, old, new, field
         ("timezone: Europe/Berlin, ", "", "timezone"),
         ('desiredReplicas: "4"', 'desiredReplicas: "0"', "a whole number above 0"),
         ("30 18 * * 1-5", "0 8 * * 1-5", "another time than start"),
-        ("  triggers:\n    - type: cron", "  triggers:\n    - useCachedMetrics: true\n      type: cron", "cached metrics"),
+        (
+            "  triggers:\n    - type: cron",
+            "  triggers:\n    - useCachedMetrics: true\n      type: cron",
+            "cached metrics",
+        ),
     ],
 )
 def test_what_keda_refuses_of_a_cron_trigger_is_refused(tmp_path: Path, old: str, new: str, problem: str) -> None:

@@ -108,9 +108,7 @@ def test_cpu_of_a_pod_that_may_still_be_starting(started_s, ready, changed_s, sa
     )
     old = Pod("old", started_ns=OLD, requests={"c": 1000})
     taken = {"new": Sample(900, NOW + sampled_s * S, window_s * S), "old": Sample(300, NOW, window_s * S)}
-    found = resource_replicas(
-        [new, old], taken, current_replicas=2, target_utilization=60, resource="cpu", now_ns=NOW
-    )
+    found = resource_replicas([new, old], taken, current_replicas=2, target_utilization=60, resource="cpu", now_ns=NOW)
     assert found.milli == (600 if counts else 300)
     memory = resource_replicas(
         [new, old], taken, current_replicas=2, target_utilization=60, resource="memory", now_ns=NOW
@@ -130,9 +128,14 @@ def test_the_periods_are_the_controllers_flags() -> None:
     ("made", "values", "container", "error"),
     [
         ({"requests": {"c": None}}, samples(500), "", "missing request for cpu in container c of Pod p0"),
-        ({"requests": {"c": 500, "side": None}}, samples(500), "", "missing request for cpu in container side of Pod p0"),
+        (
+            {"requests": {"c": 500, "side": None}},
+            samples(500),
+            "",
+            "missing request for cpu in container side of Pod p0",
+        ),
         ({"requests": {"c": 500}}, samples(500), "other", "container other not found in Pod p0"),
-        ({"pod_level": True}, samples(500), "", "missing pod-level request for cpu in Pod p0"),
+        ({"pod_level": True, "requests": {"c": None}}, samples(500), "", "missing pod-level request for cpu in Pod p0"),
         ({"requests": {"c": 0}}, samples(500), "", "no metrics returned matched known pods"),
         ({}, {}, "", "did not receive metrics for targeted pods"),
         ({"phase": "Pending"}, samples(500), "", "did not receive metrics for targeted pods"),
@@ -179,12 +182,16 @@ def test_a_container_has_its_own_request_and_a_pod_level_request_replaces_the_su
     assert [utilization(both, name) for name in ("", "main", "proxy")] == [20, 60, 30]
     whole = Pod("p0", started_ns=OLD, requests={"main": 500, "proxy": None}, pod_level=True, pod_request=600)
     assert [utilization(whole, name) for name in ("", "main")] == [50, 60]
+    of_another = Pod("p0", started_ns=OLD, requests={"main": 500, "proxy": None}, pod_level=True)
+    assert utilization(of_another) == 60
 
 
 def test_a_pods_metric_counts_pods_that_are_not_ready_and_samples_of_pods_that_are_gone() -> None:
     assert metric_replicas(pods("ready", "unready"), samples(30, 10), current_replicas=2, target_milli=10).replicas == 4
     ghost = {**samples(30, 30), "gone": Sample(0)}
-    assert metric_replicas(pods("ready", "ready"), ghost, current_replicas=2, target_milli=10) == Calculated(4, None, 20)
+    assert metric_replicas(pods("ready", "ready"), ghost, current_replicas=2, target_milli=10) == Calculated(
+        4, None, 20
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""PromQL's functions of one element: mathematics, dates and labels. Source: prometheus/prometheus promql/functions.go."""
+"""PromQL's functions of one element: mathematics, dates and labels.
+
+Source: prometheus/prometheus promql/functions.go.
+"""
 
 from __future__ import annotations
 

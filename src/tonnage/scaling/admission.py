@@ -146,7 +146,9 @@ def _without_requests(item: ScaledObject, existing: Sequence[KubeObject]) -> Fin
 
 def _is_set(resources: core.ResourceRequirements, name: str) -> bool:
     """Whether there is a request or a limit above 0."""
-    return any(name in amounts and quantity.parse(amounts[name]) > 0 for amounts in (resources.requests, resources.limits))
+    return any(
+        name in amounts and quantity.parse(amounts[name]) > 0 for amounts in (resources.requests, resources.limits)
+    )
 
 
 def _defaulted(name: str, namespace: str, existing: Sequence[KubeObject]) -> bool:

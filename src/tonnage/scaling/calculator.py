@@ -1,9 +1,9 @@
-"""The replica calculator of the HPA controller, called as it calls it: pods, their samples and a target in, a count out.
+"""The HPA controller's replica calculator, called as it calls it: pods, their samples and a target in, a count out.
 
 One function for each way of counting, so that a row of a table (replicas, values by pod, requests, readiness, phases,
 start times, timestamps and windows of samples, a target) can be passed as it stands. What pods and samples mean is
-decided here, the arithmetic is :mod:`tonnage.scaling.replicas`. Amounts are in thousandths of their unit ("milli"), times
-in nanoseconds. Source: kubernetes/kubernetes pkg/controller/podautoscaler/replica_calculator.go (groupPods,
+decided here, the arithmetic is :mod:`tonnage.scaling.replicas`. Amounts are in thousandths of their unit ("milli"),
+times in nanoseconds. Source: kubernetes/kubernetes pkg/controller/podautoscaler/replica_calculator.go (groupPods,
 calculateRequests), v1.36.3.
 """
 
@@ -27,12 +27,12 @@ from tonnage.scaling.replicas import (
 from tonnage.units import NS_PER_S
 
 CPU_INITIALIZATION_NS = 300 * NS_PER_S
-"""kube-controller-manager ``--horizontal-pod-autoscaler-cpu-initialization-period``: so long after its start a pod's CPU
-counts only while it is ready, and only if it was ready for the whole window of the sample.
+"""kube-controller-manager ``--horizontal-pod-autoscaler-cpu-initialization-period``: so long after its start a pod's
+CPU counts only while it is ready, and only if it was ready for the whole window of the sample.
 """
 INITIAL_READINESS_DELAY_NS = 30 * NS_PER_S
-"""kube-controller-manager ``--horizontal-pod-autoscaler-initial-readiness-delay``: a pod that has not been ready until so
-long after its start, and is not ready, was never ready.
+"""kube-controller-manager ``--horizontal-pod-autoscaler-initial-readiness-delay``: a pod that has not been ready until
+so long after its start, and is not ready, was never ready.
 """
 SAMPLE_WINDOW_NS = 60 * NS_PER_S
 """The window of a sample that names none."""
@@ -51,9 +51,9 @@ class Pod:
     """A pod that the workload's selector finds.
 
     ``ready`` is the status of its Ready condition ("True", "False", "Unknown"), None without one, and
-    ``ready_changed_ns`` that condition's lastTransitionTime. ``requests`` has the request of the resource in question by
-    container, sidecars included, None for a container that has none; ``pod_level`` says that the pod as a whole has
-    requests, of this resource ``pod_request``.
+    ``ready_changed_ns`` that condition's lastTransitionTime. ``requests`` has the request of the resource in question
+    by container, sidecars included, None for a container that has none; ``pod_level`` says that the pod as a whole has
+    requests, of this resource ``pod_request``; without one of it the containers' count, those that have one.
     """
 
     name: str
@@ -80,8 +80,8 @@ class Sample:
 class Calculated:
     """A count, or the error that there is none (``replicas`` is 0 then).
 
-    ``utilization`` is in whole percent, with a target in percent only. ``milli`` is the current value: the mean over the
-    pods of a per-pod metric and of an average value, otherwise the value itself.
+    ``utilization`` is in whole percent, with a target in percent only. ``milli`` is the current value: the mean over
+    the pods of a per-pod metric and of an average value, otherwise the value itself.
     """
 
     replicas: int
@@ -104,15 +104,14 @@ def resource_replicas(
 ) -> Calculated:
     """Resource and ContainerResource metrics with target Utilization, in percent of requests.
 
-    ``samples`` is by pod, None where the metrics API answers nothing at all. ``container`` names the one container that counts.
+    ``samples`` is by pod, None where the metrics API answers nothing at all. ``container`` names the one container
+    that counts.
     """
     if samples is None:
         return _no_samples(resource)
     readings = group(pods, samples, resource, now_ns, windows or Windows())
     requests, problem = requested(pods, resource, container)
-    with_requests = [
-        PodReading(one.name, one.milli, requests.get(one.name, 0), one.state) for one in readings
-    ]
+    with_requests = [PodReading(one.name, one.milli, requests.get(one.name, 0), one.state) for one in readings]
     found = propose_utilization(
         with_requests, target_utilization, current_replicas, tolerance or Tolerance(), unrequested=problem
     )
@@ -233,9 +232,10 @@ def requested(pods: Sequence[Pod], resource: str, container: str = "") -> tuple[
     found: dict[str, int] = {}
     for pod in pods:
         if pod.pod_level and not container:
-            if pod.pod_request is None:
+            known = [milli for milli in pod.requests.values() if milli is not None]
+            if pod.pod_request is None and not known:
                 return found, f"missing pod-level request for {resource} in Pod {pod.name}"
-            found[pod.name] = pod.pod_request
+            found[pod.name] = sum(known) if pod.pod_request is None else pod.pod_request
             continue
         if container and container not in pod.requests:
             return found, f"container {container} not found in Pod {pod.name}"

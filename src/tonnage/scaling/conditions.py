@@ -78,7 +78,9 @@ def rescaled(replicas: int) -> Condition:
 _MESSAGES = {
     "": "recommended size matches current size",
     "-": "the desired count is within the acceptable range",
-    "ScaleUpStabilized": "recent recommendations were lower than current one, applying the lowest recent recommendation",
+    "ScaleUpStabilized": (
+        "recent recommendations were lower than current one, applying the lowest recent recommendation"
+    ),
     "ScaleDownStabilized": (
         "recent recommendations were higher than current one, applying the highest recent recommendation"
     ),

@@ -1,9 +1,9 @@
 """The formula of KEDA's scalingModifiers: one number made of several triggers' values.
 
-The language is expr (github.com/expr-lang/expr), the part of it that makes a number of numbers: arithmetic, comparisons,
-logic, the conditional, ``??``, ``let``, arrays and the functions over them. What is not evaluated is refused by name.
-Source: kedacore/keda v2.21 apis/keda/v1alpha1/scaledobject_webhook.go (ValidateAndCompileScalingModifiers); the
-operators' order is that of expr's parser/operator.
+The language is expr (github.com/expr-lang/expr), the part of it that makes a number of numbers: arithmetic,
+comparisons, logic, the conditional, ``??``, ``let``, arrays and the functions over them. What is not evaluated is
+refused by name. Source: kedacore/keda v2.21 apis/keda/v1alpha1/scaledobject_webhook.go
+(ValidateAndCompileScalingModifiers); the operators' order is that of expr's parser/operator.
 """
 
 from __future__ import annotations

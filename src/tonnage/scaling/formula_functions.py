@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, Union
 
-Value: TypeAlias = Union[float, int, bool, None, "list[Value]"]  # noqa: UP007 (it names itself)
+Value: TypeAlias = Union[float, int, bool, "list[Value]", None]
 
 
 class FormulaError(ValueError):

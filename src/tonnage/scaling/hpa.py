@@ -229,7 +229,10 @@ def _by_metrics(
 
 
 def _winner(proposals: Sequence[Proposal]) -> tuple[int, int]:
-    """The index of the metric that asks for most, and its count: the first of equals, the last of those that ask for none."""
+    """The index of the metric that asks for most, and its count.
+
+    It is the first of equals, but the last of those that ask for none.
+    """
     winner, asked = 0, 0
     for index, proposal in enumerate(proposals):
         if proposal.replicas is not None and (asked == 0 or proposal.replicas > asked):

@@ -72,8 +72,8 @@ class TriggerValue:
 
 @dataclass(frozen=True, slots=True)
 class KedaState:
-    """What KEDA carries between observations. ``failures`` counts consecutive errors per trigger, ``cached`` has what the
-    last poll found for those with useCachedMetrics.
+    """What KEDA carries between observations. ``failures`` counts consecutive errors per trigger, ``cached`` has what
+    the last poll found for those with useCachedMetrics.
     """
 
     created_ns: int = 0
@@ -258,10 +258,10 @@ def poll(
 ) -> tuple[Scale | None, KedaState]:
     """One turn of KEDA's own loop: activation from zero or idle, and the way back after the cooldown.
 
-    ``values`` has one entry per trigger; ``replicas`` is what the workload asks for, ``ready_replicas`` how many of them
-    are ready (all unless given). ``hpa_active``: the generated HPA is ScalingActive. While it is, and the loop decides
-    nothing (``polls_matter`` is False), the values are those that the HPA has asked for, and their failures are counted
-    there; the loop may still bring the workload up to its minimum.
+    ``values`` has one entry per trigger; ``replicas`` is what the workload asks for, ``ready_replicas`` how many of
+    them are ready (all unless given). ``hpa_active``: the generated HPA is ScalingActive. While it is, and the loop
+    decides nothing (``polls_matter`` is False), the values are those that the HPA has asked for, and their failures
+    are counted there; the loop may still bring the workload up to its minimum.
     """
     if spec.paused.all or spec.paused.replicas is not None:
         return _paused(spec, state, replicas)

@@ -62,8 +62,8 @@ def behavior(written: autoscaling.HPABehavior | None) -> Behavior:
 def keda_spec(source: keda_objects.ScaledObject) -> KedaSpec:
     """What a ScaledObject says.
 
-    Raises InputError for an incomplete trigger, a number, schedule or time zone that is none, a query or formula that is
-    not evaluated here, and trigger types other than prometheus, cron, cpu and memory.
+    Raises InputError for an incomplete trigger, a number, schedule or time zone that is none, a query or formula that
+    is not evaluated here, and trigger types other than prometheus, cron, cpu and memory.
     """
     spec = source.spec
     advanced = spec.advanced

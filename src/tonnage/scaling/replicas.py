@@ -235,9 +235,7 @@ def _average(
     second = ratio_of(values)
     if second is None:
         return Proposal(None, ratio, milli, _NOTHING_REQUESTED, mean)
-    return Proposal(
-        _guarded(ratio, second[0], len(values), current, tolerance), second[0], milli, current_milli=mean
-    )
+    return Proposal(_guarded(ratio, second[0], len(values), current, tolerance), second[0], milli, current_milli=mean)
 
 
 _NOTHING_REQUESTED = "no metrics returned matched known pods, or they request nothing"

@@ -1,7 +1,7 @@
 """KEDA's ScaledJob: how many Jobs a poll creates.
 
-Each poll weighs the triggers, then what runs and waits, by the object's strategy. Nothing is ever scaled down: Jobs end.
-Source: kedacore/keda v2.21 pkg/scaling/scaledjob/metrics.go, pkg/scaling/executor/scale_jobs.go,
+Each poll weighs the triggers, then what runs and waits, by the object's strategy. Nothing is ever scaled down: Jobs
+end. Source: kedacore/keda v2.21 pkg/scaling/scaledjob/metrics.go, pkg/scaling/executor/scale_jobs.go,
 apis/keda/v1alpha1/scaledjob_types.go.
 """
 
@@ -35,8 +35,8 @@ class Calculation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobScaling:
-    """What a ScaledJob says. ``deduction`` and ``running_share`` are of the custom strategy; without a share that can be
-    read KEDA takes the default one.
+    """What a ScaledJob says. ``deduction`` and ``running_share`` are of the custom strategy; without a share that can
+    be read KEDA takes the default one.
     """
 
     min_replicas: int = 0
@@ -134,9 +134,7 @@ def _effective(scaling: JobScaling, wanted: Asked, running: int, pending: int) -
     return wanted.most - running, wanted.scale_to
 
 
-def is_pending(
-    scaling: JobScaling, phases: Sequence[str], conditions: Sequence[Collection[str]] = ()
-) -> bool:
+def is_pending(scaling: JobScaling, phases: Sequence[str], conditions: Sequence[Collection[str]] = ()) -> bool:
     """Whether a Job that has not ended waits: none of its pods runs or has run, or, where the object names conditions
     (``pendingPodConditions``), none of them has all of these. ``conditions``: those that are True, by pod.
     """

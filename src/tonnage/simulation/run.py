@@ -58,7 +58,7 @@ from tonnage.traffic.traces import Trace
 from tonnage.units import NS_PER_S, ns
 
 EPOCH_NS = calendar.timegm((2026, 3, 2, 9, 0, 0)) * NS_PER_S
-"""A run begins on a Monday at 9:00 UTC, for disruption budgets with a schedule, cron triggers and queries that ask for the time."""
+"""A run begins on a Monday at 9:00 UTC: for schedules of disruption budgets, cron triggers and queries for the time."""
 
 SAMPLES = 360
 """Samples over a run, at least 5 s apart."""
