@@ -282,7 +282,7 @@ class _Reader:
             return self._binary(tree)
         if isinstance(tree, pp.SubqueryExpr):
             step_ns, offset_ns = _ns(tree.step or _NO_TIME), _ns(tree.offset or _NO_TIME)
-            return Subquery(self.node(tree.expr), _ns(tree.range), step_ns, offset_ns, _at(tree.at))
+            return Subquery(self.node(tree.expr), _ns(tree.range or _NO_TIME), step_ns, offset_ns, _at(tree.at))
         raise self._unsupported(f"{type(tree).__name__} ({tree.prettify()})")
 
     def _selector(self, tree: Any) -> Selector:

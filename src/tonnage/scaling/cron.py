@@ -67,7 +67,7 @@ def zone_problem(name: str) -> str:
 
 def normalized(name: str) -> str:
     """A metric's name as KEDA writes it: slashes, dots, colons, percent signs and parentheses become dashes."""
-    return name.translate(str.maketrans(dict.fromkeys("/.:%()", "-")))
+    return re.sub(r"[/.:%()]", "-", name)
 
 
 _FIELDS = re.compile(r"[0-9A-KM-Za-km-z*?,/\s-]+")

@@ -16,6 +16,8 @@ from typing import TypeAlias
 
 from tonnage.scaling.formula_functions import FUNCTIONS, FormulaError, Value, binary, number
 
+__all__ = ["Formula", "FormulaError", "compile_formula"]
+
 _DUMMY = -1.0  # what KEDA's webhook tries a formula with
 
 _Scope: TypeAlias = Mapping[str, Value]

@@ -266,9 +266,8 @@ def _int64(milli: float) -> int:
 
 
 def _converted(number: float, bits: int) -> int:
-    if not math.isfinite(number) or not -(2 ** (bits - 1)) <= math.ceil(number) < 2 ** (bits - 1):
-        return -(2 ** (bits - 1))
-    return math.ceil(number)
+    half = 1 << (bits - 1)
+    return math.ceil(number) if math.isfinite(number) and -half <= math.ceil(number) < half else -half
 
 
 def _wrapped(number: int, bits: int = 64) -> int:
