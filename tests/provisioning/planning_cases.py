@@ -73,7 +73,7 @@ class _Draw:
 
     def case(self) -> Case:
         rng = self.rng
-        types = rng.sample(_known_types(), rng.choice([4, 12, 40]))
+        types = rng.sample(_known_types(), rng.choice([4, 12, 25, 40]))
         zones = ZONES[: rng.choice([1, 2, 3, 3])]
         sold = {
             (one.name, zone, kind): one.vcpu * 48_000 * (4 if kind == "on-demand" else 1) + rng.randrange(40_000)
@@ -374,7 +374,8 @@ def ours(case: Case) -> Ours:
             shapes[id(pod["spec"])] = PodShape.of(spec)
         shape = shapes[id(pod["spec"])]
         if spec.node_name:
-            bound.append(BoundPod(ref.namespace, spec.node_name, meta["labels"], shape.pod_anti_affinity))
+            on_node = BoundPod(ref.namespace, spec.node_name, meta["labels"], shape.pod_anti_affinity, 1, shape.tolerations)
+            bound.append(on_node)
             on.setdefault(spec.node_name, []).append(shape)
         else:
             second = int(meta["creationTimestamp"][17:19])
@@ -405,7 +406,8 @@ def ours(case: Case) -> Ours:
         )
         for shape in [*held, *(one for one in daemons if _runs(one, node))]:
             for name, amount in ({"pods": 1} | shape.requests).items():
-                free[name] = free.get(name, 0) - amount
+                if name in free:
+                    free[name] -= amount
         nodes.append(node)
     settings = PlanSettings(
         daemon_sets=daemons,

@@ -173,7 +173,8 @@ def bound_pods(fleet: Fleet) -> tuple[pods.BoundPod, ...]:
         for row, count in sorted(on_nodes.items()):
             if staying := count - leaving.get(row, 0):
                 away = affinity.pod_anti_affinity if affinity else None
-                found.append(pods.BoundPod(one.namespace, fleet.node(row).spec.name, one.labels, away, staying))
+                name, tolerations = fleet.node(row).spec.name, tuple(one.spec.tolerations)
+                found.append(pods.BoundPod(one.namespace, name, one.labels, away, staying, tolerations))
     return tuple(found)
 
 

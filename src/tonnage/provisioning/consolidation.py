@@ -345,4 +345,5 @@ def _bound(nodes: Iterable[RunningNode]) -> Iterable[BoundPod]:
     for one in nodes:
         for pod in one.pods:
             shape = pod.pod.shape
-            yield BoundPod(pod.pod.ref.namespace, one.node.ref.name, pod.pod.labels, shape.pod_anti_affinity)
+            namespace, own = pod.pod.ref.namespace, pod.pod.labels
+            yield BoundPod(namespace, one.node.ref.name, own, shape.pod_anti_affinity, 1, shape.tolerations)

@@ -79,6 +79,7 @@ class BoundPod(msgspec.Struct, frozen=True):
     labels: dict[str, str] = {}
     pod_anti_affinity: core.PodAntiAffinity | None = None
     pods: int = 1
+    tolerations: tuple[core.Toleration, ...] = ()
 
 
 class ExistingNode(msgspec.Struct, frozen=True, kw_only=True):

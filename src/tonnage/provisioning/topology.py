@@ -65,7 +65,7 @@ class Topology:
         self._hosts: list[Group] = []
         for pod in settings.bound:
             node = self._nodes.get(pod.node)
-            for group in self._avoiding(pod.namespace, pod.pod_anti_affinity, ()):
+            for group in self._avoiding(pod.namespace, pod.pod_anti_affinity, pod.tolerations):
                 if node is not None and group.rule.key in node.labels:
                     group.record([node.labels[group.rule.key]], pod.pods)
 
@@ -207,11 +207,12 @@ class _Universe:
         self._known: dict[str, dict[str, list[tuple[core.Taint, ...]]]] = {}
 
     def domains(self, rule: Rule, tolerations: Collection[core.Toleration]) -> dict[str, int]:
-        """The domains of a rule's label, without pods: with nodeTaintsPolicy Honor those whose taints are tolerated."""
+        """The domains of a rule's label, without pods: those whose taints are tolerated, but of a spread constraint with
+        nodeTaintsPolicy Ignore all."""
         if rule.key not in self._known:
             self._known[rule.key] = self._find(rule.key)
         found = self._known[rule.key]
-        if not rule.node_filter.honor_taints:
+        if rule.kind is Kind.SPREAD and not rule.node_filter.honor_taints:
             return dict.fromkeys(sorted(found), 0)
         return {
             domain: 0
