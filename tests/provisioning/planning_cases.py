@@ -198,7 +198,10 @@ class _Draw:
                     ]
                 if not rule or self.some(0.3):
                     rule["preferredDuringSchedulingIgnoredDuringExecution"] = [
-                        {"weight": weight, "podAffinityTerm": self.term({"matchLabels": own} if self.some(0.5) else None)}
+                        {
+                            "weight": weight,
+                            "podAffinityTerm": self.term({"matchLabels": own} if self.some(0.5) else None),
+                        }
                         for weight in rng.sample([1, 5, 100], rng.choice([1, 2]))
                     ]
                 found[kind] = rule
@@ -330,7 +333,13 @@ class _Draw:
             "spec": {"taints": taints, "startupTaints": startup},
             "status": {"providerID": f"aws:///{name}"},
         }
-        machine: Json = {"name": name, "type": one.name, "claim": claim, "deleting": self.some(0.1), "initialized": False}
+        machine: Json = {
+            "name": name,
+            "type": one.name,
+            "claim": claim,
+            "deleting": self.some(0.1),
+            "initialized": False,
+        }
         if kind != "claim":
             registered = own | {labels.REGISTERED: "true", HOSTNAME: name}
             if kind == "there":
@@ -374,7 +383,9 @@ def ours(case: Case) -> Ours:
             shapes[id(pod["spec"])] = PodShape.of(spec)
         shape = shapes[id(pod["spec"])]
         if spec.node_name:
-            on_node = BoundPod(ref.namespace, spec.node_name, meta["labels"], shape.pod_anti_affinity, 1, shape.tolerations)
+            on_node = BoundPod(
+                ref.namespace, spec.node_name, meta["labels"], shape.pod_anti_affinity, 1, shape.tolerations
+            )
             bound.append(on_node)
             on.setdefault(spec.node_name, []).append(shape)
         else:
@@ -492,6 +503,4 @@ def _turn(pod: Json) -> tuple[int, int, str, str]:
 
 
 def _amounts(amounts: Mapping[str, int]) -> dict[str, str]:
-    return {
-        name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in amounts.items() if name != NODES
-    }
+    return {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in amounts.items() if name != NODES}

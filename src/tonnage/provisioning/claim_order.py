@@ -250,4 +250,3 @@ class _Sorter:
                 return
             self.swap(low + root, low + child)
             root = child
-
