@@ -65,6 +65,48 @@ def draw(seed: int) -> Case:
     return _Draw(random.Random(f"planning case {seed}"), seed).case()
 
 
+def known() -> dict[str, Case]:
+    """The listed differences from Karpenter, one small case each, by name."""
+    return {"nodes-limit": _nodes_limit(), "sidecar-ports": _sidecar_ports()}
+
+
+def _plain(name: str) -> Case:
+    one = next(one for one in _known_types() if one.name == "m5.large")
+    case = Case(-1, [one], {(one.name, ZONES[0], "on-demand"): 96_000})
+    draw = _Draw(random.Random(name), -1)
+    pool = draw.pool("pool-0")
+    pool["spec"] = {"template": {"metadata": {"labels": {}}, "spec": pool["spec"]["template"]["spec"]}}
+    pool["spec"]["template"]["spec"] |= {"requirements": [], "taints": [], "startupTaints": []}
+    case.pools = [pool]
+    return case
+
+
+def _pod(number: int, container: Json, **spec: Any) -> Json:
+    meta = {"name": f"p{number}", "namespace": "default", "uid": f"u{number}", "labels": {}}
+    meta["creationTimestamp"] = "2026-11-01T00:00:00Z"
+    written = {"containers": [container], **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": written, "status": {"phase": "Pending"}}
+
+
+def _nodes_limit() -> Case:
+    """Four pods of which each fills a node, and a limit of two nodes."""
+    case = _plain("nodes limit")
+    case.pools[0]["spec"]["limits"] = {"nodes": "2"}
+    asked = {"name": "main", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}
+    case.pods = [_pod(number, asked) for number in range(4)]
+    return case
+
+
+def _sidecar_ports() -> Case:
+    """Two pods whose sidecars want the same port of the node."""
+    case = _plain("sidecar ports")
+    asked = {"name": "main", "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}}
+    port = {"containerPort": 80, "hostPort": 80, "protocol": "TCP"}
+    sidecar = {"name": "side", "restartPolicy": "Always", "ports": [port]}
+    case.pods = [_pod(number, asked, initContainers=[sidecar]) for number in range(2)]
+    return case
+
+
 class _Draw:
     def __init__(self, rng: random.Random, seed: int) -> None:
         self.rng, self.seed = rng, seed
