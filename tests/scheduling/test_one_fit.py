@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import device_clusters
 import random_clusters
 from builders import ZONE, fleet
+from deep_seeds import examples
 from tonnage.decisions import Bind
 from tonnage.fleet.filters import NO_CUDA, OPEN, refusal
 from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
@@ -100,7 +101,7 @@ def _rows(made: Fleet, mask: Any) -> set[int]:
     return {row for row in made.node_rows() if mask[row]}
 
 
-CASES = settings(max_examples=150, deadline=None)
+CASES = settings(max_examples=examples(150), deadline=None)
 SEEDS = st.integers(0, 2**32)
 
 
