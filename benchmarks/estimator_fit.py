@@ -93,7 +93,7 @@ FORMS = (
 )
 """Among these a split chooses, by what they are worth on groups left out of its training part. *mixtures*: tokens are
 moved, unevenly spread and weights unpacked. *waits*: engines take requests up and answer after some steps more than
-their options say. *loose priors*: a third as firm, so that how far priors are trusted is chosen without the group too."""
+their options say. *loose priors*: a third as firm; so how far priors are trusted is chosen without the group too."""
 
 BAND_PRIORS = {
     "tpot": {"base": (-0.3, 0.3), "rack": (-0.3, 0.9), "overloaded": (-1.2, 0.3), "unlike": (-0.1, 0.1)},
@@ -167,8 +167,8 @@ def fit(given: list[Row], form: Form) -> Constants:
 
 
 def _apart(names: list[str]) -> list[dict[int, str]]:
-    """Columns that can be moved at once: those of constants that hold for one framework each, by what their names share.
-    The framework of each column; empty for a constant that holds for all."""
+    """Columns that can be moved at once, those of constants that hold for one framework each, by what their names
+    share: the framework of each column, empty for a constant that holds for all."""
     groups: dict[str, dict[int, str]] = {}
     for column, name in enumerate(names):
         of = next((one for one in FRAMEWORKS if name.endswith(one.replace("-", "_"))), "")

@@ -121,9 +121,7 @@ def estimates(rows: list[Row], seconds: float) -> PeerResult:
     return PeerResult(found, len(found) + len(refused), len(refused))
 
 
-def _ask(
-    rows: list[Row], indices: list[int], seconds: float
-) -> tuple[dict[int, tuple[float, float]], list[int]]:
+def _ask(rows: list[Row], indices: list[int], seconds: float) -> tuple[dict[int, tuple[float, float]], list[int]]:
     """Its answers to the rows of ``indices``, in their order, and those that it refused."""
     questions: dict[str, list[int]] = {}
     for index in indices:
@@ -153,7 +151,7 @@ def _ask(
 
 def record(folder: Path, seconds: float) -> None:
     """Ask it for the rows of the list that are not answered yet, as many as ``seconds`` allow, and write
-    :data:`RECORDED`. Questions of one system and framework follow each other: it loads what it measured of them once."""
+    :data:`RECORDED`. Questions of one system and framework follow each other: it loads their tables once."""
     rows = fitted(folder).rows
     listed = order(rows)[:LISTED]
     known = _listed()
@@ -161,7 +159,9 @@ def record(folder: Path, seconds: float) -> None:
     missing.sort(key=lambda index: (rows[index].system, rows[index].replica.framework))
     found, refused = _ask(rows, missing, seconds)
     known |= {rows[index].cells["id"]: found.get(index) for index in (*found, *refused)}
-    lines = {rows[index].cells["id"]: known[rows[index].cells["id"]] for index in listed if rows[index].cells["id"] in known}
+    lines = {
+        rows[index].cells["id"]: known[rows[index].cells["id"]] for index in listed if rows[index].cells["id"] in known
+    }
     with RECORDED.open("w", encoding="utf-8", newline="") as out:
         out.write("# aiconfigurator 0.12.0, asked as benchmarks/estimator_peer.py does; seconds\n")
         writer = csv.writer(out, lineterminator="\n")

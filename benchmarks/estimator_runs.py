@@ -3,8 +3,8 @@
 Most points are InferenceX's (before: InferenceMAX). Its load generator (``utils/bench_serving``) starts all clients at
 once, sends ten prompts a client and draws lengths evenly from 80 to 100 % of those in the columns
 (``RANDOM_RANGE_RATIO``); times are means over all requests. Its scripts say how engines are started
-(``data/inferencex_engines.csv``) and which GPUs of an NVL72 system decode (``data/inferencex_systems.csv``). Of other points the
-columns are taken as they are.
+(``data/inferencex_engines.csv``), its lists of configurations which GPUs of an NVL72 system decode
+(``data/inferencex_systems.csv``). The columns of other points are taken as they are.
 
 DeepSeek on TensorRT-LLM was run with speculative decoding too, which no column says. Its lists of configurations
 (``data/inferencex_drafts.csv``) do: a shape and concurrency that is only among those with drafts was run with them, and
@@ -53,9 +53,9 @@ class Point(NamedTuple):
 
 
 class Run(NamedTuple):
-    """``length_share``: mean length of requests over that in the columns; ``wait_steps``: steps until the engine takes a
-    request up, on average; ``batched_tokens``: what a step computes at most, ``kv_precision``: format of the KV cache;
-    None where scripts do not say."""
+    """``length_share``: mean length of requests over that in the columns; ``wait_steps``: steps until the engine takes
+    a request up, on average; ``batched_tokens``: what a step computes at most, ``kv_precision``: format of the KV
+    cache; None where scripts do not say."""
 
     length_share: float = 1.0
     wait_steps: float = 0.0
