@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks import estimator_peer, estimator_rows
-from benchmarks.estimator_runs import Decoders, Point, decoders_of, run_of
+from benchmarks.estimator_runs import Decoders, Point, decoders_of, drafted, drafted_days, run_of
 
 SCRIPTED = "db-dump/2026-04-27; config_id=691; silicon_concurrency=64; measured=2026-04-22"
 EXACT = "source_file=/Users/someone/aic-auto-gap-analysis/data/h100_sxm/vllm/0.12.0/Qwen_Qwen3-32B.csv"
@@ -98,6 +100,38 @@ def test_of_a_whole_system_what_decodes_is_estimated_with_its_share_of_the_reque
     middle = point(system="gb200", gpus=72, concurrency=4096.0)
     assert decoders_of(middle) == Decoders(1, 1, 48, 0)
     assert decoders_of(middle._replace(inputs=8192)) == Decoders(1, 1, 24, 0)
+
+
+def test_what_only_configurations_with_drafts_have_was_run_with_them_and_so_was_all_of_its_day() -> None:
+    plain = point(
+        system="h200_sxm", backend="trtllm", expert_parallel=8, source=SCRIPTED.replace("-22", "-14"), version="1.1"
+    )
+    many = plain._replace(concurrency=128.0, data_parallel=8)
+    other = plain._replace(source=SCRIPTED)
+    days = drafted_days([plain, many, other])
+    assert days == {many.day}
+    assert drafted(many, frozenset()) and drafted(plain, days)
+    assert not drafted(plain, frozenset()) and not drafted(other, days)
+    assert not drafted(many._replace(source=EXACT), days) and not drafted(many._replace(backend="sglang"), days)
+    without = plain._replace(inputs=8192.0, concurrency=64.0, system="b200_sxm")
+    assert drafted_days([without, without._replace(concurrency=128.0, data_parallel=8)]) == frozenset()
+
+
+def test_the_sample_in_the_package_of_the_peer_is_never_opened(tmp_path: Path) -> None:
+    opened: list[str] = []
+    watching = [True]
+    sys.addaudithook(lambda event, given: opened.append(str(given[0])) if watching and event == "open" else None)
+    text = ",".join(CELLS).encode() + b"\n" + ",".join(CELLS.values()).encode()
+    for name in estimator_rows.FITTED:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(gzip.compress(text))
+    rows = estimator_rows.fitted(tmp_path).rows
+    estimator_rows.shape_of.cache_clear()
+    assert isinstance(estimator_rows.shape_of("someone/Never-Heard-Of-7B"), str)
+    estimator_peer.recorded(rows)
+    watching.clear()
+    samples = [name for name in opened if "silicon_sample" in name]
+    assert samples and all(name.startswith(str(tmp_path)) for name in samples)
 
 
 def test_the_list_of_the_peer_is_the_same_however_often_it_is_drawn_up_and_takes_groups_in_turn() -> None:
