@@ -82,6 +82,7 @@ def run_of(point: Point) -> Run:
             and row["backend"] == point.backend
             and row["system"] in ("", point.system)
             and row["precision"] in ("", point.precision)
+            and row["tensor_parallel"] in ("", str(point.tensor_parallel))
         ):
             batched = int(row["batched_tokens"]) if row["batched_tokens"] else None
             return Run(_MEAN_LENGTH, _wait_steps(row, point), batched, row["kv_precision"] or None)

@@ -63,6 +63,9 @@ def test_other_measurements_send_exactly_the_lengths_of_the_columns() -> None:
     [
         ({}, 14.5),
         ({"concurrency": 15.0}, 4.5),
+        ({"tensor_parallel": 4}, 4.5),
+        ({"system": "b300_sxm", "precision": "fp4"}, 14.5),
+        ({"model": "zai-org/GLM-5-FP8"}, 0.0),
         ({"system": "h200_sxm"}, 0.0),
         ({"source": EXACT}, 0.0),
         ({"backend": "trtllm"}, 0.0),
