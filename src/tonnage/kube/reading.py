@@ -27,7 +27,7 @@ class _Resources(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class Found:
+class Listing:
     """``objects``: each with its apiVersion and kind, without managedFields. ``left``: what could not be read, and
     why."""
 
@@ -39,14 +39,14 @@ class Found:
         return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": self.objects})
 
 
-def read(client: Client, kinds: Iterable[tuple[str, str]], namespace: str = "") -> Found:
+def read(client: Client, kinds: Iterable[tuple[str, str]], namespace: str = "") -> Listing:
     """The objects of these kinds, (apiVersion, kind) each, in this order; those with a namespace in ``namespace`` alone
     where one is given. Kinds that the server does not have, as their CRD is missing, are passed over; an object that it
     has under several versions is read once.
 
     Raises ApiError, Unreachable or LostReply where the server does not answer; what it does not allow to be read is
     named in ``left``."""
-    found = Found()
+    found = Listing()
     known: dict[str, tuple[_Entry, ...]] = {}
     seen: set[str] = set()
     for api_version, kind in kinds:
@@ -73,7 +73,7 @@ def _resource(api_version: str, entry: _Entry) -> Resource:
     return Resource(group, version, entry.kind, entry.name, entry.kind.lower(), entry.namespaced)
 
 
-def _add(client: Client, resource: Resource, namespace: str, found: Found, seen: set[str]) -> None:
+def _add(client: Client, resource: Resource, namespace: str, found: Listing, seen: set[str]) -> None:
     try:
         items = client.list(resource, namespace if resource.namespaced else "")
     except ApiError as error:
