@@ -106,7 +106,11 @@ def test_a_schedule_that_is_none_is_told_with_its_line(tmp_path, old, new, field
     ("old", "new", "problem"),
     [
         ("timezone: Europe/Berlin, ", "", "metadata.timezone: the field is missing: expected an IANA time zone"),
-        ('desiredReplicas: "4"', 'desiredReplicas: "0"', "metadata.desiredReplicas: '0': expected a whole number above 0"),
+        (
+            'desiredReplicas: "4"',
+            'desiredReplicas: "0"',
+            "metadata.desiredReplicas: '0': expected a whole number above 0",
+        ),
         ("30 18 * * 1-5", "0 8 * * 1-5", "metadata.end: '0 8 * * 1-5': expected another time than start"),
     ],
 )
