@@ -6,11 +6,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from tonnage.control.loops import Loop, Taken
 from tonnage.control.scheduler import WAITS
 from tonnage.control.world import World
 from tonnage.decisions import SOLD_OUT, Applied, Decision, Launch, Reason, Ref, Refused, Return
 from tonnage.fleet.snapshot import Snapshot
+from tonnage.fleet.state import Fleet
 from tonnage.fleet.volumes import folded
 from tonnage.objects import core, karpenter
 from tonnage.partitioning import adapt
@@ -88,7 +91,8 @@ class Provisioner:
                 continue
             if pod.class_id not in shapes:
                 shapes[pod.class_id] = pods.PodShape.of(folded(s.spec, s.volumes), s.annotations)
-            waiting.append(pods.PendingPod(s.ref, shapes[pod.class_id], s.created_ns))
+            own = fleet.classes.rows[pod.class_id].labels
+            waiting.append(pods.PendingPod(s.ref, shapes[pod.class_id], s.created_ns, own))
         if not waiting:
             return ()
         pools = self.pools()
@@ -99,6 +103,7 @@ class Provisioner:
         parts = any(beyond_counting(shape.ask) for shape in shapes.values())
         in_flight = [on_its_way(claim.launch, pools.configurations, parts=parts) for claim in snapshot.claims]
         nodes = [*self._existing(snapshot, parts=parts), *in_flight]
+        settings = msgspec.structs.replace(settings, bound=bound_pods(fleet), namespaces=namespaces(fleet))
         plan = planner.plan(waiting, nodes, pools.node_pools, self.catalogue, settings)
         self.nominated |= {n.node.name for n in plan.nominations}
         return (*plan.launches, *plan.waits)
@@ -156,6 +161,26 @@ def on_its_way(launch: Launch, configurations: Configurations = OWN, *, parts: b
         capacity=launch.capacity,
         devices=devices,
     )
+
+
+def bound_pods(fleet: Fleet) -> tuple[pods.BoundPod, ...]:
+    """The pods on nodes, as far as rules about other pods see them; those that are leaving are left out."""
+    found = []
+    for class_id, on_nodes in sorted(fleet.bound.items()):
+        one = fleet.classes.rows[class_id]
+        affinity = one.spec.affinity
+        leaving = fleet.leaving.get(class_id, {})
+        for row, count in sorted(on_nodes.items()):
+            if staying := count - leaving.get(row, 0):
+                away = affinity.pod_anti_affinity if affinity else None
+                name, tolerations = fleet.node(row).spec.name, tuple(one.spec.tolerations)
+                found.append(pods.BoundPod(one.namespace, name, one.labels, away, staying, tolerations))
+    return tuple(found)
+
+
+def namespaces(fleet: Fleet) -> dict[str, dict[str, str]]:
+    """Labels of the namespaces that have pods, by name."""
+    return {name: fleet.namespaces.labels(name) for name in sorted({one.namespace for one in fleet.classes.rows})}
 
 
 def _last_number(snapshot: Snapshot) -> int:
