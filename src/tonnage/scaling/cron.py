@@ -15,7 +15,6 @@ from cronsim import CronSim, CronSimError
 
 from tonnage.units import NS_PER_S
 
-
 FIELDS = ("timezone", "start", "end", "desiredReplicas")
 """What a cron trigger's metadata has."""
 
