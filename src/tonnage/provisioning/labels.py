@@ -9,6 +9,7 @@ from importlib import resources
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
 GPU_COUNT = "karpenter.k8s.aws/instance-gpu-count"
 HOSTNAME = "kubernetes.io/hostname"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 NODE_POOL = "karpenter.sh/nodepool"
 REGION = "topology.kubernetes.io/region"
 ZONE = "topology.kubernetes.io/zone"
