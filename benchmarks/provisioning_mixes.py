@@ -43,7 +43,7 @@ class Mix:
     groups: tuple[Group, ...]
     pods: tuple[PendingPod, ...]
     pools: tuple[karpenter.NodePool, ...]
-    settings: PlanSettings = PlanSettings()
+    settings: PlanSettings = field(default_factory=PlanSettings)
     gangs: dict[str, Collection[Ref]] = field(default_factory=dict)
 
 

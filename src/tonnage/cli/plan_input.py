@@ -28,12 +28,13 @@ from tonnage.simulation.configure import configure, sorted_findings
 from tonnage.simulation.extent import refuse_too_many_pods
 
 _MISSING = "nodepool-nodeclass-missing"
+_SUPPLY = ("NodePool", "EC2NodeClass", "File")
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The arguments of a plan, and what was found on the way. ``gangs``: pods that wait, by gang; ``occupied``: those of
-    the nodes that may go back."""
+    """The arguments of a plan, and what was found on the way. ``gangs``: pods that wait, by gang; ``occupied``: nodes
+    that may go back."""
 
     pods: tuple[PendingPod, ...]
     nodes: tuple[ExistingNode, ...]
@@ -73,7 +74,7 @@ def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -
 
 
 def _said(manifest: Manifest, findings: Sequence[Finding], folder: str) -> Iterator[Finding]:
-    """Of what was found that which is about supply; what is assumed is said instead of what is missing."""
+    """Of what was found, warnings and errors about supply; what is assumed is said instead of what is missing."""
     for one in assumed.said(manifest, findings, folder):
         if one.rule == _MISSING:
             message = "its EC2NodeClass is not among the files: nodes are planned with EC2's default volume"
@@ -81,7 +82,7 @@ def _said(manifest: Manifest, findings: Sequence[Finding], folder: str) -> Itera
             yield msgspec.structs.replace(
                 one, rule="nodeclass-assumed", severity="warning", message=message, help=help_
             )
-        elif one.object.kind in ("NodePool", "EC2NodeClass", "File", "Folder"):
+        elif one.rule == "nodes-assumed" or (one.severity != "info" and one.object.kind in _SUPPLY):
             yield one
 
 

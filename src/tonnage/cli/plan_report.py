@@ -19,8 +19,8 @@ KARPENTER, OPTIMAL = "karpenter", "optimal"
 
 
 class NewNode(msgspec.Struct, frozen=True):
-    """A node to launch. ``instance_types``: those that EC2 may choose from, cheapest first. Amounts as in a plan: cpu in
-    millicores, memory and storage in bytes, all else in pieces."""
+    """A node to launch. ``instance_types``: those that EC2 may choose from, cheapest first. Amounts: cpu in millicores,
+    memory and storage in bytes, all else in units."""
 
     name: str
     node_pool: str
@@ -51,9 +51,9 @@ class Unplaceable(msgspec.Struct, frozen=True):
 
 
 class PolicyPlan(msgspec.Struct, frozen=True):
-    """One policy's plan. ``usd_per_hour``: of the new nodes; ``bound_usd_per_hour``: no plan costs less, and ``gap`` the
-    part by which one could; both null for karpenter. ``karpenter_way``: constraints that the optimum does not express,
-    with how many pods carry each: these are placed as Karpenter does."""
+    """One policy's plan. ``usd_per_hour``: of the new nodes; ``bound_usd_per_hour``: no plan costs less, and ``gap``
+    the part by which one could; both null for karpenter. ``karpenter_way``: constraints that the optimum does not
+    express, with how many pods carry each: these are placed as Karpenter does."""
 
     policy: str
     usd_per_hour: float

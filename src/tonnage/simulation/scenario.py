@@ -112,8 +112,8 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     ``balancing``, ``link`` and ``tiers`` replace those of all traffic; empty ``tiers`` are none. ``placement``: the
     placement policy, the scheduler's default unless given; ``preemption``: whether pods make room for others of higher
     priority; ``defragmentation``: whether pods are moved to make room for others; ``partitioning``: whether MIG layouts
-    are changed (``relayout``) when pods wait for what none gives; ``provisioning``: whether nodes are planned as Karpenter
-    does or the cheapest set (``optimal``).
+    are changed (``relayout``) when pods wait for what none gives; ``provisioning``: whether nodes are planned as
+    Karpenter does, or the cheapest set of them (``optimal``).
     """
 
     manifests: str

@@ -23,7 +23,7 @@ class Item:
 
 @dataclass(slots=True)
 class Found:
-    """``value`` is that of ``counts`` (item key → pods), ``bound`` what no pattern exceeds; equal where it is proved."""
+    """``value`` is that of ``counts`` (key → pods), ``bound`` what no pattern exceeds: equal where it is proved."""
 
     value: float
     counts: dict[int, int]

@@ -35,8 +35,9 @@ LEFT_OUT = "the limits of the NodePools leave no room for it"
 
 class OptimalPlan(msgspec.Struct, frozen=True, kw_only=True):
     """``plan``: what to launch; ``karpenter``: what Karpenter would. ``bound_micro_usd_per_hour``: no plan that places
-    as many of the pods costs less, with the pods of ``kept`` where Karpenter puts them. ``kept``: per kind of constraint
-    that patterns do not express, how many pods carry it. ``gangs``: those that wait, as not all of one has a place.
+    as many of the pods costs less, with the pods of ``kept`` where Karpenter puts them. ``kept``: per kind of
+    constraint that patterns do not express, how many pods carry it. ``gangs``: those that wait, as not all of one has
+    a place.
     """
 
     plan: Plan
@@ -102,8 +103,8 @@ class Found:
 
 @dataclass(slots=True)
 class Planning:
-    """The arguments of a plan. ``occupied``: nodes of ``nodes`` that may go back; ``fare``: what moving one of their pods
-    costs, USD an hour."""
+    """The arguments of a plan. ``occupied``: nodes of ``nodes`` that may go back; ``fare``: what moving one of their
+    pods costs, USD an hour."""
 
     pods: list[PendingPod]
     nodes: list[ExistingNode]
@@ -139,10 +140,22 @@ class Planning:
         place there."""
         held = set(held)
         while True:
+            self._hold_gangs(base, held, torn)
             one = self._with(base, held, torn)
             if not one.misfits:
                 return one
             held |= one.misfits  # what the numbers allow, devices do not: these pods go Karpenter's way
+
+    def _hold_gangs(self, base: Plan, held: set[Ref], torn: set[Ref]) -> None:
+        """Let the rest of a gang stay too where some of it does."""
+        while True:
+            nodes = {one.node for one in base.nominations if one.pod in held}
+            stays = {ref for one in base.claims if held & set(one.pods) for ref in one.pods}
+            stays |= {one.pod for one in base.nominations if one.node in nodes}
+            more = {ref for name in self._gangs_of(stays) for ref in self.gangs[name]} - held - torn
+            if not more:
+                return
+            held |= more
 
     def _with(self, base: Plan, held: set[Ref], torn: set[Ref]) -> Found:
         stuck = {ref for ref in torn if self._gangs_of({ref}) & self._gangs_of(held)}

@@ -1,8 +1,8 @@
 """Fewer and cheaper nodes for pods that run: m nodes give way to n, where that saves more than the moves cost.
 
 Each node that may go back either stays with all of its pods, and then has its free room for others, or goes back, and
-each of its pods moves. The same program as that of :mod:`plan` decides, with the price of a node that stays, and that of
-each move, in it.
+each of its pods moves. The same program as that of :mod:`plan` decides, with the price of a node that stays and that
+of each move in it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tonnage.units import usd
 
 class Replan(msgspec.Struct, frozen=True, kw_only=True):
     """``plan``: new nodes, and pods on those that stay; ``returned``: nodes that go back once their pods have moved;
-    ``moves``: how many pods that is. Micro-USD an hour: ``before``, of the nodes that might have gone back, ``after``, of
-    those that stay and of new ones, and ``bound``: no plan costs less with its moves."""
+    ``moves``: how many pods that is. Micro-USD an hour: ``before``, of the nodes that might have gone back, ``after``,
+    of those that stay and of new ones, and ``bound``: no plan costs less with its moves."""
 
     plan: Plan
     returned: tuple[Ref, ...]

@@ -136,8 +136,8 @@ class Round:
         for one in self.base.nominations:
             on.setdefault(one.node, Counter())[number[id(self.of.of(one.pod))]] += 1
         columns: Counter[Column] = Counter()
-        for at, (one, _) in enumerate(kinds):
-            if isinstance(one, Standing) and one.pods and one.nodes[0] not in on:
+        for at, (kind, _) in enumerate(kinds):
+            if isinstance(kind, Standing) and kind.pods and kind.nodes[0] not in on:
                 columns[_column(at, {}, len(self.classes))] += 1
         for ref, counts in on.items():
             if ref in where:

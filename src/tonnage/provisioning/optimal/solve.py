@@ -140,8 +140,8 @@ class _Solving:
         return bound, whole
 
     def _within(self, duals: Duals, slack: float) -> list[Column] | None:
-        """All patterns with a reduced cost up to ``slack``, of those that cover alike the cheapest; None where there are
-        too many."""
+        """All patterns with a reduced cost up to ``slack``, of those that cover alike the cheapest; None where there
+        are too many."""
         found: dict[tuple[object, ...], tuple[float, Column]] = {}
         for (room, admits), bins in self._alike.items():
             least = min(duals.left(self.program, at) for at in bins) - slack

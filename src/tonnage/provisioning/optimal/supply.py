@@ -1,4 +1,4 @@
-"""Where pods may stand: nodes that can be launched, by NodePool, layout, instance type and offering, and nodes there."""
+"""Where pods may stand: nodes that can be launched, by NodePool, layout, type and offering, and nodes there."""
 
 from __future__ import annotations
 
@@ -165,21 +165,20 @@ def standing(
     nodes: Sequence[ExistingNode], classes: Sequence[PodClass], resources: Sequence[str], most: Sequence[int]
 ) -> list[tuple[Standing, Bin]]:
     """Nodes that are there, equal ones together. ``most``: more than this of a resource nobody needs."""
-    alike: dict[tuple[object, ...], list[Ref]] = {}
-    listed: dict[tuple[object, ...], tuple[Stage | None, ...]] = {}
+    alike: dict[tuple[tuple[int, ...], tuple[int | None, ...]], list[Ref]] = {}
+    listed: dict[tuple[int | None, ...], tuple[Stage | None, ...]] = {}
     for node in nodes:
         stages = tuple(_stage_on(node, of) for of in classes)
         if all(stage is None for stage in stages):
             continue
         room = tuple(min(max(0, node.free.get(name, 0)), top) for name, top in zip(resources, most, strict=True))
-        key = (room, tuple(None if stage is None else stage.id for stage in stages))
-        alike.setdefault(key, []).append(node.ref)
-        listed[key] = stages
+        ids = tuple(None if stage is None else stage.id for stage in stages)
+        alike.setdefault((room, ids), []).append(node.ref)
+        listed[ids] = stages
     found = []
-    for key, refs in alike.items():
-        stages = listed[key]
+    for (room, ids), refs in alike.items():
+        stages = listed[ids]
         admits = tuple(c for c, stage in enumerate(stages) if stage is not None)
-        room = tuple(int(one) for one in key[0]) if isinstance(key[0], tuple) else ()
         found.append((Standing(tuple(refs), stages), Bin(0.0, room, admits, len(refs))))
     return found
 
