@@ -20,7 +20,7 @@ from tonnage.fleet.state import Conflict, Fleet, NodeSpec, PodSpec
 from tonnage.fleet.volumes import Reach, VolumeNeed
 from tonnage.health.landing import Landing, Machine
 from tonnage.objects import core
-from tonnage.partitioning.trial import Trial
+from tonnage.partitioning.trial import LayoutTrial
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling.free_room import FreeRoom
 from tonnage.scheduling import explain, place
@@ -136,7 +136,7 @@ def test_the_partitioner_binds_for_a_trial_where_the_scheduler_would(seed: int) 
     row = made.add_pod(_pod(rng, "asked"))
     expected = _scheduler(made, row)
     with made.what_if():
-        trial = Trial(made, Filters.of(made))
+        trial = LayoutTrial(made, Filters.of(made))
         open_to = trial.open(row)
         for at in made.node_rows():
             with trial.attempt():

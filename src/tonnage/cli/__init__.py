@@ -34,7 +34,11 @@ COMMANDS = {
     "compare": ("tonnage.cli.simulate", "compare", "Run a scenario under several policies; one table of differences."),
     "up": ("tonnage.cli.up", "up", "A scenario's cluster behind a Kubernetes API on this machine: kubectl works."),
     "controller": ("tonnage.cli.controller", "controller", "The controllers on a real cluster: observe, or apply."),
-    "trace": ("tonnage.cli.trace", "trace", "Look at a request log, and fit a traffic profile to it."),
+    "trace": (
+        "tonnage.cli.trace",
+        "trace",
+        "Look at a request log, fit a profile to it, or make a trace of logged prompts.",
+    ),
     "route": ("tonnage.cli.route", "route", "Routing policies on a request log: replayed, explained, tuned."),
     "bench": ("tonnage.cli.bench", "bench", "Published claims about engines, measured on the engine model."),
     "kv": ("tonnage.cli.kv", "kv", "KV cache tiers below the GPU: what each is worth on a request log."),

@@ -1,7 +1,7 @@
 """`tonnage up`: a scenario's simulated machines behind a Kubernetes API, with the controllers at work.
 
 The API is the embedded one on loopback, or a real server. Everything speaks through it: kubectl, the controllers, the
-machines, and on the embedded API the workload managers.
+machines, and on the embedded API Kubernetes' own controllers.
 """
 
 from __future__ import annotations
@@ -222,8 +222,8 @@ class Up:
 
     def _manage(self, client: Client, subscribe: Subscribe, clock: Callable[[], float]) -> None:
         """Do what kube-controller-manager would do. ``clock``: the time by which the API stamps what is created."""
-        managers = ControllerManager(client, subscribe, clock, self.made.options.seed, ManagerOptions(node_grace_s=0))
-        self._run("workloads", managers.run)
+        kubernetes = ControllerManager(client, subscribe, clock, self.made.options.seed, ManagerOptions(node_grace_s=0))
+        self._run("workloads", kubernetes.run)
 
     def _controllers(self, client: Client, events: Events) -> None:
         made = self.made

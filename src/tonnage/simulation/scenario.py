@@ -18,7 +18,9 @@ from tonnage.facts import instances
 from tonnage.machines.serving.balancing import LOAD_BALANCING
 from tonnage.machines.serving.lower_tiers import tier_problems
 from tonnage.machines.training.entries import TrainingEntry, training_problems
-from tonnage.scheduling.place import POLICIES as PLACEMENT
+from tonnage.scaling.policies import BY_MANIFESTS
+from tonnage.scaling.policies import POLICIES as SCALING
+from tonnage.scheduling.policies import POLICIES as PLACEMENT
 from tonnage.simulation.entries import (
     SurgeEntry,
     TrafficSpec,
@@ -52,7 +54,6 @@ CAPACITY_TYPES = ("on-demand", "spot")
 FAULTS = ("spot-interruption", "node-failure", "gpu-failure", "pod-failure", "out-of-stock")
 OOM = "oom"
 """A pod's exit when its memory limit kills it; other exits are codes."""
-SCALING = ("manifests", "slo")
 
 
 class SloSpec(Strict, frozen=True, kw_only=True):
@@ -107,7 +108,7 @@ class FaultSpec(Strict, frozen=True, kw_only=True):
 
 
 class PolicySpec(Strict, frozen=True, kw_only=True):
-    """A named way to run the scenario: which manifests, and who sets replicas (they, or the ``slo`` policy).
+    """A named way to run the scenario: which manifests, and who sets replicas (they, or a policy by name).
 
     ``balancing``, ``link`` and ``tiers`` replace those of all traffic; empty ``tiers`` are none. ``placement``: the
     placement policy, the scheduler's default unless given; ``preemption``: whether pods make room for others of higher
@@ -117,7 +118,7 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     """
 
     manifests: str
-    scaling: str = "manifests"
+    scaling: str = BY_MANIFESTS
     balancing: str = ""
     link: str = ""
     tiers: dict[str, str] | None = None
@@ -327,7 +328,7 @@ def _policy_problems(
 ) -> list[Problem]:
     found: list[Problem] = []
     for name, value, known in (
-        ("scaling", policy.scaling, SCALING),
+        ("scaling", policy.scaling, (BY_MANIFESTS, *SCALING)),
         ("balancing", policy.balancing or LOAD_BALANCING[0], LOAD_BALANCING),
         ("placement", policy.placement or next(iter(PLACEMENT)), tuple(PLACEMENT)),
         ("partitioning", policy.partitioning, PARTITIONING),
