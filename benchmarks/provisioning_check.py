@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from tonnage.decisions import Ref
 from tonnage.facts import instances
@@ -15,7 +16,7 @@ from tonnage.facts.prices import PriceBook
 from tonnage.objects import core, karpenter
 from tonnage.objects.quantity import amount
 from tonnage.provisioning.plans import Plan, PlannedClaim
-from tonnage.provisioning.pods import ExistingNode, PendingPod, PodShape
+from tonnage.provisioning.pods import BoundPod, ExistingNode, PendingPod, PodShape
 
 MIB = 1 << 20
 BINDING = ("NoSchedule", "NoExecute")
@@ -31,8 +32,10 @@ def violations(
     *,
     daemon_sets: Sequence[PodShape] = (),
     gangs: Mapping[str, Collection[Ref]] | None = None,
+    bound: Sequence[BoundPod] = (),
 ) -> Iterator[str]:
-    """What is wrong with the plan, a sentence each; nothing for a plan that holds."""
+    """What is wrong with the plan, a sentence each; nothing for a plan that holds. ``bound``: pods on nodes, whose
+    rules about others hold too."""
     by_pool = {pool.name: pool for pool in pools}
     shapes = {pod.ref: pod.shape for pod in pods}
     places = Counter(ref for claim in plan.claims for ref in claim.pods)
@@ -48,6 +51,7 @@ def violations(
         yield from _claim(claim, by_pool[claim.node_pool], types[claim.offering.instance_type], shapes, daemon_sets)
     yield from _limits(plan, nodes, by_pool, types)
     yield from _standing(plan, {node.ref: node for node in nodes}, shapes)
+    yield from _apart(plan, pods, nodes, bound)
     for name, members in (gangs or {}).items():
         there = sum(ref in placed for ref in members)
         if 0 < there < len(members):
@@ -155,7 +159,8 @@ def _limits(
 ) -> Iterator[str]:
     used: dict[str, Counter[str]] = defaultdict(Counter)
     for node in nodes:
-        used[node.node_pool].update(node.capacity)
+        if not node.deleted:
+            used[node.node_pool].update(node.capacity)
     for claim in plan.claims:
         of = types[claim.offering.instance_type]
         whole = {"nodes": 1, "cpu": 1000 * of.vcpu, "pods": of.max_pods}
@@ -182,3 +187,82 @@ def _standing(plan: Plan, nodes: Mapping[Ref, ExistingNode], shapes: Mapping[Ref
         for name, wanted in amounts.items():
             if wanted > nodes[ref].free.get(name, 0):
                 yield f"{ref} has {nodes[ref].free.get(name, 0)} {name} free, and its pods want {wanted}"
+
+
+class _Placed(NamedTuple):
+    """A pod on a node with these labels, and the rules by which it keeps away from others or spreads."""
+
+    name: str
+    namespace: str
+    labels: Mapping[str, str]
+    node: Mapping[str, str]
+    away: core.PodAntiAffinity | None
+    shape: PodShape | None
+
+
+def _apart(
+    plan: Plan, pods: Sequence[PendingPod], nodes: Sequence[ExistingNode], bound: Sequence[BoundPod]
+) -> Iterator[str]:
+    """Required pod anti-affinity, pod affinity and DoNotSchedule spread, once all pods stand where the plan says."""
+    there = {node.ref.name: {"kubernetes.io/hostname": node.ref.name, **node.labels} for node in nodes}
+    places = {one.pod: there[one.node.name] for one in plan.nominations}
+    for claim in plan.claims:
+        own = {**claim.labels, "kubernetes.io/hostname": claim.ref.name}
+        places.update((ref, own) for ref in claim.pods)
+    placed = [
+        _Placed(str(pod.ref), pod.ref.namespace, pod.labels, places[pod.ref], pod.shape.pod_anti_affinity, pod.shape)
+        for pod in pods
+        if pod.ref in places
+    ]
+    placed += [
+        _Placed(f"a pod on {one.node}", one.namespace, one.labels, there[one.node], one.pod_anti_affinity, None)
+        for one in bound
+        if one.node in there
+        for _ in range(one.pods)
+    ]
+    for one in placed:
+        for term in one.away.required_during_scheduling_ignored_during_execution if one.away else ():
+            for other in placed:
+                if other is not one and _meant(term, one.namespace, other) and _same(term.topology_key, one, other):
+                    yield f"{one.name} keeps away from {other.name}, which is in the same {term.topology_key}"
+        near = one.shape.pod_affinity if one.shape is not None else None
+        for term in near.required_during_scheduling_ignored_during_execution if near else ():
+            meant = [other for other in placed if _meant(term, one.namespace, other)]
+            if not any(_same(term.topology_key, one, other) for other in meant):
+                yield f"{one.name} has nobody near in the same {term.topology_key}"
+        for rule in one.shape.spread if one.shape is not None else ():
+            if rule.when_unsatisfiable == "DoNotSchedule":
+                yield from _skewed(rule, one, placed)
+
+
+def _skewed(rule: core.TopologySpreadConstraint, one: _Placed, placed: Sequence[_Placed]) -> Iterator[str]:
+    """Of the domains that have pods at all the fullest is no more than maxSkew above the emptiest."""
+    domains = Counter({other.node.get(rule.topology_key, ""): 0 for other in placed if rule.topology_key in other.node})
+    for other in placed:
+        if other.namespace == one.namespace and _selected(rule.label_selector, other.labels):
+            domains[other.node.get(rule.topology_key, "")] += 1
+    if (
+        domains
+        and rule.topology_key != "kubernetes.io/hostname"
+        and max(domains.values()) - min(domains.values()) > rule.max_skew
+    ):
+        yield f"{one.name} spreads by {rule.topology_key}, and there are {dict(domains)}"
+
+
+def _meant(term: core.PodAffinityTerm, namespace: str, other: _Placed) -> bool:
+    names = term.namespaces or [namespace]
+    return (term.namespace_selector is not None or other.namespace in names) and _selected(
+        term.label_selector, other.labels
+    )
+
+
+def _same(key: str, one: _Placed, other: _Placed) -> bool:
+    return key in one.node and one.node[key] == other.node.get(key)
+
+
+def _selected(selector: core.LabelSelector | None, own: Mapping[str, str]) -> bool:
+    if selector is None:
+        return False
+    if any(own.get(key) != value for key, value in selector.match_labels.items()):
+        return False
+    return all(matches(own, one.key, one.operator, one.values) for one in selector.match_expressions)

@@ -95,4 +95,5 @@ RECIPE = (
         (Program("karpenter-kwok", "sigs.k8s.io/karpenter/kwok"),),
         files=tuple(("sigs.k8s.io/karpenter", f"{part}/apis/crds/*.yaml", "crds") for part in ("pkg", "kwok")),
     ),
+    Module("karpenter_plan", (Program("karpenter-plan", "."),)),
 )

@@ -12,12 +12,13 @@ from provisioning_builders import GPU, catalogue, instance, node, node_pool, on_
 from benchmarks.provisioning_check import violations
 from deep_seeds import deep
 from tonnage.decisions import Ref
-from tonnage.objects import karpenter
+from tonnage.objects import core, karpenter
 from tonnage.provisioning.catalogue import Catalogue, OfferingKey
 from tonnage.provisioning.optimal.difference import difference
 from tonnage.provisioning.optimal.plan import LEFT_OUT, NOT_WHOLE, OptimalPlan, plan, price
+from tonnage.provisioning.optimal.ruled import SELECTED
 from tonnage.provisioning.plans import Plan, PlanSettings
-from tonnage.provisioning.pods import ExistingNode, PendingPod, PodShape
+from tonnage.provisioning.pods import BoundPod, ExistingNode, PendingPod, PodShape
 
 SMALL = instance("g.small", cpu=4, memory_gib=16, gpus=1)
 LARGE = instance("g.large", cpu=64, memory_gib=256, gpus=8)
@@ -55,7 +56,8 @@ def planned(
 ) -> OptimalPlan:
     found = plan(waiting, nodes or [], pools, world, settings, gangs=gangs)
     daemons = settings.daemon_sets if settings else ()
-    return checked(found, waiting, nodes or [], pools, world, daemon_sets=daemons, gangs=gangs)
+    bound = settings.bound if settings else ()
+    return checked(found, waiting, nodes or [], pools, world, daemon_sets=daemons, gangs=gangs, bound=bound)
 
 
 def test_many_small_nodes_where_karpenter_fills_a_large_one() -> None:
@@ -234,10 +236,15 @@ TERMS: list[tuple[str, str, list[str]]] = [
 ]
 
 
+def _terms(rng: random.Random) -> list[tuple[str, str, list[str]]]:
+    """One or two, on different labels: what contradicts itself Karpenter takes to want no label at all."""
+    return list({term[0]: term for term in rng.sample(TERMS, rng.randint(1, 2))}.values())
+
+
 def a_shape(rng: random.Random) -> PodShape:
     terms = [
         {"matchExpressions": [{"key": key, "operator": op, "values": values} for key, op, values in chosen]}
-        for chosen in (rng.sample(TERMS, rng.randint(1, 2)) for _ in range(rng.choice((0, 0, 1, 2))))
+        for chosen in (_terms(rng) for _ in range(rng.choice((0, 0, 1, 2))))
     ]
     key, op, values = rng.choice(TERMS)
     liked = [{"weight": 1, "preference": {"matchExpressions": [{"key": key, "operator": op, "values": values}]}}]
@@ -299,3 +306,41 @@ def test_equal_inputs_in_any_order_give_equal_plans() -> None:
     again = plan(waiting[::-1], [], pools[::-1], RANDOM)
     assert first.plan.launches == again.plan.launches
     assert first.bound_micro_usd_per_hour == again.bound_micro_usd_per_hour
+
+
+def anti(app: str, key: str) -> core.PodAntiAffinity:
+    selector = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
+    written = {"requiredDuringSchedulingIgnoredDuringExecution": [selector]}
+    return msgspec.convert(written, core.PodAntiAffinity)
+
+
+def labelled(waiting: list[PendingPod], app: str) -> list[PendingPod]:
+    return [msgspec.structs.replace(pod, labels={"app": app}) for pod in waiting]
+
+
+@pytest.mark.parametrize("key", ["kubernetes.io/hostname", ZONES])
+def test_pods_that_others_keep_away_from_stay_where_karpenter_puts_them(key: str) -> None:
+    """Databases keep away from web pods, which say nothing: moved, they might come to stand beside each other."""
+    databases = msgspec.structs.replace(shape(3, 12, 1), pod_anti_affinity=anti("web", key))
+    offers = {
+        (one.name, f"us-east-1{z}", "on-demand"): p for one, p in ((SMALL, 10**6), (LARGE, 12 * 10**6)) for z in "ab"
+    }
+    world = catalogue([SMALL, LARGE], offers)
+    waiting = [
+        *labelled(pods(2, databases, "db"), "db"),
+        *labelled(pods(3, shape(2, 12, 1), "web"), "web"),
+        *labelled(pods(8, shape(3.5, 12, 1), "free"), "free"),
+    ]
+    found = planned(waiting, [node_pool()], world)
+    assert found.kept == {"podAntiAffinity": 2, SELECTED: 3}
+    assert found.micro_usd_per_hour < price(found.karpenter)
+
+
+def test_pods_on_nodes_keep_others_away_too() -> None:
+    there = node("there", cpu=8, memory_gib=32, gpus=2, labels={"kubernetes.io/hostname": "there"})
+    bound = BoundPod("default", "there", {"app": "db"}, anti("web", "kubernetes.io/hostname"))
+    settings = PlanSettings(bound=(bound,))
+    found = planned(labelled(pods(1, shape(2, 12, 1)), "web"), [node_pool()], nodes=[there], settings=settings)
+    assert not found.plan.nominations
+    other = planned(labelled(pods(1, shape(2, 12, 1)), "other"), [node_pool()], nodes=[there], settings=settings)
+    assert len(other.plan.nominations) == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from tonnage.control.nodes import Pools, existing_nodes, pending_pods, waiting_gangs
+from tonnage.control.nodes import Pools, bound_pods, existing_nodes, namespaces, pending_pods, waiting_gangs
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError
 from tonnage.fleet.snapshot import Snapshot
@@ -70,7 +70,11 @@ def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -
     found = _said(supplied, configuration.findings, str(paths[0]))
     gangs = waiting_gangs(snapshot, {pod.ref for pod in waiting})
     occupied = tuple(_occupied(snapshot, {node.ref: node for node in nodes}, catalogue))
-    return Given(waiting, nodes, pools, catalogue, pools.plan_settings(), gangs, sorted_findings(found), occupied)
+    settings = pools.plan_settings()
+    settings = msgspec.structs.replace(
+        settings, bound=bound_pods(snapshot.fleet), namespaces=namespaces(snapshot.fleet)
+    )
+    return Given(waiting, nodes, pools, catalogue, settings, gangs, sorted_findings(found), occupied)
 
 
 def _said(manifest: Manifest, findings: Sequence[Finding], folder: str) -> Iterator[Finding]:
@@ -100,7 +104,8 @@ def _occupied(snapshot: Snapshot, nodes: Mapping[Ref, ExistingNode], catalogue: 
             bound.add(pod.node)
         if pod.class_id not in shapes:
             shapes[pod.class_id] = PodShape.of(folded(spec.spec, spec.volumes), spec.annotations)
-        on.setdefault(pod.node, []).append(PendingPod(spec.ref, shapes[pod.class_id], spec.created_ns))
+        own = fleet.classes.rows[pod.class_id].labels
+        on.setdefault(pod.node, []).append(PendingPod(spec.ref, shapes[pod.class_id], spec.created_ns, own))
     for row in fleet.node_rows():
         node = fleet.node(row)
         there = nodes.get(Ref("Node", node.spec.name, uid=node.spec.uid))

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from tonnage.control.loops import Loop, Taken
 from tonnage.control.scheduler import WAITS
 from tonnage.control.world import World
@@ -96,6 +98,7 @@ class Provisioner:
         parts = any(beyond_counting(pod.shape.ask) for pod in waiting)
         in_flight = [on_its_way(claim.launch, pools.configurations, parts=parts) for claim in snapshot.claims]
         nodes = [*existing_nodes(fleet, self.catalogue, parts=parts), *in_flight]
+        settings = msgspec.structs.replace(settings, bound=bound_pods(fleet), namespaces=namespaces(fleet))
         plan = self._plan(snapshot, waiting, nodes, pools.node_pools, settings)
         self.nominated |= {n.node.name for n in plan.nominations}
         return (*plan.launches, *plan.waits)
@@ -140,7 +143,8 @@ def pending_pods(fleet: Fleet, seated: Container[int] = ()) -> list[pods.Pending
             continue
         if pod.class_id not in shapes:
             shapes[pod.class_id] = pods.PodShape.of(folded(s.spec, s.volumes), s.annotations)
-        waiting.append(pods.PendingPod(s.ref, shapes[pod.class_id], s.created_ns))
+        own = fleet.classes.rows[pod.class_id].labels
+        waiting.append(pods.PendingPod(s.ref, shapes[pod.class_id], s.created_ns, own))
     return waiting
 
 
@@ -197,6 +201,26 @@ def on_its_way(launch: Launch, configurations: Configurations = OWN, *, parts: b
         capacity=launch.capacity,
         devices=devices,
     )
+
+
+def bound_pods(fleet: Fleet) -> tuple[pods.BoundPod, ...]:
+    """The pods on nodes, as far as rules about other pods see them; those that are leaving are left out."""
+    found = []
+    for class_id, on_nodes in sorted(fleet.bound.items()):
+        one = fleet.classes.rows[class_id]
+        affinity = one.spec.affinity
+        leaving = fleet.leaving.get(class_id, {})
+        for row, count in sorted(on_nodes.items()):
+            if staying := count - leaving.get(row, 0):
+                away = affinity.pod_anti_affinity if affinity else None
+                name, tolerations = fleet.node(row).spec.name, tuple(one.spec.tolerations)
+                found.append(pods.BoundPod(one.namespace, name, one.labels, away, staying, tolerations))
+    return tuple(found)
+
+
+def namespaces(fleet: Fleet) -> dict[str, dict[str, str]]:
+    """Labels of the namespaces that have pods, by name."""
+    return {name: fleet.namespaces.labels(name) for name in sorted({one.namespace for one in fleet.classes.rows})}
 
 
 def _last_number(snapshot: Snapshot) -> int:

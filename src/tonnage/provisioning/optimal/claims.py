@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tonnage.decisions import Launch, Reason, Ref
-from tonnage.provisioning import karpenter as planner
+from tonnage.provisioning import bought
 from tonnage.provisioning.launch import Choice, choose
 from tonnage.provisioning.load import Load, Stage
 from tonnage.provisioning.optimal.supply import Offer
@@ -27,9 +27,8 @@ class Made:
 
     def named(self, name: str) -> tuple[PlannedClaim, Launch]:
         """The claim and its launch under this name."""
-        claim = planner._Claim(self.load, list(self.pods), 0)
-        planned = planner._planned(Ref("NodeClaim", name), claim, self.choice)
-        launch = planner._launch(planned, self.load, self.choice)
+        planned = bought.planned(Ref("NodeClaim", name), self.load, self.pods, self.choice)
+        launch = bought.launch(planned, self.load, self.choice)
         reason = Reason(VERDICT, launch.reason.evidence, launch.reason.alternatives)
         return planned, msgspec.structs.replace(launch, reason=reason)
 

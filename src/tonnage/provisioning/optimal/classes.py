@@ -1,4 +1,4 @@
-"""Pods that planning cannot tell apart, and which of them stay where Karpenter's order puts them."""
+"""Pods that patterns cannot tell apart, and how far they are relaxed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,9 @@ from tonnage.provisioning.pods import (
     Step,
     relaxations,
     strict_requirements,
-    uses_match_fields,
 )
 from tonnage.provisioning.requirements import Requirements
 from tonnage.provisioning.template import ALL_EFFECTS
-
-SHARES = "parts of devices"
-"""What a pod is said to carry that asks for a share or for memory of a device."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,16 +39,6 @@ class PodClass:
     moving: bool = False
     stages: tuple[Stage, ...] = ()
     pods: list[Ref] = field(default_factory=list)
-
-
-def not_weighed(shape: PodShape) -> tuple[str, ...]:
-    """What patterns do not express of a pod, so that it stays where Karpenter's order puts it; empty for none."""
-    found = list(shape.unplanned)
-    if shape.ask.shares:
-        found.append(SHARES)
-    if shape.ask.refused or uses_match_fields(shape):
-        found.append("what no new node gives")
-    return tuple(found)
 
 
 class Classes:
@@ -133,4 +119,5 @@ class Classes:
         counted = {name: amount for name, amount in of.amounts.items() if name not in cut}
         self._stages += 1
         unknown = tuple(self._catalogue.unknown(counted))
-        return Stage(self._stages, step, of.amounts, self._catalogue.amounts(counted), unknown, of.shape.ask)
+        row, shape = self._catalogue.amounts(counted), of.shape
+        return Stage(self._stages, step, of.amounts, row, unknown, shape.ask, shape.host_ports, of.moving)

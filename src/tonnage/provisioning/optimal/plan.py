@@ -20,9 +20,10 @@ from tonnage.objects import karpenter
 from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.load import Market
-from tonnage.provisioning.optimal.classes import Classes, not_weighed
+from tonnage.provisioning.optimal.classes import Classes
 from tonnage.provisioning.optimal.program import Effort
 from tonnage.provisioning.optimal.round import Answer, Round
+from tonnage.provisioning.optimal.ruled import not_weighed
 from tonnage.provisioning.optimal.supply import Occupied
 from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim, PlanSettings
 from tonnage.provisioning.pods import ExistingNode, PendingPod
@@ -121,9 +122,8 @@ class Planning:
         whole = self.karpenter(self.pods)
         torn = self._torn(whole)
         base = self.karpenter([pod for pod in self.pods if pod.ref not in torn]) if torn else whole
-        names = {pod.ref: not_weighed(pod.shape) for pod in self.pods}
-        held = {ref for ref, found in names.items() if found}
-        found = self.found(base, held, torn)
+        names = not_weighed(self.pods, self.settings)
+        found = self.found(base, set(names), torn)
         waits = {wait.pod: wait.reason for plan in (whole, base) for wait in plan.waits}
         best = min((found.plan, base), key=lambda one: (-_placed(one), price(one)))
         best = msgspec.structs.replace(best, waits=tuple(self._waits(best, waits)), unplanned=whole.unplanned)
@@ -270,7 +270,7 @@ class Planning:
     def _remaining(self, templates: Sequence[Template], claims: Sequence[PlannedClaim]) -> dict[str, dict[str, int]]:
         """What the nodes that are there, and those planned already, leave of the limits."""
         remaining = {one.name: dict(one.limits) for one in templates}
-        used = [(node.node_pool, node.capacity) for node in self.nodes]
+        used = [(node.node_pool, node.capacity) for node in self.nodes if not node.deleted]
         for pool, capacity in (*used, *((claim.node_pool, claim.capacity) for claim in claims)):
             for resource in remaining.get(pool, ()):
                 remaining[pool][resource] -= capacity.get(resource, 0)

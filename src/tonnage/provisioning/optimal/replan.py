@@ -15,9 +15,9 @@ from tonnage.decisions import Ref
 from tonnage.objects import karpenter
 from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning.catalogue import Catalogue
-from tonnage.provisioning.optimal.classes import not_weighed
 from tonnage.provisioning.optimal.plan import Planning, price
 from tonnage.provisioning.optimal.program import Effort
+from tonnage.provisioning.optimal.ruled import not_weighed
 from tonnage.provisioning.optimal.supply import Occupied
 from tonnage.provisioning.plans import Plan, PlanSettings
 from tonnage.provisioning.pods import ExistingNode, PendingPod
@@ -51,22 +51,24 @@ def replan(
     """Plan nodes for pods that wait and for those of nodes that may go back. ``nodes``: those that stay in any case;
     ``micro_usd_per_move``: what a move must save an hour. Pods that patterns do not express keep their nodes."""
     listed = sorted(occupied, key=lambda one: one.node.ref)
-    fixed = [one for one in listed if any(not_weighed(pod.shape) for pod in one.pods)]
+    settings = settings or PlanSettings()
+    waiting = list(pods)
+    held = set(not_weighed([*waiting, *(pod for one in listed for pod in one.pods)], settings))
+    fixed = [one for one in listed if any(pod.ref in held for pod in one.pods)]
     free = tuple(one for one in listed if one not in fixed)
     planning = Planning(
-        sorted(pods, key=planner._queue_key),
+        sorted(waiting, key=planner._queue_key),
         [*nodes, *(one.node for one in listed)],
         [pool for pool in node_pools if pool.spec.replicas is None],
         catalogue,
-        settings or PlanSettings(),
+        settings,
         {},
         effort or Effort(),
         free,
         usd(micro_usd_per_move),
     )
     base = planning.karpenter(planning.pods)
-    held = {pod.ref for pod in planning.pods if not_weighed(pod.shape)}
-    found = planning.found(base, held, set())
+    found = planning.found(base, held & {pod.ref for pod in waiting}, set())
     before = sum(one.micro_usd_per_hour for one in listed)
     returned = [one for one in free if one.node.ref not in found.stay]
     after = before - sum(one.micro_usd_per_hour for one in returned) + price(found.plan)

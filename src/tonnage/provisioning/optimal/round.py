@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tonnage.decisions import Ref
-from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning.load import Market, Stage
 from tonnage.provisioning.optimal import supply
 from tonnage.provisioning.optimal.claims import Made, make
@@ -17,6 +16,7 @@ from tonnage.provisioning.optimal.solve import Solution, solve
 from tonnage.provisioning.optimal.supply import Occupied, Offer, Standing
 from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim
 from tonnage.provisioning.pods import ExistingNode
+from tonnage.provisioning.standing import StandingNode
 from tonnage.provisioning.template import Template
 from tonnage.units import micro_usd
 
@@ -196,9 +196,9 @@ class Round:
 
     def _nominated(self, ref: Ref, pods: Sequence[tuple[Stage, Sequence[Ref]]]) -> list[Nomination]:
         there = (*self.nodes, *(one.node for one in self.occupied))
-        node = planner._Node(next(one for one in there if one.ref == ref))
+        node = StandingNode(next(one for one in there if one.ref == ref))
         for stage, refs in pods:
-            self.misfits.update(one for one in refs if not node.take(stage))
+            self.misfits.update(one for one in refs if not supply.take(node, stage))
         return [Nomination(one, ref) for _, refs in pods for one in refs]
 
     def _within_limits(self, made: Sequence[Made]) -> bool:

@@ -11,7 +11,6 @@ import numpy as np
 
 from tonnage.decisions import Ref
 from tonnage.partitioning.node_cuts import STATED
-from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import NO_OFFER, OfferingKey, TypeMask
 from tonnage.provisioning.load import Load, Market, Stage
@@ -19,6 +18,7 @@ from tonnage.provisioning.optimal.classes import PodClass
 from tonnage.provisioning.optimal.program import Bin
 from tonnage.provisioning.pods import ExistingNode, PendingPod
 from tonnage.provisioning.requirements import Requirement, Requirements
+from tonnage.provisioning.standing import StandingNode
 from tonnage.provisioning.template import Template
 from tonnage.units import usd
 
@@ -45,7 +45,7 @@ class Site:
             if requirements:
                 merged = load.requirements.merged(requirements)
                 types = load.types & self.market.catalogue.select(merged) & self.market.offers.open_to(merged)
-                load = replace(load, requirements=merged, types=types, _joined={})
+                load = replace(load, requirements=merged, types=types, _joined={}, _wanted={})
             self._empty[only] = load
         return self._empty[only]
 
@@ -197,9 +197,17 @@ def occupied(
     return kind, Bin(usd(one.micro_usd_per_hour), room, admits, 1, (), tuple(holds))
 
 
+def take(node: StandingNode, stage: Stage) -> bool:
+    """Put such a pod on a node that is there, if it takes one."""
+    if node.full(stage):
+        return False
+    wanted = node.wanted(stage)
+    return wanted is not None and node.add(stage, wanted, ())
+
+
 def _stage_on(node: ExistingNode, of: PodClass) -> Stage | None:
     """What a pod of the class insists on, if the node takes one."""
-    return next((stage for stage in of.stages if planner._Node(node).take(stage)), None)
+    return next((stage for stage in of.stages if take(StandingNode(node), stage)), None)
 
 
 def undominated(bins: Sequence[tuple[Offer, Bin]], most: Sequence[int]) -> list[tuple[Offer, Bin]]:
