@@ -82,6 +82,7 @@ RECIPE = (
         ),
     ),
     Module("tiny", (Program("tiny", "."),)),
+    Module("calculator", (Program("replica-calculator", "."),)),
     Module(
         "kwok",
         (Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),),

@@ -17,10 +17,9 @@ SAMPLE = (
     "contract/sold-out",
     "examples/kv-routing/tonnage/0",
     "examples/shared-gpus/whole/0",
-    "examples/traffic-surge/as-written/0",
     "placement/gangs/tonnage",
 )
-"""All of them take 10 s of CPU time. The larger placements are in `make digests`."""
+"""All of them take 6 s of CPU time. The larger placements are in `make digests`."""
 
 
 @pytest.mark.parametrize("name", SAMPLE)

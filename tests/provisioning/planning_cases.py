@@ -262,10 +262,10 @@ class _Draw:
         if affinity:
             found["affinity"] = affinity
         if self.rules and self.some(0.4):
-            constraints: dict[tuple[str, str], Json] = {}
+            constraints: dict[str, Json] = {}
             for _ in range(rng.choice([1, 1, 2])):
                 one = self.spread(own)
-                constraints[one["topologyKey"], one["whenUnsatisfiable"]] = one
+                constraints[one["topologyKey"]] = one  # two over one label may pick different domains, at random
             found["topologySpreadConstraints"] = list(constraints.values())
         return found
 

@@ -124,7 +124,7 @@ def test_a_name_that_is_wrong_is_refused_with_all_that_there_are(
     own: None, tmp_path: Path, policy: dict[str, str], known: str
 ) -> None:
     (field,) = policy
-    with pytest.raises(InputError, match=rf"scenario.yaml:\d+: policies.own.{field}: .* expected one of {known} \(see"):
+    with pytest.raises(InputError, match=rf"scenario.yaml:\d+:policies.own.{field}: .* expected one of {known} \(see"):
         _simulated(tmp_path, **policy)
 
 

@@ -58,6 +58,9 @@ COMMANDS = {
     ),
     "check": ("tonnage.cli.check", "check", "Read manifests and say what this configuration does and never does."),
     "schema": ("tonnage.cli.schema", "schema", "The JSON schema of what -o json prints."),
+    "completion": ("tonnage.cli.shell", "completion", "Completion for bash, zsh or fish."),
+    "man": ("tonnage.cli.shell", "man", "Manual pages, from the text of --help."),
+    "version": ("tonnage.cli.shell", "version", "The version."),
 }
 
 

@@ -30,6 +30,8 @@ class Autoscalers:
     ambiguous: Mapping[str, tuple[str, ...]]
     states: dict[str, hpa.HpaState] = field(default_factory=dict)
     keda_states: dict[str, keda.KedaState] = field(default_factory=dict)
+    epoch_ns: int = 0
+    """Added to the world's times to make them Unix times: cron triggers have local ones."""
 
     def sync(self, world: World) -> Sequence[Decision]:
         """One pass of the HPA controller."""
@@ -47,7 +49,7 @@ class Autoscalers:
             served, self.keda_states[name] = keda.serve(
                 scaled,
                 self.keda_states.get(name, keda.KedaState()),
-                _values(world, scaled, snapshot.now_ns),
+                self._values(world, scaled, snapshot.now_ns),
                 current_replicas=workload.replicas,
                 ready_replicas=workload.ready,
             )
@@ -73,7 +75,7 @@ class Autoscalers:
         )
         self.states[name] = state
         inactive = state.condition("ScalingActive")
-        if inactive is not None and not inactive.status:
+        if decision is None and inactive is not None and not inactive.status:  # else it is of an earlier pass
             world.note(spec.hpa, inactive.reason, inactive.message)
         return [decision] if decision is not None else []
 
@@ -87,11 +89,34 @@ class Autoscalers:
         decision, self.keda_states[name] = keda.poll(
             spec,
             self.keda_states.get(name, keda.KedaState()),
-            _values(world, spec, snapshot.now_ns),
+            self._values(world, spec, snapshot.now_ns),
             replicas=workload.replicas,
             now_ns=snapshot.now_ns,
+            ready_replicas=workload.ready,
+            hpa_active=self._is_active(spec),
         )
         return () if decision is None else (decision,)
+
+    def _is_active(self, spec: keda.KedaSpec) -> bool:
+        """Whether the HPA that KEDA made could count from its metrics when it last did."""
+        generated = keda.generated_hpa(spec)
+        state = self.states.get(_key(generated.hpa)) if generated is not None else None
+        found = state.condition("ScalingActive") if state is not None else None
+        return found is not None and found.status
+
+    def _values(self, world: World, spec: keda.KedaSpec, now_ns: int) -> list[keda.TriggerValue]:
+        return [self._value(world, trigger, now_ns) for trigger in spec.triggers]
+
+    def _value(self, world: World, trigger: keda.Trigger, now_ns: int) -> keda.TriggerValue:
+        """What KEDA's scaler of the trigger finds."""
+        if trigger.window is not None:
+            return keda.TriggerValue(trigger.window.value(self.epoch_ns + now_ns))
+        if trigger.query is None:
+            return keda.TriggerValue()
+        try:
+            return keda.trigger_value(trigger, world.measure(trigger.query.text, now_ns))
+        except InputError as error:
+            return keda.TriggerValue(error=str(error))
 
     def loops(self) -> list[Loop]:
         """One of the HPA controller, and one for each ScaledObject."""
@@ -99,20 +124,6 @@ class Autoscalers:
         for spec in self.scaled:
             loops.append(Loop(f"keda/{spec.scaled_object.name}", partial(self.poll, spec), spec.polling_interval_ns))
         return loops
-
-
-def _values(world: World, spec: keda.KedaSpec, now_ns: int) -> list[keda.TriggerValue]:
-    return [_value(world, trigger, now_ns) for trigger in spec.triggers]
-
-
-def _value(world: World, trigger: keda.Trigger, now_ns: int) -> keda.TriggerValue:
-    """Ask a trigger's query, as KEDA's Prometheus scaler does."""
-    if trigger.query is None:
-        return keda.TriggerValue()
-    try:
-        return keda.trigger_value(trigger, world.measure(trigger.query.text, now_ns))
-    except InputError as error:
-        return keda.TriggerValue(error=str(error))
 
 
 @dataclass(frozen=True, slots=True)

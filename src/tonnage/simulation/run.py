@@ -53,7 +53,7 @@ from tonnage.traffic.traces import Trace
 from tonnage.units import NS_PER_S
 
 EPOCH_NS = calendar.timegm((2026, 3, 2, 9, 0, 0)) * NS_PER_S
-"""A run begins on a Monday at 9:00 UTC, for disruption budgets with a schedule."""
+"""A run begins on a Monday at 9:00 UTC: for schedules of disruption budgets, cron triggers and queries for the time."""
 
 SAMPLES = 360
 """Samples over a run, at least 5 s apart."""
@@ -193,6 +193,7 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     refuse_too_much(scenario, manifest.objects)
     configuration = configure(manifest, catalogue, machines(scenario, manifest))
     cluster = build_cluster(scenario, configuration, Streams(options.seed))
+    cluster.epoch_ns = EPOCH_NS
     sources = connect_traffic(scenario, chosen, configuration, cluster, options.trace, options.seed)
     for key, (least, _) in bounds(configuration, list(cluster.workloads.values())).items():
         cluster.workloads[key].minimum = least
@@ -248,6 +249,7 @@ def _manifest_loops(
         [manifests.hpa_spec(h) for h in admitted.hpas if not _made_by_keda(h)],
         configuration.scaled,
         admitted.ambiguous,
+        epoch_ns=EPOCH_NS,
     ).loops()
 
 

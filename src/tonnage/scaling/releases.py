@@ -1,0 +1,22 @@
+"""What kube-controller-manager does with HorizontalPodAutoscalers by default, by its release.
+
+Source: kubernetes/kubernetes pkg/features/kube_features.go; KEP-2021 (HPAScaleToZero: alpha and off up to 1.36, beta
+and on from 1.37), KEP-4951 (HPAConfigurableTolerance: beta and on from 1.35).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release of Kubernetes, or one with feature gates set otherwise."""
+
+    version: str
+    scale_to_zero: bool = True  # HPAScaleToZero
+    configurable_tolerance: bool = True  # HPAConfigurableTolerance
+
+
+KUBERNETES_1_36 = Release("1.36", scale_to_zero=False)
+KUBERNETES_1_37 = Release("1.37")
