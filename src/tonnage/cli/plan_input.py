@@ -11,6 +11,7 @@ import msgspec
 from tonnage.control.nodes import Pools, bound_pods, existing_nodes, namespaces, pending_pods, waiting_gangs
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError
+from tonnage.facts import instances
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.volumes import folded
 from tonnage.health.rules.nodepools import AWS
@@ -86,7 +87,10 @@ def _said(manifest: Manifest, findings: Sequence[Finding], folder: str) -> Itera
             yield msgspec.structs.replace(
                 one, rule="nodeclass-assumed", severity="warning", message=message, help=help_
             )
-        elif one.rule == "nodes-assumed" or (one.severity != "info" and one.object.kind in _SUPPLY):
+        elif one.rule == "nodes-assumed":
+            message = "no NodePools are among the files: nodes of any on-demand type are launched as pods need"
+            yield msgspec.structs.replace(one, message=message, help="add the cluster's NodePools")
+        elif one.severity != "info" and one.object.kind in _SUPPLY:
             yield one
 
 
@@ -116,5 +120,5 @@ def _occupied(snapshot: Snapshot, nodes: Mapping[Ref, ExistingNode], catalogue: 
 
 def _price(own: Mapping[str, str], instance_type: str, catalogue: Catalogue) -> int | None:
     wanted = own.get(labels.ZONE), own.get(labels.CAPACITY_TYPE)
-    offered = catalogue.book.offerings(instance_type)
+    offered = catalogue.book.offerings(instance_type) if instances.known(instance_type) else ()
     return next((one.micro_usd_per_hour for one in offered if (one.zone, one.capacity_type) == wanted), None)
