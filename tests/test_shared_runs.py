@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
+import sim_builders
 from result_builder import build
 from training_builders import entry, job, load
 
 import shared_runs
-import sim_builders
 from shared_runs import Asked, fingerprint, kept
 from tonnage.cli import runs
 from tonnage.simulation.result import Result

@@ -126,9 +126,7 @@ def mine(packing: Packing) -> Outcome:
             (
                 one.load.template.name,
                 tuple(sorted(f"{pod.namespace}/{pod.name}" for pod in one.pods)),
-                tuple(
-                    name for name, left in zip(packing.market.catalogue.names, one.load.types, strict=True) if left
-                ),
+                tuple(name for name, left in zip(packing.market.catalogue.names, one.load.types, strict=True) if left),
                 tuple(sorted(_read(one.load.requirements))),
             )
             for one in packing.claims

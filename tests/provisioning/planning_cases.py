@@ -65,6 +65,48 @@ def draw(seed: int) -> Case:
     return _Draw(random.Random(f"planning case {seed}"), seed).case()
 
 
+def known() -> dict[str, Case]:
+    """The listed differences from Karpenter, one small case each, by name."""
+    return {"nodes-limit": _nodes_limit(), "sidecar-ports": _sidecar_ports()}
+
+
+def _plain(name: str) -> Case:
+    one = next(one for one in _known_types() if one.name == "m5.large")
+    case = Case(-1, [one], {(one.name, ZONES[0], "on-demand"): 96_000})
+    draw = _Draw(random.Random(name), -1)
+    pool = draw.pool("pool-0")
+    pool["spec"] = {"template": {"metadata": {"labels": {}}, "spec": pool["spec"]["template"]["spec"]}}
+    pool["spec"]["template"]["spec"] |= {"requirements": [], "taints": [], "startupTaints": []}
+    case.pools = [pool]
+    return case
+
+
+def _pod(number: int, container: Json, **spec: Any) -> Json:
+    meta = {"name": f"p{number}", "namespace": "default", "uid": f"u{number}", "labels": {}}
+    meta["creationTimestamp"] = "2026-11-01T00:00:00Z"
+    written = {"containers": [container], **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": written, "status": {"phase": "Pending"}}
+
+
+def _nodes_limit() -> Case:
+    """Four pods of which each fills a node, and a limit of two nodes."""
+    case = _plain("nodes limit")
+    case.pools[0]["spec"]["limits"] = {"nodes": "2"}
+    asked = {"name": "main", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}
+    case.pods = [_pod(number, asked) for number in range(4)]
+    return case
+
+
+def _sidecar_ports() -> Case:
+    """Two pods whose sidecars want the same port of the node."""
+    case = _plain("sidecar ports")
+    asked = {"name": "main", "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}}
+    port = {"containerPort": 80, "hostPort": 80, "protocol": "TCP"}
+    sidecar = {"name": "side", "restartPolicy": "Always", "ports": [port]}
+    case.pods = [_pod(number, asked, initContainers=[sidecar]) for number in range(2)]
+    return case
+
+
 class _Draw:
     def __init__(self, rng: random.Random, seed: int) -> None:
         self.rng, self.seed = rng, seed
@@ -198,7 +240,10 @@ class _Draw:
                     ]
                 if not rule or self.some(0.3):
                     rule["preferredDuringSchedulingIgnoredDuringExecution"] = [
-                        {"weight": weight, "podAffinityTerm": self.term({"matchLabels": own} if self.some(0.5) else None)}
+                        {
+                            "weight": weight,
+                            "podAffinityTerm": self.term({"matchLabels": own} if self.some(0.5) else None),
+                        }
                         for weight in rng.sample([1, 5, 100], rng.choice([1, 2]))
                     ]
                 found[kind] = rule
@@ -330,7 +375,13 @@ class _Draw:
             "spec": {"taints": taints, "startupTaints": startup},
             "status": {"providerID": f"aws:///{name}"},
         }
-        machine: Json = {"name": name, "type": one.name, "claim": claim, "deleting": self.some(0.1), "initialized": False}
+        machine: Json = {
+            "name": name,
+            "type": one.name,
+            "claim": claim,
+            "deleting": self.some(0.1),
+            "initialized": False,
+        }
         if kind != "claim":
             registered = own | {labels.REGISTERED: "true", HOSTNAME: name}
             if kind == "there":
@@ -374,7 +425,9 @@ def ours(case: Case) -> Ours:
             shapes[id(pod["spec"])] = PodShape.of(spec)
         shape = shapes[id(pod["spec"])]
         if spec.node_name:
-            on_node = BoundPod(ref.namespace, spec.node_name, meta["labels"], shape.pod_anti_affinity, 1, shape.tolerations)
+            on_node = BoundPod(
+                ref.namespace, spec.node_name, meta["labels"], shape.pod_anti_affinity, 1, shape.tolerations
+            )
             bound.append(on_node)
             on.setdefault(spec.node_name, []).append(shape)
         else:
@@ -492,6 +545,4 @@ def _turn(pod: Json) -> tuple[int, int, str, str]:
 
 
 def _amounts(amounts: Mapping[str, int]) -> dict[str, str]:
-    return {
-        name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in amounts.items() if name != NODES
-    }
+    return {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in amounts.items() if name != NODES}

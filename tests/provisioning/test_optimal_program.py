@@ -11,8 +11,11 @@ import pytest
 from deep_seeds import deep
 from tonnage.provisioning.optimal import knapsack
 from tonnage.provisioning.optimal.knapsack import Item
-from tonnage.provisioning.optimal.program import QUICK, Bin, Column, Effort, Program
+from tonnage.provisioning.optimal.program import Bin, Column, Effort, Program
 from tonnage.provisioning.optimal.solve import Solution, solve
+
+
+LITTLE = Effort(steps=50, rounds=2, columns=3, nodes=0)
 
 
 def patterns(program: Program, at: int) -> Iterator[Column]:
@@ -112,7 +115,7 @@ def test_the_optimum_is_that_of_trying_everything_and_the_bound_is_not_above_it(
 @pytest.mark.parametrize("seed", [*range(10), *deep(range(10, 200))])
 def test_little_effort_gives_a_plan_with_a_bound_that_holds(seed: int) -> None:
     program = a_program(random.Random(1_000 + seed))
-    solution = solve(program, effort=Effort(steps=50, rounds=2, columns=3, nodes=0))
+    solution = solve(program, effort=LITTLE)
     holds(program, solution)
     assert solution.bound <= cheapest(program) + 1e-6
 
@@ -130,8 +133,8 @@ def test_moving_pods_costs_their_fare_and_nodes_that_hold_pods_may_stay() -> Non
 def test_a_start_is_kept_where_the_effort_finds_nothing_better() -> None:
     program = Program((3,), ((2,),), (Bin(5.0, (6,), (0,)), Bin(2.0, (2,), (0,))))
     start = [(Column(0, (3,)), 1)]
-    assert solve(program, start, QUICK).cost == pytest.approx(5.0)
-    assert solve(program, [(Column(1, (1,)), 3)], QUICK).cost == pytest.approx(5.0)
+    assert solve(program, start, LITTLE).cost == pytest.approx(5.0)
+    assert solve(program, [(Column(1, (1,)), 3)], LITTLE).cost == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize("seed", [*range(20), *deep(range(20, 400))])

@@ -104,7 +104,9 @@ def test_slo_pays_for_fewer_gpu_hours_than_keda(golden: Golden, which: int | str
 
 
 @pytest.mark.parametrize("which", WHICH)
-def test_every_scale_decision_of_slo_carries_the_numbers_that_it_was_made_from(golden: Golden, which: int | str) -> None:
+def test_every_scale_decision_of_slo_carries_the_numbers_that_it_was_made_from(
+    golden: Golden, which: int | str
+) -> None:
     decisions = [*_scales(golden("slo", which), SCALE_A), *_scales(golden("slo", which), SCALE_B)]
     assert decisions
     for decision in decisions:

@@ -450,7 +450,7 @@ def test_the_slo_policy_does_not_size_two_pools(tmp_path: Path) -> None:
         _run(tmp_path, "by-slo")
 
 
-@pytest.mark.slow
+@pytest.mark.fuzz
 def test_splitting_pays_for_long_prompts_and_not_for_chats() -> None:
     share = {
         policy: [service.overall.share or 0.0 for service in shared_runs.result(EXAMPLE.name, policy).services]

@@ -83,7 +83,7 @@ def hash_(
     tonnage kv worth trace.jsonl --model Qwen3-8B --gpu h100
     """
     from tonnage.traffic import request_logs
-    from tonnage.traffic.hashed_trace import Choice, hash_log
+    from tonnage.traffic.hashed_trace import Hashing, hash_log
     from tonnage.traffic.traces import decoded, read_text
 
     files.check_writable(out)
@@ -91,7 +91,7 @@ def hash_(
         name, text = "standard input", decoded(sys.stdin.buffer.read(), "standard input")
     else:
         name, text = str(file), read_text(file)
-    choice = Choice(block_size, salt.encode() if salt else None, rate, turn_gap, output_tokens)
+    choice = Hashing(block_size, salt.encode() if salt else None, rate, turn_gap, output_tokens)
     show = not quiet and sys.stderr.isatty()
 
     def each(count: int) -> None:

@@ -1,7 +1,7 @@
 """Nodes that could be taken back now, what keeps the others, and what it costs to move their pods.
 
-Source: kubernetes-sigs/karpenter pkg/controllers/disruption/types.go, pkg/utils/disruption, pkg/utils/pod/scheduling.go,
-pkg/utils/pdb and pkg/controllers/state/statenode.go.
+Source: kubernetes-sigs/karpenter pkg/controllers/disruption/types.go, pkg/utils/disruption,
+pkg/utils/pod/scheduling.go, pkg/utils/pdb and pkg/controllers/state/statenode.go.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class RunningNode(msgspec.Struct, frozen=True, kw_only=True):
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A node that could be taken back. ``price``: micro-USD an hour, 0 where it is not known. ``cost``: of moving its
-    pods, in pods. ``moving``: those that have to find room elsewhere. ``consolidatable``: quiet for consolidateAfter."""
+    pods, in pods. ``moving``: those that have to find room elsewhere. ``consolidatable``: quiet for
+    consolidateAfter."""
 
     node: RunningNode
     pool: karpenter.NodePool

@@ -241,7 +241,8 @@ class Offers:
 
 
 _UNTOLD = frozenset(
-    f"karpenter.k8s.aws/instance-{name}" for name in ("encryption-in-transit-supported", "cpu-sustained-clock-speed-mhz")
+    f"karpenter.k8s.aws/instance-{name}"
+    for name in ("encryption-in-transit-supported", "cpu-sustained-clock-speed-mhz")
 )
 """Labels of instance types that our facts say nothing of, so that no type is ruled out by them."""
 

@@ -57,7 +57,7 @@ class ClaimOrder:
             self.order.insert(to, number)
             self._pods.insert(to, pods)
         else:
-            sorter.sort(0, length, length.bit_length())
+            sort(self.order, self._pods)
         return self.order
 
 
@@ -250,4 +250,3 @@ class _Sorter:
                 return
             self.swap(low + root, low + child)
             root = child
-

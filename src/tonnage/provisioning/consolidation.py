@@ -227,9 +227,7 @@ class _Round:
             return None
         price = sum(one.price for one in going)
         if not packing.claims:
-            return Command(
-                reason=UNDERUTILIZED, method=method, nodes=_refs(going), saves_micro_usd_per_hour=price
-            )
+            return Command(reason=UNDERUTILIZED, method=method, nodes=_refs(going), saves_micro_usd_per_hour=price)
         claim = packing.claims[0]
         load = self._cheaper(claim.load, going, price)
         if load is None:
@@ -292,7 +290,7 @@ class _Round:
         return replace(load, types=types)
 
     def _other_types(self, load: Load, going: Sequence[Candidate]) -> Load | None:
-        """Of a type that is taken back anyway one node could simply stay: what is launched has to be cheaper than it."""
+        """Of a type that is taken back anyway one node could simply stay: what is launched has to be cheaper."""
         limit = NO_OFFER
         for one in going:
             index = self.catalogue.index(one.instance_type)
@@ -304,7 +302,8 @@ class _Round:
         self, packing: Packing, claims: Iterable[Claim]
     ) -> tuple[tuple[PlannedClaim, ...], tuple[Launch, ...]]:
         """What is launched for these claims; those for which nothing can be are left out."""
-        found, launches = [], []
+        found: list[PlannedClaim] = []
+        launches: list[Launch] = []
         for claim in claims:
             load = claim.load
             choice = choose(

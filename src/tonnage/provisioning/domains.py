@@ -24,6 +24,7 @@ from tonnage.provisioning.template import ALL_EFFECTS
 UNLIMITED = (1 << 31) - 1
 """The skew of pod affinity and anti-affinity, which have none."""
 
+
 class Pick(Protocol):
     """Which of several domains that are equally good. Karpenter takes any of them."""
 
@@ -86,8 +87,8 @@ class NodeFilter:
     def identity(self) -> object:
         """What tells two filters apart: of requirements only the labels that they are on. Of equal ones an even number
         counts as none."""
-        terms = Counter(frozenset((one.key, one.min_values) for one in term.values()) for term in self.terms)
-        return (self.honor_affinity, self.honor_taints, _odd(terms), _odd(Counter(map(repr, self.tolerations))))
+        terms = Counter[object](frozenset((one.key, one.min_values) for one in term.values()) for term in self.terms)
+        return (self.honor_affinity, self.honor_taints, _odd(terms), _odd(Counter[object](map(repr, self.tolerations))))
 
 
 def _odd(counted: Mapping[object, int]) -> frozenset[object]:
@@ -120,9 +121,7 @@ class Rule:
 def _identity(selector: core.LabelSelector | None) -> object:
     if selector is None:
         return None
-    listed = (
-        (one.key, one.operator, _odd(Counter[object](one.values))) for one in selector.match_expressions
-    )
+    listed = ((one.key, one.operator, _odd(Counter[object](one.values))) for one in selector.match_expressions)
     return (frozenset(listed), frozenset(selector.match_labels.items()))
 
 

@@ -32,11 +32,9 @@ PORT_TAKEN, NO_DOMAIN = "DaemonSets take host port", "no domain is left by"
 """How a refusal begins, by the check that failed, in the order in which they are made."""
 
 
-def refusal(
-    market: Market, template: Template, stage: Stage, remaining: dict[str, int], rules: str = ""
-) -> str:
-    """Why a new NodeClaim of this NodePool cannot take such a pod, with ``remaining`` of its limits left. ``rules``: the
-    pod's rules about other pods, which are in the way where nothing else is."""
+def refusal(market: Market, template: Template, stage: Stage, remaining: dict[str, int], rules: str = "") -> str:
+    """Why a new NodeClaim of this NodePool cannot take such a pod, with ``remaining`` of its limits left. ``rules``:
+    the pod's rules about other pods, which are in the way where nothing else is."""
     step, catalogue = stage.step, market.catalogue
     taint = selectors.untolerated(template.taints, step.tolerations, ALL_EFFECTS)
     if taint is not None:

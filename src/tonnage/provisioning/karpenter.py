@@ -39,11 +39,12 @@ from tonnage.provisioning.load import Load, Market
 from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim, PlanSettings
 from tonnage.provisioning.pod_classes import Attempt, PodClass, PodClasses
 from tonnage.provisioning.pods import ExistingNode, PendingPod
-from tonnage.provisioning.requirements import Requirement, Requirements
+from tonnage.provisioning.requirements import Requirement
 from tonnage.provisioning.standing import StandingNode
 from tonnage.provisioning.template import Template, compile_pool
-from tonnage.provisioning.topology import Topology
+from tonnage.provisioning.topology import Topology, Verdict
 from tonnage.units import NS_PER_S
+
 
 def plan(
     pods: Iterable[PendingPod],
@@ -128,6 +129,8 @@ class _Planner:
         usable = sorted((n for n in nodes if not n.deleted), key=lambda n: (not n.initialized, n.ref.name, n.ref))
         self.nodes = [StandingNode(node) for node in usable]
         self.claims: list[Claim] = []
+        self.areas: list[int] = []
+        self.keys = 0
         self.order = ClaimOrder()
         self.nominations: list[Nomination] = []
         self.placed = 0
@@ -164,7 +167,7 @@ class _Planner:
         return Packing(self.market, tuple(self.claims), tuple(self.nominations), tuple(waits), _unplanned(pods))
 
     def _schedule(self, pod: Ref, pod_class: PodClass) -> bool:
-        """Place the pod, giving up one thing after the other. Nothing has changed for its like while no pod is placed."""
+        """Place the pod, giving up one thing after the other. Nothing changes for its like while no pod is placed."""
         if pod_class.seen == self.placed:
             return False
         self.topology.pick.turn(pod)
@@ -176,11 +179,6 @@ class _Planner:
         pod_class.seen = self.placed
         return False
 
-    def _narrowed(self, attempt: Attempt, wanted: Requirements, host: str) -> tuple[Requirement, ...] | None:
-        if not attempt.ruled:
-            return ()
-        return self.topology.narrowed(attempt.peers, attempt.groups, attempt.stage.step.strict, wanted, host)
-
     def _on_node(self, pod: Ref, attempt: Attempt) -> bool:
         stage, full = attempt.stage, attempt.full
         at = full.find(0)
@@ -189,7 +187,10 @@ class _Planner:
             if node.full(stage):
                 full[at] = 1
             elif (wanted := node.wanted(stage)) is not None:
-                narrowed = self._narrowed(attempt, wanted, node.host)
+                verdict = self.topology.on_host(attempt.rules, node.host)
+                if verdict is Verdict.NEVER:
+                    full[at] = 1
+                narrowed = self.topology.narrowed(attempt.rules, wanted) if verdict is Verdict.YES else None
                 if narrowed is not None and node.add(stage, wanted, narrowed):
                     self.topology.record(attempt.peers, node.taints, node.requirements, node.host)
                     self.nominations.append(Nomination(pod, node.ref))
@@ -198,31 +199,46 @@ class _Planner:
         return False
 
     def _on_claim(self, pod: Ref, attempt: Attempt) -> bool:
-        stage, closed = attempt.stage, attempt.closed
+        closed = attempt.closed
         closed.extend(bytes(len(self.claims) - len(closed)))
+        known: dict[int, tuple[Requirement, ...] | None] = {}
+        if self.keys < self.topology.keys:  # a rule over one more label has come up
+            self.keys = self.topology.keys
+            self.areas = [self.topology.area(claim.load.requirements) for claim in self.claims]
+        areas = self.areas
         for place, number in enumerate(self.order.settle()):
-            if closed[number]:
+            if closed[number] or known.get(areas[number], ()) is None:
                 continue
-            claim = self.claims[number]
-            load = self._joined(attempt, claim)
-            if load is None:
-                continue
-            self.order.took(place)
-            self._add(pod, claim, load, attempt)
-            return True
+            load = self._joined(attempt, number, known)
+            if load is not None:
+                self.order.took(place)
+                self._add(pod, number, load, attempt)
+                return True
         return False
 
-    def _joined(self, attempt: Attempt, claim: Claim) -> Load | None:
-        """The NodeClaim's load with such a pod. Where it will never take one, that is noted."""
-        stage = attempt.stage
+    def _joined(self, attempt: Attempt, number: int, known: dict[int, tuple[Requirement, ...] | None]) -> Load | None:
+        """The NodeClaim's load with such a pod. Where it will never take one, that is noted; so is, for this pod, what
+        rules about other pods leave to NodeClaims of which the same is ``known``."""
+        claim, stage = self.claims[number], attempt.stage
         wanted = claim.load.wanted(stage)
         if wanted is None:
             return None
         if claim.load.join(stage) is None:  # and never will: its types only get fewer
-            attempt.closed[_number(claim)] = 1
+            attempt.closed[number] = 1
             return None
-        narrowed = self._narrowed(attempt, wanted, claim.host)
-        return None if narrowed is None else claim.load.join(stage, narrowed)
+        if not attempt.rules:
+            return claim.load.join(stage)
+        area = self.areas[number]
+        if area not in known:
+            known[area] = self.topology.narrowed(attempt.rules, wanted)
+        narrowed = known[area]
+        if narrowed is None:
+            return None
+        verdict = self.topology.on_host(attempt.rules, claim.host)
+        if verdict is not Verdict.YES:
+            attempt.closed[number] = verdict is Verdict.NEVER
+            return None
+        return claim.load.join(stage, narrowed)
 
     def _on_new_claim(self, pod: Ref, attempt: Attempt) -> bool:
         number = len(self.claims)
@@ -234,7 +250,9 @@ class _Planner:
             wanted = empty.wanted(attempt.stage)
             if wanted is None or empty.join(attempt.stage) is None:
                 continue
-            narrowed = self._narrowed(attempt, wanted, host)
+            if self.topology.on_host(attempt.rules, host) is not Verdict.YES:
+                return False
+            narrowed = self.topology.narrowed(attempt.rules, wanted)
             load = None if narrowed is None else empty.join(attempt.stage, narrowed)
             if load is None:
                 continue
@@ -242,16 +260,18 @@ class _Planner:
             for resource in remaining:
                 column = self.market.catalogue.column.get(resource)
                 remaining[resource] -= 0 if column is None else int(largest[column])
-            claim = Claim(load, [], host)
-            self.claims.append(claim)
+            self.claims.append(Claim(load, [], host))
+            self.areas.append(0)
             self.order.append()
             self.topology.register(host)
-            self._add(pod, claim, load, attempt)
+            self._add(pod, number, load, attempt)
             return True
         return False
 
-    def _add(self, pod: Ref, claim: Claim, load: Load, attempt: Attempt) -> None:
+    def _add(self, pod: Ref, number: int, load: Load, attempt: Attempt) -> None:
+        claim = self.claims[number]
         claim.load = load
+        self.areas[number] = self.topology.area(load.requirements)
         claim.pods.append(pod)
         self.topology.record(attempt.peers, load.template.taints, load.requirements, claim.host)
 
@@ -264,8 +284,7 @@ class _Planner:
     def _refusal(self, pod_class: PodClass) -> Reason:
         """Why each NodePool refuses the pod, once everything that it would rather have has been given up."""
         last = pod_class.attempts[-1]
-        groups = (*last.groups, *last.peers.avoided_by)
-        rules = ", ".join(dict.fromkeys(f"{one.rule.kind.value} over {one.rule.key}" for one in groups))
+        rules = str(last.rules)
         beaten = tuple(
             Alternative(
                 f"NodePool {one.name}",
@@ -303,86 +322,10 @@ _HOST = "planned"
 """How the name begins that stands for the one of a planned node. No rule can name it."""
 
 
-def _number(claim: Claim) -> int:
-    """The NodeClaim's number in the order of planning."""
-    return int(claim.host.rsplit("-", 1)[1])
-
-
 def _queue_key(pod: PendingPod) -> tuple[int, int, int, str, Ref]:
     requests = pod.shape.requests
     created = pod.creation_ns // NS_PER_S
     return (-requests.get("cpu", 0), -requests.get("memory", 0), created, pod.ref.uid, pod.ref)
-
-
-def _planned(ref: Ref, claim: Claim, choice: Choice) -> PlannedClaim:
-    load, template = claim.load, claim.load.template
-    catalogue = load.market.catalogue
-    index = catalogue.index(choice.offering.instance_type)
-    instance = catalogue.types[index]
-    layout = load.layout(index) if len(load.choices) > 1 else 0
-    cut = {key: value for key, value in template.machines.layouts[layout].items() if key in STATED}
-    devices = load.devices and template.machines.of(load.devices, layout, index)
-    return PlannedClaim(
-        ref=ref,
-        node_pool=template.name,
-        offering=choice.offering,
-        instance_types=choice.instance_types,
-        requirements=load.requirements.merged(Requirements.of_labels(cut)),
-        labels={
-            **_own_labels(load, cut),
-            **template.labels,
-            **instance.labels(choice.offering.zone, choice.offering.capacity_type),
-        },
-        taints=template.taints,
-        startup_taints=template.startup_taints,
-        requests=catalogue.as_map(load.requests) | (devices.in_use(0) if devices else {}),
-        daemons=catalogue.as_map(template.daemons[index]),
-        allocatable=template.allocatable(index, catalogue, layout),
-        capacity=catalogue.as_map(template.capacity[index]),
-        pods=tuple(claim.pods),
-        devices=devices,
-    )
-
-
-def _own_labels(load: Load, cut: dict[str, str]) -> dict[str, str]:
-    """Labels that follow from the requirements; of those that say how GPUs are partitioned just the ones chosen."""
-    return {key: value for key, value in load.requirements.labels().items() if key not in STATED} | cut
-
-
-def _launch(planned: PlannedClaim, load: Load, choice: Choice) -> Launch:
-    evidence = (
-        ("pods", load.pods),
-        *_amounts_of(planned.requests),
-        ("instance_types_considered", int(load.types.sum())),
-        ("instance_types_requested", len(choice.instance_types)),
-        ("usd_per_hour", usd(choice.micro_usd_per_hour)),
-        ("prices_as_of", load.market.catalogue.book.as_of),
-    )
-    return Launch(
-        claim=planned.ref,
-        node_pool=planned.node_pool,
-        instance_type=choice.offering.instance_type,
-        zone=choice.offering.zone,
-        capacity_type=choice.offering.capacity_type,
-        price_micro_usd_per_hour=choice.micro_usd_per_hour,
-        reason=Reason("cheapest offering that holds its pods", evidence, choice.alternatives),
-        pods=planned.pods,
-        labels=planned.labels,
-        allocatable=_without_nodes(planned.allocatable),
-        requests=planned.requests,
-        daemons=_without_nodes(planned.daemons),
-        capacity=planned.capacity,
-        taints=planned.taints,
-        startup_taints=planned.startup_taints,
-    )
-
-
-def _without_nodes(amounts: dict[str, int]) -> dict[str, int]:
-    return {name: amount for name, amount in amounts.items() if name != NODES}
-
-
-def _amounts_of(amounts: dict[str, int]) -> tuple[tuple[str, Scalar], ...]:
-    return tuple((name, amount) for name, amount in sorted(amounts.items()) if name != "pods" and amount)
 
 
 def _unplanned(pods: Iterable[PendingPod]) -> dict[str, int]:

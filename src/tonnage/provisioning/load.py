@@ -88,6 +88,9 @@ class Load:
     def join(self, stage: Stage, narrowed: tuple[Requirement, ...] = ()) -> Load | None:
         """The load with one more pod, or ``None`` if the NodeClaim cannot take it. ``narrowed``: what rules about other
         pods leave of its labels."""
+        wanted = self.wanted(stage) if narrowed else None
+        if wanted is not None and all(wanted.get(one.key) == one for one in narrowed):
+            narrowed = ()
         key = (stage.id, narrowed)
         if key not in self._joined:
             self._joined[key] = self._join(stage, narrowed)
@@ -128,8 +131,9 @@ class Load:
             if clash(stage.ports, taken):
                 types &= ~runs_on
         choices, asked = self.choices, self.asked
-        if requirements != self.requirements:
-            types &= catalogue.select(requirements) & self.market.offers.open_to(requirements)
+        if requirements is not self.requirements:
+            types &= catalogue.select(requirements.changed(self.requirements))
+            types &= self.market.offers.open_to(requirements)
             choices = choices & template.machines.allowed(requirements)
             types &= choices.any(axis=0)
         if not types.any():
@@ -161,4 +165,3 @@ class Load:
 def device_resources(ask: Ask) -> frozenset[str]:
     """The resources of devices that a pod asks for."""
     return frozenset(name for name in (ask.resource, *(name for name, _ in ask.profiles)) if name)
-

@@ -10,31 +10,25 @@ import msgspec
 from tonnage.decisions import Reason, Ref
 from tonnage.fleet.asks import SHARED_GPU
 from tonnage.provisioning.catalogue import Catalogue
-from tonnage.provisioning.domains import Group
 from tonnage.provisioning.load import Stage
 from tonnage.provisioning.plans import PlanSettings
 from tonnage.provisioning.pods import PendingPod, relaxations, uses_match_fields
-from tonnage.provisioning.topology import Peers, Topology
+from tonnage.provisioning.topology import Peers, Rules, Topology
 
 
 @dataclass(slots=True, eq=False)
 class Attempt:
     """Pods of a class at one stage of relaxing.
 
-    ``groups``: the rules about other pods that they have at this stage. ``closed``: planned NodeClaims (1) that will not
+    ``rules``: those about other pods that have a say at this stage. ``closed``: planned NodeClaims (1) that will not
     take one any more, by number; ``full``: existing nodes likewise.
     """
 
     stage: Stage
     peers: Peers
-    groups: tuple[Group, ...]
+    rules: Rules
     full: bytearray = field(default_factory=bytearray)
     closed: bytearray = field(default_factory=bytearray)
-
-    @property
-    def ruled(self) -> bool:
-        """Whether rules about other pods have a say in where such a pod goes."""
-        return bool(self.groups or self.peers.avoided_by)
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +46,7 @@ class PodClass:
         """One for each stage of relaxing. Its rules begin to count when it is first reached."""
         for number, stage in enumerate(self.stages):
             if number == len(self.attempts):
-                self.attempts.append(Attempt(stage, self.peers, topology.groups(self.peers, stage.step)))
+                self.attempts.append(Attempt(stage, self.peers, topology.rules(self.peers, stage.step)))
             yield self.attempts[number]
 
 

@@ -70,8 +70,8 @@ class PendingPod(msgspec.Struct, frozen=True):
 
 
 class BoundPod(msgspec.Struct, frozen=True):
-    """``pods`` alike on one node, as far as others keep near them or away from them. ``node``: the node's name. Pods that
-    have ended or are being deleted are left out.
+    """``pods`` alike on one node, as far as others keep near them or away from them. ``node``: the node's name. Pods
+    that have ended or are being deleted are left out.
     """
 
     namespace: str
@@ -89,7 +89,8 @@ class ExistingNode(msgspec.Struct, frozen=True, kw_only=True):
     pods still to come, ``pods`` included. ``capacity``: the whole machine, charged against the limits of
     ``node_pool`` ("" for a node that Karpenter does not manage). Until ``initialized``, startup taints and
     the taints of a starting node are ignored. A node that is being ``deleted`` takes no pods and
-    does not count against the limits; pods on it still count where others spread. ``devices`` (one row): needed where pods ask for parts of devices, or where the node
+    does not count against the limits; pods on it still count where others spread.
+    ``devices`` (one row): needed where pods ask for parts of devices, or where the node
     offers its devices in parts. ``host_ports``: those that pods on it have taken.
     ``held``: pods came or went so lately that it takes none that are only moved.
     """
@@ -112,9 +113,9 @@ class ExistingNode(msgspec.Struct, frozen=True, kw_only=True):
 class Step:
     """A pod at one stage of relaxing: what it still insists on.
 
-    ``strict``: ``requirements`` without what is only preferred. ``required``: what is left of the required node affinity
-    terms, each with the node selector; any one will do. ``spread``, ``near``, ``away``: constraints on other pods,
-    preferred ones among them until they are given up.
+    ``strict``: ``requirements`` without what is only preferred. ``required``: what is left of the required node
+    affinity terms, each with the node selector; any one will do. ``spread``, ``near``, ``away``: constraints on other
+    pods, preferred ones among them until they are given up.
     """
 
     tolerations: tuple[core.Toleration, ...]
@@ -167,7 +168,9 @@ def relaxations(shape: PodShape, *, preferences: bool, tolerate_prefer_no_schedu
     while wishes:
         wishes = wishes[1:]
         yield step()
-    while (soft := next((at for at, one in enumerate(spread) if one.when_unsatisfiable == "ScheduleAnyway"), None)) is not None:
+    while (
+        soft := next((at for at, one in enumerate(spread) if one.when_unsatisfiable == "ScheduleAnyway"), None)
+    ) is not None:
         spread[soft] = spread[-1]
         spread.pop()
         yield step()

@@ -199,9 +199,21 @@ class Requirements(Mapping[str, Requirement]):
     def __len__(self) -> int:
         return len(self._by_key)
 
+    def __eq__(self, other: object) -> bool:
+        return self._by_key == other._by_key if isinstance(other, Requirements) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
     def merged(self, other: Requirements) -> Requirements:
-        """Both hold: requirements on the same key are intersected."""
-        return Requirements(itertools.chain(self.values(), other.values())) if other else self
+        """Both hold: requirements on the same key are intersected. The same object where that changes nothing."""
+        if all(key in self._by_key and self._by_key[key] == one for key, one in other._by_key.items()):
+            return self
+        return Requirements(itertools.chain(self._by_key.values(), other._by_key.values()))
+
+    def changed(self, before: Requirements) -> Requirements:
+        """Those that are not as they were before."""
+        old = before._by_key
+        return Requirements(one for key, one in self._by_key.items() if old.get(key) != one)
 
     def without(self, keys: Collection[str]) -> Requirements:
         """Those on other labels."""

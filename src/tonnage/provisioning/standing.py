@@ -64,7 +64,7 @@ class StandingNode:
         return self.requirements.merged(wanted) if self.requirements.compatible(wanted) else None
 
     def add(self, stage: Stage, wanted: Requirements, narrowed: tuple[Requirement, ...]) -> bool:
-        """Put such a pod on it if the labels that rules about other pods leave are its own and its devices have room."""
+        """Put such a pod on it if the labels that rules about other pods leave are its own and devices have room."""
         extra = Requirements(narrowed)
         if narrowed and not wanted.compatible(extra):
             return False

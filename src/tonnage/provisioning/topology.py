@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 import msgspec
 import numpy as np
@@ -43,6 +44,32 @@ class Peers:
     seen: int = 0
 
 
+class Verdict(Enum):
+    """Whether a node takes a pod, as far as rules about nodes go. NEVER: there will be no fewer pods on it."""
+
+    YES = "yes"
+    NOT_NOW = "not now"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rules:
+    """The groups that have a say in where a pod goes, each with whether its rule is about that pod too. ``areas``:
+    over labels that several nodes may share, ``hosts``: over the name of the node. ``strict``: what the pod insists on.
+    """
+
+    areas: tuple[tuple[Group, bool], ...]
+    hosts: tuple[tuple[Group, bool], ...]
+    strict: Requirements
+
+    def __bool__(self) -> bool:
+        return bool(self.areas or self.hosts)
+
+    def __str__(self) -> str:
+        listed = (one.rule for one, _ in (*self.areas, *self.hosts))
+        return ", ".join(dict.fromkeys(f"{one.kind.value} over {one.key}" for one in listed))
+
+
 class Topology:
     """All groups of a plan. What the cluster has is counted when a group is first met."""
 
@@ -63,6 +90,8 @@ class Topology:
         self._listed: list[Group] = []
         self._inverse: dict[object, Group] = {}
         self._hosts: list[Group] = []
+        self._keys: list[str] = []
+        self._areas: dict[tuple[int, tuple[Requirement | None, ...]], int] = {}
         for pod in settings.bound:
             node = self._nodes.get(pod.node)
             for group in self._avoiding(pod.namespace, pod.pod_anti_affinity, pod.tolerations):
@@ -83,31 +112,45 @@ class Topology:
             one for one in self._inverse.values() if one.rule.selects(peers.namespace, peers.labels)
         )
 
-    def groups(self, peers: Peers, step: Step) -> tuple[Group, ...]:
-        """The groups of the rules that a pod has at this stage of relaxing, each once."""
-        found = {id(one): one for one in (self._group(rule, step) for rule in self._rules(peers, step))}
-        return tuple(found.values())
+    def rules(self, peers: Peers, step: Step) -> Rules:
+        """The rules that have a say in where such a pod goes: its own at this stage of relaxing, and those by which
+        others keep away from it."""
+        own = [self._group(rule, step) for rule in self._rules(peers, step)]
+        found = {id(one): one for one in (*own, *peers.avoided_by)}.values()
+        told = [(one, one.rule.selects(peers.namespace, peers.labels)) for one in found]
+        of_hosts = tuple(pair for pair in told if pair[0].rule.key == labels.HOSTNAME)
+        return Rules(tuple(pair for pair in told if pair not in of_hosts), of_hosts, step.strict)
 
-    def narrowed(
-        self, peers: Peers, groups: Iterable[Group], strict: Requirements, node: Requirements, host: str
-    ) -> tuple[Requirement, ...] | None:
-        """What the rules leave of a node's labels for such a pod; ``None`` where they leave nothing.
-
-        ``groups``: the pod's own at its stage. ``node``: requirements of the node or NodeClaim with the pod's already
-        among them; ``host`` is its name. A requirement on the name itself is left out of the result.
+    def narrowed(self, rules: Rules, node: Requirements) -> tuple[Requirement, ...] | None:
+        """What the rules leave of a node's labels, its name aside, for such a pod; ``None`` where they leave nothing.
+        ``node``: requirements of the node or NodeClaim with the pod's already among them.
         """
         found: dict[str, Requirement] = {}
-        for group in (*groups, *peers.avoided_by):
+        for group, selected in rules.areas:
             key = group.rule.key
-            here = _only(key, host) if key == labels.HOSTNAME else node.get(key) or _any(key)
-            allowed = group.next(
-                group.rule.selects(peers.namespace, peers.labels), strict.get(key) or _any(key), here, self.pick
-            )
+            allowed = group.next(selected, rules.strict.get(key) or _any(key), node.get(key) or _any(key), self.pick)
             if not allowed.values:
                 return None
-            if key != labels.HOSTNAME:
-                found[key] = found[key].intersection(allowed) if key in found else allowed
+            found[key] = found[key].intersection(allowed) if key in found else allowed
         return tuple(found[key].intersection(node[key]) if key in node else found[key] for key in sorted(found))
+
+    def on_host(self, rules: Rules, host: str) -> Verdict:
+        """Whether the rules about nodes let such a pod onto the one of this name."""
+        pod = rules.strict.get(labels.HOSTNAME) or _any(labels.HOSTNAME)
+        for group, selected in rules.hosts:
+            if not group.next(selected, pod, _only(labels.HOSTNAME, host), self.pick).values:
+                return Verdict.NOT_NOW if group.rule.kind is Kind.NEAR else Verdict.NEVER
+        return Verdict.YES
+
+    @property
+    def keys(self) -> int:
+        """How many labels rules are about, names of nodes aside."""
+        return len(self._keys)
+
+    def area(self, requirements: Requirements) -> int:
+        """A number for what these say of the labels that rules are about: equal where they say the same."""
+        said = tuple(requirements.get(key) for key in self._keys)
+        return self._areas.setdefault((len(self._keys), said), len(self._areas))
 
     def record(self, peers: Peers, taints: Iterable[core.Taint], node: Requirements, host: str) -> None:
         """Such a pod was given to the node or NodeClaim, whose requirements are these now."""
@@ -142,9 +185,7 @@ class Topology:
             )
             own = frozenset({peers.namespace})
             selector = _with_labels(one.label_selector, one.match_label_keys, peers.labels)
-            yield Rule(
-                Kind.SPREAD, one.topology_key, own, selector, one.max_skew, one.min_domains, node_filter
-            )
+            yield Rule(Kind.SPREAD, one.topology_key, own, selector, one.max_skew, one.min_domains, node_filter)
         for kind, terms in ((Kind.NEAR, step.near), (Kind.AWAY, step.away)):
             for term in terms:
                 yield Rule(kind, term.topology_key, self._namespaces(peers.namespace, term), term.label_selector)
@@ -156,9 +197,15 @@ class Topology:
             known = self._groups[identity] = Group(rule, self._universe.domains(rule, step.tolerations))
             self._listed.append(known)
             self._count(known)
-            if rule.key == labels.HOSTNAME:
-                self._hosts.append(known)
+            self._know(known)
         return known
+
+    def _know(self, group: Group) -> None:
+        key = group.rule.key
+        if key == labels.HOSTNAME:
+            self._hosts.append(group)
+        elif key not in self._keys:
+            self._keys.append(key)
 
     def _count(self, group: Group) -> None:
         """Count the pods on nodes, and learn the domains of nodes that have none."""
@@ -186,8 +233,7 @@ class Topology:
             known = self._inverse.get(identity := rule.identity())
             if known is None:
                 known = self._inverse[identity] = Group(rule, self._universe.domains(rule, tolerations))
-                if rule.key == labels.HOSTNAME:
-                    self._hosts.append(known)
+                self._know(known)
             yield known
 
     def _namespaces(self, own: str, term: core.PodAffinityTerm) -> frozenset[str]:
@@ -207,8 +253,8 @@ class _Universe:
         self._known: dict[str, dict[str, list[tuple[core.Taint, ...]]]] = {}
 
     def domains(self, rule: Rule, tolerations: Collection[core.Toleration]) -> dict[str, int]:
-        """The domains of a rule's label, without pods: those whose taints are tolerated, but of a spread constraint with
-        nodeTaintsPolicy Ignore all."""
+        """The domains of a rule's label, without pods: those whose taints are tolerated, but of a spread constraint
+        with nodeTaintsPolicy Ignore all."""
         if rule.key not in self._known:
             self._known[rule.key] = self._find(rule.key)
         found = self._known[rule.key]
@@ -242,15 +288,14 @@ class _Universe:
     def _of_types(self, key: str) -> list[frozenset[str]]:
         """The different sets of values that instance types have of a label; none where no type has it."""
         catalogue = self._catalogue
-        of_pair = {
-            labels.ZONE: lambda pair: pair[0],
-            labels.CAPACITY_TYPE: lambda pair: pair[1],
-            labels.REGION: lambda pair: instances.region_of(pair[0]),
-        }.get(key)
-        if of_pair is not None:
-            values = [of_pair(pair) for pair in catalogue.pairs]
+        of_pairs = {
+            labels.ZONE: [zone for zone, _ in catalogue.pairs],
+            labels.CAPACITY_TYPE: [kind for _, kind in catalogue.pairs],
+            labels.REGION: [instances.region_of(zone) for zone, _ in catalogue.pairs],
+        }
+        if key in of_pairs:
             sold = np.unique((catalogue.prices != NO_OFFER).T, axis=0)
-            return [frozenset(itertools.compress(values, column)) for column in sold]
+            return [frozenset(itertools.compress(of_pairs[key], column)) for column in sold]
         everything = np.ones(len(catalogue.types), dtype=np.bool_)
         return [frozenset({value}) for value in sorted(catalogue.values(key, everything))]
 
@@ -271,7 +316,11 @@ def _with_labels(
     selector: core.LabelSelector | None, keys: Iterable[str], pod_labels: Mapping[str, str]
 ) -> core.LabelSelector | None:
     """The selector of a spread constraint with its matchLabelKeys."""
-    added = [core.LabelSelectorRequirement(key=key, operator="In", values=[pod_labels[key]]) for key in keys if key in pod_labels]
+    added = [
+        core.LabelSelectorRequirement(key=key, operator="In", values=[pod_labels[key]])
+        for key in keys
+        if key in pod_labels
+    ]
     if selector is None or not added:
         return selector
     return msgspec.structs.replace(selector, match_expressions=[*selector.match_expressions, *added])

@@ -25,7 +25,7 @@ _AT_ONCE, _REMEMBERED = 512, 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Hashing:
     """How to hash. ``salt`` None: blocks are numbered by first appearance. ``rate``: requests (sessions) a second where
     the log has no times; ``turn_s``: from one turn of a session to the next. ``output_tokens``: of requests whose
     answer the log does not have."""
@@ -64,7 +64,7 @@ def hash_log(
     log: Iterable[Logged],
     name: str,
     tokenize: Tokenize | None,
-    choice: Choice,
+    choice: Hashing,
     each: Callable[[int], None] = lambda _: None,
 ) -> Hashed:
     """The trace of a log. ``each`` is told how many requests have been read.
@@ -121,7 +121,7 @@ class _Ids:
         ]
 
 
-def _output(one: Logged, answered: int, name: str, choice: Choice, counts: Counter[str]) -> int:
+def _output(one: Logged, answered: int, name: str, choice: Hashing, counts: Counter[str]) -> int:
     if isinstance(one.answer, int):
         counts["output tokens as logged"] += 1
         return one.answer
@@ -143,7 +143,7 @@ def _output(one: Logged, answered: int, name: str, choice: Choice, counts: Count
     )
 
 
-def _at(one: Logged, number: int, name: str, choice: Choice) -> int:
+def _at(one: Logged, number: int, name: str, choice: Hashing) -> int:
     """``number`` counts requests without turns, and sessions."""
     if choice.rate is not None:
         begin = round(number / choice.rate * NS_PER_S)
@@ -160,7 +160,7 @@ def _at(one: Logged, number: int, name: str, choice: Choice) -> int:
     return begin + round(one.turn * choice.turn_s * NS_PER_S)
 
 
-def _lines(made: Sequence[_Request], choice: Choice) -> Iterator[bytes]:
+def _lines(made: Sequence[_Request], choice: Hashing) -> Iterator[bytes]:
     hashes = (
         prefix_hashes.in_order([one.hashes for one in made])
         if choice.salt is None

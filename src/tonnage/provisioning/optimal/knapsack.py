@@ -121,10 +121,10 @@ def best(items: Sequence[Item], room: Sequence[int], limit: int, floor: float = 
 
 
 def above(
-    items: Sequence[Item], room: Sequence[int], least: float, limit: int
+    items: Sequence[Item], room: Sequence[int], least: float, limit: int, most: int = 1_000_000
 ) -> tuple[list[tuple[float, dict[int, int]]], int, bool]:
     """All patterns worth ``least`` or more to which nothing that is ``filling`` can be added, with their values; the
-    steps it took, and whether these are all of them."""
+    steps it took, and whether these are all of them: it ends after ``limit`` steps or ``most`` patterns."""
     search = _Search(_densest(items, room), list(room), limit)
     search.prepare()
     found: list[tuple[float, dict[int, int]]] = []
@@ -135,7 +135,7 @@ def above(
         search.steps += 1
         if value + search.bound(at) < least - _EPSILON or not complete:
             return
-        if search.steps > limit:
+        if search.steps > limit or len(found) > most:
             complete = False
             return
         if at == len(search.items):
@@ -143,9 +143,9 @@ def above(
                 found.append((value, search.counts()))
             return
         item = search.items[at]
-        most = search.fit(item)
+        fit = search.fit(item)
         last = at == len(search.items) - 1
-        for count in range(most, most - 1 if last and item.filling else -1, -1):
+        for count in range(fit, fit - 1 if last and item.filling else -1, -1):
             search.put(at, count)
             go(at + 1, value + count * item.value)
             search.put(at, 0)

@@ -15,14 +15,10 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
     patterns among which whole numbers are chosen; ``nodes``: of HiGHS's branch and bound, in each of its runs.
     """
 
-    steps: int = 400_000
-    rounds: int = 100
-    columns: int = 6_000
-    nodes: int = 300
-
-
-QUICK = Effort(steps=40_000, rounds=30, columns=1_000, nodes=20)
-"""A plan in a tenth of the time, with a larger gap where a mix is hard."""
+    steps: int = 150_000
+    rounds: int = 300
+    columns: int = 3_000
+    nodes: int = 200
 
 
 @dataclass(frozen=True, slots=True)

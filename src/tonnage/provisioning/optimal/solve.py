@@ -20,7 +20,9 @@ _EPSILON = 1e-7
 """USD an hour: a smaller reduced cost is none."""
 _FIRST = 300
 """Steps of the search for one pattern while quick ones still find any."""
-_SHRINK = (1.0, 0.3, 0.1, 0.03)
+_ENOUGH = 8
+"""Patterns that a round adds before prices are worked out anew, at least."""
+_SHRINK = (1.0, 0.2, 0.04)
 """Parts of the gap within which all patterns are listed, where the whole has too many."""
 
 
@@ -82,10 +84,15 @@ class _Solving:
     def _relax(self) -> tuple[Duals, float]:
         """Patterns are added until none pays or the effort is spent: the last prices, and a bound of all plans."""
         limit, bound, duals = _FIRST, 0.0, self._master.relaxed()
+        kinds = list(self._alike.items())
+        enough = max(_ENOUGH, len(self.program.demand))
         for _ in range(self.effort.rounds):
             new: list[Column] = []
             proved, worst = True, dict[int, float]()
-            for (room, admits), bins in self._alike.items():
+            for passed, ((room, admits), bins) in enumerate(kinds):
+                if len(new) >= enough:  # the next round begins with those that this one leaves out
+                    kinds = [*kinds[passed:], *kinds[:passed]]
+                    break
                 floor = max(0.0, min(duals.left(self.program, at) for at in bins))
                 found = knapsack.best(self._items(admits, duals), room, limit, floor)
                 self.steps += found.steps
@@ -94,7 +101,8 @@ class _Solving:
                     worst[at] = found.bound
                     if found.counts and duals.left(self.program, at) < found.value - _EPSILON:
                         new.append(self._column(at, found.counts))
-            bound = max(bound, self._bound(duals, worst))
+            if len(worst) == len(self.program.bins):
+                bound = max(bound, self._bound(duals, worst))
             added = self._master.add(new)
             if not added and (proved or limit >= self.effort.steps):
                 break
@@ -143,11 +151,12 @@ class _Solving:
         """All patterns with a reduced cost up to ``slack``, of those that cover alike the cheapest; None where there
         are too many."""
         found: dict[tuple[object, ...], tuple[float, Column]] = {}
+        left_over = self.effort.steps // 4
         for (room, admits), bins in self._alike.items():
             least = min(duals.left(self.program, at) for at in bins) - slack
             items = self._items(admits, duals, worthless=True)
-            patterns, steps, complete = knapsack.above(items, room, least, self.effort.steps // 4)
-            self.steps += steps
+            patterns, steps, complete = knapsack.above(items, room, least, left_over, self.effort.columns)
+            left_over -= steps
             if not complete:
                 return None
             for at in bins:
