@@ -14,7 +14,6 @@ from tonnage.provisioning.optimal.knapsack import Item
 from tonnage.provisioning.optimal.program import Bin, Column, Effort, Program
 from tonnage.provisioning.optimal.solve import Solution, solve
 
-
 LITTLE = Effort(steps=50, rounds=2, columns=3, nodes=0)
 
 
