@@ -45,6 +45,7 @@ COMMANDS = {
     "size": ("tonnage.cli.size", "size", "Which GPUs a model needs, how fast it is there, and what that costs."),
     "cuda": ("tonnage.cli.cuda", "cuda", "Does an image's CUDA run on a driver and GPU; what does an upgrade break."),
     "mig": ("tonnage.cli.mig", "mig", "MIG layouts: what exists, what fits, how to get from one to another."),
+    "plan": ("tonnage.cli.plan", "plan", "Which nodes to launch for pods: Karpenter's plan beside the cheapest one."),
     "why": (
         "tonnage.cli.why",
         "why",

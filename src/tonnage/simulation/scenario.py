@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tonnage.control.nodes import PROVISIONING
 from tonnage.control.policy import PARTITIONING, Policy
 from tonnage.documents import LONGEST_S, Document, Strict, duration_ns, parse, read
 from tonnage.errors import InputError, Problem
@@ -114,7 +115,8 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     ``balancing``, ``link`` and ``tiers`` replace those of all traffic; empty ``tiers`` are none. ``placement``: the
     placement policy, the scheduler's default unless given; ``preemption``: whether pods make room for others of higher
     priority; ``defragmentation``: whether pods are moved to make room for others; ``partitioning``: whether MIG layouts
-    are changed (``relayout``) when pods wait for what none gives.
+    are changed (``relayout``) when pods wait for what none gives; ``provisioning``: whether nodes are planned as
+    Karpenter does, or the cheapest set of them (``optimal``).
     """
 
     manifests: str
@@ -126,11 +128,12 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     preemption: bool = True
     defragmentation: bool = False
     partitioning: str = "static"
+    provisioning: str = "karpenter"
 
     @property
     def controls(self) -> Policy:
         """How pods are placed and GPUs partitioned."""
-        return Policy(self.placement, self.preemption, self.defragmentation, self.partitioning)
+        return Policy(self.placement, self.preemption, self.defragmentation, self.partitioning, self.provisioning)
 
 
 class ScenarioSpec(Strict, frozen=True, kw_only=True):
@@ -339,6 +342,7 @@ def _policy_problems(
         ("balancing", policy.balancing or LOAD_BALANCING[0], LOAD_BALANCING),
         ("placement", policy.placement or next(iter(PLACEMENT)), tuple(PLACEMENT)),
         ("partitioning", policy.partitioning, PARTITIONING),
+        ("provisioning", policy.provisioning, PROVISIONING),
     ):
         if value not in known:
             found.append(document.problem(f"{field}.{name}", f'"{value}", expected one of {", ".join(known)}'))
