@@ -82,13 +82,16 @@ def log_of(trace: Traced, block_size: int) -> Log:
     """
     paths: list[Path] = []
     prompt = _plain(trace.prompt)
-    if trace.hashes is not None:
+    if trace.hashes is not None and block_size % trace.hash_block == 0:
+        names, some = BlockNames(block_size, block_size), block_size // trace.hash_block
+        paths = [names.path(one[some - 1 :: some], tokens) for one, tokens in zip(trace.hashes, prompt, strict=True)]
+    elif trace.hashes is not None:
         if trace.hash_block % block_size:
             raise InputError.at(
                 f"--block-size is {block_size}, but a hash of {getattr(trace, 'source', 'the trace')} stands for "
                 f"{trace.hash_block} tokens",
                 field="--block-size",
-                hint=f"use a divisor of {trace.hash_block}",
+                hint=f"use a divisor or a multiple of {trace.hash_block}",
             )
         names = BlockNames(block_size, trace.hash_block)
         paths = [names.path(one, tokens) for one, tokens in zip(trace.hashes, prompt, strict=True)]
