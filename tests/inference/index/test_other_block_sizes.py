@@ -176,3 +176,20 @@ def test_a_gap_of_one_rank_is_asked_for_and_closed_without_the_other():
     assert view.verdict("w/dp1", 0).source == "exact"
     keys = view.index.prompt_keys(TOKENS)
     assert view.overlap(keys, 0) == {"w": TierBlocks(2), "w/dp1": TierBlocks(4)}
+
+
+@pytest.mark.parametrize(("name", "rank"), [("w/dp1", 1), ("w/dp11", 11), ("w:8000/dp2", 2), ("w/dp1", 0), ("w", None)])
+def test_a_rank_that_its_worker_s_name_says_already_is_not_another_worker(name: str, rank: int | None) -> None:
+    view = CacheView(KvIndex(16))
+    view.add_worker(name)
+    view.receive(name, sent(0, rank, stored(16, 0, 32)), 0)
+    assert view.overlap(view.index.prompt_keys(TOKENS), 0) == {name: TierBlocks(2)}
+    view.remove_worker(name)
+    assert view.overlap(view.index.prompt_keys(TOKENS), 0) == {}
+
+
+def test_another_rank_than_the_name_says_is_another_worker() -> None:
+    view = CacheView(KvIndex(16))
+    view.add_worker("w/dp1")
+    view.receive("w/dp1", sent(0, 11, stored(16, 0, 32)), 0)
+    assert view.overlap(view.index.prompt_keys(TOKENS), 0) == {"w/dp1/dp11": TierBlocks(2)}

@@ -393,3 +393,36 @@ def test_without_predictions_of_its_own_only_the_overlap_counts() -> None:
         assert again.predicted_s == pytest.approx(0.001 if predicts else 0.010)
         routed.ended(1, 0)
         routed.worker_removed(0, 0)
+
+
+def test_a_delayed_sequence_counts_with_the_later_requests_it_is_in_the_way_of() -> None:
+    """Half the time busy: what is delayed delays as much again behind it."""
+
+    def decode(weight: float, busy: bool) -> float:
+        routed = plain(1, later_weight=1.0, decode_weight=weight)
+        now = 0
+        for number in range(1, 400 if busy else 2):
+            now = number * 20 * MS
+            routed.route(request(number, 10), now_ns=now)
+            routed.first_token(number, now + 10 * MS)
+            routed.ended(number, now + 10 * MS)
+        for number in (1_000, 1_001, 1_002):
+            routed.book.dispatched(request(number, 0), 0, now, prefill_tokens=0)
+            routed.first_token(number, now)
+        made = dict(routed.route(request(2_000, 10), now_ns=now + 20 * MS).parts)[0]
+        assert made.decode == pytest.approx(weight * 3 * (made.own + made.later))
+        return made.decode
+
+    assert decode(0.1, busy=True) == pytest.approx(2 * 0.1 * 3 * 0.010, rel=0.15)
+    assert decode(0.1, busy=False) == pytest.approx(0.1 * 3 * 0.010, rel=0.02)
+    assert decode(0.0, busy=True) == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_requests_without_a_prompt_to_speak_of_do_not_pile_up_on_one_worker(seed: int) -> None:
+    routed = router(tonnage(), 4, seed)
+    for number in range(80):
+        routed.route(request(number, 0 if number % 2 else 10), now_ns=0)
+        if number % 4 == 0:
+            routed.first_token(number, 0)
+    assert max(routed.book.load(index).requests for index in range(4)) <= 30
