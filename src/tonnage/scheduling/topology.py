@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.fleet.classes import PodClass
+from tonnage.fleet.columns import Latest
 from tonnage.fleet.disks import in_each_others_way
 from tonnage.fleet.filters import Mask
 from tonnage.fleet.ports import NO_PORTS, clash
@@ -96,8 +97,7 @@ class Topology:
         self._tallies = Tallies(fleet)
         self._rules: list[Rules] = []
         self._carried: dict[tuple[int, int], Term] = {}  # (class, index): required anti-affinity term
-        self._domains: dict[str, Domains] = {}
-        self._topology_revision = -1
+        self._domains: Latest[dict[str, Domains]] = Latest(dict)
         self._against: dict[int, tuple[int, list[Term]]] = {}
         self._wanted: dict[bytes, Term] = {}  # who is asked for, or spread among, each once
         self._company: dict[int, tuple[int, bool]] = {}
@@ -258,7 +258,7 @@ class Topology:
                 included = included & view.untainted
             domains = self._of(constraint.topology_key)
             counts = domains.sums(self._spread_tally(pod_class, constraint), included)
-            present = np.unique(domains.of_node[included])
+            present = np.flatnonzero(np.bincount(domains.of_node[included], minlength=1))
             lowest = int(counts[present].min()) if len(present) >= (constraint.min_domains or 1) else 0
             own = int(selectors.matches(_spread_selector(pod_class, constraint), pod_class.labels))
             has_label = domains.of_node >= 0
@@ -338,12 +338,10 @@ class Topology:
 
     def _of(self, key: str) -> Domains:
         fleet = self._fleet
-        if self._topology_revision != fleet.topology_revision:
-            self._topology_revision = fleet.topology_revision
-            self._domains.clear()
-        known = self._domains.get(key)
+        domains = self._domains.at(fleet.topology_revision)
+        known = domains.get(key)
         if known is None:
-            known = self._domains[key] = _domains(fleet, key)
+            known = domains[key] = _domains(fleet, key)
         return known
 
 

@@ -331,6 +331,9 @@ class _Search:
         for row, before in recuts.cases(filter(self._allowed, self.tables.kin)):
             if code(cost_of(before)) + code((1, Recut.rank, 0)) >= self.limit or not self._spend(RECUT_STEPS):
                 return
+            least = recuts.least(row)
+            if least is None or code(cost_of(before)) + least * code((1, Recut.rank, 0)) >= self.limit:
+                continue
             cut = recuts.on(row)
             if cut and self._rules_allow(row, before, (), fresh=True):
                 self._take(self.fleet.node(row).spec.name, (*before, *cut), [])
