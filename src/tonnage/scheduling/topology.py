@@ -101,6 +101,7 @@ class Topology:
         self._against: dict[int, tuple[int, list[Term]]] = {}
         self._wanted: dict[bytes, Term] = {}  # who is asked for, or spread among, each once
         self._company: dict[int, tuple[int, bool]] = {}
+        self._ruled: dict[int, tuple[tuple[int, int], bool]] = {}  # by class, as of so many classes and revision
         self._namespaces_revision = fleet.namespaces.revision
 
     def _follow_namespaces(self) -> None:
@@ -144,6 +145,16 @@ class Topology:
 
     def has_rules(self, pod_class: PodClass) -> bool:
         """Whether hard rules about other pods, its own or theirs, can forbid the class a node."""
+        fleet, number = self._fleet, pod_class.id
+        if pod_class is not fleet.classes.rows[number]:
+            return self._has_rules(pod_class)
+        as_of = len(fleet.classes.rows), fleet.namespaces.revision
+        known = self._ruled.get(number)
+        if known is None or known[0] != as_of:
+            known = self._ruled[number] = as_of, self._has_rules(pod_class)
+        return known[1]
+
+    def _has_rules(self, pod_class: PodClass) -> bool:
         rules = self.rules(pod_class)
         own = bool(rules.spread or rules.affinity or rules.anti_affinity)
         own = own or bool(pod_class.ports or pod_class.disks or pod_class.alone or pod_class.attaches)

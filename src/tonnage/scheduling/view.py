@@ -87,10 +87,9 @@ class NodeTable:
         tie, device_column = np.zeros(len(fleet.alive), np.int64), np.full(len(fleet.alive), -1, np.int64)
         rows = fleet.node_rows()
         tie[rows] = np.arange(len(rows), 0, -1)
-        for row in rows:
-            node = fleet.nodes[row]
-            if node is not None and node.spec.device_resource:
-                device_column[row] = fleet.resource(node.spec.device_resource)
+        named = [fleet.node(row).spec.device_resource for row in rows]
+        columns = {name: fleet.resource(name) if name else -1 for name in dict.fromkeys(named)}
+        device_column[rows] = [columns[name] for name in named]
         return tie, device_column
 
     def changed_since(self, position: int) -> NDArray[np.intp]:

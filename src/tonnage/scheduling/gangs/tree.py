@@ -74,6 +74,7 @@ class Tree:
             for group in self.path(self._group_of(subgroup)):
                 self.groups[group].done += count
         self._add_pods([(row, fleet.pod(row)) for row in pods], alike)
+        self._members = [group.members for group in self.groups]
         self._needs = self.needs([group.minimum for group in self.groups])
 
     def _add_subgroups(self) -> None:
@@ -154,13 +155,14 @@ class Tree:
         return self._needs[group]
 
     def needs(self, minima: Sequence[int]) -> list[int]:
-        """By group, how many more pods have to be bound for it and all its parts to have these minima."""
+        """By group, how many pods had to be bound, before any were settled, for it and all its parts to have these
+        minima."""
         found, of_parts = [0] * len(self.groups), [0] * len(self.groups)
         for number in range(len(self.groups) - 1, -1, -1):  # parts come after what they are part of
-            group = self.groups[number]
-            found[number] = max(0, minima[number] - group.members, of_parts[number])
-            if group.parent >= 0:
-                of_parts[group.parent] += found[number]
+            found[number] = max(0, minima[number] - self._members[number], of_parts[number])
+            parent = self.groups[number].parent
+            if parent >= 0:
+                of_parts[parent] += found[number]
         return found
 
     def short(self) -> Group | None:

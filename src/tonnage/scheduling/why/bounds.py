@@ -127,7 +127,9 @@ class Tables:
         held = np.where(cards.holder[:nodes] >= 0, 0, cards.holder[:nodes])
         devices = [cards.milli, cards.mib, cards.mask, cards.sharers, cards.cut] if self.by_devices else []
         per_node = [cards.memory[:nodes, None], cards.unit[:nodes, None]]
-        return rows_of(np.hstack([self.fleet.free[:nodes, columns], held, *per_node, *(one[:nodes] for one in devices)]))
+        return rows_of(
+            np.hstack([self.fleet.free[:nodes, columns], held, *per_node, *(one[:nodes] for one in devices)])
+        )
 
     def alike(self, pods: Sequence[PodRow], short: frozenset[int]) -> tuple[object, ...]:
         """All that counts of these pods of a node when some of them go: equal where it is the same."""
@@ -150,12 +152,7 @@ class Tables:
             for pod in map(self.fleet.pod, self.fleet.node(row).pods):
                 if pod.spec.daemon:
                     continue  # its DaemonSet makes it again
-                if (
-                    self.ruled
-                    or self._asked(pod.class_id, short)
-                    or pod.pieces
-                    or (self.by_devices and pod.devices)
-                ):
+                if self.ruled or self._asked(pod.class_id, short) or pod.pieces or (self.by_devices and pod.devices):
                     found.append(pod)
             found.sort(key=lambda pod: (holding.milli(pod), pod.key))
             known = self._in_the_way[row] = found

@@ -1,9 +1,9 @@
 """What planning a gang would refuse by counting alone, after edits that nobody has to make in the fleet for that.
 
-A plan begins with bounds on the room (:class:`tonnage.scheduling.gangs.limits.Bounds`): where these leave no domain to a
-part of the gang, or none to the gang, it ends there. The same is worked out here from the bounds of the fleet as it is:
-other minima ask for other numbers, and more places are more room in the domains of the host that they are like. What
-is counted is never less than what a plan would count.
+A plan begins with bounds on the room (:class:`tonnage.scheduling.gangs.limits.Bounds`): where these leave no domain to
+a part of the gang, or none to the gang, it ends there. The same is worked out here from the bounds of the fleet as it
+is: other minima ask for other numbers, and more places are more room in the domains of the host that they are like.
+What is counted is never less than what a plan would count.
 """
 
 from __future__ import annotations
@@ -44,9 +44,7 @@ class _More:
 class Counts:
     """For one gang, whose pending pods are given, as the fleet is now. Nothing changes in the fleet meanwhile."""
 
-    def __init__(
-        self, snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache, standing: Standing
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache, standing: Standing) -> None:
         self._snapshot, self._gang, self._cache = snapshot, snapshot.gangs[key], cache
         self._standing = standing
         self._size = place_size(snapshot.fleet, pods)
