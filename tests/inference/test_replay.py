@@ -214,7 +214,7 @@ def test_a_higher_priority_of_a_request_is_a_lower_value_for_the_engine() -> Non
 
 def test_blocks_that_do_not_divide_a_hash_are_refused() -> None:
     one = np.array([1])
-    with pytest.raises(InputError, match="use a divisor of 512"):
+    with pytest.raises(InputError, match="use a divisor or a multiple of 512"):
         log_of(Trace("made up", one, one, one, ((1,),), 512), 48)
 
 
