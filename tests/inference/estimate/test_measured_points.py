@@ -161,6 +161,7 @@ def test_no_fit_starts_from_constants_that_saw_the_rows_it_leaves_out() -> None:
     assert kept and not any("fit" in source for source in kept.values())
 
 
+@pytest.mark.fuzz
 def test_the_form_of_a_split_is_chosen_without_the_group_that_is_left_out() -> None:
     pytest.importorskip("scipy", reason="fitting needs scipy")
     from benchmarks.estimator_fit import FORMS, LeftOut

@@ -27,6 +27,7 @@ from tonnage.scheduling.gangs.limits import Bounds
 from tonnage.scheduling.gangs.room import FleetRoom, Room, Sheet, depends
 from tonnage.scheduling.gangs.tree import Tree
 from tonnage.scheduling.levels import Levels, UnknownLevel, order_of
+from tonnage.scheduling.policies import ANY_POLICY
 from tonnage.scheduling.why.changes import Cost
 
 PLANS = 400
@@ -327,7 +328,7 @@ class Search:
         fleet, levels = self.snapshot.fleet, standing.levels
         takes = fleet.alive & ~fleet.cards.special
         for class_id in {fleet.pod(row).class_id for row in self.pods}:
-            view = self.cache.view(fleet.classes.rows[class_id], "binpack")
+            view = self.cache.view(fleet.classes.rows[class_id], ANY_POLICY)
             takes = takes & (view.why == OPEN)
         rows = levels.rows[takes[levels.rows]]
         deepest = max(max(group.required, group.slice_level) for group in standing.tree.groups)

@@ -14,7 +14,7 @@ from tonnage.fleet.geometry import geometry
 from tonnage.fleet.outfit import node_gpu
 from tonnage.partitioning.fleet_layouts import asks
 from tonnage.partitioning.node_cuts import MIG_STRATEGY
-from tonnage.partitioning.trial import Trial
+from tonnage.partitioning.trial import LayoutTrial
 from tonnage.scheduling.filters import Filters
 from tonnage.scheduling.why.bounds import Tables
 from tonnage.scheduling.why.changes import Edit, Recut, Uncordon, cost_of
@@ -92,7 +92,7 @@ class Recuts:
 
     def _make(self, row: int) -> tuple[Recut, ...]:
         """The same, done in the fleet."""
-        trial = Trial(self._fleet, Filters(self._tables.cache), anyway=True)
+        trial = LayoutTrial(self._fleet, Filters(self._tables.cache), anyway=True)
         changes = trial.plan([self._tables.row], (row,))
         trial.make(changes)
         node = self._fleet.node(row)
