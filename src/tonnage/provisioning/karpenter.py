@@ -42,7 +42,7 @@ from tonnage.provisioning.pods import ExistingNode, PendingPod
 from tonnage.provisioning.requirements import Requirement
 from tonnage.provisioning.standing import StandingNode
 from tonnage.provisioning.template import Template, compile_pool
-from tonnage.provisioning.topology import Topology, Verdict
+from tonnage.provisioning.topology import PodTopology, Verdict
 from tonnage.units import NS_PER_S
 
 
@@ -107,7 +107,7 @@ def pack(
     ]
     templates.sort(key=lambda one: (one.weight, one.name), reverse=True)
     there = list(nodes)
-    topology = Topology(catalogue, dynamic, there, settings, pick)
+    topology = PodTopology(catalogue, dynamic, there, settings, pick)
     return _Planner(market, templates, there, settings, topology).run(list(pods))
 
 
@@ -120,7 +120,7 @@ class _Planner:
         templates: list[Template],
         nodes: list[ExistingNode],
         settings: PlanSettings,
-        topology: Topology,
+        topology: PodTopology,
     ) -> None:
         self.market = market
         self.templates = templates

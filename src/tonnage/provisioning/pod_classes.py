@@ -13,7 +13,7 @@ from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.load import Stage
 from tonnage.provisioning.plans import PlanSettings
 from tonnage.provisioning.pods import PendingPod, relaxations, uses_match_fields
-from tonnage.provisioning.topology import Peers, Rules, Topology
+from tonnage.provisioning.topology import Peers, PodRules, PodTopology
 
 
 @dataclass(slots=True, eq=False)
@@ -26,7 +26,7 @@ class Attempt:
 
     stage: Stage
     peers: Peers
-    rules: Rules
+    rules: PodRules
     full: bytearray = field(default_factory=bytearray)
     closed: bytearray = field(default_factory=bytearray)
 
@@ -42,7 +42,7 @@ class PodClass:
     seen: int = -1
     waiting: list[Ref] = field(default_factory=list)
 
-    def all_attempts(self, topology: Topology) -> Iterator[Attempt]:
+    def all_attempts(self, topology: PodTopology) -> Iterator[Attempt]:
         """One for each stage of relaxing. Its rules begin to count when it is first reached."""
         for number, stage in enumerate(self.stages):
             if number == len(self.attempts):
@@ -60,7 +60,7 @@ class PodClasses:
         self,
         catalogue: Catalogue,
         settings: PlanSettings,
-        topology: Topology,
+        topology: PodTopology,
         pods: Iterable[PendingPod],
         *,
         relax_taints: bool,
