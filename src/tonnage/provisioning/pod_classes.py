@@ -32,7 +32,7 @@ class Attempt:
 
 
 @dataclass(slots=True, eq=False)
-class PodClass:
+class AlikePods:
     """Pods that planning cannot tell apart. ``seen``: how many pods had been placed when one was last refused."""
 
     peers: Peers
@@ -73,10 +73,10 @@ class PodClasses:
             one.shape.spread or one.shape.pod_affinity or one.shape.pod_anti_affinity for one in pods
         )
         self._content: dict[int, bytes] = {}
-        self._classes: dict[tuple[bytes, bool, str, tuple[tuple[str, str], ...]], PodClass] = {}
+        self._classes: dict[tuple[bytes, bool, str, tuple[tuple[str, str], ...]], AlikePods] = {}
         self._stages_made = 0
 
-    def of(self, pod: PendingPod) -> PodClass:
+    def of(self, pod: PendingPod) -> AlikePods:
         """The class of a pod, new where it is the first of its kind."""
         content = self._content.get(id(pod.shape))
         if content is None:
@@ -87,7 +87,7 @@ class PodClasses:
             self._classes[key] = self._new(pod)
         return self._classes[key]
 
-    def all(self) -> Iterable[PodClass]:
+    def all(self) -> Iterable[AlikePods]:
         """In the order in which they were met."""
         return self._classes.values()
 
@@ -97,14 +97,14 @@ class PodClasses:
             self._topology.met(one.peers)
             next(one.all_attempts(self._topology), None)
 
-    def _new(self, pod: PendingPod) -> PodClass:
+    def _new(self, pod: PendingPod) -> AlikePods:
         shape = pod.shape
         peers = self._topology.peers(pod.ref.namespace, pod.labels, shape)
         if uses_match_fields(shape):
-            return PodClass(peers, [], Reason("node affinity by matchFields is not supported by Karpenter"))
+            return AlikePods(peers, [], Reason("node affinity by matchFields is not supported by Karpenter"))
         if shape.ask.refused:
-            return PodClass(peers, [], Reason(shape.ask.refused))
-        return PodClass(peers, list(self._stages(pod)))
+            return AlikePods(peers, [], Reason(shape.ask.refused))
+        return AlikePods(peers, list(self._stages(pod)))
 
     def _stages(self, pod: PendingPod) -> Iterator[Stage]:
         shape, catalogue = pod.shape, self._catalogue
