@@ -23,8 +23,8 @@ pytestmark = pytest.mark.e2e
 CASES = range(2400)
 SAMPLED = 300
 BATCH = 50
-AGAIN = 6
-"""How often a case is asked whose answer differs."""
+AGAIN = 30
+"""How often a case is asked again at most whose answer differs."""
 LISTED = REPOSITORY / "docs/reference/karpenter-differences.md"
 
 
@@ -52,6 +52,8 @@ def test_the_planner_plans_as_karpenter_does(program: Path, capsys: pytest.Captu
                 left[case.seed] = found
     at_once = len(seeds) - len(left)
     for _ in range(AGAIN):
+        if not left:
+            break
         cases = [draw(seed) for seed in left]
         for case, answer in zip(cases, ask(program, cases), strict=True):
             if not compare(case, answer):

@@ -57,7 +57,7 @@ class First:
         return [min(here)] if here else [min(anywhere)] if anywhere else []
 
 
-class Kind(Enum):
+class RuleKind(Enum):
     """What a group is about."""
 
     SPREAD = "topology spread"
@@ -99,7 +99,7 @@ def _odd(counted: Mapping[object, int]) -> frozenset[object]:
 class Rule:
     """One constraint of a pod on other pods. ``namespaces``: of the pods that it selects."""
 
-    kind: Kind
+    kind: RuleKind
     key: str
     namespaces: frozenset[str]
     selector: core.LabelSelector | None
@@ -153,9 +153,9 @@ class Group:
         """
         rule = self.rule
         host = next(iter(node.values)) if rule.key == labels.HOSTNAME and len(node.values) == 1 else None
-        if rule.kind is Kind.SPREAD:
+        if rule.kind is RuleKind.SPREAD:
             allowed = self._spread_host(selected, host) if host else self._spread(selected, pod, node, pick)
-        elif rule.kind is Kind.NEAR:
+        elif rule.kind is RuleKind.NEAR:
             allowed = self._near_host(selected, pod, host) if host else self._near(selected, pod, node, pick)
         elif host:
             allowed = [] if self.domains.get(host) else [host]

@@ -37,12 +37,12 @@ from tonnage.provisioning.domains import Pick
 from tonnage.provisioning.launch import Choice, choose
 from tonnage.provisioning.load import Load, Market
 from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim, PlanSettings
-from tonnage.provisioning.pod_classes import Attempt, PodClass, PodClasses
+from tonnage.provisioning.pod_classes import AlikePods, Attempt, PodClasses
 from tonnage.provisioning.pods import ExistingNode, PendingPod
 from tonnage.provisioning.requirements import Requirement
 from tonnage.provisioning.standing import StandingNode
 from tonnage.provisioning.template import Template, compile_pool
-from tonnage.provisioning.topology import Topology, Verdict
+from tonnage.provisioning.topology import PodTopology, Verdict
 from tonnage.units import NS_PER_S
 
 
@@ -107,7 +107,7 @@ def pack(
     ]
     templates.sort(key=lambda one: (one.weight, one.name), reverse=True)
     there = list(nodes)
-    topology = Topology(catalogue, dynamic, there, settings, pick)
+    topology = PodTopology(catalogue, dynamic, there, settings, pick)
     return _Planner(market, templates, there, settings, topology).run(list(pods))
 
 
@@ -120,7 +120,7 @@ class _Planner:
         templates: list[Template],
         nodes: list[ExistingNode],
         settings: PlanSettings,
-        topology: Topology,
+        topology: PodTopology,
     ) -> None:
         self.market = market
         self.templates = templates
@@ -166,7 +166,7 @@ class _Planner:
         waits.sort(key=lambda wait: wait.pod)
         return Packing(self.market, tuple(self.claims), tuple(self.nominations), tuple(waits), _unplanned(pods))
 
-    def _schedule(self, pod: Ref, pod_class: PodClass) -> bool:
+    def _schedule(self, pod: Ref, pod_class: AlikePods) -> bool:
         """Place the pod, giving up one thing after the other. Nothing changes for its like while no pod is placed."""
         if pod_class.seen == self.placed:
             return False
@@ -281,7 +281,7 @@ class _Planner:
             self.empty_loads[key] = Load.empty(self.market, template, types)
         return self.empty_loads[key]
 
-    def _refusal(self, pod_class: PodClass) -> Reason:
+    def _refusal(self, pod_class: AlikePods) -> Reason:
         """Why each NodePool refuses the pod, once everything that it would rather have has been given up."""
         last = pod_class.attempts[-1]
         rules = str(last.rules)

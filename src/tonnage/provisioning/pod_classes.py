@@ -13,7 +13,7 @@ from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.load import Stage
 from tonnage.provisioning.plans import PlanSettings
 from tonnage.provisioning.pods import PendingPod, relaxations, uses_match_fields
-from tonnage.provisioning.topology import Peers, Rules, Topology
+from tonnage.provisioning.topology import Peers, PodRules, PodTopology
 
 
 @dataclass(slots=True, eq=False)
@@ -26,13 +26,13 @@ class Attempt:
 
     stage: Stage
     peers: Peers
-    rules: Rules
+    rules: PodRules
     full: bytearray = field(default_factory=bytearray)
     closed: bytearray = field(default_factory=bytearray)
 
 
 @dataclass(slots=True, eq=False)
-class PodClass:
+class AlikePods:
     """Pods that planning cannot tell apart. ``seen``: how many pods had been placed when one was last refused."""
 
     peers: Peers
@@ -42,7 +42,7 @@ class PodClass:
     seen: int = -1
     waiting: list[Ref] = field(default_factory=list)
 
-    def all_attempts(self, topology: Topology) -> Iterator[Attempt]:
+    def all_attempts(self, topology: PodTopology) -> Iterator[Attempt]:
         """One for each stage of relaxing. Its rules begin to count when it is first reached."""
         for number, stage in enumerate(self.stages):
             if number == len(self.attempts):
@@ -60,7 +60,7 @@ class PodClasses:
         self,
         catalogue: Catalogue,
         settings: PlanSettings,
-        topology: Topology,
+        topology: PodTopology,
         pods: Iterable[PendingPod],
         *,
         relax_taints: bool,
@@ -73,10 +73,10 @@ class PodClasses:
             one.shape.spread or one.shape.pod_affinity or one.shape.pod_anti_affinity for one in pods
         )
         self._content: dict[int, bytes] = {}
-        self._classes: dict[tuple[bytes, bool, str, tuple[tuple[str, str], ...]], PodClass] = {}
+        self._classes: dict[tuple[bytes, bool, str, tuple[tuple[str, str], ...]], AlikePods] = {}
         self._stages_made = 0
 
-    def of(self, pod: PendingPod) -> PodClass:
+    def of(self, pod: PendingPod) -> AlikePods:
         """The class of a pod, new where it is the first of its kind."""
         content = self._content.get(id(pod.shape))
         if content is None:
@@ -87,7 +87,7 @@ class PodClasses:
             self._classes[key] = self._new(pod)
         return self._classes[key]
 
-    def all(self) -> Iterable[PodClass]:
+    def all(self) -> Iterable[AlikePods]:
         """In the order in which they were met."""
         return self._classes.values()
 
@@ -97,14 +97,14 @@ class PodClasses:
             self._topology.met(one.peers)
             next(one.all_attempts(self._topology), None)
 
-    def _new(self, pod: PendingPod) -> PodClass:
+    def _new(self, pod: PendingPod) -> AlikePods:
         shape = pod.shape
         peers = self._topology.peers(pod.ref.namespace, pod.labels, shape)
         if uses_match_fields(shape):
-            return PodClass(peers, [], Reason("node affinity by matchFields is not supported by Karpenter"))
+            return AlikePods(peers, [], Reason("node affinity by matchFields is not supported by Karpenter"))
         if shape.ask.refused:
-            return PodClass(peers, [], Reason(shape.ask.refused))
-        return PodClass(peers, list(self._stages(pod)))
+            return AlikePods(peers, [], Reason(shape.ask.refused))
+        return AlikePods(peers, list(self._stages(pod)))
 
     def _stages(self, pod: PendingPod) -> Iterator[Stage]:
         shape, catalogue = pod.shape, self._catalogue

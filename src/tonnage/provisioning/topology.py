@@ -21,7 +21,7 @@ from tonnage.facts import instances
 from tonnage.objects import core, karpenter, selectors
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import NO_OFFER, Catalogue
-from tonnage.provisioning.domains import First, Group, Kind, NodeFilter, Pick, Rule
+from tonnage.provisioning.domains import First, Group, NodeFilter, Pick, Rule, RuleKind
 from tonnage.provisioning.plans import PlanSettings
 from tonnage.provisioning.pods import ExistingNode, PodShape, Step
 from tonnage.provisioning.requirements import Requirement, Requirements
@@ -53,7 +53,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rules:
+class PodRules:
     """The groups that have a say in where a pod goes, each with whether its rule is about that pod too. ``areas``:
     over labels that several nodes may share, ``hosts``: over the name of the node. ``strict``: what the pod insists on.
     """
@@ -70,7 +70,7 @@ class Rules:
         return ", ".join(dict.fromkeys(f"{one.kind.value} over {one.key}" for one in listed))
 
 
-class Topology:
+class PodTopology:
     """All groups of a plan. What the cluster has is counted when a group is first met."""
 
     def __init__(
@@ -112,16 +112,16 @@ class Topology:
             one for one in self._inverse.values() if one.rule.selects(peers.namespace, peers.labels)
         )
 
-    def rules(self, peers: Peers, step: Step) -> Rules:
+    def rules(self, peers: Peers, step: Step) -> PodRules:
         """The rules that have a say in where such a pod goes: its own at this stage of relaxing, and those by which
         others keep away from it."""
         own = [self._group(rule, step) for rule in self._rules(peers, step)]
         found = {id(one): one for one in (*own, *peers.avoided_by)}.values()
         told = [(one, one.rule.selects(peers.namespace, peers.labels)) for one in found]
         of_hosts = tuple(pair for pair in told if pair[0].rule.key == labels.HOSTNAME)
-        return Rules(tuple(pair for pair in told if pair not in of_hosts), of_hosts, step.strict)
+        return PodRules(tuple(pair for pair in told if pair not in of_hosts), of_hosts, step.strict)
 
-    def narrowed(self, rules: Rules, node: Requirements) -> tuple[Requirement, ...] | None:
+    def narrowed(self, rules: PodRules, node: Requirements) -> tuple[Requirement, ...] | None:
         """What the rules leave of a node's labels, its name aside, for such a pod; ``None`` where they leave nothing.
         ``node``: requirements of the node or NodeClaim with the pod's already among them.
         """
@@ -134,12 +134,12 @@ class Topology:
             found[key] = found[key].intersection(allowed) if key in found else allowed
         return tuple(found[key].intersection(node[key]) if key in node else found[key] for key in sorted(found))
 
-    def on_host(self, rules: Rules, host: str) -> Verdict:
+    def on_host(self, rules: PodRules, host: str) -> Verdict:
         """Whether the rules about nodes let such a pod onto the one of this name."""
         pod = rules.strict.get(labels.HOSTNAME) or _any(labels.HOSTNAME)
         for group, selected in rules.hosts:
             if not group.next(selected, pod, _only(labels.HOSTNAME, host), self.pick).values:
-                return Verdict.NOT_NOW if group.rule.kind is Kind.NEAR else Verdict.NEVER
+                return Verdict.NOT_NOW if group.rule.kind is RuleKind.NEAR else Verdict.NEVER
         return Verdict.YES
 
     @property
@@ -160,7 +160,7 @@ class Topology:
                 continue
             values = {host} if key == labels.HOSTNAME else node[key].values if key in node else ()
             settled = key == labels.HOSTNAME or (key in node and not node[key].complement and len(values) == 1)
-            if settled or group.rule.kind is Kind.AWAY:
+            if settled or group.rule.kind is RuleKind.AWAY:
                 group.record(sorted(values))
         for group in peers.avoids:
             key = group.rule.key
@@ -185,8 +185,8 @@ class Topology:
             )
             own = frozenset({peers.namespace})
             selector = _with_labels(one.label_selector, one.match_label_keys, peers.labels)
-            yield Rule(Kind.SPREAD, one.topology_key, own, selector, one.max_skew, one.min_domains, node_filter)
-        for kind, terms in ((Kind.NEAR, step.near), (Kind.AWAY, step.away)):
+            yield Rule(RuleKind.SPREAD, one.topology_key, own, selector, one.max_skew, one.min_domains, node_filter)
+        for kind, terms in ((RuleKind.NEAR, step.near), (RuleKind.AWAY, step.away)):
             for term in terms:
                 yield Rule(kind, term.topology_key, self._namespaces(peers.namespace, term), term.label_selector)
 
@@ -229,7 +229,7 @@ class Topology:
     ) -> Iterator[Group]:
         """Groups of the required anti-affinity of a pod, with where the pods are that have it."""
         for term in affinity.required_during_scheduling_ignored_during_execution if affinity else ():
-            rule = Rule(Kind.AWAY, term.topology_key, self._namespaces(namespace, term), term.label_selector)
+            rule = Rule(RuleKind.AWAY, term.topology_key, self._namespaces(namespace, term), term.label_selector)
             known = self._inverse.get(identity := rule.identity())
             if known is None:
                 known = self._inverse[identity] = Group(rule, self._universe.domains(rule, tolerations))
@@ -258,7 +258,7 @@ class _Universe:
         if rule.key not in self._known:
             self._known[rule.key] = self._find(rule.key)
         found = self._known[rule.key]
-        if rule.kind is Kind.SPREAD and not rule.node_filter.honor_taints:
+        if rule.kind is RuleKind.SPREAD and not rule.node_filter.honor_taints:
             return dict.fromkeys(sorted(found), 0)
         return {
             domain: 0
