@@ -57,6 +57,7 @@ COMMANDS = {
         "Ways to share a GPU, side by side: MIG, time-slicing, MPS, a smaller one.",
     ),
     "check": ("tonnage.cli.check", "check", "Read manifests and say what this configuration does and never does."),
+    "init": ("tonnage.cli.init", "init", "Write the scenario for a folder of manifests, or for a cluster."),
     "dump": ("tonnage.cli.cluster", "dump", "A cluster's objects, as FILES of other commands."),
     "schema": ("tonnage.cli.schema", "schema", "The JSON schema of what -o json prints."),
     "completion": ("tonnage.cli.shell", "completion", "Completion for bash, zsh or fish."),

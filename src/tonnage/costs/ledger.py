@@ -243,8 +243,8 @@ class Ledger:
         self._closed_total = 0
         self._closed_violations: list[str] = []
         self.changes = 0
-        """How often anything was entered. Until the next entry shares, busy times and prices stay as they are, so that
-        what :meth:`check` finds does too, at whatever time it looks."""
+        """How often anything was entered. Until the next entry prices, shares and busy times stay as they are, and time
+        alone makes nothing wrong: :meth:`check` has nothing new to find."""
 
     def open_node(self, node: str, t: int, *, price_micro_usd_per_hour: int, capacity: Resources) -> None:
         """``node`` is billed from ``t`` on, at this price for all its life."""

@@ -25,9 +25,9 @@ END_NS = training.END_S * NS_PER_S
 EXAMPLES = (
     ("training-cluster", "tonnage", 60, False),
     ("training-cluster", "fgd", 60, False),
-    ("mixed", "preemption", 31, True),
 )
 MORE_EXAMPLES = (
+    ("mixed", "preemption", 31, True),
     ("training-cluster", "tonnage", 150, True),
     ("training-cluster", "spread", 130, True),
     *(("training-cluster", policy, 60, False) for policy in ("binpack", "bestfit")),
