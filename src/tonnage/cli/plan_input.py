@@ -84,9 +84,7 @@ def _said(manifest: Manifest, findings: Sequence[Finding], folder: str) -> Itera
         if one.rule == _MISSING:
             message = "its EC2NodeClass is not among the files: nodes are planned with EC2's default volume"
             help_ = "add the EC2NodeClass, whose volumes say how much ephemeral-storage pods find"
-            yield msgspec.structs.replace(
-                one, rule="nodeclass-assumed", severity="warning", message=message, help=help_
-            )
+            yield Finding("nodeclass-assumed", "warning", one.object, one.where, message, help=help_)
         elif one.rule == "nodes-assumed":
             message = "no NodePools are among the files: nodes of any on-demand type are launched as pods need"
             yield msgspec.structs.replace(one, message=message, help="add the cluster's NodePools")

@@ -2,7 +2,7 @@
 
 What patterns do not express (topology spread, pod affinity, shares of devices) keeps its pods, and all that stand on
 nodes with them, where :func:`tonnage.provisioning.karpenter.plan` puts them, and the answer says so. All else is placed
-anew: on nodes that are there at no price, on new ones at that of the cheapest offering. Limits of NodePools count what
+again: on nodes that are there at no price, on new ones at that of the cheapest offering. Limits of NodePools count what
 is launched; a NodePool of lower weight is used for a class of pods only where Karpenter had to; gangs are planned all
 or none; pods are relaxed no further than Karpenter's plan relaxes them.
 """

@@ -21,7 +21,7 @@ _EPSILON = 1e-7
 _FIRST = 300
 """Steps of the search for one pattern while quick ones still find any."""
 _ENOUGH = 8
-"""Patterns that a round adds before prices are worked out anew, at least."""
+"""Patterns that a round adds before prices are worked out again, at least."""
 _SHRINK = (1.0, 0.2, 0.04)
 """Parts of the gap within which all patterns are listed, where the whole has too many."""
 
