@@ -8,7 +8,7 @@ import msgspec
 
 from tonnage.cli.plan_input import Given
 from tonnage.decisions import Finding, Ref
-from tonnage.provisioning.optimal.difference import Change, difference
+from tonnage.provisioning.optimal.difference import NodeChange, difference
 from tonnage.provisioning.optimal.plan import OptimalPlan, price
 from tonnage.provisioning.optimal.replan import Replan
 from tonnage.provisioning.plans import Plan
@@ -173,7 +173,7 @@ def _names(pods: Sequence[Ref]) -> tuple[str, ...]:
     return tuple(f"{pod.namespace}/{pod.name}" for pod in sorted(pods))
 
 
-def _saving(change: Change) -> Saving:
+def _saving(change: NodeChange) -> Saving:
     before, after = (
         {one.text().partition(" × ")[2]: one.count for one in side} for side in (change.before, change.after)
     )

@@ -27,7 +27,7 @@ class Nodes(msgspec.Struct, frozen=True, order=True):
         return f"{self.count} × {self.instance_type}{kind}"
 
 
-class Change(msgspec.Struct, frozen=True):
+class NodeChange(msgspec.Struct, frozen=True):
     """``before`` gives way to ``after``; either may be empty. ``micro_usd_per_hour``: after less before."""
 
     before: tuple[Nodes, ...]
@@ -42,7 +42,7 @@ class Change(msgspec.Struct, frozen=True):
         return f"{' → '.join(sides)}: {sign}{abs(dollars):.2f} $/h"
 
 
-def difference(before: Plan, after: Plan, pods: Iterable[PendingPod]) -> tuple[Change, ...]:
+def difference(before: Plan, after: Plan, pods: Iterable[PendingPod]) -> tuple[NodeChange, ...]:
     """From one plan for these pods to another, the largest saving first.
 
     Nodes that both launch alike cancel out. The others are told together where they hold pods of the same kind."""
@@ -53,7 +53,7 @@ def difference(before: Plan, after: Plan, pods: Iterable[PendingPod]) -> tuple[C
     for group in groups:
         sides = tuple(_nodes([one for at, one in group if at == side]) for side in (0, 1))
         prices = [sum(one.micro_usd_per_hour for one in side) for side in sides]
-        changes.append(Change(sides[0], sides[1], prices[1] - prices[0]))
+        changes.append(NodeChange(sides[0], sides[1], prices[1] - prices[0]))
     return tuple(sorted(changes, key=lambda one: (one.micro_usd_per_hour, one.before, one.after)))
 
 
