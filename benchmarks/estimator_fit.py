@@ -25,7 +25,7 @@ from benchmarks.common import data_folder
 from benchmarks.estimator_rows import Row, fitted, group_points, truth
 from tonnage.inference.estimate.band import regimes
 from tonnage.inference.estimate.batch import Columns, columns
-from tonnage.inference.estimate.constants import REGIMES, Band, Constants, constants
+from tonnage.inference.estimate.constants import FRAMEWORKS, REGIMES, Band, Constants, constants
 from tonnage.inference.estimate.measured import Measured
 from tonnage.inference.estimate.serve import Served, serve
 
@@ -75,30 +75,25 @@ width, and in FP8 half as much of its own."""
 
 
 class Form(NamedTuple):
-    """A shape of the formula: constants of :data:`PRIORS` that keep a value, and how much TTFT weighs beside TPOT."""
+    """A shape of the formula: constants of :data:`PRIORS` that keep a value, how much TTFT weighs beside TPOT, and how
+    firm all priors are."""
 
     name: str
     kept: dict[str, float]
-    ttft_weight: float = 0.5
+    ttft_weight: float = 1.0
+    firmness: float = 1.0
 
 
 _NO_WAITS = {"first_steps_vllm": 0.0, "first_steps_sglang": 0.0, "first_steps_tensorrt_llm": 0.0, "burst_share": 0.1}
-_NO_MIXTURE = {
-    "expert_fp8_compute": 0.9,
-    "expert_skew": 0.01,
-    "move_bandwidth": 1e6,
-    "unpacked_compute": 1.0,
-    "unpacked_bandwidth": 1.0,
-}
 FORMS = (
-    Form("constant", _NO_WAITS | _NO_MIXTURE),
-    Form("mixtures", _NO_WAITS),
-    Form("mixtures, TTFT as much", _NO_WAITS, 1.0),
-    Form("mixtures, waits, TTFT as much", {}, 1.0),
+    Form("mixtures, TTFT as much", _NO_WAITS),
+    Form("mixtures, TTFT as much, loose priors", _NO_WAITS, firmness=0.3),
+    Form("mixtures, waits, TTFT as much", {"burst_share": 0.1}),
+    Form("mixtures, waits, TTFT as much, loose priors", {"burst_share": 0.1}, firmness=0.3),
 )
-"""Among these a split chooses, by what they are worth on groups left out of its training part. *constant*: experts
-reach one share of the dense efficiency, whatever they are. *mixtures*: tokens are moved, unevenly spread and weights
-unpacked. *waits*: engines take requests up after some steps, and the share of bursts is fitted."""
+"""Among these a split chooses, by what they are worth on groups left out of its training part. *mixtures*: tokens are
+moved, unevenly spread and weights unpacked. *waits*: engines take requests up and answer after some steps more than
+their options say. *loose priors*: a third as firm; so how far priors are trusted is chosen without the group too."""
 
 BAND_PRIORS = {
     "tpot": {"base": (-0.3, 0.3), "rack": (-0.3, 0.9), "overloaded": (-1.2, 0.3), "unlike": (-0.1, 0.1)},
@@ -119,7 +114,9 @@ AIMS = {"tpot": 0.14, "ttft": 0.25}
 """How far off models left out may be in the median: the bars of benchmarks/estimator.py."""
 BAND_PULL = 5e-4
 _PULL = 0.05
-_PRECISE = 1e-3
+_STEP = 1e-6
+"""How far constants are moved to see what they do; natural logarithms."""
+_PRECISE = 4e-3
 """A fit ends when its sum of squares changes by less than this share."""
 
 
@@ -139,18 +136,44 @@ def fit(given: list[Row], form: Form) -> Constants:
     priors = {name: prior for name, prior in PRIORS.items() if name not in form.kept}
     start = np.log([prior.value for prior in priors.values()])
     firmness = np.array([prior.firmness for prior in priors.values()])
-    pull = _PULL / TPOT_SCALE * firmness * np.sqrt(len(given) / 300)
+    pull = _PULL / TPOT_SCALE * form.firmness * firmness * np.sqrt(len(given) / 300)
 
     def values(x: np.ndarray) -> Constants:
         return replace(constants(), **form.kept, **dict(zip(priors, np.exp(x).tolist(), strict=True)))
 
-    def residuals(x: np.ndarray) -> np.ndarray:
+    def misses(x: np.ndarray) -> np.ndarray:
         found = served(values(x), cases)
         times = np.log(found.tpot_s / tpot) / TPOT_SCALE
         first = np.where(has_ttft, form.ttft_weight * np.log(found.ttft_s / safe) / TTFT_SCALE, 0.0)
-        return np.concatenate([_slow(times), _slow(first), pull * (x - start)])
+        return np.concatenate([_slow(times), _slow(first)])
 
-    return values(least_squares(residuals, start, ftol=_PRECISE, max_nfev=60).x)
+    def residuals(x: np.ndarray) -> np.ndarray:
+        return np.concatenate([misses(x), pull * (x - start)])
+
+    together = _apart(list(priors))
+    frameworks = np.array([row.replica.framework for row in given] * 2)
+
+    def slopes(x: np.ndarray) -> np.ndarray:
+        found, here = np.zeros((2 * len(given), len(x))), misses(x)
+        for columns_moved in together:
+            moved = x.copy()
+            moved[list(columns_moved)] += _STEP
+            change = (misses(moved) - here) / _STEP
+            for column, framework in columns_moved.items():
+                found[:, column] = np.where(frameworks == framework, change, 0.0) if framework else change
+        return np.concatenate([found, np.diag(pull)])
+
+    return values(least_squares(residuals, start, slopes, ftol=_PRECISE, max_nfev=60).x)
+
+
+def _apart(names: list[str]) -> list[dict[int, str]]:
+    """Columns that can be moved at once, those of constants that hold for one framework each, by what their names
+    share: the framework of each column, empty for a constant that holds for all."""
+    groups: dict[str, dict[int, str]] = {}
+    for column, name in enumerate(names):
+        of = next((one for one in FRAMEWORKS if name.endswith(one.replace("-", "_"))), "")
+        groups.setdefault(name.removesuffix(of.replace("-", "_")) if of else name, {})[column] = of
+    return list(groups.values())
 
 
 def fit_band(of: str, left_out: LeftOut, hidden: str | None = None, form: Form | None = None) -> Band:

@@ -22,13 +22,15 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.estimator_runs import Point, decoders_of, drafted, drafted_days, run_of
 from tonnage.errors import InputError
 from tonnage.facts import gpus, hf_config, models
 from tonnage.facts.models import ModelShape
@@ -99,9 +101,10 @@ def read(file: Path) -> Rows:
         )
     found: dict[tuple[object, ...], Row] = {}
     left_out: Counter[str] = Counter()
+    days = drafted_days(_points(table))
     for cells in table:
         try:
-            row = one(cells)
+            row = one(cells, days)
         except ValueError:
             row = "a cell that is not a number"
         if isinstance(row, str):
@@ -130,8 +133,8 @@ def fitted(folder: Path) -> Rows:
     return Rows(rows, left_out)
 
 
-def one(cells: dict[str, str]) -> Row | str:
-    """The row, or why there is none."""
+def one(cells: dict[str, str], days: frozenset[tuple[str, str, str, str]] = frozenset()) -> Row | str:
+    """The row, or why there is none; on ``days`` all was run with speculative decoding."""
     if (cells.get("mode") or "agg") != "agg":
         return "prefill and decode apart (mode disagg)"
     tpot = number(cells, "silicon_tpot_ms") / 1e3
@@ -152,23 +155,34 @@ def one(cells: dict[str, str]) -> Row | str:
         return f"unknown precision {precision}"
     tp, dp, gpus_used = parallel(cells)
     system = gpus_used > _NODE and domain_of(gpu).gpus > _NODE
-    wide = system or shape.heads % tp != 0
-    batch = number(cells, "batch_size", 1.0) * max(number(cells, "attention_dp_size", 1.0), 1.0)
-    match = re.search(r"silicon_concurrency=(\d+)", cells.get("silicon_data_source", ""))
-    concurrency = float(match[1]) if match else batch
+    point = point_of(cells)
+    if drafted(point, days):
+        return "speculative decoding"
+    concurrency = point.concurrency
+    run, decoders = run_of(point), decoders_of(point) if system else None
+    if decoders is not None:
+        if decoders.drafted:
+            return "speculative decoding"
+        tp, dp, concurrency = decoders.tensor_parallel, decoders.data_parallel, concurrency / decoders.workers
+    wide = decoders is None and (system or shape.heads % tp != 0)
+    usual = "fp8" if precision != "bf16" and framework != "sglang" else "bf16"
     replica = Replica(
         shape=shape,
         gpu=gpu,
         precision=precision,
-        kv_precision="fp8" if precision != "bf16" and framework != "sglang" else "bf16",
+        kv_precision=run.kv_precision or usual,
         tensor_parallel=1 if wide else tp,
         data_parallel=gpus_used if wide else dp,
         pipeline_parallel=max(int(number(cells, "pp_size", 1.0)), 1),
         framework=framework,
         separate_prefill=system,
-        expert_parallel=bool(shape.experts) and expert_parallel(cells) and not wide and dp == 1,
+        expert_parallel=bool(shape.experts)
+        and (decoders is not None or (expert_parallel(cells) and not wide and dp == 1)),
+        wait_steps=run.wait_steps,
+        **({} if run.batched_tokens is None else {"max_num_batched_tokens": run.batched_tokens}),
     )
-    load = Load(max(concurrency, 1.0), number(cells, "isl"), number(cells, "osl"))
+    lengths = (float(np.rint(run.length_share * number(cells, name))) for name in ("isl", "osl"))
+    load = Load(max(concurrency, 1.0), *lengths)
     if not (load.input_tokens >= 1 and load.output_tokens >= 1):
         return "no lengths"
     try:
@@ -177,6 +191,36 @@ def one(cells: dict[str, str]) -> Row | str:
         return f"refused: {_REFUSALS.get(error.problems[0].where.field, 'not valid')}"
     ttft = number(cells, "silicon_ttft_ms") / 1e3
     return Row(cells, replica, load, family(cells["model_path"]), cells["system"], ttft, tpot)
+
+
+def _points(table: list[dict[str, str]]) -> Iterator[Point]:
+    """The points of aggregated rows; of one with a cell that is not a number :func:`read` says so."""
+    for cells in table:
+        if (cells.get("mode") or "agg") == "agg":
+            with suppress(ValueError):
+                yield point_of(cells)
+
+
+def point_of(cells: dict[str, str]) -> Point:
+    """What the columns say of the point. Raises ValueError if a cell is not a number."""
+    tp, dp, gpus_used = parallel(cells)
+    batch = number(cells, "batch_size", 1.0) * max(number(cells, "attention_dp_size", 1.0), 1.0)
+    match = re.search(r"silicon_concurrency=(\d+)", cells.get("silicon_data_source", ""))
+    return Point(
+        source=cells.get("silicon_data_source", ""),
+        model=cells["model_path"],
+        system=cells["system"],
+        backend=cells["backend"],
+        precision=cells.get("precision", ""),
+        inputs=number(cells, "isl"),
+        outputs=number(cells, "osl"),
+        concurrency=float(match[1]) if match else batch,
+        tensor_parallel=tp,
+        data_parallel=dp,
+        gpus=gpus_used,
+        expert_parallel=int(number(cells, "moe_ep_size", 1.0)),
+        version=cells.get("backend_version", ""),
+    )
 
 
 def parallel(cells: dict[str, str]) -> tuple[int, int, int]:
@@ -191,9 +235,9 @@ def parallel(cells: dict[str, str]) -> tuple[int, int, int]:
 
 
 def expert_parallel(cells: dict[str, str]) -> bool:
-    """Whether tensor-parallel ranks hold whole experts."""
+    """Whether tensor-parallel ranks hold whole experts: as many ways as there are ranks, counted twice or not."""
     tp, moe_tp, moe_ep = (int(number(cells, name, 1.0)) for name in ("tp_size", "moe_tp_size", "moe_ep_size"))
-    return moe_ep == tp > 1 and moe_tp <= 1
+    return (moe_ep == tp > 1 and moe_tp <= 1) or (moe_tp == moe_ep > 1 and moe_tp * moe_ep == tp)
 
 
 def precision_of(cells: dict[str, str], shape: ModelShape) -> str:

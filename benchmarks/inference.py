@@ -11,7 +11,7 @@ import itertools
 import tempfile
 from pathlib import Path
 
-from benchmarks import inference_peer
+from benchmarks import inference_conversations, inference_peer
 from benchmarks.common import Options, Report
 
 COLUMNS = ("what", "amount", "ours", "peer", "ratio", "detail")
@@ -19,6 +19,8 @@ SYNTHETIC = "mooncake_synthetic_trace.jsonl"
 CONVERSATION = "conversation"
 SOME = 1_000
 """Requests that ``--quick`` takes of a trace where it does not take them all."""
+TALKS, FEW_TALKS = 12_031, 4_000
+"""Requests of generated conversations: as many as the conversation trace has; with ``--quick``."""
 BLOCK_BYTES = 64 * 131_072
 """A block of 64 tokens of Llama 3.1 8B in 16 bits."""
 
@@ -29,9 +31,15 @@ def run(options: Options) -> Report:
     with tempfile.TemporaryDirectory() as folder:
         trace = unpacked(find_trace(options.data, SYNTHETIC), Path(folder))
         conversation = unpacked(find_trace(options.data, CONVERSATION), Path(folder))
-        for found, name in ((trace, f"{SYNTHETIC}[.gz]"), (conversation, "trace with `conversation` in its name")):
-            if found is None:
-                report.notes.append(f"absent, and left out with all that it shows: traces/ has no {name} (--data DIR)")
+        if trace is None:
+            report.notes.append(f"absent, and left out with all it shows: traces/ has no {SYNTHETIC}[.gz] (--data DIR)")
+        if conversation is None:
+            report.notes.append(
+                f"traces/ has no trace with `{CONVERSATION}` in its name (--data DIR): conversations are generated, as "
+                "inference_conversations says"
+            )
+            talks = FEW_TALKS if options.quick else TALKS
+            conversation = inference_conversations.write(Path(folder) / "conversations.jsonl", talks)
         short = beginning(trace, Path(folder)) if options.quick and trace is not None else None
         _schedule(report, trace, short)
         _index(report, options.quick)
@@ -82,7 +90,7 @@ def _schedule(report: Report, trace: Path | None, short: Path | None) -> None:
         inference_schedule.measure(report, trace, short)
 
 
-def _routing(report: Report, trace: Path | None, conversation: Path | None, quick: bool) -> None:
+def _routing(report: Report, trace: Path | None, conversation: Path, quick: bool) -> None:
     from benchmarks import inference_routing
 
     inference_routing.measure(report, trace, conversation, quick)

@@ -2,7 +2,8 @@
 
 Both read the same file and deal the requests out in turn. The peer's own ``wall_time_ms`` is its simulation alone;
 ours is the numbering of the prompts' blocks and the simulation. *engines alone*: each engine is given its requests, as
-round robin does not depend on what the engines do. *behind the router*: `replay`, as `tonnage route replay` runs it.
+round robin does not depend on what the engines do. *behind the router*: `replay`, as `tonnage route replay` runs it;
+*by content*: under the `tonnage` policy, beside the peer behind its KV router.
 Every repetition is a process of its own on both sides, and they take turns; medians are shown. Both sides are one
 thread, so processor time, which others on the machine disturb less than wall time, decides.
 """
@@ -21,7 +22,7 @@ from benchmarks.common import Report, in_process
 from tonnage.inference.engine import Engine, EngineConfig
 from tonnage.inference.replay import Cluster, Log, log_of, replay
 from tonnage.inference.requests import Finished
-from tonnage.inference.routing import make_policy
+from tonnage.inference.routing import EngineCosts, make_policy
 from tonnage.inference.timing import PolynomialTiming
 from tonnage.traffic.traces import Trace, load_trace
 
@@ -93,10 +94,12 @@ def once(file: str, workers_text: str) -> dict[str, list[float]]:
     marks.append(_now())
     routed = replay(log, cluster(workers), make_policy("round-robin"))
     marks.append(_now())
+    replay(log, cluster(workers), make_policy("tonnage", EngineCosts(TIMING, CHUNK)))
+    marks.append(_now())
     if routed.finished != engines:
         raise AssertionError("the router's replay and the engines alone disagree")
     spent = [[after - before for before, after in zip(*pair, strict=True)] for pair in pairwise(marks)]
-    return dict(zip(("read", "number", "engines", "router"), spent, strict=True))
+    return dict(zip(("read", "number", "engines", "router", "content"), spent, strict=True))
 
 
 def _now() -> tuple[float, float]:
@@ -119,23 +122,27 @@ def measure(report: Report, trace: Path, beginning: Path | None = None) -> None:
 
 
 def _speed(report: Report, trace: Path, workers: int, repeat: int) -> None:
-    theirs, ours = [], []
+    theirs, by_content, ours = [], [], []
     for _ in range(repeat):
         theirs.append(inference_peer.replay(str(trace), "round_robin", workers))
+        by_content.append(inference_peer.replay(str(trace), "kv_router", workers))
         ours.append(in_process("benchmarks.inference_schedule", "once", str(trace), str(workers)))
     requests = theirs[0].count
     own, call = median(one.own_s for one in theirs), median(one.call_s for one in theirs)
+    content, content_cpu = median(one.own_s for one in by_content), median(one.own_cpu_s for one in by_content)
     own_cpu, call_cpu = median(one.own_cpu_s for one in theirs), median(one.cpu_s for one in theirs)
 
     def spent(clock: int, *stages: str) -> float:
         return float(median(sum(one[stage][clock] for stage in stages) for one in ours))
 
-    alone = spent(_CPU, "number", "engines")
+    alone, routed = spent(_CPU, "number", "engines"), spent(_CPU, "number", "router")
     rate = f"{requests / alone:,.0f} and {requests / own_cpu:,.0f} requests/s"
     rows: tuple[tuple[str, float, float, str], ...] = (
         ("engines alone, CPU", alone, own_cpu, rate),
         ("engines alone, wall", spent(_WALL, "number", "engines"), own, "the peer's own wall_time_ms"),
-        ("behind the router, CPU", spent(_CPU, "number", "router"), own_cpu, ""),
+        ("behind the router, CPU", routed, own_cpu, ""),
+        ("behind the router by content, CPU", spent(_CPU, "number", "content"), content_cpu, "peer: its KV router"),
+        ("behind the router by content, wall", spent(_WALL, "number", "content"), content, "peer: its KV router"),
         ("whole call, CPU", spent(_CPU, "read", "number", "engines"), call_cpu, "engines alone, and reading the file"),
         ("whole call, wall", spent(_WALL, "read", "number", "engines"), call, "engines alone, and reading the file"),
     )
@@ -150,6 +157,14 @@ def _speed(report: Report, trace: Path, workers: int, repeat: int) -> None:
         )
     report.bar(
         f"replay-speed-{workers}-workers", own_cpu / alone, ">=", 3.0, "times dynamo replay's requests/s", "cost"
+    )
+    report.bar(
+        f"replay-speed-routed-{workers}-workers",
+        own_cpu / routed,
+        ">=",
+        2.0,
+        "times dynamo replay's requests/s",
+        "cost",
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from multiprocessing.synchronize import Event
 from typing import Any
 
+from tonnage.cli.controller import EVENT_WRITERS
 from tonnage.control.scheduler import Scheduler
 from tonnage.decisions import Launch, Reason, Ref
 from tonnage.facts import durations
@@ -54,7 +55,7 @@ def schedule(kubeconfig: str, ready: Event, go: Event, stop: Event) -> None:
     """A scheduler that waits with its caches full until it is let go."""
     client = open_cluster(kubeconfig)
     clock = WallClock()
-    recorder = EventRecorder(client, "tonnage", time.time)
+    recorder = EventRecorder(client, "tonnage", time.time, writers=EVENT_WRITERS)
     world = ClusterWorld(
         ApiEffects(client, clock), clock, price=lambda *_: 0, recorder=Events(recorder), parallel=CALLS
     )

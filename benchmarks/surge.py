@@ -126,11 +126,10 @@ def _oracle_loops(scenario, configuration, cluster, sources):  # type: ignore[no
     from tonnage.control.loops import Loop
     from tonnage.decisions import Reason, Ref, Scale
     from tonnage.scaling.slo import _first_to_go
-    from tonnage.simulation.run import slo_planner
+    from tonnage.simulation.planned import planned
     from tonnage.units import NS_PER_S
 
-    planner = slo_planner(scenario, configuration, cluster, sources)
-    targets = [one.target for one in planner.planned(cluster.snapshot())]
+    targets = [one.target for one in planned(scenario, configuration, cluster, sources, "slo")]
     step = 15 * NS_PER_S
     lead = 300 * NS_PER_S
     needed = {}

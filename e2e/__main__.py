@@ -20,7 +20,14 @@ from e2e import prerequisites
 from e2e.build import BuildError, build, built
 from e2e.record import FILE
 
-PATHS = ("tests/e2e", "tests/hollow", "tests/kube", "tests/apiserver/controllers", "tests/apiserver/differential")
+PATHS = (
+    "tests/e2e",
+    "tests/hollow",
+    "tests/kube",
+    "tests/apiserver/controllers",
+    "tests/apiserver/differential",
+    "tests/provisioning/test_oracle_plans.py",
+)
 """Where end-to-end tests are: those that need real programs, and those that take real time."""
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent

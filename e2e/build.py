@@ -69,11 +69,11 @@ def key(module: Module) -> str:
     return digest.hexdigest()[:16]
 
 
-def built() -> Built | None:
-    """What the recipe makes, if all of it is in the cache; None otherwise."""
+def built(modules: Sequence[Module] = RECIPE) -> Built | None:
+    """What these modules make, if all of it is in the cache; None otherwise."""
     if prerequisites.to_build():
         return None
-    folders = {module.name: _folder(module) for module in RECIPE}
+    folders = {module.name: _folder(module) for module in modules}
     return Built(folders) if all(folder.is_dir() for folder in folders.values()) else None
 
 

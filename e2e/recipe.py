@@ -82,6 +82,7 @@ RECIPE = (
         ),
     ),
     Module("tiny", (Program("tiny", "."),)),
+    Module("calculator", (Program("replica-calculator", "."),)),
     Module(
         "kwok",
         (Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),),
@@ -95,4 +96,5 @@ RECIPE = (
         (Program("karpenter-kwok", "sigs.k8s.io/karpenter/kwok"),),
         files=tuple(("sigs.k8s.io/karpenter", f"{part}/apis/crds/*.yaml", "crds") for part in ("pkg", "kwok")),
     ),
+    Module("karpenter_plan", (Program("karpenter-plan", "."),)),
 )

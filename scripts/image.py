@@ -80,7 +80,7 @@ def smoke(archive: Path) -> str:
     network. What came of it. Raises Missing when it does not start."""
     if why := oci.cannot_start():
         return f"not started here: {why}"
-    modules = "import boto3, highspy, lightkube, numpy, tonnage.live.manager as found; print(found.__name__)"
+    modules = "import boto3, highspy, numpy, tonnage.live.manager as found; print(found.__name__)"
     with oci.bundle(archive) as run:
         for words, wanted in (
             (["tonnage", "--version"], f"tonnage {_project()['version']}"),

@@ -17,6 +17,9 @@ settings.register_profile(
 settings.load_profile("shared machine")  # how fast examples are drawn says more of the machine than of the test
 
 
+gc.disable()  # until all is collected: what comes is kept, and looked at once, in pytest_collection_finish
+
+
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
     """A set is shown in order."""
     if isinstance(val, set | frozenset):
@@ -37,3 +40,4 @@ def pytest_collection_finish() -> None:
     """What has been collected stays to the end: the garbage collector need not look at it again."""
     gc.collect()
     gc.freeze()
+    gc.enable()

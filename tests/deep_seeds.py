@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -16,6 +16,11 @@ PART = 3
 def deep(values: Iterable[object]) -> list[Any]:
     """The values as parameters of a test that `make fuzz` runs and `make test` leaves out."""
     return [pytest.param(value, marks=pytest.mark.fuzz) for value in values]
+
+
+def part(values: Sequence[object]) -> list[Any]:
+    """The values as parameters of a test: one in :data:`PART` is looked at by `make test`, all by `make fuzz`."""
+    return [value if number % PART == 0 else deep([value])[0] for number, value in enumerate(values)]
 
 
 def examples(count: int) -> int:

@@ -13,6 +13,7 @@ import importlib.metadata
 import pickle
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,22 +27,31 @@ from tonnage.simulation.result import Result
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 EXAMPLES = REPOSITORY / "examples"
-DEPENDED_ON = (REPOSITORY / "src" / "tonnage", EXAMPLES)
+SHORT = REPOSITORY / "tests" / "simulation" / "sim_builders.py"
+"""What the short surge is."""
+DEPENDED_ON = (REPOSITORY / "src" / "tonnage", EXAMPLES, SHORT)
 KEPT = REPOSITORY / ".pytest_cache" / "runs"
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One run of a bundled scenario. ``example`` is its folder's name."""
+    """One run of a bundled scenario. ``example`` is its folder's name; ``short``: the surge in 25 minutes
+    (:func:`sim_builders.variant`)."""
 
     example: str
     policy: str
     seed: int = 0
     check: bool = False
+    short: bool = False
 
     def make(self) -> Result:
         """Run it, as from the root of the repository: places in its findings are relative to there."""
         options = run.Options(seed=self.seed, check=self.check)
+        if self.short:
+            from sim_builders import variant  # as tests find it; the pages' output is written without
+
+            with tempfile.TemporaryDirectory() as folder:
+                return run.run(variant(Path(folder)), self.policy, options)
         with contextlib.chdir(REPOSITORY):
             return run.run(scenario.load(EXAMPLES.relative_to(REPOSITORY) / self.example), self.policy, options)
 
@@ -50,6 +60,13 @@ class Asked:
 def result(example: str, policy: str, *, seed: int = 0, check: bool = False) -> Result:
     """The result of a policy on a bundled scenario. Nobody changes it."""
     return kept(Asked(example, policy, seed, check), KEPT, fingerprint(DEPENDED_ON))
+
+
+@cache
+def short_surge(policy: str) -> Result:
+    """The result of a policy on the bundled surge in 25 minutes, with invariants checked. Nobody changes it."""
+    asked = Asked("traffic-surge", policy, seed=1, check=True, short=True)
+    return kept(asked, KEPT, fingerprint(DEPENDED_ON))
 
 
 def kept(asked: Asked, folder: Path, source: str) -> Result:
@@ -88,16 +105,16 @@ def _alone(file: Path) -> Iterator[None]:
         yield
 
 
-def fingerprint(folders: Sequence[Path]) -> str:
-    """A hash of the interpreter, of all packages with their versions, and of every file in the folders."""
+def fingerprint(sources: Sequence[Path]) -> str:
+    """A hash of the interpreter, of all packages with their versions, of every file, and of every file in the folders."""
     digest = hashlib.sha256(sys.version.encode())
     packages = {f"{one.name}=={one.version}\n" for one in importlib.metadata.distributions()}
     digest.update("".join(sorted(packages)).encode())
-    for folder in folders:
-        for path in sorted(folder.rglob("*")):
+    for source in sources:
+        for path in sorted(source.rglob("*")) if source.is_dir() else [source]:
             if path.is_file() and "__pycache__" not in path.parts:
                 data = path.read_bytes()
-                digest.update(f"{path.relative_to(folder)} {len(data)}\n".encode())
+                digest.update(f"{path.relative_to(source)} {len(data)}\n".encode())
                 digest.update(data)
     return digest.hexdigest()[:16]
 

@@ -21,6 +21,7 @@ import pytest
 
 import docs_outputs
 import yaml_text
+from deep_seeds import deep
 from docs_outputs import REPOSITORY, Block, blocks, pages
 from tonnage.cli import cli
 from tonnage.scaling.slo import Target
@@ -32,6 +33,8 @@ DOCS = REPOSITORY / "docs"
 SOURCE = REPOSITORY / "src" / "tonnage"
 PAGES = pages()
 BLOCKS = [block for page in PAGES for block in blocks(page)]
+WHOLE_RUNS = "compare examples/"
+"""How commands begin that play whole scenarios under every policy: `make fuzz` runs them."""
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
 
 
@@ -259,7 +262,11 @@ def test_the_knobs_of_the_slo_policy_have_the_defaults_of_the_source() -> None:
 # ---- output ----
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=str)
+@pytest.mark.parametrize(
+    "block",
+    [one for block in BLOCKS for one in (deep([block]) if block.command.startswith(WHOLE_RUNS) else [block])],
+    ids=str,
+)
 def test_output_on_a_page_is_what_the_command_prints(block: Block) -> None:
     assert block.text == block.wanted(), "python tests/docs_outputs.py rewrites it"
 
@@ -272,6 +279,7 @@ def test_a_process_prints_the_same_on_a_pipe() -> None:
     assert done.stdout == docs_outputs.output(command) != ""
 
 
+@pytest.mark.fuzz
 def test_shares_and_dollars_in_the_text_of_the_readme_stand_in_its_table() -> None:
     text = _text(REPOSITORY / "README.md")
     table = docs_outputs.output("compare examples/traffic-surge -q")

@@ -94,10 +94,12 @@ def _modules() -> Iterator[tuple[str, str]]:
         yield str(path.relative_to(root)), path.read_text(encoding="utf-8")
 
 
+@pytest.mark.fuzz
 def test_no_function_changes_what_its_module_has() -> None:
     assert [f"{file}: {one}" for file, text in _modules() for one in changes(text)] == []
 
 
+@pytest.mark.fuzz
 def test_what_caches_keep_is_bounded() -> None:
     found = {f"{file}:{name}": what for file, text in _modules() for name, what in caches(text)}
     strangers = [one for one in found if one not in UNBOUNDED]

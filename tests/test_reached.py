@@ -48,6 +48,7 @@ KEPT = {
     "tonnage.inference.prompts.numbers": LOOKED_AT,
     "tonnage.inference.timing.LinearTiming": "exact step times, with which tests reckon what an engine does by hand",
     "tonnage.metrics.functions.PROMETHEUS_2": "the dialect of older servers, for whoever evaluates a query by its name",
+    "tonnage.scaling.releases.KUBERNETES_1_36": "the release before, for whoever evaluates an HPA by its name",
     "tonnage.objects.podlist.*": "pods of `kubectl get -o json`, measured by benchmarks/main",
     "tonnage.scheduling.why.changes.apply": "makes a proposed change, so that tests can try it",
     "tonnage.scheduling.why.gang.smallest": "one search for one gang; tests compare it with all changes there are",

@@ -13,6 +13,7 @@ from scripts import rooms
 PAGE = rooms.PAGE.read_text(encoding="utf-8")
 
 
+@pytest.mark.fuzz
 def test_the_picture_the_contracts_and_the_imports_are_the_same() -> None:
     assert rooms.problems() == []
 

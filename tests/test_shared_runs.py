@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+import sim_builders
 from result_builder import build
 from training_builders import entry, job, load
 
@@ -85,10 +86,11 @@ def test_any_change_of_any_file_is_another_source(tmp_path: Path, change: str) -
 
 
 def test_source_data_and_examples_are_what_runs_depend_on() -> None:
-    covered = [path for folder in shared_runs.DEPENDED_ON for path in folder.rglob("*")]
+    covered = [path for one in shared_runs.DEPENDED_ON for path in (one, *one.rglob("*"))]
     assert Path(runs.__file__) in covered
     assert {".py", ".csv", ".yaml"} <= {path.suffix for path in covered}
     assert shared_runs.EXAMPLES / "traffic-surge" / "scenario.yaml" in covered
+    assert Path(sim_builders.__file__) == shared_runs.SHORT in covered
 
 
 def test_on_the_command_line_a_scenario_of_ones_own_is_run(tmp_path: Path, made: list[Asked]) -> None:

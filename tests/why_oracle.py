@@ -16,7 +16,6 @@ from tonnage.scheduling import place
 from tonnage.scheduling.why import requests as why_requests
 from tonnage.scheduling.why.changes import (
     AddNode,
-    Change,
     Cost,
     DropAffinity,
     DropNodeName,
@@ -25,6 +24,7 @@ from tonnage.scheduling.why.changes import (
     Edit,
     Leave,
     Lower,
+    PodChange,
     Tolerate,
     Uncordon,
     apply,
@@ -33,7 +33,7 @@ from tonnage.scheduling.why.changes import (
 )
 
 
-def fits(fleet: Fleet, row: int, change: Change) -> bool:
+def fits(fleet: Fleet, row: int, change: PodChange) -> bool:
     """Whether the pod fits on the change's node once it is made; the fleet is as before afterwards."""
     with fleet.what_if():
         after = apply(fleet, row, change)
@@ -41,7 +41,7 @@ def fits(fleet: Fleet, row: int, change: Change) -> bool:
         return change.node in {fleet.node(node).spec.name for node in there}
 
 
-def smaller(fleet: Fleet, row: int, than: Cost, *, most: int = 3) -> Iterator[Change]:
+def smaller(fleet: Fleet, row: int, than: Cost, *, most: int = 3) -> Iterator[PodChange]:
     """Every change with a smaller measure and at most ``most`` edits, whether it makes the pod fit or not."""
     pod = fleet.pod(row).spec
     for name, node_row in sorted(fleet.node_by_name.items()):
@@ -65,7 +65,7 @@ def _on(
     leaves: Sequence[Leave],
     than: Cost,
     most: int,
-) -> Iterator[Change]:
+) -> Iterator[PodChange]:
     pod = fleet.pod(row).spec
     axes = why_requests.axes(pod, fleet.classes.shapes[fleet.pod_class(row).shape])
     rules = rules_of(pod.spec)
@@ -78,7 +78,7 @@ def _on(
                 for names in (n for k in range(left + 1) for n in combinations(axes, k)):
                     for amounts in product(*(_amounts(axes[n]) for n in names)):
                         lowers = [Lower(n, axes[n] - to, to) for n, to in zip(names, amounts, strict=True)]
-                        change = Change(name, (*fixed, *chosen, *lowers))
+                        change = PodChange(name, (*fixed, *chosen, *lowers))
                         if cost_of(change.edits) < than:
                             yield change
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,8 +39,9 @@ class Document:
         """Something wrong with ``field``."""
         return Problem(self.where(field), message, hint or self._hint)
 
-    def convert(self, type_: type[T]) -> T:
-        """The document as a struct. Raises InputError with file, line, field, the value and what was expected."""
+    def convert(self, type_: type[T], secret: Set[str] = frozenset()) -> T:
+        """The document as a struct. Raises InputError with file, line, field, the value and what was expected; the
+        values of fields of these names are ``secret``."""
         try:
             content = yaml.constructor.SafeConstructor().construct_document(self._root)
         except yaml.MarkedYAMLError as error:
@@ -50,9 +51,9 @@ class Document:
         try:
             return msgspec.convert(content, type_)
         except msgspec.ValidationError as error:
-            raise InputError(self._invalid(_with_key(str(error), content, type_))) from error
+            raise InputError(self._invalid(_with_key(str(error), content, type_), secret)) from error
 
-    def _invalid(self, text: str) -> Problem:
+    def _invalid(self, text: str, secret: Set[str]) -> Problem:
         """A message of msgspec ("Expected `int`, got `str` - at `$.arrivals[3]`") as a problem with its place."""
         message, _, path = text.partition(" - at `$")
         field = path.rstrip("`").lstrip(".")
@@ -61,7 +62,8 @@ class Document:
             field = f"{field}.{named[2]}".lstrip(".")
             return self.problem(field, "the field is missing" if named[1] == "missing required" else "unknown field")
         node = self._node(field)
-        found = f'"{node.value}": ' if isinstance(node, yaml.ScalarNode) else ""
+        said = isinstance(node, yaml.ScalarNode) and field.rpartition(".")[2] not in secret
+        found = f'"{node.value}": ' if said else ""
         return self.problem(field, found + message.replace("`", "").replace("Expected", "expected"))
 
     def _node(self, field: str) -> yaml.Node:
@@ -132,22 +134,9 @@ def text_of(path: Path, what: str, hint: str) -> str:
 
 def parse(text: str, path: Path, kind: str, what: str, hint: str) -> Document:
     """Like :func:`read`, of what was read from ``path`` before."""
-    try:
-        root = yaml.compose(text, Loader=tree.LOADER)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 0
-        raise InputError.at(f"not valid YAML: {error.problem}", file=str(path), line=line, hint=hint) from error
-    except (yaml.YAMLError, RecursionError) as error:
-        what_is_wrong = "nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0]
-        raise InputError.at(f"not valid YAML: {what_is_wrong}", file=str(path), hint=hint) from error
+    root = compose(text, path, hint)
     if root is None:
         raise InputError.at(f"the file is empty, expected {what}", file=str(path), hint=hint)
-    tree.check(root, str(path))
-    twice = list(_stands_twice(root))
-    if twice:
-        raise InputError(
-            *(Problem(Where(str(path), line, key), "the field appears twice", hint) for line, key in twice)
-        )
     document = Document(path, root, hint)
     found = document.where("kind")
     value = (
@@ -160,6 +149,38 @@ def parse(text: str, path: Path, kind: str, what: str, hint: str) -> Document:
     return document
 
 
+def compose(text: str, path: Path, hint: str) -> yaml.Node | None:
+    """The tree of one document, read from ``path``; None where there is none. Raises InputError: it is not YAML, or has
+    a field twice."""
+    try:
+        root = yaml.compose(text, Loader=tree.LOADER)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 0
+        raise InputError.at(f"not valid YAML: {error.problem}", file=str(path), line=line, hint=hint) from error
+    except (yaml.YAMLError, RecursionError) as error:
+        what_is_wrong = "nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0]
+        raise InputError.at(f"not valid YAML: {what_is_wrong}", file=str(path), hint=hint) from error
+    if root is None:
+        return None
+    tree.check(root, str(path))
+    twice = list(_stands_twice(root))
+    if twice:
+        raise InputError(
+            *(Problem(Where(str(path), line, key), "the field appears twice", hint) for line, key in twice)
+        )
+    return root
+
+
+def without_nulls(node: yaml.Node) -> yaml.Node:
+    """The tree without the fields whose value is null: as if they were not there. It is changed in place."""
+    if isinstance(node, yaml.MappingNode):
+        node.value = [(key, value) for key, value in node.value if value.tag != _NULL]
+    for child in node.value if isinstance(node, yaml.CollectionNode) else ():
+        without_nulls(child[1] if isinstance(child, tuple) else child)
+    return node
+
+
+_NULL = "tag:yaml.org,2002:null"
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
 
 

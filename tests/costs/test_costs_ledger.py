@@ -386,3 +386,36 @@ def agree(ledger: Ledger, slow: Reference) -> None:
             assert line.idle_micro_usd == 0
     over = [problem for problem in ledger.check(slow.now) if "allocated" not in problem]
     assert over == []
+
+
+@settings(max_examples=examples(60))
+@given(
+    held=st.integers(1, 12),
+    busy_ns=st.integers(0, 20 * NS_PER_S),
+    waits=st.lists(st.integers(1, NS_PER_HOUR), max_size=5),
+)
+def test_time_alone_makes_nothing_wrong(held: int, busy_ns: int, waits: list[int]) -> None:
+    ledger = ledger_with_node()
+    ledger.allocate("n", "a", gpus(held), 0)
+    ledger.add_busy("n", "a", busy_ns)
+    now, entered = NS_PER_S, ledger.changes
+    found = {text.partition(" of ")[0] for text in ledger.check(now)}
+    for wait in waits:
+        now += wait
+        assert {text.partition(" of ")[0] for text in ledger.check(now)} <= found
+        assert ledger.settle(now).total_micro_usd == ledger.total(now)
+    assert ledger.changes == entered == 3
+
+
+def test_every_entry_is_counted() -> None:
+    ledger = ledger_with_node()
+    counts = [ledger.changes]
+    for enter in (
+        lambda: ledger.allocate("n", "a", gpus(2), 1),
+        lambda: ledger.add_busy("n", "a", 1),
+        lambda: ledger.release("n", "a", gpus(1), 2),
+        lambda: ledger.close_node("n", 3),
+    ):
+        enter()
+        counts.append(ledger.changes)
+    assert counts == sorted(set(counts))

@@ -21,6 +21,7 @@ from tonnage.hollow.definitions import define_missing_kinds
 from tonnage.kube.http import open_cluster
 from tonnage.live.assembly import BUYS, LIMITS
 from tonnage.simulation import run, scenario
+from tonnage.simulation.planned import planned
 from tonnage.simulation.scenario import Scenario
 
 SURGE = ROOT / "examples/traffic-surge"
@@ -82,8 +83,8 @@ def changed(folder: Path, words: Mapping[str, str]) -> Scenario:
 def annotated(folder: Path, surge: Scenario) -> None:
     """Let the manifests ask our controllers, by annotations alone; KEDA's objects are left out."""
     made = run.set_up(surge, "slo", run.Options(seed=SEED))
-    planner = run.slo_planner(surge, made.configuration, made.cluster, made.sources)
-    asks = {one.target.workload: as_annotations(one) for one in planner.planned(None)}  # type: ignore[arg-type]
+    asked = planned(surge, made.configuration, made.cluster, made.sources, "slo")
+    asks = {one.target.workload: as_annotations(one) for one in asked}
     bodies = []
     for one in made.configuration.manifest.objects:
         body: Json = json.loads(json.dumps(one.written))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import sampling
 
+from deep_seeds import part
 from tonnage.apiserver.inprocess import InProcess
 from tonnage.decisions import Decision, Outcome
 from tonnage.fleet.invariants import violations
@@ -21,6 +22,7 @@ from tonnage.machines.training.part import State
 from tonnage.simulation import run, scenario
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+NAMES = sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir())
 SPEED = {"training-cluster": 3600.0, "shared-gpus": 240.0}
 """Simulated seconds in a real one, where nothing happens in the first minutes."""
 PATIENCE_S = 20.0
@@ -59,7 +61,7 @@ def stay_in_part(up: Up) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("name", sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir()))
+@pytest.mark.parametrize("name", part(NAMES))
 def test_an_example_runs_behind_an_api(name: str) -> None:
     loaded = scenario.load(EXAMPLES / name)
     made = run.set_up(loaded, loaded.default_policy)
@@ -84,7 +86,7 @@ def test_an_example_runs_behind_an_api(name: str) -> None:
     assert listener.errors == []
 
 
-@pytest.mark.parametrize("name", sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir()))
+@pytest.mark.parametrize("name", NAMES)
 def test_pods_behind_the_embedded_api_are_placed_as_in_a_simulation(name: str) -> None:
     """But that they wait for a group of an API which is not there."""
     loaded = scenario.load(EXAMPLES / name)

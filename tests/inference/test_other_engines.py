@@ -122,6 +122,33 @@ def test_sglang_has_its_own_pages_steps_and_share_of_memory() -> None:
     assert started("sglang", "--max-running-requests 7 --chunked-prefill-size 1024").max_num_seqs == 7
 
 
+def staged(engine: str, partition: str, *words: str) -> other_servers.OtherServer:
+    command = ["sglang", "serve", "--model-path", MODEL] if engine == "sglang" else ["trtllm-serve", MODEL]
+    env = {"STAGES": partition, "SGLANG_PP_LAYER_PARTITION": "$(STAGES)"} if partition else {}
+    found = other_servers.find(pod(*command, *words, env=env))
+    assert found is not None
+    return found
+
+
+def test_sglang_deals_layers_out_to_stages_as_its_environment_says() -> None:
+    def config(partition: str):
+        args = staged("sglang", partition, "--pp-size", "2").line.args
+        return replica_of(models.get(MODEL), gpus.get("h100"), args)[0]
+
+    even, uneven = config("16,16"), config("24,8")
+    assert even == config("")
+    assert uneven.kv_blocks < 0.7 * even.kv_blocks
+    with pytest.raises(InputError, match=r"SGLANG_PP_LAYER_PARTITION is 20,20, .* 2 pipeline stages and 32 layers"):
+        config("20,20")
+    with pytest.raises(InputError, match=r"is 16,8,8, .*give 2 numbers that add up to 32"):
+        config("16,8,8")
+    assert staged("tensorrt-llm", "24,8").line.args.pipeline_layers == ()
+    for written in ("a,b", "24,", "0,32", "24;8"):
+        problem = staged("sglang", written, "--pp-size", "2").line.problem
+        assert problem is not None
+        assert problem.message == f"SGLANG_PP_LAYER_PARTITION is {written!r}"
+
+
 def test_tensorrt_llm_takes_a_share_of_what_is_free_and_keeps_room_for_outputs() -> None:
     whole, part = started("tensorrt-llm", ""), started("tensorrt-llm", "--kv_cache_free_gpu_memory_fraction 0.45")
     assert (whole.block_size, whole.reserve_output, whole.max_num_seqs, whole.max_num_batched_tokens) == (

@@ -17,7 +17,7 @@ import pytest
 from tonnage.errors import InputError
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.prefix_cache import PrefixCache
-from tonnage.inference.replay import Cluster, Log, Replay, _LateView, log_of, replay
+from tonnage.inference.replay import Cluster, Log, Replay, _Held, _LateView, log_of, replay
 from tonnage.inference.routing.book import Book
 from tonnage.inference.routing.catalog import NAMES, make_policy
 from tonnage.inference.routing.costs import EngineCosts
@@ -81,6 +81,47 @@ def test_the_same_seed_gives_the_same_replay() -> None:
     for name in NAMES:
         first, second = play(log, name, seed=5), play(log, name, seed=5)
         assert (first.worker, first.finished) == (second.worker, second.finished)
+
+
+@pytest.mark.parametrize("name", ["round-robin", "random", "least-loaded", "power-of-two"])
+@pytest.mark.parametrize("kind", ["crowded", "quiet", "without content", "by priority", "too long", "without caches"])
+def test_what_a_policy_does_not_look_at_changes_nothing_though_engines_are_not_brought_along(
+    name: str, kind: str
+) -> None:
+    log = make_log(21, requests=120, gap_ms=200 if kind == "quiet" else 15)
+    config, caching = CONFIG, kind != "without caches"
+    if kind == "without content":
+        log = Log(log.arrival_ns, log.prompt, log.output)
+    if kind == "by priority":
+        config = EngineConfig(512, 16, 8_192, 400, 16, policy="priority")
+        log = Log(log.arrival_ns, log.prompt, log.output, log.paths, priorities=[n % 3 for n in range(len(log))])
+    if kind == "too long":
+        longer = [8_192 if number % 10 == 3 else tokens for number, tokens in enumerate(log.prompt)]
+        log = Log(log.arrival_ns, longer, log.output, log.paths)
+    cluster = Cluster(3, config, TIMING, caching)
+    plain, looking, receipts = policy(name), policy(name), policy(name)
+    assert plain.looks != "caches"
+    looking.looks = "caches"
+    expected = replay(log, cluster, looking, seed=3, keep_receipts=True)
+    for made in (replay(log, cluster, plain, seed=3), replay(log, cluster, receipts, seed=3, keep_receipts=True)):
+        assert (made.worker, made.busy_ns) == (expected.worker, expected.busy_ns)
+        assert made.finished == expected.finished
+        assert made.receipts in ([], expected.receipts)
+    assert expected.refused == (12 if kind == "too long" else 0)
+
+
+def test_what_an_engine_holds_is_looked_up_when_asked_for_and_absent_where_it_is_nothing() -> None:
+    asked: list[int] = []
+
+    def look(index: int) -> int:
+        asked.append(index)
+        return (5, 0, 7)[index]
+
+    held = _Held(3, look)
+    assert (held.get(1, 0), held.get(2, 0), held.get(2), held.get(9, 0), asked) == (0, 7, 7, 0, [1, 2])
+    assert (dict(held), len(held), asked) == ({0: 5, 2: 7}, 2, [1, 2, 0])
+    with pytest.raises(KeyError):
+        held[1]
 
 
 def test_a_prompt_that_fits_no_engine_is_refused_and_holds_nothing_up() -> None:

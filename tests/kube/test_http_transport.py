@@ -14,7 +14,7 @@ import pytest
 from raw_server import Answer, Got, RawServer, answer, chunked, hang_up
 
 from tonnage.errors import InputError
-from tonnage.kube.credentials import Anonymous, Credentials
+from tonnage.kube.credentials import Credentials, Fixed
 from tonnage.kube.http import HttpTransport, Rate, check_version
 from tonnage.kube.http1 import Wire
 from tonnage.kube.kubeconfig import Access
@@ -51,7 +51,7 @@ class Token:
 
 
 def access(url: str, credentials: Credentials | None = None, proxy: str = "") -> Access:
-    return Access(url, "test", "default", "test", None, credentials or Anonymous(), proxy=proxy)
+    return Access(url, "test", "default", "test", None, credentials or Fixed(), proxy=proxy)
 
 
 @pytest.fixture

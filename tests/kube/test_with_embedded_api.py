@@ -13,8 +13,6 @@ import pytest
 from client_checks import QUICK, Gate, check_election, check_events, names, pod, until
 from freezing_proxy import FreezingProxy
 
-pytest.importorskip("lightkube", reason="the kube extra is not installed")
-
 from tonnage.apiserver import kubeconfig
 from tonnage.apiserver.api import Api
 from tonnage.apiserver.http import Server

@@ -13,8 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from client_checks import QUICK, Gate, check_election, check_events, names, pod, until
 
-pytest.importorskip("lightkube", reason="the kube extra is not installed")
-
 import kube_programs
 from e2e.control_plane import UNTOUCHED, ControlPlane, Options
 from tonnage.errors import InputError

@@ -74,6 +74,82 @@ def test_queries_of_gpu_operators(query: str, answer: dict[str, float] | float) 
     assert ask(query) == pytest.approx(answer, nan_ok=True)
 
 
+@pytest.mark.parametrize(
+    ("query", "answer"),
+    [
+        ("topk(2, DCGM_FI_DEV_GPU_UTIL)", {"model-a-0": 90.0, "model-a-1": 30.0}),
+        ("bottomk(1, DCGM_FI_DEV_GPU_UTIL)", {"model-b-0": 6.0}),
+        ("topk(0, DCGM_FI_DEV_GPU_UTIL)", {}),
+        ("quantile(0.5, DCGM_FI_DEV_GPU_UTIL)", {"": 30.0}),
+        ("quantile(-1, DCGM_FI_DEV_GPU_UTIL)", {"": -math.inf}),
+        ("stddev(DCGM_FI_DEV_GPU_UTIL - 6)", {"": math.sqrt(1248.0)}),
+        ("group(DCGM_FI_DEV_GPU_UTIL)", {"": 1.0}),
+        ("count(count_values('v', DCGM_FI_DEV_GPU_UTIL))", {"": 3.0}),
+        ("deriv(vllm:prompt_tokens_total{pod='model-a-0'}[2m])", {"model-a-0": 10.0}),
+        ("predict_linear(vllm:prompt_tokens_total{pod='model-a-0'}[2m], 60)", {"model-a-0": 3_600.0}),
+        ("changes(vllm:prompt_tokens_total{pod='model-a-0'}[1m])", {"model-a-0": 3.0}),
+        ("resets(vllm:prompt_tokens_total{pod='model-a-0'}[1m])", {"model-a-0": 0.0}),
+        ("quantile_over_time(0.5, vllm:prompt_tokens_total{pod='model-a-0'}[1m])", {"model-a-0": 2_775.0}),
+        ("max_over_time(sum(DCGM_FI_DEV_GPU_UTIL)[2m:30s])", {"": 126.0}),
+        ("count_over_time(vector(1)[2m:30s])", {"": 4.0}),
+        ("vllm:prompt_tokens_total{pod='model-a-0'} @ 60", {"model-a-0": 600.0}),
+        ("vllm:prompt_tokens_total{pod='model-a-0'} @ end() offset 1m", {"model-a-0": 2_400.0}),
+        ("absent(missing{pod='x', gpu=~'0'})", {"x": 1.0}),
+        ("absent(DCGM_FI_DEV_GPU_UTIL)", {}),
+        ("absent_over_time(missing{pod='x'}[5m])", {"x": 1.0}),
+        ("label_replace(up_missing or vector(2), 'pod', 'a-$1', '', '(.*)')", {"a-": 2.0}),
+        ("label_replace(DCGM_FI_DEV_GPU_UTIL{pod='model-b-0'}, 'pod', '$1', 'pod', '(.*)-0')", {"model-b": 6.0}),
+        ("label_join(DCGM_FI_DEV_GPU_UTIL{pod='model-b-0'}, 'pod', '/', 'pod', 'gpu')", {"model-b-0/0": 6.0}),
+        ("DCGM_FI_DEV_GPU_UTIL / on () group_left () sum(DCGM_FI_DEV_GPU_UTIL) > 0.5", {"model-a-0": 90 / 126}),
+        ("time()", 300.0),
+        ("timestamp(DCGM_FI_DEV_GPU_UTIL{pod='model-b-0'} offset 10s)", {"model-b-0": 285.0}),
+        ("minute()", {"": 5.0}),
+        ("day_of_week(vector(0))", {"": 4.0}),  # 1970-01-01 was a Thursday
+        ("round(vector(7.26), 0.1)", {"": 7.3}),
+        ("clamp(vector(7), 9, 8)", {}),
+        ("1 atan2 1", math.pi / 4),
+    ],
+)
+def test_functions_of_dashboards(query: str, answer: dict[str, float] | float) -> None:
+    assert ask(query) == pytest.approx(answer, nan_ok=True)
+
+
+def test_sort_orders_by_value_and_puts_no_number_last() -> None:
+    def values(query: str) -> list[float]:
+        answer = evaluate(parse(query), gpus(), 300 * S)
+        assert isinstance(answer, Vector)
+        return [sample.value for sample in answer]
+
+    assert values("sort(DCGM_FI_DEV_GPU_UTIL)") == [6.0, 30.0, 90.0]
+    assert values("sort_desc(DCGM_FI_DEV_GPU_UTIL)") == [90.0, 30.0, 6.0]
+    assert math.isnan(values("sort_desc(DCGM_FI_DEV_GPU_UTIL > 6 or 0 * DCGM_FI_DEV_FB_USED / 0)")[-1])
+
+
+def test_the_time_of_day_counts_from_the_epoch_that_is_given() -> None:
+    monday_9 = 1_772_442_000  # 2026-03-02
+    assert ask("day_of_week() * 100 + hour()", epoch_ns=monday_9 * S) == {"": 109.0}
+    assert ask(f"vllm:prompt_tokens_total{{pod='model-a-0'}} @ {monday_9 + 60}", epoch_ns=monday_9 * S) == {
+        "model-a-0": 600.0
+    }
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "DCGM_FI_DEV_GPU_UTIL * on () group_left () DCGM_FI_DEV_GPU_UTIL",  # the one side has several
+        "label_replace(DCGM_FI_DEV_GPU_UTIL, 'pod', 'x', '', '')",
+        "label_replace(DCGM_FI_DEV_GPU_UTIL, 'no label', 'x', '', '')",
+        "count_values('a-b', DCGM_FI_DEV_GPU_UTIL)",
+        "topk(0 / 0, DCGM_FI_DEV_GPU_UTIL)",
+        "max_over_time(DCGM_FI_DEV_GPU_UTIL[5m] offset 6h)",
+        "max_over_time(sum(rate(DCGM_FI_DEV_GPU_UTIL[5m]))[6h:1m])",  # the inner range reaches further
+    ],
+)
+def test_what_cannot_be_answered_is_an_error(query: str) -> None:
+    with pytest.raises(EvaluationError):
+        ask(query)
+
+
 def test_a_range_holds_one_sample_fewer_in_prometheus_3() -> None:
     counted = "count_over_time(DCGM_FI_DEV_GPU_UTIL{pod='model-b-0'}[1m])"
     assert ask(counted, dialect=PROMETHEUS_3) == {"model-b-0": 4.0}
@@ -96,15 +172,10 @@ def test_comparisons_keep_the_vectors_value_and_arithmetic_drops_the_name() -> N
 @pytest.mark.parametrize(
     ("query", "construct"),
     [
-        ("topk(3, up)", "the aggregation topk()"),
-        ("quantile(0.9, up)", "the aggregation quantile()"),
-        ("up @ 100", "the @ modifier"),
-        ("max_over_time(up[5m:1m])", "subqueries"),
-        ("deriv(up[5m])", "the function deriv()"),
-        ("up * on (pod) group_left kube_pod_info", "group_left"),
-        ("up * on (pod) group_right kube_pod_info", "group_right"),
-        ("time()", "the function time()"),
-        ("up atan2 up", "the operator atan2"),
+        ("limitk(3, up)", "the aggregation limitk()"),
+        ("double_exponential_smoothing(up[5m], 0.5, 0.5)", "the function double_exponential_smoothing()"),
+        ("acosh(up)", "the function acosh()"),
+        ("sum(topk(1, rate(info(up)[5m:])))", "the function info()"),
         ('up{a="1" or b="2"}', '"or" between label matchers'),
     ],
 )

@@ -8,6 +8,7 @@ from objects_builders import DEPLOYMENT, HPA, NODE_POOL, POD, SCALED_OBJECT, rea
 
 from tonnage.errors import InputError, Where
 from tonnage.objects import apps, autoscaling, core, karpenter, keda, known, load, unknown
+from tonnage.objects.base import ObjectMeta
 
 POD_START = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": '
 EXAMPLES = Path(__file__).parents[2] / "examples" / "traffic-surge" / "manifests"
@@ -283,6 +284,6 @@ def test_an_empty_folder_is_told(tmp_path: Path) -> None:
 
 def test_annotations_of_deletion_cost_are_numbers_or_nothing() -> None:
     key = "controller.kubernetes.io/pod-deletion-cost"
-    costs = {value: core.ObjectMeta(annotations={key: value}).deletion_cost for value in ("-100", "7", "dear")}
+    costs = {value: ObjectMeta(annotations={key: value}).deletion_cost for value in ("-100", "7", "dear")}
     assert costs == {"-100": -100, "7": 7, "dear": 0}
-    assert core.ObjectMeta().deletion_cost == 0
+    assert ObjectMeta().deletion_cost == 0

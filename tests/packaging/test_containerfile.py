@@ -186,7 +186,7 @@ def run_here(steps: list[str], folder: Path, extras: str) -> None:
 
 @pytest.mark.peer
 @pytest.mark.slow
-@pytest.mark.parametrize("extras", deep(["kube", defaults()["EXTRAS"]]))
+@pytest.mark.parametrize("extras", deep(["", defaults()["EXTRAS"]]))
 def test_its_build_steps_make_an_environment_that_runs_and_is_compiled(tmp_path: Path, extras: str) -> None:
     context = tmp_path / "src"
     context.mkdir()
@@ -208,7 +208,7 @@ def test_its_build_steps_make_an_environment_that_runs_and_is_compiled(tmp_path:
         )
         assert done.returncode == 0, done.stderr
         assert output in done.stdout
-    modules_of = {"kube": "lightkube", "aws": "boto3"}
+    modules_of = {"": "tonnage.kube.http", "aws": "boto3"}
     wanted = ", ".join(modules_of[extra] for extra in extras.split(","))
     imported = subprocess.run(
         [environment / "bin/python", "-c", f"import {wanted}, tonnage; print(tonnage.__file__)"],

@@ -16,9 +16,10 @@ from tonnage.facts import instances
 from tonnage.objects import karpenter, selectors
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.karpenter import plan
+from tonnage.provisioning.labels import well_known
 from tonnage.provisioning.plans import Plan, PlanSettings
 from tonnage.provisioning.pods import ExistingNode, PendingPod
-from tonnage.provisioning.requirements import Requirement
+from tonnage.provisioning.requirements import Requirement, Requirements
 from tonnage.units import NS_PER_S
 
 NAME = "karpenter.k8s.aws/instance-gpu-name"
@@ -56,7 +57,6 @@ terms = st.sampled_from(
         (CAPACITY, "In", ["on-demand"]),
         (CAPACITY, "In", ["spot"]),
         ("example.com/team", "In", ["red"]),
-        ("example.com/team", "NotIn", ["red"]),
     ]
 )
 taint = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
@@ -123,6 +123,8 @@ class NaiveClaim:
     wanted: list[Requirement] = field(default_factory=list)
 
     def left(self, extra: PendingPod, wanted: list[Requirement]) -> list[instances.InstanceType]:
+        if not Requirements(self.wanted).compatible(Requirements(wanted), well_known()):
+            return []
         everyone = [*self.pods, extra]
         needs = {key: sum(p.shape.requests.get(key, 0) for p in everyone) for key in ("cpu", "memory", GPU)}
         return [
@@ -139,7 +141,8 @@ class NaiveClaim:
         own = team_label(self.pool)
         for name, zone, kind in OFFERS:
             labels = {**one.labels(zone, kind), **own}
-            if name == one.name and all(requirement.has(labels.get(requirement.key)) for requirement in wanted):
+            together = Requirements(wanted).values()
+            if name == one.name and all(requirement.has(labels.get(requirement.key)) for requirement in together):
                 return True
         return False
 
@@ -180,6 +183,7 @@ def naive(pods: list[PendingPod], nodes: list[ExistingNode], pools: list[karpent
     """Pod name → where it went: a node's name, or the number of a claim in the order of planning."""
     soft_pools = any(t.effect == "PreferNoSchedule" for pool in pools for t in pool.spec.template.spec.taints)
     free = {one.ref.name: dict(one.free) for one in nodes}
+    labelled = {one.ref.name: Requirements.of_labels(one.labels) for one in nodes}
     left = {pool.metadata.name: capacity_limits(pool) for pool in pools}
     claims: list[NaiveClaim] = []
     order: list[NaiveClaim] = []
@@ -194,10 +198,11 @@ def naive(pods: list[PendingPod], nodes: list[ExistingNode], pools: list[karpent
         for one in sorted(nodes, key=lambda n: (not n.initialized, n.ref.name)):
             room = free[one.ref.name]
             fits = all(room.get(key, 0) >= amount for key, amount in requests.items())
-            suits = all(requirement.has(one.labels.get(requirement.key)) for requirement in wanted)
+            suits = labelled[one.ref.name].compatible(Requirements(wanted))
             if fits and suits and tolerates(one.taints, pod, relaxed):
                 for key, amount in requests.items():
                     room[key] -= amount
+                labelled[one.ref.name] = labelled[one.ref.name].merged(Requirements(wanted))
                 where[pod.ref.name] = one.ref.name
                 return True
         order.sort(key=lambda claim: len(claim.pods))
@@ -214,6 +219,7 @@ def naive(pods: list[PendingPod], nodes: list[ExistingNode], pools: list[karpent
             limits = left[pool.metadata.name]
             within = [one for one in TYPES if all(charge(one, key) <= limits[key] for key in limits)]
             base = [Requirement.of(r.key, r.operator, r.values) for r in pool.spec.template.spec.requirements]
+            base += Requirements.of_labels(team_label(pool)).values()
             claim = NaiveClaim(pool, within, wanted=base)
             if tolerates(pool.spec.template.spec.taints, pod, relaxed):
                 types = claim.left(pod, wanted)

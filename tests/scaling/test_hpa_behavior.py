@@ -79,9 +79,12 @@ def test_scale_down_waits_for_the_highest_recommendation_of_five_minutes(explici
 def test_scale_up_with_a_window_takes_the_lowest_recent_recommendation() -> None:
     up = rules(("Pods", 100, 15), window_s=60)
     loop = Loop(spec(external(10), behavior=Behavior(up=up, explicit=True)), 2)
-    assert [loop.tick(value) for value in (20.0, 80.0, 60.0, 80.0, 80.0)] == [2, 2, 2, 2, 6]
+    assert [loop.tick(value) for value in (20.0, 80.0, 60.0, 80.0)] == [2, 2, 2, 2]
     condition = loop.state.condition("AbleToScale")
     assert condition is not None and condition.reason == "ScaleUpStabilized"
+    assert loop.tick(80.0) == 6
+    condition = loop.state.condition("AbleToScale")
+    assert condition is not None and condition.reason == "SucceededRescale"
 
 
 def test_what_limited_a_change_is_told_by_a_condition_and_by_the_reason() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import guide_manifests as guide
 import pytest
 
+from tonnage.errors import InputError
 from tonnage.objects.autoscaling import HorizontalPodAutoscaler
 from tonnage.objects.keda import ScaledObject
 from tonnage.scaling.admission import admit, apply_in_order, target_missing
@@ -101,3 +102,73 @@ spec:
     assert (refused.rule, refused.where.field) == ("scaledobject-refused", "spec.minReplicaCount")
     [scaled] = guide.read(tmp_path, text.replace("spec:\n", "spec:\n  minReplicaCount: 1\n")).of(ScaledObject)
     assert admit(scaled, []) is None
+
+
+@pytest.mark.report(405)
+def test_two_scaled_objects_with_one_hpa_are_refused_and_so_are_idle_replicas_that_do_not_work(tmp_path: Path) -> None:
+    named = guide.SCALED_OBJECT.replace("  advanced:\n    horizontalPodAutoscalerConfig:\n", ADVANCED)
+    assert named != guide.SCALED_OBJECT
+    second = named.replace("model-a-gpu-scaler", "another").replace("model-a-serving", "model-b-serving")
+    admitted = apply_in_order(guide.read(tmp_path, named, second).objects)
+    assert [s.name for s in admitted.scaled_objects] == ["model-a-gpu-scaler"]
+    assert "the HPA shared is already managed by the ScaledObject model-a-gpu-scaler" in admitted.findings[0].message
+    idle = guide.SCALED_OBJECT.replace("  minReplicaCount: 2\n", "  minReplicaCount: 2\n  idleReplicaCount: 1\n")
+    assert idle != guide.SCALED_OBJECT
+    with pytest.raises(InputError, match="expected 0, the only value that works"):
+        guide.read(tmp_path, idle)
+
+
+ADVANCED = "  advanced:\n    horizontalPodAutoscalerConfig:\n      name: shared\n"
+CPU = """\
+apiVersion: keda.sh/v1alpha1
+kind: ScaledObject
+metadata: {name: short, namespace: inference}
+spec:
+  scaleTargetRef: {name: d}
+  minReplicaCount: 1
+  triggers: [{type: cpu, metricType: Utilization, metadata: {value: "60"}}]
+"""
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: d, namespace: inference}
+spec:
+  selector: {matchLabels: {app: d}}
+  template:
+    metadata: {labels: {app: d}}
+    spec:
+      containers:
+        - {name: main, image: m, resources: {requests: {cpu: "1"}}}
+        - {name: side, image: s, resources: {}}
+"""
+LIMITS = """\
+apiVersion: v1
+kind: LimitRange
+metadata: {name: l, namespace: inference}
+spec: {limits: [{type: Container, defaultRequest: {cpu: 100m}}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "others", "refused"),
+    [
+        ("", "", (), True),
+        ("resources: {}", 'resources: {requests: {cpu: "1"}}', (), False),
+        ("resources: {}", 'resources: {limits: {cpu: "1"}}', (), False),
+        ("resources: {}", 'resources: {requests: {memory: "1Gi"}}', (), True),
+        ("resources: {}", 'resources: {requests: {cpu: "0"}}', (), True),
+        ("      containers:", '      resources: {requests: {cpu: "2"}}\n      containers:', (), False),
+        ("", "", (LIMITS,), False),
+    ],
+)
+def test_a_cpu_trigger_needs_a_request_of_every_container(tmp_path, old, new, others, refused) -> None:
+    objects = guide.read(tmp_path, DEPLOYMENT.replace(old, new), CPU, *others).objects
+    findings = apply_in_order(objects).findings
+    assert [one.rule for one in findings] == (["scaledobject-refused"] if refused else [])
+    if refused:
+        assert "container side of Deployment d has no cpu request" in findings[0].message
+
+
+def test_a_trigger_of_one_container_needs_its_request_alone(tmp_path: Path) -> None:
+    one = CPU.replace('value: "60"', 'value: "60", containerName: main')
+    assert apply_in_order(guide.read(tmp_path, DEPLOYMENT, one).objects).findings == ()

@@ -117,7 +117,7 @@ spec:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("avg(DCGM", "topk(1, DCGM", "topk() is not evaluated"),
+        ("avg(DCGM", "limitk(1, DCGM", "limitk() is not evaluated"),
         ("type: prometheus", "type: kafka", "triggers of type kafka are not evaluated"),
     ],
 )

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tonnage.control.replicas import Planned, SloPlanner
+from tonnage.control.replicas import Planned, ReplicaPlanner
 from tonnage.decisions import Ref, Scale
 from tonnage.errors import InputError, NotAnswered
 from tonnage.fleet.snapshot import Snapshot, WorkloadView
@@ -37,13 +37,13 @@ class _World:
         return Vector((Sample({}, 10.0 * self.now_s if query == "good-received" else 1.0),))
 
 
-def _planner() -> SloPlanner:
+def _planner() -> ReplicaPlanner:
     def one(name: str) -> Planned:
         target = slo.Target(f"ns/{name}", 1.0, 2.0, 1, 20, 60 * NS_PER_S)
-        return Planned(target, f"{name}-received", f"{name}-in-flight")
+        return Planned("slo", target, f"{name}-received", f"{name}-in-flight")
 
     planned = [one("bad"), one("good")]
-    return SloPlanner(lambda snapshot: planned)
+    return ReplicaPlanner("slo", lambda snapshot: planned)
 
 
 def _decided(world: _World) -> list[Scale]:

@@ -73,6 +73,7 @@ def test_an_hpa_that_asks_for_keda_s_own_metric_is_served(tmp_path: Path) -> Non
     assert analyse_hpa(manifest.of(HorizontalPodAutoscaler)[0], manifest.of(ScaledObject)) == ()
 
 
+@pytest.mark.report(407)
 @pytest.mark.parametrize(
     ("query", "threshold", "rule", "words"),
     [
@@ -100,7 +101,7 @@ def test_an_hpa_that_asks_for_keda_s_own_metric_is_served(tmp_path: Path) -> Non
         ("avg(DCGM_FI_DEV_FB_USED / DCGM_FI_DEV_FB_FREE)", "0.9", "memory-ratio", "at 47% used"),
         ("1 + 1", "1", "trigger-scalar", "wrap it in vector()"),
         ("vector(100)", "1", "trigger-always-fires", "never below 100"),
-        ("topk(1, up)", "1", "trigger-not-analysed", "topk()"),
+        ("limitk(1, up)", "1", "trigger-not-analysed", "limitk()"),
         ("sum(up", "1", "trigger-query-invalid", "not a PromQL query"),
     ],
 )

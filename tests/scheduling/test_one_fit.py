@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import device_clusters
 import random_clusters
 from builders import ZONE, fleet
+from deep_seeds import examples
 from tonnage.decisions import Bind
 from tonnage.fleet.filters import NO_CUDA, OPEN, refusal
 from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
@@ -20,7 +21,8 @@ from tonnage.fleet.state import Conflict, Fleet, NodeSpec, PodSpec
 from tonnage.fleet.volumes import Reach, VolumeNeed
 from tonnage.health.landing import Landing, Machine
 from tonnage.objects import core
-from tonnage.partitioning.trial import Trial
+from tonnage.objects.base import ObjectMeta
+from tonnage.partitioning.trial import LayoutTrial
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling.free_room import FreeRoom
 from tonnage.scheduling import explain, place
@@ -99,7 +101,7 @@ def _rows(made: Fleet, mask: Any) -> set[int]:
     return {row for row in made.node_rows() if mask[row]}
 
 
-CASES = settings(max_examples=150, deadline=None)
+CASES = settings(max_examples=examples(150), deadline=None)
 SEEDS = st.integers(0, 2**32)
 
 
@@ -136,7 +138,7 @@ def test_the_partitioner_binds_for_a_trial_where_the_scheduler_would(seed: int) 
     row = made.add_pod(_pod(rng, "asked"))
     expected = _scheduler(made, row)
     with made.what_if():
-        trial = Trial(made, Filters.of(made))
+        trial = LayoutTrial(made, Filters.of(made))
         open_to = trial.open(row)
         for at in made.node_rows():
             with trial.attempt():
@@ -174,7 +176,7 @@ def test_a_pod_of_a_daemonset_starts_where_the_scheduler_would_bind_it(seed: int
     like = _pod(rng, "asked", volumes=False)
     affinity = core.Affinity(node_affinity=like.spec.affinity.node_affinity) if like.spec.affinity else None
     spec = msgspec.structs.replace(like.spec, affinity=affinity, topology_spread_constraints=[])
-    template = core.PodTemplateSpec(metadata=core.ObjectMeta(annotations=dict(like.annotations)), spec=spec)
+    template = core.PodTemplateSpec(metadata=ObjectMeta(annotations=dict(like.annotations)), spec=spec)
     row = made.add_pod(replace(like, spec=spec))
     expected = _scheduler(made, row)
     made.remove_pod(row)

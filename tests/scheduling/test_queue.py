@@ -16,7 +16,7 @@ from tonnage.fleet.snapshot import PodLife, Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.scheduling import place
 from tonnage.scheduling.cache import Cache
-from tonnage.scheduling.queue import FLUSH_NS, Queue
+from tonnage.scheduling.queue import FLUSH_NS, SETTLE_NS, Queue
 from tonnage.workloads.naming import COSCHEDULING
 
 
@@ -158,12 +158,29 @@ def test_a_node_that_joins_without_room_for_them_tells_nobody_anything_new() -> 
     assert lines.waits() == 1
 
 
-def test_a_node_with_another_obstacle_is_news_to_all_of_them() -> None:
+def test_a_node_with_another_obstacle_is_news_to_all_of_them_once_it_has_stood_for_a_while() -> None:
     lines = full(100)
     lines.decide()
     lines.fleet.add_node(node("n1", gpus=8, taints=["dedicated=gpu:NoSchedule"]))
+    assert lines.waits() == 1
+    lines.now_ns += SETTLE_NS
     assert lines.waits() == 100
+    assert lines.waits() == 1
     assert "dedicated" in next(wait for pod, wait in lines.told.items() if pod.name == "p099").reason.kind
+
+
+def test_an_obstacle_that_passes_is_told_to_the_first_pod_alone() -> None:
+    """And to a pod that comes meanwhile."""
+    lines = full(100)
+    lines.decide()
+    row = lines.fleet.add_node(node("n1", gpus=8, taints=["dedicated=gpu:NoSchedule"]))
+    assert lines.waits() == 1
+    lines.fleet.add_pod(replace(pod("p999", gpus=2), uid="u999", created_ns=9))
+    assert lines.waits() == 2
+    lines.fleet.remove_node(row)
+    assert lines.waits() == 1
+    lines.now_ns += 2 * SETTLE_NS
+    assert lines.waits() == 1
 
 
 def test_a_node_with_room_for_three_is_given_to_the_first_three() -> None:

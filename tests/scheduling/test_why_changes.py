@@ -12,14 +12,14 @@ from tonnage.fleet.devices import Cut, How
 from tonnage.fleet.outfit import offered
 from tonnage.fleet.state import Fleet, PodSpec
 from tonnage.scheduling import place
-from tonnage.scheduling.why.changes import Change
+from tonnage.scheduling.why.changes import PodChange
 from tonnage.scheduling.why.gang import LowerMinimum, MorePlaces, RelaxLevel
 from tonnage.scheduling.why.search import EVERY, smallest
 from why_checks import check_change, check_gang, check_none_smaller, waiting
 from why_oracle import fits
 
 
-def change(made: Fleet, one: PodSpec, may: frozenset[str] = EVERY) -> Change:
+def change(made: Fleet, one: PodSpec, may: frozenset[str] = EVERY) -> PodChange:
     """The smallest change for the pod, which makes it fit."""
     row = made.pod_by_key[one.namespace, one.name]
     found = smallest(made, row, place.Cache(made), may)

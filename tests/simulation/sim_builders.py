@@ -194,8 +194,9 @@ def events(cluster: SimulatedCluster, reason: str) -> list[str]:
 
 # ---- the bundled scenario, and shorter variants of it ----
 
-Golden: TypeAlias = Callable[[str, int], Result]
-"""Gives the result of (policy, seed) on the bundled scenario."""
+SHORT_RUN = "short"
+Golden: TypeAlias = Callable[[str, int | str], Result]
+"""Gives the result of a policy on the bundled scenario with a seed, or of its variant in 25 minutes (SHORT_RUN)."""
 
 SHORT: dict[str, Any] = {"duration": "25m", "slo": {"ttft": "2s", "tpot": "50ms", "grace": "6m"}}
 SHORT_SURGE = {"start": "4m", "duration": "6m", "ramp": "1m", "factor": 5}

@@ -16,7 +16,7 @@ from tonnage.inference.engine import Engine
 from tonnage.inference.routing.types import RouteRequest
 from tonnage.inference.timing import LinearTiming
 from tonnage.machines.serving.balancing import ROUTED, Routed, needs_content
-from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.replica import ServingReplica
 from tonnage.machines.serving.service import DONE, Service
 from tonnage.simulation.result import Result
 from tonnage.simulation.run import Options, run
@@ -28,8 +28,8 @@ from tonnage.units import ns
 EXAMPLE = Path(__file__).parents[2] / "examples" / "kv-routing"
 
 
-def _replica(name: str, zone: str = "") -> Replica:
-    return Replica(name, Engine(SETUP.config, SETUP.timing, prefix_caching=True), zone=zone)
+def _replica(name: str, zone: str = "") -> ServingReplica:
+    return ServingReplica(name, Engine(SETUP.config, SETUP.timing, prefix_caching=True), zone=zone)
 
 
 def _with_content(count: int, groups: int, gap_s: float = 0.05) -> Arrivals:
@@ -41,7 +41,7 @@ def _with_content(count: int, groups: int, gap_s: float = 0.05) -> Arrivals:
     return Arrivals(times, lengths, np.full(count, 10, np.int32), (), Content(16, paths))
 
 
-def _played(balancing: str, requests: Arrivals, *replicas: Replica) -> Service:
+def _played(balancing: str, requests: Arrivals, *replicas: ServingReplica) -> Service:
     service = Service("a/b", requests, balancing, random.Random(1))
     for replica in replicas:
         service.add(replica)
@@ -76,7 +76,7 @@ def test_least_loaded_spreads_requests_that_stay() -> None:
 
 
 def test_a_router_sends_nothing_to_a_pod_that_drains_or_has_no_engine_yet() -> None:
-    drains, loads, stays = _replica("drains"), Replica("loads"), _replica("stays")
+    drains, loads, stays = _replica("drains"), ServingReplica("loads"), _replica("stays")
     service = Service("a/b", arrivals(1, 2, 3, 4), "least-loaded", random.Random(1))
     for replica in (drains, loads, stays):
         service.add(replica)
@@ -103,7 +103,7 @@ def test_a_router_forgets_the_requests_of_a_pod_that_died() -> None:
 def test_a_router_sees_what_caches_hold_at_the_moment_of_its_decision() -> None:
     """The second prompt is computed once the first has ended; nobody has asked its engine for anything since."""
     timing = LinearTiming(base_ps=10**10, token_ps=10**9)  # 1 ms a token
-    cold, warm = (Replica(name, Engine(SETUP.config, timing, prefix_caching=True)) for name in ("cold", "warm"))
+    cold, warm = (ServingReplica(name, Engine(SETUP.config, timing, prefix_caching=True)) for name in ("cold", "warm"))
     path = ((5000, 5060),)
     assert warm.engine is not None
     warm.engine.submit(0, 0, 2048, 1)
@@ -121,7 +121,8 @@ def test_engines_on_unlike_gpus_are_judged_each_by_its_own_times() -> None:
     slow, fast = LinearTiming(base_ps=10**10, token_ps=10**9), LinearTiming(base_ps=10**10, token_ps=10**8)
     for timings in ((slow, fast), (fast, slow)):
         replicas = [
-            Replica(str(i), Engine(SETUP.config, timing, prefix_caching=True)) for i, timing in enumerate(timings)
+            ServingReplica(str(i), Engine(SETUP.config, timing, prefix_caching=True))
+            for i, timing in enumerate(timings)
         ]
         times = np.array([ns(10 * n) for n in range(1, 9)], np.int64)
         lengths = np.full(len(times), 1000, np.int32)

@@ -65,6 +65,7 @@ def test_nobody_is_moved_against_a_disruption_budget(tmp_path: Path) -> None:
     assert not any(one.evictions for one in result.training)
 
 
+@pytest.mark.fuzz
 def test_in_a_busy_fleet_all_work_is_done_and_no_job_is_moved_again_and_again(tmp_path: Path) -> None:
     result = play(busy_fleet(tmp_path, seed=2))
     check_busy_fleet(result)

@@ -6,18 +6,16 @@ import copy
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import msgspec
 import pytest
 from run_checks import POLICIES, check_books, check_faulty, faulty
-from sim_builders import Golden, variant
+from sim_builders import SHORT_RUN, Golden, variant
 
+import shared_runs
 from deep_seeds import deep
 from tonnage.simulation import run
-from tonnage.simulation.result import Result
 from tonnage.simulation.scenario import Scenario
 
 
@@ -26,19 +24,17 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
     return variant(tmp_path_factory.mktemp("short"))
 
 
-@pytest.fixture(scope="module")
-def checked(short: Scenario) -> Callable[[str], Result]:
-    """The result of a policy in 25 minutes, with invariants checked."""
-    return cache(lambda policy: run.run(short, policy, run.Options(seed=1, check=True)))
+WHICH = (SHORT_RUN, *deep((0,)))
 
 
 # ---- seeds ----
 
 
-def test_a_check_changes_nothing_but_its_own_report(short: Scenario, checked: Callable[[str], Result]) -> None:
+def test_a_check_changes_nothing_but_its_own_report_and_is_made_when_asked_for(short: Scenario) -> None:
     plain = run.run(short, "corrected", run.Options(seed=1))
-    without = copy.copy(checked("corrected"))
-    assert without.check.enabled and not plain.check.enabled
+    without = copy.copy(shared_runs.short_surge("corrected"))
+    assert (plain.check.enabled, plain.check.steps, plain.check.violations) == (False, 0, [])
+    assert without.check.enabled
     without.check = plain.check
     assert msgspec.json.encode(plain) == msgspec.json.encode(without)
 
@@ -52,8 +48,9 @@ def test_another_seed_gives_other_arrivals(tmp_path: Path) -> None:
     assert one.services[0].surges != other.services[0].surges
 
 
-def test_every_policy_meets_the_same_arrivals(golden: Golden) -> None:
-    one, other = golden("corrected", 0), golden("slo", 0)
+@pytest.mark.parametrize("which", WHICH)
+def test_every_policy_meets_the_same_arrivals(golden: Golden, which: int | str) -> None:
+    one, other = golden("corrected", which), golden("slo", which)
     for left, right in zip(one.series.services, other.series.services, strict=True):
         assert left.arrivals_per_s == right.arrivals_per_s
 
@@ -62,27 +59,29 @@ def test_every_policy_meets_the_same_arrivals(golden: Golden) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_no_invariant_breaks(checked: Callable[[str], Result], policy: str) -> None:
-    result = checked(policy)
+def test_no_invariant_breaks(policy: str) -> None:
+    result = shared_runs.short_surge(policy)
     assert result.check.enabled and result.check.steps > 500
     assert result.check.violations == []
     check_books(result)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["as-written", *deep(["corrected"]), "slo"])
+@pytest.mark.parametrize("policy", ["as-written", *deep(["corrected", "slo"])])
 def test_no_invariant_breaks_when_machines_do(tmp_path: Path, policy: str) -> None:
     check_faulty(run.run(faulty(tmp_path), policy, run.Options(seed=1, check=True)))
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_books_of_the_whole_scenario_balance(golden: Golden, policy: str) -> None:
     check_books(golden(policy, 0))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_every_request_is_counted_once(golden: Golden, policy: str) -> None:
-    result = golden(policy, 0)
+@pytest.mark.parametrize("which", WHICH)
+def test_every_request_is_counted_once(golden: Golden, policy: str, which: int | str) -> None:
+    result = golden(policy, which)
     step_s = result.series.t_s[1]
     for service, series in zip(result.services, result.series.services, strict=True):
         counted = sum(a.requests + a.undecided for a in (service.overall, service.grace))
@@ -90,11 +89,6 @@ def test_every_request_is_counted_once(golden: Golden, policy: str) -> None:
         for part in (service.overall, service.grace):
             assert part.met + part.missed_ttft + part.missed_tpot + part.unfinished >= part.requests
             assert part.met + max(part.missed_ttft, part.missed_tpot) + part.unfinished <= part.requests
-
-
-def test_checks_are_off_unless_asked_for(golden: Golden) -> None:
-    check = golden("corrected", 0).check
-    assert (check.enabled, check.steps, check.violations) == (False, 0, [])
 
 
 # ---- the observer ----

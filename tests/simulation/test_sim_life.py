@@ -26,7 +26,7 @@ from tonnage.decisions import Applied, Reason, Ref, Scale, Stale
 from tonnage.machines import pods
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.objects import Pod, Workload
-from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.replica import ServingReplica
 from tonnage.machines.serving.service import DONE, FAILED
 from tonnage.units import MIB, NS_PER_S, seconds
 
@@ -417,4 +417,4 @@ def test_ready_replicas_are_counted_from_the_start_of_the_run() -> None:
 def test_a_replica_is_named_by_namespace_and_pod() -> None:
     cluster = world()
     (pod,) = _serving(cluster).active
-    assert isinstance(pod.replica, Replica) and pod.replica.pod == f"inference/{pod.name}"
+    assert isinstance(pod.replica, ServingReplica) and pod.replica.pod == f"inference/{pod.name}"

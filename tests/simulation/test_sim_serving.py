@@ -14,7 +14,7 @@ from sim_builders import SETUP, arrivals
 
 from deep_seeds import examples
 from tonnage.inference.engine import Engine
-from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.replica import ServingReplica
 from tonnage.machines.serving.service import DONE, FAILED, LOAD_BALANCING, PENDING, Service
 from tonnage.traffic.arrivals import Arrivals
 from tonnage.units import NS_PER_S, ns
@@ -22,11 +22,11 @@ from tonnage.units import NS_PER_S, ns
 STEP_S = 0.01
 
 
-def _replica(name: str, now_ns: int = 0) -> Replica:
-    return Replica(name, Engine(SETUP.config, SETUP.timing, now_ns))
+def _replica(name: str, now_ns: int = 0) -> ServingReplica:
+    return ServingReplica(name, Engine(SETUP.config, SETUP.timing, now_ns))
 
 
-def _service(requests: Arrivals, balancing: str, *replicas: Replica, seed: int = 0) -> Service:
+def _service(requests: Arrivals, balancing: str, *replicas: ServingReplica, seed: int = 0) -> Service:
     made = Service("inference/model-a", requests, balancing, random.Random(seed))
     for replica in replicas:
         made.add(replica)
@@ -54,7 +54,7 @@ class Witness(Engine):
 def _received(balancing: str, requests: Arrivals, count: int = 3, seed: int = 0) -> list[str]:
     """Which replica got each request."""
     got: list[str] = []
-    replicas = [Replica(name, Witness(name, got)) for name in (f"pod-{i}" for i in range(count))]
+    replicas = [ServingReplica(name, Witness(name, got)) for name in (f"pod-{i}" for i in range(count))]
     _service(requests, balancing, *replicas, seed=seed).advance(1000 * NS_PER_S)
     return got
 
@@ -111,7 +111,7 @@ def test_without_an_endpoint_requests_fail() -> None:
 
 
 def test_a_replica_that_does_not_listen_yet_refuses_requests() -> None:
-    service = _service(arrivals(1), "round-robin", Replica("pod"))
+    service = _service(arrivals(1), "round-robin", ServingReplica("pod"))
     assert _play(service, 2) == [FAILED]
 
 

@@ -22,7 +22,7 @@ from tonnage.inference.disaggregation.conditional import ConditionalRule
 from tonnage.inference.disaggregation.links import kv_bytes, kv_link, transfer_ns
 from tonnage.inference.engine import Engine, EngineConfig
 from tonnage.inference.timing import TICKS_PER_NS, LinearTiming, StepWork, prompt_work
-from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.replica import ServingReplica
 from tonnage.machines.serving.service import DONE, FAILED, PENDING
 from tonnage.machines.serving.split import DECODE, PREFILL, Split, SplitService
 from tonnage.simulation.result import Result
@@ -42,9 +42,9 @@ def _split(link: str = "efa-p5", **changes: object) -> Split:
     return Split(kv_link(link), **(known | changes))  # type: ignore[arg-type]
 
 
-def _replica(name: str, role: str, now_ns: int = 0, *, blocks: int = 400, caching: bool = False) -> Replica:
+def _replica(name: str, role: str, now_ns: int = 0, *, blocks: int = 400, caching: bool = False) -> ServingReplica:
     config = msgspec.structs.replace(CONFIG, kv_blocks=blocks)
-    return Replica(name, Engine(config, TIMING, now_ns, prefix_caching=caching), role=role)
+    return ServingReplica(name, Engine(config, TIMING, now_ns, prefix_caching=caching), role=role)
 
 
 def _requests(*seconds: float, prompt: int = 1000, output: int = 10, content: Content | None = None) -> Arrivals:
@@ -53,7 +53,9 @@ def _requests(*seconds: float, prompt: int = 1000, output: int = 10, content: Co
     return Arrivals(times, ones * prompt, ones * output, (), content)
 
 
-def _service(requests: Arrivals, split: Split, *replicas: Replica, balancing: str = "least-requests") -> SplitService:
+def _service(
+    requests: Arrivals, split: Split, *replicas: ServingReplica, balancing: str = "least-requests"
+) -> SplitService:
     made = SplitService("a/b", requests, balancing, random.Random(1), random.Random(2), split)
     for replica in replicas:
         made.add(replica)
@@ -66,11 +68,11 @@ def _play(service: SplitService, second: float) -> list[int]:
     return list(service.requests.status)
 
 
-def _pair(**changes: int) -> tuple[Replica, Replica]:
+def _pair(**changes: int) -> tuple[ServingReplica, ServingReplica]:
     return _replica("p", PREFILL, blocks=changes.get("p", 400)), _replica("d", DECODE, blocks=changes.get("d", 400))
 
 
-def _held(*replicas: Replica) -> int:
+def _held(*replicas: ServingReplica) -> int:
     return sum(replica.engine.blocks_used for replica in replicas if replica.engine is not None)
 
 
@@ -448,7 +450,7 @@ def test_the_slo_policy_does_not_size_two_pools(tmp_path: Path) -> None:
         _run(tmp_path, "by-slo")
 
 
-@pytest.mark.slow
+@pytest.mark.fuzz
 def test_splitting_pays_for_long_prompts_and_not_for_chats() -> None:
     share = {
         policy: [service.overall.share or 0.0 for service in shared_runs.result(EXAMPLE.name, policy).services]

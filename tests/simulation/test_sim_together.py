@@ -17,7 +17,7 @@ from tonnage.inference.engine import Engine, EngineConfig
 from tonnage.inference.timing import LinearTiming
 from tonnage.machines.cards import Card, Sharer
 from tonnage.machines.serving.pools import DECODE, PREFILL, Split
-from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.replica import ServingReplica
 from tonnage.machines.serving.service import DONE, FAILED, Service
 from tonnage.machines.serving.split import SplitService
 from tonnage.machines.serving.together import Together, unite
@@ -38,18 +38,18 @@ def arrivals(rng: random.Random, count: int) -> Arrivals:
 def plain(name: str, rng: random.Random, replicas: int) -> Service:
     made = Service(name, arrivals(rng, 20), "least-requests", random.Random(1))
     for number in range(replicas):
-        made.add(Replica(f"{name}/{number}", Engine(CONFIG, TIMING)))
+        made.add(ServingReplica(f"{name}/{number}", Engine(CONFIG, TIMING)))
     return made
 
 
 def split(name: str, rng: random.Random) -> SplitService:
     made = SplitService(name, arrivals(rng, 20), "least-requests", random.Random(1), random.Random(2), SPLIT)
     for role in (PREFILL, DECODE, DECODE):
-        made.add(Replica(f"{name}/{role}", Engine(CONFIG, TIMING), role=role))
+        made.add(ServingReplica(f"{name}/{role}", Engine(CONFIG, TIMING), role=role))
     return made
 
 
-def share(card: Card, service: Service, replica: Replica) -> None:
+def share(card: Card, service: Service, replica: ServingReplica) -> None:
     """Put the replica on the card."""
     replica.sharer = Sharer(replica.pod, {card: Fraction(1)}, None, Fraction(0), replica=replica, service=service)
     card.sharers.append(replica.sharer)

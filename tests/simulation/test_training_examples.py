@@ -79,6 +79,7 @@ def test_gangs_that_have_to_stand_under_one_switch_do(ran: Runs) -> None:
     assert {len(leaves) for leaves in at.values()} == {1}
 
 
+@pytest.mark.fuzz
 def test_at_a_surge_inference_takes_the_room_of_training_and_gives_it_back(ran: Runs) -> None:
     result = ran("mixed", "preemption")
     ((start_s, end_s, _),) = result.services[0].surges

@@ -34,13 +34,18 @@ COMMANDS = {
     "compare": ("tonnage.cli.simulate", "compare", "Run a scenario under several policies; one table of differences."),
     "up": ("tonnage.cli.up", "up", "A scenario's cluster behind a Kubernetes API on this machine: kubectl works."),
     "controller": ("tonnage.cli.controller", "controller", "The controllers on a real cluster: observe, or apply."),
-    "trace": ("tonnage.cli.trace", "trace", "Look at a request log, and fit a traffic profile to it."),
+    "trace": (
+        "tonnage.cli.trace",
+        "trace",
+        "Look at a request log, fit a profile to it, or make a trace of logged prompts.",
+    ),
     "route": ("tonnage.cli.route", "route", "Routing policies on a request log: replayed, explained, tuned."),
     "bench": ("tonnage.cli.bench", "bench", "Published claims about engines, measured on the engine model."),
     "kv": ("tonnage.cli.kv", "kv", "KV cache tiers below the GPU: what each is worth on a request log."),
     "size": ("tonnage.cli.size", "size", "Which GPUs a model needs, how fast it is there, and what that costs."),
     "cuda": ("tonnage.cli.cuda", "cuda", "Does an image's CUDA run on a driver and GPU; what does an upgrade break."),
     "mig": ("tonnage.cli.mig", "mig", "MIG layouts: what exists, what fits, how to get from one to another."),
+    "plan": ("tonnage.cli.plan", "plan", "Which nodes to launch for pods: Karpenter's plan beside the cheapest one."),
     "why": (
         "tonnage.cli.why",
         "why",
@@ -52,7 +57,12 @@ COMMANDS = {
         "Ways to share a GPU, side by side: MIG, time-slicing, MPS, a smaller one.",
     ),
     "check": ("tonnage.cli.check", "check", "Read manifests and say what this configuration does and never does."),
+    "init": ("tonnage.cli.init", "init", "Write the scenario for a folder of manifests, or for a cluster."),
+    "dump": ("tonnage.cli.cluster", "dump", "A cluster's objects, as FILES of other commands."),
     "schema": ("tonnage.cli.schema", "schema", "The JSON schema of what -o json prints."),
+    "completion": ("tonnage.cli.shell", "completion", "Completion for bash, zsh or fish."),
+    "man": ("tonnage.cli.shell", "man", "Manual pages, from the text of --help."),
+    "version": ("tonnage.cli.shell", "version", "The version."),
 }
 
 

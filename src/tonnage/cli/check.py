@@ -6,13 +6,16 @@ from pathlib import Path
 
 import click
 
-from tonnage.cli import files, terminal
+from tonnage.cli import terminal
+from tonnage.cli.cluster import given, live
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError
 
 
 @click.command()
-@click.argument("paths", metavar="FILES...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("paths", metavar="FILES...", nargs=-1, type=click.Path(path_type=Path))
+@live
+@click.option("-n", "--namespace", default="", metavar="NAME", help="Of a cluster's objects. [default: all]")
 @click.option(
     "-o",
     "--output",
@@ -22,16 +25,17 @@ from tonnage.errors import InputError
     show_default=True,
     help="What to print.",
 )
-def check(paths: tuple[Path, ...], form: str) -> None:
+def check(paths: tuple[Path, ...], context: str, kubeconfig: str, namespace: str, form: str) -> None:
     """Read FILES (files and folders) together, and say what this configuration does and never does. A scenario (its
-    file, or a folder with a scenario.yaml) stands for its manifests on its fleet, under each of its policies.
+    file, or a folder with a scenario.yaml) stands for its manifests on its fleet, under each of its policies. `-` is
+    standard input; --context or --kubeconfig reads a cluster as it is now.
 
     Exit code 1 when a finding is an error, 2 when the input cannot be read.
     """
     from tonnage.cli import output
 
     try:
-        objects, findings = _look_at([files.existing(path) for path in paths])
+        objects, findings = _look_at(given(paths, context, kubeconfig, namespace))
     except InputError as error:
         if form == "json":
             refused = [

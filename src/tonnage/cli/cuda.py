@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from tonnage.cli import files, messages, terminal
+from tonnage.cli.cluster import given, live
 from tonnage.cli.options import OUTPUT
 from tonnage.errors import InputError
 
@@ -87,11 +88,12 @@ def check(
 
 
 @cuda.command()
-@click.argument("paths", metavar="FILES...", nargs=-1, required=True, type=_PATH)
+@click.argument("paths", metavar="FILES...", nargs=-1, type=_PATH)
+@live
 @click.option("--to", default="", metavar="VERSION", help="A driver to upgrade to: what breaks, and in what order.")
 @_STRICT
 @OUTPUT
-def fleet(paths: tuple[Path, ...], to: str, strict: bool, output: str) -> None:
+def fleet(paths: tuple[Path, ...], context: str, kubeconfig: str, to: str, strict: bool, output: str) -> None:
     """The drivers of a cluster, from FILES with its nodes and pods as `kubectl get nodes,pods -A -o yaml` prints them.
 
     Exit code 1 when a pod does not run where it is or, with --to, where it would be.
@@ -99,7 +101,7 @@ def fleet(paths: tuple[Path, ...], to: str, strict: bool, output: str) -> None:
     from tonnage.cuda_fit import fleet as fleets
     from tonnage.objects import apps, core, load
 
-    manifest = load.read([files.existing(path) for path in paths])
+    manifest = load.read(given(paths, context, kubeconfig))
     messages.warnings(manifest.problems)
     found = fleets.cluster(manifest.of(core.Node), manifest.of(core.Pod), manifest.of(apps.Deployment))
     if not found.nodes:

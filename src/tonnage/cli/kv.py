@@ -51,10 +51,8 @@ def kv() -> None:
 @click.option(
     "--hash-block",
     type=click.IntRange(1, 1 << 20),
-    default=512,
-    show_default=True,
     metavar="TOKENS",
-    help="Tokens that one hash id of the log stands for.",
+    help="Tokens that one hash id of the log stands for.  [default: as the log says, else 512]",
 )
 @click.option("--policy", default="round-robin", show_default=True, metavar="NAME", help="How requests are routed.")
 @click.option(
@@ -75,7 +73,7 @@ def kv() -> None:
 def worth(
     trace: Path,
     tiers: tuple[str, ...],
-    hash_block: int,
+    hash_block: int | None,
     policy: str,
     usd_per_hour: float | None,
     seed: int,
@@ -102,7 +100,7 @@ def worth(
     choice = EngineChoice(**engine)
     with said_as(ENGINE_WORDS):
         config, log, setup, loaded = _setup(choice, trace, hash_block, policy, seed, usd_per_hour)
-    short = _short_prompts(loaded, hash_block, config.block_size)
+    short = _short_prompts(loaded, config.block_size)
     known = _known(choice)
     specs = [kv_tiers.parse(text, known, config.kv_blocks, setup.block_bytes) for text in tiers]
     if not tiers:
@@ -126,7 +124,7 @@ def worth(
     )
 
 
-def _short_prompts(trace: Trace, hash_block: int, own: int) -> dict[str, Any]:
+def _short_prompts(trace: Trace, own: int) -> dict[str, Any]:
     """What of the shortest quarter of the prompts an unlimited cache reuses, by block size: of a prompt that is no
     longer than a block, nothing is found again."""
     import numpy as np
@@ -135,7 +133,8 @@ def _short_prompts(trace: Trace, hash_block: int, own: int) -> dict[str, Any]:
     from tonnage.inference.reuse import reuse_bound
 
     longest = int(np.percentile(trace.prompt, 25, method="lower"))
-    sizes = sorted({own, *(size for size in _BLOCK_SIZES if hash_block % size == 0)})
+    known = trace.hash_block
+    sizes = sorted({own, *(size for size in _BLOCK_SIZES if known % size == 0 or size % known == 0)})
     rates = [(size, reuse_bound(log_of(trace, size), size, longest=longest)) for size in sizes]
     return {
         "longest": longest,
@@ -145,7 +144,7 @@ def _short_prompts(trace: Trace, hash_block: int, own: int) -> dict[str, Any]:
 
 
 def _setup(
-    choice: EngineChoice, trace: Path, hash_block: int, policy: str, seed: int, usd_per_hour: float | None
+    choice: EngineChoice, trace: Path, hash_block: int | None, policy: str, seed: int, usd_per_hour: float | None
 ) -> tuple[EngineConfig, Log, Setup, Trace]:
     from tonnage.facts import models
     from tonnage.inference.config import kv_token_bytes

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import files, messages, terminal
+from tonnage.cli import messages, terminal
+from tonnage.cli.cluster import given as input_files
+from tonnage.cli.cluster import live
 from tonnage.cli.meter import meter
 from tonnage.cli.options import OUTPUT
 
@@ -25,11 +27,20 @@ QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress.")
 
 @click.command()
 @click.argument("paths", metavar="[FILES]...", nargs=-1, type=_PATH)
+@live
 @click.option("--gpus", multiple=True, metavar="GPU=N", help="Cards: h100=8,a30=4 or h100:3g.40gb@4*,1g.10gb@0=2.")
 @click.option("--demand", "demands", multiple=True, metavar="PROFILE=N", help="1g.10gb=20,3g.40gb=4 or 18Gi/2=3.")
 @OUTPUT
 @QUIET
-def plan(paths: tuple[Path, ...], gpus: tuple[str, ...], demands: tuple[str, ...], output: str, quiet: bool) -> None:
+def plan(
+    paths: tuple[Path, ...],
+    context: str,
+    kubeconfig: str,
+    gpus: tuple[str, ...],
+    demands: tuple[str, ...],
+    output: str,
+    quiet: bool,
+) -> None:
     """Layouts for a fleet that serve most demand, with the fewest instances destroyed and none that is in use.
 
     FILES are manifests (nodes are the fleet, pods on them hold instances, other pods that ask for nvidia.com/mig-* are
@@ -38,7 +49,7 @@ def plan(paths: tuple[Path, ...], gpus: tuple[str, ...], demands: tuple[str, ...
     from tonnage.cli import mig_demands
     from tonnage.partitioning import fleet_plan
 
-    given = mig_demands.read([files.existing(path) for path in paths], gpus, demands)
+    given = mig_demands.read(input_files(paths, context, kubeconfig, none=True), gpus, demands)
     messages.warnings(given.problems)
     with meter(2 * len(given.cards), "plan", quiet=quiet) as done:
         found = fleet_plan.plan(given.cards, given.demands, done=done)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import files, messages, terminal
+from tonnage.cli import messages, terminal
+from tonnage.cli.cluster import given as input_files
+from tonnage.cli.cluster import live
 from tonnage.cli.options import OUTPUT, at_option, said_as
 from tonnage.errors import InputError
 
@@ -39,6 +41,7 @@ class _WithRender(click.Command):
 
 @click.command(cls=_WithRender)
 @click.argument("paths", metavar="[FILES...]", nargs=-1, type=click.Path(path_type=Path))
+@live
 @click.option(
     "--workload", "workloads", multiple=True, metavar="NAME:KEY=VALUE,...", help="A workload, as above; repeatable."
 )
@@ -52,6 +55,8 @@ class _WithRender(click.Command):
 @OUTPUT
 def share(
     paths: tuple[Path, ...],
+    context: str,
+    kubeconfig: str,
     workloads: tuple[str, ...],
     gpu: str,
     used: str,
@@ -79,7 +84,7 @@ def share(
 
     with at_option("--gpu"):
         card, _ = mig.resolve(gpu)
-    given = share_input.read([files.existing(path) for path in paths], workloads, card, used)
+    given = share_input.read(input_files(paths, context, kubeconfig, none=True), workloads, card, used)
     messages.warnings(given.problems)
     names = _ways(only, WAYS, gpu)
     asked = sharing.question(

@@ -8,13 +8,18 @@ from pathlib import Path
 import click
 
 from tonnage.cli import files, terminal
+from tonnage.cli.trace_hash import hash_
 
 _PATH = click.Path(path_type=Path)
 
 
 @click.group()
 def trace() -> None:
-    """Look at a request log (Azure or Mooncake format, plain or .gz), and fit a traffic profile to it."""
+    """Look at a trace (Azure or Mooncake format, plain or .gz), fit a traffic profile to it, or make one of a log of
+    prompts."""
+
+
+trace.add_command(hash_)
 
 
 @trace.command()

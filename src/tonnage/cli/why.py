@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tonnage.cli import files, terminal
+from tonnage.cli import terminal
+from tonnage.cli.cluster import given, live
 from tonnage.cli.options import OUTPUT
 from tonnage.errors import InputError
 
@@ -23,7 +24,8 @@ SCHEMA = "tonnage.dev/why/v1"
 
 @click.command()
 @click.argument("pod", metavar="POD|KIND/NAME")
-@click.argument("paths", metavar="SCENARIO|FILES...", nargs=-1, required=True, type=_PATH)
+@click.argument("paths", metavar="SCENARIO|FILES...", nargs=-1, type=_PATH)
+@live
 @click.option("-n", "--namespace", default="", metavar="NAME", help="Of the pod or object. [default: any]")
 @click.option("--at", metavar="TIME", help="Time in the scenario, like 90m or 3h30m. [default: its end]")
 @click.option("--policy", metavar="NAME", help="One of the scenario's policies. [default: as the scenario says]")
@@ -35,6 +37,8 @@ SCHEMA = "tonnage.dev/why/v1"
 def why(
     pod: str,
     paths: tuple[Path, ...],
+    context: str,
+    kubeconfig: str,
     namespace: str,
     at: str | None,
     policy: str | None,
@@ -47,14 +51,15 @@ def why(
 
     SCENARIO is a scenario's file or folder: its cluster at a time of a run. FILES hold a cluster's objects, as `kubectl
     get nodes,pods,events,... -A -o yaml` prints them, or manifests: workloads written by hand stand for their pods, and
-    NodePools make the nodes that are missing.
+    NodePools make the nodes that are missing. `-` is standard input; --context or --kubeconfig reads a cluster as it is
+    now.
 
     Exit code 0 when it runs or is about to, 1 when it waits or fails, 2 when the input cannot be read or has no such
     pod.
     """
     from tonnage.cli import why_cases, why_tables, why_targets
 
-    case = _case([files.existing(path) for path in paths], at, policy, seed)
+    case = _case(given(paths, context, kubeconfig), at, policy, seed)
     if placement is not None:
         case.settings = why_cases.with_policy(case.settings, placement)
     target = why_targets.find(pod, case, namespace)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tonnage.control.opt_in import AUTOSCALE, PREFIX, Refusal
 from tonnage.decisions import Ref
 from tonnage.objects import karpenter
+from tonnage.scaling.policies import POLICIES
 
 BUYS = f"{PREFIX}/buys"
 """On a NodePool: ``true`` lets the nodes controller launch and terminate its nodes."""
@@ -41,7 +42,7 @@ def of_scheduler(name: str, pods: Iterable[str]) -> Iterator[Idle]:
 
 
 def of_replicas(asked: int, refused: Iterable[Refusal], silent: Mapping[Ref, str]) -> Iterator[Idle]:
-    """Of the replicas controller: ``asked`` are under the slo policy, of which ``silent`` have no readings, and why."""
+    """Of the replicas controller: ``asked`` are under a policy, of which ``silent`` have no readings, and why."""
     refused = tuple(refused)
     for one in refused:
         view = one.workload
@@ -49,7 +50,7 @@ def of_replicas(asked: int, refused: Iterable[Refusal], silent: Mapping[Ref, str
     for ref, why in silent.items():
         yield Idle("NoMetrics", f"the replicas stay as they are: {why}", ref)
     if not asked and not refused:
-        yield Idle("NoDeployments", f"no Deployment has the annotation {AUTOSCALE}: slo")
+        yield Idle("NoDeployments", f"no Deployment has the annotation {AUTOSCALE}: {' or '.join(POLICIES)}")
 
 
 def of_nodes(every: Iterable[karpenter.NodePool], readable: Iterable[str]) -> Iterator[Idle]:

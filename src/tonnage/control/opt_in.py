@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from tonnage.control.replicas import Planned
 from tonnage.fleet.snapshot import Snapshot, WorkloadView
 from tonnage.objects import duration
-from tonnage.scaling import slo
+from tonnage.scaling.policies import POLICIES
+from tonnage.scaling.target import Target
 from tonnage.units import NS_PER_S
 
 PREFIX = "tonnage.dev"
 AUTOSCALE = f"{PREFIX}/autoscale"
-"""``slo``: the slo policy sets the replicas."""
+"""The policy that sets the replicas, one of :data:`tonnage.scaling.policies.POLICIES`."""
 MIN_REPLICAS = f"{PREFIX}/min-replicas"
 MAX_REPLICAS = f"{PREFIX}/max-replicas"
 CAPACITY = f"{PREFIX}/requests-per-second-per-replica"
@@ -46,7 +47,7 @@ class Refusal:
 
 
 def opted_in(snapshot: Snapshot) -> tuple[list[Planned], list[Refusal]]:
-    """Who asked for the slo policy, and who asked in vain: for something unknown, or though another sets its replicas.
+    """Who asked for which policy, and who asked in vain: for something unknown, or though another sets its replicas.
 
     Two hands on one replica count undo each other, so a workload with an HPA or a ScaledObject is never touched."""
     planned: list[Planned] = []
@@ -55,14 +56,15 @@ def opted_in(snapshot: Snapshot) -> tuple[list[Planned], list[Refusal]]:
         wanted = view.annotations.get(AUTOSCALE)
         if wanted is None:
             continue
-        if wanted != "slo":
-            refused.append(Refusal(view, "UnknownPolicy", f'{AUTOSCALE}: "{wanted}", expected slo'))
+        if wanted not in POLICIES:
+            message = f'{AUTOSCALE}: "{wanted}", expected {" or ".join(POLICIES)}'
+            refused.append(Refusal(view, "UnknownPolicy", message))
         elif view.owner:
             message = f"{view.owner} sets the replicas; delete it, or the annotation {AUTOSCALE}"
             refused.append(Refusal(view, "AutoscalerConflict", message))
         else:
             try:
-                planned.append(_planned(view.key, view.annotations))
+                planned.append(_planned(wanted, view.key, view.annotations))
             except ValueError as error:
                 refused.append(Refusal(view, "InvalidAnnotation", str(error)))
     return planned, refused
@@ -72,7 +74,7 @@ def as_annotations(one: Planned) -> dict[str, str]:
     """The annotations that ask for this."""
     target = one.target
     return {
-        AUTOSCALE: "slo",
+        AUTOSCALE: one.policy,
         MIN_REPLICAS: str(target.minimum),
         MAX_REPLICAS: str(target.maximum),
         CAPACITY: repr(target.capacity),
@@ -84,11 +86,11 @@ def as_annotations(one: Planned) -> dict[str, str]:
     }
 
 
-def _planned(workload: str, written: Mapping[str, str]) -> Planned:
+def _planned(policy: str, workload: str, written: Mapping[str, str]) -> Planned:
     minimum, maximum = _count(written, MIN_REPLICAS, "1"), _count(written, MAX_REPLICAS)
     if maximum < max(1, minimum):
         raise ValueError(f"{MAX_REPLICAS}: {maximum} is below {MIN_REPLICAS} ({minimum}), or not above 0")
-    target = slo.Target(
+    target = Target(
         workload,
         capacity=_rate(written, CAPACITY),
         concurrency=_rate(written, CONCURRENCY),
@@ -97,7 +99,7 @@ def _planned(workload: str, written: Mapping[str, str]) -> Planned:
         prior_cold_start_ns=_duration(written, COLD_START),
         gpus=_count(written, GPUS, "1"),
     )
-    return Planned(target, _text(written, RECEIVED), _text(written, IN_FLIGHT))
+    return Planned(policy, target, _text(written, RECEIVED), _text(written, IN_FLIGHT))
 
 
 def _text(written: Mapping[str, str], name: str, default: str | None = None) -> str:

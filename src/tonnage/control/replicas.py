@@ -1,4 +1,4 @@
-"""Sets replicas: the HPA controller and KEDA as the manifests configure them, and the slo policy."""
+"""Sets replicas: the HPA controller and KEDA as the manifests configure them, and the policies by name."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite
+from typing import Any
 
 from tonnage.control.loops import Loop
 from tonnage.control.world import World
@@ -13,8 +14,10 @@ from tonnage.decisions import Decision, Ref, Scale
 from tonnage.errors import InputError, NotAnswered
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.metrics.promql import Vector
-from tonnage.scaling import hpa, keda, slo
+from tonnage.scaling import hpa, keda, policies
 from tonnage.scaling.replicas import Reading
+from tonnage.scaling.target import Reading as TrafficReading
+from tonnage.scaling.target import Target
 from tonnage.scheduling.seats import Seats
 
 
@@ -27,6 +30,8 @@ class Autoscalers:
     ambiguous: Mapping[str, tuple[str, ...]]
     states: dict[str, hpa.HpaState] = field(default_factory=dict)
     keda_states: dict[str, keda.KedaState] = field(default_factory=dict)
+    epoch_ns: int = 0
+    """Added to the world's times to make them Unix times: cron triggers have local ones."""
 
     def sync(self, world: World) -> Sequence[Decision]:
         """One pass of the HPA controller."""
@@ -44,7 +49,7 @@ class Autoscalers:
             served, self.keda_states[name] = keda.serve(
                 scaled,
                 self.keda_states.get(name, keda.KedaState()),
-                _values(world, scaled, snapshot.now_ns),
+                self._values(world, scaled, snapshot.now_ns),
                 current_replicas=workload.replicas,
                 ready_replicas=workload.ready,
             )
@@ -70,7 +75,7 @@ class Autoscalers:
         )
         self.states[name] = state
         inactive = state.condition("ScalingActive")
-        if inactive is not None and not inactive.status:
+        if decision is None and inactive is not None and not inactive.status:  # else it is of an earlier pass
             world.note(spec.hpa, inactive.reason, inactive.message)
         return [decision] if decision is not None else []
 
@@ -84,11 +89,34 @@ class Autoscalers:
         decision, self.keda_states[name] = keda.poll(
             spec,
             self.keda_states.get(name, keda.KedaState()),
-            _values(world, spec, snapshot.now_ns),
+            self._values(world, spec, snapshot.now_ns),
             replicas=workload.replicas,
             now_ns=snapshot.now_ns,
+            ready_replicas=workload.ready,
+            hpa_active=self._is_active(spec),
         )
         return () if decision is None else (decision,)
+
+    def _is_active(self, spec: keda.KedaSpec) -> bool:
+        """Whether the HPA that KEDA made could count from its metrics when it last did."""
+        generated = keda.generated_hpa(spec)
+        state = self.states.get(_key(generated.hpa)) if generated is not None else None
+        found = state.condition("ScalingActive") if state is not None else None
+        return found is not None and found.status
+
+    def _values(self, world: World, spec: keda.KedaSpec, now_ns: int) -> list[keda.TriggerValue]:
+        return [self._value(world, trigger, now_ns) for trigger in spec.triggers]
+
+    def _value(self, world: World, trigger: keda.Trigger, now_ns: int) -> keda.TriggerValue:
+        """What KEDA's scaler of the trigger finds."""
+        if trigger.window is not None:
+            return keda.TriggerValue(trigger.window.value(self.epoch_ns + now_ns))
+        if trigger.query is None:
+            return keda.TriggerValue()
+        try:
+            return keda.trigger_value(trigger, world.measure(trigger.query.text, now_ns))
+        except InputError as error:
+            return keda.TriggerValue(error=str(error))
 
     def loops(self) -> list[Loop]:
         """One of the HPA controller, and one for each ScaledObject."""
@@ -98,29 +126,16 @@ class Autoscalers:
         return loops
 
 
-def _values(world: World, spec: keda.KedaSpec, now_ns: int) -> list[keda.TriggerValue]:
-    return [_value(world, trigger, now_ns) for trigger in spec.triggers]
-
-
-def _value(world: World, trigger: keda.Trigger, now_ns: int) -> keda.TriggerValue:
-    """Ask a trigger's query, as KEDA's Prometheus scaler does."""
-    if trigger.query is None:
-        return keda.TriggerValue()
-    try:
-        return keda.trigger_value(trigger, world.measure(trigger.query.text, now_ns))
-    except InputError as error:
-        return keda.TriggerValue(error=str(error))
-
-
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A workload under the slo policy, with the queries for all its requests and those in flight.
+    """A workload under the ``policy``, with the queries for all its requests and those in flight.
 
     ``asked``, ``found``: queries for the prompt tokens that its engines lately looked for in their caches, and those
     that were there; empty: nobody asks.
     """
 
-    target: slo.Target
+    policy: str
+    target: Target
     received: str
     in_flight: str
     asked: str = ""
@@ -128,11 +143,13 @@ class Planned:
 
 
 @dataclass(slots=True)
-class SloPlanner:
-    """The slo policy over all its workloads; ``planned`` says which these are now."""
+class ReplicaPlanner:
+    """One of the policies (:data:`tonnage.scaling.policies.POLICIES`) over all its workloads; ``planned`` says which
+    ask for a policy now, of this one or of others."""
 
+    policy: str
     planned: Callable[[Snapshot], Sequence[Planned]]
-    memory: dict[str, slo.Memory] = field(default_factory=dict)
+    memory: dict[str, Any] = field(default_factory=dict)
     silent: dict[Ref, str] = field(default_factory=dict)
     """Workloads of which the last tick had no readings, and why."""
     _seats: Seats = field(default_factory=Seats)
@@ -140,11 +157,11 @@ class SloPlanner:
     def decide(self, world: World) -> Sequence[Decision]:
         """A Scale for each workload whose replicas are not what it needs."""
         snapshot = world.snapshot()
-        planned = self.planned(snapshot)
+        planned = [one for one in self.planned(snapshot) if one.policy == self.policy]
         ask = _Asker(world, snapshot.now_ns)
         self.silent = {}
         readings = {
-            one.target.workload: slo.Reading(
+            one.target.workload: TrafficReading(
                 ask.number(one.received),
                 ask.number(one.in_flight),
                 snapshot.workloads[one.target.workload].cold_starts_ns,
@@ -159,14 +176,14 @@ class SloPlanner:
             why = next((ask.why[query] for query in (one.received, one.in_flight) if query in ask.why), "")
             if view is not None and why:
                 self.silent[Ref(view.kind, view.name, view.namespace, view.uid)] = why
-        decisions, self.memory = slo.decide(
-            snapshot, [one.target for one in planned], readings, self.memory, self._seats
-        )
+        targets = [one.target for one in planned]
+        decide = policies.POLICIES[self.policy]
+        decisions, self.memory = decide(snapshot, targets, readings, self.memory, self._seats)
         return decisions
 
     def loop(self) -> Loop:
         """As often as the HPA controller."""
-        return Loop("slo", self.decide, hpa.SYNC_PERIOD_NS)
+        return Loop(self.policy, self.decide, hpa.SYNC_PERIOD_NS)
 
 
 @dataclass(slots=True)

@@ -242,6 +242,9 @@ class Ledger:
         self._bills: dict[str, NodeBill | None] = {}  # every node, in order of opening; None while it is open
         self._closed_total = 0
         self._closed_violations: list[str] = []
+        self.changes = 0
+        """How often anything was entered. Until the next entry prices, shares and busy times stay as they are, and time
+        alone makes nothing wrong: :meth:`check` has nothing new to find."""
 
     def open_node(self, node: str, t: int, *, price_micro_usd_per_hour: int, capacity: Resources) -> None:
         """``node`` is billed from ``t`` on, at this price for all its life."""
@@ -285,6 +288,7 @@ class Ledger:
         if holding is None or gpu_ns < 0:
             raise ValueError(f"node {node}: {owner!r} cannot have been busy for {gpu_ns} GPU-ns")
         holding.busy_ns += gpu_ns
+        self.changes += 1
 
     def node_cost(self, node: str, until: int) -> int:
         """Micro-dollars that ``node`` has cost up to ``until``."""
@@ -342,6 +346,7 @@ class Ledger:
     def _advance(self, t: int) -> None:
         self._check_until(t)
         self._now = t
+        self.changes += 1
 
     def _check_until(self, t: int) -> None:
         if t < self._now:

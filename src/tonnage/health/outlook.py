@@ -145,7 +145,7 @@ class Outlook:
         for spec in waiting:
             if id(spec.spec) not in shapes:
                 shapes[id(spec.spec)] = pods.PodShape.of(folded(spec.spec, spec.volumes), spec.annotations)
-            pending.append(pods.PendingPod(spec.ref, shapes[id(spec.spec)]))
+            pending.append(pods.PendingPod(spec.ref, shapes[id(spec.spec)], labels=spec.labels))
         return planner.plan(pending, self._full(), self.pools.node_pools, self.catalogue, self.pools.plan_settings())
 
     def _full(self) -> Iterator[ExistingNode]:

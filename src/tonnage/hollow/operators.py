@@ -25,7 +25,7 @@ from tonnage.objects import batch, leaderworker, ray
 from tonnage.objects.base import KubeObject
 from tonnage.objects.training import PyTorchJob, TrainingRuntime, TrainJob
 from tonnage.simulation.training.connect import adopted, key_of
-from tonnage.workloads.replicas import WORKLOADS, Replica, is_suspended, replicas_of, resolved
+from tonnage.workloads.replicas import WORKLOADS, WorkloadPod, is_suspended, replicas_of, resolved
 
 WORK = "tonnage.dev/simulated-work"
 """On a training workload: how long it works with all of its pods."""
@@ -170,7 +170,7 @@ class Operators:
             return adopted(self._cluster, one, self._references.of(one))
 
 
-def _shape(replicas: Iterable[Replica]) -> Shape:
+def _shape(replicas: Iterable[WorkloadPod]) -> Shape:
     return tuple((replica.name, replica.turn) for replica in replicas)
 
 

@@ -132,7 +132,7 @@ class ReadApi:
             if len(self._parsed) >= 1024:
                 self._parsed.clear()
             query = self._parsed[text] = promql.parse(text)
-        return promql.evaluate(query, self.store, at_ns)
+        return promql.evaluate(query, self.store, at_ns, epoch_ns=self.epoch_ns)
 
     def _matching(self, given: Parameters) -> list[Series]:
         start_ns = self._time(given, "start", self.epoch_ns) - self.epoch_ns

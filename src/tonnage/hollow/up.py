@@ -1,7 +1,7 @@
 """`tonnage up`: a scenario's simulated machines behind a Kubernetes API, with the controllers at work.
 
 The API is the embedded one on loopback, or a real server. Everything speaks through it: kubectl, the controllers, the
-machines, and on the embedded API the workload managers.
+machines, and on the embedded API Kubernetes' own controllers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tonnage.apiserver.controllers.feeds import Subscribe
 from tonnage.apiserver.http import Server
 from tonnage.apiserver.inprocess import InProcess
 from tonnage.control.loops import Loop
-from tonnage.control.nodes import Pools, node_loops
+from tonnage.control.nodes import Pools
 from tonnage.costs.ledger import Settlement
 from tonnage.errors import InputError
 from tonnage.health.blocker import REFUSED
@@ -222,8 +222,8 @@ class Up:
 
     def _manage(self, client: Client, subscribe: Subscribe, clock: Callable[[], float]) -> None:
         """Do what kube-controller-manager would do. ``clock``: the time by which the API stamps what is created."""
-        managers = ControllerManager(client, subscribe, clock, self.made.options.seed, ManagerOptions(node_grace_s=0))
-        self._run("workloads", managers.run)
+        kubernetes = ControllerManager(client, subscribe, clock, self.made.options.seed, ManagerOptions(node_grace_s=0))
+        self._run("workloads", kubernetes.run)
 
     def _controllers(self, client: Client, events: Events) -> None:
         made = self.made
@@ -241,7 +241,7 @@ class Up:
         required = watch_world(informers, self.world, config_maps(made))
         loops: dict[str, list[Loop]] = {"scheduler": made.controls.scheduling_loops(self.placing(), Patience())}
         pools = partial(pools_of_scenario, self.world, made.configuration)
-        loops["nodes"] = [*node_loops(made.for_sale, pools)]
+        loops["nodes"] = [*made.controls.node_loops(made.for_sale, pools)]
         loops["replicas"] = made.replica_loops()
         controllers = [Controller(name, tuple(loops[name])) for name in self.settings.controllers]
         self.manager = Manager(self.world, informers, required, controllers, self.observer, speed=self.settings.speed)

@@ -107,16 +107,18 @@ def engine_config(
     return EngineConfig(tokens, seqs, context, kv.usable, kv.layout.block_size, layout=kv.layout_of_groups)
 
 
-def stages(model: ModelShape, pipeline_parallel: int, given: Sequence[int]) -> Sequence[int]:
-    """Layers of each pipeline stage. Raises InputError for a partition that vLLM refuses."""
+def stages(
+    model: ModelShape, pipeline_parallel: int, given: Sequence[int], variable: str = "VLLM_PP_LAYER_PARTITION"
+) -> Sequence[int]:
+    """Layers of each pipeline stage. Raises InputError for a partition that vLLM refuses, and SGLang too, which both
+    read from an environment ``variable`` of their own."""
     if not given:
         return memory.stages(model.layers, pipeline_parallel) if pipeline_parallel > 1 else [model.layers]
     said = ",".join(map(str, given))
     if len(given) != pipeline_parallel or sum(given) != model.layers:
-        field = "VLLM_PP_LAYER_PARTITION"
         problem = Problem(
-            Where(field=field),
-            f"{field} is {said}, but there are {pipeline_parallel} pipeline stages and {model.layers} layers",
+            Where(field=variable),
+            f"{variable} is {said}, but there are {pipeline_parallel} pipeline stages and {model.layers} layers",
             f"give {pipeline_parallel} numbers that add up to {model.layers}",
         )
         raise EngineRefused(problem, "partition", f"ValueError: {list(map(str, given))} does not match the layers.")

@@ -87,7 +87,7 @@ class KvCache(KvBlocks):
         for low, high in request.path:
             size = high - low
             if start < size:
-                end = min(high, low + full)
+                end = low + full if full < size else high
                 low += start
                 cache.commit(lease, low, end)
                 added += end - low

@@ -8,7 +8,7 @@ import msgspec
 
 from tonnage.errors import InputError
 from tonnage.inference import kinds
-from tonnage.inference.config import beyond_context, does_not_fit, kv_stored_in, replica, step_times, stored_in
+from tonnage.inference.config import beyond_context, does_not_fit, kv_stored_in, replica, stages, step_times, stored_in
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.engine_memory import engine_memory
 from tonnage.inference.estimate import EstimatedTiming
@@ -32,6 +32,7 @@ def replica_of(model: ModelShape, gpu: Gpu, args: VllmArgs) -> tuple[EngineConfi
         raise InputError.at(f"{flag} is {args.gpu_memory_utilization}", field=flag, hint="expected up to 1")
     own = kinds.limits(kind, gpu, tensor_parallel=tp)
     tokens = args.max_num_batched_tokens or own.max_num_batched_tokens
+    stages(model, pp, args.pipeline_layers, "SGLANG_PP_LAYER_PARTITION")
     found = engine_memory(
         model,
         gpu,
@@ -40,6 +41,7 @@ def replica_of(model: ModelShape, gpu: Gpu, args: VllmArgs) -> tuple[EngineConfi
         kv=kv_stored_in(args.dtype, args.kv_cache_dtype),
         tensor_parallel=tp,
         pipeline_parallel=pp,
+        pipeline_layers=args.pipeline_layers,
         max_num_batched_tokens=tokens,
         max_num_seqs=min(args.max_num_seqs or own.max_num_seqs or kinds.LEAST_SEQS, tokens),
         utilization=args.gpu_memory_utilization,

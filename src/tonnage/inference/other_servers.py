@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from tonnage.errors import InputError
 from tonnage.facts.models import ModelShape
-from tonnage.inference.command_lines import Word, commands
+from tonnage.inference.command_lines import Word, commands, environment
 from tonnage.inference.engine_flags import Line, read
-from tonnage.inference.servers import Shapes, UnknownModel, shape_of
+from tonnage.inference.servers import Shapes, UnknownModel, pipeline_layers, shape_of
 from tonnage.objects import core
 
 SGLANG, TENSORRT_LLM = "sglang", "tensorrt-llm"
 TITLES = {SGLANG: "SGLang", TENSORRT_LLM: "TensorRT-LLM"}
+PARTITION = "SGLANG_PP_LAYER_PARTITION"
+"""Layers of each pipeline stage, like 20,12 (sgl-project/sglang srt/distributed/utils.py, get_pp_indices)."""
 _NONE: Shapes = {}
 
 
@@ -46,10 +50,21 @@ def find(spec: core.PodSpec, shapes: Shapes = _NONE) -> OtherServer | None:
                 continue
             engine, start = called
             rest = tuple(words[start:])
-            line = read(engine, [word.text for word in rest])
+            line = _with_stages(read(engine, [word.text for word in rest]), engine, container)
             known = shape_of(line.args.model, shapes) if line.args.model else None
             return OtherServer(engine, index, container, rest, line, known)
     return None
+
+
+def _with_stages(line: Line, engine: str, container: core.Container) -> Line:
+    """The line with the layers of the pipeline stages, which SGLang reads from its environment."""
+    written = environment(container).get(PARTITION) if engine == SGLANG else None
+    if not written:
+        return line
+    try:
+        return replace(line, args=replace(line.args, pipeline_layers=pipeline_layers(written, PARTITION)))
+    except InputError as error:
+        return replace(line, problem=line.problem or error.problems[0])
 
 
 def _called(words: Sequence[Word]) -> tuple[str, int] | None:

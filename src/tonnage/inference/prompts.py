@@ -65,7 +65,7 @@ class BlockNames:
         self._step = hash_block // block_size
         self._roots: dict[object, int] = {}
         self._runs: dict[tuple[int, int], int] = {}  # (number of the content before, hash) -> where its run begins
-        self._hashes: dict[int, list[int]] = {}  # of a run, which was numbered in one go, by where it begins
+        self._hashes: dict[int, tuple[int, ...]] = {}  # of a run, which was numbered in one go, by where it begins
 
     def fresh(self, blocks: int) -> tuple[int, int]:
         """A range of numbers for content that nobody has seen, such as generated tokens."""
@@ -81,7 +81,7 @@ class BlockNames:
         blocks = tokens // self.block_size
         if (len(hashes) - 1) * self.hash_block >= tokens:
             raise ValueError(f"{len(hashes)} hashes of {self.hash_block} tokens for a prompt of {tokens}")
-        hashes = hashes if isinstance(hashes, list) else list(hashes)
+        hashes = hashes if isinstance(hashes, tuple) else tuple(hashes)
         step = self._step
         before = self._roots.setdefault(root, -1 - len(self._roots))
         ranges: list[tuple[int, int]] = []
@@ -117,7 +117,7 @@ class BlockNames:
         return tuple(ranges)
 
 
-def _common(run: list[int], hashes: list[int], at: int) -> int:
+def _common(run: tuple[int, ...], hashes: tuple[int, ...], at: int) -> int:
     """How many elements ``run`` and ``hashes`` from ``at`` on have in common at their beginning."""
     most = min(len(run), len(hashes) - at)
     for size in (most, most - 1):  # nearly all: prompts tend to part at the end

@@ -1,15 +1,19 @@
 """Plays a log of requests on engines behind a router, in virtual time: what `tonnage route replay` shows.
 
-Requests arrive as they did, whatever becomes of them (open loop). Before each decision every engine is brought to the
-time of the arrival, so the router knows which requests have their first token or ended, as it would from the streams.
-What the caches hold it learns from their events, ``event_lag_ns`` late; without lag it sees the caches themselves, and
-the tiers below the GPUs always. How many tokens a request will generate it does not know, unless told to.
+Requests arrive as they did, whatever becomes of them (open loop). At each decision the router knows which requests have
+their first token or ended by then, as it would from the streams. What the caches hold it learns from their events,
+``event_lag_ns`` late; without lag it sees the caches themselves, and the tiers below the GPUs always. How many tokens a
+request will generate it does not know, unless told to.
+
+Engines are brought to the time of an arrival as far as the policy looks (``Policy.looks``): all of them where it looks
+at caches; where it looks at load, those of which there is news, and the one that is chosen; where it looks at neither,
+none before the end.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol, TypeAlias
@@ -30,6 +34,8 @@ from tonnage.inference.routing.types import NOTHING_CACHED, Overlap, Receipt, Ro
 from tonnage.inference.tiers import Tiers
 from tonnage.inference.timing import PS_PER_NS, BatchTiming, StepTiming
 from tonnage.units import NS_PER_MS
+
+_FOREVER_NS = 1 << 60  # some 36 years
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +82,16 @@ def log_of(trace: Traced, block_size: int) -> Log:
     """
     paths: list[Path] = []
     prompt = _plain(trace.prompt)
-    if trace.hashes is not None:
+    if trace.hashes is not None and block_size % trace.hash_block == 0:
+        names, some = BlockNames(block_size, block_size), block_size // trace.hash_block
+        paths = [names.path(one[some - 1 :: some], tokens) for one, tokens in zip(trace.hashes, prompt, strict=True)]
+    elif trace.hashes is not None:
         if trace.hash_block % block_size:
             raise InputError.at(
                 f"--block-size is {block_size}, but a hash of {getattr(trace, 'source', 'the trace')} stands for "
                 f"{trace.hash_block} tokens",
                 field="--block-size",
-                hint=f"use a divisor of {trace.hash_block}",
+                hint=f"use a divisor or a multiple of {trace.hash_block}",
             )
         names = BlockNames(block_size, trace.hash_block)
         paths = [names.path(one, tokens) for one, tokens in zip(trace.hashes, prompt, strict=True)]
@@ -190,6 +199,31 @@ class _LateView:
         return found
 
 
+class _Held(Mapping[int, int]):
+    """Leading blocks of a prompt that engines hold, by index, none being absent; each is looked up when asked for."""
+
+    __slots__ = ("_known", "_look", "_workers")
+
+    def __init__(self, workers: int, look: Callable[[int], int]) -> None:
+        self._known: dict[int, int] = {}
+        self._look = look
+        self._workers = workers
+
+    def __getitem__(self, index: int) -> int:
+        held = self._known.get(index)
+        if held is None:
+            held = self._known[index] = self._look(index) if 0 <= index < self._workers else 0
+        if not held:
+            raise KeyError(index)
+        return held
+
+    def __iter__(self) -> Iterator[int]:
+        return (index for index in range(self._workers) if index in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 class _Player:
     def __init__(self, log: Log, cluster: Cluster, policy: Policy, event_lag_ns: int, seed: int) -> None:
         self._log = log
@@ -210,59 +244,103 @@ class _Player:
             for index in range(cluster.workers)
         ]
         workers = [_worker(index, config, self._tiers.get(index)) for index in range(cluster.workers)]
-        self._router = Router(policy, workers, Random(seed))
+        self._rng = Random(seed)
+        self._router = Router(policy, workers, self._rng)
         self._views: list[_LateView] = []
         if event_lag_ns > 0 and cluster.prefix_caching:
             caches = [engine.cache for engine in self._engines]
             self._views = [_LateView(cache, event_lag_ns * PS_PER_NS) for cache in caches if cache is not None]
+        # Engines that share a tier, or whose events are read, go on side by side.
+        self._together = policy.looks == "caches" or bool(self._tiers) or event_lag_ns > 0
         self._changes: list[int | None] = [None] * cluster.workers
         self._finished: list[Finished | None] = [None] * len(log)
 
     def play(self, known_outputs: bool, keep_receipts: bool, observe: Callable[[int], None] | None) -> Replay:
-        log, engines, router = self._log, self._engines, self._router
+        chosen: list[int] = []
+        receipts: list[Receipt] = []
+        unseen = self._policy.looks == "nothing" and not (self._together or keep_receipts)
+        for request, output in self._requests(known_outputs):
+            if unseen:
+                chosen.append(self._send_unseen(request, output))
+            else:
+                receipt = self._send(request, output)
+                chosen.append(receipt.worker)
+                if keep_receipts:
+                    receipts.append(receipt)
+            if observe is not None:
+                observe(request.request_id)
+        if unseen:
+            self._end_unseen()
+        while any(change is not None for change in self._changes):
+            self._advance(min(change for change in self._changes if change is not None))
+        busy = [engine.busy_ns for engine in self._engines]
+        return Replay(self._policy.name, self._finished, chosen, busy, receipts)
+
+    def _requests(self, known_outputs: bool) -> Iterator[tuple[RouteRequest, int]]:
+        """Each request as the router sees it, and the tokens that it will generate."""
+        log = self._log
         paths = log.paths or [()] * len(log)
         sessions = log.sessions or [None] * len(log)
         priorities = log.priorities or [0] * len(log)
-        chosen: list[int] = []
-        receipts: list[Receipt] = []
-        for number, (at, prompt, output) in enumerate(zip(log.arrival_ns, log.prompt, log.output, strict=True)):
-            self._advance(at)
-            path = paths[number]
+        columns = (log.arrival_ns, log.prompt, log.output, paths, sessions, priorities)
+        for number, (at, prompt, output, path, session, priority) in enumerate(zip(*columns, strict=True)):
             expected = output if known_outputs else None
-            request = RouteRequest(
-                number, at, prompt, length(path), path, expected, sessions[number], priorities[number]
-            )
-            receipt = router.route(request, self._overlap(path, at), at)
-            chosen.append(receipt.worker)
-            if keep_receipts:
-                receipts.append(receipt)
-            if not receipt.refused:
-                engine = engines[receipt.worker]
-                engine.submit(number, at, prompt, output, request.engine_priority, path)
-                self._changes[receipt.worker] = engine.next_change_ns()
-                self._collect(receipt.worker)
-            if observe is not None:
-                observe(number)
-        while any(change is not None for change in self._changes):
-            self._advance(min(change for change in self._changes if change is not None))
-        busy = [engine.busy_ns for engine in engines]
-        return Replay(self._policy.name, self._finished, chosen, busy, receipts)
+            yield RouteRequest(number, at, prompt, length(path), path, expected, session, priority), output
+
+    def _send(self, request: RouteRequest, output: int) -> Receipt:
+        at = request.arrival_ns
+        self._advance(at)
+        receipt = self._router.route(request, self._overlap(request.path, at), at)
+        if receipt.refused:
+            return receipt
+        engine = self._at(receipt.worker, at)
+        engine.submit(request.request_id, at, request.prompt_tokens, output, request.engine_priority, request.path)
+        self._changes[receipt.worker] = engine.next_change_ns()
+        self._collect(receipt.worker)
+        return receipt
+
+    def _send_unseen(self, request: RouteRequest, output: int) -> int:
+        """What ``_send`` does where nobody asks what became of the requests before: the worker."""
+        router, at = self._router, request.arrival_ns
+        policy = self._policy
+        choice = policy.choose(request, NOTHING_CACHED, router.candidates(request), router.book, at, self._rng)
+        policy.dispatched(request, choice, at)
+        self._engines[choice.worker].submit(
+            request.request_id, at, request.prompt_tokens, output, request.engine_priority, request.path
+        )
+        return choice.worker
+
+    def _end_unseen(self) -> None:
+        for engine in self._engines:
+            engine.advance(_FOREVER_NS)
+            for done in engine.take_finished():
+                self._finished[done.request_id] = done
+
+    def _at(self, index: int, now_ns: int) -> Engine:
+        """An engine of which there is no news until ``now_ns``, as it is then."""
+        engine = self._engines[index]
+        if self._changes[index] is not None and engine.now_ns < now_ns:
+            engine.advance(now_ns)
+        return engine
 
     def _overlap(self, path: Path, now_ns: int) -> Overlap:
         if not path or not self._cluster.prefix_caching:
             return NOTHING_CACHED
+        most = length(path)
+        if not self._together:
+            return Overlap(_Held(len(self._engines), lambda index: _held(self._at(index, now_ns), path, most)))
         if self._views:
             held = [view.blocks(path, now_ns * PS_PER_NS) for view in self._views]
         else:
-            most = length(path)
-            held = [e.cache.match(path, most)[0] for e in self._engines if e.cache is not None]
+            held = [_held(engine, path, most) for engine in self._engines]
         return overlap_of(path, dict(enumerate(held)), self._tiers, now_ns)
 
     def _advance(self, now_ns: int) -> None:
-        """Bring every engine that has work to ``now_ns`` and tell the router what happened, in order of time."""
+        """Bring engines that have work, or news at least, to ``now_ns``; tell the router what happened, in order."""
         news: list[tuple[int, int, bool]] = []  # (when, request, ended)
+        together = self._together
         for index, change in enumerate(self._changes):
-            if change is None:
+            if change is None or not (together or change <= now_ns):
                 continue
             engine = self._engines[index]
             engine.advance(now_ns)
@@ -288,6 +366,11 @@ class _Player:
         for done in engine.take_finished():
             self._finished[done.request_id] = done
             news.append((done.finish_ns, done.request_id, True))
+
+
+def _held(engine: Engine, path: Path, most: int) -> int:
+    """Leading blocks of ``path``, of which there are ``most``, in the engine's cache."""
+    return engine.cache.match(path, most)[0] if engine.cache is not None else 0
 
 
 def _worker(index: int, config: EngineConfig, tiers: Tiers | None) -> Worker:

@@ -133,18 +133,19 @@ def _read(
         args = msgspec.structs.replace(args, context_extended=True)
     if written := environment(container).get(PARTITION):
         try:
-            args = msgspec.structs.replace(args, pipeline_layers=_partition(written))
+            args = msgspec.structs.replace(args, pipeline_layers=pipeline_layers(written, PARTITION))
         except InputError as error:
             problem = problem or error.problems[0]
     known = shape_of(args.model, shapes) if args.model and MODEL not in unclear else None
     return EngineServer(index, container, tuple(words), args, certain, unclear, problem, known)
 
 
-def _partition(written: str) -> tuple[int, ...]:
+def pipeline_layers(written: str, variable: str) -> tuple[int, ...]:
+    """Layers of each pipeline stage, as an environment variable names them. Raises InputError for other text."""
     parts = [part.strip() for part in written.split(",")]
     if not all(part.isascii() and part.isdigit() and 0 < int(part) < 10**6 for part in parts):
         hint = "expected the layers of each stage, like 20,12"
-        raise InputError.at(f"{PARTITION} is {written!r}", field=PARTITION, hint=hint)
+        raise InputError.at(f"{variable} is {written!r}", field=variable, hint=hint)
     return tuple(map(int, parts))
 
 

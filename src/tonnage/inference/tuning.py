@@ -22,7 +22,7 @@ _FITTED = ("later_weight", "evict_weight", "decode_weight", "session_s")
 _FACTORS = (0.0, 0.25, 0.5, 2.0, 4.0)
 
 
-class Trial(msgspec.Struct, frozen=True):
+class TriedSettings(msgspec.Struct, frozen=True):
     """One setting and what it scored on the part of the log that is fitted to; lower is better."""
 
     settings: TonnageSettings
@@ -42,7 +42,7 @@ class Tuned(msgspec.Struct, frozen=True):
     of the best on the fitted part."""
 
     settings: TonnageSettings
-    trials: tuple[Trial, ...]
+    trials: tuple[TriedSettings, ...]
     fitted_before: float
     fitted_after: float
     held_out_before: float
@@ -107,7 +107,7 @@ def tune(
         return score(played, goal)
 
     start = TonnageSettings()
-    best = first = Trial(start, play(fitted, start))
+    best = first = TriedSettings(start, play(fitted, start))
     held_out_before = play(held_out, start)
     for half, part, value in (("first", fitted, first.score), ("second", held_out, held_out_before)):
         if value == float("inf"):
@@ -123,14 +123,14 @@ def tune(
                     continue
                 tried[settings] = play(fitted, settings)
                 if tried[settings] < best.score:
-                    best = Trial(settings, tried[settings])
+                    best = TriedSettings(settings, tried[settings])
         if best is before:
             break
     held_out_after = play(held_out, best.settings)
     worse = held_out_after > held_out_before
     return Tuned(
         start if worse else best.settings,
-        tuple(Trial(settings, value) for settings, value in tried.items()),
+        tuple(TriedSettings(settings, value) for settings, value in tried.items()),
         first.score,
         best.score,
         held_out_before,

@@ -15,9 +15,9 @@ from urllib.request import getproxies, proxy_bypass
 from tonnage import __version__
 from tonnage.errors import InputError
 from tonnage.kube import http1
-from tonnage.kube.credentials import basic
 from tonnage.kube.explain import explain
 from tonnage.kube.kubeconfig import Access, load
+from tonnage.kube.proxy import EXPECTED, Proxy
 from tonnage.kube.transport import JSON, ApiError, ClientError, LostReply, Reply, Unreachable
 from tonnage.kube.verbs import Client
 
@@ -352,7 +352,7 @@ def _retry_after(reply: Reply, method: str) -> float | None:
     return None
 
 
-def _proxy(access: Access, scheme: str, host: str) -> tuple[str, int, str] | None:
+def _proxy(access: Access, scheme: str, host: str) -> Proxy | None:
     """The proxy of the cluster in the kubeconfig, or of the environment; none for this machine itself."""
     if _LOOPBACK.fullmatch(host):
         return None
@@ -361,8 +361,7 @@ def _proxy(access: Access, scheme: str, host: str) -> tuple[str, int, str] | Non
         url = getproxies().get(scheme, "")
     if not url:
         return None
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    if parts.scheme != "http" or not parts.hostname:
-        raise InputError.at(f"proxy {url}: not supported", hint="expected http://HOST:PORT")
-    userinfo = f"{parts.username}:{parts.password or ''}" if parts.username else ""
-    return parts.hostname, parts.port or 80, basic(userinfo) if userinfo else ""
+    try:
+        return Proxy.of(url)
+    except ValueError as error:
+        raise InputError.at(str(error), hint=EXPECTED) from error

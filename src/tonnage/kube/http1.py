@@ -1,7 +1,7 @@
 """HTTP/1.1 on a socket, as much of it as an API server speaks: keep-alive, lengths, chunks, streams of lines.
 
-Why not the request path of httpx2 or httpcore2, which lightkube brings: client CPU per request in milliseconds, for a
-binding with a bearer token of 900 bytes over loopback (Python 3.11, least of three runs beside each other):
+Why not httpx2, httpcore2 or http.client: client CPU per request in milliseconds, for a binding with a bearer token of
+900 bytes over loopback (Python 3.11, least of three runs beside each other):
 
     ===========  ========  ==========  =============  ===============
     path         1 thread  32 threads  1 thread, TLS  32 threads, TLS
@@ -13,8 +13,7 @@ binding with a bearer token of 900 bytes over loopback (Python 3.11, least of th
     ===========  ========  ==========  =============  ===============
 
 A scheduler that shares two cores with the API server pays this for every binding, and the pool of httpcore2 looks at
-every connection for every request. lightkube still reads the kubeconfig and makes credentials and TLS contexts
-(:mod:`tonnage.kube.kubeconfig`). Source of the format: RFC 9112.
+every connection for every request. Source of the format: RFC 9112.
 """
 
 from __future__ import annotations
@@ -27,6 +26,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Final
+
+from tonnage.kube.proxy import Proxy
 
 _READ: Final = 1 << 18
 _HEAD_LIMIT: Final = 1 << 16
@@ -231,14 +232,14 @@ def dial(
     *,
     timeout_s: float,
     server_name: str = "",
-    proxy: tuple[str, int, str] | None = None,
+    proxy: Proxy | None = None,
 ) -> Wire:
-    """A new connection, through the CONNECT method of a proxy (host, port, Proxy-Authorization) if there is one.
+    """A new connection, through the CONNECT method of a proxy if there is one.
 
     Raises Broken(sent=False). A silent peer is found dead after a minute by TCP keep-alive, also within a watch.
     """
     try:
-        sock = socket.create_connection((proxy[0], proxy[1]) if proxy else (host, port), timeout_s)
+        sock = socket.create_connection((proxy.host, proxy.port) if proxy else (host, port), timeout_s)
     except OSError as error:
         raise Broken(_words(error), sent=False) from error
     try:
@@ -248,7 +249,7 @@ def dial(
             if hasattr(socket, option):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         if proxy:
-            _tunnel(sock, f"{host}:{port}", proxy[2], timeout_s)
+            _tunnel(sock, f"{host}:{port}", proxy.authorization, timeout_s)
         if context is not None:
             sock = context.wrap_socket(sock, server_hostname=server_name or host)
     except (OSError, ValueError, EOFError) as error:

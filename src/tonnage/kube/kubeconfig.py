@@ -1,8 +1,4 @@
-"""Which API server, and as whom: kubeconfig files and the service account of a pod, read by lightkube.
-
-What is done here and not there: the list in ``KUBECONFIG``, exec plugins of ``client.authentication.k8s.io/v1``, and
-errors that a person can act on.
-"""
+"""Which API server, and as whom: kubeconfig files, and the service account of a pod."""
 
 from __future__ import annotations
 
@@ -12,25 +8,17 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TypeVar
 
-import yaml
-
+from tonnage import documents
 from tonnage.errors import InputError
-from tonnage.kube.credentials import Anonymous, Credentials, ExecPlugin, FromAuth
-
-if TYPE_CHECKING:
-    from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+from tonnage.kube import tls
+from tonnage.kube.credentials import Credentials, TokenFile, credentials_of
+from tonnage.kube.entries import HINT, ContextEntry, Entry, Kubeconfig
+from tonnage.kube.proxy import EXPECTED, Proxy
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-_FILE_FIELDS = {
-    "cluster": ("certificate-authority",),
-    "user": ("client-certificate", "client-key", "tokenFile"),
-}
-_REFUSED = {
-    "auth-provider": "use an exec plugin: kubectl has not known auth-provider since v1.26",
-    "as": "impersonation is not supported; use a context of the user meant",
-}
+DEFAULT_NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +47,23 @@ def load(
 
     Raises InputError when there is none, when it cannot be read, or when it lacks the context.
     """
-    _require_lightkube()
     files = _files(kubeconfig, env)
     if files:
-        merged = _merged(files)
-        source = os.pathsep.join(str(file) for file in files)
-        return _access(merged, context, source)
-    if not context and env.get("KUBERNETES_SERVICE_HOST") and (Path(service_account) / "token").is_file():
-        return _in_cluster(service_account)
+        merged = Kubeconfig()
+        for file in files:
+            text = documents.text_of(file, "a kubeconfig", HINT)
+            root = documents.compose(text, file, HINT)
+            if root is not None:
+                merged.add(documents.Document(file, documents.without_nulls(root), HINT))
+        return _access(merged, context, os.pathsep.join(str(file) for file in files))
+    host, port = env.get("KUBERNETES_SERVICE_HOST"), env.get("KUBERNETES_SERVICE_PORT")
+    if not context and host and port and (Path(service_account) / "token").is_file():
+        return _in_cluster(host, port, Path(service_account))
     looked = f"KUBECONFIG={env['KUBECONFIG']}" if env.get("KUBECONFIG") else "~/.kube/config"
     raise InputError.at(
         f"no kubeconfig: {looked} does not exist, and this is not a pod with a service account",
         hint="name one with --kubeconfig FILE or KUBECONFIG",
     )
-
-
-def _require_lightkube() -> None:
-    try:
-        import lightkube  # noqa: F401
-    except ImportError:
-        raise InputError.at(
-            "a cluster needs the package lightkube, which is not installed", hint="pip install 'tonnage[kube]'"
-        ) from None
 
 
 def _files(kubeconfig: str, env: Mapping[str, str]) -> list[Path]:
@@ -95,175 +78,68 @@ def _files(kubeconfig: str, env: Mapping[str, str]) -> list[Path]:
     return [file for file in listed if file.is_file()]
 
 
-def _merged(files: list[Path]) -> dict[str, Any]:
-    """The files as one: of a name that occurs twice, and of current-context, the first counts, as for kubectl."""
-    merged: dict[str, Any] = {"clusters": [], "users": [], "contexts": []}
-    for file in files:
-        content = _read(file)
-        merged["current-context"] = merged.get("current-context") or content.get("current-context")
-        for plural in ("clusters", "users", "contexts"):
-            known = {entry["name"] for entry in merged[plural]}
-            for entry in _entries(content, plural, file):
-                if entry["name"] not in known:
-                    merged[plural].append(_absolute(entry, plural[:-1], file))
-    return merged
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError.at(f"cannot be read: {error}", file=str(file)) from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 0
-        raise InputError.at("not YAML", file=str(file), line=line, hint="expected a kubeconfig") from error
-    if content is None:
-        return {}
-    if not isinstance(content, dict) or content.get("kind", "Config") != "Config":
-        raise InputError.at("not a kubeconfig", file=str(file), hint="expected kind: Config with clusters and contexts")
-    return content
-
-
-def _entries(content: dict[str, Any], plural: str, file: Path) -> list[dict[str, Any]]:
-    entries = content.get(plural) or []
-    what = plural[:-1]
-    good = isinstance(entries, list) and all(
-        isinstance(e, dict) and isinstance(e.get("name"), str) and isinstance(e.get(what) or {}, dict) for e in entries
-    )
-    if not good:
-        raise InputError.at(f"expected a list of name and {what}", file=str(file), field=plural)
-    return [{**entry, what: entry.get(what) or {}} for entry in entries]
-
-
-def _absolute(entry: dict[str, Any], what: str, file: Path) -> dict[str, Any]:
-    """Relative paths are relative to the file that they stand in."""
-    content = dict(entry[what])
-    for field in _FILE_FIELDS.get(what, ()):
-        if content.get(field):
-            content[field] = str(file.parent.absolute() / str(content[field]))
-    plugin = content.get("exec")
-    if isinstance(plugin, dict) and os.sep in str(plugin.get("command", "")):
-        content["exec"] = {**plugin, "command": str(file.parent.absolute() / plugin["command"])}
-    return {**entry, what: content}
-
-
-def _access(merged: dict[str, Any], context: str, source: str) -> Access:
-    from lightkube.config.kubeconfig import KubeConfig
-
-    name = context or merged.get("current-context") or ""
-    names = [entry["name"] for entry in merged["contexts"]]
-    if not name:
-        raise InputError.at(
-            "no current-context", file=source, hint=f"name one with --context: {', '.join(names) or 'there is none'}"
-        )
-    if name not in names:
-        near = difflib.get_close_matches(name, names, 3, 0.5) or sorted(names)[:8]
-        raise InputError.at(
-            f"no context {name!r}", file=source, hint=f"there is: {', '.join(near)}" if near else "it has no contexts"
-        )
-    chosen = _raw(merged, "context", name, source)
-    cluster = _raw(merged, "cluster", str(chosen.get("cluster", "")), source)
-    user = _raw(merged, "user", str(chosen["user"]), source) if chosen.get("user") else {}
-    for field, hint in _REFUSED.items():
-        if user.get(field):
-            raise InputError.at(f"{field} is not supported", file=source, field=f"users.{chosen['user']}", hint=hint)
-    if not str(cluster.get("server", "")).startswith(("http://", "https://")):
-        raise InputError.at(
-            f"server: {cluster.get('server', '')!r}", file=source, hint="expected http://… or https://…"
-        )
-    if cluster.get("certificate-authority-data"):
-        # In lightkube the file wins, in kubectl the data.
-        cluster.pop("certificate-authority", None)
-    one = {
-        "current-context": name,
-        "contexts": [{"name": name, "context": {**chosen, "user": name if user else None}}],
-        "clusters": [{"name": chosen["cluster"], "cluster": cluster}],
-        "users": [{"name": name, "user": user}] if user else [],
-    }
-    try:
-        config = _single(KubeConfig.from_dict(one))
-    except (ValueError, TypeError, KeyError) as error:
-        raise InputError.at(f"context {name}: {error}", file=source) from error
-    return _ready(config, source, str(cluster.get("tls-server-name") or ""), str(cluster.get("proxy-url") or ""))
-
-
-def _raw(merged: dict[str, Any], what: str, name: str, source: str) -> dict[str, Any]:
-    for entry in merged[f"{what}s"]:
-        if entry["name"] == name:
-            return dict(entry[what])
-    raise InputError.at(f"a context names the {what} {name!r}, which is not there", file=source, field=f"{what}s")
-
-
-def _in_cluster(service_account: str) -> Access:
-    from lightkube.config.kubeconfig import KubeConfig
-    from lightkube.core.exceptions import ConfigError
-
-    try:
-        config = _single(KubeConfig.from_service_account(service_account))
-    except (ConfigError, OSError, KeyError) as error:
-        raise InputError.at(f"the pod's service account cannot be read: {error}", file=service_account) from error
-    return _ready(config._replace(context_name="in-cluster"), service_account, "", "")
-
-
-def _single(config: KubeConfig) -> SingleConfig:
-    single = config.get()
-    assert single is not None  # without a default, get returns a config or raises
-    return single
-
-
-def _ready(config: SingleConfig, source: str, server_name: str, proxy: str) -> Access:
-    tls = _tls(config, source) if config.cluster.server.startswith("https://") else None
+def _access(merged: Kubeconfig, context: str, source: str) -> Access:
+    chosen = _context(merged, context or merged.current_context, source)
+    wanted = chosen.content
+    cluster = _named(merged.clusters, "cluster", wanted.cluster, chosen)
+    user = _named(merged.users, "user", wanted.user, chosen) if wanted.user else None
+    server = cluster.content.server
+    if not server.startswith(("http://", "https://")):
+        raise cluster.refusal("server", f"server: {server!r}", "expected http://… or https://…")
+    if cluster.content.proxy_url:
+        try:
+            Proxy.of(cluster.content.proxy_url)
+        except ValueError as error:
+            raise cluster.refusal("proxy-url", str(error), EXPECTED) from error
+    encrypted = tls.context_for(cluster, user) if server.startswith("https://") else None
     return Access(
-        config.cluster.server.rstrip("/"),
-        config.context_name,
-        config.namespace,
+        server.rstrip("/"),
+        chosen.name,
+        wanted.namespace or DEFAULT_NAMESPACE,
         source,
-        tls,
-        _credentials(config, tls),
-        server_name,
-        proxy,
+        encrypted,
+        credentials_of(user, cluster, encrypted),
+        cluster.content.tls_server_name,
+        cluster.content.proxy_url,
     )
 
 
-def _tls(config: SingleConfig, source: str) -> ssl.SSLContext:
-    from lightkube.config.client_adapter import verify_cluster
-    from lightkube.config.models import User
-    from lightkube.core.exceptions import ConfigError
+def _context(merged: Kubeconfig, name: str, source: str) -> Entry[ContextEntry]:
+    names = list(merged.contexts)
+    if not name:
+        hint = f"name one with --context: {', '.join(names) or 'there is none'}"
+        raise InputError.at("no current-context", file=source, hint=hint)
+    if name not in merged.contexts:
+        near = difflib.get_close_matches(name, names, 3, 0.5) or sorted(names)[:8]
+        hint = f"there is: {', '.join(near)}" if near else "it has no contexts"
+        raise InputError.at(f"no context {name!r}", file=source, hint=hint)
+    return merged.contexts[name]
 
-    user = config.user or User()
-    if bool(user.client_cert or user.client_cert_data) != bool(user.client_key or user.client_key_data):
-        raise InputError.at(
-            "client certificate and key come together: one is missing",
-            file=source,
-            field=f"users.{config.context_name}",
-        )
+
+T = TypeVar("T")
+
+
+def _named(entries: Mapping[str, Entry[T]], what: str, name: str, context: Entry[ContextEntry]) -> Entry[T]:
+    if name not in entries:
+        known = ", ".join(sorted(entries)[:8])
+        hint = f"there is: {known}" if known else f"add it to {what}s"
+        raise context.refusal(what, f"names the {what} {name!r}, which is not there", hint)
+    return entries[name]
+
+
+def _in_cluster(host: str, port: str, account: Path) -> Access:
+    """The service account of the pod that this runs in, as client-go's rest.InClusterConfig."""
+    authority, namespace = account / "ca.crt", account / "namespace"
     try:
-        return verify_cluster(config.cluster, user, config.abs_file)
-    except (OSError, ValueError, ConfigError) as error:  # ssl.SSLError is an OSError, binascii.Error a ValueError
-        named = (config.cluster.certificate_auth, user.client_cert, user.client_key)
-        missing = next((name for name in named if name and not _readable(name)), None)
-        if missing:
-            message = f"{missing} cannot be read"
-        else:
-            message = f"its certificates or keys cannot be used: {error}"
-        hint = "check certificate-authority, client-certificate and client-key of the context's cluster and user"
-        raise InputError.at(f"context {config.context_name}: {message}", file=source, hint=hint) from error
-
-
-def _readable(file: str) -> bool:
-    try:
-        with Path(file).open("rb"):
-            return True
-    except OSError:
-        return False
-
-
-def _credentials(config: SingleConfig, tls: ssl.SSLContext | None) -> Credentials:
-    from lightkube.config.client_adapter import user_auth
-
-    user = config.user
-    if user is not None and user.exec and not (user.token or user.token_file):
-        return ExecPlugin(user.exec, config.cluster, tls)
-    auth = user_auth(user)
-    return FromAuth(auth) if auth is not None else Anonymous()
+        encrypted = tls.trusting(authority.read_bytes())
+        named = namespace.read_text(encoding="utf-8").strip() if namespace.exists() else ""
+    except (OSError, ValueError) as error:
+        raise InputError.at(f"the pod's service account cannot be read: {error}", file=str(account)) from error
+    return Access(
+        f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        "in-cluster",
+        named or DEFAULT_NAMESPACE,
+        str(account),
+        encrypted,
+        TokenFile(account / "token"),
+    )

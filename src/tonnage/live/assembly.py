@@ -14,10 +14,10 @@ import msgspec
 from tonnage.control import idle
 from tonnage.control.idle import BUYS, LIMITS, Idle
 from tonnage.control.loops import Loop
-from tonnage.control.nodes import Pools, node_loops
+from tonnage.control.nodes import Pools
 from tonnage.control.opt_in import Refusal, opted_in
 from tonnage.control.policy import DEFAULT, Policy
-from tonnage.control.replicas import Planned, SloPlanner
+from tonnage.control.replicas import Planned, ReplicaPlanner
 from tonnage.control.world import World
 from tonnage.decisions import Decision
 from tonnage.fleet.snapshot import Snapshot
@@ -31,6 +31,7 @@ from tonnage.live.manager import Controller
 from tonnage.live.world import ClusterWorld
 from tonnage.objects import karpenter
 from tonnage.provisioning.catalogue import Catalogue
+from tonnage.scaling.policies import POLICIES
 from tonnage.scheduling.gangs.release import Patience
 from tonnage.scheduling.place import SCHEDULER_NAME
 
@@ -54,7 +55,7 @@ class. Without a kind of which gangs are read, the scheduler places as if nobody
 
 @dataclass(slots=True)
 class OptedIn:
-    """Workloads under the slo policy by their annotations, and those that asked in vain."""
+    """Workloads under a policy by their annotations, and those that asked in vain."""
 
     planned: Sequence[Planned] = ()
     refused: Sequence[Refusal] = ()
@@ -103,10 +104,15 @@ def loops_of(
         return (_telling(loops[0], name, said, lambda: idle.of_scheduler(SCHEDULER_NAME, _names(world))), *loops[1:])
     if name == REPLICAS:
         asked = OptedIn()
-        planner = SloPlanner(asked)
-        found = lambda: idle.of_replicas(len(asked.planned), asked.refused, planner.silent)  # noqa: E731
-        return (_telling(planner.loop(), name, said, found),)
-    first, *others = node_loops(catalogue, lambda: pools(world.pools()), epoch_ns)
+        planners = [ReplicaPlanner(one, asked) for one in POLICIES]
+        *others, last = [one.loop() for one in planners]
+
+        def found() -> Iterator[Idle]:
+            silent = {ref: why for one in planners for ref, why in one.silent.items()}
+            return idle.of_replicas(len(asked.planned), asked.refused, silent)
+
+        return (*others, _telling(last, name, said, found))
+    first, *others = policy.node_loops(catalogue, lambda: pools(world.pools()), epoch_ns)
     if pools is bought_here:
         first = _telling(first, name, said, lambda: idle.of_nodes(world.node_pools(), _readable(world)))
     return (first, *others)

@@ -11,7 +11,7 @@ from tonnage.facts import gpu_use
 from tonnage.fleet.asks import FULL
 from tonnage.fleet.devices import How
 from tonnage.fleet.state import Fleet, PodRow
-from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.replica import ServingReplica
 from tonnage.machines.serving.service import Service
 from tonnage.partitioning.leases import FAIR, STRICT, in_leases
 from tonnage.partitioning.mps import Client, side_by_side
@@ -130,7 +130,7 @@ class Sharer:
     limit: Fraction | None
     claimed: Fraction
     lease: str = ""
-    replica: Replica | None = None
+    replica: ServingReplica | None = None
     service: Service | None = None
     active: bool = False
     wants: Fraction = Fraction(1)

@@ -48,6 +48,8 @@ class SimulatedCluster(Site):
         self.training: dict[str, Training] = {}
         self.state = SimulatedState(self)
         self._queries: dict[str, Query] = {}
+        self.epoch_ns = 0
+        """The Unix time at which the run starts, for queries that ask for the time of day."""
 
     # ---- World ----
 
@@ -64,7 +66,7 @@ class SimulatedCluster(Site):
         parsed = self._queries.get(query)
         if parsed is None:
             parsed = self._queries[query] = parse(query)
-        return evaluate(parsed, self.store, at_ns)
+        return evaluate(parsed, self.store, at_ns, epoch_ns=self.epoch_ns)
 
     def apply_all(self, decisions: Sequence[Decision]) -> list[Outcome]:
         """One after the other."""

@@ -19,7 +19,7 @@ from tonnage.inference.config import VllmArgs
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.timing import StepTiming
 from tonnage.machines.cards import Sharer
-from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.replica import ServingReplica
 from tonnage.machines.serving.service import Service
 from tonnage.objects import apps, core
 from tonnage.units import NS_PER_MS, NS_PER_S
@@ -204,7 +204,7 @@ class Pod:
     node: str = ""
     terminating: bool = False
     deletion_cost: int = 0
-    replica: Replica | None = None
+    replica: ServingReplica | None = None
     held: Resources = field(default_factory=Resources)  # as the ledger knows it
     busy_ns: int = 0  # time of each of its GPUs, as told to the ledger
     own: core.PodTemplateSpec | None = None

@@ -18,7 +18,7 @@ from tonnage.machines.blocked import held_back
 from tonnage.machines.claiming import need
 from tonnage.machines.events import Later
 from tonnage.machines.objects import Pod, Workload, drain_times
-from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.replica import ServingReplica
 from tonnage.machines.site import Site
 from tonnage.objects import apps, core
 from tonnage.objects.base import ObjectMeta
@@ -26,7 +26,7 @@ from tonnage.scaling import removal
 from tonnage.units import NS_PER_S
 from tonnage.workloads import stateful
 from tonnage.workloads.failures import Cause
-from tonnage.workloads.replicas import Replica as Numbered
+from tonnage.workloads.replicas import WorkloadPod
 
 
 def reconcile(cluster: Site, workload: Workload) -> None:
@@ -80,7 +80,7 @@ def _standing(pod: Pod) -> removal.Standing:
     )
 
 
-def _create(cluster: Site, workload: Workload, numbered: Numbered | None = None) -> bool:
+def _create(cluster: Site, workload: Workload, numbered: WorkloadPod | None = None) -> bool:
     """Make one pod more, ``numbered`` where it is a StatefulSet's; whether the API server let it in."""
     own, there, owner = None, next(iter(workload.standing), ""), str(workload.ref)
     name = there or f"{workload.name}-{workload.created + 1:05d}"
@@ -177,9 +177,9 @@ def pod_ready(cluster: Site, pod: Pod) -> None:
         reconcile(cluster, pod.workload)  # the next one may come now
 
 
-def new_replica(cluster: Site, pod: Pod) -> Replica:
+def new_replica(cluster: Site, pod: Pod) -> ServingReplica:
     """What the pod's Service sees of it."""
-    return Replica(pod.key, zone=cluster.nodes[pod.node].zone, role=pod.workload.role)
+    return ServingReplica(pod.key, zone=cluster.nodes[pod.node].zone, role=pod.workload.role)
 
 
 def pod_serves(cluster: Site, pod: Pod) -> None:

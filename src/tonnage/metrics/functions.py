@@ -22,18 +22,22 @@ class Dialect:
     ``left_open``: windows and the lookback leave their left end out (3.0.0). ``zero_limit_after_threshold``: the
     limit "a counter does not start below zero" is applied after a distant window start has been given up (2.51.0).
     ``filtered_matches_count``: an element that a comparison drops still counts when matches are found to be
-    ambiguous (3.9.0).
+    ambiguous (3.9.0). ``infinite_spread``: stddev and stdvar of one infinity or NaN alone are NaN, not 0 (2.54.0).
+    ``atan2_is_nameless``: atan2 drops the metric's name as other arithmetic does (3.0.0).
     """
 
     left_open: bool = True
     zero_limit_after_threshold: bool = True
     filtered_matches_count: bool = True
+    infinite_spread: bool = True
+    atan2_is_nameless: bool = True
 
     @classmethod
     def of(cls, major: int, minor: int) -> Dialect:
         """The dialect of a Prometheus release, for example ``Dialect.of(2, 53)``."""
         release = (major, minor)
-        return cls(release >= (3, 0), release >= (2, 51), release >= (3, 9))
+        three = release >= (3, 0)
+        return cls(three, release >= (2, 51), release >= (3, 9), release >= (2, 54), three)
 
 
 PROMETHEUS_3 = Dialect()
@@ -93,6 +97,74 @@ def instant_rate(samples: Samples) -> float | None:
     return (after if after < before else after - before) / _s(samples.times[-1] - samples.times[-2])
 
 
+def instant_delta(samples: Samples) -> float | None:
+    """``idelta``: the difference of the last two samples."""
+    return samples.values[-1] - samples.values[-2] if len(samples.times) >= 2 else None
+
+
+def slope(samples: Samples) -> float | None:
+    """``deriv``: the slope of the least-squares line, per second. None below two samples."""
+    line = _line(samples, samples.times[0]) if len(samples.times) >= 2 else None
+    return line[0] if line is not None else None
+
+
+def predicted(samples: Samples, from_ns: int, ahead_s: float) -> float | None:
+    """``predict_linear``: the least-squares line, ``ahead_s`` seconds after ``from_ns``. None below two samples."""
+    line = _line(samples, from_ns) if len(samples.times) >= 2 else None
+    return line[0] * ahead_s + line[1] if line is not None else None
+
+
+def _line(samples: Samples, origin_ns: int) -> tuple[float, float]:
+    """(slope per second, value at the origin)."""
+    values, first = samples.values, samples.values[0]
+    if all(value == first for value in values):
+        return (math.nan, math.nan) if math.isinf(first) else (0.0, first)
+    if not all(map(math.isfinite, values)):
+        return math.nan, math.nan
+    xs = [_s(time - origin_ns) for time in samples.times]
+    count, sum_x, sum_y = len(xs), total(xs), total(values)
+    sum_xy = total([x * y for x, y in zip(xs, values, strict=True)])
+    sum_xx = total([x * x for x in xs])
+    steepness = divide(sum_xy - sum_x * sum_y / count, sum_xx - sum_x * sum_x / count)
+    return steepness, sum_y / count - steepness * sum_x / count
+
+
+def changes(values: Sequence[float]) -> float:
+    """How often the value is another one than before; NaN is NaN."""
+    return float(sum(a != b and not (math.isnan(a) and math.isnan(b)) for a, b in pairwise(values)))
+
+
+def resets(values: Sequence[float]) -> float:
+    """How often the value is lower than before."""
+    return float(sum(b < a for a, b in pairwise(values)))
+
+
+def variance(values: Sequence[float]) -> float:
+    """The population variance; NaN with NaN or an infinity among the values."""
+    if not all(map(math.isfinite, values)):
+        return math.nan
+    middle = mean(values)
+    return total([(value - middle) * (value - middle) for value in values]) / len(values)
+
+
+def deviation(values: Sequence[float]) -> float:
+    """The population standard deviation."""
+    return math.sqrt(variance(values))
+
+
+def quantile(share: float, values: Sequence[float]) -> float:
+    """The quantile with linear interpolation between neighbours; NaN values are the smallest."""
+    if not values or math.isnan(share):
+        return math.nan
+    if share < 0 or share > 1:
+        return math.copysign(math.inf, share)
+    ordered = sorted(values, key=lambda value: (not math.isnan(value), 0.0 if math.isnan(value) else value))
+    rank = share * (len(ordered) - 1)
+    low = max(0, math.floor(rank))
+    high, weight = min(len(ordered) - 1, low + 1), rank - math.floor(rank)
+    return ordered[low] * (1 - weight) + ordered[high] * weight
+
+
 def total(values: Sequence[float]) -> float:
     """The sum, correctly rounded where it is finite."""
     try:
@@ -123,6 +195,11 @@ OVER_TIME: dict[str, Callable[[Sequence[float]], float]] = {
     "min_over_time": smallest,
     "count_over_time": lambda values: float(len(values)),
     "last_over_time": lambda values: values[-1],
+    "present_over_time": lambda values: 1.0,
+    "stddev_over_time": deviation,
+    "stdvar_over_time": variance,
+    "changes": changes,
+    "resets": resets,
 }
 """Functions of a window's values alone; they are never called without values."""
 

@@ -109,6 +109,13 @@ class Series:
         """The newest value in (at − lookback, at], or [at − lookback, at]; None if there is none or it is
         stale.
         """
+        found = self.sample_at(at_ns, lookback_ns, left_open=left_open)
+        return None if found is None else found[1]
+
+    def sample_at(
+        self, at_ns: int, lookback_ns: int = LOOKBACK_NS, *, left_open: bool = True
+    ) -> tuple[int, float] | None:
+        """Like :meth:`at`, with the sample's time before its value."""
         index = bisect_right(self.times, at_ns) - 1
         if index < 0:
             return None
@@ -119,7 +126,7 @@ class Series:
         marker = bisect_right(self.stale_at, at_ns) - 1
         if marker >= 0 and self.stale_at[marker] > t_ns:
             return None
-        return self.values[index]
+        return t_ns, self.values[index]
 
     def window(self, start_ns: int, end_ns: int, *, left_open: bool = True) -> tuple[Sequence[int], Sequence[float]]:
         """The samples in (start, end], or [start, end]; stale markers do not count."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 from tonnage.errors import InputError, Problem, Where
@@ -20,17 +20,74 @@ RANGE_FUNCTIONS = frozenset(
         "irate",
         "increase",
         "delta",
+        "idelta",
+        "deriv",
+        "predict_linear",
+        "changes",
+        "resets",
         "avg_over_time",
         "max_over_time",
         "min_over_time",
         "sum_over_time",
         "count_over_time",
         "last_over_time",
+        "present_over_time",
+        "absent_over_time",
+        "quantile_over_time",
+        "stddev_over_time",
+        "stdvar_over_time",
     }
 )
-VECTOR_FUNCTIONS = frozenset({"histogram_quantile", "clamp_min", "clamp_max", "scalar", "vector"})
-AGGREGATIONS = frozenset({"sum", "avg", "min", "max", "count"})
-ARITHMETIC = frozenset({"+", "-", "*", "/", "%", "^"})
+SCALAR_FUNCTIONS = frozenset({"scalar", "time", "pi"})
+"""Functions whose answer is a number without labels."""
+DATE_FUNCTIONS = frozenset(
+    {"minute", "hour", "day_of_week", "day_of_month", "day_of_year", "days_in_month", "month", "year"}
+)
+ELEMENT_FUNCTIONS = frozenset(
+    {
+        "abs",
+        "ceil",
+        "floor",
+        "round",
+        "sqrt",
+        "exp",
+        "ln",
+        "log2",
+        "log10",
+        "sgn",
+        "deg",
+        "rad",
+        "clamp",
+        "clamp_min",
+        "clamp_max",
+    }
+)
+"""Functions of one element after another; further arguments are scalars."""
+LABEL_FUNCTIONS = frozenset({"label_replace", "label_join"})
+VECTOR_FUNCTIONS = (
+    frozenset({"histogram_quantile", "vector", "absent", "sort", "sort_desc", "timestamp"})
+    | SCALAR_FUNCTIONS
+    | DATE_FUNCTIONS
+    | ELEMENT_FUNCTIONS
+    | LABEL_FUNCTIONS
+)
+AGGREGATIONS = frozenset(
+    {
+        "sum",
+        "avg",
+        "min",
+        "max",
+        "count",
+        "group",
+        "stddev",
+        "stdvar",
+        "topk",
+        "bottomk",
+        "quantile",
+        "count_values",
+    }
+)
+ARITHMETIC = frozenset({"+", "-", "*", "/", "%", "^", "atan2"})
 COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 SET_OPERATORS = frozenset({"or", "and", "unless"})
 
@@ -47,11 +104,26 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
+class Text:
+    """A string literal: a label's name, a pattern, a separator."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """The ``@`` modifier. ``unix_ns`` None: ``start()`` or ``end()``, the instant of the whole query."""
+
+    unix_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Selector:
     """An instant vector selector. ``matchers`` include the one for the metric's name."""
 
     matchers: tuple[Matcher, ...]
     offset_ns: int = 0
+    at: At | None = None
 
     @property
     def name(self) -> str:
@@ -68,6 +140,17 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Subquery:
+    """``expr[range:step]``: a range vector of what ``expr`` gives every ``step_ns``; 0 is the default step."""
+
+    expr: Node
+    range_ns: int
+    step_ns: int = 0
+    offset_ns: int = 0
+    at: At | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """A function call."""
 
@@ -77,12 +160,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """``op by (labels) (expr)``, or ``without``."""
+    """``op by (labels) (expr)``, or ``without``. ``param``: how many, which quantile or the label's name."""
 
     op: str
     expr: Node
     labels: tuple[str, ...] = ()
     without: bool = False
+    param: Node | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +179,8 @@ class Negate:
 @dataclass(frozen=True, slots=True)
 class Binary:
     """``lhs op rhs``. Two vectors match on the labels in ``labels`` (``on``) or on all others
-    (``ignoring``).
+    (``ignoring``). ``many``: the side of which several may match one of the other, "left" (``group_left``) or "right";
+    ``include`` are labels that the one lends to the many.
     """
 
     op: str
@@ -104,11 +189,13 @@ class Binary:
     labels: tuple[str, ...] = ()
     on: bool = False
     bool_result: bool = False
+    many: str = ""
+    include: tuple[str, ...] = ()
 
 
 _NOWHERE = Where()
 
-Node: TypeAlias = Number | Selector | Window | Call | Aggregate | Negate | Binary
+Node: TypeAlias = Number | Text | Selector | Window | Subquery | Call | Aggregate | Negate | Binary
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +222,9 @@ def children(node: Node) -> tuple[Node, ...]:
     """The nodes directly below ``node``, from left to right."""
     if isinstance(node, Call):
         return node.args
-    if isinstance(node, Aggregate | Negate):
+    if isinstance(node, Aggregate):
+        return (node.expr,) if node.param is None else (node.param, node.expr)
+    if isinstance(node, Negate | Subquery):
         return (node.expr,)
     if isinstance(node, Binary):
         return (node.lhs, node.rhs)
@@ -159,7 +248,7 @@ def parse(text: str, where: Where | None = None) -> Query:
         problem = Problem(place, f"not a PromQL query: {error}", hint=f"the query is {text.strip()!r}")
         raise InputError(problem) from error
     root = _Reader(place).node(tree)
-    if isinstance(root, Window):
+    if isinstance(root, Window | Subquery):
         raise InputError(Problem(place, "the query is a range vector", hint="wrap it in a function such as rate()"))
     return Query(text.strip(), root, place)
 
@@ -177,6 +266,8 @@ class _Reader:
             return self.node(tree.expr)
         if isinstance(tree, pp.NumberLiteral):
             return Number(tree.val)
+        if isinstance(tree, pp.StringLiteral):
+            return Text(tree.val)
         if isinstance(tree, pp.VectorSelector):
             return self._selector(tree)
         if isinstance(tree, pp.MatrixSelector):
@@ -190,18 +281,17 @@ class _Reader:
         if isinstance(tree, pp.BinaryExpr):
             return self._binary(tree)
         if isinstance(tree, pp.SubqueryExpr):
-            raise self._unsupported("subqueries ([range:step])")
+            step_ns, offset_ns = _ns(tree.step or _NO_TIME), _ns(tree.offset or _NO_TIME)
+            return Subquery(self.node(tree.expr), _ns(tree.range or _NO_TIME), step_ns, offset_ns, _at(tree.at))
         raise self._unsupported(f"{type(tree).__name__} ({tree.prettify()})")
 
     def _selector(self, tree: Any) -> Selector:
-        if tree.at is not None:
-            raise self._unsupported("the @ modifier")
         if tree.matchers.or_matchers:
             raise self._unsupported('"or" between label matchers')
         matchers = [Matcher(m.name, _MATCH_OPS[str(m.op).rpartition(".")[2]], m.value) for m in tree.matchers.matchers]
         if tree.name is not None:
             matchers.insert(0, Matcher(NAME, MatchOp.EQUAL, tree.name))
-        return Selector(tuple(matchers), _ns(tree.offset) if tree.offset is not None else 0)
+        return Selector(tuple(matchers), _ns(tree.offset or _NO_TIME), _at(tree.at))
 
     def _aggregate(self, tree: Any) -> Aggregate:
         import promql_parser as pp
@@ -209,10 +299,11 @@ class _Reader:
         op = str(tree.op)
         if op not in AGGREGATIONS:
             raise self._unsupported(f"the aggregation {op}()")
+        param = None if tree.param is None else self.node(tree.param)
         if tree.modifier is None:
-            return Aggregate(op, self.node(tree.expr))
+            return Aggregate(op, self.node(tree.expr), param=param)
         without = tree.modifier.type == pp.AggModifierType.Without
-        return Aggregate(op, self.node(tree.expr), tuple(tree.modifier.labels), without)
+        return Aggregate(op, self.node(tree.expr), tuple(tree.modifier.labels), without, param)
 
     def _call(self, tree: Any) -> Call:
         name = tree.func.name
@@ -229,19 +320,19 @@ class _Reader:
         lhs, rhs, modifier = self.node(tree.lhs), self.node(tree.rhs), tree.modifier
         if modifier is None:
             return Binary(op, lhs, rhs)
-        if modifier.card in (pp.VectorMatchCardinality.ManyToOne, pp.VectorMatchCardinality.OneToMany):
-            left = modifier.card == pp.VectorMatchCardinality.ManyToOne
-            raise self._unsupported("group_left" if left else "group_right")
+        group = "left" if modifier.card == pp.VectorMatchCardinality.ManyToOne else ""
+        group = "right" if modifier.card == pp.VectorMatchCardinality.OneToMany else group
         if modifier.fill_values.lhs is not None or modifier.fill_values.rhs is not None:
             raise self._unsupported("the fill modifier")
         matching = modifier.matching
         if matching is None:
-            return Binary(op, lhs, rhs, bool_result=modifier.return_bool)
+            return Binary(op, lhs, rhs, bool_result=modifier.return_bool, many=group)
         on = matching.type == pp.LabelModifierType.Include
-        return Binary(op, lhs, rhs, tuple(matching.labels), on, modifier.return_bool)
+        include = tuple(modifier.group_labels or ())
+        return Binary(op, lhs, rhs, tuple(matching.labels), on, modifier.return_bool, group, include)
 
     def _unsupported(self, construct: str) -> UnsupportedQuery:
-        hint = "use selectors, rate and the _over_time functions, sum avg min max count and operators"
+        hint = "use selectors, rate and the _over_time functions, aggregations such as sum or topk, and operators"
         return UnsupportedQuery(Problem(self._where, f"{construct} is not evaluated by Tonnage", hint))
 
 
@@ -251,6 +342,17 @@ _MATCH_OPS = {
     "Re": MatchOp.REGEX,
     "NotRe": MatchOp.NOT_REGEX,
 }
+
+
+_NO_TIME = timedelta()
+
+
+def _at(written: Any) -> At | None:
+    if written is None:
+        return None
+    if written.at is None:
+        return At(None)
+    return At(_ns(written.at - datetime(1970, 1, 1, tzinfo=UTC)))
 
 
 def _ns(delta: timedelta) -> int:

@@ -280,7 +280,7 @@ def _trees(file: Path) -> Iterator[Tree]:
         raise InputError.at("not UTF-8 text", file=str(file), hint="expected a YAML or JSON file") from error
     except OSError as error:
         raise InputError.at(f"cannot be read: {error.strerror}", file=str(file), hint="check the path") from error
-    if file.suffix == ".json":
+    if file.suffix == ".json" or (not file.suffix and text.lstrip().startswith("{")):
         yield parse_json(text, str(file))
     else:
         yield from parse(text, str(file))

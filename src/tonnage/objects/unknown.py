@@ -12,9 +12,7 @@ import msgspec
 from tonnage.objects.api import fields as api
 from tonnage.objects.known import unread
 
-_KUBERNETES = frozenset(
-    f"tonnage.objects.{room}" for room in ("apps", "autoscaling", "base", "batch", "core", "policy")
-)
+_KUBERNETES = tuple(f"tonnage.objects.{group}" for group in ("apps", "autoscaling", "base", "batch", "core", "policy"))
 """Whose structs are those of Kubernetes' own kinds, by the same names: the API's own table knows their fields."""
 
 
@@ -47,7 +45,7 @@ def _items(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def _table(type_: type[msgspec.Struct]) -> api.Struct:
     """The fields that Kubernetes' own kinds have, of which not all are read; nothing of other kinds' structs."""
-    return api.structs().get(type_.__name__, {}) if type_.__module__ in _KUBERNETES else {}
+    return api.structs().get(type_.__name__, {}) if type_.__module__.startswith(_KUBERNETES) else {}
 
 
 @cache

@@ -21,7 +21,7 @@ from tonnage.fleet.state import Conflict, Fleet
 from tonnage.partitioning.fleet_layouts import as_instances, as_layout, asks, instances_of, lay
 from tonnage.partitioning.layouts import Layout, card, place
 from tonnage.partitioning.relayout import subsets, text
-from tonnage.partitioning.trial import Site, Trial, all_of
+from tonnage.partitioning.trial import LayoutTrial, Site, all_of
 
 OTHERS = 3
 """This many other GPUs are named in a reason."""
@@ -60,7 +60,7 @@ def decide(snapshot: Snapshot, filters: Filters, schedulers: Collection[str] | N
         )
         for (node, device), goal in sorted(snapshot.relayouts.items()):
             _finish(fleet, node, device, goal)
-        trial = Trial(fleet, filters, changing)
+        trial = LayoutTrial(fleet, filters, changing)
         short = _bind_all(trial, units)
         if not short:
             return []
@@ -78,7 +78,7 @@ def seated(snapshot: Snapshot, filters: Filters) -> dict[int, str]:
         return {}
     fleet = snapshot.fleet
     with fleet.what_if():
-        trial = Trial(fleet, filters)
+        trial = LayoutTrial(fleet, filters)
         short = _bind_all(trial, _waiting(snapshot, None))
         trial.done.clear()
         for (node, device), goal in sorted(snapshot.relayouts.items()):
@@ -140,7 +140,7 @@ def _complete(fleet: Fleet, gang: Gang) -> bool:
 # ---- trying ----
 
 
-def _bind_all(trial: Trial, units: Sequence[Unit]) -> list[Unit]:
+def _bind_all(trial: LayoutTrial, units: Sequence[Unit]) -> list[Unit]:
     """Bind whom the fleet takes; those whom it does not. Of pods that no scheduler can tell apart the first that does
     not fit speaks for all: what is free only shrinks."""
     short, refused = [], set()
@@ -155,7 +155,7 @@ def _bind_all(trial: Trial, units: Sequence[Unit]) -> list[Unit]:
     return short
 
 
-def _bind(trial: Trial, unit: Unit) -> bool:
+def _bind(trial: LayoutTrial, unit: Unit) -> bool:
     """Bind all that the unit needs, or nothing."""
     if unit.gang is None:
         return trial.bind(unit.pods[0])
@@ -166,7 +166,7 @@ def _bind(trial: Trial, unit: Unit) -> bool:
     return attempt.keep
 
 
-def _serve(trial: Trial, units: Sequence[Unit]) -> None:
+def _serve(trial: LayoutTrial, units: Sequence[Unit]) -> None:
     """Make room for units of one priority: first one by one for those that need several devices in one place or none,
     or that rules about other pods bind, then for all others together, those that may stand on the fewest nodes first.
     """
@@ -190,12 +190,12 @@ def _serve(trial: Trial, units: Sequence[Unit]) -> None:
         _bind_all(trial, left)
 
 
-def _alone(trial: Trial, unit: Unit) -> bool:
+def _alone(trial: LayoutTrial, unit: Unit) -> bool:
     pod = unit.pods[0]
     return unit.gang is not None or len(asks(trial.fleet, pod)) > 1 or trial.rules(pod) is not None
 
 
-def _make_room_for(trial: Trial, pod: int) -> bool:
+def _make_room_for(trial: LayoutTrial, pod: int) -> bool:
     """Bind the pod after GPUs of one node are repartitioned, of the node where the fewest instances have to go. All
     nodes are planned first, which changes nothing, and tried from the cheapest on."""
     planned = [(one.destroyed, row) for row in trial.open(pod) if (one := trial.planned(pod, row)).changes]
@@ -205,7 +205,7 @@ def _make_room_for(trial: Trial, pod: int) -> bool:
 # ---- saying it ----
 
 
-def _decisions(trial: Trial, sites: Sequence[Site], short: Sequence[Unit]) -> list[Relayout]:
+def _decisions(trial: LayoutTrial, sites: Sequence[Site], short: Sequence[Unit]) -> list[Relayout]:
     """What was repartitioned and is of use to somebody."""
     fleet, found = trial.fleet, []
     waiting = sum(len(unit.pods) for unit in short)
@@ -227,7 +227,7 @@ def _decisions(trial: Trial, sites: Sequence[Site], short: Sequence[Unit]) -> li
     return found
 
 
-def _filled(trial: Trial, site: Site, pods: Sequence[int]) -> Instances:
+def _filled(trial: LayoutTrial, site: Site, pods: Sequence[int]) -> Instances:
     """What the GPU is to be: what is left of it is partitioned into more of what was waited for, what most waited for
     first. The device plugin has to be restarted in any case, and instances that nobody uses may go again."""
     after = instances_of(trial.fleet, site.device)
@@ -241,7 +241,9 @@ def _filled(trial: Trial, site: Site, pods: Sequence[int]) -> Instances:
     return as_instances(layout)
 
 
-def _reason(trial: Trial, alike: Alike, site: Site, after: Instances, pods: Sequence[int], waiting: int) -> Reason:
+def _reason(
+    trial: LayoutTrial, alike: Alike, site: Site, after: Instances, pods: Sequence[int], waiting: int
+) -> Reason:
     asked = Counter(piece for pod in pods for piece in asks(trial.fleet, pod))
     names = ", ".join(f"{n} x {name}" if n > 1 else name for name, n in sorted(asked.items()))
     running = () if site.whole else site.card.running

@@ -74,7 +74,7 @@ class Attempt:
 
 
 @dataclass(slots=True)
-class Trial:
+class LayoutTrial:
     """What the fleet would be. ``filters``: the scheduler's, of this fleet. ``changing``: devices that are being
     repartitioned already. ``done``: in order, the rows of the pods bound, and the devices repartitioned with what they
     were before. ``anyway``: GPUs of nodes that do not allow a change of MIG layout count too."""

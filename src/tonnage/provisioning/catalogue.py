@@ -107,8 +107,8 @@ class Catalogue:
     def select(self, requirements: Requirements) -> TypeMask:
         """Types whose own labels meet the requirements.
 
-        Zone and capacity type belong to offerings: see :class:`Offers`. A label that no type here carries
-        is not known to the catalogue and does not narrow the choice.
+        Zone and capacity type belong to offerings: see :class:`Offers`. A label of which the facts say nothing,
+        and one of the user's, does not narrow the choice.
         """
         mask = np.ones(len(self.types), dtype=np.bool_)
         for key, requirement in requirements.items():
@@ -198,7 +198,7 @@ class Catalogue:
     def _label_index(self) -> dict[str, list[tuple[str | None, TypeMask]]]:
         index: dict[str, dict[str | None, TypeMask]] = {}
         own_labels = [one.labels() for one in self.types]
-        carried = sorted({key for own in own_labels for key in own} & labels.of_instance_type())
+        carried = sorted(labels.of_instance_type() - _UNTOLD)
         for i, own in enumerate(own_labels):
             for key in carried:
                 having = index.setdefault(key, {})
@@ -239,6 +239,12 @@ class Offers:
             self._open[rows] = (self.prices[list(rows)] != NO_OFFER).any(axis=0)
         return self._open[rows]
 
+
+_UNTOLD = frozenset(
+    f"karpenter.k8s.aws/instance-{name}"
+    for name in ("encryption-in-transit-supported", "cpu-sustained-clock-speed-mhz")
+)
+"""Labels of instance types that our facts say nothing of, so that no type is ruled out by them."""
 
 _OFFERING_ONLY = labels.of_offering() - {labels.ZONE, labels.CAPACITY_TYPE}
 

@@ -6,12 +6,13 @@ import numpy as np
 
 from tonnage.fleet.asks import SHARED_GPU, Ask, Kind
 from tonnage.fleet.fits import describe
+from tonnage.fleet.ports import clash
 from tonnage.objects import core, quantity, selectors
 from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STRATEGY, PLUGIN_CONFIG, STATED
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import EPHEMERAL_STORAGE, Catalogue, TypeMask
-from tonnage.provisioning.launch import short_of_values
-from tonnage.provisioning.load import Market, Stage, lasting
+from tonnage.provisioning.launch import short_of_values, short_text
+from tonnage.provisioning.load import Market, Stage
 from tonnage.provisioning.requirements import Requirements
 from tonnage.provisioning.template import ALL_EFFECTS, Template
 
@@ -27,21 +28,27 @@ NO_LABEL, TOO_SMALL, NO_OFFERING, LIMITS = (
     "no offering is available for",
     "limits exceeded",
 )
+PORT_TAKEN, NO_DOMAIN = "DaemonSets take host port", "no domain is left by"
 """How a refusal begins, by the check that failed, in the order in which they are made."""
 
 
-def refusal(market: Market, template: Template, stage: Stage, remaining: dict[str, int]) -> str:
-    """Why a new NodeClaim of this NodePool cannot take such a pod, with ``remaining`` of its limits left."""
+def refusal(market: Market, template: Template, stage: Stage, remaining: dict[str, int], rules: str = "") -> str:
+    """Why a new NodeClaim of this NodePool cannot take such a pod, with ``remaining`` of its limits left. ``rules``:
+    the pod's rules about other pods, which are in the way where nothing else is."""
     step, catalogue = stage.step, market.catalogue
     taint = selectors.untolerated(template.taints, step.tolerations, ALL_EFFECTS)
     if taint is not None:
         return f"{UNTOLERATED} {taint_text(taint)}"
-    conflicts = template.requirements.conflicts(step.requirements, labels.well_known())
+    incoming = step.requirements
+    host = incoming.get(labels.HOSTNAME)
+    if host is not None and host.complement and host.gte is None and host.lte is None:
+        incoming = incoming.without((labels.HOSTNAME,))
+    conflicts = template.requirements.merged(template.taken_for_granted).conflicts(incoming, labels.well_known())
     if conflicts:
         return f"{CONFLICT} {'; '.join(conflicts)}"
     if stage.unknown:
         return f"{NO_TYPE_HAS} {', '.join(stage.unknown)}"
-    requirements = template.requirements.merged(lasting(step.requirements, template.requirements))
+    requirements = template.requirements.merged(incoming)
     suited = template.types & catalogue.select(requirements)
     if not suited.any():
         return f"{NO_TYPE_MEETS} {_instance_part(requirements)}"
@@ -64,9 +71,13 @@ def refusal(market: Market, template: Template, stage: Stage, remaining: dict[st
     allowed = offered & template.within(remaining, catalogue)
     if not allowed.any():
         return f"{LIMITS}: {_limits(catalogue, template, offered, remaining)}"
-    broken = short_of_values(catalogue, requirements, np.flatnonzero(allowed))
-    assert broken is not None, "the NodePool takes this pod"
-    return broken
+    short = short_of_values(catalogue, requirements, np.flatnonzero(allowed))
+    if short and market.strict_min_values:
+        return short_text(requirements, short)
+    clashing = [ports for _, ports in template.ports if clash(stage.ports, ports)]
+    if clashing:
+        return f"{PORT_TAKEN} {', '.join(str(port.number) for port in stage.ports)}"
+    return f"{NO_DOMAIN} {rules}"
 
 
 def _hint(ask: Ask, template: Template, types: TypeMask) -> str:

@@ -44,6 +44,8 @@ def analyse(node_pool: karpenter.NodePool, catalogue: Catalogue, configurations:
     """
     template = compile_pool(node_pool, catalogue, configurations=configurations)
     buyable = template.types & catalogue.available().open_to(template.requirements)
+    if any(one.is_empty() for one in template.requirements.values()):
+        buyable = np.zeros_like(buyable)  # Karpenter launches nodes without that label, which no pod of it can use
     checks = _Checks(node_pool, catalogue, template, buyable)
     found = [*checks.restricted_labels(), *checks.unknown_values(), *checks.fractions_dropped()]
     if not buyable.any():

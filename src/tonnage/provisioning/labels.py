@@ -9,7 +9,11 @@ from importlib import resources
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
 GPU_COUNT = "karpenter.k8s.aws/instance-gpu-count"
 HOSTNAME = "kubernetes.io/hostname"
+INITIALIZED = "karpenter.sh/initialized"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+NODE_CLASS = "karpenter.k8s.aws/ec2nodeclass"
 NODE_POOL = "karpenter.sh/nodepool"
+REGISTERED = "karpenter.sh/registered"
 REGION = "topology.kubernetes.io/region"
 ZONE = "topology.kubernetes.io/zone"
 

@@ -60,33 +60,39 @@ def choose(offers: Offers, requirements: Requirements, types: TypeMask, *, stric
     prices = np.where(types, offers.prices[rows], NO_OFFER)
     order = _by_price(prices)[:MAX_CLAIM_TYPES]
     prices = _only(prices, order)
-    broken = short_of_values(catalogue, requirements, order) if strict else None
+    short = short_of_values(catalogue, requirements, order) if strict else {}
     if not requirements.has_min_values():
         prices = _without_exotic(prices, catalogue.exotic)
         prices = np.where(_dear_spot(prices, spot), NO_OFFER, prices)
     order = _by_price(prices)[:MAX_FLEET_TYPES]
-    if strict and broken is None:
-        broken = short_of_values(catalogue, requirements, order)
-    if broken is not None:
-        return broken
+    if strict and not short:
+        short = short_of_values(catalogue, requirements, order)
+    if short:
+        return short_text(requirements, short)
     if not order.size:
         return "every compatible offering is unavailable"
     return _pick(offers, rows, spot, _only(prices, order), order)
 
 
-def short_of_values(catalogue: Catalogue, requirements: Requirements, types: NDArray[np.intp]) -> str | None:
-    """Which minValues these instance types (by index) do not reach; ``None`` when they reach all."""
+def short_of_values(catalogue: Catalogue, requirements: Requirements, types: NDArray[np.intp]) -> dict[str, int]:
+    """Which minValues these instance types (by index) do not reach: label → how many values they have. A zone or
+    capacity type counts where the types are offered at all."""
     if not requirements.has_min_values():
-        return None
+        return {}
     mask = np.zeros(len(catalogue.types), dtype=np.bool_)
     mask[types] = True
-    for key in sorted(requirements):
-        wanted = requirements[key].min_values
-        if wanted is not None:
-            found = sum(1 for value in catalogue.values(key, mask) if requirements[key].has(value))
-            if found < wanted:
-                return f"minValues {wanted} of {key}: only {found} left"
-    return None
+    counted = {
+        key: (one.min_values, len(catalogue.values(key, mask)))
+        for key, one in sorted(requirements.items())
+        if one.min_values is not None
+    }
+    return {key: found for key, (wanted, found) in counted.items() if found < wanted}
+
+
+def short_text(requirements: Requirements, short: dict[str, int]) -> str:
+    """The first of the minValues that are not reached."""
+    key, found = next(iter(short.items()))
+    return f"minValues {requirements[key].min_values} of {key}: only {found} left"
 
 
 def _by_price(prices: Prices) -> NDArray[np.intp]:

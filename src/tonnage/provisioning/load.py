@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tonnage.fleet.asks import NOTHING, Ask, Kind
+from tonnage.fleet.ports import Port, clash
 from tonnage.objects import selectors
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import Amounts, Catalogue, Offers, TypeMask
 from tonnage.provisioning.devices import Devices, Mask
 from tonnage.provisioning.launch import short_of_values
 from tonnage.provisioning.pods import Step
-from tonnage.provisioning.requirements import Requirements
+from tonnage.provisioning.requirements import Requirement, Requirements
 from tonnage.provisioning.template import ALL_EFFECTS, Template
 
 
@@ -30,12 +31,11 @@ class Market:
 
 @dataclass(slots=True, eq=False)
 class Stage:
-    """A class of pods at one step of relaxing, with how far it has been refused already.
+    """A class of pods at one step of relaxing.
 
     ``amounts`` are the requests by name, ``requests`` the same as a row of the catalogue; ``unknown`` are
-    requested resources that no instance type has; ``ask`` is what the pod wants of devices. ``node`` is the
-    first existing node, and ``claims`` the heap of planned NodeClaims (by order of trial) among the first
-    ``seen``, that may still take such a pod.
+    requested resources that no instance type has; ``ask`` is what the pod wants of devices; ``ports`` those of the node
+    that it takes. ``moved``: it is on a node that may be taken back.
     """
 
     id: int
@@ -44,9 +44,8 @@ class Stage:
     requests: Amounts
     unknown: tuple[str, ...]
     ask: Ask = NOTHING
-    node: int = 0
-    claims: list[tuple[int, int, int]] = field(default_factory=list)
-    seen: int = 0
+    ports: tuple[Port, ...] = ()
+    moved: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +54,8 @@ class Load:
 
     ``devices``: those of the types with what the pods have of them; None while it is whole ones that count.
     ``choices``: the ways to partition GPUs (rows, :class:`Machines`) that still fit, of each type (columns). ``asked``:
-    the resources of devices that its pods ask for, where there are several ways."""
+    the resources of devices that its pods ask for, where there are several ways. ``ports``: those that its pods take.
+    """
 
     market: Market
     template: Template
@@ -66,7 +66,9 @@ class Load:
     pods: int = 0
     devices: Devices | None = None
     asked: frozenset[str] = frozenset()
-    _joined: dict[int, Load | None] = field(default_factory=dict)
+    ports: tuple[Port, ...] = ()
+    _joined: dict[tuple[int, tuple[Requirement, ...]], Load | None] = field(default_factory=dict)
+    _wanted: dict[int, Requirements | None] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, market: Market, template: Template, types: TypeMask) -> Load:
@@ -74,32 +76,64 @@ class Load:
         nothing = np.zeros(len(market.catalogue.resources), dtype=np.int64)
         choices = template.machines.allowed(template.requirements)
         buyable = types & market.offers.open_to(template.requirements) & choices.any(axis=0)
-        return cls(market, template, template.requirements, buyable, nothing, choices)
+        requirements = template.requirements.merged(template.taken_for_granted)
+        return cls(market, template, requirements, buyable, nothing, choices)
 
-    def join(self, stage: Stage) -> Load | None:
-        """The load with one more pod, or ``None`` if the NodeClaim cannot take it."""
-        if stage.id not in self._joined:
-            self._joined[stage.id] = self._join(stage)
-        return self._joined[stage.id]
+    def wanted(self, stage: Stage) -> Requirements | None:
+        """Its requirements with such a pod's, or ``None`` if taints or labels keep the pod off."""
+        if stage.id not in self._wanted:
+            self._wanted[stage.id] = self._with(stage)
+        return self._wanted[stage.id]
+
+    def join(self, stage: Stage, narrowed: tuple[Requirement, ...] = ()) -> Load | None:
+        """The load with one more pod, or ``None`` if the NodeClaim cannot take it. ``narrowed``: what rules about other
+        pods leave of its labels."""
+        wanted = self.wanted(stage) if narrowed else None
+        if wanted is not None and all(wanted.get(one.key) == one for one in narrowed):
+            narrowed = ()
+        key = (stage.id, narrowed)
+        if key not in self._joined:
+            self._joined[key] = self._join(stage, narrowed)
+        return self._joined[key]
 
     def largest(self) -> Amounts:
         """Per resource, the capacity of the largest remaining type: what limits are charged."""
         most: Amounts = self.template.capacity[self.types].max(axis=0)
         return most
 
-    def _join(self, stage: Stage) -> Load | None:
-        template, step = self.template, stage.step
-        if stage.unknown or selectors.untolerated(template.taints, step.tolerations, ALL_EFFECTS) is not None:
+    def _with(self, stage: Stage) -> Requirements | None:
+        step = stage.step
+        if selectors.untolerated(self.template.taints, step.tolerations, ALL_EFFECTS) is not None:
             return None
-        if not self.requirements.compatible(step.requirements, labels.well_known()):
+        incoming = step.requirements
+        host = incoming.get(labels.HOSTNAME)
+        if host is not None:  # of a new node nobody knows the name, so only what excludes names can hold
+            if not host.complement or host.gte is not None or host.lte is not None:
+                return None
+            incoming = incoming.without((labels.HOSTNAME,))
+        if not self.requirements.compatible(incoming, labels.well_known()):
             return None
-        requirements = self.requirements.merged(lasting(step.requirements, self.requirements))
+        return self.requirements.merged(incoming)
+
+    def _join(self, stage: Stage, narrowed: tuple[Requirement, ...]) -> Load | None:
+        template, catalogue = self.template, self.market.catalogue
+        requirements = self.wanted(stage)
+        if stage.unknown or requirements is None or clash(stage.ports, self.ports):
+            return None
+        if narrowed:
+            extra = Requirements(narrowed)
+            if not requirements.compatible(extra, labels.well_known()):
+                return None
+            requirements = requirements.merged(extra)
         requests = self.requests + stage.requests
-        catalogue = self.market.catalogue
         types = self.types & (template.free >= requests).all(axis=1)
+        for runs_on, taken in template.ports:
+            if clash(stage.ports, taken):
+                types &= ~runs_on
         choices, asked = self.choices, self.asked
-        if requirements != self.requirements:
-            types &= catalogue.select(requirements) & self.market.offers.open_to(requirements)
+        if requirements is not self.requirements:
+            types &= catalogue.select(requirements.changed(self.requirements))
+            types &= self.market.offers.open_to(requirements)
             choices = choices & template.machines.allowed(requirements)
             types &= choices.any(axis=0)
         if not types.any():
@@ -113,9 +147,13 @@ class Load:
                 return None
         if len(choices) > 1:
             asked = asked | device_resources(stage.ask)
-        if self.market.strict_min_values and short_of_values(catalogue, requirements, np.flatnonzero(types)):
+        short = short_of_values(catalogue, requirements, np.flatnonzero(types))
+        if short and (self.pods or self.market.strict_min_values):
             return None
-        return Load(self.market, template, requirements, types, requests, choices, self.pods + 1, devices, asked)
+        requirements = requirements.with_min_values(short)
+        ports = self.ports + stage.ports
+        pods = self.pods + 1
+        return Load(self.market, template, requirements, types, requests, choices, pods, devices, asked, ports)
 
     def layout(self, index: int) -> int:
         """In which of the ways that fit a node of the type with this index is cut: that which offers the most of what
@@ -127,13 +165,3 @@ class Load:
 def device_resources(ask: Ask) -> frozenset[str]:
     """The resources of devices that a pod asks for."""
     return frozenset(name for name in (ask.resource, *(name for name, _ in ask.profiles)) if name)
-
-
-def lasting(incoming: Requirements, own: Requirements) -> Requirements:
-    """The part of a pod's requirements that binds the NodeClaim: not the custom labels whose absence it
-    accepts and that the NodePool does not set.
-    """
-    known = labels.well_known()
-    return Requirements(
-        requirement for key, requirement in incoming.items() if key in own or key in known or not requirement.absent
-    )

@@ -12,7 +12,7 @@ from tonnage.partitioning.node_cuts import OWN, Configurations
 from tonnage.provisioning.catalogue import OfferingKey
 from tonnage.provisioning.devices import Devices, coming
 from tonnage.provisioning.nodeclass import NodeStorage
-from tonnage.provisioning.pods import ExistingNode, PodShape
+from tonnage.provisioning.pods import BoundPod, ExistingNode, PodShape
 from tonnage.provisioning.requirements import Requirements
 
 
@@ -23,7 +23,8 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
     must also hold. ``node_classes``: storage by EC2NodeClass name. ``preferences`` False is
     PREFERENCE_POLICY=Ignore; ``strict_min_values`` False is MIN_VALUES_POLICY=BestEffort. NodeClaims are
     numbered from ``first_claim``. ``configurations``: those that labels of nodes may name, as their GPUs are
-    partitioned.
+    partitioned. ``bound``: pods on nodes, which spread and pod affinity count. ``namespaces``: labels by namespace, for
+    rules that select namespaces.
     """
 
     unavailable: frozenset[OfferingKey] = frozenset()
@@ -33,6 +34,8 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
     strict_min_values: bool = True
     first_claim: int = 1
     configurations: Configurations = OWN
+    bound: tuple[BoundPod, ...] = ()
+    namespaces: Mapping[str, Mapping[str, str]] = {}
 
 
 class PlannedClaim(msgspec.Struct, frozen=True, kw_only=True):

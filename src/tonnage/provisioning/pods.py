@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from tonnage.decisions import Ref
 from tonnage.fleet import asks
 from tonnage.fleet.asks import NOTHING, Ask
+from tonnage.fleet.ports import Port, host_ports
 from tonnage.objects import core
 from tonnage.provisioning.devices import Devices
 from tonnage.provisioning.requirements import Requirement, Requirements
@@ -20,8 +21,9 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True):
 
     ``requests``: cpu in millicores, memory in bytes, all else in units, without what stands for parts of devices;
     ``pods: 1`` is added where it is missing. ``ask``: what it wants of devices. ``tolerations``,
-    ``node_selector`` and ``node_affinity`` as in the pod's spec. ``unplanned`` names constraints of the pod that this
-    planner does not weigh (spread, pod affinity, volumes), so that the plan can say so.
+    ``node_selector``, ``node_affinity``, ``spread``, ``pod_affinity`` and ``pod_anti_affinity`` as in the pod's spec;
+    ``host_ports``: those of its containers. ``unplanned`` names constraints of the pod that this planner does not
+    weigh, so that the plan can say so.
     """
 
     requests: dict[str, int]
@@ -30,6 +32,10 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True):
     node_affinity: core.NodeAffinity | None = None
     unplanned: tuple[str, ...] = ()
     ask: Ask = NOTHING
+    spread: tuple[core.TopologySpreadConstraint, ...] = ()
+    pod_affinity: core.PodAffinity | None = None
+    pod_anti_affinity: core.PodAntiAffinity | None = None
+    host_ports: tuple[Port, ...] = ()
 
     @classmethod
     def of(cls, spec: core.PodSpec, annotations: Mapping[str, str] = {}) -> PodShape:
@@ -37,33 +43,43 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True):
         asked = core.pod_requests(spec)
         ask = asks.read(spec, asked, annotations)
         affinity = spec.affinity
-        unplanned = [
-            name
-            for name, given in (
-                ("topologySpreadConstraints", spec.topology_spread_constraints),
-                ("podAffinity", affinity and affinity.pod_affinity),
-                ("podAntiAffinity", affinity and affinity.pod_anti_affinity),
-            )
-            if given
-        ]
         return cls(
             requests={"pods": 1, **asks.counted(ask, asked)},
             tolerations=tuple(spec.tolerations),
             node_selector=dict(spec.node_selector),
             node_affinity=affinity.node_affinity if affinity else None,
-            unplanned=tuple(unplanned),
             ask=ask,
+            spread=tuple(spec.topology_spread_constraints),
+            pod_affinity=affinity.pod_affinity if affinity else None,
+            pod_anti_affinity=affinity.pod_anti_affinity if affinity else None,
+            host_ports=host_ports(spec),
         )
 
 
 class PendingPod(msgspec.Struct, frozen=True):
     """A pod without a node. ``creation_ns`` is compared in whole seconds, as the API server stores it, then
-    the uid.
+    the uid. ``labels``: by which constraints on other pods select it, in the namespace of ``ref``. ``moved``: it is on
+    a node that may be taken back, and not to be put on one that is ``held``.
     """
 
     ref: Ref
     shape: PodShape
     creation_ns: int = 0
+    labels: dict[str, str] = {}
+    moved: bool = False
+
+
+class BoundPod(msgspec.Struct, frozen=True):
+    """``pods`` alike on one node, as far as others keep near them or away from them. ``node``: the node's name. Pods
+    that have ended or are being deleted are left out.
+    """
+
+    namespace: str
+    node: str
+    labels: dict[str, str] = {}
+    pod_anti_affinity: core.PodAntiAffinity | None = None
+    pods: int = 1
+    tolerations: tuple[core.Toleration, ...] = ()
 
 
 class ExistingNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,9 +88,11 @@ class ExistingNode(msgspec.Struct, frozen=True, kw_only=True):
     ``free``: allocatable less what pods bound to it or nominated for it request, and less the DaemonSet
     pods still to come, ``pods`` included. ``capacity``: the whole machine, charged against the limits of
     ``node_pool`` ("" for a node that Karpenter does not manage). Until ``initialized``, startup taints and
-    the taints of a starting node are ignored. A node that is being ``deleted`` takes no pods but still
-    counts against the limits. ``devices`` (one row): needed where pods ask for parts of devices, or where the node
-    offers its devices in parts.
+    the taints of a starting node are ignored. A node that is being ``deleted`` takes no pods and
+    does not count against the limits; pods on it still count where others spread.
+    ``devices`` (one row): needed where pods ask for parts of devices, or where the node
+    offers its devices in parts. ``host_ports``: those that pods on it have taken.
+    ``held``: pods came or went so lately that it takes none that are only moved.
     """
 
     ref: Ref
@@ -87,14 +105,26 @@ class ExistingNode(msgspec.Struct, frozen=True, kw_only=True):
     capacity: dict[str, int] = {}
     deleted: bool = False
     devices: Devices | None = None
+    host_ports: tuple[Port, ...] = ()
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A pod at one stage of relaxing: what it still insists on."""
+    """A pod at one stage of relaxing: what it still insists on.
+
+    ``strict``: ``requirements`` without what is only preferred. ``required``: what is left of the required node
+    affinity terms, each with the node selector; any one will do. ``spread``, ``near``, ``away``: constraints on other
+    pods, preferred ones among them until they are given up.
+    """
 
     tolerations: tuple[core.Toleration, ...]
     requirements: Requirements
+    strict: Requirements = field(default_factory=Requirements)
+    required: tuple[Requirements, ...] = ()
+    spread: tuple[core.TopologySpreadConstraint, ...] = ()
+    near: tuple[core.PodAffinityTerm, ...] = ()
+    away: tuple[core.PodAffinityTerm, ...] = ()
 
 
 PREFER_NO_SCHEDULE = core.Toleration(operator="Exists", effect="PreferNoSchedule")
@@ -103,19 +133,54 @@ PREFER_NO_SCHEDULE = core.Toleration(operator="Exists", effect="PreferNoSchedule
 def relaxations(shape: PodShape, *, preferences: bool, tolerate_prefer_no_schedule: bool) -> Iterator[Step]:
     """The pod, then the pod with one constraint less each time, in Karpenter's order.
 
-    Of several required node affinity terms the first is taken and given up first; then preferred node
-    affinity, the heaviest taken and given up first; last, taints with effect PreferNoSchedule are
-    tolerated. With ``preferences`` False, preferred node affinity is not looked at. Source:
-    kubernetes-sigs/karpenter pkg/controllers/provisioning/scheduling/preferences.go.
+    Of several required node affinity terms the first is taken and given up first; then preferred pod affinity,
+    preferred pod anti-affinity and preferred node affinity, each with the heaviest given up first; then spread
+    constraints that say ScheduleAnyway; last, taints with effect PreferNoSchedule are tolerated. With ``preferences``
+    False, nothing preferred is looked at. Source: kubernetes-sigs/karpenter
+    pkg/controllers/provisioning/scheduling/preferences.go.
     """
     required = strict_requirements(shape)
-    preferred = [*_preferred_terms(shape), Requirements()] if preferences else [Requirements()]
-    for wanted in required[:-1]:
-        yield Step(shape.tolerations, wanted.merged(preferred[0]))
-    for wish in preferred:
-        yield Step(shape.tolerations, required[-1].merged(wish))
-    if tolerate_prefer_no_schedule:
-        yield Step((*shape.tolerations, PREFER_NO_SCHEDULE), required[-1])
+    wishes = _preferred_terms(shape) if preferences else []
+    near, away = shape.pod_affinity, shape.pod_anti_affinity
+    must_near = tuple(near.required_during_scheduling_ignored_during_execution) if near else ()
+    must_away = tuple(away.required_during_scheduling_ignored_during_execution) if away else ()
+    want_near = _heaviest_first(near) if preferences else ()
+    want_away = _heaviest_first(away) if preferences else ()
+    spread = [one for one in shape.spread if preferences or one.when_unsatisfiable == "DoNotSchedule"]
+
+    def step(tolerations: tuple[core.Toleration, ...] = shape.tolerations) -> Step:
+        wanted = required[0].merged(wishes[0]) if wishes else required[0]
+        terms = tuple(required)
+        return Step(
+            tolerations, wanted, required[0], terms, tuple(spread), must_near + want_near, must_away + want_away
+        )
+
+    yield step()
+    while len(required) > 1:
+        required = required[1:]
+        yield step()
+    while want_near:
+        want_near = want_near[1:]
+        yield step()
+    while want_away:
+        want_away = want_away[1:]
+        yield step()
+    while wishes:
+        wishes = wishes[1:]
+        yield step()
+    while (
+        soft := next((at for at, one in enumerate(spread) if one.when_unsatisfiable == "ScheduleAnyway"), None)
+    ) is not None:
+        spread[soft] = spread[-1]
+        spread.pop()
+        yield step()
+    if tolerate_prefer_no_schedule and PREFER_NO_SCHEDULE not in shape.tolerations:
+        yield step((*shape.tolerations, PREFER_NO_SCHEDULE))
+
+
+def _heaviest_first(affinity: core.PodAffinity | core.PodAntiAffinity | None) -> tuple[core.PodAffinityTerm, ...]:
+    preferred = affinity.preferred_during_scheduling_ignored_during_execution if affinity else []
+    return tuple(one.pod_affinity_term for one in sorted(preferred, key=lambda term: -term.weight))
 
 
 def strict_requirements(shape: PodShape) -> list[Requirements]:

@@ -1,11 +1,13 @@
-"""The algebra of node requirements: which values a label may have, how two requirements combine, when they
+"""Karpenter's algebra of node requirements: which values a label may have, how two requirements combine, when they
 can both hold.
 
-A requirement on one label key is a set over the label's values and "absent". Operators In and DoesNotExist
-give finite sets; NotIn, Exists, Gt, Gte, Lt and Lte give complements of finite sets, perhaps with integer
-bounds. The set is exact: NotIn and DoesNotExist allow a node without the label, the other operators do not,
-and an intersection allows it only where both sides do. Rules of compatibility as in
-kubernetes-sigs/karpenter pkg/scheduling/requirements.go.
+A requirement on one label key is a set of the label's values. Operators In and DoesNotExist give finite sets; NotIn,
+Exists, Gt, Gte, Lt and Lte give complements of finite sets, perhaps with integer bounds. Whether a node without the
+label will do follows from the set as it stands, not from what it was made of: a finite set without values is
+DoesNotExist and a complement with excluded values NotIn, which both let the label be missing. So two requirements
+that contradict each other come out as DoesNotExist; :meth:`Requirement.is_empty` remembers that nothing meets them.
+
+Source: kubernetes-sigs/karpenter pkg/scheduling/requirement.go, requirements.go.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import difflib
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from tonnage.errors import InputError
 from tonnage.provisioning import labels as known_labels
@@ -27,9 +29,9 @@ class Requirement:
     """Allowed values of the label ``key``.
 
     ``complement`` False: exactly ``values``. True: every value but ``values`` that lies within the
-    inclusive bounds ``gte`` and ``lte``; with a bound, only integers lie within. ``absent``: a node without
-    the label is allowed too. ``min_values``: at least this many different values must remain among the
-    instance types to choose from.
+    inclusive bounds ``gte`` and ``lte``; with a bound, only integers lie within. ``min_values``: at least this many
+    different values must remain among the instance types to choose from. ``unlabelled``: a node without the label meets
+    all that this was made of; it plays no part in what is compatible.
     """
 
     key: str
@@ -37,8 +39,8 @@ class Requirement:
     values: frozenset[str] = frozenset()
     gte: int | None = None
     lte: int | None = None
-    absent: bool = False
     min_values: int | None = None
+    unlabelled: bool = field(default=False, compare=False)
 
     @classmethod
     def of(cls, key: str, operator: str, values: Iterable[str] = (), min_values: int | None = None) -> Requirement:
@@ -60,14 +62,19 @@ class Requirement:
                 raise InputError.at(f"operator In on {key!r} has no values", field=key, hint="list at least one")
             return cls(key, complement=False, values=frozenset(listed), min_values=min_values)
         if operator == "NotIn":
-            return cls(key, complement=True, values=frozenset(listed), absent=True, min_values=min_values)
+            return cls(key, complement=True, values=frozenset(listed), min_values=min_values, unlabelled=True)
         if operator == "Exists":
             return cls(key, complement=True, min_values=min_values)
         if operator == "DoesNotExist":
-            return cls(key, complement=False, absent=True, min_values=min_values)
+            return cls(key, complement=False, min_values=min_values, unlabelled=True)
         near = difflib.get_close_matches(operator, OPERATORS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(OPERATORS)}"
         raise InputError.at(f"unknown operator {operator!r} on {key!r}", field=key, hint=hint)
+
+    @property
+    def absent(self) -> bool:
+        """Whether a node without the label will do: Karpenter's operators NotIn and DoesNotExist."""
+        return bool(self.values) == self.complement
 
     def has(self, value: str | None) -> bool:
         """Whether the label may have this value; ``None`` asks for a node without the label."""
@@ -75,7 +82,7 @@ class Requirement:
             return self.absent
         if not self.complement:
             return value in self.values
-        return value not in self.values and self._within(value)
+        return value not in self.values and _within(value, self.gte, self.lte)
 
     def any(self) -> str | None:
         """An allowed value, the least one: by name of a finite set, by number of a complement. ``None`` if
@@ -102,25 +109,37 @@ class Requirement:
         return self.lte is None or self.lte >= max(self.gte or 0, 0)
 
     def is_empty(self) -> bool:
-        """Whether no node at all can satisfy this."""
-        return not self.absent and not self.has_values()
+        """Whether no node at all can meet all that this was made of, whatever Karpenter makes of it."""
+        return not self.unlabelled and not self.has_values()
 
     def intersection(self, other: Requirement) -> Requirement:
         """What both allow. ``min_values`` is the larger one. Both must be on the same key."""
         gte = _tighter(self.gte, other.gte, max)
         lte = _tighter(self.lte, other.lte, min)
         min_values = _tighter(self.min_values, other.min_values, max)
-        absent = self.absent and other.absent
+        unlabelled = self.unlabelled and other.unlabelled
+        if gte is not None and lte is not None and gte > lte:
+            return Requirement(self.key, False, min_values=min_values, unlabelled=unlabelled)
         if self.complement and other.complement:
-            values = self.values | other.values
-            return Requirement(self.key, True, values, gte, lte, absent, min_values)
+            excluded = frozenset(value for value in self.values | other.values if _within(value, gte, lte))
+            return Requirement(self.key, True, excluded, gte, lte, min_values, unlabelled)
         finite, test = (other, self) if self.complement else (self, other)
         values = frozenset(value for value in finite.values if test.has(value))
-        return Requirement(self.key, False, values, absent=absent, min_values=min_values)
+        return Requirement(self.key, False, values, min_values=min_values, unlabelled=unlabelled)
 
     def intersects(self, other: Requirement) -> bool:
-        """Whether a node can satisfy both."""
-        return not self.intersection(other).is_empty()
+        """Whether both can hold: some value is in both sets, or the label may be missing for either."""
+        return (self.absent and other.absent) or self._shares_a_value(other)
+
+    def _shares_a_value(self, other: Requirement) -> bool:
+        gte = _tighter(self.gte, other.gte, max)
+        lte = _tighter(self.lte, other.lte, min)
+        if gte is not None and lte is not None and gte > lte:
+            return False
+        if self.complement and other.complement:
+            return True
+        finite, test = (other, self) if self.complement else (self, other)
+        return any(test.has(value) for value in finite.values)
 
     @property
     def operators(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -128,16 +147,16 @@ class Requirement:
         if not self.complement:
             if self.values:
                 return (("In", tuple(sorted(self.values))),)
-            return (("DoesNotExist", ()),) if self.absent else (("In", ()),)
+            return (("DoesNotExist", ()),)
         terms: list[tuple[str, tuple[str, ...]]] = []
         if self.gte is not None:
             terms.append(("Gte", (str(self.gte),)))
         if self.lte is not None:
             terms.append(("Lte", (str(self.lte),)))
-        if not terms and not self.absent:
-            terms.append(("Exists", ()))
-        if self.values or self.absent:
+        if self.values:
             terms.append(("NotIn", tuple(sorted(self.values))))
+        if not terms:
+            terms.append(("Exists", ()))
         return tuple(terms)
 
     def __str__(self) -> str:
@@ -150,14 +169,6 @@ class Requirement:
             else:
                 terms.append(operator)
         return f"{self.key} {' and '.join(terms)}"
-
-    def _within(self, value: str) -> bool:
-        if self.gte is None and self.lte is None:
-            return True
-        if not (value.isascii() and value.isdigit()):
-            return False
-        number = int(value)
-        return (self.gte is None or number >= self.gte) and (self.lte is None or number <= self.lte)
 
 
 class Requirements(Mapping[str, Requirement]):
@@ -188,9 +199,33 @@ class Requirements(Mapping[str, Requirement]):
     def __len__(self) -> int:
         return len(self._by_key)
 
+    def __eq__(self, other: object) -> bool:
+        return self._by_key == other._by_key if isinstance(other, Requirements) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
     def merged(self, other: Requirements) -> Requirements:
-        """Both hold: requirements on the same key are intersected."""
-        return Requirements(itertools.chain(self.values(), other.values())) if other else self
+        """Both hold: requirements on the same key are intersected. The same object where that changes nothing."""
+        if all(key in self._by_key and self._by_key[key] == one for key, one in other._by_key.items()):
+            return self
+        return Requirements(itertools.chain(self._by_key.values(), other._by_key.values()))
+
+    def changed(self, before: Requirements) -> Requirements:
+        """Those that are not as they were before."""
+        old = before._by_key
+        return Requirements(one for key, one in self._by_key.items() if old.get(key) != one)
+
+    def without(self, keys: Collection[str]) -> Requirements:
+        """Those on other labels."""
+        return Requirements(one for key, one in self._by_key.items() if key not in keys)
+
+    def with_min_values(self, found: Mapping[str, int]) -> Requirements:
+        """The same with ``minValues`` of some labels set to what was found."""
+        if not found:
+            return self
+        return Requirements(
+            replace(one, min_values=found[key]) if key in found else one for key, one in self._by_key.items()
+        )
 
     def allows(self, key: str, value: str) -> bool:
         """Whether the label may have this value; a label without a requirement may."""
@@ -206,9 +241,7 @@ class Requirements(Mapping[str, Requirement]):
         problems = []
         for key, wanted in incoming.items():
             own = self._by_key.get(key)
-            if wanted.is_empty():
-                problems.append(f"{wanted} allows no value")
-            elif own is None:
+            if own is None:
                 if key not in allow_undefined and not wanted.absent:
                     problems.append(f'label "{key}" does not have known values{self._hint(key, allow_undefined)}')
             elif not own.intersects(wanted):
@@ -225,11 +258,11 @@ class Requirements(Mapping[str, Requirement]):
 
     def labels(self) -> dict[str, str]:
         """Labels that a node made from these requirements gets beside the well-known ones: one allowed
-        value each.
+        value each, where the label may not be missing.
         """
         found = {}
         for key, requirement in self._by_key.items():
-            value = requirement.any()
+            value = None if requirement.absent else requirement.any()
             if value is not None and key not in known_labels.well_known():
                 found[key] = value
         return found
@@ -250,6 +283,16 @@ def _bound(key: str, operator: str, values: Sequence[str]) -> int:
         field=key,
         hint='exactly one integer ≥ 0 as a string, such as ["4"]',
     )
+
+
+def _within(value: str, gte: int | None, lte: int | None) -> bool:
+    """Whether the bounds allow the value; with a bound, only integers are allowed."""
+    if gte is None and lte is None:
+        return True
+    if not (value.isascii() and value.isdigit()):
+        return False
+    number = int(value)
+    return (gte is None or number >= gte) and (lte is None or number <= lte)
 
 
 def _tighter(left: int | None, right: int | None, choose: Callable[[int, int], int]) -> int | None:

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from tonnage.errors import InputError, Problem
 from tonnage.fleet.asks import GPU, Ask
+from tonnage.fleet.ports import Port
 from tonnage.objects import core, karpenter, load, quantity, selectors
 from tonnage.partitioning.node_cuts import CHOICES, OWN, STATED, Configurations
 from tonnage.provisioning import labels
@@ -31,7 +32,9 @@ class Template:
 
     ``requirements``: the NodePool's, with its labels and its name as further requirements. ``types``:
     instance types that meet them. ``free`` and ``daemons`` (types × resources): allocatable left for pods,
-    and what DaemonSets take. ``capacity`` is charged against ``limits``.
+    and what DaemonSets take. ``capacity`` is charged against ``limits``. ``ports``: of the node, that DaemonSets take
+    where they run. ``taken_for_granted``: labels that every node of the NodePool has once it is there, which pods may
+    ask for and no NodeClaim says.
     """
 
     name: str
@@ -46,6 +49,8 @@ class Template:
     free: Amounts
     daemons: Amounts
     machines: Machines
+    ports: tuple[tuple[TypeMask, tuple[Port, ...]], ...] = ()
+    taken_for_granted: Requirements = field(default_factory=Requirements)
 
     def parts(self, ask: Ask) -> bool:
         """Whether it takes more than counting to see which new nodes give this."""
@@ -92,10 +97,16 @@ def compile_pool(
     if machines.cut and GPU in catalogue.column:
         allocatable = allocatable.copy()
         allocatable[:, catalogue.column[GPU]] = machines.most(GPU)
+    granted = Requirements.of_labels(
+        {labels.REGISTERED: "true", labels.INITIALIZED: "true", labels.NODE_CLASS: spec.node_class_ref.name}
+    )
     daemons = np.zeros_like(allocatable)
+    ports = []
     for shape in daemon_sets:
-        runs_on = _daemon_types(shape, requirements, taints, catalogue)
+        runs_on = _daemon_types(shape, requirements.merged(granted), taints, catalogue)
         daemons[runs_on] += catalogue.amounts({"pods": 1, **shape.requests})
+        if shape.host_ports:
+            ports.append((runs_on, shape.host_ports))
     return Template(
         name=pool.metadata.name,
         weight=pool.spec.weight or 0,
@@ -109,6 +120,8 @@ def compile_pool(
         free=allocatable - daemons,
         daemons=daemons,
         machines=machines,
+        ports=tuple(ports),
+        taken_for_granted=granted,
     )
 
 
@@ -126,11 +139,9 @@ def layouts_of(requirements: Requirements) -> list[dict[str, str]]:
 
 
 def _types(catalogue: Catalogue, requirements: Requirements) -> TypeMask:
-    """Types that meet the requirements; none when two of them contradict each other, even on a label of the
-    user's.
+    """Types that meet the requirements. Two that contradict each other on a label of the user's leave no node with that
+    label, which is not looked at here.
     """
-    if any(requirement.is_empty() for requirement in requirements.values()):
-        return np.zeros(len(catalogue.types), dtype=np.bool_)
     return catalogue.select(requirements)
 
 

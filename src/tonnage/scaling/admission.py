@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tonnage.decisions import Finding
+from tonnage.objects import apps, core, quantity, quota
 from tonnage.objects.autoscaling import HorizontalPodAutoscaler
 from tonnage.objects.base import KubeObject
 from tonnage.objects.keda import ScaledObject
@@ -52,10 +53,11 @@ def hpa_name(scaled_object: ScaledObject) -> str:
 
 
 def admit(scaled_object: ScaledObject, existing: Iterable[KubeObject]) -> Finding | None:
-    """Why KEDA's webhook refuses the ScaledObject beside the ``existing`` objects; None when it is
-    accepted.
+    """Why KEDA's webhook refuses the ScaledObject beside the ``existing`` objects, autoscalers, its workload and
+    LimitRanges among them; None when it is accepted.
     """
-    refused = _resource_triggers(scaled_object)
+    existing = list(existing)
+    refused = _resource_triggers(scaled_object) or _without_requests(scaled_object, existing)
     for other in existing:
         if refused is not None:
             break
@@ -71,11 +73,12 @@ def apply_in_order(objects: Sequence[KubeObject]) -> Admitted:
     hpas: list[HorizontalPodAutoscaler] = []
     scaled: list[ScaledObject] = []
     findings: list[Finding] = []
+    others = [item for item in objects if isinstance(item, apps.Deployment | apps.StatefulSet | quota.LimitRange)]
     for item in objects:
         if isinstance(item, HorizontalPodAutoscaler):
             hpas.append(item)
         elif isinstance(item, ScaledObject):
-            refused = admit(item, [*hpas, *scaled])
+            refused = admit(item, [*hpas, *scaled, *others])
             if refused is None:
                 scaled.append(item)
             else:
@@ -110,6 +113,57 @@ def _resource_triggers(item: ScaledObject) -> Finding | None:
         return None
     message = "refused: cpu and memory triggers alone cannot scale to zero, minReplicaCount must be at least 1"
     return _finding("scaledobject-refused", item, "spec.minReplicaCount", message)
+
+
+def _without_requests(item: ScaledObject, existing: Sequence[KubeObject]) -> Finding | None:
+    """A cpu or memory trigger is a share of requests, which each container that counts has to have."""
+    target = item.spec.scale_target_ref
+    workload = next(
+        (
+            one
+            for one in existing
+            if isinstance(one, apps.Deployment | apps.StatefulSet)
+            and (one.kind, one.name, _namespace(one)) == (target.kind, target.name, _namespace(item))
+        ),
+        None,
+    )
+    if workload is None:
+        return None
+    pod = workload.spec.template.spec
+    for index, trigger in enumerate(item.spec.triggers):
+        if trigger.type not in ("cpu", "memory") or _defaulted(trigger.type, _namespace(item), existing):
+            continue
+        only = trigger.metadata.get("containerName", "")
+        if not only and pod.resources is not None and _is_set(pod.resources, trigger.type):
+            continue
+        for container in pod.containers:
+            if container.name == (only or container.name) and not _is_set(container.resources, trigger.type):
+                where_ = f"container {container.name} of {target.kind} {target.name}"
+                message = f"refused: a {trigger.type} trigger, but {where_} has no {trigger.type} request"
+                return _finding("scaledobject-refused", item, f"spec.triggers[{index}].type", message)
+    return None
+
+
+def _is_set(resources: core.ResourceRequirements, name: str) -> bool:
+    """Whether there is a request or a limit above 0."""
+    return any(
+        name in amounts and quantity.parse(amounts[name]) > 0 for amounts in (resources.requests, resources.limits)
+    )
+
+
+def _defaulted(name: str, namespace: str, existing: Sequence[KubeObject]) -> bool:
+    """Whether a LimitRange of the namespace gives containers a request or a limit."""
+    items = [
+        limit
+        for one in existing
+        if isinstance(one, quota.LimitRange) and _namespace(one) == namespace
+        for limit in one.spec.limits
+    ]
+    return any(
+        limit.type == "Container" and name in amounts and quantity.parse(amounts[name]) > 0
+        for limit in items
+        for amounts in (limit.default, limit.default_request)
+    )
 
 
 def _other_hpa(item: ScaledObject, hpa: HorizontalPodAutoscaler) -> Finding | None:

@@ -1,7 +1,7 @@
 """How fast replicas may change: the HorizontalPodAutoscaler's stabilisation windows and rate policies.
 
 Source: kubernetes/kubernetes pkg/controller/podautoscaler/horizontal.go (stabilizeRecommendation*,
-convertDesiredReplicas*, calculateScale*) and pkg/apis/autoscaling/v2/defaults.go, v1.37.
+convertDesiredReplicas*, calculateScale*, storeScaleEvent) and pkg/apis/autoscaling/v2/defaults.go, v1.36.3.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class ScaleEvent:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the controller remembers of one target: recommendations, additions and removals, oldest first."""
+    """What the controller remembers of one target: recommendations, oldest first, additions and removals."""
 
     recommendations: tuple[Recommendation, ...] = ()
     ups: tuple[ScaleEvent, ...] = ()
@@ -204,17 +204,26 @@ def recommended(history: History, behavior: Behavior, replicas: int, now_ns: int
 
 
 def scaled(history: History, behavior: Behavior, before: int, after: int, now_ns: int) -> History:
-    """The history with a change of the count that has taken place."""
+    """The history with a change of the count that has taken place.
+
+    A change takes the place of the last one in its direction that is older than every policy of that direction. Those
+    that are not replaced stay, for the policies of the other direction look at them too, with periods of their own.
+    """
     if not behavior.explicit or before == after:
         return history
-    longest = max(behavior.up.longest_period_ns, behavior.down.longest_period_ns)
-    ups = tuple(change for change in history.ups if change.at_ns > now_ns - longest)
-    downs = tuple(change for change in history.downs if change.at_ns > now_ns - longest)
     if after > before:
-        ups = (*ups, ScaleEvent(now_ns, after - before))
-    else:
-        downs = (*downs, ScaleEvent(now_ns, before - after))
-    return History(history.recommendations, ups, downs)
+        ups = _stored(history.ups, ScaleEvent(now_ns, after - before), behavior.up)
+        return History(history.recommendations, ups, history.downs)
+    downs = _stored(history.downs, ScaleEvent(now_ns, before - after), behavior.down)
+    return History(history.recommendations, history.ups, downs)
+
+
+def _stored(events: tuple[ScaleEvent, ...], event: ScaleEvent, rules: Rules) -> tuple[ScaleEvent, ...]:
+    oldest = event.at_ns - rules.longest_period_ns
+    place = next((index for index in reversed(range(len(events))) if events[index].at_ns < oldest), None)
+    if place is None:
+        return (*events, event)
+    return (*events[:place], event, *events[place + 1 :])
 
 
 def _at_period_start(history: History, current: int, start_ns: int) -> int:

@@ -18,6 +18,7 @@ from tonnage.facts.metric_names import Metric
 from tonnage.metrics.functions import divide
 from tonnage.metrics.syntax import (
     COMPARISONS,
+    SCALAR_FUNCTIONS,
     Aggregate,
     Binary,
     Call,
@@ -25,11 +26,39 @@ from tonnage.metrics.syntax import (
     Node,
     Number,
     Selector,
+    Subquery,
+    Text,
     Window,
 )
 
-_KEEPING = ("avg_over_time", "max_over_time", "min_over_time", "last_over_time")
-_RISING = ("rate", "irate", "increase")
+_KEEPING = (
+    "avg_over_time",
+    "max_over_time",
+    "min_over_time",
+    "last_over_time",
+    "label_replace",
+    "label_join",
+    "sort",
+    "sort_desc",
+    "scalar",
+    "vector",
+)
+_RISING = (
+    "rate",
+    "irate",
+    "increase",
+    "changes",
+    "resets",
+    "stddev_over_time",
+    "stdvar_over_time",
+    "abs",
+    "sqrt",
+    "exp",
+    "time",
+    "timestamp",
+    "year",
+)
+"""Functions whose values are not negative, whatever their arguments are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +102,12 @@ def bounds(node: Node) -> Bounds:
         return Bounds(node.value, node.value)
     if isinstance(node, Selector):
         return _of_metric(node.name)
+    if isinstance(node, Text):
+        return ANY
     if isinstance(node, Window):
         return bounds(node.selector)
+    if isinstance(node, Subquery):
+        return bounds(node.expr)
     if isinstance(node, Negate):
         inner = bounds(node.expr)
         return Bounds(-inner.high, -inner.low)
@@ -89,23 +122,24 @@ def several_series(node: Node) -> bool:
     """Whether the answer has more than one series as soon as two pods export the metric.
 
     Metrics that are not known are taken to have one series: they may come from a recording rule."""
-    if isinstance(node, Number):
+    if isinstance(node, Number | Text):
         return False
     if isinstance(node, Selector):
         return resolve(node.name) is not None or node.name.endswith("_bucket")
     if isinstance(node, Window):
         return several_series(node.selector)
-    if isinstance(node, Negate):
+    if isinstance(node, Negate | Subquery):
         return several_series(node.expr)
     if isinstance(node, Aggregate):
         apart = node.without or not PER_POD_LABELS.isdisjoint(node.labels)
-        return apart and several_series(node.expr)
+        kept = node.op in ("topk", "bottomk", "count_values") and node.param != Number(1.0)
+        return (apart or kept) and several_series(node.expr)
     if isinstance(node, Call):
-        if node.function in ("scalar", "vector"):
+        if node.function in ("vector", "absent", "absent_over_time") or is_scalar(node):
             return False
         if node.function == "histogram_quantile":
             return not _only_le(node.args[1]) and several_series(node.args[1])
-        return several_series(node.args[0])
+        return any(several_series(argument) for argument in node.args)
     return _several_matched(node)
 
 
@@ -115,6 +149,8 @@ def _several_matched(node: Binary) -> bool:
         return left or right
     if node.op in ("and", "unless"):
         return left
+    if node.many:
+        return left if node.many == "left" else right
     one_group = node.on and not node.labels
     if is_scalar(node.lhs) or is_scalar(node.rhs):
         return left or right
@@ -127,7 +163,7 @@ def is_scalar(node: Node) -> bool:
         return is_scalar(node.lhs) and is_scalar(node.rhs)
     if isinstance(node, Negate):
         return is_scalar(node.expr)
-    return isinstance(node, Number) or (isinstance(node, Call) and node.function == "scalar")
+    return isinstance(node, Number) or (isinstance(node, Call) and node.function in SCALAR_FUNCTIONS)
 
 
 def additive(node: Node) -> bool:
@@ -140,7 +176,7 @@ def additive(node: Node) -> bool:
         return additive(node.lhs) or additive(node.rhs)
     if isinstance(node, Negate):
         return additive(node.expr)
-    if isinstance(node, Call) and node.function in ("clamp_min", "clamp_max", "scalar", "vector"):
+    if isinstance(node, Call) and node.function in ("clamp_min", "clamp_max", "clamp", "scalar", "vector"):
         return additive(node.args[0])
     return False
 
@@ -162,10 +198,21 @@ def _of_metric(name: str) -> Bounds:
 
 
 def _aggregated(node: Aggregate) -> Bounds:
-    if node.op == "count":
+    if node.op in ("count", "count_values"):
         return Bounds(1.0, math.inf)
+    if node.op == "group":
+        return Bounds(1.0, 1.0)
+    if node.op in ("stddev", "stdvar"):
+        return NOT_NEGATIVE
     inner = bounds(node.expr)
+    if node.op == "quantile" and not _is_share(node.param):
+        return ANY
     return _summed(inner) if node.op == "sum" else inner
+
+
+def _is_share(node: Node | None) -> bool:
+    """Whether a quantile lies among the values; others are infinite."""
+    return isinstance(node, Number) and 0 <= node.value <= 1
 
 
 def _summed(inner: Bounds) -> Bounds:
@@ -179,18 +226,43 @@ def _summed(inner: Bounds) -> Bounds:
 def _called(node: Call) -> Bounds:
     if node.function in _RISING:
         return NOT_NEGATIVE
-    if node.function == "count_over_time":
-        return Bounds(1.0, math.inf)
+    if node.function in _FIXED:
+        return _FIXED[node.function]
+    if node.function == "quantile_over_time":
+        return bounds(node.args[1]) if _is_share(node.args[0]) else ANY
+    if not node.args:
+        return ANY
     inner = bounds(node.args[0])
-    if node.function in _KEEPING or node.function in ("scalar", "vector"):
+    if node.function in _KEEPING:
         return inner
     if node.function == "sum_over_time":
         return _summed(inner)
+    if node.function == "clamp":
+        low, high = bounds(node.args[1]), bounds(node.args[2])
+        return Bounds(min(max(inner.low, low.low), high.low), min(max(inner.high, low.high), high.high))
     if node.function in ("clamp_min", "clamp_max"):
         edge = bounds(node.args[1])
         pick = max if node.function == "clamp_min" else min
         return Bounds(pick(inner.low, edge.low), pick(inner.high, edge.high))
     return ANY  # delta is extrapolated; a quantile may be -Inf, +Inf or lie in a negative bucket
+
+
+_FIXED = {
+    "count_over_time": Bounds(1.0, math.inf),
+    "present_over_time": Bounds(1.0, 1.0),
+    "absent_over_time": Bounds(1.0, 1.0),
+    "absent": Bounds(1.0, 1.0),
+    "pi": Bounds(math.pi, math.pi),
+    "sgn": Bounds(-1.0, 1.0),
+    "minute": Bounds(0.0, 59.0),
+    "hour": Bounds(0.0, 23.0),
+    "day_of_week": Bounds(0.0, 6.0),
+    "day_of_month": Bounds(1.0, 31.0),
+    "day_of_year": Bounds(1.0, 366.0),
+    "days_in_month": Bounds(28.0, 31.0),
+    "month": Bounds(1.0, 12.0),
+}
+"""Functions whose values lie between bounds of their own."""
 
 
 def _binary(node: Binary) -> Bounds:

@@ -2,7 +2,8 @@
 decision out.
 
 One call of :func:`recommend` is one pass of the controller's loop (every 15 s by default). Source:
-kubernetes/kubernetes pkg/controller/podautoscaler/horizontal.go, v1.37.
+kubernetes/kubernetes pkg/controller/podautoscaler/horizontal.go, v1.36.3, and what 1.37 changes
+of it (:mod:`tonnage.scaling.releases`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tonnage.decisions import Alternative, Reason, Ref, Scalar, Scale
+from tonnage.scaling import conditions as told
 from tonnage.scaling import replicas as counts
 from tonnage.scaling.behavior import (
     Behavior,
@@ -22,6 +24,8 @@ from tonnage.scaling.behavior import (
     scaled,
     stabilise,
 )
+from tonnage.scaling.conditions import Condition
+from tonnage.scaling.releases import KUBERNETES_1_37, Release
 from tonnage.scaling.replicas import Proposal, Reading, Scaled, TargetKind, Tolerance
 from tonnage.units import NS_PER_S
 
@@ -69,16 +73,6 @@ class HpaSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """A condition of the HPA's status."""
-
-    type: str  # AbleToScale, ScalingActive, ScalingLimited or ScaledToZero
-    status: bool
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class HpaState:
     """What the controller carries from one pass to the next. ``reason`` explains the last pass, whatever
     came of it.
@@ -104,32 +98,36 @@ def recommend(
     now_ns: int,
     status_replicas: int | None = None,
     ambiguous_with: Sequence[str] = (),
+    release: Release = KUBERNETES_1_37,
 ) -> tuple[Scale | None, HpaState]:
     """One pass of the controller: the change to make, if any, and the state to pass in next time.
 
     ``readings`` has one entry per metric of ``spec``. ``current_replicas`` is what the workload asks for,
     ``status_replicas`` how many pods exist (the same unless given), ``ready_replicas`` how many of them
     are ready. ``ambiguous_with`` names other HPAs that select the same pods: all of them then stop
-    reading metrics. The state takes the change for made; after a refused one, pass the old state again.
+    reading metrics. ``release`` is the controller's. The state takes the change for made; after a refused one, pass the
+    old state again.
     """
     if len(readings) != len(spec.metrics):
         raise ValueError(f"{len(readings)} readings for {len(spec.metrics)} metrics of {spec.hpa}")
     history = state.history
     if not history.recommendations:
         history = replace(history, recommendations=(Recommendation(now_ns, current_replicas),))
-    state = replace(state, history=history)
+    state = replace(state, history=history, conditions=told.put(state.conditions, told.GOT_SCALE))
+    if not release.configurable_tolerance:
+        spec = replace(spec, behavior=replace(spec.behavior, tolerance=Tolerance()))
     scaled_now = Scaled(
         current_replicas, current_replicas if status_replicas is None else status_replicas, ready_replicas
     )
-    if current_replicas == 0 and not _may_leave_zero(spec, state):
-        return _disabled(spec, state)
+    if current_replicas == 0 and not _may_leave_zero(spec, state, release):
+        return _disabled(state, release)
     if current_replicas > spec.max_replicas:
-        return _clamped(spec, state, scaled_now, spec.max_replicas, now_ns)
+        return _clamped(spec, state, scaled_now, spec.max_replicas, now_ns, release)
     if 0 < current_replicas < spec.min_replicas:
-        return _clamped(spec, state, scaled_now, spec.min_replicas, now_ns)
+        return _clamped(spec, state, scaled_now, spec.min_replicas, now_ns, release)
     if ambiguous_with:
         return None, _inactive(state, "AmbiguousSelector", _ambiguous(spec, ambiguous_with))
-    return _by_metrics(spec, state, readings, scaled_now, now_ns)
+    return _by_metrics(spec, state, readings, scaled_now, now_ns, release)
 
 
 def propose(metric: Metric, reading: Reading, target: Scaled, behavior: Behavior) -> Proposal:
@@ -142,7 +140,8 @@ def propose(metric: Metric, reading: Reading, target: Scaled, behavior: Behavior
             return Proposal(None, error=f"no data for {metric}")
         if metric.target_kind is TargetKind.VALUE:
             return counts.propose_value(reading.milli, metric.target, target, tolerance)
-        return counts.propose_average_value(reading.milli, metric.target, target, tolerance)
+        external = metric.kind == "External"
+        return counts.propose_average_value(reading.milli, metric.target, target, tolerance, external=external)
     if reading.pods is None:
         return Proposal(None, error=f"no data for {metric}")
     if metric.target_kind is TargetKind.UTILIZATION:
@@ -150,13 +149,19 @@ def propose(metric: Metric, reading: Reading, target: Scaled, behavior: Behavior
     return counts.propose_pod_average(reading.pods, metric.target, target.spec, tolerance)
 
 
-def _may_leave_zero(spec: HpaSpec, state: HpaState) -> bool:
-    """At zero replicas the HPA rests, unless it brought the workload there itself (since 1.37, KEP-2021)."""
-    can = spec.min_replicas != 0 or any(metric.kind in ("Object", "External") for metric in spec.metrics)
-    return state.scaled_to_zero and can
+def _may_leave_zero(spec: HpaSpec, state: HpaState, release: Release) -> bool:
+    """At zero replicas the HPA rests, unless it brought the workload there itself (HPAScaleToZero)."""
+    return release.scale_to_zero and state.scaled_to_zero and (spec.min_replicas != 0 or _has_own_signal(spec))
 
 
-def _disabled(spec: HpaSpec, state: HpaState) -> tuple[None, HpaState]:
+def _has_own_signal(spec: HpaSpec) -> bool:
+    """Whether a metric is there without pods."""
+    return any(metric.kind in ("Object", "External") for metric in spec.metrics)
+
+
+def _disabled(state: HpaState, release: Release) -> tuple[None, HpaState]:
+    if not release.scale_to_zero:
+        state = replace(state, scaled_to_zero=False, conditions=told.without(state.conditions, told.TO_ZERO))
     message = "scaling is disabled since the replica count of the target is zero"
     return None, _inactive(state, "ScalingDisabled", message)
 
@@ -167,31 +172,31 @@ def _ambiguous(spec: HpaSpec, others: Sequence[str]) -> str:
 
 
 def _inactive(state: HpaState, reason: str, message: str, evidence: _Evidence = ()) -> HpaState:
-    condition = Condition("ScalingActive", False, reason, message)
-    return replace(state, conditions=(_ABLE, condition), reason=Reason(f"{reason}: {message}", evidence))
+    conditions = told.put(state.conditions, told.inactive(reason, message))
+    return replace(state, conditions=conditions, reason=Reason(f"{reason}: {message}", evidence))
 
 
-def _clamped(spec: HpaSpec, state: HpaState, target: Scaled, replicas: int, now_ns: int) -> tuple[Scale, HpaState]:
+def _clamped(
+    spec: HpaSpec, state: HpaState, target: Scaled, replicas: int, now_ns: int, release: Release
+) -> tuple[Scale, HpaState]:
     """Outside the bounds the metrics are not asked."""
     above = target.spec > replicas
     bound = f"Spec.{'MaxReplicas' if above else 'MinReplicas'}"
     verdict = f"Current number of replicas {'above' if above else 'below'} {bound}"
     reason = Reason(verdict, (("replicas", target.spec), (bound, replicas)))
-    state = replace(state, conditions=(_ABLE,), reason=reason)
-    return _change(spec, state, target.spec, replicas, now_ns)
+    return _change(spec, replace(state, reason=reason), target.spec, replicas, now_ns, release)
 
 
 def _by_metrics(
-    spec: HpaSpec, state: HpaState, readings: Sequence[Reading], target: Scaled, now_ns: int
+    spec: HpaSpec, state: HpaState, readings: Sequence[Reading], target: Scaled, now_ns: int, release: Release
 ) -> tuple[Scale | None, HpaState]:
     proposals = [
         propose(metric, reading, target, spec.behavior) for metric, reading in zip(spec.metrics, readings, strict=True)
     ]
     evidence = _evidence(spec, proposals)
-    valid = [(index, p.replicas) for index, p in enumerate(proposals) if p.replicas is not None]
     failed = [index for index, p in enumerate(proposals) if p.replicas is None]
-    winner, raw = max(valid, key=lambda pair: pair[1], default=(0, 0))  # the first of equals
-    if not valid or (failed and raw < target.spec):
+    winner, asked = _winner(proposals)
+    if len(failed) == len(proposals) or (failed and asked < target.spec):
         first = failed[0]
         message = (
             f"invalid metrics ({len(failed)} invalid out of {len(proposals)}), first error is: {proposals[first].error}"
@@ -199,23 +204,40 @@ def _by_metrics(
         failure = FAILED.get(spec.metrics[first].kind, "InvalidMetricSourceType")
         return None, _inactive(state, failure, message, evidence)
 
-    behavior, current = spec.behavior, target.spec
+    behavior, current, raw = spec.behavior, target.spec, max(asked, 0)
     stable = stabilise(behavior, state.history, current=current, desired=raw, now_ns=now_ns)
     bounds = (spec.min_replicas, spec.max_replicas)
     final = limit(behavior, state.history, current=current, desired=stable.replicas, bounds=bounds, now_ns=now_ns)
     replicas = final.replicas
-    if current == 0 and state.scaled_to_zero:
-        replicas = max(replicas, spec.min_replicas)
+    if current == 0:
+        replicas = max(replicas, spec.min_replicas)  # after the minimum was raised from zero
     outcome = _Outcome(winner, current, raw, stable, final, replicas)
     state = replace(
         state,
         history=recommended(state.history, behavior, raw, now_ns),
-        conditions=_conditions(spec.metrics[winner], outcome),
+        conditions=told.put(
+            state.conditions,
+            told.active(str(spec.metrics[winner])),
+            told.stabilised(stable.reason),
+            told.limited(final.reason),
+        ),
         reason=_reason(spec, proposals, outcome),
     )
     if replicas == current:
         return None, state
-    return _change(spec, state, current, replicas, now_ns)
+    return _change(spec, state, current, replicas, now_ns, release)
+
+
+def _winner(proposals: Sequence[Proposal]) -> tuple[int, int]:
+    """The index of the metric that asks for most, and its count.
+
+    It is the first of equals, but the last of those that ask for none.
+    """
+    winner, asked = 0, 0
+    for index, proposal in enumerate(proposals):
+        if proposal.replicas is not None and (asked == 0 or proposal.replicas > asked):
+            winner, asked = index, proposal.replicas
+    return winner, asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,16 +258,22 @@ class _Outcome:
         return self.final.reason or self.stable.reason
 
 
-def _change(spec: HpaSpec, state: HpaState, current: int, replicas: int, now_ns: int) -> tuple[Scale, HpaState]:
+def _change(
+    spec: HpaSpec, state: HpaState, current: int, replicas: int, now_ns: int, release: Release
+) -> tuple[Scale, HpaState]:
     """The decision, for the reason that the state holds."""
     history = scaled(state.history, spec.behavior, current, replicas, now_ns)
-    to_zero = replicas == 0 < current and spec.min_replicas == 0
-    state = replace(state, history=history, scaled_to_zero=to_zero)
+    to_zero = release.scale_to_zero and replicas == 0 < current and spec.min_replicas == 0 and _has_own_signal(spec)
+    conditions = told.put(state.conditions, told.rescaled(replicas))
+    if release.scale_to_zero:
+        conditions = told.put(conditions, told.SCALED_TO_ZERO if to_zero else told.NOT_SCALED_TO_ZERO)
+    else:
+        conditions = told.without(conditions, told.TO_ZERO)
+    state = replace(state, history=history, scaled_to_zero=to_zero, conditions=conditions)
     return Scale(spec.target, current, replicas, state.reason), state
 
 
 _Evidence = tuple[tuple[str, Scalar], ...]
-_ABLE = Condition("AbleToScale", True, "SucceededGetScale", "the controller was able to get the current scale")
 
 
 def _evidence(spec: HpaSpec, proposals: Sequence[Proposal]) -> _Evidence:
@@ -306,24 +334,3 @@ def _beaten(spec: HpaSpec, proposals: Sequence[Proposal], outcome: _Outcome) -> 
             why = "the metric that asks for most replicas wins"
             beaten.append(Alternative(str(metric), why, float(proposal.replicas)))
     return tuple(beaten)
-
-
-def _conditions(metric: Metric, outcome: _Outcome) -> tuple[Condition, ...]:
-    stable, final = outcome.stable.reason, outcome.final.reason
-    able = Condition("AbleToScale", True, stable or "ReadyForNewScale", _MESSAGES[stable])
-    valid = f"the HPA was able to successfully calculate a replica count from {metric}"
-    active = Condition("ScalingActive", True, "ValidMetricFound", valid)
-    bound = Condition("ScalingLimited", bool(final), final or "DesiredWithinRange", _MESSAGES[final or "-"])
-    return (able, active, bound)
-
-
-_MESSAGES = {
-    "": "recommended size matches current size",
-    "-": "the desired count is within the acceptable range",
-    "ScaleUpStabilized": "recent recommendations were lower, applying the lowest recent recommendation",
-    "ScaleDownStabilized": "recent recommendations were higher, applying the highest recent recommendation",
-    "ScaleUpLimit": "the desired replica count is increasing faster than the maximum scale rate",
-    "ScaleDownLimit": "the desired replica count is decreasing faster than the maximum scale rate",
-    "TooManyReplicas": "the desired replica count is more than the maximum replica count",
-    "TooFewReplicas": "the desired replica count is less than the minimum replica count",
-}

@@ -2,7 +2,7 @@
 
 KEDA itself only takes a workload from zero (or idle) to its minimum and back; between the minimum and the
 maximum the generated HorizontalPodAutoscaler decides (:mod:`tonnage.scaling.hpa`). Source: kedacore/keda
-v2.21, pkg/scaling/executor/scale_scaledobjects.go, pkg/scaling/scale_handler.go,
+v2.21, pkg/scaling/executor/scale_scaledobjects.go, pkg/scaling/scale_handler.go, pkg/scaling/modifiers/formula.go,
 pkg/fallback/fallback.go, pkg/scalers/prometheus_scaler.go, controllers/keda/hpa.go.
 """
 
@@ -12,108 +12,54 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from enum import Enum
 
 from tonnage.decisions import Reason, Ref, Scalar, Scale
-from tonnage.metrics.promql import Query, Vector
 from tonnage.metrics.promql import Scalar as Number
-from tonnage.scaling.behavior import Behavior, Select
+from tonnage.metrics.promql import Vector
+from tonnage.scaling.behavior import Select
+from tonnage.scaling.formula import FormulaError
 from tonnage.scaling.hpa import HpaSpec, Metric
 from tonnage.scaling.replicas import Reading, TargetKind
+from tonnage.scaling.scaled_object import (
+    COOLDOWN_NS,
+    DEFAULT_HPA_MIN_REPLICAS,
+    DEFAULT_MAX_REPLICAS,
+    POLLING_INTERVAL_NS,
+    Fallback,
+    FallbackBehavior,
+    KedaSpec,
+    Modifiers,
+    Paused,
+    Trigger,
+)
 from tonnage.units import NS_PER_S
 
-POLLING_INTERVAL_NS = 30 * NS_PER_S
-COOLDOWN_NS = 300 * NS_PER_S
-DEFAULT_MAX_REPLICAS = 100
-DEFAULT_HPA_MIN_REPLICAS = 1
-"""Defaults of apis/keda/v1alpha1/scaledobject_types.go and the operator."""
+__all__ = [
+    "COMPOSITE",
+    "COOLDOWN_NS",
+    "DEFAULT_HPA_MIN_REPLICAS",
+    "DEFAULT_MAX_REPLICAS",
+    "POLLING_INTERVAL_NS",
+    "Fallback",
+    "FallbackBehavior",
+    "KedaSpec",
+    "KedaState",
+    "Modifiers",
+    "Paused",
+    "Trigger",
+    "TriggerValue",
+    "generated_hpa",
+    "metric_name",
+    "poll",
+    "serve",
+    "thousandths",
+    "trigger_value",
+]
 
-
-class FallbackBehavior(Enum):
-    """How many replicas a fallback holds."""
-
-    STATIC = "static"
-    CURRENT = "currentReplicas"
-    CURRENT_IF_HIGHER = "currentReplicasIfHigher"
-    CURRENT_IF_LOWER = "currentReplicasIfLower"
-
-
-@dataclass(frozen=True, slots=True)
-class Fallback:
-    """After more than ``failure_threshold`` consecutive failures of a trigger, act as if it asked for
-    ``replicas``.
-    """
-
-    failure_threshold: int
-    replicas: int
-    behavior: FallbackBehavior = FallbackBehavior.STATIC
-
-    def held(self, current: int) -> int:
-        """The replicas that the fallback asks for."""
-        if self.behavior is FallbackBehavior.CURRENT:
-            return current
-        if self.behavior is FallbackBehavior.CURRENT_IF_HIGHER:
-            return max(current, self.replicas)
-        if self.behavior is FallbackBehavior.CURRENT_IF_LOWER:
-            return min(current, self.replicas)
-        return self.replicas
-
-
-@dataclass(frozen=True, slots=True)
-class Trigger:
-    """One trigger. ``query`` belongs to the prometheus type; cpu and memory are left to the HPA and have
-    none.
-
-    ``threshold`` is in the metric's unit (percent for Utilization).
-    """
-
-    type: str
-    threshold: float
-    target_kind: TargetKind = TargetKind.AVERAGE_VALUE
-    query: Query | None = None
-    activation_threshold: float = 0.0
-    ignore_null_values: bool = True
-    name: str = ""
-
-    @property
-    def external(self) -> bool:
-        """Whether KEDA's metrics server serves it, rather than the resource metrics API."""
-        return self.type not in ("cpu", "memory")
-
-
-@dataclass(frozen=True, slots=True)
-class Paused:
-    """What the annotations ``autoscaling.keda.sh/paused…`` switch off; ``replicas`` is paused-replicas."""
-
-    all: bool = False
-    replicas: int | None = None
-    scale_in: bool = False
-    scale_out: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class KedaSpec:
-    """What a ScaledObject says, with KEDA's defaults filled in."""
-
-    scaled_object: Ref
-    target: Ref
-    triggers: tuple[Trigger, ...]
-    min_replicas: int = 0
-    max_replicas: int = DEFAULT_MAX_REPLICAS
-    idle_replicas: int | None = None
-    polling_interval_ns: int = POLLING_INTERVAL_NS
-    cooldown_ns: int = COOLDOWN_NS
-    initial_cooldown_ns: int = 0
-    fallback: Fallback | None = None
-    behavior: Behavior = field(default_factory=Behavior)
-    hpa_name: str = ""
-    paused: Paused = field(default_factory=Paused)
-    force_activation: bool = False
-
-    @property
-    def polls_matter(self) -> bool:
-        """Whether KEDA's own loop decides anything: only towards zero or idle."""
-        return self.min_replicas == 0 or self.idle_replicas is not None
+COMPOSITE = "composite-metric"
+"""The name of the one external metric of a ScaledObject with a formula."""
+_KINDS = ("ContainerResource", "External", "Resource")
+"""The order in which KEDA lists an HPA's metrics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +72,16 @@ class TriggerValue:
 
 @dataclass(frozen=True, slots=True)
 class KedaState:
-    """What KEDA carries between observations. ``failures`` counts consecutive errors per trigger."""
+    """What KEDA carries between observations. ``failures`` counts consecutive errors per trigger, ``cached`` has what
+    the last poll found for those with useCachedMetrics.
+    """
 
     created_ns: int = 0
     last_active_ns: int | None = None
     failures: tuple[int, ...] = ()
     ready: bool = True
     reason: Reason = field(default_factory=lambda: Reason("not evaluated yet"))
+    cached: tuple[Reading | None, ...] = ()
 
 
 def generated_hpa(spec: KedaSpec) -> HpaSpec | None:
@@ -149,19 +98,35 @@ def generated_hpa(spec: KedaSpec) -> HpaSpec | None:
         hpa=Ref("HorizontalPodAutoscaler", name, spec.scaled_object.namespace),
         target=spec.target,
         max_replicas=spec.max_replicas,
-        metrics=tuple(_metric(index, trigger) for index, trigger in enumerate(spec.triggers)),
+        metrics=tuple(metric for metric, _ in _listed(spec)),
         min_replicas=spec.min_replicas or DEFAULT_HPA_MIN_REPLICAS,
         behavior=behavior,
     )
 
 
 def metric_name(index: int, trigger: Trigger) -> str:
-    """The external metric's name: ``s<index>-<type>``; a resource trigger's is its resource."""
-    return f"s{index}-{trigger.type}" if trigger.external else trigger.type
+    """The external metric's name: ``s<index>-<type>``, of a cron trigger with its times; a resource trigger's is its
+    resource.
+    """
+    if not trigger.external:
+        return trigger.type
+    return f"s{index}-{trigger.window.metric if trigger.window is not None else trigger.type}"
+
+
+def _listed(spec: KedaSpec) -> list[tuple[Metric, int | None]]:
+    """The HPA's metrics in their order, each with the index of its trigger; None is the formula's."""
+    found: list[tuple[Metric, int | None]] = []
+    for index, trigger in enumerate(spec.triggers):
+        if spec.modifiers is None or not trigger.external:
+            found.append((_metric(index, trigger), index))
+    if spec.modifiers is None:
+        return sorted(found, key=lambda pair: _KINDS.index(pair[0].kind))
+    made = spec.modifiers
+    return [*found, (Metric("External", COMPOSITE, made.target_kind, int(made.target * 1000)), None)]
 
 
 def _metric(index: int, trigger: Trigger) -> Metric:
-    kind = "External" if trigger.external else "Resource"
+    kind = "External" if trigger.external else "ContainerResource" if trigger.container else "Resource"
     percent = trigger.target_kind is TargetKind.UTILIZATION
     target = round(trigger.threshold) if percent else thousandths(trigger.threshold)
     return Metric(kind, metric_name(index, trigger), trigger.target_kind, target)
@@ -203,43 +168,109 @@ def serve(
     current_replicas: int,
     ready_replicas: int,
 ) -> tuple[tuple[Reading, ...], KedaState]:
-    """What the metrics server answers to the HPA for each external trigger, fallback included.
+    """What the metrics server answers to the HPA for each of its metrics, fallback included.
 
-    ``values`` has one entry per trigger. The readings of resource triggers are empty: the caller has the
-    pods'.
+    ``values`` has one entry per trigger; of triggers with cached metrics what the last poll found counts. The answers
+    are in the order of the generated HPA's metrics. Those of resource triggers are empty: the caller has the pods'.
     """
-    state = _observed(spec, state, values)
-    readings = []
+    used = list(values)
+    if state.cached:
+        for index, reading in enumerate(state.cached):
+            if reading is not None:
+                value = None if reading.milli is None else reading.milli / 1000
+                used[index] = TriggerValue(value, reading.error)
+    state = _observed(spec, state, used)
+    answers = _answers(spec, state, used, current_replicas, ready_replicas)
+    composite = _composite(spec, state, answers)
+    return tuple(composite if index is None else answers[index].reading for _, index in _listed(spec)), state
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What one trigger gives after its fallback; ``fallback``: the value is a pretended one."""
+
+    reading: Reading
+    fallback: bool = False
+
+
+def _answers(
+    spec: KedaSpec, state: KedaState, values: Sequence[TriggerValue], current: int, ready: int
+) -> list[_Answer]:
+    found = []
     for index, (trigger, observed) in enumerate(zip(spec.triggers, values, strict=True)):
+        fallback = spec.valid_fallback
         if not trigger.external:
-            readings.append(Reading())
+            found.append(_Answer(Reading()))
         elif not observed.error:
-            readings.append(Reading(milli=thousandths(observed.value or 0.0)))
-        elif spec.fallback is not None and _falls_back(spec, state, index):
-            readings.append(_pretended(trigger, spec.fallback.held(current_replicas), ready_replicas))
+            found.append(_Answer(Reading(milli=thousandths(observed.value or 0.0))))
+        elif fallback is None or not _falls_back(spec, state, index):
+            found.append(_Answer(Reading(error=observed.error)))
+        elif fallback.behavior is FallbackBehavior.SCALING_MODIFIERS:
+            found.append(_Answer(Reading(milli=-1000)))  # nil to the formula
         else:
-            readings.append(Reading(error=observed.error))
-    return tuple(readings), state
+            pretended = _pretended(spec, trigger, fallback.held(current), ready)
+            found.append(_Answer(pretended, not pretended.error))
+    return found
+
+
+def _composite(spec: KedaSpec, state: KedaState, answers: Sequence[_Answer]) -> Reading:
+    """What the formula makes of the external triggers; a pretended value of a fallback stands for all of it."""
+    if spec.modifiers is None:
+        return Reading()
+    pretended = next((answer.reading for answer in answers if answer.fallback), None)
+    if pretended is not None:
+        return pretended
+    failed = next((answer.reading for answer in answers if answer.reading.error), None)
+    if failed is not None:
+        return Reading(error=f"metric:{COMPOSITE} encountered error: {failed.error}")
+    by_name: dict[str, float | None] = {}
+    for index, (trigger, answer) in enumerate(zip(spec.triggers, answers, strict=True)):
+        if trigger.external and answer.reading.milli is not None:
+            nil = _nil_in_formula(spec, state, index)
+            by_name[trigger.name] = None if nil else answer.reading.milli / 1000
+    try:
+        made = spec.modifiers.formula.evaluate(by_name)
+    except FormulaError as error:
+        return Reading(error=f"error applying custom scalingModifiers.Formula: {error}")
+    if made is None:
+        if spec.fallback is None:
+            return Reading(error="the formula comes to nil and there is no fallback")
+        made = spec.fallback.replicas * spec.modifiers.target
+    if not math.isfinite(made):
+        return Reading(error=f"the formula comes to {made}")
+    return Reading(milli=int(made * 1000))
+
+
+def _nil_in_formula(spec: KedaSpec, state: KedaState, index: int) -> bool:
+    by_formula = spec.fallback is not None and spec.fallback.behavior is FallbackBehavior.SCALING_MODIFIERS
+    return by_formula and _falls_back(spec, state, index)
 
 
 def poll(
-    spec: KedaSpec, state: KedaState, values: Sequence[TriggerValue], *, replicas: int, now_ns: int
+    spec: KedaSpec,
+    state: KedaState,
+    values: Sequence[TriggerValue],
+    *,
+    replicas: int,
+    now_ns: int,
+    ready_replicas: int | None = None,
+    hpa_active: bool = True,
 ) -> tuple[Scale | None, KedaState]:
     """One turn of KEDA's own loop: activation from zero or idle, and the way back after the cooldown.
 
-    ``values`` has one entry per trigger; ``replicas`` is what the workload asks for. When the loop does
-    not decide anything (``polls_matter`` is False) it may still bring the workload up to its minimum.
+    ``values`` has one entry per trigger; ``replicas`` is what the workload asks for, ``ready_replicas`` how many of
+    them are ready (all unless given). ``hpa_active``: the generated HPA is ScalingActive. While it is, and the loop
+    decides nothing (``polls_matter`` is False), the values are those that the HPA has asked for, and their failures
+    are counted there; the loop may still bring the workload up to its minimum.
     """
     if spec.paused.all or spec.paused.replicas is not None:
         return _paused(spec, state, replicas)
-    if spec.polls_matter:
+    if spec.polls_matter or not hpa_active:
         state = _observed(spec, state, values)
-    active = _active_triggers(spec, state, values)
-    failing = [
-        metric_name(i, spec.triggers[i])
-        for i, observed in enumerate(values)
-        if observed.error and not _falls_back(spec, state, i)
-    ]
+    answers = _answers(spec, state, values, replicas, replicas if ready_replicas is None else ready_replicas)
+    state = replace(state, cached=_cached(spec, answers))
+    failing = [metric_name(i, spec.triggers[i]) for i, answer in enumerate(answers) if answer.reading.error]
+    active = _active(spec, state, values, answers, failing)
     state = replace(state, ready=not failing)
     if active or spec.force_activation:
         return _activate(spec, state, active, replicas, now_ns)
@@ -264,20 +295,39 @@ def _paused(spec: KedaSpec, state: KedaState, replicas: int) -> tuple[Scale | No
     return Scale(spec.target, replicas, wanted, state.reason), state
 
 
-def _active_triggers(spec: KedaSpec, state: KedaState, values: Sequence[TriggerValue]) -> list[str]:
-    """Names of the triggers above their activation threshold or in fallback; resource triggers alone are
-    active.
+def _active(
+    spec: KedaSpec,
+    state: KedaState,
+    values: Sequence[TriggerValue],
+    answers: Sequence[_Answer],
+    failing: Sequence[str],
+) -> list[str]:
+    """Names of the triggers above their activation threshold or in fallback; of a formula only its result counts.
+
+    Resource triggers alone are always active.
     """
     if not any(trigger.external for trigger in spec.triggers):
-        return [trigger.type for trigger in spec.triggers]
+        return [] if failing else [trigger.type for trigger in spec.triggers]
+    if spec.modifiers is not None:
+        composite = Reading(error="a trigger fails") if failing else _composite(spec, state, answers)
+        above = composite.milli is not None and composite.milli / 1000 > spec.modifiers.activation_target
+        return [COMPOSITE] if above else []
     active = []
     for index, (trigger, observed) in enumerate(zip(spec.triggers, values, strict=True)):
-        if not trigger.external:
-            continue
         above = observed.value is not None and observed.value > trigger.activation_threshold
-        if above or (observed.error and _falls_back(spec, state, index)):
+        if trigger.external and (answers[index].fallback or (above and not observed.error)):
             active.append(metric_name(index, trigger))
     return active
+
+
+def _cached(spec: KedaSpec, answers: Sequence[_Answer]) -> tuple[Reading | None, ...]:
+    """What triggers with useCachedMetrics have for the HPA until the next poll; () when there is none."""
+    if not any(trigger.use_cached_metrics for trigger in spec.triggers):
+        return ()
+    return tuple(
+        answer.reading if trigger.use_cached_metrics else None
+        for trigger, answer in zip(spec.triggers, answers, strict=True)
+    )
 
 
 def _activate(
@@ -319,17 +369,20 @@ def _observed(spec: KedaSpec, state: KedaState, values: Sequence[TriggerValue]) 
 
 def _falls_back(spec: KedaSpec, state: KedaState, index: int) -> bool:
     failures = state.failures[index] if state.failures else 0
-    return spec.fallback is not None and failures > spec.fallback.failure_threshold
+    return spec.valid_fallback is not None and failures > spec.valid_fallback.failure_threshold
 
 
-def _pretended(trigger: Trigger, replicas: int, ready: int) -> Reading:
+def _pretended(spec: KedaSpec, trigger: Trigger, replicas: int, ready: int) -> Reading:
     """The made-up metric of a fallback: target × replicas, per ready pod when the target is a Value."""
+    target, kind = trigger.threshold, trigger.target_kind
+    if spec.modifiers is not None:
+        target, kind = spec.modifiers.target, spec.modifiers.target_kind
     share = float(replicas)
-    if trigger.target_kind is TargetKind.VALUE:
+    if kind is TargetKind.VALUE:
         if ready == 0:
             return Reading(error="fallback of a Value target needs a ready pod")
         share /= ready
-    return Reading(milli=int(trigger.threshold * 1000 * share))
+    return Reading(milli=int(target * 1000 * share))
 
 
 def _told(state: KedaState, verdict: str, **evidence: Scalar) -> KedaState:

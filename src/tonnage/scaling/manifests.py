@@ -15,10 +15,12 @@ from tonnage.objects import autoscaling, quantity
 from tonnage.objects import keda as keda_objects
 from tonnage.objects.base import KubeObject
 from tonnage.objects.load import where
+from tonnage.scaling import cron
 from tonnage.scaling.behavior import DEFAULT_DOWN, DEFAULT_UP, Behavior, Policy, PolicyKind, Rules, Select
+from tonnage.scaling.formula import FormulaError, compile_formula
 from tonnage.scaling.hpa import DEFAULT_CPU_UTILIZATION, DEFAULT_MIN_REPLICAS, HpaSpec, Metric
-from tonnage.scaling.keda import Fallback, FallbackBehavior, KedaSpec, Paused, Trigger
 from tonnage.scaling.replicas import TOLERANCE, TargetKind, Tolerance
+from tonnage.scaling.scaled_object import Fallback, FallbackBehavior, KedaSpec, Modifiers, Paused, Trigger
 from tonnage.units import NS_PER_S
 
 PAUSED = "autoscaling.keda.sh/paused"
@@ -60,15 +62,11 @@ def behavior(written: autoscaling.HPABehavior | None) -> Behavior:
 def keda_spec(source: keda_objects.ScaledObject) -> KedaSpec:
     """What a ScaledObject says.
 
-    Raises InputError for an incomplete trigger, a number that is none, a query that is not evaluated
-    here, trigger types other than prometheus, cpu and memory, and scaling modifiers.
+    Raises InputError for an incomplete trigger, a number, schedule or time zone that is none, a query or formula that
+    is not evaluated here, and trigger types other than prometheus, cron, cpu and memory.
     """
     spec = source.spec
     advanced = spec.advanced
-    if advanced is not None and advanced.scaling_modifiers is not None and advanced.scaling_modifiers.formula:
-        place = where(source, "spec.advanced.scalingModifiers.formula")
-        hint = "use one trigger whose query does the arithmetic"
-        raise InputError(Problem(place, "scalingModifiers formulas are not evaluated by Tonnage", hint))
     config = advanced.horizontal_pod_autoscaler_config if advanced is not None else None
     return KedaSpec(
         scaled_object=ref(source),
@@ -85,6 +83,7 @@ def keda_spec(source: keda_objects.ScaledObject) -> KedaSpec:
         hpa_name=config.name if config is not None else "",
         paused=_paused(source),
         force_activation=_annotated(source, FORCE_ACTIVATION),
+        modifiers=_modifiers(source),
     )
 
 
@@ -93,20 +92,24 @@ def trigger(source: keda_objects.ScaledObject, index: int) -> Trigger:
     written = source.spec.triggers[index]
     metadata = written.metadata
     if written.type in ("cpu", "memory"):
-        kind = TargetKind(metadata.get("type", written.metric_type))
-        return Trigger(written.type, float(quantity.parse(metadata["value"])), kind, name=written.name)
+        kind, container = TargetKind(metadata.get("type", written.metric_type)), metadata.get("containerName", "")
+        value = float(quantity.parse(metadata["value"]))
+        return Trigger(written.type, value, kind, name=written.name, container=container)
+    if written.type == "cron":
+        return Trigger("cron", 1.0, TargetKind(written.metric_type), name=written.name, window=_window(source, index))
     if written.type != "prometheus":
         place = where(source, f"spec.triggers[{index}].type")
         message = f"triggers of type {written.type} are not evaluated by Tonnage"
-        raise InputError(Problem(place, message, "supported: prometheus, cpu, memory"))
+        raise InputError(Problem(place, message, "supported: prometheus, cron, cpu, memory"))
     return Trigger(
         type=written.type,
-        threshold=float(metadata["threshold"]),
+        threshold=float(metadata.get("threshold") or 0),  # a formula has a target of its own
         target_kind=TargetKind(written.metric_type),
         query=query(source, index),
         activation_threshold=float(metadata.get("activationThreshold") or 0),
         ignore_null_values=metadata.get("ignoreNullValues", "true") not in _FALSE,
         name=written.name,
+        use_cached_metrics=written.use_cached_metrics,
     )
 
 
@@ -114,6 +117,47 @@ def query(source: keda_objects.ScaledObject, index: int) -> Query:
     """The parsed query of a prometheus trigger."""
     text = source.spec.triggers[index].metadata["query"]
     return parse(text, where(source, f"spec.triggers[{index}].metadata.query"))
+
+
+def _window(source: keda_objects.ScaledObject, index: int) -> cron.Window:
+    """A cron trigger's window. Raises InputError with all that KEDA cannot make a scaler of."""
+    metadata = source.spec.triggers[index].metadata
+    timezone, start, end, replicas = (metadata.get(name, "") for name in cron.FIELDS)
+    wrong = {
+        "timezone": cron.zone_problem(timezone),
+        "start": cron.schedule_problem(start),
+        "end": cron.schedule_problem(end) or ("another time than start" if start == end else ""),
+        "desiredReplicas": cron.count_problem(replicas),
+    }
+    problems = []
+    for name, expected in wrong.items():
+        if expected:
+            place = where(source, f"spec.triggers[{index}].metadata.{name}")
+            found = f"{metadata[name]!r}" if metadata.get(name) else "the field is missing"
+            problems.append(Problem(place, f"{found}: expected {expected}", "correct the cron trigger"))
+    if problems:
+        raise InputError(*problems)
+    return cron.Window(start, end, timezone, int(replicas))
+
+
+def _modifiers(source: keda_objects.ScaledObject) -> Modifiers | None:
+    written = source.spec.advanced.scaling_modifiers if source.spec.advanced is not None else None
+    if written is None:
+        return None
+    names = [one.name for one in source.spec.triggers if one.name and one.type not in ("cpu", "memory")]
+    try:
+        formula = compile_formula(written.formula, names)
+    except FormulaError as error:
+        place = where(source, "spec.advanced.scalingModifiers.formula")
+        hint = "use numbers, the triggers' names, arithmetic, comparisons, ? : and max, min, sum, count …"
+        raise InputError(Problem(place, f"the formula {written.formula!r}: {error}", hint)) from None
+    kind, activation = TargetKind(written.metric_type), float(written.activation_target or 0)
+    return Modifiers(formula, float(written.target), kind, activation, _is_whole(written.target))
+
+
+def _is_whole(written: str) -> bool:
+    """What Go's strconv.ParseInt takes."""
+    return written.removeprefix("+").isascii() and written.removeprefix("+").isdecimal()
 
 
 _DEFAULT_METRIC = Metric("Resource", "cpu", TargetKind.UTILIZATION, DEFAULT_CPU_UTILIZATION)
@@ -166,9 +210,6 @@ def _fallback(source: keda_objects.ScaledObject) -> Fallback | None:
     written = source.spec.fallback
     if written is None:
         return None
-    if written.behavior == "scalingModifiers":
-        place = where(source, "spec.fallback.behavior")
-        raise InputError(Problem(place, "a fallback by scalingModifiers is not evaluated by Tonnage"))
     return Fallback(written.failure_threshold, written.replicas, FallbackBehavior(written.behavior))
 
 

@@ -22,7 +22,7 @@ For each workload, every tick:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor, sqrt
 from typing import TypeAlias, TypeVar
@@ -31,8 +31,11 @@ from tonnage.decisions import Alternative, Reason, Ref, Scalar, Scale
 from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
 from tonnage.scaling import waiting
 from tonnage.scaling.free_room import FreeRoom
+from tonnage.scaling.target import Reading, Target
 from tonnage.scaling.waiting import Seats
 from tonnage.units import NS_PER_S
+
+__all__ = ["Memory", "Reading", "Target", "at_reuse", "decide", "forecast"]
 
 Counts: TypeAlias = tuple[tuple[int, float], ...]
 Needs: TypeAlias = tuple[tuple[int, int], ...]
@@ -43,47 +46,6 @@ SURPRISE = 3.0
 
 REUSE_STEP = 0.05
 """Shares of prompts found in caches are rounded down to multiples of this; all of a prompt is never counted on."""
-
-Sized: TypeAlias = Callable[[float], tuple[float, float]]
-"""(capacity, concurrency) of a replica that finds this share of each prompt, 0 to below 1, in its cache."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One workload under the policy.
-
-    ``capacity``: requests a second that a replica serves within the SLO; ``concurrency``: what it then has in flight.
-    ``prior_cold_start_ns`` stands in until one was measured. ``gpus``: devices of one replica.
-
-    ``sized`` gives the first two where caches help; None: they stay as they are. ``reuse``: the share they are for.
-    """
-
-    workload: str
-    capacity: float
-    concurrency: float
-    minimum: int
-    maximum: int
-    prior_cold_start_ns: int
-    hold_ns: int = 180 * NS_PER_S
-    drain_ns: int = 240 * NS_PER_S
-    z: float = 1.0
-    gpus: int = 1
-    sized: Sized | None = None
-    reuse: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What was measured now: all requests received, requests in flight, recent cold starts. None is no data.
-
-    ``asked``: prompt tokens that engines lately looked for in their caches; ``found``: those that were there.
-    """
-
-    received: float | None
-    in_flight: float | None
-    cold_starts_ns: tuple[int, ...] = ()
-    asked: float | None = None
-    found: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

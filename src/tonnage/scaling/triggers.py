@@ -122,7 +122,8 @@ def _dead_fields(owner: ScaledObject) -> list[Finding]:
     why = f"minReplicaCount is {spec.min_replica_count}, so KEDA never scales to zero or idle"
     findings = []
     cached = any(trigger.use_cached_metrics for trigger in spec.triggers)
-    if _written(owner, "spec.pollingInterval") and not cached:
+    composite = spec.advanced is not None and spec.advanced.scaling_modifiers is not None
+    if _written(owner, "spec.pollingInterval") and not cached and not composite:
         message = f"pollingInterval has no effect on scaling: {why}; the HPA asks every 15 s"
         findings.append(finding("polling-interval-dead", "warning", owner, "spec.pollingInterval", message))
     if _written(owner, "spec.cooldownPeriod"):

@@ -10,10 +10,8 @@ from tonnage.fleet.classes import PodClass
 from tonnage.fleet.filters import Mask
 from tonnage.fleet.state import Fleet
 from tonnage.scheduling.cache import Cache, kept
+from tonnage.scheduling.policies import ANY_POLICY
 from tonnage.scheduling.view import NEVER, ShapeView
-
-ANY_POLICY = "binpack"
-"""What fits is the same under every policy, and this one keeps the cheapest tables."""
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from tonnage.scheduling.defrag import DefragPlan, Limits, NoDefrag, movable
 from tonnage.scheduling.defrag import plan as defrag_plan
 from tonnage.scheduling.looks import OTHERS, look
 from tonnage.scheduling.order import in_turn, units_of
-from tonnage.scheduling.policies import DEFAULT_POLICY, POLICIES
+from tonnage.scheduling.policies import ANY_POLICY, DEFAULT_POLICY, POLICIES
 from tonnage.scheduling.trial import Trial
 from tonnage.scheduling.turns import How
 from tonnage.scheduling.view import NEVER
@@ -129,7 +129,7 @@ def feasible(fleet: Fleet, row: int, cache: Cache | None = None) -> list[int]:
     if not cache.fits(fleet):
         raise ValueError("the cache is that of another fleet")
     pod_class = fleet.pod_class(row)
-    view = cache.view(pod_class, "binpack")  # the policy does not change what fits
+    view = cache.view(pod_class, ANY_POLICY)
     key = keys_of(cache.topology, pod_class, view, cache.topology.masks(pod_class, view))
     return [node for node in fleet.node_rows() if key[node] != NEVER]
 

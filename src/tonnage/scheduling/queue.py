@@ -38,6 +38,9 @@ FLUSH_NS = 300 * NS_PER_S
 
 Source: kubernetes/kubernetes pkg/scheduler/backend/queue/scheduling_queue.go, DefaultPodMaxInUnschedulablePodsDuration.
 """
+SETTLE_NS = 2 * NS_PER_S
+"""Pods that know why they wait are told of another kind of reason once it has stood for this long: a node that joins is
+not ready at first, which is no news to thousands."""
 Turn: TypeAlias = tuple[int, str, str, int]
 """When a pod was created, its namespace and name, and its row: who is less comes first."""
 Kind: TypeAlias = tuple[object, ...]
@@ -47,13 +50,20 @@ Kind: TypeAlias = tuple[object, ...]
 @dataclass(slots=True)
 class _Line:
     """Equal pods. ``reason``: why its first was refused last; ``as_of``: the queue's ``epoch`` then, -1 where it was
-    not; ``untold``: rows of pods that have not been told of that."""
+    not; ``untold``: rows of pods that have not been told why they wait; ``known``: the kind of reason that the others
+    were told; ``other_ns``: since when it is another."""
 
     kind: Kind
     pods: list[Turn] = field(default_factory=list)
     reason: Reason | None = None
     as_of: int = -1
     untold: set[int] = field(default_factory=set)
+    known: str = ""
+    other_ns: int | None = None
+
+    def news(self, now_ns: int) -> bool:
+        """Whether another kind of reason has stood for long enough to be told."""
+        return self.other_ns is not None and now_ns - self.other_ns >= SETTLE_NS
 
     def rows(self, apart: Set[int] = frozenset(), most: int | None = None) -> list[int]:
         """The first this many, without those who stand apart."""
@@ -73,6 +83,7 @@ class Queue:
         self._classes: object = None
         self._absent: Set[str] = frozenset()
         self._epoch = 0
+        self._now_ns = 0
         self._flushes, self._flushed_ns = False, 0
         self._topology_revision = -1
         self._cursor = 0
@@ -191,7 +202,7 @@ class Queue:
 
     def _look(self, snapshot: Snapshot) -> None:
         """Note whether anything has changed that could help pods that were refused."""
-        fleet = snapshot.fleet
+        fleet, self._now_ns = snapshot.fleet, snapshot.now_ns
         news = fleet.journal.since(self._cursor)
         self._flushes = snapshot.now_ns - self._flushed_ns >= FLUSH_NS
         if self._flushes:
@@ -211,7 +222,7 @@ class Queue:
 
     def _rests(self, fleet: Fleet, line: _Line) -> bool:
         """Whether the line need not be asked: it would be refused again, and all have been told."""
-        if line.untold:
+        if line.untold or line.news(self._now_ns):
             return False
         if line.kind[0] == "beyond":
             return line.reason is not None
@@ -257,14 +268,25 @@ class Queue:
         """What those wait for who were not asked, where they have not been told; and note what the line was told."""
         why = next((refused[row] for row in asked if row in refused), None)
         first = bool(asked) and asked[0] in refused
-        before, line.reason, line.as_of = line.reason, why, self._epoch if first else -1
+        line.reason, line.as_of = why, self._epoch if first else -1
         if why is None:
             return []
-        anew = before is None or before.kind != why.kind or self._flushes
+        anew = self._flushes or self._is_news(line, why.kind)
         spared = {*apart, *asked}
         rows = [row for row in line.rows() if row not in spared] if anew else sorted(line.untold - spared)
         line.untold = {row for row in line.untold if row in spared and row not in refused}
         return [Wait(fleet.pod(row).spec.ref, why) for row in rows]
+
+    def _is_news(self, line: _Line, kind: str) -> bool:
+        """Whether all pods of the line are to be told of this kind of reason; notes since when it is another."""
+        if kind == line.known:
+            line.other_ns = None
+            return False
+        if line.known and not line.news(self._now_ns):
+            line.other_ns = self._now_ns if line.other_ns is None else line.other_ns
+            return False
+        line.known, line.other_ns = kind, None
+        return True
 
     def _still(self, fleet: Fleet) -> list[Wait]:
         """That somebody waits, where nobody was asked: others look after pods that wait."""

@@ -9,7 +9,8 @@ from tonnage.decisions import Bind
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.scheduling import place
-from tonnage.scheduling.filters import ANY_POLICY, Filters
+from tonnage.scheduling.filters import Filters
+from tonnage.scheduling.policies import ANY_POLICY
 
 
 @dataclass(slots=True)

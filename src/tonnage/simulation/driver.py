@@ -33,6 +33,7 @@ class Driver:
     settle: Callable[[], None] = lambda: None
     steps: int = 0
     violations: list[str] = field(default_factory=list)
+    entries_checked: int = -1
     timetable: Timetable = field(default_factory=lambda: Timetable(()))
 
     def start(self, loops: Sequence[Loop], scraper: Scraper) -> None:
@@ -66,6 +67,8 @@ class Driver:
         for service in cluster.services:
             service.settle(until_ns)
         cluster.account_busy()
+        if self.check:
+            self._found(cluster.ledger.check(until_ns))
 
     def wake(self) -> None:
         """Give loops that wait for what has changed a tick, once they have let it settle."""
@@ -86,13 +89,19 @@ class Driver:
     def _check(self) -> None:
         self.steps += 1
         cluster = self.cluster
-        found = [*violations(cluster.fleet), *cluster.ledger.check(cluster.now_ns)]
+        found = violations(cluster.fleet)
+        if cluster.ledger.changes != self.entries_checked:
+            self.entries_checked = cluster.ledger.changes
+            found += cluster.ledger.check(cluster.now_ns)
         for training in cluster.training.values():
             found += training.violations()
         for replica in (r for s in cluster.services for r in (*s.endpoints, *s.draining)):
             if replica.engine is not None and replica.engine.blocks_used > replica.engine.blocks_total:
                 found.append(f"{replica.pod}: more KV blocks used than there are")
-        self.violations += [f"{cluster.now_ns / 1e9:.3f} s: {text}" for text in found]
+        self._found(found)
+
+    def _found(self, broken: list[str]) -> None:
+        self.violations += [f"{self.cluster.now_ns / 1e9:.3f} s: {text}" for text in broken]
 
 
 @dataclass(slots=True)

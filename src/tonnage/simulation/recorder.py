@@ -12,7 +12,7 @@ from tonnage.decisions import Applied, Decision, Outcome, Refused, Stale, Wait
 from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE, SHARED_DEVICE
 from tonnage.machines.events import Later
 from tonnage.machines.objects import Pod
-from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.replica import ServingReplica
 from tonnage.machines.serving.service import Service
 from tonnage.simulation.result import DecisionRecord
 
@@ -56,7 +56,7 @@ class Recorder:
     heat: dict[tuple[str, int], list[tuple[int, int, int, int]]] = field(default_factory=dict)
     decisions: list[DecisionRecord] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
-    _busy: dict[Replica | Pod, int] = field(default_factory=dict)
+    _busy: dict[ServingReplica | Pod, int] = field(default_factory=dict)
     _waits: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def decided(self, t_ns: int, loop: str, decision: Decision, outcome: Outcome) -> None:
@@ -178,7 +178,7 @@ class SampleTick:
         yield cluster.now_ns + self.recorder.interval_ns, self
 
 
-def taken_times(services: Iterable[Service]) -> Iterable[tuple[Replica, int]]:
+def taken_times(services: Iterable[Service]) -> Iterable[tuple[ServingReplica, int]]:
     """(replica, ns of each of its devices that it took so far) of every engine."""
     for service in services:
         for replica in (*service.endpoints, *service.draining):

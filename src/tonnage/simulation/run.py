@@ -3,40 +3,34 @@
 from __future__ import annotations
 
 import calendar
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import msgspec
-
 from tonnage.control.loops import Loop
-from tonnage.control.nodes import Pools, node_loops
+from tonnage.control.nodes import Pools
 from tonnage.control.policy import Policy
-from tonnage.control.replicas import Autoscalers, Planned, SloPlanner
+from tonnage.control.replicas import Autoscalers, ReplicaPlanner
 from tonnage.control.scheduler import Scheduler
 from tonnage.errors import InputError
 from tonnage.facts import prices
 from tonnage.fleet.asks import GPU
-from tonnage.fleet.filters import OPEN, refusal, shape_of
 from tonnage.health.rules.devices import NOT_SIMULATED
-from tonnage.inference.capacity import RequestMix, Slo, capacity, mean_latency_s
-from tonnage.inference.timing import StepWork
 from tonnage.machines.blocked import by_object
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.objects import EngineSetup, Offering, Workload
-from tonnage.machines.scraping import GATEWAY_ACTIVE, GATEWAY_RECEIVED, Scraper
-from tonnage.machines.serving.service import Service
-from tonnage.machines.serving.split import SplitService
+from tonnage.machines.objects import Offering
+from tonnage.machines.scraping import Scraper
 from tonnage.machines.training.happened import Then
 from tonnage.objects import apps, autoscaling, core, load
 from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.rng import Streams
-from tonnage.scaling import manifests, slo
+from tonnage.scaling import manifests
+from tonnage.scaling.policies import BY_MANIFESTS
 from tonnage.scheduling import place
 from tonnage.simulation import assumed
-from tonnage.simulation.assemble import assemble, workloads_of
+from tonnage.simulation.assemble import assemble
 from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, sorted_findings
 from tonnage.simulation.connect import connect_traffic, left_out
 from tonnage.simulation.driver import Driver, Observer
@@ -44,6 +38,7 @@ from tonnage.simulation.engine_findings import unknown_modes, unread_flags
 from tonnage.simulation.extent import refuse_too_much
 from tonnage.simulation.faults import schedule_faults
 from tonnage.simulation.ignored_flags import ignored_flags
+from tonnage.simulation.planned import Sources, planned
 from tonnage.simulation.prospects import prospects
 from tonnage.simulation.recorder import Recorder
 from tonnage.simulation.relayout_findings import layouts_that_stay
@@ -53,29 +48,16 @@ from tonnage.simulation.standing import machines
 from tonnage.simulation.training.connect import connect_training
 from tonnage.simulation.unserved import Known
 from tonnage.simulation.zones import zone_findings
-from tonnage.traffic.profile import TrafficProfile, sample
+from tonnage.traffic.profile import TrafficProfile
 from tonnage.traffic.traces import Trace
-from tonnage.units import NS_PER_S, ns
+from tonnage.units import NS_PER_S
 
 EPOCH_NS = calendar.timegm((2026, 3, 2, 9, 0, 0)) * NS_PER_S
-"""A run begins on a Monday at 9:00 UTC, for disruption budgets with a schedule."""
+"""A run begins on a Monday at 9:00 UTC: for schedules of disruption budgets, cron triggers and queries for the time."""
 
 SAMPLES = 360
 """Samples over a run, at least 5 s apart."""
 
-MIX_SIZE = 2_000
-"""Requests drawn from a profile to stand for its mix of lengths."""
-
-SHARE = 0.99
-"""Share of requests within the SLO for which the slo policy sizes its replicas."""
-
-POOL = 8
-"""Replicas that share the arrivals when one replica's capacity is found: fewer carry less each, more carry more."""
-
-REUSE_WINDOW = "5m"
-"""How far back the slo policy looks at what engines found in their caches."""
-
-Sources = Mapping[str, TrafficProfile | Trace]
 Scaler = Callable[[Scenario, Configuration, SimulatedCluster, Sources], list[Loop]]
 
 
@@ -132,7 +114,7 @@ class SetUp:
         settings = self.placing()
         loops = [Scheduler(settings).loop()]
         if self.configuration.pools:
-            loops += node_loops(self.for_sale, pools or self.pools, EPOCH_NS)
+            loops += self.controls.node_loops(self.for_sale, pools or self.pools, EPOCH_NS)
         return [*loops, *self.controls.partitioning_loops(settings), *self.replica_loops()]
 
     def pools(self) -> Pools:
@@ -160,8 +142,8 @@ class SetUp:
 
     def replica_loops(self) -> list[Loop]:
         """The loops that set replicas, as the policy says."""
-        by_slo = self.scenario.policy(self.policy).scaling == "slo"
-        scaler = self.options.scaler or (_slo_loops if by_slo else _manifest_loops)
+        by = self.scenario.policy(self.policy).scaling
+        scaler = self.options.scaler or (_manifest_loops if by == BY_MANIFESTS else partial(_policy_loops, by))
         return scaler(self.scenario, self.configuration, self.cluster, self.sources)
 
     @property
@@ -211,6 +193,7 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     refuse_too_much(scenario, manifest.objects)
     configuration = configure(manifest, catalogue, machines(scenario, manifest))
     cluster = build_cluster(scenario, configuration, Streams(options.seed))
+    cluster.epoch_ns = EPOCH_NS
     sources = connect_traffic(scenario, chosen, configuration, cluster, options.trace, options.seed)
     for key, (least, _) in bounds(configuration, list(cluster.workloads.values())).items():
         cluster.workloads[key].minimum = least
@@ -266,6 +249,7 @@ def _manifest_loops(
         [manifests.hpa_spec(h) for h in admitted.hpas if not _made_by_keda(h)],
         configuration.scaled,
         admitted.ambiguous,
+        epoch_ns=EPOCH_NS,
     ).loops()
 
 
@@ -274,118 +258,12 @@ def _made_by_keda(hpa: autoscaling.HorizontalPodAutoscaler) -> bool:
     return any(owner.kind == "ScaledObject" for owner in hpa.metadata.owner_references)
 
 
-def _slo_loops(
-    scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster, sources: Sources
+def _policy_loops(
+    policy: str, scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster, sources: Sources
 ) -> list[Loop]:
-    """Replicas by the slo policy."""
-    return [slo_planner(scenario, configuration, cluster, sources).loop()]
-
-
-def slo_planner(
-    scenario: Scenario,
-    configuration: Configuration,
-    cluster: SimulatedCluster,
-    sources: Sources,
-) -> SloPlanner:
-    """The slo policy for every workload that serves traffic and has bounds."""
-    planned = []
-    limits = bounds(configuration, list(cluster.workloads.values()))
-    goal = Slo(scenario.ttft_ns / NS_PER_S, scenario.tpot_ns / NS_PER_S)
-    for service in cluster.services:
-        behind = workloads_of(cluster, service)
-        if not any(one.key in limits for one in behind):
-            continue
-        workload = behind[0]
-        number = next(i for i, t in enumerate(scenario.spec.traffic) if service.name in t.services)
-        if isinstance(service, SplitService):
-            message = f"the slo policy sizes one pool, and {service.name} has two"
-            hint = "scale each by an HPA or ScaledObject (scaling: manifests)"
-            raise InputError(scenario.document.problem(f"traffic[{number}].split", message, hint))
-        if len(behind) > 1:
-            keys = ", ".join(one.key for one in behind)
-            message = f"the slo policy sizes one workload for a Service, and {service.name} selects {keys}"
-            hint = "give each a Service of its own, or scale them by HPAs or ScaledObjects (scaling: manifests)"
-            raise InputError(scenario.document.problem(f"traffic[{number}].service", message, hint))
-        if service.balancing == "random":
-            field = f"traffic[{number}].balancing"
-            message = f"the slo policy counts the requests of {service.name} at a gateway, and random has none"
-            raise InputError(scenario.document.problem(field, message, "use round-robin or least-requests"))
-        setup = _engine_of(cluster, workload)
-        mix = _mix_of(service) if service.has_content else request_mix(sources[service.name])
-        sized = partial(_sized, setup, mix, goal)
-        rate, concurrency = sized(0.0)
-        if rate <= 0:
-            message = f"one replica of {workload.key} cannot meet the SLO at any rate"
-            raise InputError(scenario.document.problem("slo", message, "raise the SLO or choose a faster GPU"))
-        least, most = limits[workload.key]
-        start = cluster.durations.engine_start_cached_s + workload_weights_s(cluster, workload)
-        target = slo.Target(
-            workload.key,
-            capacity=rate,
-            concurrency=concurrency,
-            minimum=least,
-            maximum=most,
-            prior_cold_start_ns=ns(start),
-            gpus=workload.server.args.gpus if workload.server else 1,
-            sized=sized if service.has_content else None,
-        )
-        selector = f'{{envoy_cluster_name="{service.name}"}}'
-        received, in_flight = f"sum({GATEWAY_RECEIVED}{selector})", f"sum({GATEWAY_ACTIVE}{selector})"
-        asked, found = _cache_queries(service) if service.has_content else ("", "")
-        planned.append(Planned(target, received, in_flight, asked, found))
-    return SloPlanner(lambda snapshot: planned)
-
-
-def _sized(setup: EngineSetup, mix: RequestMix, goal: Slo, reuse: float) -> tuple[float, float]:
-    """(requests a second that a replica carries within the SLO, requests that it then has in flight)."""
-    mix = msgspec.structs.replace(mix, reuse=reuse)
-    rate = capacity(setup.config, setup.timing, mix, goal, SHARE, replicas=POOL)
-    return rate, rate * mean_latency_s(setup.config, setup.timing, mix, rate) if rate > 0 else 0.0
-
-
-def _cache_queries(service: Service) -> tuple[str, str]:
-    """PromQL: prompt tokens that the Service's engines looked for in their caches in ``REUSE_WINDOW``, and found."""
-    namespace, _, name = service.name.partition("/")
-    selector = f'{{namespace="{namespace}",service="{name}"}}[{REUSE_WINDOW}]'
-    series = "vllm:prefix_cache"
-    return f"sum(increase({series}_queries_total{selector}))", f"sum(increase({series}_hits_total{selector}))"
-
-
-def workload_weights_s(cluster: SimulatedCluster, workload: Workload) -> float:
-    """Seconds to read the workload's weights from page cache."""
-    return workload.server.weight_bytes / cluster.durations.page_cache_bytes_per_s if workload.server else 0.0
-
-
-def _engine_of(cluster: SimulatedCluster, workload: Workload) -> EngineSetup:
-    """The slowest engine that the workload gets on the GPUs that are there now and that its pods may use."""
-    template, fleet = workload.template, cluster.fleet
-    shape = shape_of(template.spec, template.metadata.annotations)
-    nodes = [fleet.node(row) for row in fleet.node_rows()]
-    allowed = [node.spec.gpu for node in nodes if node.spec.gpu and refusal(shape, node) == OPEN]
-    setups = [cluster.physics.engine(workload, gpu) for gpu in allowed]
-    working = [s for s in setups if isinstance(s, EngineSetup)]
-    if not working:
-        reasons = "; ".join(sorted({s for s in setups if isinstance(s, str)})) or "there are none"
-        message = f"{workload.key} starts on none of the GPUs that are there at first: {reasons}"
-        raise InputError.at(message, hint="give the fleet a node on which it can be sized")
-    return max(working, key=lambda s: s.timing.step(StepWork(decoders=1)))
-
-
-def _mix_of(service: Service) -> RequestMix:
-    """The lengths of prompts that begin with what was said before, all over the run."""
-    arrivals = service.requests.arrivals
-    step = max(1, len(arrivals) // MIX_SIZE)
-    return RequestMix(tuple(zip(arrivals.prompt[::step].tolist(), arrivals.output[::step].tolist(), strict=True)))
-
-
-def request_mix(source: TrafficProfile | Trace) -> RequestMix:
-    """The lengths of a source's requests: drawn from a profile with a fixed seed, or spread evenly over a trace."""
-    if isinstance(source, TrafficProfile):
-        prompt, output = sample(source, Streams(0).get("request-mix"), MIX_SIZE)
-    else:
-        step = max(1, len(source.prompt) // MIX_SIZE)
-        prompt, output = source.prompt[::step], source.output[::step]
-    return RequestMix(tuple(zip(prompt.tolist(), output.tolist(), strict=True)))
+    """Replicas by the policy of this name."""
+    workloads = planned(scenario, configuration, cluster, sources, policy)
+    return [ReplicaPlanner(policy, lambda snapshot: workloads).loop()]
 
 
 def _source_name(source: TrafficProfile | Trace) -> str:

@@ -6,7 +6,8 @@ Two formats are read, plain or gzipped, told apart by their content:
   ``TIMESTAMP,ContextTokens,GeneratedTokens``, the time as ``2023-11-16 18:15:46.6805900`` (UTC).
 - Mooncake traces (kvcache-ai/Mooncake): one JSON object a line with ``timestamp`` (milliseconds),
   ``input_length`` and ``output_length``; ``hash_ids`` may be there: one number for every 512 tokens of the
-  prompt, the last block included though it is not full, equal for equal content after equal content.
+  prompt, the last block included though it is not full, equal for equal content after equal content. The first line
+  may have ``block_size``: what a number stands for instead.
 
 A request without prompt or without output is refused, not dropped: an engine computes at least one token
 for every prompt that it is given, so zero means a request that failed, and only the trace's owner knows
@@ -95,15 +96,23 @@ class _Record(msgspec.Struct, gc=False):
     hash_ids: tuple[int, ...] | None = None
 
 
-def load_trace(path: Path, *, hash_block: int = MOONCAKE_HASH_BLOCK) -> Trace:
-    """Read a trace in one of the formats above. ``hash_block`` is what one of its hash ids stands for, in tokens.
+class _First(msgspec.Struct, gc=False):
+    """The first line of a trace."""
+
+    block_size: Annotated[int, msgspec.Meta(ge=1, le=_MAX_TOKENS)] = MOONCAKE_HASH_BLOCK
+
+
+def load_trace(path: Path, *, hash_block: int | None = None) -> Trace:
+    """Read a trace in one of the formats above. ``hash_block`` is what one of its hash ids stands for, in tokens; None:
+    what its first line says as ``block_size``, else 512.
 
     Raises:
         InputError: the file cannot be read, is empty or in no known format; a cell is not what it must be;
             a request arrives before its predecessor. Names file, line, field, the value and what was
             expected.
     """
-    text = _read_text(path)
+    text = read_text(path)
+    hash_block = hash_block or _block_size(text)
     known = _quick_mooncake(path, text, hash_block)
     if known is not None:
         return known
@@ -144,23 +153,29 @@ def describe(trace: Trace) -> list[tuple[str, str]]:
     return rows
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a log, plain or gzipped. Raises InputError where it cannot be read."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise InputError.at(
             f"cannot read the trace: {error.strerror}", file=str(path), hint="give the path of a trace file"
         ) from error
+    return decoded(data, str(path))
+
+
+def decoded(data: bytes, name: str) -> str:
+    """UTF-8, plain or gzipped, as text. Raises InputError, which names it ``name``."""
     try:
         if data.startswith(_GZIP_MAGIC):
             data = gzip.decompress(data)
         return data.decode("utf-8-sig")
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError.at(f"damaged gzip file: {error}", file=str(path), hint="download the trace again") from error
+        raise InputError.at(f"damaged gzip file: {error}", file=name, hint="download the trace again") from error
     except UnicodeDecodeError as error:
         raise InputError.at(
             f"not UTF-8 text: byte 0x{data[error.start]:02x} at offset {error.start}",
-            file=str(path),
+            file=name,
             hint="give a CSV or JSON Lines trace, plain or gzipped",
         ) from error
 
@@ -189,6 +204,15 @@ def _azure_rows(path: Path, lines: list[str]) -> Iterator[_Row]:
             _tokens(_integer(cells[1]), cells[1], path, line, prompt_field),
             _tokens(_integer(cells[2]), cells[2], path, line, output_field),
         )
+
+
+def _block_size(text: str) -> int:
+    """What one hash id stands for, as `tonnage trace hash` writes it into the first line."""
+    try:
+        first = msgspec.json.decode(text.lstrip().partition("\n")[0], type=_First)
+    except msgspec.DecodeError:
+        return MOONCAKE_HASH_BLOCK
+    return first.block_size
 
 
 def _quick_mooncake(path: Path, text: str, hash_block: int) -> Trace | None:

@@ -19,7 +19,7 @@ from tonnage.workloads import marks
 from tonnage.workloads.membership import gangs_of, member_of, stamped, task_groups, topologies_of
 from tonnage.workloads.naming import named, workload_key
 from tonnage.workloads.priority import Priorities
-from tonnage.workloads.replicas import Replica, runtime_of
+from tonnage.workloads.replicas import WorkloadPod, runtime_of
 
 POD_GROUPS: dict[type[KubeObject], str] = {
     groups.KaiPodGroup: "spec.minMember",
@@ -47,7 +47,7 @@ class _Pod:
     """A pod, the object that it stands in, its gang, and how many like it there are."""
 
     owner: KubeObject
-    replica: Replica
+    replica: WorkloadPod
     gang: str
     subgroup: str
     count: int = 1

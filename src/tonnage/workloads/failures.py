@@ -9,7 +9,7 @@ from enum import StrEnum
 from tonnage.objects import batch, core, leaderworker, ray, training, volcano
 from tonnage.objects.base import KubeObject
 from tonnage.workloads import marks
-from tonnage.workloads.replicas import Replica, restart_policy, task_name
+from tonnage.workloads.replicas import WorkloadPod, restart_policy, task_name
 
 DEFAULT_BACKOFF_LIMIT = 6
 """Of a Job that names none (kubernetes/kubernetes pkg/apis/batch/v1/defaults.go)."""
@@ -41,14 +41,14 @@ class Case:
     kind: str
     policy: str
     scope: str
-    members: tuple[Replica, ...]
+    members: tuple[WorkloadPod, ...]
     limits: Limits
 
 
 def case_of(
     workload: KubeObject,
-    replicas: Sequence[Replica],
-    failed: Replica,
+    replicas: Sequence[WorkloadPod],
+    failed: WorkloadPod,
     cause: Cause,
     exit_code: int,
     pending: bool,
@@ -83,7 +83,7 @@ def case_of(
     raise TypeError(f"{workload.kind} {workload.name} makes no pods that could fail")
 
 
-def job_set_case(workload: batch.JobSet, replicas: Sequence[Replica], failed: Replica, reason: str) -> Case:
+def job_set_case(workload: batch.JobSet, replicas: Sequence[WorkloadPod], failed: WorkloadPod, reason: str) -> Case:
     """A Job of a JobSet has failed for this reason."""
     policy = workload.spec.failure_policy
     action = "None" if policy is None else "RestartJobSet"
@@ -96,7 +96,7 @@ def job_set_case(workload: batch.JobSet, replicas: Sequence[Replica], failed: Re
     return Case("JobSet", action, workload.name, tuple(replicas), _job_set_limits(workload))
 
 
-def _job(scope: str, spec: batch.JobSpec, members: tuple[Replica, ...], cause: Cause, exit_code: int) -> Case:
+def _job(scope: str, spec: batch.JobSpec, members: tuple[WorkloadPod, ...], cause: Cause, exit_code: int) -> Case:
     """A limit per index leaves the Job without one, where it names none."""
     per_index = spec.backoff_limit_per_index is not None
     default = None if per_index else DEFAULT_BACKOFF_LIMIT
@@ -137,7 +137,7 @@ def _in_place(workload: batch.JobSet) -> bool:
     return policy is not None and policy.restart_strategy == "InPlaceRestart"
 
 
-def _kubeflow(job: training.KubeflowJob, replicas: tuple[Replica, ...], failed: Replica) -> Case:
+def _kubeflow(job: training.KubeflowJob, replicas: tuple[WorkloadPod, ...], failed: WorkloadPod) -> Case:
     policies = {role: restart_policy(job, role, spec) for role, _, spec in training.roles(job)}
     policy = policies[failed.role]
     limit = job.spec.run_policy.backoff_limit
@@ -149,7 +149,7 @@ def _kubeflow(job: training.KubeflowJob, replicas: tuple[Replica, ...], failed: 
     return Case(job.kind, policy, job.name, replicas, {"backoffLimit": limit})
 
 
-def _ray(workload: ray.RayCluster | ray.RayJob, replicas: tuple[Replica, ...], failed: Replica) -> Case:
+def _ray(workload: ray.RayCluster | ray.RayJob, replicas: tuple[WorkloadPod, ...], failed: WorkloadPod) -> Case:
     policy = failed.spec.restart_policy
     limits: dict[str, int | None] = {}
     if isinstance(workload, ray.RayCluster):
@@ -166,7 +166,7 @@ def _ray(workload: ray.RayCluster | ray.RayJob, replicas: tuple[Replica, ...], f
     return Case(workload.kind, policy, workload.name, replicas, limits)
 
 
-def _volcano_action(job: volcano.VolcanoJob, failed: Replica, cause: Cause, exit_code: int) -> str:
+def _volcano_action(job: volcano.VolcanoJob, failed: WorkloadPod, cause: Cause, exit_code: int) -> str:
     """The action of the first policy of the task, then of the job, that matches; empty without one."""
     event = "PodFailed" if cause.is_exit else "PodEvicted"
     code = 137 if cause is Cause.OOM else exit_code

@@ -19,7 +19,7 @@ from tonnage.workloads import implied, marks, stateful
 from tonnage.workloads.implied import whole
 from tonnage.workloads.naming import named, workload_key
 from tonnage.workloads.priority import Priorities
-from tonnage.workloads.replicas import WORKLOADS, Replica, cluster_name, replicas_of, resolved
+from tonnage.workloads.replicas import WORKLOADS, WorkloadPod, cluster_name, replicas_of, resolved
 
 KAI_PREEMPTIBLE_BELOW = 100
 """Priority under which KAI takes a pod group for preemptible when it does not say (podgroup_types.go)."""
@@ -210,22 +210,22 @@ def _whole_of(workload: str, name: str) -> Asked:
     return Asked(workload, (name,), workload)
 
 
-def stamped(obj: KubeObject, objects: Iterable[KubeObject]) -> tuple[Replica, ...]:
+def stamped(obj: KubeObject, objects: Iterable[KubeObject]) -> tuple[WorkloadPod, ...]:
     """The pods that an object is or makes, those of a Deployment, ReplicaSet or StatefulSet included."""
     if isinstance(obj, core.Pod):
         meta = obj.metadata
-        return (Replica(meta.name, meta.namespace, "", 0, obj.spec, meta.labels, meta.annotations),)
+        return (WorkloadPod(meta.name, meta.namespace, "", 0, obj.spec, meta.labels, meta.annotations),)
     if isinstance(obj, apps.Deployment | apps.ReplicaSet):
         template = obj.spec.template
         meta = template.metadata
         return tuple(
-            Replica(f"{obj.name}-{index}", obj.namespace, "", index, template.spec, meta.labels, meta.annotations)
+            WorkloadPod(f"{obj.name}-{index}", obj.namespace, "", index, template.spec, meta.labels, meta.annotations)
             for index in range(obj.spec.replicas)
         )
     return stateful.replicas(obj) if isinstance(obj, apps.StatefulSet) else replicas_of(obj, objects)
 
 
-def _named(objects: tuple[KubeObject, ...]) -> Iterator[Replica]:
+def _named(objects: tuple[KubeObject, ...]) -> Iterator[WorkloadPod]:
     """One pod of each role of every object: groups that exist by their labels alone are known by it."""
     for obj in objects:
         yield from {replica.role: replica for replica in stamped(obj, objects)}.values()
@@ -257,7 +257,7 @@ class Maker:
                     key = workload_key(obj.namespace, reference)
                     yield self._gang(obj, key, group.policy.gang.min_count, "Workload")
 
-    def of_pod(self, pod: Replica, found: Mapping[str, Gang]) -> Iterator[Gang]:
+    def of_pod(self, pod: WorkloadPod, found: Mapping[str, Gang]) -> Iterator[Gang]:
         """The gangs that exist by what pods say alone: label groups, and replicas of a Workload's group."""
         namespace, labels, annotations = pod.namespace, pod.labels, pod.annotations
         if pod.spec.workload_ref is not None:

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from tonnage.objects import batch, leaderworker, ray, training, volcano
 from tonnage.objects.base import KubeObject
-from tonnage.workloads.replicas import Replica
+from tonnage.workloads.replicas import WorkloadPod
 from tonnage.workloads.restarts import INDEX_FAILED
 
 
@@ -26,7 +26,10 @@ class Outcome(StrEnum):
 
 
 def outcome(
-    workload: KubeObject, replicas: Sequence[Replica], done: AbstractSet[str], counters: Mapping[str, int] | None = None
+    workload: KubeObject,
+    replicas: Sequence[WorkloadPod],
+    done: AbstractSet[str],
+    counters: Mapping[str, int] | None = None,
 ) -> Outcome:
     """How the workload stands when the replicas named ``done`` have exited with 0. ``counters``: those of its restarts,
     among them indexes that have failed for good. Whether a failure ends it is for :func:`~.restarts.restart` to say."""
@@ -45,7 +48,7 @@ def outcome(
     return Outcome.SUCCEEDED if {one.name for one in deciding} <= done else Outcome.RUNNING
 
 
-def _deciding(workload: KubeObject, replicas: Sequence[Replica]) -> list[Replica]:
+def _deciding(workload: KubeObject, replicas: Sequence[WorkloadPod]) -> list[WorkloadPod]:
     """The pods whose success is that of the workload."""
     chiefs = [one for one in replicas if one.role in ("Chief", "Master", "Launcher", "submitter")]
     if chiefs:
@@ -58,7 +61,9 @@ def _deciding(workload: KubeObject, replicas: Sequence[Replica]) -> list[Replica
     return workers or list(replicas)
 
 
-def _job(spec: batch.JobSpec, replicas: Sequence[Replica], done: AbstractSet[str], lost: AbstractSet[str]) -> Outcome:
+def _job(
+    spec: batch.JobSpec, replicas: Sequence[WorkloadPod], done: AbstractSet[str], lost: AbstractSet[str]
+) -> Outcome:
     succeeded = {one.index for one in replicas if one.name in done}
     if spec.success_policy is not None and any(_is_met(rule, succeeded) for rule in spec.success_policy.rules):
         return Outcome.SUCCEEDED
@@ -85,12 +90,12 @@ def _indexes(written: str) -> set[int]:
 
 
 def _job_set(
-    workload: batch.JobSet, replicas: Sequence[Replica], done: AbstractSet[str], lost: AbstractSet[str]
+    workload: batch.JobSet, replicas: Sequence[WorkloadPod], done: AbstractSet[str], lost: AbstractSet[str]
 ) -> Outcome:
     specs = {part.name: part.template.spec for part in workload.spec.replicated_jobs}
     policy = workload.spec.success_policy
     targets = set(policy.target_replicated_jobs if policy is not None else ()) or set(specs)
-    jobs: dict[tuple[str, int], list[Replica]] = {}
+    jobs: dict[tuple[str, int], list[WorkloadPod]] = {}
     for one in replicas:
         if one.role in targets:
             jobs.setdefault((one.role, one.group), []).append(one)

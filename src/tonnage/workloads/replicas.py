@@ -27,7 +27,7 @@ class After(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class WorkloadPod:
     """A pod of a workload. ``name`` is its own in the namespace.
 
     ``role``: the replica type, replicated job, worker group, task; ``leader`` or ``worker`` of a LeaderWorkerSet.
@@ -48,7 +48,7 @@ class Replica:
     after: tuple[After, ...] = ()
 
 
-def replicas_of(workload: KubeObject, objects: Iterable[KubeObject] = ()) -> tuple[Replica, ...]:
+def replicas_of(workload: KubeObject, objects: Iterable[KubeObject] = ()) -> tuple[WorkloadPod, ...]:
     """Every pod of the workload in the order of creation; none of a suspended one, or of a kind that makes none here.
     ``objects``: among which the runtime of a TrainJob is found."""
     made = resolved(workload, objects)
@@ -141,11 +141,11 @@ def at_once(spec: batch.JobSpec) -> int:
     return parallel if spec.completions is None else min(parallel, spec.completions)
 
 
-def _job(obj: batch.Job) -> Iterator[Replica]:
-    yield from _job_pods(obj.name, obj.namespace, obj.spec, Replica("", "", "", 0, obj.spec.template.spec, {}))
+def _job(obj: batch.Job) -> Iterator[WorkloadPod]:
+    yield from _job_pods(obj.name, obj.namespace, obj.spec, WorkloadPod("", "", "", 0, obj.spec.template.spec, {}))
 
 
-def _job_pods(name: str, namespace: str, spec: batch.JobSpec, like: Replica) -> Iterator[Replica]:
+def _job_pods(name: str, namespace: str, spec: batch.JobSpec, like: WorkloadPod) -> Iterator[WorkloadPod]:
     """The pods of a Job; ``like`` has what they have in common beyond it."""
     together = at_once(spec)
     total = together if spec.completions is None or not together else spec.completions
@@ -153,7 +153,7 @@ def _job_pods(name: str, namespace: str, spec: batch.JobSpec, like: Replica) -> 
     annotations = {**spec.template.metadata.annotations, **like.annotations}
     for index in range(total):
         own = {marks.JOB_INDEX: str(index)} if spec.completion_mode == "Indexed" else {}
-        yield Replica(
+        yield WorkloadPod(
             name=f"{name}-{index}",
             namespace=namespace,
             role=like.role,
@@ -167,7 +167,7 @@ def _job_pods(name: str, namespace: str, spec: batch.JobSpec, like: Replica) -> 
         )
 
 
-def _job_set(obj: batch.JobSet) -> Iterator[Replica]:
+def _job_set(obj: batch.JobSet) -> Iterator[WorkloadPod]:
     startup = obj.spec.startup_policy
     in_order = startup is not None and startup.startup_policy_order == "InOrder"
     before: batch.ReplicatedJob | None = None
@@ -188,7 +188,7 @@ def _job_set(obj: batch.JobSet) -> Iterator[Replica]:
                 marks.JOB_SET_PART: part.name,
                 marks.JOB_SET_INDEX: str(number),
             }
-            like = Replica("", "", part.name, 0, spec.template.spec, labels, inherited, number, 0, after)
+            like = WorkloadPod("", "", part.name, 0, spec.template.spec, labels, inherited, number, 0, after)
             yield from _job_pods(f"{obj.name}-{part.name}-{number}", obj.namespace, spec, like)
 
 
@@ -200,7 +200,7 @@ def _restarting(spec: batch.JobSpec) -> batch.JobSpec:
     return msgspec.structs.replace(spec, template=msgspec.structs.replace(spec.template, spec=pod))
 
 
-def _leader_worker_set(obj: leaderworker.LeaderWorkerSet) -> Iterator[Replica]:
+def _leader_worker_set(obj: leaderworker.LeaderWorkerSet) -> Iterator[WorkloadPod]:
     made = obj.spec.leader_worker_template
     leader = made.leader_template or made.worker_template
     waits = obj.spec.startup_policy == "LeaderReady"
@@ -216,7 +216,7 @@ def _leader_worker_set(obj: leaderworker.LeaderWorkerSet) -> Iterator[Replica]:
             part = lws_subgroup(made, index)
             if part is not None:
                 labels[marks.LWS_SUBGROUP] = str(part)
-            yield Replica(
+            yield WorkloadPod(
                 name=f"{obj.name}-{group}" if index == 0 else f"{obj.name}-{group}-{index}",
                 namespace=obj.namespace,
                 role="worker" if index else "leader",
@@ -244,7 +244,7 @@ def lws_subgroup(made: leaderworker.LeaderWorkerTemplate, index: int) -> int | N
     return (index - 1 if extra else index) // policy.sub_group_size
 
 
-def _kubeflow(obj: training.KubeflowJob) -> Iterator[Replica]:
+def _kubeflow(obj: training.KubeflowJob) -> Iterator[WorkloadPod]:
     mpi = isinstance(obj, training.MPIJob)
     found = list(training.roles(obj))
     chief = any(role in ("Master", "Chief") for role, _, _ in found)
@@ -265,7 +265,7 @@ def _kubeflow(obj: training.KubeflowJob) -> Iterator[Replica]:
                 labels[marks.TRAINING_JOB_ROLE] = word
             elif role in ("Master", "Chief") or (not chief and role == "Worker" and index == 0):
                 labels[marks.TRAINING_JOB_ROLE] = "master"
-            yield Replica(
+            yield WorkloadPod(
                 name=f"{obj.name}-launcher" if role == "Launcher" else f"{obj.name}-{word}-{index}",
                 namespace=obj.namespace,
                 role=role,
@@ -297,11 +297,11 @@ def restart_policy(obj: training.KubeflowJob, role: str, spec: training.ReplicaS
     return "OnFailure" if isinstance(obj, training.PyTorchJob) or role == "Launcher" else "Never"
 
 
-def _ray_cluster(obj: ray.RayCluster) -> Iterator[Replica]:
+def _ray_cluster(obj: ray.RayCluster) -> Iterator[WorkloadPod]:
     yield from _ray_pods(obj.name, obj.namespace, obj.spec)
 
 
-def _ray_job(obj: ray.RayJob) -> Iterator[Replica]:
+def _ray_job(obj: ray.RayJob) -> Iterator[WorkloadPod]:
     if obj.spec.ray_cluster_spec is None:
         return
     yield from _ray_pods(cluster_name(obj), obj.namespace, obj.spec.ray_cluster_spec)
@@ -310,7 +310,7 @@ def _ray_job(obj: ray.RayJob) -> Iterator[Replica]:
         labels = {**template.metadata.labels, marks.JOB: obj.name}
         annotations = dict(template.metadata.annotations)
         after = (After("head", "Ready"),)
-        yield Replica(obj.name, obj.namespace, "submitter", 0, template.spec, labels, annotations, after=after)
+        yield WorkloadPod(obj.name, obj.namespace, "submitter", 0, template.spec, labels, annotations, after=after)
 
 
 def cluster_name(obj: ray.RayJob) -> str:
@@ -318,7 +318,7 @@ def cluster_name(obj: ray.RayJob) -> str:
     return obj.status.ray_cluster_name or obj.name
 
 
-def _ray_pods(name: str, namespace: str, spec: ray.RayClusterSpec) -> Iterator[Replica]:
+def _ray_pods(name: str, namespace: str, spec: ray.RayClusterSpec) -> Iterator[WorkloadPod]:
     if spec.suspend:
         return
     head = spec.head_group_spec.template
@@ -328,7 +328,7 @@ def _ray_pods(name: str, namespace: str, spec: ray.RayClusterSpec) -> Iterator[R
         marks.RAY_TYPE: "head",
         marks.RAY_GROUP: marks.RAY_HEAD_GROUP,
     }
-    yield Replica(f"{name}-head", namespace, "head", 0, head.spec, labels, dict(head.metadata.annotations))
+    yield WorkloadPod(f"{name}-head", namespace, "head", 0, head.spec, labels, dict(head.metadata.annotations))
     for group in spec.worker_group_specs:
         template = group.template
         labels = {
@@ -338,7 +338,7 @@ def _ray_pods(name: str, namespace: str, spec: ray.RayClusterSpec) -> Iterator[R
             marks.RAY_GROUP: group.group_name,
         }
         for index in range(0 if group.suspend else ray_replicas(group) * group.num_of_hosts):
-            yield Replica(
+            yield WorkloadPod(
                 name=f"{name}-{group.group_name}-worker-{index}",
                 namespace=namespace,
                 role=group.group_name,
@@ -361,12 +361,12 @@ def ray_replicas(group: ray.WorkerGroupSpec) -> int:
     return max(least, min(wanted, most))
 
 
-def _volcano_job(obj: volcano.VolcanoJob) -> Iterator[Replica]:
+def _volcano_job(obj: volcano.VolcanoJob) -> Iterator[WorkloadPod]:
     for place, task in enumerate(obj.spec.tasks):
         role = task_name(task, place)
         for index in range(task.replicas):
             labels = {**task.template.metadata.labels, marks.VOLCANO_JOB: obj.name, marks.VOLCANO_TASK: role}
-            yield Replica(
+            yield WorkloadPod(
                 name=f"{obj.name}-{role}-{index}",
                 namespace=obj.namespace,
                 role=role,
@@ -382,7 +382,7 @@ def task_name(task: volcano.VolcanoTask, place: int) -> str:
     return task.name or f"default{place}"
 
 
-_MAKERS: Mapping[type[KubeObject], Callable[[Any], Iterator[Replica]]] = {
+_MAKERS: Mapping[type[KubeObject], Callable[[Any], Iterator[WorkloadPod]]] = {
     batch.Job: _job,
     batch.JobSet: _job_set,
     leaderworker.LeaderWorkerSet: _leader_worker_set,

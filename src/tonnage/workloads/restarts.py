@@ -15,7 +15,7 @@ from tonnage.facts.restarts import Rule
 from tonnage.objects import batch, ray, training
 from tonnage.objects.base import KubeObject
 from tonnage.workloads.failures import Case, Cause, case_of, job_set_case
-from tonnage.workloads.replicas import Replica
+from tonnage.workloads.replicas import WorkloadPod
 
 NS_PER_S = 1_000_000_000
 
@@ -56,7 +56,7 @@ class Restart:
 
 def restart(
     workload: KubeObject,
-    replicas: Sequence[Replica],
+    replicas: Sequence[WorkloadPod],
     failed: Sequence[str],
     cause: Cause,
     counters: Counters,
@@ -85,7 +85,7 @@ class _State:
     """A restart as it is worked out, one failed pod after another."""
 
     workload: KubeObject
-    replicas: tuple[Replica, ...]
+    replicas: tuple[WorkloadPod, ...]
     counters: dict[str, int]
     recreated: set[str] = field(default_factory=set)
     restarted: set[str] = field(default_factory=set)
@@ -96,11 +96,11 @@ class _State:
     rule: str = ""
     reason: str = ""
 
-    def apply(self, case: Case, failed: Replica, cause: Cause) -> None:
+    def apply(self, case: Case, failed: WorkloadPod, cause: Cause) -> None:
         """The consequences of one failed pod, by the first row that matches."""
         self._follow(_rule(case, failed, cause), case, failed, cause)
 
-    def _follow(self, rule: Rule, case: Case, failed: Replica, cause: Cause) -> None:
+    def _follow(self, rule: Rule, case: Case, failed: WorkloadPod, cause: Cause) -> None:
         self.rule = rule.rule
         if rule.restarts == "fails":
             self._fail(case, failed, "PodFailurePolicy", cause)
@@ -115,7 +115,7 @@ class _State:
         if rule.backoff:
             self._wait(rule, case, failed)
 
-    def _is_over(self, rule: Rule, case: Case, failed: Replica) -> bool:
+    def _is_over(self, rule: Rule, case: Case, failed: WorkloadPod) -> bool:
         limit = case.limits.get(rule.limit)
         if limit is None:
             return False
@@ -124,7 +124,7 @@ class _State:
         count = self._count(rule.counter, case, failed)
         return count > limit if rule.over == "above" else count >= max(limit, 1)
 
-    def _count(self, counter: str, case: Case, failed: Replica) -> int:
+    def _count(self, counter: str, case: Case, failed: WorkloadPod) -> int:
         """The counter as its limit sees it: restarts of all pods of the scope, failures of one index alone."""
         if counter in _SUMMED:
             prefixes = tuple(f"{name}/" for name in _SUMMED[counter])
@@ -133,7 +133,7 @@ class _State:
             return sum(self.counters.get(f"{counter}/{one.name}", 0) for one in case.members)
         return self.counters.get(_counter_key(counter, case, failed), 0)
 
-    def _beyond(self, rule: Rule, case: Case, failed: Replica, cause: Cause) -> None:
+    def _beyond(self, rule: Rule, case: Case, failed: WorkloadPod, cause: Cause) -> None:
         if rule.beyond == "fails":
             self.by_limit = True
             self._fail(case, failed, _REASONS.get(rule.limit, "BackoffLimitExceeded"), cause)
@@ -141,7 +141,7 @@ class _State:
         other = next(one for one in table.rules() if one.rule == rule.beyond)
         self._follow(other, case, failed, cause)
 
-    def _fail(self, case: Case, failed: Replica, reason: str, cause: Cause) -> None:
+    def _fail(self, case: Case, failed: WorkloadPod, reason: str, cause: Cause) -> None:
         """The scope has failed: a Job of a JobSet hands over to the JobSet, anything else ends."""
         if case.kind == "Job" and isinstance(self.workload, batch.JobSet):
             self.by_limit = False
@@ -151,7 +151,7 @@ class _State:
         self.failed, self.reason = True, reason
         self.stopped = {one.name for one in self.replicas if _ends(self.workload, one, self.by_limit)}
 
-    def _act(self, rule: Rule, case: Case, failed: Replica) -> None:
+    def _act(self, rule: Rule, case: Case, failed: WorkloadPod) -> None:
         """Put the pods that the row means where they belong."""
         if rule.restarts == "container":
             self.restarted.add(failed.name)
@@ -179,13 +179,13 @@ class _State:
         if not self.failed:
             self.rule = rule.rule
 
-    def _recreate(self, one: Replica) -> None:
+    def _recreate(self, one: WorkloadPod) -> None:
         """A pod that is made again starts with its restarts at 0."""
         self.recreated.add(one.name)
         for counter in ("container-restarts", "wait"):
             self.counters.pop(f"{counter}/{one.name}", None)
 
-    def _forget_jobs(self, scope: str, failed: Replica) -> None:
+    def _forget_jobs(self, scope: str, failed: WorkloadPod) -> None:
         """Jobs that are made again have failed nothing yet; what counts for the whole workload stays."""
         mine = {one.name for one in _meant(scope, self.replicas, failed)}
         jobs = {one.labels.get(_JOB_LABEL, "") for one in self.replicas if one.name in mine}
@@ -194,7 +194,7 @@ class _State:
             if counter not in _LASTING and (of in mine or of in jobs):
                 del self.counters[key]
 
-    def _wait(self, rule: Rule, case: Case, failed: Replica) -> None:
+    def _wait(self, rule: Rule, case: Case, failed: WorkloadPod) -> None:
         alone = rule.backoff == "kubelet" or rule.counter in _PER_POD
         key = f"wait/{failed.name if alone else case.scope}"
         self.counters[key] = self.counters.get(key, 0) + 1
@@ -222,18 +222,18 @@ _REASONS = {"maxFailedIndexes": "MaxFailedIndexesExceeded", "backoffLimit": "Bac
 _JOB_LABEL = "batch.kubernetes.io/job-name"
 
 
-def _rule(case: Case, failed: Replica, cause: Cause) -> Rule:
+def _rule(case: Case, failed: WorkloadPod, cause: Cause) -> Rule:
     """The row that decides. The table has one for every kind, whatever the policy and the cause."""
     return next(one for one in table.rules() if one.matches(case.kind, case.policy, failed.role, cause.value))
 
 
-def _counter_key(counter: str, case: Case, failed: Replica) -> str:
+def _counter_key(counter: str, case: Case, failed: WorkloadPod) -> str:
     if counter in _PER_POD:
         return f"{counter}/{failed.name}"
     return f"{counter}/{failed.labels.get(_JOB_LABEL, case.scope) if counter in _PER_JOB else case.scope}"
 
 
-def _meant(restarts: str, replicas: Sequence[Replica], failed: Replica) -> list[Replica]:
+def _meant(restarts: str, replicas: Sequence[WorkloadPod], failed: WorkloadPod) -> list[WorkloadPod]:
     """The pods that a row's word means."""
     if restarts == "all":
         return list(replicas)
@@ -246,7 +246,7 @@ def _meant(restarts: str, replicas: Sequence[Replica], failed: Replica) -> list[
     return [failed]
 
 
-def _ends(workload: KubeObject, one: Replica, by_limit: bool) -> bool:
+def _ends(workload: KubeObject, one: WorkloadPod, by_limit: bool) -> bool:
     """Whether a failed workload's controller ends the pod, or leaves it to itself.
 
     Sources: kubeflow/training-operator pkg/controller.v1/common/job.go DeletePodsAndServices (a limit ends all pods,

@@ -13,7 +13,7 @@ import msgspec
 from tonnage.objects import apps
 from tonnage.objects.base import KubeObject, ObjectMeta
 from tonnage.objects.storage import PersistentVolumeClaim
-from tonnage.workloads.replicas import Replica
+from tonnage.workloads.replicas import WorkloadPod
 
 POD_NAME = "statefulset.kubernetes.io/pod-name"
 POD_INDEX = "apps.kubernetes.io/pod-index"
@@ -88,17 +88,17 @@ def claims_to_come(objects: Iterable[KubeObject]) -> Iterator[PersistentVolumeCl
                 yield from (one for one in made if (one.namespace, one.name) not in there)
 
 
-def replica(obj: apps.StatefulSet, ordinal: int) -> Replica:
+def replica(obj: apps.StatefulSet, ordinal: int) -> WorkloadPod:
     """The pod with this number."""
     template, name = obj.spec.template, pod_name(obj.name, ordinal)
     meta, spec = template.metadata, template.spec
     if obj.spec.volume_claim_templates:
         spec = msgspec.structs.replace(spec, volumes=volumes(claim_names(obj, name), spec.volumes))
     own = {**meta.labels, **labels(obj.name, ordinal)}
-    return Replica(name, obj.namespace, "", ordinal, spec, own, dict(meta.annotations))
+    return WorkloadPod(name, obj.namespace, "", ordinal, spec, own, dict(meta.annotations))
 
 
-def replicas(obj: apps.StatefulSet) -> tuple[Replica, ...]:
+def replicas(obj: apps.StatefulSet) -> tuple[WorkloadPod, ...]:
     """Every pod that it is to have."""
     return tuple(replica(obj, number) for number in wanted(obj, obj.spec.replicas))
 

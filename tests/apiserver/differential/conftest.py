@@ -39,7 +39,6 @@ _CONTROLLERS = (
 
 @pytest.fixture(scope="session")
 def programs() -> Built:
-    pytest.importorskip("lightkube", reason="the kube extra is not installed")
     return kube_programs.needed()
 
 

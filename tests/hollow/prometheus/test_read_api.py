@@ -144,7 +144,7 @@ def test_it_says_what_it_is_and_that_it_is_ready(url: str) -> None:
         ("query", {}, "parameter query is missing"),
         ("query", {"query": "sum("}, "not a PromQL query"),
         ("query", {"query": "up[5m]"}, "range vector"),
-        ("query", {"query": "topk(1, up)"}, "the aggregation topk() is not evaluated"),
+        ("query", {"query": "limitk(1, up)"}, "the aggregation limitk() is not evaluated"),
         ("query", {"query": "up", "time": "soon"}, "parameter time 'soon' is not a time"),
         ("query", {"query": "up", "time": "2027-01-15T08:10:00"}, "is not a time"),
         ("query", {"query": "up", "time": "NaN"}, "is not a time"),
@@ -294,5 +294,5 @@ def test_the_client_reads_exactly_what_the_evaluator_gives(url: str, text: str, 
 
 def test_the_client_is_told_what_is_not_evaluated(url: str) -> None:
     with Prometheus(url) as prometheus, pytest.raises(PrometheusError, match="is not evaluated by Tonnage") as caught:
-        prometheus.query("topk(1, up)")
+        prometheus.query("limitk(1, up)")
     assert caught.value.fault is Fault.QUERY

@@ -59,7 +59,7 @@ def test_promtool_lists_series_and_labels() -> None:
 
 def test_promtool_shows_the_error() -> None:
     with serving() as url:
-        done = promtool("query", "instant", url, "topk(1, up)")
+        done = promtool("query", "instant", url, "limitk(1, up)")
     assert done.returncode != 0
     assert "is not evaluated by Tonnage" in done.stdout + done.stderr
 

@@ -12,7 +12,7 @@ import pytest
 from inference.estimate.estimate_builders import replica
 from tonnage.errors import InputError
 from tonnage.facts import gpus, models
-from tonnage.inference.estimate import FRAMEWORKS, Load, Replica, estimate, estimate_many
+from tonnage.inference.estimate import FRAMEWORKS, Load, Replica, estimate, estimate_many, step_seconds
 from tonnage.inference.estimate.case import check_room
 from tonnage.inference.estimate.constants import REGIMES, bands, constants
 
@@ -90,6 +90,22 @@ def test_frameworks_cost_time_and_none_costs_none() -> None:
     for framework in FRAMEWORKS:
         assert estimate(replica(framework=framework), LOAD).tpot_s > bare.tpot_s
     assert any("no framework" in note for note in bare.notes)
+
+
+@pytest.mark.parametrize("load", [Load(16, 1024, 1024), Load(64, 8192, 512), Load(1, 1024, 128)])
+def test_a_request_waits_until_the_engine_looks_for_requests(load: Load) -> None:
+    often, seldom = (estimate(replica(framework="sglang", wait_steps=steps), load) for steps in (0.0, 14.5))
+    assert seldom.tpot_s == often.tpot_s
+    waited = seldom.ttft_s - often.ttft_s
+    if load.concurrency == 1:
+        assert waited == 0
+    else:
+        assert 0.85 * 14.5 * decode_step(load) < waited < 15 * seldom.tpot_s * (1 + load.concurrency / 16)
+
+
+def decode_step(load: Load) -> float:
+    shape, context = models.get("Llama-3.1-8B"), load.input_tokens + load.output_tokens / 2
+    return step_seconds(shape, "h100", batch=int(load.concurrency), context=context, framework="sglang")
 
 
 def test_prompts_computed_elsewhere_do_not_delay_decoding() -> None:

@@ -17,7 +17,6 @@ import pytest
 
 pytest.importorskip("boto3", reason="boto3 is not installed (pip install boto3)")
 pytest.importorskip("moto", reason="moto is not installed (pip install 'moto[autoscaling,ec2]')")
-pytest.importorskip("lightkube", reason="the kube extra is not installed")
 
 from fake_aws import CLUSTER, REGION, Aws, error, mocked, template_tags
 from group_cluster import GPU, Kubelets, pod_body

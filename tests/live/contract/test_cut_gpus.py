@@ -16,6 +16,9 @@ from tonnage.simulation.driver import Driver
 
 MORNING, BEGUN = 80, 35
 """Minutes of the short day: until its layouts have followed the evening's work, and while they do."""
+MORE = [
+    pytest.param(kind, minutes, marks=pytest.mark.fuzz) for kind, minutes in (("embedded", MORNING), ("http", BEGUN))
+]
 
 
 def changes(machine: Driver) -> list[tuple[int, str, str]]:
@@ -25,9 +28,8 @@ def changes(machine: Driver) -> list[tuple[int, str, str]]:
     return [(row.t_ns, row.reason, row.message) for row in rows if row.reason in told]
 
 
-@pytest.mark.parametrize("kind", ["embedded", *deep(["http"])])
-def test_layouts_follow_the_load_on_an_api_as_in_the_simulator(kind: str) -> None:
-    minutes = MORNING if kind == "embedded" else BEGUN
+@pytest.mark.parametrize(("kind", "minutes"), [("embedded", BEGUN), *MORE])
+def test_layouts_follow_the_load_on_an_api_as_in_the_simulator(kind: str, minutes: int) -> None:
     simulated = short_day(minutes, None)
     assert sum(one.kind == "Relayout" for one in simulated.recorder.decisions) > 5
     with opened(kind) as transport:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from deep_seeds import deep
 from live.contract.same import broken, check_same, short_surge, sold_out, surge
 from live.contract.worlds import APIS, opened
 
@@ -32,7 +33,7 @@ def test_an_instance_type_that_is_out_of_stock(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["slo", "corrected"])
+@pytest.mark.parametrize("policy", ["slo", *deep(["corrected"])])
 def test_the_traffic_surge_in_short(policy: str, tmp_path: Path) -> None:
     simulated = short_surge(tmp_path, policy, None)
     returned = {"Return"} if policy == "slo" else set[str]()  # the autoscaler still holds all nodes at the end

@@ -25,9 +25,9 @@ END_NS = training.END_S * NS_PER_S
 EXAMPLES = (
     ("training-cluster", "tonnage", 60, False),
     ("training-cluster", "fgd", 60, False),
-    ("mixed", "preemption", 31, True),
 )
 MORE_EXAMPLES = (
+    ("mixed", "preemption", 31, True),
     ("training-cluster", "tonnage", 150, True),
     ("training-cluster", "spread", 130, True),
     *(("training-cluster", policy, 60, False) for policy in ("binpack", "bestfit")),
@@ -193,6 +193,14 @@ def test_a_replica_is_moved_on_an_api_as_in_the_simulated_world(tmp_path: Path) 
 def test_the_manager_of_a_cluster_preempts_and_moves_when_the_simulator_does(tmp_path: Path) -> None:
     with opened("embedded") as transport:
         training.check_alike(training.moved(tmp_path, None), training.moved(tmp_path, transport, by_manager=True))
+    simulated = played(training.rivals(tmp_path), END_NS, None)
+    assert any(one.kind == "Evict" for one in simulated.recorder.decisions)
+    with opened("embedded") as transport:
+        training.check_alike(simulated, played(training.rivals(tmp_path), END_NS, transport, by_manager=True))
+
+
+@pytest.mark.fuzz
+def test_the_manager_of_a_cluster_takes_room_for_a_surge_when_the_simulator_does() -> None:
     simulated = training.example("mixed", "preemption", 31, None)
     assert any(one.kind == "Evict" for one in simulated.recorder.decisions)
     with opened("embedded") as transport:

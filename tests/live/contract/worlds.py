@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
-
-import pytest
 
 from tonnage.apiserver.api import Api
 from tonnage.apiserver.http import Server
 from tonnage.apiserver.inprocess import InProcess
 from tonnage.kube.transport import Transport
 
-KUBE = find_spec("lightkube") is not None
-APIS = (
-    "embedded",
-    pytest.param("http", marks=pytest.mark.skipif(not KUBE, reason="the kube extra is not installed")),
-)
+APIS = ("embedded", "http")
 WORLDS = ("simulated", *APIS, "faulty")
 
 

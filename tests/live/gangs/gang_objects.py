@@ -11,7 +11,7 @@ import msgspec
 from tonnage.live.groups import KINDS
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject, ObjectMeta, OwnerReference
-from tonnage.workloads.replicas import Replica, replicas_of
+from tonnage.workloads.replicas import WorkloadPod, replicas_of
 from workload_manifests import (
     COSCHEDULING,
     KAI,
@@ -165,7 +165,7 @@ def pods_of(workload: KubeObject, others: tuple[KubeObject, ...] = ()) -> list[c
     return [pod_of(replica, workload) for replica in replicas_of(workload, others)]
 
 
-def pod_of(replica: Replica, workload: KubeObject) -> core.Pod:
+def pod_of(replica: WorkloadPod, workload: KubeObject) -> core.Pod:
     """One pod of a workload."""
     owner = OwnerReference(
         api_version=workload.api_version,

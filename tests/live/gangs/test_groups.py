@@ -7,6 +7,7 @@ from random import Random
 import msgspec
 import pytest
 
+from deep_seeds import part
 from live.gangs.gang_objects import GROUPS, PODS, WORKLOADS, anything, bare_pods, place_of, pods_of, referred
 from tonnage.live import group_kinds, still
 from tonnage.live.feed import Changes
@@ -111,7 +112,7 @@ def test_of_two_groups_of_one_name_the_same_counts_in_files_and_on_a_cluster() -
         assert gangs_of(order)["ml/g"].min_member == still.snapshot_of(order).gangs["ml/g"].min_member == 2
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", part(range(12)))
 def test_gangs_kept_current_are_those_of_everything_read_at_once(seed: int) -> None:
     rng, kept, made, most = Random(seed), Kept(), 0, 0
     waiting: list[KubeObject] = []

@@ -1,4 +1,4 @@
-"""What the managers know of the API's objects, with the indexes they ask for.
+"""What the controllers know of the API's objects, with the indexes they ask for.
 
 One thread owns it. Objects are never changed in place: a new version replaces the old one.
 """

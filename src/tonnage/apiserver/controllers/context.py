@@ -1,4 +1,4 @@
-"""What every manager is given: the cache, the writer, the recorder, the clock, and its part of the queue."""
+"""What every controller is given: the cache, the writer, the recorder, the clock, and its part of the queue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tonnage.kube.resources import Resource
 from tonnage.kube.verbs import JsonObject
 
 Item = tuple[str, Key]
-"""A manager's name and the key of what it has to look at."""
+"""A controller's name and the key of what it has to look at."""
 
 
 class Queue:
@@ -65,7 +65,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Shared by the managers; used on one thread only."""
+    """Shared by the controllers; used on one thread only."""
 
     cache: Cache
     writer: Writer

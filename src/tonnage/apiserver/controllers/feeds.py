@@ -1,4 +1,4 @@
-"""Where the managers hear of changes: the embedded server's store, or list and watch of any API server."""
+"""Where the controllers hear of changes: the embedded server's store, or list and watch of any API server."""
 
 from __future__ import annotations
 

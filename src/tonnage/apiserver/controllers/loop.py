@@ -78,7 +78,7 @@ WATCHED = (
     SCALED_OBJECTS,
     SERVICE_MONITORS,
 )
-"""What the managers have to hear of. Events are not among them."""
+"""What the controllers have to hear of. Events are not among them."""
 
 _WATCHED = frozenset(WATCHED)
 _START: Item = ("", ("", ""))
@@ -122,7 +122,7 @@ class ControllerManager:
         self._writer = Writer(client, self._learn, self._forget, self._asked)
         context = Context(self._cache, self._writer, self._recorder, clock, self._random, self._queue)
         replica_sets = ReplicaSets(context)
-        managers: tuple[Reconciler, ...] = (
+        controllers: tuple[Reconciler, ...] = (
             Namespaces(context),
             ServiceAccounts(context),
             Nodes(context, options.node_grace_s),
@@ -137,7 +137,7 @@ class ControllerManager:
             ResourceQuotas(context),
             VolumeBinder(context),
         )
-        self._managers = {manager.name: manager for manager in managers}
+        self._controllers = {one.name: one for one in controllers}
         self.last_error = ""
 
     def step(self) -> int:
@@ -222,12 +222,12 @@ class ControllerManager:
             self._learn(change.resource, change.object)
 
     def _look_at(self, item: Item) -> None:
-        manager = self._managers.get(item[0])
-        if manager is None:
+        controller = self._controllers.get(item[0])
+        if controller is None:
             return
         try:
             self._writer.settle()
-            manager.sync(item[1])
+            controller.sync(item[1])
         except Stale as error:
             self._again(item, error, at_once=True)
         except ClientError as error:
@@ -259,8 +259,8 @@ class ControllerManager:
             self._tell(resource, *news)
 
     def _tell(self, resource: Resource, old: JsonObject | None, new: JsonObject | None) -> None:
-        for manager in self._managers.values():
-            manager.changed(resource, old, new)
+        for controller in self._controllers.values():
+            controller.changed(resource, old, new)
 
     def _writes(self) -> int:
         return self._writer.count + self._recorder.count

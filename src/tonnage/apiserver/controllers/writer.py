@@ -1,4 +1,4 @@
-"""Writes of the managers: guarded by uid and resourceVersion, counted, and known to the cache at once."""
+"""Writes of the controllers: guarded by uid and resourceVersion, counted, and known to the cache at once."""
 
 from __future__ import annotations
 

@@ -52,10 +52,10 @@ class Figures(NamedTuple):
     ``dense_moved``: bytes of activations that a token of a rank moves through memory. ``unlike``: the distance to the
     nearest measured points (:mod:`tonnage.inference.estimate.measured`). ``index_layers`` have an indexer of sparse
     attention, whose picks count as the window; ``beyond_kv_bytes``: of a token outside of it, kept and not read.
-    ``on_nvlink``, ``on_network``: 1 if ranks talk over it; neither is PCIe. ``vllm``,
-    ``sglang``, ``trtllm``: 1 for the framework. ``separate``: 1 if prompts are computed elsewhere, ``rack``: 1 if more
-    GPUs than a node's are joined by NVLink, ``unseen``: 1 if no measured point of this GPU or MIG profile is behind the
-    constants.
+    ``on_nvlink``, ``on_network``: 1 if ranks talk over it; neither is PCIe. ``vllm``, ``sglang``, ``trtllm``: 1 for the
+    framework; ``wait_steps`` pass until it takes a request up. ``separate``: 1 if prompts are computed elsewhere,
+    ``rack``: 1 if more GPUs than a node's are joined by NVLink, ``unseen``: 1 if no measured point of this GPU or MIG
+    profile is behind the constants.
     """
 
     dense_bytes: Number
@@ -107,6 +107,7 @@ class Figures(NamedTuple):
     unlike: Number
     index_layers: Number
     beyond_kv_bytes: Number
+    wait_steps: Number
 
 
 @lru_cache(maxsize=4096)
@@ -171,6 +172,7 @@ def figures(replica: Replica) -> Figures:
         unlike=measured().distance(replica),
         index_layers=shape.index_layers,
         beyond_kv_bytes=latent if shape.index_tokens else 0.0,
+        wait_steps=replica.wait_steps,
     )
 
 

@@ -18,7 +18,9 @@ class Replica(msgspec.Struct, frozen=True):
     ``separate_prefill``: prompts are computed on other GPUs. ``kv_tokens``: tokens that the KV cache holds on one
     data-parallel rank, all stages together; None takes what a plain memory rule leaves. ``max_num_batched_tokens``:
     what a step computes at most. ``expert_parallel``: tensor-parallel ranks hold whole experts too, not a part of the
-    width of each.
+    width of each. ``wait_steps``: steps that a request waits, on average, until the engine takes it up because of its
+    options: half of SGLang's ``--scheduler-recv-interval``, or what TensorRT-LLM waits for company
+    (``batch_wait_timeout_iters``, ``timeout_iters`` of ``attention_dp_config``).
     """
 
     shape: ModelShape
@@ -33,6 +35,7 @@ class Replica(msgspec.Struct, frozen=True):
     kv_tokens: int | None = None
     max_num_batched_tokens: int = 8192
     expert_parallel: bool = False
+    wait_steps: float = 0.0
 
     @property
     def gpus(self) -> int:

@@ -6,14 +6,15 @@ wait. In steady state n sequences decode in every step, and a new prompt joins a
     base  = step with n sequences that decode, at the mean context (input + output / 2)
     P     = what one prompt adds to the steps that compute it
     TPOT  = base + (n - 1) / output · P · (1 - q / 2)
-    TTFT  = first token overhead + (1 - q) · [TPOT + (k + w) · base + P · (1 + (n - 1) / output)] + q · burst + overflow
+    TTFT  = first token overhead + (1 - q) · [TPOT + (k + w) · base + P · (1 + (1 + 2 w) · (n - 1) / output)]
+          + q · burst + overflow
 
-A request that follows another arrives while a step runs and waits for its end, then shares the k steps of its own
-prompt with those who finished at the same time; ``w`` are the steps that pass before an engine takes a request up and
-before it answers (SGLang's --scheduler-recv-interval and --stream-interval, TensorRT-LLM's stream_interval). ``q`` is
-the share of requests that come in a burst of all C at once, as the first of every client does: they queue for chunks of
-the batch budget, half of the burst on average, and see only the part of it behind them while they decode. ``overflow``
-is the wait for room in the KV cache: (C - n) / n times a whole request.
+A request that follows another arrives while a step runs and waits for its end, and w steps more where the engine looks
+for requests only so often, or waits for company (``wait_steps`` of the replica); then it shares the k steps of its own
+prompt with those who came since the engine last looked. ``q`` is the share of requests that come in a burst of all C at
+once, as the first of every client does: they queue for chunks of the batch budget, half of the burst on average, and
+see only the part of it behind them while they decode. ``overflow`` is the wait for room in the KV cache: (C - n) / n
+times a whole request.
 
 With pipeline parallelism each of the stages' micro-batches has its share of the requests; with ``separate_prefill``
 prompts do not delay decoding.
@@ -79,7 +80,8 @@ def serve(
     burst = _burst(c, f, running, inputs, batched_tokens) + running * c.request_s * framework
     steps = c.first_steps_vllm * f.vllm + c.first_steps_sglang * f.sglang + c.first_steps_tensorrt_llm * f.trtllm
     busy = least(most(running - 1, 0.0), 1.0)
-    following = busy * (tpot + steps * base) + chunks * base + prompt * (1 + others)
+    waited = busy * (tpot + (steps + f.wait_steps) * base)
+    following = waited + chunks * base + prompt * (1 + others * (1 + 2 * f.wait_steps))
     first = c.first_token_s_vllm * f.vllm + c.first_token_s_sglang * f.sglang + c.first_token_s_tensorrt_llm * f.trtllm
     overflow = most(wanted - running, 0.0) / running * (outputs * tpot + chunks * base + prompt)
     ttft = first + (1 - share) * following + share * burst + overflow

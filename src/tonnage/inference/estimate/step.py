@@ -93,10 +93,10 @@ def gpu_seconds(c: Constants, f: Figures, work: Work) -> Number:
 
 def step_parts(c: Constants, f: Figures, work: Work) -> StepParts:
     """The same by parts."""
-    compute = f.flops * c.compute * power(c.fp8_compute, f.is_fp8) * power(c.fp4_compute, f.is_fp4)
+    compute = f.flops * c.compute * when(c.fp8_compute, f.is_fp8) * when(c.fp4_compute, f.is_fp4)
     dense = root(
-        f.dense_bytes / (f.bandwidth * c.weight_bandwidth * power(c.unpacked_bandwidth, f.dense_unpacked)),
-        f.dense_flops * work.tokens / (compute * power(c.unpacked_compute, f.dense_unpacked)),
+        f.dense_bytes / (f.bandwidth * c.weight_bandwidth * when(c.unpacked_bandwidth, f.dense_unpacked)),
+        f.dense_flops * work.tokens / (compute * when(c.unpacked_compute, f.dense_unpacked)),
     )
     moved = (f.dense_moved / c.dense_move_bandwidth + f.expert_moved / c.move_bandwidth) * work.tokens / f.bandwidth
     head = root(
@@ -119,10 +119,10 @@ def expert_seconds(c: Constants, f: Figures, tokens: Number) -> Number:
     spread = mixture.spread(c, f, tokens * f.data)
     read = f.expert_bytes * least(spread.touched * spread.busiest, 1.0)
     rows = f.expert_flops * tokens * spread.padded * spread.busiest
-    rate = f.expert_peak * c.compute * power(c.expert_fp8_compute, f.expert_fp8) * power(c.fp4_compute, f.expert_fp4)
+    rate = f.expert_peak * c.compute * when(c.expert_fp8_compute, f.expert_fp8) * when(c.fp4_compute, f.expert_fp4)
     return root(
-        read / (f.bandwidth * c.expert_bandwidth * power(c.unpacked_bandwidth, f.expert_unpacked)),
-        rows / (rate * c.expert_compute * power(c.unpacked_compute, f.expert_unpacked)),
+        read / (f.bandwidth * c.expert_bandwidth * when(c.unpacked_bandwidth, f.expert_unpacked)),
+        rows / (rate * c.expert_compute * when(c.unpacked_compute, f.expert_unpacked)),
     )
 
 
@@ -171,9 +171,9 @@ def most(a: Any, b: Any) -> Number:
     return max(a, b)
 
 
-def power(base: Any, exponent: Any) -> Number:
-    """``base`` to the ``exponent``."""
-    return base**exponent
+def when(factor: Any, flag: Any) -> Number:
+    """``factor`` where ``flag`` is 1, and 1 where it is 0."""
+    return np.where(flag > 0, factor, 1.0) if isinstance(flag, np.ndarray) else (factor if flag else 1.0)
 
 
 def root(a: Any, b: Any) -> Number:

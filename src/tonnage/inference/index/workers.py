@@ -35,8 +35,9 @@ def canonical(address: str, rank: int | None = None, port: int = 8000) -> str:
 
 def owner(worker: str, rank: int | None) -> str:
     """Who holds the blocks that a worker's data-parallel rank announces: the worker, with ``/dpN`` for a rank above 0.
-    Each rank has a cache, a publisher and message numbers of its own (vllm/distributed/kv_events.py)."""
-    return f"{worker}/dp{rank}" if rank else worker
+    A name that says so already is that rank's. Each rank has a cache, a publisher and message numbers of its own
+    (vllm/distributed/kv_events.py)."""
+    return f"{worker}/dp{rank}" if rank and not worker.endswith(f"/dp{rank}") else worker
 
 
 def from_topic(topic: str, rank: int | None = None, port: int = 8000) -> tuple[str, str] | None:

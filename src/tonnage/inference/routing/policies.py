@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from tonnage.inference.routing.book import Book, Booking
 from tonnage.inference.routing.types import Overlap, Parts, Reason, RouteRequest, Worker
+
+Looks: TypeAlias = Literal["nothing", "load", "caches"]
+"""What a choice depends on besides the requests so far: nothing else; what is in flight where, and what the chosen
+worker holds of the prompt, which is booked; what any worker holds."""
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
@@ -34,11 +39,14 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
 class Policy:
     """A rule that chooses a worker. ``unit`` is that of its costs.
 
-    A policy that ``needs_overlap`` is blind without knowledge of what workers hold: it must not be run on zeros.
+    ``looks``: what a policy does not look at need not be found out for it, and one that looks at nothing need not be
+    told what becomes of requests. A policy that ``needs_overlap`` is blind without knowledge of what workers hold: it
+    must not be run on zeros.
     """
 
     name = ""
     unit = ""
+    looks: Looks = "caches"
     needs_overlap = False
 
     def choose(
@@ -85,6 +93,7 @@ class RoundRobin(Policy):
     """Each worker in turn, by index; one that comes or goes does not upset the order of the others."""
 
     name = "round-robin"
+    looks = "nothing"
 
     def __init__(self) -> None:
         self._last = -1
@@ -102,6 +111,7 @@ class RandomWorker(Policy):
     """Any worker."""
 
     name = "random"
+    looks = "nothing"
 
     def choose(
         self, request: RouteRequest, overlap: Overlap, workers: Sequence[Worker], book: Book, now_ns: int, rng: Random
@@ -115,6 +125,7 @@ class LeastLoaded(Policy):
 
     name = "least-loaded"
     unit = "requests"
+    looks = "load"
 
     def choose(
         self, request: RouteRequest, overlap: Overlap, workers: Sequence[Worker], book: Book, now_ns: int, rng: Random
@@ -134,6 +145,7 @@ class PowerOfTwo(Policy):
 
     name = "power-of-two"
     unit = "requests"
+    looks = "load"
 
     def choose(
         self, request: RouteRequest, overlap: Overlap, workers: Sequence[Worker], book: Book, now_ns: int, rng: Random

@@ -30,7 +30,8 @@ class TonnageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     - ``evict_weight``: how much the recomputation counts that evicting others' blocks may cause.
     - ``decode_weight``: what a second counts by which the prefill delays the next token of one other request there, in
       seconds of time to first token. Requests still in prefill count too: they decode by the time this one is computed,
-      and if they did not count, prefills would pile up on the worker that decodes least.
+      and if they did not count, prefills would pile up on the worker that decodes least. Who is delayed stays longer
+      and is in the way of requests that come later: it counts with them, the more the busier the workers are.
     - ``tie_s``, ``tie_share``: workers whose cost is within ``tie_s`` + ``tie_share`` · least are as good as the best;
       the less loaded of two drawn at random is taken.
     - ``session_s``: what going to the worker of the session's last request is worth, in seconds; a bonus, not a rule.
@@ -44,7 +45,7 @@ class TonnageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     later_weight: float = 1.0
     evict_weight: float = 1.0
-    decode_weight: float = 0.05
+    decode_weight: float = 0.07
     session_s: float = 0.005
     tie_s: float = 0.001
     tie_share: float = 0.01
@@ -89,7 +90,8 @@ class Tonnage(Policy):
 
     cost = wait (booked prefills not yet computed, stretched by the observed slowness; room in the KV cache; an adapter
     to load) + own prefill after hits in each tier + later_weight · delay that it causes to later requests
-    + decode_weight · delay of the requests in flight there + evict_weight · recomputation of what it evicts
+    + decode_weight · delay of the requests in flight there and through them of later ones
+    + evict_weight · recomputation of what it evicts
     - session bonus.
 
     Times are those of the engines' own timing model: ``costs`` for all workers, or ``costs_of`` each. With ``predicts``
@@ -172,7 +174,7 @@ class Tonnage(Policy):
         known = overlap.device
         lower = overlap.host or overlap.disk
         later = self._later(now_ns)
-        harm, evicting = settings.decode_weight, settings.evict_weight and self._hits
+        harm, evicting = settings.decode_weight * (1 + later), settings.evict_weight and self._hits
         rows = []
         for worker in workers:
             index, size = worker.index, worker.block_size

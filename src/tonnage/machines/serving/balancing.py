@@ -12,7 +12,7 @@ from tonnage.inference.routing.costs import EngineCosts
 from tonnage.inference.routing.router import Router
 from tonnage.inference.routing.types import NOTHING_CACHED, Overlap, RouteRequest, Worker
 from tonnage.inference.timing import BatchTiming, StepTiming
-from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.replica import ServingReplica
 
 PLAIN = ("random", "round-robin", "least-requests")
 """``random`` is what kube-proxy does; the others need a gateway."""
@@ -38,7 +38,7 @@ class Plain:
         self._rng = rng
         self._turn = 0
 
-    def choose(self, request: RouteRequest, endpoints: Sequence[Replica]) -> Replica | None:
+    def choose(self, request: RouteRequest, endpoints: Sequence[ServingReplica]) -> ServingReplica | None:
         """One of ``endpoints``; None if there are none."""
         if not endpoints:
             return None
@@ -55,7 +55,7 @@ class Plain:
     def ended(self, number: int, at_ns: int) -> None:
         """The request ended, well or not."""
 
-    def gone(self, replica: Replica, now_ns: int) -> None:
+    def gone(self, replica: ServingReplica, now_ns: int) -> None:
         """The pod is dead."""
 
 
@@ -68,13 +68,13 @@ class Routed:
         self._rng = rng
         self._looks = needs_content(balancing)
         self._router: _SomeOf | None = None
-        self._replicas: list[Replica] = []  # by worker index
-        self._index: dict[Replica, int] = {}
+        self._replicas: list[ServingReplica] = []  # by worker index
+        self._index: dict[ServingReplica, int] = {}
         self._costs: list[EngineCosts] = []  # likewise; one for all engines that are alike
         self._known: dict[tuple[StepTiming | BatchTiming, int], EngineCosts] = {}
         self._news: list[tuple[int, int, bool]] = []
 
-    def choose(self, request: RouteRequest, endpoints: Sequence[Replica]) -> Replica | None:
+    def choose(self, request: RouteRequest, endpoints: Sequence[ServingReplica]) -> ServingReplica | None:
         """One of ``endpoints`` that answers; None if there is none."""
         for replica in endpoints:
             if replica not in self._index and replica.engine is not None:
@@ -95,14 +95,14 @@ class Routed:
         """The request ended, well or not."""
         self._news.append((at_ns, number, True))
 
-    def gone(self, replica: Replica, now_ns: int) -> None:
+    def gone(self, replica: ServingReplica, now_ns: int) -> None:
         """The pod is dead."""
         index = self._index.pop(replica, None)
         if index is not None and self._router is not None:
             self._tell(self._router)
             self._router.worker_removed(index, now_ns)
 
-    def _join(self, replica: Replica) -> None:
+    def _join(self, replica: ServingReplica) -> None:
         assert replica.engine is not None
         config, timing = replica.engine.config, replica.engine.timing
         kind = timing, config.max_num_batched_tokens
@@ -142,7 +142,7 @@ class Routed:
         return Overlap({index: blocks for index, blocks in held.items() if blocks})
 
 
-def cached_blocks(replica: Replica, path: Path, now_ns: int) -> int:
+def cached_blocks(replica: ServingReplica, path: Path, now_ns: int) -> int:
     """Leading blocks of ``path`` that the replica's GPU holds at ``now_ns``; its engine is brought there."""
     engine = replica.engine
     if engine is None or not path:
@@ -157,7 +157,7 @@ def balancer(balancing: str, rng: random.Random) -> Plain | Routed:
     return Plain(balancing, rng) if balancing in PLAIN else Routed(balancing, rng)
 
 
-def of_zone(endpoints: Sequence[Replica], zone: str) -> Sequence[Replica]:
+def of_zone(endpoints: Sequence[ServingReplica], zone: str) -> Sequence[ServingReplica]:
     """The endpoints of the client's zone, or all of them if there is none.
 
     Source: Kubernetes Service, trafficDistribution PreferSameZone; endpoints' hints are honoured only where every zone
@@ -175,5 +175,5 @@ class _SomeOf(Router):
         return [worker for worker in super().candidates(request) if worker.index in self.some]
 
 
-def _in_flight(replica: Replica) -> int:
+def _in_flight(replica: ServingReplica) -> int:
     return replica.in_flight

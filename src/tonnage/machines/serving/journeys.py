@@ -9,7 +9,7 @@ from tonnage.inference.disaggregation.destination import Destination
 from tonnage.inference.disaggregation.source import Source
 from tonnage.inference.requests import Finished
 from tonnage.machines.serving.pools import PREFILL, Pair
-from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.replica import ServingReplica
 from tonnage.machines.serving.service import PENDING, Service
 from tonnage.traffic.arrivals import Arrivals
 
@@ -20,8 +20,8 @@ class Journeys(Service):
     def __init__(self, name: str, arrivals: Arrivals, balancing: str, rng: random.Random) -> None:
         super().__init__(name, arrivals, balancing, rng)
         self._pairs: dict[int, Pair] = {}
-        self._sources: dict[Replica, Source] = {}  # by prefill pod
-        self._destinations: dict[Replica, Destination] = {}  # by decode pod
+        self._sources: dict[ServingReplica, Source] = {}  # by prefill pod
+        self._destinations: dict[ServingReplica, Destination] = {}  # by decode pod
 
     def _fail(self, number: int, at: int) -> None:
         if self.requests.status[number] == PENDING:  # its other pod may have died before
@@ -44,20 +44,20 @@ class Journeys(Service):
         pair = self._pairs.get(done.request_id)
         return done.cached_tokens if pair is None or pair.again else pair.reused
 
-    def _journeys(self, replica: Replica) -> list[int]:
+    def _journeys(self, replica: ServingReplica) -> list[int]:
         """Requests between their dispatch and their decode pod's engine that have to do with this pod."""
         if replica.role == PREFILL:
             source = self._sources.get(replica)
             return list(source.transfers) if source is not None else []
         return [number for source in self._sources.values() for number in source.transfers if self._to(number, replica)]
 
-    def _to(self, number: int, decode: Replica) -> bool:
+    def _to(self, number: int, decode: ServingReplica) -> bool:
         return self._pairs[number].decode is decode
 
-    def _pool(self, role: str) -> Sequence[Replica]:
+    def _pool(self, role: str) -> Sequence[ServingReplica]:
         return [replica for replica in self.endpoints if replica.role == role]
 
-    def _alive(self, replica: Replica) -> bool:
+    def _alive(self, replica: ServingReplica) -> bool:
         return replica in self.endpoints or replica in self.draining
 
     @property

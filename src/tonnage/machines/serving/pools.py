@@ -9,7 +9,7 @@ from tonnage.inference.disaggregation.conditional import ConditionalRule
 from tonnage.inference.disaggregation.links import KvLink
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.routing.types import RouteRequest
-from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.replica import ServingReplica
 
 PREFILL, DECODE = "prefill", "decode"
 _LEASES = Leases()
@@ -35,8 +35,8 @@ class Split:
 class Pair:
     """Who computes a request's prompt and who answers it; ``prefill_ns``: how long the prompt took."""
 
-    prefill: Replica
-    decode: Replica
+    prefill: ServingReplica
+    decode: ServingReplica
     request: RouteRequest
     ended_ns: int = 0
     prefill_ns: int = 0
@@ -46,7 +46,7 @@ class Pair:
     gone: bool = False  # the client is: nothing of this is wanted any more
 
 
-def fits(prefill: Replica, decode: Replica, prompt: int, output: int) -> bool:
+def fits(prefill: ServingReplica, decode: ServingReplica, prompt: int, output: int) -> bool:
     """Whether both engines could ever hold a request of this many tokens."""
     assert prefill.engine is not None and decode.engine is not None
     needs = ((prefill.engine.config, prompt), (decode.engine.config, prompt + output - 1))

@@ -19,7 +19,7 @@ class OnCards(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Replica:
+class ServingReplica:
     """A pod (namespace/name) that serves: its engine, None until it has loaded, and how many requests it has.
 
     ``zone``: where its node is; ``role``: "prefill" or "decode" where a Service has pools, else empty. ``sharer``: its

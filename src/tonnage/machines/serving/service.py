@@ -16,10 +16,10 @@ from tonnage.inference.requests import Finished
 from tonnage.inference.routing.types import RouteRequest
 from tonnage.machines.serving.balancing import LOAD_BALANCING, balancer, of_zone
 from tonnage.machines.serving.lower_tiers import LowerTiers
-from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.replica import ServingReplica
 from tonnage.traffic.arrivals import Arrivals
 
-__all__ = ["LOAD_BALANCING", "Replica", "Requests", "Service"]
+__all__ = ["LOAD_BALANCING", "ServingReplica", "Requests", "Service"]
 
 PENDING, DONE, FAILED = 0, 1, 2
 
@@ -70,8 +70,8 @@ class Service:
         self.balancing = balancing
         self.zone_aware = zone_aware
         self.requests = Requests(arrivals)
-        self.endpoints: list[Replica] = []
-        self.draining: list[Replica] = []
+        self.endpoints: list[ServingReplica] = []
+        self.draining: list[ServingReplica] = []
         self.received = 0
         self.failed = 0
         self.histograms = False  # whether anybody reads them
@@ -80,7 +80,7 @@ class Service:
         self._times: list[int] = arrivals.arrival_ns.tolist()
         self._prompts: list[int] = arrivals.prompt.tolist()
         self._outputs: list[int] = arrivals.output.tolist()
-        self._changes: list[tuple[int, int, Replica, int]] = []
+        self._changes: list[tuple[int, int, ServingReplica, int]] = []
         self._sequence = 0
         self._balancer = balancer(balancing, rng)
         self._content = arrivals.content
@@ -93,17 +93,17 @@ class Service:
 
     # ---- endpoints ----
 
-    def add(self, replica: Replica) -> None:
+    def add(self, replica: ServingReplica) -> None:
         """The replica may be sent requests from now on."""
         self.endpoints.append(replica)
 
-    def drain(self, replica: Replica) -> None:
+    def drain(self, replica: ServingReplica) -> None:
         """No further requests to this replica; what it has goes on."""
         if replica in self.endpoints:
             self.endpoints.remove(replica)
         self.draining.append(replica)
 
-    def kill(self, replica: Replica, now_ns: int) -> int:
+    def kill(self, replica: ServingReplica, now_ns: int) -> int:
         """The replica is gone; its unfinished requests fail. Returns how many."""
         for group in (self.endpoints, self.draining):
             if replica in group:
@@ -170,7 +170,7 @@ class Service:
         for replica in (*self.endpoints, *self.draining):
             self.look(replica, until_ns)
 
-    def look(self, replica: Replica, at_ns: int) -> None:
+    def look(self, replica: ServingReplica, at_ns: int) -> None:
         """Bring one engine to ``at_ns``."""
         if replica.engine is not None:
             replica.engine.advance(at_ns)
@@ -233,7 +233,7 @@ class Service:
         path = head(self._content.paths[number], prompt // self._content.block_size)
         return RouteRequest(number, at, prompt, length(path), path, session=self._content.session(number))
 
-    def _submit(self, replica: Replica, number: int, at: int) -> None:
+    def _submit(self, replica: ServingReplica, number: int, at: int) -> None:
         """The replica's engine gets a request to serve from its prompt to its last token."""
         assert replica.engine is not None
         replica.engine.advance(at)
@@ -255,7 +255,7 @@ class Service:
         """A request has ended, well or not."""
         self._balancer.ended(number, at)
 
-    def expect(self, replica: Replica) -> None:
+    def expect(self, replica: ServingReplica) -> None:
         """Note when something may happen next at the replica's engine, of which something has changed."""
         replica.version += 1
         assert replica.engine is not None
@@ -266,7 +266,7 @@ class Service:
         if replica.sharer is not None:
             replica.sharer.noticed()
 
-    def _collect(self, replica: Replica) -> None:
+    def _collect(self, replica: ServingReplica) -> None:
         assert replica.engine is not None
         requests = self.requests
         finished = replica.engine.take_finished()

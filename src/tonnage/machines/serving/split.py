@@ -23,7 +23,7 @@ from tonnage.inference.routing.types import RouteRequest
 from tonnage.machines.serving.balancing import balancer, cached_blocks
 from tonnage.machines.serving.journeys import Journeys
 from tonnage.machines.serving.pools import DECODE, PREFILL, Pair, Split, fits, pages
-from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.replica import ServingReplica
 from tonnage.machines.serving.service import PENDING
 from tonnage.machines.serving.wires import Wires
 from tonnage.traffic.arrivals import Arrivals
@@ -50,11 +50,11 @@ class SplitService(Journeys):
         self.local = 0
         """Requests whose prefill stayed with their decode pod."""
         self._prefill_balancer = balancer(balancing, prefill_rng)
-        self._queues: dict[Replica, deque[int]] = {}  # computed prompts that wait for room, by decode pod
-        self._backlog: dict[Replica, int] = {}  # prompt tokens to compute, by prefill pod
+        self._queues: dict[ServingReplica, deque[int]] = {}  # computed prompts that wait for room, by decode pod
+        self._backlog: dict[ServingReplica, int] = {}  # prompt tokens to compute, by prefill pod
         self._wires = Wires(split)
-        self._beats: list[tuple[int, int, Replica]] = []
-        self._beating: set[Replica] = set()
+        self._beats: list[tuple[int, int, ServingReplica]] = []
+        self._beating: set[ServingReplica] = set()
         self._now = 0
 
     # ---- time ----
@@ -85,7 +85,7 @@ class SplitService(Journeys):
                 self._beat(replica)
         self._now = max(self._now, at)
 
-    def look(self, replica: Replica, at_ns: int) -> None:
+    def look(self, replica: ServingReplica, at_ns: int) -> None:
         self._now = max(self._now, at_ns)
         super().look(replica, at_ns)
 
@@ -124,7 +124,7 @@ class SplitService(Journeys):
         prefill.engine.submit(number, at, request.prompt_tokens, 1, path=request.path, hold=True)
         self.expect(prefill)
 
-    def _prefill_for(self, request: RouteRequest, decode: Replica) -> Replica | None:
+    def _prefill_for(self, request: RouteRequest, decode: ServingReplica) -> ServingReplica | None:
         """The pod that computes the prompt; None if the decode pod does."""
         rule, engine = self.split.rule, decode.engine
         assert engine is not None
@@ -151,7 +151,7 @@ class SplitService(Journeys):
         prefill = prefill or self._prefill_balancer.choose(request, self._pool(PREFILL))
         return prefill if prefill is not None and prefill.engine is not None else None
 
-    def _collect(self, replica: Replica) -> None:
+    def _collect(self, replica: ServingReplica) -> None:
         if replica.role != PREFILL:
             before = replica.in_flight
             super()._collect(replica)
@@ -170,7 +170,7 @@ class SplitService(Journeys):
             if done.state == "finished":
                 self._prefilled(replica, done)
 
-    def _prefilled(self, replica: Replica, done: Finished) -> None:
+    def _prefilled(self, replica: ServingReplica, done: Finished) -> None:
         number, pair = done.request_id, self._pairs[done.request_id]
         assert replica.engine is not None and done.admitted_ns is not None
         pair.reused = done.cached_tokens
@@ -186,7 +186,7 @@ class SplitService(Journeys):
         if self._alive(pair.decode):
             self._offer_room(pair.decode)
 
-    def _offer_room(self, decode: Replica) -> None:
+    def _offer_room(self, decode: ServingReplica) -> None:
         """Reserve pages at a decode pod for prompts that are computed, first come first served."""
         queue = self._queues.get(decode)
         if not queue or decode.engine is None:
@@ -325,11 +325,11 @@ class SplitService(Journeys):
 
     # ---- leases ----
 
-    def _next_beat(self, prefill: Replica) -> None:
+    def _next_beat(self, prefill: ServingReplica) -> None:
         self._sequence += 1
         heapq.heappush(self._beats, (self._now + self.split.leases.heartbeat_ns, self._sequence, prefill))
 
-    def _beat(self, prefill: Replica) -> None:
+    def _beat(self, prefill: ServingReplica) -> None:
         """Living decode pods renew their leases on a prefill pod's blocks; what the dead held is released in time."""
         source = self._sources.get(prefill)
         if source is None or not source:
@@ -348,7 +348,7 @@ class SplitService(Journeys):
 
     # ---- pods that die ----
 
-    def kill(self, replica: Replica, now_ns: int) -> int:
+    def kill(self, replica: ServingReplica, now_ns: int) -> int:
         self.catch_up(now_ns)
         before = self.failed
         on_the_way = self._journeys(replica)
@@ -363,7 +363,7 @@ class SplitService(Journeys):
                 self._fail(number, now_ns)
         return self.failed - before
 
-    def _prefill_died(self, replica: Replica, numbers: Sequence[int]) -> None:
+    def _prefill_died(self, replica: ServingReplica, numbers: Sequence[int]) -> None:
         """Prompts that were being computed are lost with their requests; what was computed is computed again."""
         self._prefill_balancer.gone(replica, self._now)
         self._sources.pop(replica, None)

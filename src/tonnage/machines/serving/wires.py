@@ -6,7 +6,7 @@ import heapq
 
 from tonnage.inference.disaggregation.links import exposed_ns, kv_bytes, transfer_ns, wire_ns
 from tonnage.machines.serving.pools import Pair, Split
-from tonnage.machines.serving.replica import Replica
+from tonnage.machines.serving.replica import ServingReplica
 
 
 class Wires:
@@ -14,7 +14,7 @@ class Wires:
 
     def __init__(self, split: Split) -> None:
         self._split = split
-        self._free_ns: dict[Replica, int] = {}
+        self._free_ns: dict[ServingReplica, int] = {}
         self._landings: list[tuple[int, int]] = []
 
     def send(self, number: int, pair: Pair, blocks: int, block_size: int, now_ns: int, *, behind: bool) -> None:
@@ -39,6 +39,6 @@ class Wires:
         """The request whose blocks arrive next."""
         return heapq.heappop(self._landings)[1]
 
-    def gone(self, replica: Replica) -> None:
+    def gone(self, replica: ServingReplica) -> None:
         """A pod is dead; what is on its links arrives nowhere, at its time."""
         self._free_ns.pop(replica, None)

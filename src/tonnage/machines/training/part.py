@@ -17,7 +17,7 @@ from tonnage.fleet.gangs import Gang
 from tonnage.machines.cards import Use
 from tonnage.machines.objects import Pod
 from tonnage.machines.training.entries import Checkpoint
-from tonnage.workloads.replicas import Replica
+from tonnage.workloads.replicas import WorkloadPod
 
 
 class State(StrEnum):
@@ -80,7 +80,7 @@ class Part:
     """
 
     name: str
-    replicas: dict[str, Replica]
+    replicas: dict[str, WorkloadPod]
     subgroups: dict[str, str]
     gang: Gang | None
     work: Fraction | None

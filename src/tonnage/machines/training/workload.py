@@ -24,7 +24,7 @@ from tonnage.workloads.admission.refused import Refused
 from tonnage.workloads.failures import Cause
 from tonnage.workloads.membership import Member
 from tonnage.workloads.outcomes import Outcome, outcome
-from tonnage.workloads.replicas import After, Replica
+from tonnage.workloads.replicas import After, WorkloadPod
 from tonnage.workloads.restarts import Counters, restart
 
 
@@ -40,7 +40,7 @@ class Training:
     key: str
     kind: str
     workload: Workload
-    replicas: tuple[Replica, ...]
+    replicas: tuple[WorkloadPod, ...]
     members: Mapping[str, Member]
     parts: tuple[Part, ...]
     gangs: Mapping[str, Gang]
@@ -133,7 +133,7 @@ class Training:
         """Whether one of its pods is called so."""
         return namespace == self.workload.namespace and name in self._part_of
 
-    def _may_start(self, replica: Replica) -> bool:
+    def _may_start(self, replica: WorkloadPod) -> bool:
         """Whether those that come before it have succeeded, or are as far as it waits for."""
         if replica.turn:
             alike = sum(

@@ -87,7 +87,10 @@ def _fallback(obj: ScaledObject, report: Report) -> None:
     report.within("spec.fallback.failureThreshold", fallback.failure_threshold, 0)
     report.within("spec.fallback.replicas", fallback.replicas, 0)
     report.one_of("spec.fallback.behavior", fallback.behavior, _FALLBACKS)
-    if obj.spec.triggers and all(trigger.type in _RESOURCES for trigger in obj.spec.triggers):
+    if fallback.behavior == "scalingModifiers" and not _formula(obj):
+        hint = "add spec.advanced.scalingModifiers.formula"
+        report.refuse("spec.fallback.behavior", fallback.behavior, "another behavior where there is no formula", hint)
+    if not _formula(obj) and obj.spec.triggers and all(trigger.type in _RESOURCES for trigger in obj.spec.triggers):
         message = "a fallback needs a trigger that is not cpu or memory"
         report.add("spec.fallback", message, "remove the fallback or add a trigger")
 

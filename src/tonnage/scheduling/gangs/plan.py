@@ -22,10 +22,11 @@ from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.gangs.fill import Filler
 from tonnage.scheduling.gangs.growth import grow
 from tonnage.scheduling.gangs.limits import Bounds, refusal
-from tonnage.scheduling.gangs.room import VIEW, FleetRoom, Put, Room, Sheet, depends
+from tonnage.scheduling.gangs.room import FleetRoom, Put, Room, Sheet, depends
 from tonnage.scheduling.gangs.search import OutOfBudget, Search
 from tonnage.scheduling.gangs.tree import Tree
 from tonnage.scheduling.levels import Levels, UnknownLevel, order_of
+from tonnage.scheduling.policies import ANY_POLICY
 from tonnage.scheduling.view import Ints
 
 BUDGET = 2_000
@@ -89,7 +90,7 @@ def alike(fleet: Fleet, cache: Cache, pods: Sequence[int]) -> dict[int, int]:
     found: dict[int, int] = {}
     for class_id in dict.fromkeys(fleet.pod(row).class_id for row in pods):
         pod_class = fleet.classes.rows[class_id]
-        if not cache.topology.masks(pod_class, cache.view(pod_class, VIEW)):
+        if not cache.topology.masks(pod_class, cache.view(pod_class, ANY_POLICY)):
             found[class_id] = first.setdefault(pod_class.shape, class_id)
     return found
 

@@ -13,7 +13,7 @@ from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.communication import evidence_of
 from tonnage.scheduling.gangs import plan as gangs
 from tonnage.scheduling.gangs.plan import NoPlan, Place, Plan
-from tonnage.scheduling.gangs.room import VIEW
+from tonnage.scheduling.policies import ANY_POLICY
 from tonnage.scheduling.refusals import Refusal
 from tonnage.scheduling.seat import seat
 from tonnage.scheduling.view import NEVER
@@ -73,7 +73,7 @@ class Gangs:
         with self._assumed.away():
             for place in (*plan.minimum, *plan.extra):
                 pod_class = self._fleet.pod_class(place.pod)
-                view = self._cache.view(pod_class, VIEW)
+                view = self._cache.view(pod_class, ANY_POLICY)
                 masks = self._cache.topology.masks(pod_class, view)
                 if view.key[place.node] == NEVER or not all(mask[place.node] for _, mask in masks):
                     break

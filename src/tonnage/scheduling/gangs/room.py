@@ -18,15 +18,13 @@ from tonnage.fleet.filters import OPEN, Mask
 from tonnage.fleet.fits import choices, needs_devices
 from tonnage.fleet.state import HOSTNAME, Conflict, Fleet
 from tonnage.scheduling.cache import Cache
+from tonnage.scheduling.policies import ANY_POLICY
 from tonnage.scheduling.seat import seat
 from tonnage.scheduling.topology import AFFINITY, SPREAD
 from tonnage.scheduling.view import NEVER, Ints
 
 if TYPE_CHECKING:
     from tonnage.scheduling.gangs.tree import Item
-
-VIEW = "binpack"
-"""Whose views are read: what fits is the same under every policy, and these are the cheapest to keep."""
 
 Rows = NDArray[np.int64]
 Devices = tuple[int, ...]
@@ -40,7 +38,7 @@ def depends(fleet: Fleet, cache: Cache, class_id: int) -> bool:
     pod_class = fleet.classes.rows[class_id]
     if needs_devices(fleet, fleet.classes.shapes[pod_class.shape].ask):
         return True
-    return bool(cache.topology.masks(pod_class, cache.view(pod_class, VIEW)))
+    return bool(cache.topology.masks(pod_class, cache.view(pod_class, ANY_POLICY)))
 
 
 class Room(Protocol):
@@ -77,7 +75,7 @@ class Sheet:
         requests = {}
         for class_id in {item.class_id for item in self._items}:
             pod_class = fleet.classes.rows[class_id]
-            self._open[class_id] = cache.view(pod_class, VIEW).why == OPEN
+            self._open[class_id] = cache.view(pod_class, ANY_POLICY).why == OPEN
             requests[class_id] = dict(fleet.requests(pod_class.shape))
         columns = sorted({column for asked in requests.values() for column in asked})
         self._free = np.ascontiguousarray(np.maximum(fleet.free[:, columns], 0).T)
@@ -177,7 +175,7 @@ class FleetRoom:
     def allowed(self, class_id: int, *, lasting: bool = False) -> Mask:
         """The nodes that pass all filters now; ``lasting``: without the rules that pods placed later can satisfy."""
         pod_class = self._fleet.classes.rows[class_id]
-        view = self._cache.view(pod_class, VIEW)
+        view = self._cache.view(pod_class, ANY_POLICY)
         allowed: Mask = view.key != NEVER
         for why, mask in self._cache.topology.masks(pod_class, view):
             if not (lasting and why in (AFFINITY, SPREAD)):

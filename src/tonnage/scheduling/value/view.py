@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -12,7 +13,8 @@ from tonnage.fleet.asks import FULL, Kind
 from tonnage.fleet.classes import Shape
 from tonnage.fleet.fits import fits
 from tonnage.fleet.state import CPU, MEMORY, Fleet
-from tonnage.scheduling.value.choices import NOWHERE, PRECISION, Choices
+from tonnage.scheduling.handle import Handle
+from tonnage.scheduling.value.choices import NOWHERE, PRECISION, Choices, Weights
 from tonnage.scheduling.value.mix import share_of
 from tonnage.scheduling.value.states import FEW, NOTHING, Demand
 from tonnage.scheduling.value.valuation import Valuation
@@ -29,6 +31,19 @@ MOST_WISHES = 60_000
 """More points of preferences than this, either way, count as this many: a key has no room for more."""
 HOST_ALONE = 1_000.0
 """``host`` counts this many times more on nodes without devices, where nothing else counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Valued:
+    """The placement policy with these weights, as :data:`tonnage.scheduling.policies.PlacementPolicy` says."""
+
+    weights: Weights
+
+    def __call__(self, handle: Handle, shape: Shape, before: ShapeView | None) -> ShapeView:
+        valuation = handle.valuation(self.weights)
+        if isinstance(before, ValueView) and before.valuation is valuation:
+            return before
+        return ValueView(handle.fleet, shape, handle.nodes, valuation)
 
 
 class ValueView(ShapeView):

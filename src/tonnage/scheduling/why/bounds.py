@@ -19,6 +19,7 @@ from tonnage.fleet.rows import PodRow
 from tonnage.fleet.state import HOSTNAME, PODS, Fleet
 from tonnage.fleet.tables import Requests
 from tonnage.scheduling.cache import Cache
+from tonnage.scheduling.policies import ANY_POLICY
 from tonnage.scheduling.seen import Seen
 from tonnage.scheduling.why import requests as why_requests
 from tonnage.scheduling.why.changes import Cost, DropResource, Leave, Lower, Recut, required_of, rules_of
@@ -50,7 +51,7 @@ class Tables:
         self.fleet, self.row, self.cache = fleet, row, cache
         self.pod = fleet.pod(row).spec
         pod_class = fleet.pod_class(row)
-        self.view = cache.view(pod_class, "binpack")
+        self.view = cache.view(pod_class, ANY_POLICY)
         self.shape = fleet.classes.shapes[pod_class.shape]
         self.requests = fleet.requests(self.shape.id)
         self.axes = why_requests.axes(self.pod, self.shape)

@@ -224,7 +224,7 @@ def cost_of(edits: Sequence[Edit]) -> Cost:
     return len(edits), sum(edit.rank for edit in edits), sum(edit.amount for edit in edits)
 
 
-class Change(msgspec.Struct, frozen=True):
+class PodChange(msgspec.Struct, frozen=True):
     """Edits after which the pod fits on ``node``."""
 
     node: str
@@ -241,7 +241,7 @@ class Change(msgspec.Struct, frozen=True):
         return self.cost, self.node, tuple(edit.text() for edit in self.edits)
 
 
-def apply(fleet: Fleet, row: int, change: Change) -> int:
+def apply(fleet: Fleet, row: int, change: PodChange) -> int:
     """Make all edits in the fleet; returns the row of the pod, which is pending afterwards. Inside a what-if only, if
     they are to be undone. Raises Conflict where a pod or node of an edit is not there."""
     for edit in change.edits:

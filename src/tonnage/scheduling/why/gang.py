@@ -15,6 +15,7 @@ from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import HOSTNAME
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.gangs import plan as gangs
+from tonnage.scheduling.policies import ANY_POLICY
 from tonnage.scheduling.why.gang_changes import GangChange, GangEdit, LowerMinimum, MorePlaces, RelaxLevel, apply
 from tonnage.scheduling.why.gang_counts import Counts
 from tonnage.scheduling.why.standing import Standing, standing
@@ -167,7 +168,7 @@ class Search:
         fleet, levels = self.snapshot.fleet, standing.levels
         takes = fleet.alive & ~fleet.cards.special
         for class_id in {fleet.pod(row).class_id for row in self.pods}:
-            view = self.cache.view(fleet.classes.rows[class_id], "binpack")
+            view = self.cache.view(fleet.classes.rows[class_id], ANY_POLICY)
             takes = takes & (view.why == OPEN)
         rows = levels.rows[takes[levels.rows]]
         deepest = max(max(group.required, group.slice_level) for group in standing.tree.groups)

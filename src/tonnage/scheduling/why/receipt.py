@@ -22,14 +22,14 @@ from tonnage.scheduling import place
 from tonnage.scheduling.beyond import beyond
 from tonnage.scheduling.communication import evidence_of
 from tonnage.scheduling.explain import NO_NODES, refusals
-from tonnage.scheduling.gangs.room import VIEW
 from tonnage.scheduling.place import Cache, Settings
+from tonnage.scheduling.policies import ANY_POLICY
 from tonnage.scheduling.view import NEVER, PREFERENCE_WEIGHT, Ints
 from tonnage.scheduling.why import gang as why_gang
 from tonnage.scheduling.why import moves as why_moves
 from tonnage.scheduling.why import search as why_search
 from tonnage.scheduling.why.bounds import Tables
-from tonnage.scheduling.why.changes import Change
+from tonnage.scheduling.why.changes import PodChange
 from tonnage.scheduling.why.gang import GangChange
 from tonnage.scheduling.why.moves import Moves
 from tonnage.scheduling.why.search import EVERY
@@ -75,7 +75,7 @@ class Option(msgspec.Struct, frozen=True):
     """The smallest change of one kind. ``proved``: no smaller one of that kind exists."""
 
     about: str
-    change: Change
+    change: PodChange
     proved: bool
 
 
@@ -227,7 +227,7 @@ class _Receipts:
         pod_class = fleet.pod_class(row)
         if not fleet.node_by_name:
             return 0, (Out(NO_NODES, 0, ()),)
-        view = cache.view(pod_class, VIEW)  # what fits is the same under every policy
+        view = cache.view(pod_class, ANY_POLICY)
         masks = cache.topology.masks(pod_class, view)
         fit = int(np.count_nonzero(place.keys_of(cache.topology, pod_class, view, masks) != NEVER))
         merged: dict[str, list[int]] = {}
@@ -280,7 +280,7 @@ class _Receipts:
         if said.evicted or (said.wait and said.wait.nominated):
             return None
         limits = self.settings.defrag
-        policy = self.settings.policy if limits else VIEW
+        policy = self.settings.policy if limits else ANY_POLICY
         return why_moves.find(self.snapshot, rows, self.cache, policy, limits, self._pending)
 
     # ---- gangs ----

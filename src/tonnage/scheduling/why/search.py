@@ -32,13 +32,13 @@ from tonnage.scheduling.why.changes import (
     ANTI_AFFINITY,
     SPREAD,
     AddNode,
-    Change,
     Cost,
     DropResource,
     DropRule,
     Edit,
     Leave,
     Lower,
+    PodChange,
     Recut,
     Uncordon,
     add_like,
@@ -73,7 +73,7 @@ Less: TypeAlias = Lower | DropResource
 class Found:
     """The smallest change, None where there is none; ``proved``: no smaller one exists."""
 
-    change: Change | None
+    change: PodChange | None
     proved: bool = True
 
 
@@ -103,7 +103,7 @@ class _Search:
         self.tables, self.may = tables, may
         self.fleet, self.pod = tables.fleet, tables.pod
         self.ruled, self.rules = tables.ruled, tables.rules
-        self.best: Change | None = None
+        self.best: PodChange | None = None
         self.limit = IMPOSSIBLE
         self.proved = True
         self._left = budget
@@ -203,7 +203,7 @@ class _Search:
     ) -> None:
         if lowers is None:
             return
-        change = Change(name, (*edits, *lowers, *leaving))
+        change = PodChange(name, (*edits, *lowers, *leaving))
         if code(change.cost) < self.limit and self._can_be_written(lowers):
             self.best, self.limit = change, code(change.cost)
 

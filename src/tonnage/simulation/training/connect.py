@@ -40,7 +40,7 @@ from tonnage.workloads.contradictions import problems_of
 from tonnage.workloads.membership import Member, gangs_of, member_of, topologies_of
 from tonnage.workloads.owners import is_running
 from tonnage.workloads.priority import Priorities
-from tonnage.workloads.replicas import Replica, replicas_of, resolved
+from tonnage.workloads.replicas import WorkloadPod, replicas_of, resolved
 
 POD_GROUP = "podgroup"
 """The kind under which the bare pods of a PodGroup are one workload."""
@@ -70,7 +70,7 @@ class _Manifests:
             key = f"{namespace}/{POD_GROUP}/{name}"
         self.pods.setdefault(key, []).append(pod)
 
-    def member(self, replica: Replica) -> Member:
+    def member(self, replica: WorkloadPod) -> Member:
         """The gang of a replica, and its part of it."""
         return member_of(self.gangs, replica.namespace, replica.labels, replica.annotations, replica.spec)
 
@@ -191,7 +191,7 @@ def _origin(key: str, entries: Mapping[str, TrainingEntry]) -> str:
 
 
 def _refuse_shared(
-    scenario: Scenario, entry: TrainingEntry | None, replicas: Iterable[Replica], found: _Manifests
+    scenario: Scenario, entry: TrainingEntry | None, replicas: Iterable[WorkloadPod], found: _Manifests
 ) -> None:
     if entry is None or entry.copies == 1:
         return
@@ -219,7 +219,7 @@ def _training(
     key: str,
     origin: str,
     one: KubeObject,
-    replicas: tuple[Replica, ...],
+    replicas: tuple[WorkloadPod, ...],
     entry: TrainingEntry | None,
     found: _Manifests,
     admission: Admission,
@@ -260,7 +260,7 @@ def _training(
     return made
 
 
-def _refused(admission: Admission, replicas: Iterable[Replica]) -> dict[str, Refused]:
+def _refused(admission: Admission, replicas: Iterable[WorkloadPod]) -> dict[str, Refused]:
     """Why the API server admits no pod as these are written, by their names; those that it admits are left out."""
     known: dict[int, Refused | None] = {}
     found = {}
@@ -273,14 +273,14 @@ def _refused(admission: Admission, replicas: Iterable[Replica]) -> dict[str, Ref
 
 
 def _parts(
-    replicas: Iterable[Replica],
+    replicas: Iterable[WorkloadPod],
     members: Mapping[str, Member],
     gangs: Mapping[str, Gang],
     work: Work | None,
     checkpoint: Checkpoint | None,
 ) -> Iterator[Part]:
     """What computes together: each gang, and each pod that is in none."""
-    groups: dict[str, dict[str, Replica]] = {}
+    groups: dict[str, dict[str, WorkloadPod]] = {}
     for replica in replicas:
         gang = members[replica.name].gang
         groups.setdefault(gang or f"pod {replica.name}", {})[replica.name] = replica
@@ -299,18 +299,18 @@ def _amount(work: Work | None, unit: Fraction) -> Fraction | None:
     return Fraction(work.gpu_hours) * NS_PER_HOUR if work.gpu_hours else work.duration_ns * unit
 
 
-def gpus_of(replica: Replica) -> Fraction:
+def gpus_of(replica: WorkloadPod) -> Fraction:
     """GPUs that the pod asks for, parts of one included."""
     ask = asks.read(replica.spec, core.pod_requests(replica.spec), replica.annotations)
     return Fraction(ask.gpu_milli, asks.FULL)
 
 
-def _replica(pod: core.Pod) -> Replica:
+def _replica(pod: core.Pod) -> WorkloadPod:
     """A bare pod, as if a controller made it."""
     meta, spec = pod.metadata, pod.spec
     if meta.owner_references and spec.node_name:  # a scheduler has written it, and would again for another
         spec = msgspec.structs.replace(spec, node_name="")
-    return Replica(meta.name, meta.namespace, "pod", 0, spec, meta.labels, meta.annotations)
+    return WorkloadPod(meta.name, meta.namespace, "pod", 0, spec, meta.labels, meta.annotations)
 
 
 def _endless(one: KubeObject, key: str) -> Finding:

@@ -1,0 +1,149 @@
+"""`tonnage trace hash`: a request log into a trace that says what prompts share, and not what they say."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tonnage.cli import files, terminal
+from tonnage.cli.options import Finite
+from tonnage.errors import InputError
+
+if TYPE_CHECKING:
+    from tonnage.traffic.hashed_trace import Hashed, Tokenize
+
+SALT = "TONNAGE_TRACE_SALT"
+BYTES = "bytes"
+_PATH = click.Path(path_type=Path)
+
+
+@click.command(name="hash", short_help="Turn a request log into a trace without text.")
+@click.argument("file", type=_PATH)
+@click.option("-o", "--output", "out", type=_PATH, metavar="OUT.jsonl", required=True, help="Where to write the trace.")
+@click.option(
+    "--tokenizer",
+    metavar="PATH",
+    help="The model's tokenizer.json, or the folder that has it; `bytes`: four bytes a token.",
+)
+@click.option(
+    "--block-size",
+    type=click.IntRange(1, 1 << 16),
+    default=16,
+    show_default=True,
+    metavar="TOKENS",
+    help="Tokens of a block, as in vLLM.",
+)
+@click.option(
+    "--salt",
+    envvar=SALT,
+    metavar="TEXT",
+    help=f"Key of the hashes, so that two traces can be compared; better given as ${SALT}. "
+    "Without it blocks are numbered as they come.",
+)
+@click.option(
+    "--rate", type=Finite(0, min_open=True), metavar="N", help="Requests (sessions) a second, for a log without times."
+)
+@click.option(
+    "--turn-gap",
+    type=Finite(0),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="From one turn of a session to its next.",
+)
+@click.option(
+    "--output-tokens", type=click.IntRange(1), metavar="N", help="Of requests whose answer is not in the log."
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def hash_(
+    file: Path,
+    out: Path,
+    tokenizer: str | None,
+    block_size: int,
+    salt: str | None,
+    rate: float | None,
+    turn_gap: float,
+    output_tokens: int | None,
+    quiet: bool,
+) -> None:
+    """Turn FILE, a log of prompts, into a trace for `route replay`, `kv worth` and scenarios.
+
+    FILE (`-` is standard input; plain or .gz) is JSON Lines of OpenAI requests with or without their responses, as
+    gateways and LiteLLM log them, lines with prompt_token_ids, vLLM's own log, or ShareGPT sessions. The trace has the
+    time, the lengths, and a number for each full block of the prompt, equal where two prompts are equal up to there.
+    It has no text and no token.
+
+    \b
+    tonnage trace hash requests.jsonl --tokenizer ./Qwen3-8B -o trace.jsonl
+    tonnage kv worth trace.jsonl --model Qwen3-8B --gpu h100
+    """
+    from tonnage.traffic import request_logs
+    from tonnage.traffic.hashed_trace import Hashing, hash_log
+    from tonnage.traffic.traces import decoded, read_text
+
+    files.check_writable(out)
+    if str(file) == "-":
+        name, text = "standard input", decoded(sys.stdin.buffer.read(), "standard input")
+    else:
+        name, text = str(file), read_text(file)
+    choice = Hashing(block_size, salt.encode() if salt else None, rate, turn_gap, output_tokens)
+    show = not quiet and sys.stderr.isatty()
+
+    def each(count: int) -> None:
+        if show:
+            terminal.echo(f"\r{count:,} requests", err=True, nl=False)
+
+    found = hash_log(request_logs.read(text, name), name, _tokenizer(tokenizer), choice, each)
+    if show:
+        terminal.echo("", err=True)
+    if not found.lines:
+        raise InputError.at("no request in it", file=name, hint="see `tonnage trace hash --help` for what is read")
+    files.write(out, b"".join(line + b"\n" for line in found.lines).decode())
+    terminal.echo(_told(out, found, block_size))
+
+
+def _told(out: Path, found: Hashed, block_size: int) -> str:
+    lines = [f"{out}: {len(found.lines):,} requests, blocks of {block_size} tokens"]
+    lines += [f"  {count:,} {what}" for what, count in sorted(found.counts.items())]
+    return "\n".join(lines)
+
+
+def _tokenizer(given: str | None) -> Tokenize | None:
+    """What makes token ids of texts. Raises InputError where it is not there, or its library is not installed."""
+    if given is None:
+        return None
+    if given == BYTES:
+        from tonnage.traffic.hashed_trace import tokens_of_bytes
+
+        return tokens_of_bytes
+    path = Path(given)
+    path = path / "tokenizer.json" if path.is_dir() else path
+    if not path.is_file():
+        raise InputError.at(
+            "is not there", file=str(path), field="--tokenizer", hint="give the model's tokenizer.json or its folder"
+        )
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise InputError.at(
+            "the library tokenizers is not installed",
+            field="--tokenizer",
+            hint="pip install 'tonnage[tokenizer]', or take --tokenizer bytes",
+        ) from error
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    try:
+        made = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exceptions
+        raise InputError.at(
+            f"not a tokenizer: {error}", file=str(path), field="--tokenizer", hint="give a tokenizer.json"
+        ) from error
+
+    def tokenize(texts: Sequence[str]) -> list[Sequence[int]]:
+        return [one.ids for one in made.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    return tokenize

@@ -1,0 +1,184 @@
+"""Nodes that could be taken back now, what keeps the others, and what it costs to move their pods.
+
+Source: kubernetes-sigs/karpenter pkg/controllers/disruption/types.go, pkg/utils/disruption,
+pkg/utils/pod/scheduling.go, pkg/utils/pdb and pkg/controllers/state/statenode.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from tonnage.decisions import Ref
+from tonnage.objects import duration, karpenter
+from tonnage.provisioning import labels
+from tonnage.provisioning.catalogue import NO_OFFER, Catalogue
+from tonnage.provisioning.disruption import NodeState, consolidate_after_ns
+from tonnage.provisioning.pods import ExistingNode, PendingPod
+
+NODE_COST = 1.0
+"""What it costs to drain any node."""
+_MOST = 10.0
+
+
+class MovablePod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod on a node, as far as moving it is concerned. Pods of DaemonSets, static and ended ones are none.
+
+    ``pod``: as it would be planned again. ``deletion_cost``: annotation controller.kubernetes.io/pod-deletion-cost.
+    ``do_not_disrupt``: annotation karpenter.sh/do-not-disrupt as written, "true" or a duration from ``started_ns``
+    (nanoseconds since the Unix epoch) on. ``budgets``: PodDisruptionBudgets that select it; ``blocked``: whether one of
+    them has no room. ``stays``: it tolerates the taint of a node that is drained, so nobody evicts it.
+    """
+
+    pod: PendingPod
+    priority: int = 0
+    deletion_cost: int = 0
+    do_not_disrupt: str = ""
+    started_ns: int | None = None
+    budgets: tuple[str, ...] = ()
+    blocked: bool = False
+    stays: bool = False
+
+
+class RunningNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node with what planning and disruption have to know of it, and its pods.
+
+    ``drifted_ns``: since when it differs from its NodePool; None: it does not. ``grace``: its terminationGracePeriod is
+    set, so that drift passes pods that would block it.
+    """
+
+    state: NodeState
+    node: ExistingNode
+    pods: tuple[MovablePod, ...] = ()
+    drifted_ns: int | None = None
+    grace: bool = False
+
+    @property
+    def ref(self) -> Ref:
+        """Names the node."""
+        return self.node.ref
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node that could be taken back. ``price``: micro-USD an hour, 0 where it is not known. ``cost``: of moving its
+    pods, in pods. ``moving``: those that have to find room elsewhere. ``consolidatable``: quiet for
+    consolidateAfter."""
+
+    node: RunningNode
+    pool: karpenter.NodePool
+    price: int
+    cost: float
+    moving: tuple[MovablePod, ...]
+    consolidatable: bool
+
+    @property
+    def empty(self) -> bool:
+        """Whether no pod of it costs anything to move."""
+        return self.cost <= NODE_COST
+
+    @property
+    def known(self) -> bool:
+        """Whether its labels say what it is, so that it can be compared."""
+        return bool(self.instance_type and self.capacity_type and labels.ZONE in self.node.node.labels)
+
+    @property
+    def instance_type(self) -> str:
+        """By its label; empty where it has none."""
+        return self.node.node.labels.get("node.kubernetes.io/instance-type", "")
+
+    @property
+    def capacity_type(self) -> str:
+        """By its label; empty where it has none."""
+        return self.node.node.labels.get(labels.CAPACITY_TYPE, "")
+
+
+def candidates(
+    nodes: Sequence[RunningNode],
+    node_pools: Sequence[karpenter.NodePool],
+    catalogue: Catalogue,
+    now_ns: int,
+    *,
+    eventual: bool = False,
+) -> list[Candidate]:
+    """The nodes that could be taken back at ``now_ns``, in their order. ``eventual``: of nodes with a
+    terminationGracePeriod also those that have pods which block it."""
+    pools = {pool.metadata.name: pool for pool in node_pools if pool.spec.replicas is None}
+    found = []
+    for one in nodes:
+        pool = pools.get(one.state.node_pool)
+        if pool is None or blocker(one, now_ns, eventual=eventual):
+            continue
+        moving = tuple(pod for pod in one.pods if not protected(pod, now_ns) and not _blocks(pod, now_ns))
+        cost = NODE_COST + sum(max(0.0, eviction_cost(pod)) for pod in one.pods)
+        quiet = consolidate_after_ns(pool) is not None and not is_held(pool, one.state, now_ns)
+        found.append(Candidate(one, pool, price_of(one.node, catalogue), cost, moving, quiet))
+    return found
+
+
+def blocker(one: RunningNode, now_ns: int, *, eventual: bool = False) -> str:
+    """Why a node cannot be taken back now whatever its price and budgets; empty where it can."""
+    state = one.state
+    if state.initialized_ns is None:
+        return "it is not initialised"
+    if state.deleted:
+        return "it is being deleted"
+    if state.nominated:
+        return "a pending pod is expected on it"
+    if state.do_not_disrupt:
+        return "annotation karpenter.sh/do-not-disrupt is true"
+    if eventual and one.grace:
+        return ""
+    for pod in one.pods:
+        if protected(pod, now_ns):
+            return f"pod {pod.pod.ref.name} has the annotation karpenter.sh/do-not-disrupt"
+    for pod in one.pods:
+        if _blocks(pod, now_ns):
+            several = len(pod.budgets) > 1
+            why = "several PodDisruptionBudgets select it" if several else "its PodDisruptionBudget has no room"
+            return f"pod {pod.pod.ref.name}: {why}"
+    return ""
+
+
+def _blocks(pod: MovablePod, now_ns: int) -> bool:
+    """Whether a PodDisruptionBudget forbids its eviction. Whoever is not evicted is not asked."""
+    return not pod.stays and not protected(pod, now_ns) and (len(pod.budgets) > 1 or pod.blocked)
+
+
+def protected(pod: MovablePod, now_ns: int) -> bool:
+    """Whether its annotation karpenter.sh/do-not-disrupt holds now. One that cannot be read does not."""
+    written = pod.do_not_disrupt
+    if not written or written == "true":
+        return bool(written)
+    try:
+        length = duration.parse(written)
+    except ValueError:
+        return False
+    return length > 0 and (pod.started_ns is None or now_ns < pod.started_ns + length)
+
+
+def eviction_cost(pod: MovablePod) -> float:
+    """What it costs to move a pod: 1 for one without priority or deletion cost, from -10 to 10."""
+    cost = 1.0 + pod.deletion_cost / 2**27 + pod.priority / 2**25
+    return min(max(cost, -_MOST), _MOST)
+
+
+def price_of(node: ExistingNode, catalogue: Catalogue) -> int:
+    """What the node costs by its labels, micro-USD an hour; 0 where nobody sells it any more."""
+    pair = (node.labels.get(labels.ZONE, ""), node.labels.get(labels.CAPACITY_TYPE, ""))
+    name = node.labels.get("node.kubernetes.io/instance-type", "")
+    if name not in catalogue.names or pair not in catalogue.pairs:
+        return 0
+    price = int(catalogue.prices[catalogue.pairs.index(pair), catalogue.index(name)])
+    return 0 if price == NO_OFFER else price
+
+
+def is_held(pool: karpenter.NodePool | None, state: NodeState, now_ns: int) -> bool:
+    """Whether the node has not been quiet for its NodePool's consolidateAfter: then it takes no pods that are moved."""
+    wait_ns = consolidate_after_ns(pool) if pool is not None else None
+    if not wait_ns or state.initialized_ns is None:
+        return False
+    since = state.last_pod_event_ns if state.last_pod_event_ns is not None else state.initialized_ns
+    return now_ns - since < wait_ns

@@ -1,0 +1,140 @@
+"""A cluster, and standard input, wherever files are read."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cli_builders import Ran, tonnage
+
+from tonnage.apiserver import kubeconfig
+from tonnage.apiserver.api import Api
+from tonnage.apiserver.http import Server
+from tonnage.apiserver.inprocess import InProcess
+from tonnage.kube.reading import read
+from tonnage.kube.resources import NODES, PODS
+from tonnage.kube.transport import ApiError
+from tonnage.kube.verbs import Client
+
+NODE = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "n1", "labels": {"kubernetes.io/hostname": "n1"}},
+    "status": {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": "1"}, "conditions": [{"type": "Ready", "status": "True"}]},
+}  # fmt: skip
+
+
+def pod(name: str, gpus: int) -> dict[str, Any]:
+    limits = {"nvidia.com/gpu": str(gpus)}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": limits, "requests": limits}}]}}  # fmt: skip
+
+
+@pytest.fixture
+def api() -> Api:
+    api = Api()
+    inside = Client(InProcess(api))
+    inside.create(NODES, NODE)
+    inside.create(PODS, pod("large", 2), "default")
+    inside.create(PODS, pod("small", 1), "default")
+    return api
+
+
+@pytest.fixture
+def config(api: Api, tmp_path: Path) -> Iterator[Path]:
+    with Server(api) as server:
+        yield kubeconfig.write(tmp_path / "config", server.url)
+
+
+def test_a_dump_has_what_other_commands_read(capfd: pytest.CaptureFixture[str], config: Path, tmp_path: Path) -> None:
+    ran = tonnage(capfd, "dump", "--kubeconfig", config)
+    found = json.loads(ran.out)
+    assert {(one["kind"], one["metadata"]["name"]) for one in found["items"]} >= {("Node", "n1"), ("Pod", "large")}
+    assert not any("managedFields" in one["metadata"] for one in found["items"])
+    assert yaml.safe_load(tonnage(capfd, "dump", "--kubeconfig", config, "-o", "yaml").out) == found
+    dumped = tmp_path / "cluster.json"
+    dumped.write_text(ran.out, encoding="utf-8")
+    from_file = tonnage(capfd, "why", "large", dumped)
+    assert from_file.code == 1
+    assert tonnage(capfd, "why", "large", "--kubeconfig", config).out == from_file.out
+
+
+def test_only_objects_of_the_namespace_are_read_beside_those_without_one(
+    capfd: pytest.CaptureFixture[str], config: Path
+) -> None:
+    items = json.loads(tonnage(capfd, "dump", "--kubeconfig", config, "-n", "other").out)["items"]
+    assert {one["kind"] for one in items} >= {"Node"}
+    assert not any(one["kind"] == "Pod" for one in items)
+
+
+@pytest.mark.parametrize("command", [("check",), ("why", "large")])
+def test_a_cluster_is_checked_and_asked_as_its_dump_on_standard_input(
+    capfd: pytest.CaptureFixture[str], config: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    live = tonnage(capfd, *command, "--kubeconfig", config, "-o", "json")
+    data = tonnage(capfd, "dump", "--kubeconfig", config).out.encode()
+    piped = _piped(capfd, monkeypatch, data, *command, "-", "-o", "json")
+    assert live.code == piped.code
+    assert _without_places(json.loads(live.out)) == _without_places(json.loads(piped.out))
+
+
+def test_yaml_on_standard_input_is_read_too(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = _piped(capfd, monkeypatch, yaml.safe_dump_all([NODE, pod("large", 2)]).encode(), "why", "large", "-")
+    assert "large" in ran.out
+    assert ran.code == 1
+
+
+def test_a_fault_of_standard_input_is_named_by_its_line(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = _piped(
+        capfd, monkeypatch, b"kind: Pod\napiVersion: v1\nmetadata: {name: a}\nspec: {containers: 3}\n", "check", "-"
+    )
+    assert ran.code == 2
+    assert "/dev/stdin:4" in ran.err
+
+
+def test_what_may_not_be_read_is_named_and_what_is_not_there_passed_over() -> None:
+    inside = Client(InProcess(Api()))
+    inside.create(NODES, NODE)
+
+    class Forbids(Client):
+        def list(self, resource: Any, namespace: str = "", **selectors: str) -> list[dict[str, Any]]:
+            if resource.kind == "Pod":
+                raise ApiError(403, "Forbidden", "pods is forbidden")
+            return super().list(resource, namespace, **selectors)
+
+    found = read(Forbids(inside.transport), [("v1", "Pod"), ("example.com/v1", "Nothing"), ("v1", "Node")])
+    assert [one["kind"] for one in found.objects] == ["Node"]
+    assert len(found.left) == 1
+    assert "pods" in found.left[0]
+
+
+def test_nothing_to_read_is_a_mistake_of_usage(capfd: pytest.CaptureFixture[str]) -> None:
+    ran = tonnage(capfd, "check")
+    assert ran.code == 2
+    assert "--context" in ran.err
+
+
+def test_a_kubeconfig_that_is_not_there_is_named(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    ran = tonnage(capfd, "dump", "--kubeconfig", tmp_path / "none")
+    assert ran.code == 2
+    assert str(tmp_path / "none") in ran.err
+
+
+def _piped(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, data: bytes, *words: object) -> Ran:
+    class Input:
+        buffer = io.BytesIO(data)
+
+    monkeypatch.setattr("sys.stdin", Input())
+    return tonnage(capfd, *words)
+
+
+def _without_places(report: Any) -> Any:
+    if isinstance(report, dict):
+        return {key: _without_places(value) for key, value in report.items() if key != "where"}
+    return [_without_places(one) for one in report] if isinstance(report, list) else report
