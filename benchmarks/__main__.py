@@ -19,12 +19,13 @@ NAMES = {
     "openb": "the openb GPU trace under every policy, beside the published results",
     "placement": "gangs of 1,000 pods on 5,000 nodes; gangs that block each other, beside placing pod by pod",
     "partitioning": "MIG: fit decisions a second; plans of 1,000 cards, beside an integer program over every placement",
+    "provisioning": "node plans: the optimal policy beside Karpenter's order and an exact optimum",
     "estimator": "serving estimates beside aiconfigurator's on measured points; --test FILE scores a file",
     "surge": "the slo policy over seeds, beside the best of 200 KEDA settings and an oracle",
 }
 
-OWN = {"test": "estimator", "variant": "openb", "seeds": "openb", "like": "openb"}
-"""Options that one benchmark has, and which."""
+OWN = {"test": ("estimator",), "variant": ("openb",), "seeds": ("openb", "provisioning"), "like": ("openb",)}
+"""Options that some benchmarks have, and which."""
 
 
 def main() -> int:
@@ -37,12 +38,12 @@ def main() -> int:
     parser.add_argument("--test", help="estimator only: score this CSV file of measured points, fitting nothing")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--variant", help="openb: the pod list to run (default: default)")
-    parser.add_argument("--seeds", help="openb: a range of seeds (default: 42-51)")
+    parser.add_argument("--seeds", help="openb, provisioning: a range of seeds (default: 42-51, 7-7)")
     parser.add_argument("--like", help="openb: a stand-in for another pod list, made from the default one")
     given = parser.parse_args()
-    for name, owner in OWN.items():
-        if getattr(given, name) and given.name != owner:
-            parser.error(f"--{name} goes with {owner}")
+    for name, owners in OWN.items():
+        if getattr(given, name) and given.name not in owners:
+            parser.error(f"--{name} goes with {' or '.join(owners)}")
     own = {name: value for name in OWN if (value := getattr(given, name))}
     options = Options(given.quick, data_folder(given.data), own)
     names = list(NAMES) if given.name == "all" else [given.name]

@@ -159,7 +159,12 @@ def _speed(report: Report, trace: Path, workers: int, repeat: int) -> None:
         f"replay-speed-{workers}-workers", own_cpu / alone, ">=", 3.0, "times dynamo replay's requests/s", "cost"
     )
     report.bar(
-        f"replay-speed-routed-{workers}-workers", own_cpu / routed, ">=", 2.0, "times dynamo replay's requests/s", "cost"
+        f"replay-speed-routed-{workers}-workers",
+        own_cpu / routed,
+        ">=",
+        2.0,
+        "times dynamo replay's requests/s",
+        "cost",
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tonnage.scaling import calculator
-from tonnage.scaling.calculator import Calculated, Pod, Sample, Windows
+from tonnage.scaling.calculator import Calculated, PodSample, SelectedPod, Windows
 from tonnage.scaling.replicas import Tolerance
 
 KINDS = ("resource", "raw_resource", "pods", "object", "object_per_pod", "external", "external_per_pod")
@@ -93,7 +93,7 @@ def ours(case: Row) -> Calculated:
         None
         if case["samples"] is None
         else {
-            name: Sample(one["milli"], NOW_NS - one["ago_ms"] * MS, one["window_ms"] * MS)
+            name: PodSample(one["milli"], NOW_NS - one["ago_ms"] * MS, one["window_ms"] * MS)
             for name, one in case["samples"].items()
         }
     )
@@ -144,9 +144,9 @@ def ours(case: Row) -> Calculated:
             )
 
 
-def _as_pod(one: Mapping[str, Any]) -> Pod:
+def _as_pod(one: Mapping[str, Any]) -> SelectedPod:
     started = one["started_ago_ms"]
-    return Pod(
+    return SelectedPod(
         name=one["name"],
         phase=one["phase"],
         ready=one["ready"],

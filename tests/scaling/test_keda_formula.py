@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
+import guide_manifests as guide
 import pytest
 from scaling_builders import TARGET
 
 from tonnage.decisions import Ref
+from tonnage.errors import InputError
 from tonnage.metrics.promql import parse
+from tonnage.objects.keda import ScaledObject
 from tonnage.scaling.formula import FormulaError, compile_formula
 from tonnage.scaling.hpa import Metric
 from tonnage.scaling.keda import (
@@ -24,6 +28,7 @@ from tonnage.scaling.keda import (
     poll,
     serve,
 )
+from tonnage.scaling.manifests import keda_spec
 from tonnage.scaling.replicas import Reading, TargetKind
 from tonnage.units import NS_PER_S
 
@@ -159,3 +164,58 @@ def test_a_formula_decides_alone_whether_the_workload_is_active() -> None:
     assert replicas(of, 9.5, 7.0) == 1
     assert replicas(of, 9.5, "timeout") == 0
     assert replicas(spec("a + b", Fallback(0, 6), activation_target=2.0), 0.0, "timeout") == 1
+
+
+MODIFIED = """\
+apiVersion: keda.sh/v1alpha1
+kind: ScaledObject
+metadata: {name: m, namespace: inference}
+spec:
+  scaleTargetRef: {name: d}
+  fallback: {failureThreshold: 1, replicas: 4, behavior: scalingModifiers}
+  advanced:
+    scalingModifiers:
+      formula: "max(running, waiting * 2) ?? 3"
+      target: "2.5"
+      activationTarget: "1"
+      metricType: Value
+  triggers:
+    - {type: prometheus, name: running, metadata: {serverAddress: "http://p", query: "sum(up)"}}
+    - {type: prometheus, name: waiting, metadata: {serverAddress: "http://p", query: "sum(up)"}}
+"""
+
+
+def test_modifiers_are_read_from_the_object(tmp_path: Path) -> None:
+    [scaled] = guide.read(tmp_path, MODIFIED).of(ScaledObject)
+    found = keda_spec(scaled)
+    made = found.modifiers
+    assert made is not None and made.formula.evaluate({"running": 3.0, "waiting": 4.0}) == 8.0
+    assert (made.target, made.target_kind, made.activation_target) == (2.5, TargetKind.VALUE, 1.0)
+    assert not made.whole_target and found.valid_fallback is None  # KEDA falls back with a whole target only
+    hpa = generated_hpa(found)
+    assert hpa is not None
+    assert hpa.metrics == (Metric("External", "composite-metric", TargetKind.VALUE, 2_500),)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "problem"),
+    [
+        ("waiting * 2", "queued * 2", 9, "no trigger is named queued; there are: running, waiting"),
+        ("max(running", "sqrt(running", 9, "the function sqrt() is not evaluated by Tonnage"),
+        ('      formula: "max(running, waiting * 2) ?? 3"\n', "", 8, "scalingModifiers needs a formula and a target"),
+        ('target: "2.5"', 'target: "0"', 10, "a number above 0"),
+        ("metricType: Value", "metricType: Utilization", 12, "AverageValue"),
+    ],
+)
+def test_modifiers_that_keda_refuses_are_told_with_their_line(tmp_path, old, new, line, problem) -> None:
+    assert old in MODIFIED
+    with pytest.raises(InputError) as caught:
+        keda_spec(guide.read(tmp_path, MODIFIED.replace(old, new)).of(ScaledObject)[0])
+    assert problem in str(caught.value)
+    assert line in {one.where.line for one in caught.value.problems}
+
+
+def test_a_fallback_by_scaling_modifiers_needs_a_formula(tmp_path: Path) -> None:
+    i, j = MODIFIED.index("  advanced:"), MODIFIED.index("  triggers:")
+    with pytest.raises(InputError, match=r"spec\.fallback\.behavior"):
+        guide.read(tmp_path, MODIFIED[:i] + MODIFIED[j:])

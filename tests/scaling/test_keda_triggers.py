@@ -105,20 +105,20 @@ def test_a_schedule_that_is_none_is_told_with_its_line(tmp_path, old, new, field
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("timezone: Europe/Berlin, ", "", "timezone"),
-        ('desiredReplicas: "4"', 'desiredReplicas: "0"', "a whole number above 0"),
-        ("30 18 * * 1-5", "0 8 * * 1-5", "another time than start"),
+        ("timezone: Europe/Berlin, ", "", "metadata.timezone: the field is missing: expected an IANA time zone"),
         (
-            "  triggers:\n    - type: cron",
-            "  triggers:\n    - useCachedMetrics: true\n      type: cron",
-            "cached metrics",
+            'desiredReplicas: "4"',
+            'desiredReplicas: "0"',
+            "metadata.desiredReplicas: '0': expected a whole number above 0",
         ),
+        ("30 18 * * 1-5", "0 8 * * 1-5", "metadata.end: '0 8 * * 1-5': expected another time than start"),
     ],
 )
-def test_what_keda_refuses_of_a_cron_trigger_is_refused(tmp_path: Path, old: str, new: str, problem: str) -> None:
+def test_what_keda_makes_no_cron_trigger_of_is_told(tmp_path: Path, old: str, new: str, problem: str) -> None:
     assert old in CRON
+    [scaled] = guide.read(tmp_path, CRON.replace(old, new)).of(ScaledObject)
     with pytest.raises(InputError) as caught:
-        guide.read(tmp_path, CRON.replace(old, new))
+        keda_spec(scaled)
     assert problem in str(caught.value)
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from tonnage.scaling.calculator import (
     Calculated,
-    Pod,
-    Sample,
+    PodSample,
+    SelectedPod,
     Windows,
     external_per_pod_replicas,
     external_replicas,
@@ -25,7 +25,7 @@ NOW = 10_000 * S
 OLD = NOW - 3_600 * S
 
 
-def pods(*states: str, request: int = 1000, **changed: object) -> list[Pod]:
+def pods(*states: str, request: int = 1000, **changed: object) -> list[SelectedPod]:
     """One pod a word: ready, unready, pending, failed, deleted, no-condition, succeeded."""
     made = {
         "ready": {},
@@ -37,13 +37,13 @@ def pods(*states: str, request: int = 1000, **changed: object) -> list[Pod]:
         "no-condition": {"ready": None},
     }
     return [
-        Pod(f"p{i}", **{"started_ns": OLD, "requests": {"c": request}, **made[state], **changed})  # type: ignore[arg-type]
+        SelectedPod(f"p{i}", **{"started_ns": OLD, "requests": {"c": request}, **made[state], **changed})  # type: ignore[arg-type]
         for i, state in enumerate(states)
     ]
 
 
-def samples(*milli: int | None, at_ns: int = NOW - 15 * S, window_s: int = 60) -> dict[str, Sample]:
-    return {f"p{i}": Sample(value, at_ns, window_s * S) for i, value in enumerate(milli) if value is not None}
+def samples(*milli: int | None, at_ns: int = NOW - 15 * S, window_s: int = 60) -> dict[str, PodSample]:
+    return {f"p{i}": PodSample(value, at_ns, window_s * S) for i, value in enumerate(milli) if value is not None}
 
 
 def cpu(states: str, values: list[int | None], target: int, current: int | None = None, **more: object) -> Calculated:
@@ -99,15 +99,15 @@ def test_utilization_over_pods(states: str, values: list[int | None], target: in
     ],
 )
 def test_cpu_of_a_pod_that_may_still_be_starting(started_s, ready, changed_s, sampled_s, window_s, counts) -> None:
-    new = Pod(
+    new = SelectedPod(
         "new",
         ready=ready,
         started_ns=None if started_s is None else NOW + started_s * S,
         ready_changed_ns=NOW + changed_s * S,
         requests={"c": 1000},
     )
-    old = Pod("old", started_ns=OLD, requests={"c": 1000})
-    taken = {"new": Sample(900, NOW + sampled_s * S, window_s * S), "old": Sample(300, NOW, window_s * S)}
+    old = SelectedPod("old", started_ns=OLD, requests={"c": 1000})
+    taken = {"new": PodSample(900, NOW + sampled_s * S, window_s * S), "old": PodSample(300, NOW, window_s * S)}
     found = resource_replicas([new, old], taken, current_replicas=2, target_utilization=60, resource="cpu", now_ns=NOW)
     assert found.milli == (600 if counts else 300)
     memory = resource_replicas(
@@ -117,7 +117,9 @@ def test_cpu_of_a_pod_that_may_still_be_starting(started_s, ready, changed_s, sa
 
 
 def test_the_periods_are_the_controllers_flags() -> None:
-    new = Pod("p0", ready="False", started_ns=NOW - 100 * S, ready_changed_ns=NOW - 50 * S, requests={"c": 1000})
+    new = SelectedPod(
+        "p0", ready="False", started_ns=NOW - 100 * S, ready_changed_ns=NOW - 50 * S, requests={"c": 1000}
+    )
     asked = {"current_replicas": 1, "target_milli": 100, "resource": "cpu", "now_ns": NOW}
     assert raw_resource_replicas([new], samples(500), **asked).error
     flags = Windows(cpu_initialization_ns=60 * S, initial_readiness_delay_ns=10 * S)
@@ -143,7 +145,7 @@ def test_the_periods_are_the_controllers_flags() -> None:
     ],
 )
 def test_errors_are_the_controllers(made, values, container, error) -> None:
-    pod = Pod("p0", **{"started_ns": OLD, "requests": {"c": 1000}, **made})
+    pod = SelectedPod("p0", **{"started_ns": OLD, "requests": {"c": 1000}, **made})
     found = resource_replicas(
         [pod],
         values,
@@ -167,7 +169,7 @@ def test_without_pods_there_is_no_count() -> None:
 
 
 def test_a_container_has_its_own_request_and_a_pod_level_request_replaces_the_sum() -> None:
-    def utilization(pod: Pod, container: str = "") -> int | None:
+    def utilization(pod: SelectedPod, container: str = "") -> int | None:
         return resource_replicas(
             [pod],
             samples(300),
@@ -178,17 +180,17 @@ def test_a_container_has_its_own_request_and_a_pod_level_request_replaces_the_su
             container=container,
         ).utilization
 
-    both = Pod("p0", started_ns=OLD, requests={"main": 500, "proxy": 1000})
+    both = SelectedPod("p0", started_ns=OLD, requests={"main": 500, "proxy": 1000})
     assert [utilization(both, name) for name in ("", "main", "proxy")] == [20, 60, 30]
-    whole = Pod("p0", started_ns=OLD, requests={"main": 500, "proxy": None}, pod_level=True, pod_request=600)
+    whole = SelectedPod("p0", started_ns=OLD, requests={"main": 500, "proxy": None}, pod_level=True, pod_request=600)
     assert [utilization(whole, name) for name in ("", "main")] == [50, 60]
-    of_another = Pod("p0", started_ns=OLD, requests={"main": 500, "proxy": None}, pod_level=True)
+    of_another = SelectedPod("p0", started_ns=OLD, requests={"main": 500, "proxy": None}, pod_level=True)
     assert utilization(of_another) == 60
 
 
 def test_a_pods_metric_counts_pods_that_are_not_ready_and_samples_of_pods_that_are_gone() -> None:
     assert metric_replicas(pods("ready", "unready"), samples(30, 10), current_replicas=2, target_milli=10).replicas == 4
-    ghost = {**samples(30, 30), "gone": Sample(0)}
+    ghost = {**samples(30, 30), "gone": PodSample(0)}
     assert metric_replicas(pods("ready", "ready"), ghost, current_replicas=2, target_milli=10) == Calculated(
         4, None, 20
     )

@@ -45,6 +45,7 @@ COMMANDS = {
     "size": ("tonnage.cli.size", "size", "Which GPUs a model needs, how fast it is there, and what that costs."),
     "cuda": ("tonnage.cli.cuda", "cuda", "Does an image's CUDA run on a driver and GPU; what does an upgrade break."),
     "mig": ("tonnage.cli.mig", "mig", "MIG layouts: what exists, what fits, how to get from one to another."),
+    "plan": ("tonnage.cli.plan", "plan", "Which nodes to launch for pods: Karpenter's plan beside the cheapest one."),
     "why": (
         "tonnage.cli.why",
         "why",
@@ -56,6 +57,7 @@ COMMANDS = {
         "Ways to share a GPU, side by side: MIG, time-slicing, MPS, a smaller one.",
     ),
     "check": ("tonnage.cli.check", "check", "Read manifests and say what this configuration does and never does."),
+    "init": ("tonnage.cli.init", "init", "Write the scenario for a folder of manifests, or for a cluster."),
     "dump": ("tonnage.cli.cluster", "dump", "A cluster's objects, as FILES of other commands."),
     "schema": ("tonnage.cli.schema", "schema", "The JSON schema of what -o json prints."),
     "completion": ("tonnage.cli.shell", "completion", "Completion for bash, zsh or fish."),

@@ -38,7 +38,7 @@ def given(
     if STDIN in paths:
         _kept(sys.stdin.buffer.read(), 0)
     if context or kubeconfig:
-        found.append(Path(f"/dev/fd/{_kept(_read(kubeconfig, context, namespace))}"))
+        found.append(Path(f"/dev/fd/{_kept(read_cluster(kubeconfig, context, namespace))}"))
     if not found and not none:
         raise click.UsageError(
             "Missing argument 'FILES...': name files, - for standard input, or a cluster with --context."
@@ -58,7 +58,7 @@ def _kept(data: bytes, as_: int | None = None) -> int:
     return as_
 
 
-def _read(kubeconfig: str, context: str, namespace: str) -> bytes:
+def read_cluster(kubeconfig: str, context: str, namespace: str) -> bytes:
     """The objects of the kinds that are read from files, and events. What may not be read is said on standard error."""
     from tonnage.kube.http import open_cluster
     from tonnage.kube.reading import read
@@ -94,7 +94,7 @@ def dump(context: str, kubeconfig: str, namespace: str, output: str) -> None:
     tonnage why train-7 cluster.json
     tonnage dump | tonnage check -
     """
-    data = _read(kubeconfig, context, namespace)
+    data = read_cluster(kubeconfig, context, namespace)
     if output == "json":
         terminal.echo(data)
         return

@@ -19,6 +19,7 @@ from tonnage.errors import InputError
 
 if TYPE_CHECKING:
     from tonnage.control.idle import Idle
+    from tonnage.control.policy import Policy
     from tonnage.decisions import Decision, Outcome
     from tonnage.kube.leases import Elector
     from tonnage.kube.verbs import Client
@@ -61,7 +62,15 @@ class Settings:
     preemption: bool
     defragmentation: bool
     partitioning: str
+    provisioning: str
     gpu_operator_namespace: str
+
+    @property
+    def policy(self) -> Policy:
+        """As the flags have it."""
+        from tonnage.control.policy import Policy
+
+        return Policy(self.placement, self.preemption, self.defragmentation, self.partitioning, self.provisioning)
 
     @property
     def applies(self) -> bool:
@@ -99,6 +108,13 @@ class Settings:
     default="static",
     show_default=True,
     help="relayout: MIG layouts are changed when pods wait for an instance that no GPU offers.",
+)
+@click.option(
+    "--provisioning",
+    type=click.Choice(["karpenter", "optimal"]),
+    default="karpenter",
+    show_default=True,
+    help="optimal: the cheapest set of nodes is launched, instead of what Karpenter would.",
 )
 @click.option(
     "--gpu-operator-namespace",
@@ -195,7 +211,6 @@ class _Run:
     def _assemble(self, stack: ExitStack) -> tuple[ClusterWorld, Manager]:
         import random
 
-        from tonnage.control.policy import Policy
         from tonnage.kube.informer import Informers
         from tonnage.live import assembly
         from tonnage.live.cutting import Cutter
@@ -222,7 +237,7 @@ class _Run:
             world,
             catalogue,
             self._elector(stack, informers.wake),
-            policy=Policy(settings.placement, settings.preemption, settings.defragmentation, settings.partitioning),
+            policy=settings.policy,
             pools=backend.pools,
             not_needed=backend.not_needed,
             standing=self.standing,

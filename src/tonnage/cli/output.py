@@ -161,7 +161,7 @@ def json_schema(type_: type[msgspec.Struct] = Result) -> bytes:
     return msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
 
 
-def yaml_text(results: Result | Sequence[Result]) -> str:
+def yaml_text(results: msgspec.Struct | Sequence[msgspec.Struct]) -> str:
     """The same as YAML, fields in the same order, columns of numbers on one line."""
     import yaml
 

@@ -8,21 +8,22 @@ from tonnage.cli import terminal
 
 
 @click.command()
-@click.argument("what", metavar="WHAT", type=click.Choice(["result", "check", "why"]))
+@click.argument("what", metavar="WHAT", type=click.Choice(["result", "check", "why", "plan"]))
 def schema(what: str) -> None:
     """Print the JSON schema of WHAT.
 
     `result` is what `tonnage simulate -o json` prints; `tonnage compare -o json` prints an array of it. `check` is what
-    `tonnage check -o json` prints, `why` what `tonnage why -o json` prints.
+    `tonnage check -o json` prints, `why` what `tonnage why -o json` prints, `plan` what `tonnage plan -o json` prints.
     """
     import msgspec
 
-    from tonnage.cli import output, why_tables
+    from tonnage.cli import output, plan_report, why_tables
     from tonnage.simulation.result import Result
 
     types: dict[str, type[msgspec.Struct]] = {
         "result": Result,
         "check": output.CheckReport,
         "why": why_tables.WhyReport,
+        "plan": plan_report.PlanReport,
     }
     terminal.echo(output.json_schema(types[what]), nl=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -23,11 +23,14 @@ from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning.catalogue import Catalogue, OfferingKey
 from tonnage.provisioning.devices import Devices, beyond_counting, coming, cut_by
 from tonnage.provisioning.nodeclass import NodeStorage
-from tonnage.provisioning.plans import PlanSettings
+from tonnage.provisioning.plans import Plan, PlanSettings
 from tonnage.scheduling.filters import Filters
 from tonnage.units import NS_PER_S
 
 PROVISIONER = "provisioner"
+KARPENTER, OPTIMAL = "karpenter", "optimal"
+PROVISIONING = (KARPENTER, OPTIMAL)
+"""Provisioning policies: Karpenter's order, and the cheapest set of nodes."""
 BATCH_NS = NS_PER_S
 """Karpenter waits this long for more pending pods before it plans (batchIdleDuration)."""
 RETRY_NS = 10 * NS_PER_S
@@ -67,7 +70,7 @@ class Provisioner:
     that a GPU whose MIG layout is being changed will take.
 
     What it has launched is read from the world's NodeClaims: nothing is lost when it restarts. ``launched`` only keeps
-    names from being used twice.
+    names from being used twice. ``policy``: one of :data:`PROVISIONING`.
     """
 
     catalogue: Catalogue
@@ -75,24 +78,16 @@ class Provisioner:
     nominated: frozenset[str] = frozenset()
     launched: int = 0
     _filters: Filters | None = None
+    policy: str = KARPENTER
 
     def decide(self, world: World) -> Sequence[Decision]:
         """A Launch for each node to launch, and a Wait for each pod that no node could ever take."""
         snapshot = world.snapshot()
         fleet = snapshot.fleet
-        waiting, shapes = [], dict[int, pods.PodShape]()
         self._filters = Filters.of(fleet, self._filters)
         seated = adapt.seated(snapshot, self._filters)
         self.nominated = frozenset(seated.values())
-        for row in fleet.pending:
-            pod = fleet.pod(row)
-            s = pod.spec
-            if s.spec.scheduling_gates or s.daemon or row in seated or s.volumes.waits or s.spec.resource_claims:
-                continue
-            if pod.class_id not in shapes:
-                shapes[pod.class_id] = pods.PodShape.of(folded(s.spec, s.volumes), s.annotations)
-            own = fleet.classes.rows[pod.class_id].labels
-            waiting.append(pods.PendingPod(s.ref, shapes[pod.class_id], s.created_ns, own))
+        waiting = pending_pods(fleet, seated)
         if not waiting:
             return ()
         pools = self.pools()
@@ -100,13 +95,28 @@ class Provisioner:
             frozenset(OfferingKey(*offering) for offering in snapshot.unavailable),
             max(self.launched, snapshot.last_claim, _last_number(snapshot)) + 1,
         )
-        parts = any(beyond_counting(shape.ask) for shape in shapes.values())
+        parts = any(beyond_counting(pod.shape.ask) for pod in waiting)
         in_flight = [on_its_way(claim.launch, pools.configurations, parts=parts) for claim in snapshot.claims]
-        nodes = [*self._existing(snapshot, parts=parts), *in_flight]
+        nodes = [*existing_nodes(fleet, self.catalogue, parts=parts), *in_flight]
         settings = msgspec.structs.replace(settings, bound=bound_pods(fleet), namespaces=namespaces(fleet))
-        plan = planner.plan(waiting, nodes, pools.node_pools, self.catalogue, settings)
+        plan = self._plan(snapshot, waiting, nodes, pools.node_pools, settings)
         self.nominated |= {n.node.name for n in plan.nominations}
         return (*plan.launches, *plan.waits)
+
+    def _plan(
+        self,
+        snapshot: Snapshot,
+        waiting: Sequence[pods.PendingPod],
+        nodes: Sequence[pods.ExistingNode],
+        node_pools: Sequence[karpenter.NodePool],
+        settings: PlanSettings,
+    ) -> Plan:
+        if self.policy == KARPENTER:
+            return planner.plan(waiting, nodes, node_pools, self.catalogue, settings)
+        from tonnage.provisioning.optimal import plan as optimal  # its solver takes a while to load
+
+        gangs = waiting_gangs(snapshot, {pod.ref for pod in waiting})
+        return optimal.plan(waiting, nodes, node_pools, self.catalogue, settings, gangs=gangs).plan
 
     def learn(self, taken: Taken) -> None:
         """A number is used up once its node was asked for. Where nobody knows whether it was, it is not: the same name
@@ -116,31 +126,61 @@ class Provisioner:
             if isinstance(decision, Launch) and asked:
                 self.launched = max(self.launched, number_in(decision.claim.name, decision.node_pool))
 
-    def _existing(self, snapshot: Snapshot, *, parts: bool) -> list[pods.ExistingNode]:
-        fleet = snapshot.fleet
-        found = []
-        for row in fleet.node_rows():
-            node = fleet.node(row)
-            if not node.initialized or not fleet.schedulable[row]:
-                continue
-            free = {name: int(fleet.free[row, c]) for c, name in enumerate(fleet.resources)}
-            found.append(
-                pods.ExistingNode(
-                    ref=Ref("Node", node.spec.name, uid=node.spec.uid),
-                    labels=node.labels,
-                    free=free,
-                    taints=node.taints,
-                    node_pool=node.spec.node_pool,
-                    capacity=self.catalogue.capacity_of(node.spec.instance_type) if node.spec.node_pool else {},
-                    devices=Devices.of_node(fleet, row) if parts or fleet.cards.special[row] else None,
-                )
-            )
-        return found
-
     def loop(self) -> Loop:
         """Every ten seconds, and a second after the scheduler has let a pod wait or an offering has run out."""
         wakes_on = frozenset({WAITS, "offering"})
         return Loop(PROVISIONER, self.decide, RETRY_NS, wakes_on, BATCH_NS, self.learn)
+
+
+def pending_pods(fleet: Fleet, seated: Container[int] = ()) -> list[pods.PendingPod]:
+    """The pods for which nodes are planned, those of one class with one shape. ``seated``: rows of pods that have a
+    place in view."""
+    waiting, shapes = [], dict[int, pods.PodShape]()
+    for row in fleet.pending:
+        pod = fleet.pod(row)
+        s = pod.spec
+        if s.spec.scheduling_gates or s.daemon or row in seated or s.volumes.waits or s.spec.resource_claims:
+            continue
+        if pod.class_id not in shapes:
+            shapes[pod.class_id] = pods.PodShape.of(folded(s.spec, s.volumes), s.annotations)
+        own = fleet.classes.rows[pod.class_id].labels
+        waiting.append(pods.PendingPod(s.ref, shapes[pod.class_id], s.created_ns, own))
+    return waiting
+
+
+def waiting_gangs(snapshot: Snapshot, waiting: Container[Ref]) -> dict[str, tuple[Ref, ...]]:
+    """Gangs of which fewer pods are bound than they need, with their pods that wait for nodes."""
+    fleet = snapshot.fleet
+    found = {}
+    for key, gang in snapshot.gangs.items():
+        members = [fleet.pod(row) for row in fleet.gang_pods.get(key, ())]
+        refs = tuple(sorted(pod.spec.ref for pod in members if pod.spec.ref in waiting))
+        if refs and sum(pod.node >= 0 for pod in members) < gang.min_member:
+            found[key] = refs
+    return found
+
+
+def existing_nodes(fleet: Fleet, catalogue: Catalogue, *, parts: bool = False) -> list[pods.ExistingNode]:
+    """The nodes that are there and take pods, with what is free of them. ``parts``: some pods ask for parts of
+    devices."""
+    found = []
+    for row in fleet.node_rows():
+        node = fleet.node(row)
+        if not node.initialized or not fleet.schedulable[row]:
+            continue
+        free = {name: int(fleet.free[row, c]) for c, name in enumerate(fleet.resources)}
+        found.append(
+            pods.ExistingNode(
+                ref=Ref("Node", node.spec.name, uid=node.spec.uid),
+                labels=node.labels,
+                free=free,
+                taints=node.taints,
+                node_pool=node.spec.node_pool,
+                capacity=catalogue.capacity_of(node.spec.instance_type) if node.spec.node_pool else {},
+                devices=Devices.of_node(fleet, row) if parts or fleet.cards.special[row] else None,
+            )
+        )
+    return found
 
 
 def on_its_way(launch: Launch, configurations: Configurations = OWN, *, parts: bool = False) -> pods.ExistingNode:
@@ -240,7 +280,10 @@ class Disruption:
         return Loop("disruption", self.decide, DISRUPTION_NS)
 
 
-def node_loops(catalogue: Catalogue, pools: Callable[[], Pools], epoch_ns: int = 0) -> tuple[Loop, Loop]:
-    """Launching nodes and terminating them. ``pools``: those that there are now; ``epoch_ns``: as for Disruption."""
-    provisioner = Provisioner(catalogue, pools)
+def node_loops(
+    catalogue: Catalogue, pools: Callable[[], Pools], epoch_ns: int = 0, policy: str = KARPENTER
+) -> tuple[Loop, Loop]:
+    """Launching nodes and terminating them. ``pools``: those that there are now; ``epoch_ns``: as for Disruption;
+    ``policy``: one of :data:`PROVISIONING`."""
+    provisioner = Provisioner(catalogue, pools, policy=policy)
     return provisioner.loop(), Disruption(pools, provisioner, epoch_ns).loop()

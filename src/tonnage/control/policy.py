@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tonnage.control.loops import Loop
+from tonnage.control.nodes import KARPENTER, Pools, node_loops
 from tonnage.control.partitioner import Partitioner
 from tonnage.control.scheduler import Scheduler
+from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scheduling import place
 from tonnage.scheduling.defrag import Limits
 from tonnage.scheduling.gangs.release import Patience
@@ -23,13 +25,15 @@ class Policy:
 
     ``placement``: the placement policy, the scheduler's default unless given; ``preemption``: whether pods make room
     for others of higher priority; ``defragmentation``: whether pods are moved to make room for others;
-    ``partitioning``: whether MIG layouts are changed (``relayout``) when pods wait for what none gives.
+    ``partitioning``: whether MIG layouts are changed (``relayout``) when pods wait for what none gives;
+    ``provisioning``: whether nodes are planned as Karpenter does, or the cheapest set of them (``optimal``).
     """
 
     placement: str = ""
     preemption: bool = True
     defragmentation: bool = False
     partitioning: str = STATIC
+    provisioning: str = KARPENTER
 
     def settings(self, scheduler_names: Sequence[str], *, strict: bool) -> place.Settings:
         """Those of the scheduler that places the pods with these schedulerNames. ``strict``: as in
@@ -49,6 +53,10 @@ class Policy:
         fail, pods that wait stand in a queue (:mod:`tonnage.scheduling.queue`)."""
         queue = Queue(settings) if patience is not None else None
         return [Scheduler(settings, patience, queue=queue).loop(), *self.partitioning_loops(settings)]
+
+    def node_loops(self, catalogue: Catalogue, pools: Callable[[], Pools], epoch_ns: int = 0) -> tuple[Loop, Loop]:
+        """The loops that launch and terminate nodes. ``epoch_ns``: as for :class:`tonnage.control.nodes.Disruption`."""
+        return node_loops(catalogue, pools, epoch_ns, self.provisioning)
 
     def partitioning_loops(self, settings: place.Settings) -> list[Loop]:
         """The loop that changes MIG layouts for pods that the scheduler with these settings places, where the policy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -35,6 +35,25 @@ class Interned(Generic[K, V]):
         if known is None:
             known = self._ids[key] = len(self.rows)
             self.rows.append(value)
+        return known
+
+
+class Latest(Generic[V]):
+    """What is worked out of a state that has a number, for the latest two states that were asked for: a what-if leaves
+    one and comes back to it."""
+
+    def __init__(self, make: Callable[[], V]) -> None:
+        self._make = make
+        self._known: dict[int, V] = {}
+
+    def at(self, state: int) -> V:
+        """The value of the state, which is the one that ``make`` sees now."""
+        known = self._known.pop(state, None)
+        if known is None:
+            known = self._make()
+        self._known[state] = known  # the latest is the last
+        if len(self._known) > 2:
+            del self._known[next(iter(self._known))]
         return known
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tonnage.fleet import asks
 from tonnage.fleet.cards import Cards
 from tonnage.fleet.classes import ClassTable, PodClass
-from tonnage.fleet.columns import Interned, Journal, grow
+from tonnage.fleet.columns import Interned, Journal, Latest, grow
 from tonnage.fleet.namespaces import Namespaces
 from tonnage.fleet.rows import Conflict, NodeRow, PodRow
 from tonnage.objects import core
@@ -29,7 +29,8 @@ Requests = tuple[tuple[int, int], ...]
 
 
 class Tables:
-    """Nodes, devices and pods.
+    """Nodes, devices and pods. ``topology_revision``: the number of the state that the nodes are in, whatever pods are
+    bound: what is changed gets a number that no state had before, and a what-if that ends brings the old one back.
 
     Arrays have one row a node: ``alive``, ``schedulable`` (Ready and not cordoned), ``free`` and ``allocatable``
     (one column for each of ``resources``), ``devices`` (the pod row that holds each device whole, FREE_DEVICE,
@@ -77,6 +78,9 @@ class Tables:
         self._free_node_rows: list[int] = []
         self._free_pod_rows: list[int] = []
         self._undo: list[tuple[Any, ...]] | None = None
+        self._changes = 0
+        """Of the nodes, so far."""
+        self._rows_by_name = Latest(lambda: [row for _, row in sorted(self.node_by_name.items())])
 
     @property
     def devices(self) -> NDArray[np.int32]:
@@ -115,7 +119,7 @@ class Tables:
 
     def node_rows(self) -> list[int]:
         """Rows of all nodes, by name."""
-        return [row for _, row in sorted(self.node_by_name.items())]
+        return list(self._rows_by_name.at(self.topology_revision))
 
     def allocatable_of(self, row: int) -> dict[str, int]:
         """What the node can hold, by resource name."""
@@ -145,7 +149,7 @@ class Tables:
     @contextmanager
     def what_if(self) -> Iterator[Self]:
         """Changes inside the block are undone when it ends, in reverse order, whatever happens. Nests."""
-        outer = self._undo
+        outer, before, size = self._undo, self.topology_revision, len(self.alive)
         log: list[tuple[Any, ...]] = []
         self._undo = log
         try:
@@ -155,6 +159,8 @@ class Tables:
             for inverse, *arguments in reversed(log):
                 getattr(self, inverse)(*arguments)
             self._undo = outer
+            if len(self.alive) == size:  # else whoever has a column of the old length has to see that
+                self.topology_revision = before
 
     def _log(self, inverse: str, *arguments: Any) -> None:
         """Note the method that undoes a change. By its name: a tuple of plain values is no work for the collector."""
@@ -163,7 +169,8 @@ class Tables:
 
     def _topology_changed(self) -> None:
         self.revision += 1
-        self.topology_revision += 1
+        self._changes += 1
+        self.topology_revision = self._changes
 
     def _reserve_nodes(self, count: int) -> None:
         if count <= len(self.alive):

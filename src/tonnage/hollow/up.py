@@ -22,7 +22,7 @@ from tonnage.apiserver.controllers.feeds import Subscribe
 from tonnage.apiserver.http import Server
 from tonnage.apiserver.inprocess import InProcess
 from tonnage.control.loops import Loop
-from tonnage.control.nodes import Pools, node_loops
+from tonnage.control.nodes import Pools
 from tonnage.costs.ledger import Settlement
 from tonnage.errors import InputError
 from tonnage.health.blocker import REFUSED
@@ -241,7 +241,7 @@ class Up:
         required = watch_world(informers, self.world, config_maps(made))
         loops: dict[str, list[Loop]] = {"scheduler": made.controls.scheduling_loops(self.placing(), Patience())}
         pools = partial(pools_of_scenario, self.world, made.configuration)
-        loops["nodes"] = [*node_loops(made.for_sale, pools)]
+        loops["nodes"] = [*made.controls.node_loops(made.for_sale, pools)]
         loops["replicas"] = made.replica_loops()
         controllers = [Controller(name, tuple(loops[name])) for name in self.settings.controllers]
         self.manager = Manager(self.world, informers, required, controllers, self.observer, speed=self.settings.speed)

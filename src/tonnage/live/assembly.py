@@ -14,7 +14,7 @@ import msgspec
 from tonnage.control import idle
 from tonnage.control.idle import BUYS, LIMITS, Idle
 from tonnage.control.loops import Loop
-from tonnage.control.nodes import Pools, node_loops
+from tonnage.control.nodes import Pools
 from tonnage.control.opt_in import Refusal, opted_in
 from tonnage.control.policy import DEFAULT, Policy
 from tonnage.control.replicas import Planned, ReplicaPlanner
@@ -112,7 +112,7 @@ def loops_of(
             return idle.of_replicas(len(asked.planned), asked.refused, silent)
 
         return (*others, _telling(last, name, said, found))
-    first, *others = node_loops(catalogue, lambda: pools(world.pools()), epoch_ns)
+    first, *others = policy.node_loops(catalogue, lambda: pools(world.pools()), epoch_ns)
     if pools is bought_here:
         first = _telling(first, name, said, lambda: idle.of_nodes(world.node_pools(), _readable(world)))
     return (first, *others)

@@ -33,8 +33,6 @@ LEFT_ALONE = "tonnage.dev/buys"
 """A label of a group's nodes: "false" leaves the group as it is."""
 HEAVIEST = 100  # a NodePool's weight goes from 1 to 100
 
-_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
-
 
 @dataclass(frozen=True, slots=True)
 class GroupPool:
@@ -198,7 +196,7 @@ def _storage(group: NodeGroup) -> NodeStorage:
 
 
 def _pool(group: NodeGroup, base: str, limit: int, weight: int, idle: str) -> karpenter.NodePool:
-    wanted = {_INSTANCE_TYPE: [base], labels.CAPACITY_TYPE: [group.capacity_type], labels.ZONE: list(group.zones)}
+    wanted = {labels.INSTANCE_TYPE: [base], labels.CAPACITY_TYPE: [group.capacity_type], labels.ZONE: list(group.zones)}
     spare = max(0, group.desired - group.minimum)
     return karpenter.NodePool(
         api_version="karpenter.sh/v1",

@@ -149,6 +149,8 @@ def _several_matched(node: Binary) -> bool:
         return left or right
     if node.op in ("and", "unless"):
         return left
+    if node.many:
+        return left if node.many == "left" else right
     one_group = node.on and not node.labels
     if is_scalar(node.lhs) or is_scalar(node.rhs):
         return left or right

@@ -47,7 +47,7 @@ class Windows:
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class SelectedPod:
     """A pod that the workload's selector finds.
 
     ``ready`` is the status of its Ready condition ("True", "False", "Unknown"), None without one, and
@@ -68,7 +68,7 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class PodSample:
     """What the metrics API says of one pod: a value, when it was taken and over what time."""
 
     milli: int
@@ -91,8 +91,8 @@ class Calculated:
 
 
 def resource_replicas(
-    pods: Sequence[Pod],
-    samples: Mapping[str, Sample] | None,
+    pods: Sequence[SelectedPod],
+    samples: Mapping[str, PodSample] | None,
     *,
     current_replicas: int,
     target_utilization: int,
@@ -119,8 +119,8 @@ def resource_replicas(
 
 
 def raw_resource_replicas(
-    pods: Sequence[Pod],
-    samples: Mapping[str, Sample] | None,
+    pods: Sequence[SelectedPod],
+    samples: Mapping[str, PodSample] | None,
     *,
     current_replicas: int,
     target_milli: int,
@@ -137,8 +137,8 @@ def raw_resource_replicas(
 
 
 def metric_replicas(
-    pods: Sequence[Pod],
-    samples: Mapping[str, Sample] | None,
+    pods: Sequence[SelectedPod],
+    samples: Mapping[str, PodSample] | None,
     *,
     current_replicas: int,
     target_milli: int,
@@ -153,7 +153,7 @@ def metric_replicas(
 
 
 def object_replicas(
-    pods: Sequence[Pod],
+    pods: Sequence[SelectedPod],
     milli: int,
     *,
     current_replicas: int,
@@ -176,7 +176,7 @@ def object_per_pod_replicas(
 
 
 def external_replicas(
-    pods: Sequence[Pod],
+    pods: Sequence[SelectedPod],
     values: Sequence[int] | None,
     *,
     current_replicas: int,
@@ -210,7 +210,7 @@ def external_per_pod_replicas(
 
 
 def group(
-    pods: Sequence[Pod], samples: Mapping[str, Sample], resource: str, now_ns: int, windows: Windows
+    pods: Sequence[SelectedPod], samples: Mapping[str, PodSample], resource: str, now_ns: int, windows: Windows
 ) -> list[PodReading]:
     """How each pod enters an average, then the samples of pods that are no more. Readiness plays a part for ``cpu``."""
     readings = []
@@ -227,7 +227,7 @@ def group(
     return readings
 
 
-def requested(pods: Sequence[Pod], resource: str, container: str = "") -> tuple[dict[str, int], str]:
+def requested(pods: Sequence[SelectedPod], resource: str, container: str = "") -> tuple[dict[str, int], str]:
     """The request of each pod, of one container if it is named, and why the first pod without one has none."""
     found: dict[str, int] = {}
     for pod in pods:
@@ -247,7 +247,7 @@ def requested(pods: Sequence[Pod], resource: str, container: str = "") -> tuple[
     return found, ""
 
 
-def _state(pod: Pod, sample: Sample | None, resource: str, now_ns: int, windows: Windows) -> PodState:
+def _state(pod: SelectedPod, sample: PodSample | None, resource: str, now_ns: int, windows: Windows) -> PodState:
     if pod.deleted or pod.phase == "Failed":
         return PodState.IGNORED
     if pod.phase == "Pending":
@@ -257,7 +257,7 @@ def _state(pod: Pod, sample: Sample | None, resource: str, now_ns: int, windows:
     return PodState.COUNTED
 
 
-def _unready(pod: Pod, sample: Sample, now_ns: int, windows: Windows) -> bool:
+def _unready(pod: SelectedPod, sample: PodSample, now_ns: int, windows: Windows) -> bool:
     """Whether a pod's CPU is left out: it may still be that of its start."""
     if pod.ready is None or pod.started_ns is None:
         return True

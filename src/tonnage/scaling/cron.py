@@ -15,6 +15,9 @@ from cronsim import CronSim, CronSimError
 
 from tonnage.units import NS_PER_S
 
+FIELDS = ("timezone", "start", "end", "desiredReplicas")
+"""What a cron trigger's metadata has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -56,8 +59,16 @@ def schedule_problem(written: str) -> str:
     return ""
 
 
+def count_problem(written: str) -> str:
+    """Why this is no number of replicas above 0; "" if it is one."""
+    is_count = written.isascii() and written.isdecimal() and int(written) > 0
+    return "" if is_count else 'a whole number above 0 as a string, e.g. "3"'
+
+
 def zone_problem(name: str) -> str:
     """Why this is no time zone; "" if it is one."""
+    if not name:
+        return "an IANA time zone, e.g. Europe/Berlin or Etc/UTC"
     try:
         _zone(name)
     except (ValueError, OSError, KeyError):

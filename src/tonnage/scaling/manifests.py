@@ -120,17 +120,24 @@ def query(source: keda_objects.ScaledObject, index: int) -> Query:
 
 
 def _window(source: keda_objects.ScaledObject, index: int) -> cron.Window:
+    """A cron trigger's window. Raises InputError with all that KEDA cannot make a scaler of."""
     metadata = source.spec.triggers[index].metadata
-    for name, problem in (
-        ("start", cron.schedule_problem(metadata["start"])),
-        ("end", cron.schedule_problem(metadata["end"])),
-        ("timezone", cron.zone_problem(metadata["timezone"])),
-    ):
-        if problem:
+    timezone, start, end, replicas = (metadata.get(name, "") for name in cron.FIELDS)
+    wrong = {
+        "timezone": cron.zone_problem(timezone),
+        "start": cron.schedule_problem(start),
+        "end": cron.schedule_problem(end) or ("another time than start" if start == end else ""),
+        "desiredReplicas": cron.count_problem(replicas),
+    }
+    problems = []
+    for name, expected in wrong.items():
+        if expected:
             place = where(source, f"spec.triggers[{index}].metadata.{name}")
-            raise InputError(Problem(place, f"{metadata[name]!r}: expected {problem}"))
-    replicas = int(metadata["desiredReplicas"])
-    return cron.Window(metadata["start"], metadata["end"], metadata["timezone"], replicas)
+            found = f"{metadata[name]!r}" if metadata.get(name) else "the field is missing"
+            problems.append(Problem(place, f"{found}: expected {expected}", "correct the cron trigger"))
+    if problems:
+        raise InputError(*problems)
+    return cron.Window(start, end, timezone, int(replicas))
 
 
 def _modifiers(source: keda_objects.ScaledObject) -> Modifiers | None:

@@ -1,7 +1,8 @@
 """What kube-controller-manager does with HorizontalPodAutoscalers by default, by its release.
 
-Source: kubernetes/kubernetes pkg/features/kube_features.go; KEP-2021 (HPAScaleToZero: alpha and off up to 1.36, beta
-and on from 1.37), KEP-4951 (HPAConfigurableTolerance: beta and on from 1.35).
+The arithmetic is the same in both. Source: kubernetes/kubernetes pkg/features/kube_features.go, v1.36.3 and v1.37.0;
+KEP-2021 (HPAScaleToZero: alpha and off up to 1.36, beta and on from 1.37), KEP-4951 (HPAConfigurableTolerance: beta and
+on from 1.35).
 """
 
 from __future__ import annotations

@@ -7,13 +7,15 @@ domains of the levels further in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.facts import interconnects
+from tonnage.fleet.columns import Latest
 from tonnage.fleet.gangs import TopologyRule
 from tonnage.fleet.state import HOSTNAME, Fleet
 
@@ -59,7 +61,7 @@ class Levels:
     keys: tuple[str, ...]
     of_node: NDArray[np.int64]
     rows: NDArray[np.int64]
-    paths: tuple[tuple[Path, ...], ...]
+    paths: tuple[Sequence[Path], ...]
 
     def index(self, key: str) -> int:
         """The number of a level that a rule refers to."""
@@ -110,19 +112,33 @@ class LevelTables:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._revision = -1
-        self._tables: dict[Order, Levels] = {}
+        self._tables: Latest[dict[Order, Levels]] = Latest(dict)
 
     def get(self, order: Order) -> Levels:
         """The levels in this order. Those of which no node has the label are left out, unless a rule refers to them:
         then they have no domain."""
-        if self._revision != self._fleet.topology_revision:
-            self._revision = self._fleet.topology_revision
-            self._tables.clear()
-        found = self._tables.get(order)
+        tables = self._tables.at(self._fleet.topology_revision)
+        found = tables.get(order)
         if found is None:
-            found = self._tables[order] = _levels(self._fleet, order)
+            found = tables[order] = _levels(self._fleet, order)
         return found
+
+
+class _Hosts(Sequence[Path]):
+    """The paths of the hosts, whose names these are."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @overload
+    def __getitem__(self, number: int) -> Path: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Path]: ...
+    def __getitem__(self, number: int | slice) -> Path | Sequence[Path]:
+        return (self._names[number],) if isinstance(number, int) else _Hosts(self._names[number])
 
 
 def _levels(fleet: Fleet, order: Order) -> Levels:
@@ -133,12 +149,12 @@ def _levels(fleet: Fleet, order: Order) -> Levels:
     present = {key for labels in labels_of.values() for key in labels} | order.wanted | {HOSTNAME}
     kept = tuple(key for key in order.keys if key in present)
     of_node = np.full((len(fleet.alive), len(kept)), -1, np.int64)
-    paths: list[tuple[Path, ...]] = []
+    paths: list[Sequence[Path]] = []
     by_set = np.full(len(fleet.label_sets.rows), -1, np.int64)
     for level, key in enumerate(kept):
         if key == HOSTNAME:
             of_node[rows, level] = np.arange(len(rows))  # rows are in the order of the names
-            paths.append(tuple((fleet.node(row).spec.name,) for row in rows.tolist()))
+            paths.append(_Hosts(sorted(fleet.node_by_name)))
             continue
         outside = order.outside(level, kept)
         path_of = {n: (*(have.get(k) for k in outside), have[key]) for n, have in labels_of.items() if key in have}

@@ -168,8 +168,9 @@ def _by_cost(candidates: Candidates, victims: Sequence[Victim], chosen: Ints) ->
 
 
 def _for_gang(fleet: Fleet, unit: Unit, candidates: Candidates, trial: Trial) -> Iterator[tuple[str, PreemptionPlan]]:
+    effort = _effort(fleet, unit, candidates)
     for name, nodes in _regions(fleet, unit, trial)[:REGIONS_ENOUGH]:
-        found = _in_region(fleet, unit, nodes, candidates, trial)
+        found = _in_region(fleet, unit, nodes, candidates, trial, effort)
         if found is not None:
             yield name, found
 
@@ -193,9 +194,14 @@ def _regions(fleet: Fleet, unit: Unit, trial: Trial) -> list[tuple[str, list[int
 
 
 def _in_region(
-    fleet: Fleet, unit: Unit, nodes: list[int], candidates: Candidates, trial: Trial
+    fleet: Fleet, unit: Unit, nodes: list[int], candidates: Candidates, trial: Trial, effort: Ints
 ) -> PreemptionPlan | None:
-    victims = admitted(candidates, _near_first(fleet, unit, nodes, candidates))
+    victims = admitted(candidates, _near_first(fleet, unit, nodes, candidates, effort))
+    if all(fleet.pod(row).spec.gang != unit.gang for victim in victims for row in victim.rows):
+        with fleet.what_if():
+            remove(fleet, victims)
+            if trial.has_no_room(unit):
+                return None
 
     def places(chosen: Sequence[Victim]) -> Places | None:
         with fleet.what_if():
@@ -245,15 +251,24 @@ def _under(fleet: Fleet, places: Places, victims: Sequence[Victim]) -> list[Vict
     return closed([victim for victim in victims if victim in needed], victims)
 
 
-def _near_first(fleet: Fleet, unit: Unit, nodes: list[int], candidates: Candidates) -> list[Victim]:
-    """The victims on these nodes by priority; of equal priority those first where fewer must go for one more pod."""
+def _effort(fleet: Fleet, unit: Unit, candidates: Candidates) -> Ints:
+    """By node row, how many pods must go at least for one more pod of the unit; -1 where no number is enough."""
     columns, amounts = max((needs(fleet, row) for row in unit.rows), key=lambda need: tuple(need[1][::-1]))
-    bounds = candidates.bounds(unit.priority, columns, amounts)
-    effort = {node: (pods, fleet.node(node).spec.name) for _, pods, node in bounds}
-    nowhere = (len(fleet.pods), "")
+    rows, _, pods = candidates.bounds_of(unit.priority, columns, amounts)
+    effort = np.full(len(fleet.alive), -1, np.int64)
+    effort[rows] = pods
+    return effort
+
+
+def _near_first(fleet: Fleet, unit: Unit, nodes: list[int], candidates: Candidates, effort: Ints) -> list[Victim]:
+    """The victims on these nodes by priority; of equal priority those first where fewer must go for one more pod."""
+
+    def on(node: int) -> tuple[int, str]:
+        pods = int(effort[node])
+        return (pods, fleet.node(node).spec.name) if pods >= 0 else (len(fleet.pods), "")
 
     def order(victim: Victim) -> tuple[int, bool, tuple[int, str], tuple[int, bool, int, int, str]]:
-        least = min(effort.get(fleet.pod(row).node, nowhere) for row in victim.rows)
+        least = min(on(fleet.pod(row).node) for row in victim.rows)
         return (victim.priority, victim.rest_of, least, victim.importance)
 
     return sorted(candidates.on(nodes, unit.priority), key=order)

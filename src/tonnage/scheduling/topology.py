@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.fleet.classes import PodClass
+from tonnage.fleet.columns import Latest
 from tonnage.fleet.disks import in_each_others_way
 from tonnage.fleet.filters import Mask
 from tonnage.fleet.ports import NO_PORTS, clash
@@ -96,11 +97,11 @@ class Topology:
         self._tallies = Tallies(fleet)
         self._rules: list[Rules] = []
         self._carried: dict[tuple[int, int], Term] = {}  # (class, index): required anti-affinity term
-        self._domains: dict[str, Domains] = {}
-        self._topology_revision = -1
+        self._domains: Latest[dict[str, Domains]] = Latest(dict)
         self._against: dict[int, tuple[int, list[Term]]] = {}
         self._wanted: dict[bytes, Term] = {}  # who is asked for, or spread among, each once
         self._company: dict[int, tuple[int, bool]] = {}
+        self._ruled: dict[int, tuple[tuple[int, int], bool]] = {}  # by class, as of so many classes and revision
         self._namespaces_revision = fleet.namespaces.revision
 
     def _follow_namespaces(self) -> None:
@@ -144,6 +145,16 @@ class Topology:
 
     def has_rules(self, pod_class: PodClass) -> bool:
         """Whether hard rules about other pods, its own or theirs, can forbid the class a node."""
+        fleet, number = self._fleet, pod_class.id
+        if pod_class is not fleet.classes.rows[number]:
+            return self._has_rules(pod_class)
+        as_of = len(fleet.classes.rows), fleet.namespaces.revision
+        known = self._ruled.get(number)
+        if known is None or known[0] != as_of:
+            known = self._ruled[number] = as_of, self._has_rules(pod_class)
+        return known[1]
+
+    def _has_rules(self, pod_class: PodClass) -> bool:
         rules = self.rules(pod_class)
         own = bool(rules.spread or rules.affinity or rules.anti_affinity)
         own = own or bool(pod_class.ports or pod_class.disks or pod_class.alone or pod_class.attaches)
@@ -258,7 +269,7 @@ class Topology:
                 included = included & view.untainted
             domains = self._of(constraint.topology_key)
             counts = domains.sums(self._spread_tally(pod_class, constraint), included)
-            present = np.unique(domains.of_node[included])
+            present = np.flatnonzero(np.bincount(domains.of_node[included], minlength=1))
             lowest = int(counts[present].min()) if len(present) >= (constraint.min_domains or 1) else 0
             own = int(selectors.matches(_spread_selector(pod_class, constraint), pod_class.labels))
             has_label = domains.of_node >= 0
@@ -338,12 +349,10 @@ class Topology:
 
     def _of(self, key: str) -> Domains:
         fleet = self._fleet
-        if self._topology_revision != fleet.topology_revision:
-            self._topology_revision = fleet.topology_revision
-            self._domains.clear()
-        known = self._domains.get(key)
+        domains = self._domains.at(fleet.topology_revision)
+        known = domains.get(key)
         if known is None:
-            known = self._domains[key] = _domains(fleet, key)
+            known = domains[key] = _domains(fleet, key)
         return known
 
 

@@ -87,6 +87,11 @@ class Trial:
         fleet = self.snapshot.fleet
         seat(fleet, row, node, (view or self.view(row)).devices(node))
 
+    def has_no_room(self, unit: Unit) -> bool:
+        """Whether counting alone says that the gang has no place, so that it has none with less room either."""
+        found = plan(self.snapshot, unit.gang, unit.rows, self.cache)
+        return isinstance(found, NoPlan) and found.counted
+
     def place(self, unit: Unit) -> Places | None:
         """Bind what the unit needs (of a gang what its minimum lacks) and say where, or bind nothing."""
         if unit.gang:

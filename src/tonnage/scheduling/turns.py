@@ -179,16 +179,25 @@ class Turns:
 
     def _take(self, unit: Unit) -> bool:
         """Bind what of the unit fits now; whether any of it is bound."""
-        found = self._where_room_was_made(unit) if self.preemptor.is_nominated(unit) else False
+        if not self.preemptor.is_nominated(unit):
+            return self._anywhere(unit, lasting=True)
+        found = self._where_room_was_made(unit)
+        if found and not unit.gang:
+            return True
         with self.preemptor.leaving_claims(unit) as others:
-            if unit.gang:
-                binds = self._gangs.place(unit.gang, len(self.binds), lasting=not others)
-                for bind in binds:
-                    self.binds[self._fleet.pod_by_key[bind.pod.namespace, bind.pod.name]] = bind
-                return found or bool(binds)
-            if not found and not self._refusals.stands(self._fleet.pod_class(unit.rows[0]), len(self.binds)):
-                return self._place(unit.rows[0], lasting=not others)
-        return found
+            return self._anywhere(unit, lasting=not others) or found
+
+    def _anywhere(self, unit: Unit, *, lasting: bool) -> bool:
+        """Bind what of the unit fits where no room is made for it."""
+        if unit.gang:
+            binds = self._gangs.place(unit.gang, len(self.binds), lasting=lasting)
+            for bind in binds:
+                self.binds[self._fleet.pod_by_key[bind.pod.namespace, bind.pod.name]] = bind
+            return bool(binds)
+        row = unit.rows[0]
+        if self._refusals.stands(self._fleet.pod_class(row), len(self.binds)):
+            return False
+        return self._place(row, lasting=lasting)
 
     def _where_room_was_made(self, unit: Unit) -> bool:
         key = self._trial.keys(unit.rows[0]).copy()

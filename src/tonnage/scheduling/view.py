@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tonnage.cuda_fit import host as cuda_host
 from tonnage.fleet.asks import Kind
 from tonnage.fleet.classes import Shape
+from tonnage.fleet.columns import Latest
 from tonnage.fleet.filters import (
     CORDON,
     NO_CUDA,
@@ -69,21 +70,27 @@ class NodeTable:
     )  # the journal's position after the last change
     _revision: int = -1
     _cursor: int = 0
+    _read: Latest[tuple[Ints, Ints]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._read = Latest(self._columns)
 
     def refresh(self) -> None:
         """Follow nodes that came or went."""
+        revision = self.fleet.topology_revision
+        if self._revision != revision:
+            self._revision = revision
+            self.tie, self.device_column = self._read.at(revision)
+
+    def _columns(self) -> tuple[Ints, Ints]:
         fleet = self.fleet
-        if self._revision == fleet.topology_revision:
-            return
-        self._revision = fleet.topology_revision
-        self.tie = np.zeros(len(fleet.alive), np.int64)
-        self.device_column = np.full(len(fleet.alive), -1, np.int64)
+        tie, device_column = np.zeros(len(fleet.alive), np.int64), np.full(len(fleet.alive), -1, np.int64)
         rows = fleet.node_rows()
-        self.tie[rows] = np.arange(len(rows), 0, -1)
-        for row in rows:
-            node = fleet.nodes[row]
-            if node is not None and node.spec.device_resource:
-                self.device_column[row] = fleet.resource(node.spec.device_resource)
+        tie[rows] = np.arange(len(rows), 0, -1)
+        named = [fleet.node(row).spec.device_resource for row in rows]
+        columns = {name: fleet.resource(name) if name else -1 for name in dict.fromkeys(named)}
+        device_column[rows] = [columns[name] for name in named]
+        return tie, device_column
 
     def changed_since(self, position: int) -> NDArray[np.intp]:
         """The nodes on which pods were bound or unbound since that position of the journal."""
@@ -158,9 +165,9 @@ class ShapeView:
     def refresh(self) -> Ints:
         """The current keys."""
         fleet, journal = self.fleet, self.fleet.journal
+        self.nodes.refresh()
         if self._topology_revision != fleet.topology_revision:
             self._topology_revision = fleet.topology_revision
-            self.nodes.refresh()
             self._judge()
             self._score(np.flatnonzero(self.able))
         elif self._cursor != journal.end:

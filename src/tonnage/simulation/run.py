@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from tonnage.control.loops import Loop
-from tonnage.control.nodes import Pools, node_loops
+from tonnage.control.nodes import Pools
 from tonnage.control.policy import Policy
 from tonnage.control.replicas import Autoscalers, ReplicaPlanner
 from tonnage.control.scheduler import Scheduler
@@ -114,7 +114,7 @@ class SetUp:
         settings = self.placing()
         loops = [Scheduler(settings).loop()]
         if self.configuration.pools:
-            loops += node_loops(self.for_sale, pools or self.pools, EPOCH_NS)
+            loops += self.controls.node_loops(self.for_sale, pools or self.pools, EPOCH_NS)
         return [*loops, *self.controls.partitioning_loops(settings), *self.replica_loops()]
 
     def pools(self) -> Pools:

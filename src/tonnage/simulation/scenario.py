@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tonnage.control.nodes import PROVISIONING
 from tonnage.control.policy import PARTITIONING, Policy
-from tonnage.documents import LONGEST_S, Document, Strict, duration_ns, read
+from tonnage.documents import LONGEST_S, Document, Strict, duration_ns, parse, read
 from tonnage.errors import InputError, Problem
 from tonnage.facts import instances
 from tonnage.machines.serving.balancing import LOAD_BALANCING
@@ -81,9 +82,11 @@ class NodeGroupSpec(Strict, frozen=True, kw_only=True):
 
 
 class FleetSpec(Strict, frozen=True, kw_only=True):
-    """What there is at the start."""
+    """What there is at the start. ``assumed``: where the manifests have neither Nodes nor NodePools, nodes of any
+    on-demand type are launched as pods need them."""
 
     nodes: tuple[NodeGroupSpec, ...] = ()
+    assumed: bool = False
 
 
 class FaultSpec(Strict, frozen=True, kw_only=True):
@@ -112,7 +115,8 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     ``balancing``, ``link`` and ``tiers`` replace those of all traffic; empty ``tiers`` are none. ``placement``: the
     placement policy, the scheduler's default unless given; ``preemption``: whether pods make room for others of higher
     priority; ``defragmentation``: whether pods are moved to make room for others; ``partitioning``: whether MIG layouts
-    are changed (``relayout``) when pods wait for what none gives.
+    are changed (``relayout``) when pods wait for what none gives; ``provisioning``: whether nodes are planned as
+    Karpenter does, or the cheapest set of them (``optimal``).
     """
 
     manifests: str
@@ -124,11 +128,12 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     preemption: bool = True
     defragmentation: bool = False
     partitioning: str = "static"
+    provisioning: str = "karpenter"
 
     @property
     def controls(self) -> Policy:
         """How pods are placed and GPUs partitioned."""
-        return Policy(self.placement, self.preemption, self.defragmentation, self.partitioning)
+        return Policy(self.placement, self.preemption, self.defragmentation, self.partitioning, self.provisioning)
 
 
 class ScenarioSpec(Strict, frozen=True, kw_only=True):
@@ -217,12 +222,20 @@ def load(path: Path) -> Scenario:
             return _without(path)
         hint = "give a scenario file, or a folder with a scenario.yaml or with manifests"
         raise InputError.at("no such scenario", file=str(file), hint=hint)
-    document = read(file, "Scenario", "a scenario", _HINT)
+    return _of_document(read(file, "Scenario", "a scenario", _HINT), file.parent)
+
+
+def of_text(text: str, file: Path) -> Scenario:
+    """The scenario that a file with this text would be. Raises InputError with all that is wrong in it."""
+    return _of_document(parse(text, file, "Scenario", "a scenario", _HINT), file.parent)
+
+
+def _of_document(document: Document, folder: Path) -> Scenario:
     spec = document.convert(ScenarioSpec)
-    problems = list(_problems(spec, document, file.parent))
+    problems = list(_problems(spec, document, folder))
     if problems:
         raise InputError(*problems)
-    return _scenario(spec, document, file.parent)
+    return replace(_scenario(spec, document, folder), assumes=spec.fleet.assumed)
 
 
 def of_files(paths: Sequence[Path]) -> Scenario:
@@ -329,6 +342,7 @@ def _policy_problems(
         ("balancing", policy.balancing or LOAD_BALANCING[0], LOAD_BALANCING),
         ("placement", policy.placement or next(iter(PLACEMENT)), tuple(PLACEMENT)),
         ("partitioning", policy.partitioning, PARTITIONING),
+        ("provisioning", policy.provisioning, PROVISIONING),
     ):
         if value not in known:
             found.append(document.problem(f"{field}.{name}", f'"{value}", expected one of {", ".join(known)}'))

@@ -1,7 +1,7 @@
 """KEDA's ScaledObjects.
 
 Sources: kedacore/keda apis/keda/v1alpha1/scaledobject_types.go, scaledobject_webhook.go, scaletriggers_types.go and
-pkg/scalers/prometheus_scaler.go, cron_scaler.go, cpu_memory_scaler.go.
+pkg/scalers/prometheus_scaler.go, cpu_memory_scaler.go.
 """
 
 from __future__ import annotations
@@ -131,8 +131,6 @@ def _trigger(path: str, trigger: Trigger, report: Report, *, in_formula: bool) -
         report.one_of(f"{path}.authenticationRef.kind", reference.kind, kinds)
     if trigger.type == "prometheus":
         _prometheus(f"{path}.metadata", trigger.metadata, report, in_formula=in_formula)
-    elif trigger.type == "cron":
-        _cron(f"{path}.metadata", trigger.metadata, report)
     elif trigger.type in _RESOURCES:
         field, value = f"{path}.metadata.value", trigger.metadata.get("value", "")
         if not value:
@@ -153,17 +151,6 @@ def _prometheus(path: str, metadata: dict[str, str], report: Report, *, in_formu
     for name in ("ignoreNullValues", "unsafeSsl"):
         if name in metadata and metadata[name] not in _BOOLEANS:
             report.refuse(f"{path}.{name}", metadata[name], '"true" or "false"')
-
-
-def _cron(path: str, metadata: dict[str, str], report: Report) -> None:
-    for name in ("timezone", "start", "end", "desiredReplicas"):
-        if not metadata.get(name, "").strip():
-            report.add(f"{path}.{name}", "the field is missing", "a cron trigger needs it")
-    start, replicas = metadata.get("start", ""), metadata.get("desiredReplicas", "")
-    if start and start == metadata.get("end"):
-        report.refuse(f"{path}.end", start, "another time than start")
-    if replicas and not (replicas.isascii() and replicas.isdecimal() and int(replicas) > 0):
-        report.refuse(f"{path}.desiredReplicas", replicas, 'a whole number above 0 as a string, e.g. "3"')
 
 
 def _number(field: str, text: str, report: Report, *, required: bool = False, above_zero: bool = False) -> None:

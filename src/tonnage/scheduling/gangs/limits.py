@@ -30,15 +30,21 @@ class Lack(NamedTuple):
 
 
 class Bounds:
-    """The bounds for one gang in a room of the fleet into which nothing of it has been put yet."""
+    """The bounds for one gang in a room of the fleet into which nothing of it has been put yet. ``count``: by class and
+    node row, how many of its pods the node holds at most. ``pods``: by group, the pending pods of it and its parts, by
+    class."""
 
-    def __init__(self, tree: Tree, levels: Levels, room: Room, fleet: Fleet) -> None:
+    def __init__(self, tree: Tree, levels: Levels, room: Room, fleet: Fleet, like: Bounds | None = None) -> None:
+        """``like``: bounds of the same pods in the same room under other rules."""
         self._tree = tree
         self._levels = levels
         self._fleet = fleet
         self._room = room
-        self._count = {item.class_id: room.count(item.class_id).copy() for item in tree.items}
-        self._pods = [self._pods_of(number) for number in range(len(tree.groups))]
+        if like is None:
+            self.count = {item.class_id: room.count(item.class_id).copy() for item in tree.items}
+            self.pods = [self._pods_of(number) for number in range(len(tree.groups))]
+        else:
+            self.count, self.pods = like.count, like.pods
         self._sums: dict[tuple[int, int | None], Ints] = {}
 
     def _pods_of(self, number: int) -> dict[int, int]:
@@ -91,10 +97,10 @@ class Bounds:
         is free in all."""
         held = np.zeros(1 if level is None else self._levels.count(level), np.int64)
         shapes: dict[int, list[int]] = {}
-        for class_id in self._pods[number]:
+        for class_id in self.pods[number]:
             shapes.setdefault(self._fleet.classes.rows[class_id].shape, []).append(class_id)
         for alike in shapes.values():
-            sums = [np.minimum(self._by_domain(one, level), self._pods[number][one]) for one in alike]
+            sums = [np.minimum(self.by_domain(one, level), self.pods[number][one]) for one in alike]
             held += np.minimum(np.sum(sums, axis=0), self._together(tuple(alike), level)) if len(alike) > 1 else sums[0]
         return np.minimum(held, self._by_amounts(number, level)) if len(shapes) > 1 else held
 
@@ -102,14 +108,14 @@ class Bounds:
         """By domain, how many pods of these classes of one shape it holds: a node holds no more than of one class, or
         one of each where each of them can be there once only and none is in the way of another."""
         apart = len(classes) if self._room.one_of_each(classes) else 1
-        most = np.max([self._count[one] for one in classes], axis=0)
+        most = np.max([self.count[one] for one in classes], axis=0)
         return self._sum(apart * most, level)
 
     def _by_amounts(self, number: int, level: int | None) -> Ints:
         """By domain, how many of the group's pods what is free of each resource is enough for, those that ask for least
         of it first."""
-        pods, fleet = self._pods[number], self._fleet
-        open_ = np.any([self._count[one] > 0 for one in pods], axis=0)
+        pods, fleet = self.pods[number], self._fleet
+        open_ = np.any([self.count[one] > 0 for one in pods], axis=0)
         asked = {one: dict(fleet.requests(fleet.classes.rows[one].shape)) for one in pods}
         found = np.full(1 if level is None else self._levels.count(level), sum(pods.values()), np.int64)
         for column in sorted({column for of_class in asked.values() for column in of_class}):
@@ -118,10 +124,11 @@ class Bounds:
             found = np.minimum(found, np.searchsorted(np.cumsum(amounts), free, "right"))
         return found
 
-    def _by_domain(self, class_id: int, level: int | None) -> Ints:
+    def by_domain(self, class_id: int, level: int | None) -> Ints:
+        """By domain of the level, how many pods of the class its nodes hold at most."""
         known = self._sums.get((class_id, level))
         if known is None:
-            known = self._sums[class_id, level] = self._sum(self._count[class_id], level)
+            known = self._sums[class_id, level] = self._sum(self.count[class_id], level)
         return known
 
     def _sum(self, values: Ints, level: int | None) -> Ints:

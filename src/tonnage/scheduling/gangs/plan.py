@@ -8,7 +8,7 @@ domains that the gang has by then. A gang that finds no place holds nothing, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
@@ -56,10 +56,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class NoPlan:
-    """Why the gang waits. ``unknown``: the search ran out of its budget, so a place may exist all the same."""
+    """Why the gang waits. ``unknown``: the search ran out of its budget, so a place may exist all the same.
+    ``counted``: its pods are there and its levels, but counting alone leaves no domain, nor would it with less room."""
 
     reason: Reason
     unknown: bool = False
+    counted: bool = False
 
 
 def plan(snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache, budget: int = BUDGET) -> Plan | NoPlan:
@@ -118,27 +120,18 @@ class _Planning:
             return self._planned(room, filler)
         limits = Bounds(self._tree, self._levels, room, self._fleet)
         lack = limits.part_that_fits_nowhere()
-        for level, must_search in self._root_levels() if lack is None else ():
+        counted = True
+        for level, must_search in self._tree.root_levels(self._levels) if lack is None else ():
             lack = limits.lack(level)
+            counted = counted and lack is not None
             if lack is None and (filler.everything(level) or (must_search and self._search(room, level))):
                 return self._planned(room, filler)
-        return NoPlan(refusal(self._tree, self._levels, lack, self._unknown), self._unknown)
+        return NoPlan(refusal(self._tree, self._levels, lack, self._unknown), self._unknown, counted)
 
     def _free_devices(self) -> Ints:
         """By node: of two domains with the same room for the gang, the one with fewer free devices is taken."""
         free: Ints = (self._fleet.devices == FREE_DEVICE).sum(axis=1)
         return free
-
-    def _root_levels(self) -> Iterator[tuple[int | None, bool]]:
-        """Levels for the whole gang, best first, None for no level; and whether to search where filling fails."""
-        root = self._tree.groups[0]
-        if root.required >= 0 or root.preferred >= 0:
-            lowest = max(root.preferred, root.required)
-            yield from ((level, True) for level in range(lowest, max(root.required, 0) - 1, -1))
-        elif not root.rule.unconstrained:
-            yield from ((level, False) for level in range(len(self._levels.keys) - 1, -1, -1))
-        if root.required < 0:
-            yield None, True
 
     def _search(self, room: Room, level: int | None) -> bool:
         at = [{group.required} - {-1} for group in self._tree.groups]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -63,7 +64,6 @@ class Tree:
         self.groups = [Group(gang.key, -1, gang.rule, gang.min_member)]
         self.items: list[Item] = []
         self._number = {"": 0}
-        self._needs: dict[int, int] = {}
         self._add_subgroups()
         for row in fleet.gang_pods.get(gang.key, ()):
             pod = fleet.pods[row]
@@ -74,8 +74,8 @@ class Tree:
             for group in self.path(self._group_of(subgroup)):
                 self.groups[group].done += count
         self._add_pods([(row, fleet.pod(row)) for row in pods], alike)
-        for number in range(len(self.groups)):
-            self.need(number)
+        self._members = [group.members for group in self.groups]
+        self._needs = self.needs([group.minimum for group in self.groups])
 
     def _add_subgroups(self) -> None:
         waiting = list(self.gang.subgroups)
@@ -123,6 +123,28 @@ class Tree:
             group.preferred = levels.index(rule.preferred) if rule.preferred else -1
             group.slice_level = levels.index(rule.slice_required) if rule.slice_required and rule.slice_size > 1 else -1
 
+    def root_levels(self, levels: Levels) -> Iterator[tuple[int | None, bool]]:
+        """Levels for the whole gang, best first, None for no level; and whether to search where filling fails."""
+        root = self.groups[0]
+        if root.required >= 0 or root.preferred >= 0:
+            lowest = max(root.preferred, root.required)
+            yield from ((level, True) for level in range(lowest, max(root.required, 0) - 1, -1))
+        elif not root.rule.unconstrained:
+            yield from ((level, False) for level in range(len(levels.keys) - 1, -1, -1))
+        if root.required < 0:
+            yield None, True
+
+    def under(self, gang: Gang) -> Tree:
+        """The same groups and pods under other rules and minima, those of this gang; levels are to be set again."""
+        rules = {part.name: (part.rule, part.min_member) for part in gang.subgroups}
+        other = copy.copy(self)
+        other.gang, other.groups = gang, []
+        for number, group in enumerate(self.groups):
+            rule, minimum = rules[group.name] if number else (gang.rule, gang.min_member)
+            other.groups.append(replace(group, rule=rule, minimum=minimum))
+        other._needs = other.needs([group.minimum for group in other.groups])
+        return other
+
     def available(self, group: int) -> int:
         """Pending pods of the group and its parts."""
         one = self.groups[group]
@@ -130,12 +152,18 @@ class Tree:
 
     def need(self, group: int) -> int:
         """How many pods had to be bound, before any were settled, for it and all its parts to have their minimum."""
-        known = self._needs.get(group)
-        if known is None:
-            one = self.groups[group]
-            known = max(0, one.minimum - one.members, sum(self.need(child) for child in one.children))
-            self._needs[group] = known
-        return known
+        return self._needs[group]
+
+    def needs(self, minima: Sequence[int]) -> list[int]:
+        """By group, how many pods had to be bound, before any were settled, for it and all its parts to have these
+        minima."""
+        found, of_parts = [0] * len(self.groups), [0] * len(self.groups)
+        for number in range(len(self.groups) - 1, -1, -1):  # parts come after what they are part of
+            found[number] = max(0, minima[number] - self._members[number], of_parts[number])
+            parent = self.groups[number].parent
+            if parent >= 0:
+                of_parts[parent] += found[number]
+        return found
 
     def short(self) -> Group | None:
         """A group that has not enough pods for its minimum, if there is one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import combinations
 
@@ -17,6 +17,7 @@ from tonnage.fleet.fits import gives, needs_devices
 from tonnage.fleet.outfit import LABELS as OUTFIT
 from tonnage.fleet.rows import PodRow
 from tonnage.fleet.state import HOSTNAME, PODS, Fleet
+from tonnage.fleet.tables import Requests
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.policies import ANY_POLICY
 from tonnage.scheduling.seen import Seen
@@ -37,7 +38,7 @@ def code(cost: Cost) -> int:
     return (cost[0] << _EDITS) + (cost[1] << _RANKS) + cost[2]
 
 
-def _rows(table: Ints) -> list[bytes]:
+def rows_of(table: Ints) -> list[bytes]:
     """The rows of a table, to be compared."""
     whole, width = np.ascontiguousarray(table).tobytes(), table.shape[1] * table.itemsize
     return [whole[at : at + width] for at in range(0, len(whole), width)]
@@ -67,6 +68,8 @@ class Tables:
         """By node row, how its GPUs would be repartitioned, as far as that was asked."""
         self.recuttable: dict[int, list[int]] = {}
         """By the first node of a group of nodes, those where GPUs repartitioned may help, as far as that was asked."""
+        self._in_the_way: dict[int, list[PodRow]] = {}
+        self._asked_of: dict[tuple[int, frozenset[int]], Requests] = {}
 
     @cached_property
     def edited(self) -> EditedPods:
@@ -101,11 +104,22 @@ class Tables:
         found: dict[tuple[object, ...], int] = {}
         kind_of = kinds.tolist()
         for row in self.rows.tolist():
-            node = fleet.nodes[row]
-            cuts = node.cuts if node is not None else ()
             if not (cuda and cuda[sets[row]]):
-                found.setdefault((kind_of[row], taints[row], self._sizes[row], cuts), row)
+                found.setdefault((kind_of[row], taints[row], self._sizes[row], self.cuts[row]), row)
         return list(found.values())
+
+    @cached_property
+    def cuts(self) -> list[object]:
+        """By node row, equal where the node's devices are cut alike."""
+        fleet, cards = self.fleet, self.fleet.cards
+        found: list[object] = [()] * len(fleet.alive)
+        count = (cards.holder[: len(found)] != NO_DEVICE).sum(axis=1).tolist()
+        for row in self.rows.tolist():
+            node = fleet.nodes[row]
+            if node is not None and node.cuts:  # the cards have the numbers of the cuts, if all devices are there
+                whole = len(node.cuts) == count[row]
+                found[row] = cards.cut[row].tobytes() if whole else node.cuts
+        return found
 
     @cached_property
     def room(self) -> list[bytes]:
@@ -114,31 +128,41 @@ class Tables:
         held = np.where(cards.holder[:nodes] >= 0, 0, cards.holder[:nodes])
         devices = [cards.milli, cards.mib, cards.mask, cards.sharers, cards.cut] if self.by_devices else []
         per_node = [cards.memory[:nodes, None], cards.unit[:nodes, None]]
-        return _rows(np.hstack([self.fleet.free[:nodes, columns], held, *per_node, *(one[:nodes] for one in devices)]))
-
-    def alike(self, pods: Sequence[PodRow], short: Collection[int]) -> tuple[object, ...]:
-        """All that counts of these pods of a node when some of them go: equal where it is the same."""
-        kinds = self.fleet.classes.rows
-        asked = ({at: n for at, n in self.fleet.requests(kinds[pod.class_id].shape) if at in short} for pod in pods)
-        return tuple(
-            sorted(((*sorted(one.items()),), pod.devices, pod.pieces) for one, pod in zip(asked, pods, strict=True))
+        return rows_of(
+            np.hstack([self.fleet.free[:nodes, columns], held, *per_node, *(one[:nodes] for one in devices)])
         )
+
+    def alike(self, pods: Sequence[PodRow], short: frozenset[int]) -> tuple[object, ...]:
+        """All that counts of these pods of a node when some of them go: equal where it is the same."""
+        return tuple(sorted((self._asked(pod.class_id, short), pod.devices, pod.pieces) for pod in pods))
+
+    def _asked(self, class_id: int, among: frozenset[int]) -> Requests:
+        """What pods of the class ask of these resources, by column; worked out once a class."""
+        known = self._asked_of.get((class_id, among))
+        if known is None:
+            fleet = self.fleet
+            asked = fleet.requests(fleet.classes.rows[class_id].shape)
+            known = self._asked_of[class_id, among] = tuple(one for one in asked if one[0] in among)
+        return known
 
     def in_the_way(self, row: int) -> list[PodRow]:
         """The pods of the node that give room which is short, hold devices that are looked at, or fall under a rule."""
-        fleet, short, found = self.fleet, self.short(row), []
-        for pod in map(fleet.pod, fleet.node(row).pods):
-            if pod.spec.daemon:
-                continue  # its DaemonSet makes it again
-            asked = {column for column, _ in fleet.requests(fleet.classes.rows[pod.class_id].shape)}
-            if self.ruled or asked & short or pod.pieces or (self.by_devices and pod.devices):
-                found.append(pod)
-        return sorted(found, key=lambda pod: (self.leave_of(pod).held, pod.key))
+        known = self._in_the_way.get(row)
+        if known is None:
+            short, found = self.short(row), []
+            for pod in map(self.fleet.pod, self.fleet.node(row).pods):
+                if pod.spec.daemon:
+                    continue  # its DaemonSet makes it again
+                if self.ruled or self._asked(pod.class_id, short) or pod.pieces or (self.by_devices and pod.devices):
+                    found.append(pod)
+            found.sort(key=lambda pod: (holding.milli(pod), pod.key))
+            known = self._in_the_way[row] = found
+        return known
 
-    def short(self, row: int) -> set[int]:
+    def short(self, row: int) -> frozenset[int]:
         """The resources of which the node has too little free."""
         free = self.fleet.free[row].tolist()
-        return {column for column, need in self.requests if free[column] < need}
+        return frozenset([column for column, need in self.requests if free[column] < need])
 
     def leave_of(self, pod: PodRow) -> Leave:
         """That the pod goes."""
@@ -148,7 +172,7 @@ class Tables:
     @cached_property
     def _sizes(self) -> list[bytes]:
         """By node row, what it can hold."""
-        return _rows(self.fleet.allocatable)
+        return rows_of(self.fleet.allocatable)
 
     @cached_property
     def lacks_devices(self) -> Mask:
@@ -250,9 +274,9 @@ class Tables:
     @cached_property
     def _bound(self) -> tuple[Ints, Ints]:
         """(node row, class) of every pod that is bound."""
-        pairs = [(pod.node, pod.class_id) for pod in self.fleet.pods if pod is not None and pod.node >= 0]
-        both = np.array(pairs, np.int64).reshape(-1, 2)
-        return both[:, 0], both[:, 1]
+        pods = self.cache.bound.refresh()
+        rows = np.flatnonzero(pods.node >= 0)
+        return pods.node[rows], pods.class_id[rows]
 
     def _fewest(self, column: int, need: int, nodes: Ints, classes: Ints, pods: Ints) -> Ints:
         """By node row, how many pods have to go for one resource; more than there are where all are not enough."""

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tonnage.fleet.asks import is_device
+from tonnage.fleet.asks import GPU, is_device
 from tonnage.fleet.cards import FREE_DEVICE
 from tonnage.fleet.fits import fits
 from tonnage.fleet.geometry import geometry
 from tonnage.fleet.outfit import node_gpu
 from tonnage.partitioning.fleet_layouts import asks
+from tonnage.partitioning.layouts import mask_of, resource
 from tonnage.partitioning.node_cuts import MIG_STRATEGY
-from tonnage.partitioning.trial import LayoutTrial
+from tonnage.partitioning.trial import LayoutTrial, Site
 from tonnage.scheduling.filters import Filters
-from tonnage.scheduling.why.bounds import Tables
+from tonnage.scheduling.why.bounds import Tables, rows_of
 from tonnage.scheduling.why.changes import Edit, Recut, Uncordon, cost_of
 from tonnage.scheduling.why.static import Kin
 
@@ -58,27 +60,38 @@ class Recuts:
         """Of these nodes those that have cards with the wanted instances; of those that cannot be told apart the first
         by row."""
         fleet, wanted = self._fleet, set(self.wanted)
-        allowed = self._tables.allowed.tolist()
         columns = [at for at, name in enumerate(fleet.resources) if is_device(name)]
-        seen = set()
-        for row in rows.tolist():
+        cards, cuts = fleet.cards, self._tables.cuts
+        whole = (cards.cut, cards.mask, cards.milli, cards.sharers, np.minimum(cards.holder, 0))
+        beside = (self._tables.allowed[rows, None], cards.memory[rows, None], fleet.free[rows][:, columns])
+        states = rows_of(np.hstack([*(one[rows] for one in whole), *beside]).astype(np.int64))
+        seen: set[tuple[object, ...]] = set()
+        for at, row in enumerate(rows.tolist()):
             node = fleet.node(row)
-            on = geometry(node_gpu(node.labels, node.spec.gpu))
-            if on is None or not (node.cuts or any(name in on.slots for name in wanted)):
-                continue
-            cards = fleet.cards
-            held, free = np.minimum(cards.holder[row], 0), fleet.free[row, columns]
-            columns_of = (cards.cut[row], cards.mask[row], cards.milli[row], cards.sharers[row], held, free)
-            alike = (
-                allowed[row],
-                on.gpu,
-                node.cuts,
-                int(cards.memory[row]),
-                *(column.tobytes() for column in columns_of),
-            )
+            gpu = node_gpu(node.labels, node.spec.gpu)
+            alike = gpu, cuts[row], states[at]
             if alike not in seen:
                 seen.add(alike)
-                yield row
+                on = geometry(gpu)
+                if on is not None and (node.cuts or any(name in on.slots for name in wanted)):
+                    yield row
+
+    def least(self, row: int) -> int | None:
+        """At least so many GPUs of the node have to be repartitioned for what the pod asks; None: all are not enough.
+
+        Counted without a plan: a card can have no more instances of a profile than fit beside those in use."""
+        fleet, most = self._fleet, 1
+        sites = LayoutTrial(fleet, Filters(self._tables.cache), anyway=True).sites((row,))
+        for column, need in self._tables.requests:
+            name, missing = fleet.resources[column], need - int(fleet.free[row, column])
+            if name not in self.wanted or missing <= 0:
+                continue
+            gains = sorted((_gain(site, name) for site in sites), reverse=True)
+            enough = next((n for n, sum_ in enumerate(accumulate(gains), 1) if sum_ >= missing), None)
+            if enough is None:
+                return None
+            most = max(most, enough)
+        return most
 
     def on(self, row: int) -> tuple[Recut, ...]:
         """What to repartition on the node so that the pod has all that it asks for, with the fewest instances
@@ -102,3 +115,13 @@ class Recuts:
     def _room(self, row: int) -> bool:
         """Whether the node has all that the pod asks for now."""
         return bool(fits(self._fleet, np.array([row]), self._shape)[0])
+
+
+def _gain(site: Site, name: str) -> int:
+    """How many more of the resource the GPU offers at most when it is repartitioned."""
+    card = site.card
+    if name == GPU:
+        return int(not site.whole and not card.busy)
+    made = 0 if site.whole else sum(resource(card.on, one.profile) == name for one in card.running)
+    idle = made - sum(resource(card.on, one.profile) == name for one in card.busy)
+    return max(0, card.on.capacity(mask_of(card.on, card.busy)).get(name, 0) - idle)

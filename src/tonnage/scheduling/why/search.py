@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import TypeAlias
 
@@ -148,6 +149,8 @@ class _Search:
         rows = np.concatenate([group.rows for group, _ in cases])
         number = np.repeat(np.arange(len(cases)), [len(group.rows) for group, _ in cases])
         bounds = np.minimum(np.array(fixed, np.int64)[number] + of_room[rows], IMPOSSIBLE)
+        if stage != STAY:
+            wanted = wanted & self._holding
         hopeful = np.flatnonzero((bounds < self.limit) & wanted[rows])
         spreads = self._spreads(dropped)
         if self.ruled and not spreads and len(hopeful):  # then the rules say the same whatever else is edited
@@ -164,7 +167,7 @@ class _Search:
             edits: tuple[Edit, ...] = (*own, *way, *dropped)
             if spreads and self._rules_allow(row, edits, dropped) == (stage == LEAVE_FOR_RULES):
                 continue
-            pods = self.tables.in_the_way(row) if stage != STAY and self._can_hold(row) else []
+            pods = self.tables.in_the_way(row) if stage != STAY else []
             alike: tuple[object, ...] = int(number[i]), self.tables.room[row]
             if stage != STAY and not self.ruled:
                 alike = (*alike, self.tables.alike(pods, self.tables.short(row)))
@@ -331,6 +334,9 @@ class _Search:
         for row, before in recuts.cases(filter(self._allowed, self.tables.kin)):
             if code(cost_of(before)) + code((1, Recut.rank, 0)) >= self.limit or not self._spend(RECUT_STEPS):
                 return
+            least = recuts.least(row)
+            if least is None or code(cost_of(before)) + least * code((1, Recut.rank, 0)) >= self.limit:
+                continue
             cut = recuts.on(row)
             if cut and self._rules_allow(row, before, (), fresh=True):
                 self._take(self.fleet.node(row).spec.name, (*before, *cut), [])
@@ -348,7 +354,7 @@ class _Search:
         for bound, _, row in sorted(cases, key=lambda case: case[:2]):
             if bound >= self.limit:
                 return
-            if not self._can_hold(row):
+            if not self._holding[row]:
                 continue
             if not self._spend(1 + len(tables.rows) // 2):
                 return
@@ -364,12 +370,15 @@ class _Search:
         ways = ways_of_new(self.pod.spec, node, name)
         return [way for way in ways if "pod" in self.may or not way]
 
-    def _can_hold(self, row: int) -> bool:
-        """Whether the node, empty, has what is asked, or some of everything where the pod may ask for less."""
-        least = 1 if "lower" in self.may else None
-        given_up = self.tables.nowhere if "lower" in self.may else ()
-        asked = (one for one in self.tables.requests if one[0] not in given_up)
-        return all(self.fleet.allocatable[row, column] >= (least or need) for column, need in asked)
+    @cached_property
+    def _holding(self) -> Mask:
+        """The nodes that, empty, have what is asked, or some of everything where the pod may ask for less."""
+        lower, allocatable = "lower" in self.may, self.fleet.allocatable
+        found = np.ones(len(allocatable), np.bool_)
+        for column, need in self.tables.requests:
+            if not (lower and column in self.tables.nowhere):
+                found &= allocatable[:, column] >= (1 if lower else need)
+        return found
 
     def _new_like(self, row: int) -> None:
         add = AddNode(self.fleet.node(row).spec.name)

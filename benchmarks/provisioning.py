@@ -1,0 +1,128 @@
+"""Node plans: the optimal policy beside Karpenter's order and an exact optimum, each plan checked by itself."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterable
+
+from benchmarks import provisioning_mixes as mixes
+from benchmarks.common import Options, Report
+from benchmarks.provisioning_check import violations
+from benchmarks.provisioning_mixes import Mix
+from benchmarks.provisioning_oracle import cheapest
+from tonnage.provisioning import karpenter
+from tonnage.provisioning.catalogue import Catalogue
+from tonnage.provisioning.optimal import plan as planning
+from tonnage.provisioning.optimal.plan import OptimalPlan, price
+from tonnage.provisioning.plans import Plan
+
+SEEDS = (7, 7)
+MOST_ROUNDS = 20
+
+
+def run(options: Options) -> Report:
+    """60 plain mixes and 60 hard ones for each seed; ten of each of one seed with ``quick``."""
+    report = Report("provisioning", ("mixes", "measurement", "mean", "worst", "unit"))
+    first, last = _seeds(options.own.get("seeds", ""))
+    count = 10 if options.quick else mixes.COUNT
+    catalogue = Catalogue.load()
+    seeds = range(first, last + 1)
+    _plain(report, catalogue, (mix for seed in seeds for mix in mixes.plain(seed, count)))
+    _hard(report, catalogue, (mix for seed in seeds for mix in mixes.hard(seed, count)))
+    report.notes.append(
+        "seconds are processor time of a plan, Karpenter's beside it included; the oracle and the checker share no "
+        "code with the planner; karpenter is run again over what it launched until it launches no more"
+    )
+    return report
+
+
+def _seeds(written: str) -> tuple[int, int]:
+    if not written:
+        return SEEDS
+    first, _, last = written.partition("-")
+    return int(first), int(last or first)
+
+
+def _plain(report: Report, catalogue: Catalogue, chosen: Iterable[Mix]) -> None:
+    to_optimum, to_karpenter, gaps, seconds, wrong = [], [], [], [], 0
+    for mix in chosen:
+        optimum = cheapest(mix.groups, catalogue.book)
+        if optimum is None:
+            continue
+        took, found = _planned(mix, catalogue)
+        wrong += _wrong(mix, catalogue, found)
+        seconds.append(took)
+        gaps.append(found.gap)
+        to_optimum.append(found.micro_usd_per_hour / 1e6 / optimum)
+        to_karpenter.append(found.micro_usd_per_hour / price(found.karpenter))
+    name = f"plain, {len(gaps)}"
+    _row(report, name, "price to the exact optimum", to_optimum, "x")
+    _row(report, name, "price to Karpenter's", to_karpenter, "x")
+    _row(report, name, "proved gap", gaps, "of the price")
+    _row(report, name, "time", seconds, "s")
+    report.bar("plain-to-optimum", max(to_optimum), "<=", 1.01, "x", "result")
+    report.bar("plain-to-karpenter", max(to_karpenter), "<=", 1.0, "x", "result")
+    report.bar("plain-gap", max(gaps), "<=", 0.01, "of the price", "result")
+    report.bar("plain-seconds", max(seconds), "<=", 1.0, "s", "cost")
+    report.bar("plain-violations", float(wrong), "==", 0.0, "violations", "result")
+
+
+def _hard(report: Report, catalogue: Catalogue, chosen: Iterable[Mix]) -> None:
+    to_karpenter, gaps, seconds, wrong, fewer = [], [], [], 0, 0
+    for mix in chosen:
+        took, found = _planned(mix, catalogue)
+        wrong += _wrong(mix, catalogue, found)
+        seconds.append(took)
+        gaps.append(found.gap)
+        settled, paid = _settled(mix, catalogue)
+        left = len(found.plan.waits)
+        fewer += left > settled and not found.gangs
+        if left == settled and paid:
+            to_karpenter.append(found.micro_usd_per_hour / paid)
+    name = f"hard, {len(gaps)}"
+    _row(report, name, "price to Karpenter's", to_karpenter, "x")
+    _row(report, name, "proved gap", gaps, "of the price")
+    _row(report, name, "time", seconds, "s")
+    report.bar("hard-to-karpenter", max(to_karpenter), "<=", 1.0, "x", "result")
+    report.bar("hard-fewer-placed", float(fewer), "==", 0.0, "mixes", "result")
+    report.bar("hard-gap", max(gaps), "<=", 0.03, "of the price", "result")
+    report.bar("hard-seconds", max(seconds), "<=", 2.0, "s", "cost")
+    report.bar("hard-violations", float(wrong), "==", 0.0, "violations", "result")
+
+
+def _planned(mix: Mix, catalogue: Catalogue) -> tuple[float, OptimalPlan]:
+    start = time.process_time()
+    found = planning.plan(mix.pods, [], mix.pools, catalogue, mix.settings, gangs=mix.gangs)
+    return time.process_time() - start, found
+
+
+def _settled(mix: Mix, catalogue: Catalogue) -> tuple[int, int]:
+    """Karpenter's rounds until nothing more is launched: how many pods wait in the end, and what its nodes cost."""
+    nodes, paid, waiting = [], 0, list(mix.pods)
+    for _ in range(MOST_ROUNDS):
+        plan: Plan = karpenter.plan(waiting, nodes, mix.pools, catalogue, mix.settings)
+        paid += price(plan)
+        nodes += [claim.in_flight() for claim in plan.claims]
+        left = {wait.pod for wait in plan.waits}
+        if not plan.claims:
+            return len(left), paid
+        waiting = [pod for pod in waiting if pod.ref in left]
+    return len(waiting), paid
+
+
+def _wrong(mix: Mix, catalogue: Catalogue, found: OptimalPlan) -> int:
+    types = {one.name: one for one in catalogue.types}
+    settings, gangs = mix.settings, mix.gangs
+    said = list(
+        violations(
+            found.plan, mix.pods, [], mix.pools, types, catalogue.book, daemon_sets=settings.daemon_sets, gangs=gangs
+        )
+    )
+    for one in said:
+        print(f"{mix.name}: {one}")
+    return len(said)
+
+
+def _row(report: Report, name: str, what: str, values: list[float], unit: str) -> None:
+    report.row(mixes=name, measurement=what, mean=statistics.fmean(values), worst=max(values), unit=unit)

@@ -1,0 +1,107 @@
+"""`tonnage plan`: which nodes to launch for pods, at what price, and how much cheaper any plan could be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tonnage.cli import files, messages, terminal
+from tonnage.cli.options import Finite
+
+if TYPE_CHECKING:
+    from tonnage.cli.plan_input import Given
+    from tonnage.provisioning.optimal.replan import Replan
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("paths", metavar="FILES...", nargs=-1, required=True, type=_PATH)
+@click.option("--policy", type=click.Choice(["optimal"]), help="Plan with this policy alone.")
+@click.option("--like", type=click.Choice(["karpenter"]), help="Say only what Karpenter would launch.")
+@click.option("--existing", multiple=True, metavar="FILE", type=_PATH, help="Nodes that are there, pods on them too.")
+@click.option("--consolidate", is_flag=True, help="Say which nodes could go back, and what would take their pods.")
+@click.option(
+    "--move-price",
+    type=Finite(min=0),
+    default=0.01,
+    show_default=True,
+    metavar="USD",
+    help="Saved an hour for each move.",
+)
+@click.option("--prices", metavar="FILE", type=_PATH, help="Your own prices, CSV or YAML.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="What to print.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="No notes.")
+def plan(
+    paths: tuple[Path, ...],
+    policy: str | None,
+    like: str | None,
+    existing: tuple[Path, ...],
+    consolidate: bool,
+    move_price: float,
+    prices: Path | None,
+    output: str,
+    quiet: bool,
+) -> None:
+    """Which nodes to launch for the pods and workloads in FILES, under their NodePools: what Karpenter would launch,
+    beside the cheapest set of nodes with a proved gap, and what makes the difference.
+
+    FILES are manifests, or a cluster as `kubectl get nodes,pods,nodepools,... -A -o yaml` prints it: pods without a
+    node are planned for, nodes with room take pods first. Without NodePools, nodes of any on-demand type are launched.
+
+    Exit code 0 when all pods have a place, 1 when some have none, 2 when the input cannot be read.
+    """
+    from tonnage.cli import plan_input, plan_report
+    from tonnage.provisioning import karpenter as planner
+    from tonnage.provisioning.optimal import plan as planning
+
+    if policy and like:
+        raise click.UsageError("--policy and --like exclude each other: without both, the plans stand side by side")
+    given = plan_input.read([files.existing(path) for path in paths], existing, prices)
+    arguments = (given.pods, given.nodes, given.pools.node_pools, given.catalogue, given.settings)
+    optimal = None if like else planning.plan(*arguments, gangs=given.gangs)
+    karpenter = None if policy else optimal.karpenter if optimal else planner.plan(*arguments)
+    replanned = _replanned(given, move_price) if consolidate else None
+    report = plan_report.report(given, karpenter, optimal, replanned)
+    if output == "table":
+        from tonnage.cli import plan_tables
+
+        plan_tables.show(report, quiet=quiet)
+    elif output == "json":
+        import msgspec
+
+        terminal.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
+    else:
+        from tonnage.cli.output import yaml_text
+
+        terminal.echo(yaml_text(report), nl=False)
+    for one in () if quiet or output == "table" else given.findings:
+        messages.note(f"{one.severity}: {one.object}: {one.message}", quiet)
+    if report.plans[-1].unplaceable:
+        raise click.exceptions.Exit(1)
+
+
+def _replanned(given: Given, move_price: float) -> Replan:
+    """Nodes of NodePools that could go back, with what waits planned in the same step."""
+    from tonnage.provisioning.optimal.replan import replan
+    from tonnage.units import micro_usd
+
+    may_go = {one.node.ref for one in given.occupied}
+    return replan(
+        given.occupied,
+        given.pods,
+        [node for node in given.nodes if node.ref not in may_go],
+        given.pools.node_pools,
+        given.catalogue,
+        given.settings,
+        micro_usd_per_move=micro_usd(move_price),
+    )

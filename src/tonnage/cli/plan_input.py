@@ -1,0 +1,124 @@
+"""What `tonnage plan` is given: pods that wait, nodes that are there, NodePools, prices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from tonnage.control.nodes import Pools, bound_pods, existing_nodes, namespaces, pending_pods, waiting_gangs
+from tonnage.decisions import Finding, Ref
+from tonnage.errors import InputError
+from tonnage.facts import instances
+from tonnage.fleet.snapshot import Snapshot
+from tonnage.fleet.volumes import folded
+from tonnage.health.rules.nodepools import AWS
+from tonnage.live import still
+from tonnage.objects import apps, core, karpenter, load
+from tonnage.objects.load import Manifest
+from tonnage.provisioning import labels
+from tonnage.provisioning.catalogue import Catalogue
+from tonnage.provisioning.devices import beyond_counting
+from tonnage.provisioning.optimal.supply import Occupied
+from tonnage.provisioning.plans import PlanSettings
+from tonnage.provisioning.pods import ExistingNode, PendingPod, PodShape
+from tonnage.simulation import assumed, scenario
+from tonnage.simulation.configure import configure, sorted_findings
+from tonnage.simulation.extent import refuse_too_many_pods
+
+_MISSING = "nodepool-nodeclass-missing"
+_SUPPLY = ("NodePool", "EC2NodeClass", "File")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The arguments of a plan, and what was found on the way. ``gangs``: pods that wait, by gang; ``occupied``: nodes
+    that may go back."""
+
+    pods: tuple[PendingPod, ...]
+    nodes: tuple[ExistingNode, ...]
+    pools: Pools
+    catalogue: Catalogue
+    settings: PlanSettings
+    gangs: dict[str, tuple[Ref, ...]]
+    findings: tuple[Finding, ...]
+    occupied: tuple[Occupied, ...]
+
+
+def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -> Given:
+    """Read manifests or a dump of a cluster. Raises InputError for anything that cannot be read."""
+    if scenario.is_scenario(paths):
+        hint = "give the folder of its manifests, or run it with tonnage simulate"
+        raise InputError.at("is a scenario: pods come and go in it", file=str(paths[0]), hint=hint)
+    manifest = load.read([*paths, *existing])
+    refuse_too_many_pods(manifest.objects)
+    catalogue = Catalogue.load(prices)
+    snapshot = still.snapshot_of(manifest.objects)
+    without = tuple(one for one in manifest.objects if not isinstance(one, core.Node))
+    supplied = assumed.with_nodes(replace(manifest, objects=without))
+    configuration = configure(supplied, catalogue)
+    pools = Pools(
+        tuple(one for one in supplied.of(karpenter.NodePool) if one.spec.template.spec.node_class_ref.group == AWS),
+        configuration.storage,
+        tuple(one.spec.template.spec for one in supplied.of(apps.DaemonSet)),
+        configuration.cuts,
+    )
+    waiting = tuple(pending_pods(snapshot.fleet))
+    parts = any(beyond_counting(pod.shape.ask) for pod in waiting)
+    nodes = tuple(existing_nodes(snapshot.fleet, catalogue, parts=parts))
+    found = _said(supplied, configuration.findings, str(paths[0]))
+    gangs = waiting_gangs(snapshot, {pod.ref for pod in waiting})
+    occupied = tuple(_occupied(snapshot, {node.ref: node for node in nodes}, catalogue))
+    settings = pools.plan_settings()
+    settings = msgspec.structs.replace(
+        settings, bound=bound_pods(snapshot.fleet), namespaces=namespaces(snapshot.fleet)
+    )
+    return Given(waiting, nodes, pools, catalogue, settings, gangs, sorted_findings(found), occupied)
+
+
+def _said(manifest: Manifest, findings: Sequence[Finding], folder: str) -> Iterator[Finding]:
+    """Of what was found, warnings and errors about supply; what is assumed is said instead of what is missing."""
+    for one in assumed.said(manifest, findings, folder):
+        if one.rule == _MISSING:
+            message = "its EC2NodeClass is not among the files: nodes are planned with EC2's default volume"
+            help_ = "add the EC2NodeClass, whose volumes say how much ephemeral-storage pods find"
+            yield msgspec.structs.replace(
+                one, rule="nodeclass-assumed", severity="warning", message=message, help=help_
+            )
+        elif one.rule == "nodes-assumed":
+            message = "no NodePools are among the files: nodes of any on-demand type are launched as pods need"
+            yield msgspec.structs.replace(one, message=message, help="add the cluster's NodePools")
+        elif one.severity != "info" and one.object.kind in _SUPPLY:
+            yield one
+
+
+def _occupied(snapshot: Snapshot, nodes: Mapping[Ref, ExistingNode], catalogue: Catalogue) -> Iterator[Occupied]:
+    """Nodes of NodePools that nothing forbids to give back, with a known price."""
+    fleet = snapshot.fleet
+    shapes: dict[int, PodShape] = {}
+    on: dict[int, list[PendingPod]] = {}
+    bound: set[int] = set()
+    for pod in fleet.pods:
+        if pod is None or pod.node < 0 or pod.spec.daemon:
+            continue
+        spec = pod.spec
+        if spec.annotations.get(karpenter.DO_NOT_DISRUPT) == "true" or spec.gang:
+            bound.add(pod.node)
+        if pod.class_id not in shapes:
+            shapes[pod.class_id] = PodShape.of(folded(spec.spec, spec.volumes), spec.annotations)
+        own = fleet.classes.rows[pod.class_id].labels
+        on.setdefault(pod.node, []).append(PendingPod(spec.ref, shapes[pod.class_id], spec.created_ns, own))
+    for row in fleet.node_rows():
+        node = fleet.node(row)
+        there = nodes.get(Ref("Node", node.spec.name, uid=node.spec.uid))
+        price = _price(node.labels, node.spec.instance_type, catalogue)
+        if there is not None and node.spec.node_pool and not node.do_not_disrupt and row not in bound and price:
+            yield Occupied(node=there, pods=tuple(on.get(row, ())), micro_usd_per_hour=price)
+
+
+def _price(own: Mapping[str, str], instance_type: str, catalogue: Catalogue) -> int | None:
+    wanted = own.get(labels.ZONE), own.get(labels.CAPACITY_TYPE)
+    offered = catalogue.book.offerings(instance_type) if instances.known(instance_type) else ()
+    return next((one.micro_usd_per_hour for one in offered if (one.zone, one.capacity_type) == wanted), None)

@@ -1,0 +1,180 @@
+"""The JSON of `tonnage plan`: one plan a policy, and what makes the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from tonnage.cli.plan_input import Given
+from tonnage.decisions import Finding, Ref
+from tonnage.provisioning.optimal.difference import Change, difference
+from tonnage.provisioning.optimal.plan import OptimalPlan, price
+from tonnage.provisioning.optimal.replan import Replan
+from tonnage.provisioning.plans import Plan
+from tonnage.units import usd
+
+SCHEMA = "tonnage.dev/plan/v1"
+KARPENTER, OPTIMAL = "karpenter", "optimal"
+
+
+class NewNode(msgspec.Struct, frozen=True):
+    """A node to launch. ``instance_types``: those that EC2 may choose from, cheapest first. Amounts: cpu in millicores,
+    memory and storage in bytes, all else in units."""
+
+    name: str
+    node_pool: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+    usd_per_hour: float
+    instance_types: tuple[str, ...]
+    requests: dict[str, int]
+    daemons: dict[str, int]
+    allocatable: dict[str, int]
+    pods: tuple[str, ...]
+
+
+class OnNode(msgspec.Struct, frozen=True):
+    """Pods that a node takes which is there."""
+
+    node: str
+    pods: tuple[str, ...]
+
+
+class Unplaceable(msgspec.Struct, frozen=True):
+    """Pods without a place, and what is in the way: ``why`` in general, ``node_pools`` for each NodePool."""
+
+    why: str
+    node_pools: dict[str, str]
+    pods: tuple[str, ...]
+
+
+class PolicyPlan(msgspec.Struct, frozen=True):
+    """One policy's plan. ``usd_per_hour``: of the new nodes; ``bound_usd_per_hour``: no plan costs less, and ``gap``
+    the part by which one could; both null for karpenter. ``karpenter_way``: constraints that the optimum does not
+    express, with how many pods carry each: these are placed as Karpenter does."""
+
+    policy: str
+    usd_per_hour: float
+    bound_usd_per_hour: float | None
+    gap: float | None
+    nodes: tuple[NewNode, ...]
+    existing: tuple[OnNode, ...]
+    unplaceable: tuple[Unplaceable, ...]
+    karpenter_way: dict[str, int]
+
+
+class Saving(msgspec.Struct, frozen=True):
+    """``before`` (karpenter) gives way to ``after`` (optimal); ``usd_per_hour`` is after less before."""
+
+    before: dict[str, int]
+    after: dict[str, int]
+    usd_per_hour: float
+    text: str
+
+
+class Consolidation(msgspec.Struct, frozen=True):
+    """``returned``: nodes that go back once their pods, ``moves`` of them, have moved, and ``plan`` for these and those
+    that wait. ``before`` and ``after`` are of the nodes that might go back and of new ones, ``bound`` with the price of
+    the moves."""
+
+    returned: tuple[str, ...]
+    moves: int
+    before_usd_per_hour: float
+    after_usd_per_hour: float
+    bound_usd_per_hour: float
+    plan: PolicyPlan
+
+
+class PlanReport(msgspec.Struct, frozen=True):
+    """What `tonnage plan -o json` prints. ``difference`` adds up to that of the two plans; empty for one plan."""
+
+    schema: str
+    pods: int
+    prices_as_of: str
+    region: str
+    plans: tuple[PolicyPlan, ...]
+    difference: tuple[Saving, ...]
+    consolidation: Consolidation | None
+    findings: tuple[Finding, ...]
+
+
+def report(
+    given: Given, karpenter: Plan | None, optimal: OptimalPlan | None, replanned: Replan | None = None
+) -> PlanReport:
+    """Of the plans that were made."""
+    plans = []
+    if karpenter is not None:
+        plans.append(_policy(KARPENTER, karpenter, None))
+    if optimal is not None:
+        plans.append(_policy(OPTIMAL, optimal.plan, optimal))
+    changes = difference(karpenter, optimal.plan, given.pods) if karpenter is not None and optimal is not None else ()
+    book = given.catalogue.book
+    return PlanReport(
+        SCHEMA,
+        len(given.pods),
+        book.as_of,
+        book.region,
+        tuple(plans),
+        tuple(map(_saving, changes)),
+        None if replanned is None else _consolidation(replanned),
+        given.findings,
+    )
+
+
+def _policy(name: str, plan: Plan, optimal: OptimalPlan | None) -> PolicyPlan:
+    nodes = tuple(
+        NewNode(
+            claim.ref.name,
+            claim.node_pool,
+            launch.instance_type,
+            launch.zone,
+            launch.capacity_type,
+            usd(launch.price_micro_usd_per_hour),
+            claim.instance_types,
+            claim.requests,
+            launch.daemons,
+            launch.allocatable,
+            _names(claim.pods),
+        )
+        for claim, launch in zip(plan.claims, plan.launches, strict=True)
+    )
+    on: dict[Ref, list[Ref]] = {}
+    for one in plan.nominations:
+        on.setdefault(one.node, []).append(one.pod)
+    return PolicyPlan(
+        name,
+        usd(price(plan)),
+        None if optimal is None else usd(optimal.bound_micro_usd_per_hour),
+        None if optimal is None else optimal.gap,
+        nodes,
+        tuple(OnNode(node.name, _names(pods)) for node, pods in sorted(on.items())),
+        tuple(_unplaceable(plan)),
+        {} if optimal is None else optimal.kept,
+    )
+
+
+def _consolidation(of: Replan) -> Consolidation:
+    returned = tuple(sorted(ref.name for ref in of.returned))
+    plan = _policy(OPTIMAL, of.plan, None)
+    return Consolidation(returned, of.moves, usd(of.before), usd(of.after), usd(of.bound), plan)
+
+
+def _unplaceable(plan: Plan) -> list[Unplaceable]:
+    alike: dict[tuple[str, tuple[tuple[str, str], ...]], list[Ref]] = {}
+    for wait in plan.waits:
+        pools = tuple((one.name.removeprefix("NodePool "), one.why) for one in wait.reason.alternatives)
+        alike.setdefault((wait.reason.verdict, pools), []).append(wait.pod)
+    return [Unplaceable(why, dict(pools), _names(pods)) for (why, pools), pods in alike.items()]
+
+
+def _names(pods: Sequence[Ref]) -> tuple[str, ...]:
+    return tuple(f"{pod.namespace}/{pod.name}" for pod in sorted(pods))
+
+
+def _saving(change: Change) -> Saving:
+    before, after = (
+        {one.text().partition(" × ")[2]: one.count for one in side} for side in (change.before, change.after)
+    )
+    return Saving(before, after, usd(change.micro_usd_per_hour), change.text())

@@ -1,0 +1,140 @@
+"""What `tonnage plan` prints for people: at most 80 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from tonnage.cli import output, terminal
+from tonnage.cli.plan_report import KARPENTER, Consolidation, NewNode, OnNode, PlanReport, PolicyPlan, Unplaceable
+
+_WIDTH = 80
+_PODS, _REASONS = 3, 8
+"""Pods of a row, and reasons of pods without a place, that are shown; the rest is counted."""
+_PROVED = 5e-5
+"""A smaller gap is none: less than a hundredth of a per cent."""
+
+
+def show(report: PlanReport, *, quiet: bool) -> None:
+    """The plans, what makes the difference, pods without a place, and what was assumed."""
+    if not report.pods:
+        _line("No pods wait for a node")
+    for plan in report.plans:
+        if report.pods:
+            _plan(plan)
+    if report.difference:
+        terminal.echo("karpenter → optimal")
+        for change in report.difference:
+            _line(change.text, "    ", "  ")
+        total = report.plans[1].usd_per_hour - report.plans[0].usd_per_hour
+        _line(f"together: {'−' if total < 0 else '+'}{abs(total):.2f} $/h", "    ", "  ")
+        terminal.echo()
+    if report.consolidation is not None:
+        _consolidation(report.consolidation)
+    for one in report.plans[-1].unplaceable[:_REASONS]:
+        _unplaceable(one)
+    more = len(report.plans[-1].unplaceable) - _REASONS
+    if more > 0:
+        _line(f"{more} more reasons (-o json has them)")
+    if report.pods:
+        _line(f"Prices: {report.region}, {report.prices_as_of}")
+    if report.findings and not quiet:
+        terminal.echo()
+        output.print_findings(report.findings, output.console(), limit=len(report.findings))
+
+
+def _plan(plan: PolicyPlan) -> None:
+    _line(f"{plan.policy}: {_price(plan)}", "  ")
+    _places(plan)
+    if plan.policy != KARPENTER and plan.karpenter_way:
+        said = ", ".join(f"{name} ({count} pods)" for name, count in plan.karpenter_way.items())
+        _line(f"placed as Karpenter does: pods with {said}", "    ", "  ")
+    terminal.echo()
+
+
+def _places(plan: PolicyPlan) -> None:
+    """New nodes with their pods, those alike in a row, and pods on nodes that are there."""
+    alike: dict[tuple[object, ...], list[NewNode]] = {}
+    for node in plan.nodes:
+        key = (node.instance_type, node.capacity_type, node.zone, node.node_pool, len(node.pods), _kinds(node.pods))
+        alike.setdefault(key, []).append(node)
+    for members in alike.values():
+        _nodes(members)
+    for group in _standing(plan.existing):
+        pods = tuple(pod for one in group for pod in one.pods)
+        _line(f"on {_listed([one.node for one in group])}: {_pods(pods)}", "    ", "  ")
+
+
+def _consolidation(found: Consolidation) -> None:
+    if not found.returned:
+        _line(f"consolidate: no nodes could go back for less (${found.before_usd_per_hour:.2f} an hour)")
+        terminal.echo()
+        return
+    saved = found.before_usd_per_hour - found.after_usd_per_hour
+    _line(
+        f"consolidate: {_count(len(found.returned), 'node')} could go back once {_count(found.moves, 'pod')} moved: "
+        f"{_listed(found.returned)}; ${found.before_usd_per_hour:.2f} → ${found.after_usd_per_hour:.2f} an hour, "
+        f"{'−' if saved >= 0 else '+'}{abs(saved):.2f} $/h",
+        "  ",
+    )
+    _places(found.plan)
+    terminal.echo()
+
+
+def _price(plan: PolicyPlan) -> str:
+    if not plan.nodes:
+        return "no new nodes"
+    text = f"${plan.usd_per_hour:.2f} an hour for {_count(len(plan.nodes), 'new node')}"
+    if plan.gap is None:
+        return text
+    if plan.gap < _PROVED:
+        return f"{text}; no plan is cheaper"
+    return f"{text}; any plan costs ${plan.bound_usd_per_hour:.2f} or more (gap {100 * plan.gap:.2g} %)"
+
+
+def _nodes(members: Sequence[NewNode]) -> None:
+    one = members[0]
+    each = _count(len(one.pods), "pod")
+    dollars = sum(node.usd_per_hour for node in members)
+    where = f"{one.capacity_type}, {one.zone}, NodePool {one.node_pool}"
+    pods = tuple(pod for node in members for pod in node.pods)
+    holds = f"{each} each" if len(members) > 1 else each
+    _line(f"{len(members)} × {one.instance_type}  ${dollars:.2f}  {where}", "    ", "  ")
+    _line(f"{holds}: {_listed(pods)}", "      ", "    ")
+
+
+def _standing(existing: Sequence[OnNode]) -> list[list[OnNode]]:
+    alike: dict[tuple[str, ...], list[OnNode]] = {}
+    for one in existing:
+        alike.setdefault(_kinds(one.pods), []).append(one)
+    return list(alike.values())
+
+
+def _kinds(pods: Sequence[str]) -> tuple[str, ...]:
+    """What the pods are called without their numbers: those of one workload are alike."""
+    return tuple(sorted({pod.rpartition("-")[0] or pod for pod in pods}))
+
+
+def _unplaceable(one: Unplaceable) -> None:
+    _line(f"no place: {_pods(one.pods)}: {one.why}", "  ")
+    for name, why in one.node_pools.items():
+        _line(f"NodePool {name}: {why}", "    ", "  ")
+    terminal.echo()
+
+
+def _pods(pods: Sequence[str]) -> str:
+    return f"{_count(len(pods), 'pod')}: {_listed(pods)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _PODS
+    return ", ".join(names[:_PODS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _line(text: str, further: str = "", first: str = "") -> None:
+    for line in textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=further, break_on_hyphens=False):
+        terminal.echo(line)

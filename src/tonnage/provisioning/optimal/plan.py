@@ -1,0 +1,285 @@
+"""The cheapest set of nodes for pending pods, with a proved gap: `optimal` beside Karpenter's order.
+
+What patterns do not express (topology spread, pod affinity, shares of devices) keeps its pods, and all that stand on
+nodes with them, where :func:`tonnage.provisioning.karpenter.plan` puts them, and the answer says so. All else is placed
+anew: on nodes that are there at no price, on new ones at that of the cheapest offering. Limits of NodePools count what
+is launched; a NodePool of lower weight is used for a class of pods only where Karpenter had to; gangs are planned all
+or none; pods are relaxed no further than Karpenter's plan relaxes them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from tonnage.decisions import Launch, Reason, Ref, Wait
+from tonnage.objects import karpenter
+from tonnage.provisioning import karpenter as planner
+from tonnage.provisioning.catalogue import Catalogue
+from tonnage.provisioning.load import Market
+from tonnage.provisioning.optimal.classes import Classes
+from tonnage.provisioning.optimal.program import Effort
+from tonnage.provisioning.optimal.round import Answer, Round
+from tonnage.provisioning.optimal.ruled import not_weighed
+from tonnage.provisioning.optimal.supply import Occupied
+from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim, PlanSettings
+from tonnage.provisioning.pods import ExistingNode, PendingPod
+from tonnage.provisioning.template import Template, compile_pool
+from tonnage.units import usd
+
+NOT_WHOLE = "its gang is planned all or none, and not all of it has a place"
+LEFT_OUT = "the limits of the NodePools leave no room for it"
+
+
+class OptimalPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """``plan``: what to launch; ``karpenter``: what Karpenter would. ``bound_micro_usd_per_hour``: no plan that places
+    as many of the pods costs less, with the pods of ``kept`` where Karpenter puts them. ``kept``: per kind of
+    constraint that patterns do not express, how many pods carry it. ``gangs``: those that wait, as not all of one has
+    a place.
+    """
+
+    plan: Plan
+    karpenter: Plan
+    bound_micro_usd_per_hour: int
+    kept: dict[str, int] = {}
+    gangs: tuple[str, ...] = ()
+
+    @property
+    def micro_usd_per_hour(self) -> int:
+        """What the new nodes cost."""
+        return price(self.plan)
+
+    @property
+    def gap(self) -> float:
+        """The part of the price by which a better plan could be cheaper, at most."""
+        total = self.micro_usd_per_hour
+        return (total - self.bound_micro_usd_per_hour) / total if total else 0.0
+
+
+def price(plan: Plan) -> int:
+    """What the nodes that a plan launches cost, micro-USD an hour."""
+    return sum(launch.price_micro_usd_per_hour for launch in plan.launches)
+
+
+def plan(
+    pods: Iterable[PendingPod],
+    nodes: Iterable[ExistingNode],
+    node_pools: Iterable[karpenter.NodePool],
+    catalogue: Catalogue,
+    settings: PlanSettings | None = None,
+    *,
+    gangs: Mapping[str, Collection[Ref]] | None = None,
+    effort: Effort | None = None,
+) -> OptimalPlan:
+    """Plan nodes for pending pods; the arguments are those of :func:`tonnage.provisioning.karpenter.plan`, whose plan
+    it never exceeds in price where both place the same pods. ``gangs``: pods that are placed all or none, by name.
+
+    Raises :class:`~tonnage.errors.InputError` for a requirement that cannot be read.
+    """
+    planning = Planning(
+        sorted(pods, key=planner._queue_key),
+        list(nodes),
+        [pool for pool in node_pools if pool.spec.replicas is None],
+        catalogue,
+        settings or PlanSettings(),
+        dict(gangs or {}),
+        effort or Effort(),
+    )
+    return planning.run()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """``plan`` and its ``bound``, micro-USD an hour; ``stay``: nodes that might have gone back and do not. Where there
+    are ``misfits``, pods that do not fit together although their numbers do, it is no plan."""
+
+    plan: Plan
+    bound: int
+    stay: tuple[Ref, ...] = ()
+    misfits: frozenset[Ref] = frozenset()
+
+
+@dataclass(slots=True)
+class Planning:
+    """The arguments of a plan. ``occupied``: nodes of ``nodes`` that may go back; ``fare``: what moving one of their
+    pods costs, USD an hour."""
+
+    pods: list[PendingPod]
+    nodes: list[ExistingNode]
+    node_pools: list[karpenter.NodePool]
+    catalogue: Catalogue
+    settings: PlanSettings
+    gangs: dict[str, Collection[Ref]]
+    effort: Effort
+    occupied: tuple[Occupied, ...] = ()
+    fare: float = 0.0
+
+    def run(self) -> OptimalPlan:
+        """The best of what was found and of Karpenter's own plan, gangs in part left out of it."""
+        whole = self.karpenter(self.pods)
+        torn = self._torn(whole)
+        base = self.karpenter([pod for pod in self.pods if pod.ref not in torn]) if torn else whole
+        names = not_weighed(self.pods, self.settings)
+        found = self.found(base, set(names), torn)
+        waits = {wait.pod: wait.reason for plan in (whole, base) for wait in plan.waits}
+        best = min((found.plan, base), key=lambda one: (-_placed(one), price(one)))
+        best = msgspec.structs.replace(best, waits=tuple(self._waits(best, waits)), unplanned=whole.unplanned)
+        return OptimalPlan(
+            plan=best,
+            karpenter=whole,
+            bound_micro_usd_per_hour=min(found.bound, price(best)),
+            kept=dict(sorted(Counter(name for found in names.values() for name in found).items())),
+            gangs=tuple(sorted(self._gangs_of({wait.pod for wait in best.waits}))),
+        )
+
+    def found(self, base: Plan, held: set[Ref], torn: set[Ref]) -> Found:
+        """The best plan with the pods that are ``held`` where ``base`` puts them. ``torn``: pods of gangs that have no
+        place there."""
+        held = set(held)
+        while True:
+            self._hold_gangs(base, held, torn)
+            one = self._with(base, held, torn)
+            if not one.misfits:
+                return one
+            held |= one.misfits  # what the numbers allow, devices do not: these pods go Karpenter's way
+
+    def _hold_gangs(self, base: Plan, held: set[Ref], torn: set[Ref]) -> None:
+        """Let the rest of a gang stay too where some of it does."""
+        while True:
+            nodes = {one.node for one in base.nominations if one.pod in held}
+            stays = {ref for one in base.claims if held & set(one.pods) for ref in one.pods}
+            stays |= {one.pod for one in base.nominations if one.node in nodes}
+            more = {ref for name in self._gangs_of(stays) for ref in self.gangs[name]} - held - torn
+            if not more:
+                return
+            held |= more
+
+    def _with(self, base: Plan, held: set[Ref], torn: set[Ref]) -> Found:
+        stuck = {ref for ref in torn if self._gangs_of({ref}) & self._gangs_of(held)}
+        claims = {one.ref: one for one in base.claims if held & set(one.pods)}
+        nodes = {one.node for one in base.nominations if one.pod in held}
+        nominations = [one for one in base.nominations if one.node in nodes]
+        stays = held | stuck | {ref for one in claims.values() for ref in one.pods} | {one.pod for one in nominations}
+        gang_of = {ref: name for name, refs in self.gangs.items() for ref in refs}
+        templates = self._templates()
+        classes = Classes(
+            self.catalogue,
+            self.settings,
+            relax_taints=any(taint.effect == "PreferNoSchedule" for one in templates for taint in one.taints),
+        )
+        classes.add((pod for pod in self.pods if pod.ref not in stays), gang_of)
+        occupied = [one for one in self.occupied if one.node.ref not in nodes and not _any(one, held)]
+        classes.add((pod for one in occupied for pod in one.pods), {}, moving=True)
+        started = Plan(
+            launches=(),
+            claims=tuple(one for one in base.claims if one.ref not in claims),
+            nominations=tuple(one for one in base.nominations if one.node not in nodes),
+            waits=tuple(one for one in base.waits if one.pod not in stays),
+            unplanned={},
+        )
+        running = tuple(Nomination(pod.ref, one.node.ref) for one in occupied for pod in one.pods)
+        there = msgspec.structs.replace(started, nominations=(*started.nominations, *running))
+        classes.settle(there, {node.ref: node for node in self.nodes})
+        apart = nodes | {one.node.ref for one in occupied}
+        around = Round(
+            classes.all(),
+            classes,
+            templates,
+            self._remaining(templates, list(claims.values())),
+            [node for node in self.nodes if node.ref not in apart and not node.deleted],
+            started,
+            self._market(),
+            self.effort,
+            usd(price(base) + sum(one.micro_usd_per_hour for one in occupied)),
+            occupied,
+            self.fare,
+        )
+        answer = around.solve()
+        if around.misfits:
+            return Found(base, 0, (), frozenset(around.misfits))
+        kept = [
+            (claim, launch) for claim, launch in zip(base.claims, base.launches, strict=True) if claim.ref in claims
+        ]
+        constant = sum(launch.price_micro_usd_per_hour for _, launch in kept)
+        plan = self._named(kept, nominations, answer)
+        bound = [one for one in self.occupied if one not in occupied]
+        return Found(
+            plan,
+            constant + answer.bound_micro_usd_per_hour + sum(one.micro_usd_per_hour for one in bound),
+            (*answer.stay, *(one.node.ref for one in bound)),
+        )
+
+    def _named(
+        self, kept: Sequence[tuple[PlannedClaim, Launch]], nominations: Sequence[Nomination], answer: Answer
+    ) -> Plan:
+        """The plan of what stays and what is new, NodeClaims numbered in this order."""
+        claims: list[PlannedClaim] = []
+        launches: list[Launch] = []
+        for claim, launch in kept:
+            ref = Ref("NodeClaim", self._name(claim.node_pool, len(claims)))
+            claims.append(msgspec.structs.replace(claim, ref=ref))
+            launches.append(msgspec.structs.replace(launch, claim=ref))
+        for one in answer.made:
+            claim, launch = one.named(self._name(one.load.template.name, len(claims)))
+            claims.append(claim)
+            launches.append(launch)
+        return Plan(tuple(launches), tuple(claims), (*nominations, *answer.nominations), (), {})
+
+    def _name(self, node_pool: str, number: int) -> str:
+        return f"{node_pool}-{self.settings.first_claim + number:05d}"
+
+    def _waits(self, best: Plan, known: Mapping[Ref, Reason]) -> Iterator[Wait]:
+        """The pods without a place, each with Karpenter's reason where that has one."""
+        placed = {ref for claim in best.claims for ref in claim.pods} | {one.pod for one in best.nominations}
+        in_gang = {ref for refs in self.gangs.values() for ref in refs}
+        for ref in sorted(pod.ref for pod in self.pods if pod.ref not in placed):
+            yield Wait(ref, known.get(ref, Reason(NOT_WHOLE if ref in in_gang else LEFT_OUT)), "provisioner")
+
+    def _torn(self, plan: Plan) -> set[Ref]:
+        """The pods of gangs of which one waits."""
+        waiting = {wait.pod for wait in plan.waits}
+        return {ref for refs in self.gangs.values() if waiting & set(refs) for ref in refs}
+
+    def _gangs_of(self, refs: set[Ref]) -> set[str]:
+        return {name for name, members in self.gangs.items() if refs & set(members)}
+
+    def karpenter(self, pods: Sequence[PendingPod]) -> Plan:
+        """Karpenter's plan for these of the pods."""
+        return planner.plan(pods, self.nodes, self.node_pools, self.catalogue, self.settings)
+
+    def _market(self) -> Market:
+        offers = self.catalogue.available(self.settings.unavailable)
+        return Market(self.catalogue, offers, self.settings.strict_min_values)
+
+    def _templates(self) -> list[Template]:
+        settings = self.settings
+        return [
+            compile_pool(
+                pool,
+                self.catalogue,
+                settings.daemon_sets,
+                settings.node_classes.get(pool.spec.template.spec.node_class_ref.name),
+                settings.configurations,
+            )
+            for pool in sorted(self.node_pools, key=lambda one: one.metadata.name)
+        ]
+
+    def _remaining(self, templates: Sequence[Template], claims: Sequence[PlannedClaim]) -> dict[str, dict[str, int]]:
+        """What the nodes that are there, and those planned already, leave of the limits."""
+        remaining = {one.name: dict(one.limits) for one in templates}
+        used = [(node.node_pool, node.capacity) for node in self.nodes if not node.deleted]
+        for pool, capacity in (*used, *((claim.node_pool, claim.capacity) for claim in claims)):
+            for resource in remaining.get(pool, ()):
+                remaining[pool][resource] -= capacity.get(resource, 0)
+        return remaining
+
+
+def _any(one: Occupied, held: set[Ref]) -> bool:
+    return any(pod.ref in held for pod in one.pods)
+
+
+def _placed(plan: Plan) -> int:
+    return len(plan.nominations) + sum(len(claim.pods) for claim in plan.claims)

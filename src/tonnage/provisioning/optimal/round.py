@@ -1,0 +1,237 @@
+"""One program: the pods that patterns express, on nodes that are there and new ones, beside what stays as it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tonnage.decisions import Ref
+from tonnage.provisioning.load import Market, Stage
+from tonnage.provisioning.optimal import supply
+from tonnage.provisioning.optimal.claims import Made, make
+from tonnage.provisioning.optimal.classes import Classes, PodClass
+from tonnage.provisioning.optimal.program import Bin, Column, Effort, Program
+from tonnage.provisioning.optimal.solve import Solution, solve
+from tonnage.provisioning.optimal.supply import Occupied, Offer, Standing
+from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim
+from tonnage.provisioning.pods import ExistingNode
+from tonnage.provisioning.standing import StandingNode
+from tonnage.provisioning.template import Template
+from tonnage.units import micro_usd
+
+Kind = tuple[Offer | Standing, Bin]
+
+
+@dataclass(slots=True)
+class Answer:
+    """``made``: new nodes; ``nominations``: pods on nodes that are there; ``left``: pods without a place;
+    ``bound_micro_usd_per_hour``: of the new nodes of any plan that leaves no more out; ``stay``: nodes that might have
+    gone back and do not."""
+
+    made: list[Made]
+    nominations: list[Nomination]
+    left: list[Ref]
+    bound_micro_usd_per_hour: int
+    stay: list[Ref] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Round:
+    """``templates``: the NodePools; ``remaining``: of their limits, by NodePool and resource; ``nodes``: those that are
+    there and take pods; ``base``: Karpenter's plan of these classes, to start from; ``already``: what its whole plan
+    costs, USD an hour. ``occupied``: nodes that may go back, whose pods are among the classes; ``fare``: what moving
+    one of them costs, USD an hour. ``misfits``: pods that did not fit together although their numbers do, after
+    :meth:`solve`."""
+
+    classes: list[PodClass]
+    of: Classes
+    templates: Sequence[Template]
+    remaining: Mapping[str, Mapping[str, int]]
+    nodes: Sequence[ExistingNode]
+    base: Plan
+    market: Market
+    effort: Effort
+    already: float
+    occupied: Sequence[Occupied] = ()
+    fare: float = 0.0
+    misfits: set[Ref] = field(default_factory=set)
+
+    def solve(self) -> Answer:
+        """The best places for these pods; of no worth where there are ``misfits``."""
+        kinds, resources, limits = self._kinds()
+        program = self._program(kinds, resources, limits)
+        solution = solve(program, self._start(program, kinds), self.effort)
+        answer = self._answer(program, solution, kinds)
+        if self._within_limits(answer.made):
+            return answer
+        return Answer([], [], [pod for of in self.classes for pod in of.pods], 0)
+
+    def _kinds(self) -> tuple[list[Kind], list[str], dict[tuple[str, str], int]]:
+        """What pods may stand on, the resources that matter, and the limits by NodePool and resource."""
+        resources = sorted({name for of in self.classes for name, amount in of.amounts.items() if amount})
+        most = [sum(of.amounts.get(name, 0) * len(of.pods) for of in self.classes) for name in resources]
+        pairs = [
+            (name, resource)
+            for name, amounts in sorted(self.remaining.items())
+            for resource in sorted(amounts)
+            if resource in self.market.catalogue.column
+        ]
+        limits = {pair: row for row, pair in enumerate(pairs)}
+        sites = supply.sites(self.market, self.templates, self.remaining, self.classes)
+        offers = [offer for site in sites for offer in supply.offers(site, self.classes)]
+        least = self._least_weights(offers)
+        offers = [supply.only(offer, [offer.site.template.weight >= one for one in least]) for offer in offers]
+        bins = [(offer, supply.bin_of(offer, resources, limits)) for offer in offers]
+        fitting = [(offer, bin_) for offer, bin_ in bins if bin_.admits]
+        there: list[Kind] = list(supply.standing(self.nodes, self.classes, resources, most))
+        number = {pod: c for c, of in enumerate(self.classes) for pod in of.pods}
+        held: list[Kind] = [supply.occupied(one, self.classes, resources, number) for one in self.occupied]
+        return [*there, *held, *supply.undominated(fitting, most)], resources, limits
+
+    def _least_weights(self, offers: Sequence[Offer]) -> list[int]:
+        """By class, the lowest weight of a NodePool that it may use: where Karpenter's plan puts its pods, or the
+        highest that takes them."""
+        used: dict[int, int] = {}
+        weights = {one.name: one.weight for one in self.templates}
+        for claim in self.base.claims:
+            for pod in claim.pods:
+                of = self.of.of(pod)
+                if of is not None:
+                    used[id(of)] = min(used.get(id(of), weights[claim.node_pool]), weights[claim.node_pool])
+        waiting = {id(self.of.of(wait.pod)) for wait in self.base.waits}
+        placed = {id(self.of.of(one.pod)) for one in self.base.nominations} | set(used)
+        found = []
+        for c, of in enumerate(self.classes):
+            best = max((one.site.template.weight for one in offers if one.stages[c] is not None), default=0)
+            known = used.get(id(of), best) if id(of) in placed else best
+            found.append(0 if id(of) in waiting else known)
+        return found
+
+    def _program(
+        self, kinds: Sequence[Kind], resources: Sequence[str], limits: Mapping[tuple[str, str], int]
+    ) -> Program:
+        gangs: dict[str, list[int]] = {}
+        for c, of in enumerate(self.classes):
+            if of.gang:
+                gangs.setdefault(of.gang, []).append(c)
+        dearest = max((bin_.price for _, bin_ in kinds), default=0.0)
+        return Program(
+            demand=tuple(len(of.pods) for of in self.classes),
+            weights=tuple(tuple(of.amounts.get(name, 0) for name in resources) for of in self.classes),
+            bins=tuple(bin_ for _, bin_ in kinds),
+            fares=tuple(self.fare if of.moving else 0.0 for of in self.classes) if self.fare else (),
+            limits=tuple(max(0, self.remaining[name][of]) / supply.scale(of) for name, of in limits),
+            gangs=tuple(tuple(one) for one in gangs.values()),
+            missing=2 * (dearest + self.already) + 1,
+        )
+
+    def _start(self, program: Program, kinds: Sequence[Kind]) -> list[tuple[Column, int]]:
+        """Karpenter's plan in these kinds of nodes, or in those that beat them; nothing where limits are in the way."""
+        number = {id(of): c for c, of in enumerate(self.classes)}
+        where: dict[Ref, int] = {
+            ref: at for at, (one, _) in enumerate(kinds) if isinstance(one, Standing) for ref in one.nodes
+        }
+        on: dict[Ref, Counter[int]] = {}
+        for one in self.base.nominations:
+            on.setdefault(one.node, Counter())[number[id(self.of.of(one.pod))]] += 1
+        columns: Counter[Column] = Counter()
+        for at, (kind, _) in enumerate(kinds):
+            if isinstance(kind, Standing) and kind.pods and kind.nodes[0] not in on:
+                columns[_column(at, {}, len(self.classes))] += 1
+        for ref, counts in on.items():
+            if ref in where:
+                columns[_column(where[ref], counts, len(self.classes))] += 1
+        for claim in self.base.claims:
+            column = self._like(program, kinds, claim, number)
+            if column is not None:
+                columns[column] += 1
+        start = [(column, count) for column, count in columns.items() if program.fits(column)]
+        return start if _feasible(program, start) else []
+
+    def _like(
+        self, program: Program, kinds: Sequence[Kind], claim: PlannedClaim, number: Mapping[int, int]
+    ) -> Column | None:
+        """The cheapest kind of new node that holds the pods of a claim."""
+        counts = Counter(number[id(self.of.of(pod))] for pod in claim.pods)
+        fitting = [
+            (bin_.price, at)
+            for at, (_, bin_) in enumerate(kinds)
+            if bin_.supply is None and program.fits(_column(at, counts, len(self.classes)))
+        ]
+        return _column(min(fitting)[1], counts, len(self.classes)) if fitting else None
+
+    def _answer(self, program: Program, solution: Solution, kinds: Sequence[Kind]) -> Answer:
+        """Pods onto nodes, in their order; nodes that get none are not launched. Pods beyond what is needed stay away
+        from the dearest."""
+        stay = {pod for column, _ in solution.chosen for pod in _held(kinds[column.bin][0])}
+        out = {c for gang in program.gangs if any(solution.left_out[c] for c in gang) for c in gang}
+        waiting = [[] if c in out else [p for p in of.pods if p not in stay] for c, of in enumerate(self.classes)]
+        made: list[Made] = []
+        nominations: list[Nomination] = []
+        free: dict[int, list[Ref]] = {}
+        for column, count in sorted(solution.chosen, key=lambda one: (program.bins[one[0].bin].price, one[0])):
+            kind = kinds[column.bin][0]
+            for _ in range(count):
+                pods = []
+                for c, n in enumerate(column.counts):
+                    stage = kind.stages[c]
+                    if n and stage is not None and waiting[c]:
+                        pods.append((stage, waiting[c][:n]))
+                        del waiting[c][:n]
+                if pods and isinstance(kind, Standing):
+                    nodes = free.setdefault(column.bin, list(kind.nodes))
+                    nominations += self._nominated(nodes.pop(0), pods)
+                elif pods and isinstance(kind, Offer):
+                    new = make(kind, pods)
+                    if new is None:
+                        self.misfits.update(ref for _, refs in pods for ref in refs)
+                    else:
+                        made.append(new)
+        left = [ref for c in out for ref in self.classes[c].pods] + [ref for refs in waiting for ref in refs]
+        missing = program.missing * sum(solution.left_out)
+        bound = max(0, micro_usd(solution.bound - missing))
+        kept = {ref for column, _ in solution.chosen if program.bins[column.bin].holds for ref in _nodes(kinds, column)}
+        return Answer(made, nominations, left, bound, sorted(kept))
+
+    def _nominated(self, ref: Ref, pods: Sequence[tuple[Stage, Sequence[Ref]]]) -> list[Nomination]:
+        there = (*self.nodes, *(one.node for one in self.occupied))
+        node = StandingNode(next(one for one in there if one.ref == ref))
+        for stage, refs in pods:
+            self.misfits.update(one for one in refs if not supply.take(node, stage))
+        return [Nomination(one, ref) for _, refs in pods for one in refs]
+
+    def _within_limits(self, made: Sequence[Made]) -> bool:
+        """Whether what is launched stays within the limits to the last unit."""
+        used: Counter[tuple[str, str]] = Counter()
+        for one in made:
+            for name, amount in one.used().items():
+                used[one.load.template.name, name] += amount
+        return all(amount <= self.remaining[pool][name] for (pool, name), amount in used.items())
+
+
+def _held(kind: Offer | Standing) -> tuple[Ref, ...]:
+    return kind.pods if isinstance(kind, Standing) else ()
+
+
+def _nodes(kinds: Sequence[Kind], column: Column) -> tuple[Ref, ...]:
+    kind = kinds[column.bin][0]
+    return kind.nodes if isinstance(kind, Standing) else ()
+
+
+def _column(at: int, counts: Mapping[int, int], classes: int) -> Column:
+    return Column(at, tuple(counts.get(c, 0) for c in range(classes)))
+
+
+def _feasible(program: Program, chosen: Sequence[tuple[Column, int]]) -> bool:
+    """Whether these numbers of columns stay within limits and supply."""
+    used = [0.0] * len(program.limits)
+    taken: Counter[int] = Counter()
+    for column, count in chosen:
+        taken[column.bin] += count
+        for row, amount in program.bins[column.bin].charges:
+            used[row] += amount * count
+    supplies = ((program.bins[at].supply, count) for at, count in taken.items())
+    return all(a <= b + 1e-9 for a, b in zip(used, program.limits, strict=True)) and all(
+        supply is None or count <= supply for supply, count in supplies
+    )

@@ -1,0 +1,148 @@
+"""The scenario that manifests lack, as a file to fill in: which Services serve models, which workloads train, and on
+what.
+
+What can be served is found by trying: a Service whose traffic the simulator would refuse is named with its reason, and
+nothing about engines is said a second time here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tonnage.errors import InputError
+from tonnage.objects import apps, core, karpenter, load
+from tonnage.objects.base import KubeObject
+from tonnage.objects.templates import templates
+from tonnage.simulation import run, scenario
+from tonnage.simulation.configure import workloads_behind
+
+PROFILE = "traffic/azure-2023-conv.yaml"
+_LEFT_OUT = "traffic-left-out"
+_STANDS = (core.Pod, apps.Deployment, apps.StatefulSet, apps.ReplicaSet, apps.DaemonSet)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """``text``: of the file. ``services`` and ``training``: what it has; ``left``: what it leaves out, with why."""
+
+    text: str
+    services: tuple[str, ...]
+    training: tuple[str, ...]
+    left: tuple[tuple[str, str], ...]
+
+
+def draft(file: Path, manifests: Path, written: Path, region: str) -> Draft:
+    """A scenario at ``file`` of the ``manifests``, which it names as ``written``. The profile of its traffic has to be
+    at :data:`PROFILE` beside it.
+
+    Raises InputError where the manifests cannot be read, or nothing in them would run."""
+    manifest = load.read([manifests])
+    nodes = any(isinstance(one, core.Node | karpenter.NodePool) for one in manifest.objects)
+    head = _Head(file.absolute().parent.name, written, region, assumed=not nodes)
+    _set_up(head.text((), ()), file, manifest)
+    left: list[tuple[str, str]] = []
+
+    def kept(keys: Sequence[str], *, serving: bool) -> tuple[str, ...]:
+        good = []
+        for key in keys:
+            try:
+                made = _set_up(head.text((key,), ()) if serving else head.text((), (key,)), file, manifest)
+            except InputError as error:
+                left.append((key, error.problems[0].message))
+                continue
+            behind = (workloads_behind(made.cluster, one) for one in manifest.of(core.Service) if _key(one) == key)
+            why = next((one.message for one in made.configuration.findings if one.rule == _LEFT_OUT), "")
+            if serving and not any(behind):
+                left.append((key, why or "the Service selects no workload's pods"))
+            elif why:
+                left.append((key, why))
+            else:
+                good.append(key)
+        return tuple(good)
+
+    services = kept([_key(one) for one in manifest.of(core.Service) if one.spec.selector], serving=True)
+    training = kept(list(_workloads(manifest.objects)), serving=False)
+    text = head.text(services, training, left)
+    _set_up(text, file, manifest)
+    return Draft(text, services, training, tuple(left))
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What does not depend on the workloads."""
+
+    name: str
+    manifests: Path
+    region: str
+    assumed: bool
+
+    def text(self, services: Sequence[str], training: Sequence[str], left: Sequence[tuple[str, str]] = ()) -> str:
+        return "\n".join(self._lines(services, training, left)) + "\n"
+
+    def _lines(
+        self, services: Sequence[str], training: Sequence[str], left: Sequence[tuple[str, str]]
+    ) -> Iterator[str]:
+        yield "# Every field: docs/reference/scenario.md. What is a guess is marked: fill it in."
+        yield "kind: Scenario"
+        yield f"name: {_quoted(self.name)}"
+        yield "duration: 1h"
+        yield f"region: {self.region}"
+        if services:
+            yield "slo:"
+            yield "  ttft: 2s # fill in"
+            yield "  tpot: 50ms # fill in"
+        if self.assumed:
+            yield "fleet:"
+            yield "  assumed: true # neither Nodes nor NodePools: nodes of any on-demand type are launched as needed"
+            yield "  # nodes: # or say which there are, and leave the line above out"
+            yield "  #   - instanceType: g6e.12xlarge"
+            yield "  #     count: 1"
+        yield from self._traffic(services)
+        if training:
+            yield "training:"
+        for key in training:
+            yield f"  - workload: {_quoted(key)}"
+            yield "    work: {duration: 1h} # fill in: duration, gpuHours, or steps and step"
+        if left:
+            yield "# Left out:"
+        yield from (f"#   {key}: {' '.join(why.split())}" for key, why in left)
+        yield "policies:"
+        yield f"  {scenario.AS_WRITTEN}:"
+        yield f"    manifests: {_quoted(str(self.manifests))}"
+        if services:
+            yield "  # slo: # the same with replicas set by the slo policy, within the bounds of an HPA or ScaledObject"
+            yield f"  #   manifests: {_quoted(str(self.manifests))}"
+            yield "  #   scaling: slo"
+
+    def _traffic(self, services: Sequence[str]) -> Iterator[str]:
+        if services:
+            yield "traffic:"
+        for key in services:
+            yield f"  - service: {_quoted(key)}"
+            yield f"    profile: {PROFILE} # or one of your own log: tonnage trace fit"
+            yield "    rate: 0.2 # fill in: this part of the profile's 5.5 requests a second"
+            yield "    balancing: least-requests"
+
+
+def _set_up(text: str, file: Path, manifest: load.Manifest) -> run.SetUp:
+    return run.set_up(scenario.of_text(text, file), scenario.AS_WRITTEN, run.Options(manifest=manifest))
+
+
+def _workloads(objects: Sequence[KubeObject]) -> Iterator[str]:
+    """namespace/kind/name of what makes pods that end."""
+    for one in objects:
+        if not isinstance(one, _STANDS) and next(iter(templates(one)), None) is not None:
+            yield f"{one.namespace or 'default'}/{one.kind.lower()}/{one.name}"
+
+
+def _key(one: KubeObject) -> str:
+    return f"{one.namespace or 'default'}/{one.name}"
+
+
+def _quoted(text: str) -> str:
+    """As a YAML scalar; plain where that is a text."""
+    import yaml
+
+    return yaml.safe_dump(text, width=10_000).removesuffix("\n...\n").strip()

@@ -1,0 +1,173 @@
+"""`tonnage plan`: two plans side by side, what makes the difference, exit codes, JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from cli_builders import tonnage
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+FILES = str(REPOSITORY / "docs/files/plan-nodes")
+TYPE = "node.kubernetes.io/instance-type"
+
+
+def written(path: Path, *objects: dict[str, Any]) -> Path:
+    path.write_text(yaml.safe_dump_all(objects))
+    return path
+
+
+def deployment(replicas: int, **resources: str) -> dict[str, Any]:
+    containers = [{"name": "main", "image": "server", "resources": {"limits": resources}}]
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": containers}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
+
+
+def pool(*types: str, **spec: Any) -> dict[str, Any]:
+    template = {
+        "requirements": [
+            {"key": TYPE, "operator": "In", "values": list(types)},
+            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+        ],
+        "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "mine"},
+    }
+    made = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "mine"}}
+    return {**made, "spec": {"template": {"spec": template}, **spec}}
+
+
+def test_both_plans_stand_side_by_side_and_the_lines_say_what_makes_the_difference(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    done = tonnage(capfd, "plan", FILES)
+    assert done.code == 0
+    assert "1 × g6.48xlarge → 8 × g6.xlarge: −6.91 $/h" in done.out
+    assert "no plan is cheaper" in done.out
+    assert max(map(len, done.out.splitlines())) <= 80
+
+
+def test_the_json_follows_its_schema_and_adds_up(capfd: pytest.CaptureFixture[str]) -> None:
+    validator = jsonschema.Draft202012Validator(json.loads(tonnage(capfd, "schema", "plan").out))
+    printed = json.loads(tonnage(capfd, "plan", FILES, "-o", "json").out)
+    validator.validate(printed)
+    before, after = printed["plans"]
+    assert [before["policy"], after["policy"]] == ["karpenter", "optimal"]
+    lines = sum(one["usd_per_hour"] for one in printed["difference"])
+    assert lines == pytest.approx(after["usd_per_hour"] - before["usd_per_hour"])
+    assert (
+        after["bound_usd_per_hour"]
+        <= after["usd_per_hour"]
+        == pytest.approx(sum(node["usd_per_hour"] for node in after["nodes"]))
+    )
+    placed = [pod for node in after["nodes"] for pod in node["pods"]]
+    assert len(placed) == len(set(placed)) == printed["pods"] == 10
+    assert yaml.safe_load(tonnage(capfd, "plan", FILES, "-o", "yaml").out) == printed
+
+
+def test_one_policy_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    like = json.loads(tonnage(capfd, "plan", FILES, "--like", "karpenter", "-o", "json").out)
+    only = json.loads(tonnage(capfd, "plan", FILES, "--policy", "optimal", "-o", "json").out)
+    assert [plan["policy"] for plan in like["plans"]] == ["karpenter"]
+    assert [plan["policy"] for plan in only["plans"]] == ["optimal"]
+    assert like["difference"] == only["difference"] == []
+    both = tonnage(capfd, "plan", FILES, "--like", "karpenter", "--policy", "optimal")
+    assert both.code == 2
+    assert "exclude each other" in both.err
+
+
+def test_pods_without_a_place_and_why(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path / "a.yaml", deployment(2, **{"nvidia.com/gpu": "8", "cpu": "4"}), pool("g5.xlarge"))
+    done = tonnage(capfd, "plan", str(file), "-q")
+    assert done.code == 1
+    assert "no place: 2 pods: default/web-0, default/web-1" in done.out
+    assert "nvidia.com/gpu 8 > 1" in done.out
+
+
+def test_what_is_missing_is_assumed_and_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    resources = {"nvidia.com/gpu": "1", "cpu": "2", "memory": "8Gi"}
+    alone = written(tmp_path / "a.yaml", deployment(1, **resources))
+    done = tonnage(capfd, "plan", str(alone))
+    assert done.code == 0
+    assert "nodes-assumed" in done.out
+    without_class = written(tmp_path / "b.yaml", deployment(1, **resources), pool("g5.xlarge"))
+    done = tonnage(capfd, "plan", str(without_class))
+    assert done.code == 0
+    assert "nodeclass-assumed" in done.out
+    assert "1 × g5.xlarge" in done.out
+    assert "nodeclass-assumed" not in tonnage(capfd, "plan", str(without_class), "-q").out
+
+
+def test_room_on_nodes_that_are_there_comes_first(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    resources = {"nvidia.com/gpu": "1", "cpu": "2", "memory": "8Gi"}
+    file = written(tmp_path / "a.yaml", deployment(3, **resources), pool("g5.xlarge", "g5.12xlarge"))
+    allocatable = {"cpu": "7", "memory": "30Gi", "pods": "50", "nvidia.com/gpu": "2"}
+    there = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "there", "labels": {}},
+        "status": {"allocatable": allocatable, "capacity": allocatable},
+    }
+    printed = json.loads(
+        tonnage(capfd, "plan", str(file), "--existing", str(written(tmp_path / "n.yaml", there)), "-o", "json").out
+    )
+    optimal = printed["plans"][1]
+    assert [(one["node"], len(one["pods"])) for one in optimal["existing"]] == [("there", 2)]
+    assert [node["instance_type"] for node in optimal["nodes"]] == ["g5.xlarge"]
+
+
+def test_nodes_of_nodepools_that_could_go_back(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Four pods of one GPU on a g5.48xlarge fit on four g5.xlarge, which cost a quarter."""
+    resources = {"nvidia.com/gpu": "1", "cpu": "2", "memory": "8Gi"}
+    labels = {
+        TYPE: "g5.48xlarge",
+        "topology.kubernetes.io/zone": "us-east-1a",
+        "karpenter.sh/capacity-type": "on-demand",
+        "karpenter.sh/nodepool": "mine",
+        "karpenter.sh/initialized": "true",
+    }
+    allocatable = {"cpu": "190", "memory": "700Gi", "pods": "100", "nvidia.com/gpu": "8"}
+    big = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "big", "uid": "u-big", "labels": labels},
+        "status": {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    running = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"p{n}", "namespace": "default", "uid": f"u-{n}"},
+            "spec": {"nodeName": "big", "containers": [{"name": "main", "resources": {"limits": resources}}]},
+            "status": {"phase": "Running"},
+        }
+        for n in range(4)
+    ]
+    file = written(tmp_path / "a.yaml", pool("g5.xlarge", "g5.48xlarge"), big, *running)
+    printed = json.loads(tonnage(capfd, "plan", str(file), "--consolidate", "-o", "json").out)
+    found = printed["consolidation"]
+    assert (found["returned"], found["moves"]) == (["big"], 4)
+    assert [node["instance_type"] for node in found["plan"]["nodes"]] == ["g5.xlarge"] * 4
+    assert found["after_usd_per_hour"] < found["before_usd_per_hour"] / 2
+    assert "1 node could go back once 4 pods moved: big" in tonnage(capfd, "plan", str(file), "--consolidate").out
+    dear = tonnage(capfd, "plan", str(file), "--consolidate", "--move-price", "5").out
+    assert "no nodes could go back for less" in dear
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([str(REPOSITORY / "examples/traffic-surge")], "is a scenario"),
+        (["no-such-file.yaml"], "no-such-file.yaml"),
+        ([FILES, "--prices", "no-such.csv"], "no-such.csv"),
+        ([FILES, "--existing", "no-nodes.yaml"], "no-nodes.yaml"),
+    ],
+)
+def test_bad_input_is_said_with_its_place(capfd: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    done = tonnage(capfd, "plan", *arguments)
+    assert done.code == 2
+    assert said in done.err
+    assert "Traceback" not in done.err
