@@ -122,7 +122,7 @@ sys.stdout.buffer.write(msgspec.json.encode(run.run(scenario.load(Path(sys.argv[
 """
 
 
-@pytest.mark.parametrize("policy", [*deep(["corrected"]), "slo"])
+@pytest.mark.parametrize("policy", ["as-written", *deep(["corrected", "slo"])])
 def test_a_process_with_other_hashes_gives_equal_bytes_and_so_does_a_second_run(tmp_path: Path, policy: str) -> None:
     """Among much else that this process has run before, and in one that has run nothing."""
     made = faulty(tmp_path, duration="16m")

@@ -117,7 +117,7 @@ def _devices(fleet: Fleet, columns: Columns) -> list[str]:
         new = outfit(node, fleet.allocatable_of(row)) if node else None
         if there != (new.count if new else 0):
             found.append(f"node row {row}: {there} devices, {new.count if new else 0} allocatable")
-        elif new and not all(new.same(cards, row, device) for device in range(there)):
+        elif new and there and not new.all_same(cards, row):
             found.append(f"node row {row}: its devices are not those that its labels and resources say")
     return found
 

@@ -48,6 +48,12 @@ class Outfit:
         cut = self.cuts[device] if device < len(self.cuts) else OPEN
         return device < self.count and cut == cards.cut_of(row, device) and self.memory == cards.memory[row]
 
+    def all_same(self, cards: Cards, row: int) -> bool:
+        """Whether all of the devices in these columns are as they are said to be here."""
+        cuts = [cards.cuts.rows[number] for number in cards.cut[row, : self.count].tolist()]
+        said = [*self.cuts[: self.count], *(OPEN,) * (self.count - len(self.cuts))]
+        return cuts == said and bool(self.memory == cards.memory[row])
+
 
 def outfit(node: NodeRow, allocatable: Mapping[str, int]) -> Outfit:
     """The devices of the node when it can hold so much. A device is there when what it offers is allocatable."""
