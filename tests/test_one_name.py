@@ -20,10 +20,10 @@ ONE = {
 MANY = frozenset(
     [
         *("Answer", "Bounds", "Card", "Choice", "Claim", "Column", "Counts", "Disruption", "Fault", "Found"),
-        *("Given", "Group", "Held", "Kind", "Limits", "Load", "Move", "Node", "Offer", "Option", "Options"),
-        *("Outcome", "Part", "Plan", "PodClass", "Policy", "Queue", "Reading", "Recorder", "Refusal"),
-        *("Refused", "Report", "Request", "Rule", "Rules", "Search", "Setting", "Settings", "Site", "Standing"),
-        *("State", "Step", "Target", "Template", "Topology", "Workload"),
+        *("Given", "Group", "Held", "Limits", "Load", "Move", "Node", "Offer", "Option", "Options"),
+        *("Outcome", "Part", "Plan", "Policy", "Queue", "Reading", "Recorder", "Refusal"),
+        *("Refused", "Report", "Request", "Rule", "Search", "Setting", "Settings", "Site", "Standing"),
+        *("State", "Step", "Target", "Template", "Workload"),
     ]
 )
 """Names of three classes or more, each in another room: the field's own words, or parts of what their module is about."""

@@ -79,7 +79,7 @@ DATE: dict[str, Callable[[datetime], int]] = {
 
 
 def date_part(name: str, unix_s: float) -> float:
-    """A part of the date of a Unix time; NaN for what is no time between the years 1 and 9999."""
+    """A part of the date of a Unix time; NaN for what is not between the years 1 and 9999."""
     try:
         return float(DATE[name](datetime.fromtimestamp(math.trunc(unix_s), tz=UTC)))
     except (ValueError, OverflowError, OSError):

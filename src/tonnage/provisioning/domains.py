@@ -139,7 +139,7 @@ class Group:
         self.domains.setdefault(domain, 0)
 
     def record(self, domains: Iterable[str], pods: int = 1) -> None:
-        """So many pods went into, or may be in, each of these domains."""
+        """This many pods went into, or may be in, each of these domains."""
         for domain in domains:
             before = self.domains.get(domain, 0)
             self.used += not before

@@ -60,13 +60,13 @@ def schedule_problem(written: str) -> str:
 
 
 def count_problem(written: str) -> str:
-    """Why this is no number of replicas above 0; "" if it is one."""
+    """Why this is not a number of replicas above 0; "" if it is one."""
     is_count = written.isascii() and written.isdecimal() and int(written) > 0
     return "" if is_count else 'a whole number above 0 as a string, e.g. "3"'
 
 
 def zone_problem(name: str) -> str:
-    """Why this is no time zone; "" if it is one."""
+    """Why this is not a time zone; "" if it is one."""
     if not name:
         return "an IANA time zone, e.g. Europe/Berlin or Etc/UTC"
     try:

@@ -19,7 +19,7 @@ class Replica(msgspec.Struct, frozen=True):
     data-parallel rank, all stages together; None takes what a plain memory rule leaves. ``max_num_batched_tokens``:
     what a step computes at most. ``expert_parallel``: tensor-parallel ranks hold whole experts too, not a part of the
     width of each. ``wait_steps``: steps that a request waits, on average, until the engine takes it up because of its
-    options: half of SGLang's ``--scheduler-recv-interval``, or what TensorRT-LLM waits for company
+    options: half of SGLang's ``--scheduler-recv-interval``, or what TensorRT-LLM waits for a fuller batch
     (``batch_wait_timeout_iters``, ``timeout_iters`` of ``attention_dp_config``).
     """
 
