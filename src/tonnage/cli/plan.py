@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tonnage.cli import files, messages, terminal
+from tonnage.cli import messages, terminal
+from tonnage.cli.cluster import given as input_files
+from tonnage.cli.cluster import live
 from tonnage.cli.options import Finite
 
 if TYPE_CHECKING:
@@ -18,7 +20,8 @@ _PATH = click.Path(path_type=Path)
 
 
 @click.command()
-@click.argument("paths", metavar="FILES...", nargs=-1, required=True, type=_PATH)
+@click.argument("paths", metavar="FILES...", nargs=-1, type=_PATH)
+@live
 @click.option("--policy", type=click.Choice(["optimal"]), help="Plan with this policy alone.")
 @click.option("--like", type=click.Choice(["karpenter"]), help="Say only what Karpenter would launch.")
 @click.option("--existing", multiple=True, metavar="FILE", type=_PATH, help="Nodes that are there, pods on them too.")
@@ -43,6 +46,8 @@ _PATH = click.Path(path_type=Path)
 @click.option("-q", "--quiet", is_flag=True, help="No notes.")
 def plan(
     paths: tuple[Path, ...],
+    context: str,
+    kubeconfig: str,
     policy: str | None,
     like: str | None,
     existing: tuple[Path, ...],
@@ -56,7 +61,8 @@ def plan(
     beside the cheapest set of nodes with a proved gap, and what makes the difference.
 
     FILES are manifests, or a cluster as `kubectl get nodes,pods,nodepools,... -A -o yaml` prints it: pods without a
-    node are planned for, nodes with room take pods first. Without NodePools, nodes of any on-demand type are launched.
+    node are planned for, nodes with room take pods first. `-` is standard input; --context or
+    --kubeconfig reads a cluster as it is now. Without NodePools, nodes of any on-demand type are launched.
 
     Exit code 0 when all pods have a place, 1 when some have none, 2 when the input cannot be read.
     """
@@ -66,7 +72,7 @@ def plan(
 
     if policy and like:
         raise click.UsageError("--policy and --like exclude each other: without both, the plans stand side by side")
-    given = plan_input.read([files.existing(path) for path in paths], existing, prices)
+    given = plan_input.read(input_files(paths, context, kubeconfig), existing, prices)
     arguments = (given.pods, given.nodes, given.pools.node_pools, given.catalogue, given.settings)
     optimal = None if like else planning.plan(*arguments, gangs=given.gangs)
     karpenter = None if policy else optimal.karpenter if optimal else planner.plan(*arguments)

@@ -28,7 +28,8 @@ EPHEMERAL_PREFIXES = ("readiness.k8s.io/",)
 
 class StandingNode:
     """A node with what is left of it. ``requirements`` begin as its labels; a pod that asks for a label to be anything
-    but some value adds that, though the node has no such label: pods that ask for the label are admitted from then on."""
+    but some value adds that, though the node has no such label: pods that ask for the label are admitted from then
+    on."""
 
     def __init__(self, node: ExistingNode) -> None:
         self.ref = node.ref

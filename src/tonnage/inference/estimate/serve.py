@@ -9,12 +9,12 @@ wait. In steady state n sequences decode in every step, and a new prompt joins a
     TTFT  = first token overhead + (1 - q) · [TPOT + (k + w) · base + P · (1 + (1 + 2 w) · (n - 1) / output)]
           + q · burst + overflow
 
-A request that follows another arrives while a step runs and waits for its end, and w steps more where the engine looks
-for requests only so often, or waits for a fuller batch (``wait_steps`` of the replica); then it shares the k steps of
-its own prompt with those who came since the engine last looked. ``q`` is the share of requests that come in a burst of all C at
-once, as the first of every client does: they queue for chunks of the batch budget, half of the burst on average, and
-see only the part of it behind them while they decode. ``overflow`` is the wait for room in the KV cache: (C - n) / n
-times a whole request.
+A request that follows another arrives while a step runs and waits for its end, and w steps more where the engine
+looks for requests only so often, or waits for a fuller batch (``wait_steps`` of the replica); then it shares the k
+steps of its own prompt with those who came since the engine last looked. ``q`` is the share of requests that come in
+a burst of all C at once, as the first of every client does: they queue for chunks of the batch budget, half of the
+burst on average, and see only the part of it behind them while they decode. ``overflow`` is the wait for room in the
+KV cache: (C - n) / n times a whole request.
 
 With pipeline parallelism each of the stages' micro-batches has its share of the requests; with ``separate_prefill``
 prompts do not delay decoding.
