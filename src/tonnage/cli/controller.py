@@ -338,6 +338,8 @@ class _Run:
         )
         if settings.once:
             return self._once()
+        import numpy.ma  # noqa: F401 (np.unique imports it when it is first called: not while pods wait for that)
+
         from tonnage.live.pauses import ShortPauses
 
         with ShortPauses():
