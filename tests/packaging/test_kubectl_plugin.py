@@ -59,7 +59,7 @@ def completions(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[list[s
         (["simulate", "--output", ""], ["table", "json", "yaml"], plugin.NOTHING_ELSE),
         (["simulate", ""], [], plugin.FILES),
         (["nope", ""], [], plugin.NOTHING_ELSE),
-        (["trace", ""], ["fit", "show"], plugin.NOTHING_ELSE),
+        (["trace", ""], ["fit", "hash", "show"], plugin.NOTHING_ELSE),
         (["zzz"], [], plugin.NOTHING_ELSE),
     ],
 )
