@@ -14,6 +14,7 @@ import pytest
 from raw_server import Answer, Got, RawServer, answer, chunked, hang_up
 
 from tonnage.errors import InputError
+from tonnage.kube import fence
 from tonnage.kube.credentials import Credentials, Fixed
 from tonnage.kube.http import HttpTransport, Rate, check_version
 from tonnage.kube.http1 import Wire
@@ -476,3 +477,63 @@ def test_a_server_that_will_not_do_is_refused_in_one_line(serve: Serve, raw: byt
 def test_a_version_with_a_suffix_is_read(serve: Serve) -> None:
     _, transport = serve(answer(200, {"gitVersion": "v1.33.2-eks-1-33-11", "minor": "33+"}))
     assert check_version(Client(transport)) == (1, 33)
+
+
+class Scripted:
+    """Holds as long as it is told."""
+
+    def __init__(self, *answers: bool) -> None:
+        self.answers = deque(answers)
+
+    def __call__(self) -> bool:
+        return self.answers.popleft()
+
+
+def test_what_must_not_be_done_any_more_is_not_sent_though_it_was_decided_on_and_connected(serve: Serve) -> None:
+    """The lease runs out when a connection is there and all that is left is to send."""
+    server, transport = serve(answer(201))
+    client = Client(transport)
+    with fence.only_while(Scripted(True, False)) as fenced:
+        client.bind("first", "default", "u", "n")
+        assert not fenced.withheld
+        with pytest.raises(fence.Withheld):
+            client.bind("second", "default", "u", "n")
+    assert fenced.withheld
+    client.bind("third", "default", "u", "n")
+    assert [got.target.split("/")[6] for got in server.got] == ["first", "third"]
+
+
+def test_a_server_that_says_later_gets_nothing_when_the_lease_has_run_out_meanwhile(
+    serve: Serve, errors: list[str]
+) -> None:
+    server, transport = serve(answer(429, retry_after="1"), answer(201))
+    with fence.only_while(Scripted(True, False)), pytest.raises(fence.Withheld):
+        transport.request("POST", "/api/v1/pods", body=b"{}")
+    assert (len(server.got), errors) == (1, ["429"])
+
+
+def test_what_only_reads_is_sent_without_a_lease(serve: Serve) -> None:
+    _, transport = serve(answer())
+    with fence.only_while(Scripted()):
+        assert transport.request("GET", "/version").status == 200
+
+
+@pytest.mark.parametrize("still", [True, False])
+def test_a_body_for_which_there_is_no_room_at_once_is_asked_for_again(serve: Serve, still: bool) -> None:
+    """Until its last byte is out the server does nothing."""
+    server, transport = serve(answer(201))
+    asked: list[bool] = []
+
+    def holds() -> bool:
+        asked.append(still or not asked)
+        return asked[-1]
+
+    body = b"x" * (32 << 20)
+    with fence.only_while(holds) as fenced:
+        if still:
+            assert transport.request("POST", "/api/v1/pods", body=body).status == 201
+        else:
+            with pytest.raises(fence.Withheld):
+                transport.request("POST", "/api/v1/pods", body=body)
+    assert (fenced.withheld, len(asked) > 1) == (not still, True)
+    assert [len(got.body) for got in server.got] == ([len(body)] if still else [])

@@ -14,7 +14,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from tonnage import __version__
 from tonnage.errors import InputError
-from tonnage.kube import http1
+from tonnage.kube import fence, http1
 from tonnage.kube.explain import explain
 from tonnage.kube.kubeconfig import Access, load
 from tonnage.kube.proxy import EXPECTED, Proxy
@@ -100,7 +100,8 @@ class HttpTransport:
 
         Where the server says 429 or 503 with Retry-After, it is asked again after that time, as client-go does, up to
         ten times and never beyond ``timeout_s``. An eviction is not: 429 is how a PodDisruptionBudget answers. A GET
-        that does not get through is tried again with growing pauses; what may have changed something never is.
+        that does not get through is tried again with growing pauses; what may have changed something never is. Within
+        :func:`tonnage.kube.fence.only_while` each try that may change something is asked for before it goes out.
         """
         start = self._start(method, path, query, accept, body, content_type)
         deadline = time.monotonic() + timeout_s
@@ -199,7 +200,7 @@ class HttpTransport:
                 raise Unreachable(self._where(error)) from error
             keep = False
             try:
-                wire.send(request, timeout_s)
+                wire.send(request, timeout_s, fence.of(method))
                 head = http1.answer(wire)
                 data = b"" if method == "HEAD" else wire.body(head)
                 keep = head.keep

@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from tonnage.kube.fence import Fence
 from tonnage.kube.proxy import Proxy
 
 _READ: Final = 1 << 18
@@ -75,14 +76,40 @@ class Wire:
         self.used = 0
         self.idle_since = 0.0
 
-    def send(self, request: bytes, timeout_s: float) -> None:
-        """Send a whole request. Raises Broken(sent=False): the last byte did not go out, so nothing was done."""
-        self._limit(timeout_s)
+    def send(self, request: bytes, timeout_s: float, fence: Fence | None = None) -> None:
+        """Send a whole request. Raises Broken(sent=False): the last byte did not go out, so nothing was done; and
+        Withheld, where the fence does not hold any more when the last byte is to go out."""
         self.used += 1
         try:
-            self._sock.sendall(request)
+            if fence is not None:
+                self._send_fenced(request, timeout_s, fence)
+            self._limit(timeout_s)
+            if fence is None:
+                self._sock.sendall(request)
         except OSError as error:
             raise Broken(_words(error), sent=False, timed_out=isinstance(error, TimeoutError)) from error
+
+    def _send_fenced(self, request: bytes, timeout_s: float, fence: Fence) -> None:
+        """Ask, and hand the bytes over in the next instruction, by one system call that does not wait. A socket with a
+        time-out would wait for room first (poll), and then for the interpreter: long enough to be stopped within.
+
+        What is left: a thread that is stopped between its question and that call sends its one request when it goes
+        on, and nothing after it."""
+        deadline = time.monotonic() + timeout_s
+        self._limit(0.0)
+        while True:
+            try:
+                fence.check()
+                sent = self._sock.send(request)
+                if sent == len(request):
+                    return
+                request = request[sent:]
+            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError) as full:
+                wait = select.POLLIN if isinstance(full, ssl.SSLWantReadError) else select.POLLOUT
+                room = select.poll()
+                room.register(self._sock.fileno(), wait)
+                if not room.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                    raise TimeoutError("timed out") from full
 
     def head(self) -> Head:
         """The head of the answer; interim answers (1xx) are passed over."""

@@ -1,7 +1,8 @@
 """Effects that ask before every call whether their controller still leads.
 
 A tick can outlast the lead that it began under: a batch of bindings takes time, and a process may be stopped in the
-middle of it. What is then still to be done is another's to decide.
+middle of it. What is then still to be done is another's to decide. The transport asks again as the last thing before a
+request goes out (:mod:`tonnage.kube.fence`): many threads bind at once, and each may be stopped on its way there.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tonnage.decisions import Bind, Evict, Launch, Outcome, Ref, Return, Scale, Stale, Wait
+from tonnage.kube.fence import only_while
 from tonnage.live.cutting import Wanted
 from tonnage.live.effects import Effects
 from tonnage.objects import karpenter
@@ -26,31 +28,31 @@ class Fenced:
         self._leads = leads
 
     def bind(self, decision: Bind) -> Outcome:
-        return self.inner.bind(decision) if self._leads("scheduler") else LOST
+        return self._call("scheduler", lambda: self.inner.bind(decision))
 
     def take_claim(self, claim: Ref, volume: Ref | None, node: str) -> Outcome:
-        return self.inner.take_claim(claim, volume, node) if self._leads("scheduler") else LOST
+        return self._call("scheduler", lambda: self.inner.take_claim(claim, volume, node))
 
     def unschedulable(self, decision: Wait) -> Outcome:
-        return self.inner.unschedulable(decision) if self._leads("scheduler") else LOST
+        return self._call("scheduler", lambda: self.inner.unschedulable(decision))
 
     def scale(self, decision: Scale) -> Outcome:
-        return self.inner.scale(decision) if self._leads("replicas") else LOST
+        return self._call("replicas", lambda: self.inner.scale(decision))
 
     def launch(self, decision: Launch, pool: karpenter.NodePool | None) -> Outcome:
-        return self.inner.launch(decision, pool) if self._leads("nodes") else LOST
+        return self._call("nodes", lambda: self.inner.launch(decision, pool))
 
     def give_back(self, decision: Return) -> Outcome:
-        return self.inner.give_back(decision) if self._leads("nodes") else LOST
+        return self._call("nodes", lambda: self.inner.give_back(decision))
 
     def keep(self, node: Ref) -> Outcome:
-        return self.inner.keep(node) if self._leads("nodes") else LOST
+        return self._call("nodes", lambda: self.inner.keep(node))
 
     def evict(self, decision: Evict) -> Outcome:
-        return self.inner.evict(decision) if self._leads("scheduler") else LOST
+        return self._call("scheduler", lambda: self.inner.evict(decision))
 
     def cut(self, node: Ref, wanted: Wanted) -> Outcome:
-        return self.inner.cut(node, wanted) if self._leads("scheduler") else LOST
+        return self._call("scheduler", lambda: self.inner.cut(node, wanted))
 
     def ordered(self, node: Ref, order: Order) -> bool | None:
         """None too where another is to say what comes of it."""
@@ -67,4 +69,16 @@ class Fenced:
 
     def marked(self, decision: Scale) -> bool | None:
         """Takes marks off, so whoever leads now does that with its next decision."""
-        return self.inner.marked(decision) if self._leads("replicas") else False
+        if not self._leads("replicas"):
+            return False
+        with only_while(lambda: self._leads("replicas")) as fence:
+            marked = self.inner.marked(decision)
+        return False if fence.withheld else marked
+
+    def _call(self, controller: str, call: Callable[[], Outcome]) -> Outcome:
+        """What came of it; LOST too where a request of it was not sent."""
+        if not self._leads(controller):
+            return LOST
+        with only_while(lambda: self._leads(controller)) as fence:
+            outcome = call()
+        return LOST if fence.withheld else outcome

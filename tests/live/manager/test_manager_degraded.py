@@ -9,9 +9,13 @@ import pytest
 
 from kube.scripted_api import ScriptedApi
 from tonnage.decisions import Applied, Bind, Evict, Launch, Outcome, Reason, Ref, Return, Scale, Wait
+from tonnage.kube.clock import WallClock
+from tonnage.kube.fence import of as fence_of
 from tonnage.kube.leases import Elector
 from tonnage.kube.restored import Restored
+from tonnage.kube.transport import Reply
 from tonnage.kube.verbs import Client
+from tonnage.live.effects import ApiEffects
 from tonnage.live.fencing import LOST, Fenced
 from tonnage.live.manager import Controller, Manager
 
@@ -170,3 +174,26 @@ def test_nothing_is_written_once_the_lease_is_lost_and_each_controller_has_its_o
     assert inner.called == []
     assert getattr(Fenced(inner, lambda name: name == owner), method)(*arguments) == Applied()  # type: ignore[arg-type]
     assert inner.called == [method]
+
+
+class Slow:
+    """A transport that sends nothing before it has asked, at the last moment, whether it may."""
+
+    sent = 0
+
+    def request(self, method: str, path: str, **_: object) -> Reply:
+        fence = fence_of(method)
+        assert fence is not None
+        fence.check()
+        self.sent += 1
+        return Reply(201, b"{}")
+
+
+@pytest.mark.parametrize(("leads", "outcome"), [([True, True], Applied()), ([True, False], LOST), ([False], LOST)])
+def test_a_lease_that_runs_out_between_the_decision_and_the_sending_keeps_it_back(
+    leads: list[bool], outcome: Outcome
+) -> None:
+    transport, answers = Slow(), list(leads)
+    effects = Fenced(ApiEffects(Client(transport), WallClock()), lambda _: answers.pop(0))  # type: ignore[arg-type]
+    assert effects.bind(Bind(POD, NODE, WHY)) == outcome
+    assert (transport.sent, answers) == (int(outcome == Applied()), [])
