@@ -63,6 +63,8 @@ def test_when_the_api_server_is_killed_in_the_middle_the_simulators_pods_finish(
     seen = in_time.played(scenario(tmp_path), settings, PATIENCE_S, killed)
     print(f"{seen.applied}, {seen.changes} changes of pods; bound in part, seconds at most: {seen.halves}")
     assert (seen.errors, seen.over, seen.disturbed, seen.in_part) == ([], True, True, set())
+    assert seen.failed_for == {}
     assert seen.longest_s < HALF_S
-    assert seen.succeeded - in_time.bare(simulated) == in_time.finished(simulated)
+    assert seen.finished == in_time.finished(simulated)
+    assert (seen.unseen, seen.succeeded - in_time.bare(simulated) - seen.finished) == (set(), set())
     client.transport.close()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tonnage.apiserver.inprocess import InProcess
-from tonnage.decisions import Applied, Decision, Outcome
+from tonnage.decisions import Applied, Decision, Evict, Outcome
 from tonnage.fleet.invariants import violations
 from tonnage.hollow.up import Settings, Up
 from tonnage.kube.informer import Informers
@@ -31,7 +31,9 @@ class Seen:
     """Implements Observer. ``halves``: for how many real seconds each gang was bound in part without a break, at most;
     while the API server is away nobody can mend it, and it does not count.
 
-    ``disturbed``: whether the disturbance came before the end; ``succeeded``: the pods that have done their work."""
+    ``disturbed``: whether the disturbance came before the end; ``succeeded``: the pods that were seen in the API to have
+    done their work, ``finished``: those of which the machines know it. A pod that is ``evicted`` when it has just done
+    it is deleted at once, and while the API server is away nobody sees it before. ``failed_for``: why a workload has failed."""
 
     errors: list[str] = field(default_factory=list)
     applied: Counter[str] = field(default_factory=Counter)
@@ -40,11 +42,16 @@ class Seen:
     disturbed: bool = False
     over: bool = False
     succeeded: set[str] = field(default_factory=set)
+    finished: set[str] = field(default_factory=set)
+    evicted: set[str] = field(default_factory=set)
+    failed_for: dict[str, str] = field(default_factory=dict)
     _standing: set[str] = field(default_factory=set)
     _parts: dict[str, Part] = field(default_factory=dict)
     _since: dict[str, float] = field(default_factory=dict)
 
     def decided(self, controller: str, loop: str, decision: Decision, outcome: Outcome) -> None:
+        if isinstance(decision, Evict):
+            self.evicted.add(decision.pod.name)  # also where the answer was lost
         if isinstance(outcome, Applied):
             self.applied[type(decision).__name__] += 1
 
@@ -93,6 +100,11 @@ class Seen:
     def back(self) -> None:
         """The API server is there again."""
         self._since = dict.fromkeys(self._since, time.monotonic())
+
+    @property
+    def unseen(self) -> set[str]:
+        """The pods that have done their work, were not evicted, and were not seen to have done it."""
+        return self.finished - self.succeeded - self.evicted
 
     @property
     def in_part(self) -> set[str]:
@@ -156,6 +168,8 @@ def _watched(up: Up, informers: Informers, seen: Seen, deadline: float, disturb:
             assert violations(cluster.fleet) == []
             working = any(pod.workload.controller is not None for pod in cluster.pods.values())
             seen.over = all(one.over for one in cluster.training.values()) and not working
+    seen.finished = finished(cluster)
+    seen.failed_for = {one.key: one.verdict for one in cluster.training.values() if one.failed}
     rest = time.monotonic() + REST_S
     while time.monotonic() < rest:
         informers.pump(LOOK_S)
