@@ -87,6 +87,39 @@ def test_pods_without_a_place_and_why(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert "nvidia.com/gpu 8 > 1" in done.out
 
 
+@pytest.mark.parametrize(
+    ("stuck", "said"),
+    [
+        ({"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "nope"}}]}, "PersistentVolumeClaim nope"),
+        ({"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}, "resource claims"),
+        ({"schedulingGates": [{"name": "foo"}]}, "scheduling gate foo"),
+    ],
+)
+def test_pods_that_cannot_run_have_no_place(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], stuck: dict[str, Any], said: str
+) -> None:
+    one = deployment(2, cpu="3")
+    one["spec"]["template"]["spec"].update(stuck)
+    file = written(tmp_path / "a.yaml", one, pool("m5.xlarge"))
+    done = tonnage(capfd, "plan", str(file), "-o", "json", "-q")
+    printed = json.loads(done.out)
+    assert (done.code, printed["pods"]) == (1, 2)
+    for plan in printed["plans"]:
+        assert [one["pods"] for one in plan["unplaceable"]] == [["default/web-0", "default/web-1"]]
+        assert said in plan["unplaceable"][0]["why"]
+    assert said in " ".join(tonnage(capfd, "plan", str(file)).out.split())
+
+
+def test_a_deployment_of_a_cluster_is_planned_for_the_replicas_that_it_lacks(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one = deployment(3, cpu="3")
+    one["metadata"]["uid"] = "d"
+    file = written(tmp_path / "a.yaml", one, pool("m5.xlarge"))
+    printed = json.loads(tonnage(capfd, "plan", str(file), "-o", "json", "-q").out)
+    assert [node["instance_type"] for node in printed["plans"][1]["nodes"]] == ["m5.xlarge"] * 3
+
+
 def test_what_is_missing_is_assumed_and_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     resources = {"nvidia.com/gpu": "1", "cpu": "2", "memory": "8Gi"}
     alone = written(tmp_path / "a.yaml", deployment(1, **resources))

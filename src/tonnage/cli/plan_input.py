@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from tonnage.errors import InputError
 from tonnage.facts import instances
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.volumes import folded
+from tonnage.health import told
+from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.health.rules.nodepools import AWS
 from tonnage.live import still
 from tonnage.objects import apps, core, karpenter, load
@@ -24,9 +26,11 @@ from tonnage.provisioning.devices import beyond_counting
 from tonnage.provisioning.optimal.supply import Occupied
 from tonnage.provisioning.plans import PlanSettings
 from tonnage.provisioning.pods import ExistingNode, PendingPod, PodShape
+from tonnage.scheduling.beyond import beyond, gated
 from tonnage.simulation import assumed, scenario
 from tonnage.simulation.configure import configure, sorted_findings
 from tonnage.simulation.extent import refuse_too_many_pods
+from tonnage.workloads.membership import stamped
 
 _MISSING = "nodepool-nodeclass-missing"
 _SUPPLY = ("NodePool", "EC2NodeClass", "File")
@@ -35,7 +39,7 @@ _SUPPLY = ("NodePool", "EC2NodeClass", "File")
 @dataclass(frozen=True, slots=True)
 class Given:
     """The arguments of a plan, and what was found on the way. ``gangs``: pods that wait, by gang; ``occupied``: nodes
-    that may go back."""
+    that may go back; ``stuck``: pods for which no node is of use, and why."""
 
     pods: tuple[PendingPod, ...]
     nodes: tuple[ExistingNode, ...]
@@ -45,6 +49,7 @@ class Given:
     gangs: dict[str, tuple[Ref, ...]]
     findings: tuple[Finding, ...]
     occupied: tuple[Occupied, ...]
+    stuck: tuple[tuple[Ref, str], ...]
 
 
 def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -> Given:
@@ -55,7 +60,7 @@ def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -
     manifest = load.read([*paths, *existing])
     refuse_too_many_pods(manifest.objects)
     catalogue = Catalogue.load(prices)
-    snapshot = still.snapshot_of(manifest.objects)
+    snapshot = still.snapshot_of(manifest.objects, completed=True)
     without = tuple(one for one in manifest.objects if not isinstance(one, core.Node))
     supplied = assumed.with_nodes(replace(manifest, objects=without))
     configuration = configure(supplied, catalogue)
@@ -75,7 +80,30 @@ def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -
     settings = msgspec.structs.replace(
         settings, bound=bound_pods(snapshot.fleet), namespaces=namespaces(snapshot.fleet)
     )
-    return Given(waiting, nodes, pools, catalogue, settings, gangs, sorted_findings(found), occupied)
+    stuck = tuple(_stuck(snapshot, {pod.ref for pod in waiting}, supplied, configuration.blockers))
+    return Given(waiting, nodes, pools, catalogue, settings, gangs, sorted_findings(found), occupied, stuck)
+
+
+def _stuck(
+    snapshot: Snapshot, planned: Container[Ref], manifest: Manifest, blockers: Sequence[Blocker]
+) -> Iterator[tuple[Ref, str]]:
+    """Pods that wait and for which no nodes are planned, with what `tonnage check` and `tonnage why` say of them."""
+    fleet = snapshot.fleet
+    specs = [fleet.pod(row).spec for row in fleet.pending]
+    left = [one for one in specs if not one.daemon and one.ref not in planned]
+    if not left:
+        return
+    makers = {
+        (replica.namespace or "default", replica.name): Ref(one.kind, one.name, one.namespace)
+        for one in manifest.objects
+        for replica in stamped(one, manifest.objects)
+    }
+    for spec in left:
+        maker = makers.get((spec.namespace, spec.name))
+        known = [one for ref in (spec.ref, maker) if ref is not None for one in told.about(ref, blockers)]
+        said = next((one.message for one in known if one.stage == UNSCHEDULABLE and not one.some), "")
+        why = gated(spec) or beyond(spec, len(fleet.node_by_name), strict=False)
+        yield spec.ref, said or why.removeprefix("0/0 nodes are available: ")
 
 
 def _said(manifest: Manifest, findings: Sequence[Finding], folder: str) -> Iterator[Finding]:

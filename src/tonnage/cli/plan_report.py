@@ -106,14 +106,14 @@ def report(
     """Of the plans that were made."""
     plans = []
     if karpenter is not None:
-        plans.append(_policy(KARPENTER, karpenter, None))
+        plans.append(_policy(KARPENTER, karpenter, None, given.stuck))
     if optimal is not None:
-        plans.append(_policy(OPTIMAL, optimal.plan, optimal))
+        plans.append(_policy(OPTIMAL, optimal.plan, optimal, given.stuck))
     changes = difference(karpenter, optimal.plan, given.pods) if karpenter is not None and optimal is not None else ()
     book = given.catalogue.book
     return PlanReport(
         SCHEMA,
-        len(given.pods),
+        len(given.pods) + len(given.stuck),
         book.as_of,
         book.region,
         tuple(plans),
@@ -123,7 +123,7 @@ def report(
     )
 
 
-def _policy(name: str, plan: Plan, optimal: OptimalPlan | None) -> PolicyPlan:
+def _policy(name: str, plan: Plan, optimal: OptimalPlan | None, stuck: Sequence[tuple[Ref, str]] = ()) -> PolicyPlan:
     nodes = tuple(
         NewNode(
             claim.ref.name,
@@ -150,7 +150,7 @@ def _policy(name: str, plan: Plan, optimal: OptimalPlan | None) -> PolicyPlan:
         None if optimal is None else optimal.gap,
         nodes,
         tuple(OnNode(node.name, _names(pods)) for node, pods in sorted(on.items())),
-        tuple(_unplaceable(plan)),
+        tuple(_unplaceable(plan, stuck)),
         {} if optimal is None else optimal.kept,
     )
 
@@ -161,11 +161,13 @@ def _consolidation(of: Replan) -> Consolidation:
     return Consolidation(returned, of.moves, usd(of.before), usd(of.after), usd(of.bound), plan)
 
 
-def _unplaceable(plan: Plan) -> list[Unplaceable]:
+def _unplaceable(plan: Plan, stuck: Sequence[tuple[Ref, str]]) -> list[Unplaceable]:
     alike: dict[tuple[str, tuple[tuple[str, str], ...]], list[Ref]] = {}
     for wait in plan.waits:
         pools = tuple((one.name.removeprefix("NodePool "), one.why) for one in wait.reason.alternatives)
         alike.setdefault((wait.reason.verdict, pools), []).append(wait.pod)
+    for pod, why in stuck:
+        alike.setdefault((why, ()), []).append(pod)
     return [Unplaceable(why, dict(pools), _names(pods)) for (why, pools), pods in alike.items()]
 
 
