@@ -152,8 +152,8 @@ def test_room_on_nodes_that_are_there_comes_first(tmp_path: Path, capfd: pytest.
     assert [node["instance_type"] for node in optimal["nodes"]] == ["g5.xlarge"]
 
 
-def test_nodes_of_nodepools_that_could_go_back(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Four pods of one GPU on a g5.48xlarge fit on four g5.xlarge, which cost a quarter."""
+def four_on_one() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A g5.48xlarge, and four pods of one GPU that run on it."""
     resources = {"nvidia.com/gpu": "1", "cpu": "2", "memory": "8Gi"}
     labels = {
         TYPE: "g5.48xlarge",
@@ -173,12 +173,18 @@ def test_nodes_of_nodepools_that_could_go_back(tmp_path: Path, capfd: pytest.Cap
         {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": f"p{n}", "namespace": "default", "uid": f"u-{n}"},
+            "metadata": {"name": f"p{n}", "namespace": "default", "uid": f"u-{n}", "labels": {"app": "web"}},
             "spec": {"nodeName": "big", "containers": [{"name": "main", "resources": {"limits": resources}}]},
             "status": {"phase": "Running"},
         }
         for n in range(4)
     ]
+    return big, running
+
+
+def test_nodes_of_nodepools_that_could_go_back(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Four pods of one GPU on a g5.48xlarge fit on four g5.xlarge, which cost a quarter."""
+    big, running = four_on_one()
     file = written(tmp_path / "a.yaml", pool("g5.xlarge", "g5.48xlarge"), big, *running)
     printed = json.loads(tonnage(capfd, "plan", str(file), "--consolidate", "-o", "json").out)
     found = printed["consolidation"]
@@ -188,6 +194,43 @@ def test_nodes_of_nodepools_that_could_go_back(tmp_path: Path, capfd: pytest.Cap
     assert "1 node could go back once 4 pods moved: big" in tonnage(capfd, "plan", str(file), "--consolidate").out
     dear = tonnage(capfd, "plan", str(file), "--consolidate", "--move-price", "5").out
     assert "no nodes could go back for less" in dear
+
+
+BUDGET = {
+    "apiVersion": "policy/v1",
+    "kind": "PodDisruptionBudget",
+    "metadata": {"name": "b", "namespace": "default"},
+    "spec": {"minAvailable": 4, "selector": {"matchLabels": {"app": "web"}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "others", "annotation", "said"),
+    [
+        ({}, [BUDGET], "", "pod p0: its PodDisruptionBudget has no room"),
+        ({}, [], "8760h", "pod p0 has the annotation karpenter.sh/do-not-disrupt"),
+        ({"disruption": {"budgets": [{"nodes": "0"}]}}, [], "", "lets no node go (nodes: 0)"),
+        ({"disruption": {"budgets": [{"nodes": "0", "schedule": "@yearly", "duration": "1h"}]}}, [], "", "no node go"),
+        ({"disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s"}}, [], "", "is WhenEmpty"),
+        ({"disruption": {"consolidateAfter": "Never"}}, [], "", "consolidateAfter of NodePool mine is Never"),
+    ],
+)
+def test_what_forbids_to_give_a_node_back_is_said(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    spec: dict[str, Any],
+    others: list[dict[str, Any]],
+    annotation: str,
+    said: str,
+) -> None:
+    big, running = four_on_one()
+    if annotation:
+        running[0]["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": annotation}
+    file = written(tmp_path / "a.yaml", pool("g5.xlarge", "g5.48xlarge", **spec), big, *running, *others)
+    found = json.loads(tonnage(capfd, "plan", str(file), "--consolidate", "-o", "json").out)["consolidation"]
+    assert (found["returned"], [one["nodes"] for one in found["kept"]]) == ([], [["big"]])
+    assert said in found["kept"][0]["why"]
+    assert said in " ".join(tonnage(capfd, "plan", str(file), "--consolidate").out.split())
 
 
 @pytest.mark.parametrize(

@@ -101,9 +101,9 @@ def _replanned(given: Given, move_price: float) -> Replan:
     from tonnage.provisioning.optimal.replan import replan
     from tonnage.units import micro_usd
 
-    may_go = {one.node.ref for one in given.occupied}
+    may_go = {one.node.ref for one in given.going.occupied}
     return replan(
-        given.occupied,
+        given.going.occupied,
         given.pods,
         [node for node in given.nodes if node.ref not in may_go],
         given.pools.node_pools,

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
+from tonnage.cli import plan_occupied
+from tonnage.cli.plan_occupied import Going
 from tonnage.control.nodes import Pools, bound_pods, existing_nodes, namespaces, pending_pods, waiting_gangs
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError
-from tonnage.facts import instances
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.fleet.volumes import folded
 from tonnage.health import told
 from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.health.rules.nodepools import AWS
 from tonnage.live import still
 from tonnage.objects import apps, core, karpenter, load
 from tonnage.objects.load import Manifest
-from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.devices import beyond_counting
-from tonnage.provisioning.optimal.supply import Occupied
 from tonnage.provisioning.plans import PlanSettings
-from tonnage.provisioning.pods import ExistingNode, PendingPod, PodShape
+from tonnage.provisioning.pods import ExistingNode, PendingPod
 from tonnage.scheduling.beyond import beyond, gated
 from tonnage.simulation import assumed, scenario
 from tonnage.simulation.configure import configure, sorted_findings
@@ -38,8 +36,8 @@ _SUPPLY = ("NodePool", "EC2NodeClass", "File")
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The arguments of a plan, and what was found on the way. ``gangs``: pods that wait, by gang; ``occupied``: nodes
-    that may go back; ``stuck``: pods for which no node is of use, and why."""
+    """The arguments of a plan, and what was found on the way. ``gangs``: pods that wait, by gang; ``going``: nodes
+    that may go back, and those that may not; ``stuck``: pods for which no node is of use, and why."""
 
     pods: tuple[PendingPod, ...]
     nodes: tuple[ExistingNode, ...]
@@ -48,7 +46,7 @@ class Given:
     settings: PlanSettings
     gangs: dict[str, tuple[Ref, ...]]
     findings: tuple[Finding, ...]
-    occupied: tuple[Occupied, ...]
+    going: Going
     stuck: tuple[tuple[Ref, str], ...]
 
 
@@ -75,13 +73,13 @@ def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -
     nodes = tuple(existing_nodes(snapshot.fleet, catalogue, parts=parts))
     found = _said(supplied, configuration.findings, str(paths[0]))
     gangs = waiting_gangs(snapshot, {pod.ref for pod in waiting})
-    occupied = tuple(_occupied(snapshot, {node.ref: node for node in nodes}, catalogue))
+    going = plan_occupied.read(snapshot, nodes, pools.node_pools, catalogue)
     settings = pools.plan_settings()
     settings = msgspec.structs.replace(
         settings, bound=bound_pods(snapshot.fleet), namespaces=namespaces(snapshot.fleet)
     )
     stuck = tuple(_stuck(snapshot, {pod.ref for pod in waiting}, supplied, configuration.blockers))
-    return Given(waiting, nodes, pools, catalogue, settings, gangs, sorted_findings(found), occupied, stuck)
+    return Given(waiting, nodes, pools, catalogue, settings, gangs, sorted_findings(found), going, stuck)
 
 
 def _stuck(
@@ -118,33 +116,3 @@ def _said(manifest: Manifest, findings: Sequence[Finding], folder: str) -> Itera
             yield msgspec.structs.replace(one, message=message, help="add the cluster's NodePools")
         elif one.severity != "info" and one.object.kind in _SUPPLY:
             yield one
-
-
-def _occupied(snapshot: Snapshot, nodes: Mapping[Ref, ExistingNode], catalogue: Catalogue) -> Iterator[Occupied]:
-    """Nodes of NodePools that nothing forbids to give back, with a known price."""
-    fleet = snapshot.fleet
-    shapes: dict[int, PodShape] = {}
-    on: dict[int, list[PendingPod]] = {}
-    bound: set[int] = set()
-    for pod in fleet.pods:
-        if pod is None or pod.node < 0 or pod.spec.daemon:
-            continue
-        spec = pod.spec
-        if spec.annotations.get(karpenter.DO_NOT_DISRUPT) == "true" or spec.gang:
-            bound.add(pod.node)
-        if pod.class_id not in shapes:
-            shapes[pod.class_id] = PodShape.of(folded(spec.spec, spec.volumes), spec.annotations)
-        own = fleet.classes.rows[pod.class_id].labels
-        on.setdefault(pod.node, []).append(PendingPod(spec.ref, shapes[pod.class_id], spec.created_ns, own))
-    for row in fleet.node_rows():
-        node = fleet.node(row)
-        there = nodes.get(Ref("Node", node.spec.name, uid=node.spec.uid))
-        price = _price(node.labels, node.spec.instance_type, catalogue)
-        if there is not None and node.spec.node_pool and not node.do_not_disrupt and row not in bound and price:
-            yield Occupied(node=there, pods=tuple(on.get(row, ())), micro_usd_per_hour=price)
-
-
-def _price(own: Mapping[str, str], instance_type: str, catalogue: Catalogue) -> int | None:
-    wanted = own.get(labels.ZONE), own.get(labels.CAPACITY_TYPE)
-    offered = catalogue.book.offerings(instance_type) if instances.known(instance_type) else ()
-    return next((one.micro_usd_per_hour for one in offered if (one.zone, one.capacity_type) == wanted), None)

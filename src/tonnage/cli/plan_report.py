@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tonnage.cli.plan_input import Given
+from tonnage.cli.plan_occupied import Going
 from tonnage.decisions import Finding, Ref
 from tonnage.provisioning.optimal.difference import NodeChange, difference
 from tonnage.provisioning.optimal.plan import OptimalPlan, price
@@ -74,10 +75,18 @@ class Saving(msgspec.Struct, frozen=True):
     text: str
 
 
+class KeptNodes(msgspec.Struct, frozen=True):
+    """Nodes that are not given back whatever it saves, and why."""
+
+    why: str
+    nodes: tuple[str, ...]
+
+
 class Consolidation(msgspec.Struct, frozen=True):
     """``returned``: nodes that go back once their pods, ``moves`` of them, have moved, and ``plan`` for these and those
     that wait. ``before`` and ``after`` are of the nodes that might go back and of new ones, ``bound`` with the price of
-    the moves."""
+    the moves. ``kept``: nodes that may not go back; ``at_once``: by NodePool, how many nodes its disruption budgets
+    let go at a time."""
 
     returned: tuple[str, ...]
     moves: int
@@ -85,6 +94,8 @@ class Consolidation(msgspec.Struct, frozen=True):
     after_usd_per_hour: float
     bound_usd_per_hour: float
     plan: PolicyPlan
+    kept: tuple[KeptNodes, ...]
+    at_once: dict[str, int]
 
 
 class PlanReport(msgspec.Struct, frozen=True):
@@ -118,7 +129,7 @@ def report(
         book.region,
         tuple(plans),
         tuple(map(_saving, changes)),
-        None if replanned is None else _consolidation(replanned),
+        None if replanned is None else _consolidation(replanned, given.going),
         given.findings,
     )
 
@@ -155,10 +166,14 @@ def _policy(name: str, plan: Plan, optimal: OptimalPlan | None, stuck: Sequence[
     )
 
 
-def _consolidation(of: Replan) -> Consolidation:
+def _consolidation(of: Replan, going: Going) -> Consolidation:
     returned = tuple(sorted(ref.name for ref in of.returned))
     plan = _policy(OPTIMAL, of.plan, None)
-    return Consolidation(returned, of.moves, usd(of.before), usd(of.after), usd(of.bound), plan)
+    alike: dict[str, list[str]] = {}
+    for ref, why in (*going.kept, *of.fixed.items()):
+        alike.setdefault(why, []).append(ref.name)
+    kept = tuple(KeptNodes(why, tuple(sorted(names))) for why, names in sorted(alike.items()))
+    return Consolidation(returned, of.moves, usd(of.before), usd(of.after), usd(of.bound), plan, kept, going.at_once)
 
 
 def _unplaceable(plan: Plan, stuck: Sequence[tuple[Ref, str]]) -> list[Unplaceable]:

@@ -67,7 +67,11 @@ def _places(plan: PolicyPlan) -> None:
 
 def _consolidation(found: Consolidation) -> None:
     if not found.returned:
-        _line(f"consolidate: no nodes could go back for less (${found.before_usd_per_hour:.2f} an hour)")
+        if found.before_usd_per_hour or not found.kept:
+            _line(f"consolidate: no nodes could go back for less (${found.before_usd_per_hour:.2f} an hour)")
+        else:
+            _line("consolidate: no nodes may go back")
+        _kept(found)
         terminal.echo()
         return
     saved = found.before_usd_per_hour - found.after_usd_per_hour
@@ -77,8 +81,19 @@ def _consolidation(found: Consolidation) -> None:
         f"{'−' if saved >= 0 else '+'}{abs(saved):.2f} $/h",
         "  ",
     )
+    for name, most in found.at_once.items():
+        if most < len(found.returned):
+            _line(f"NodePool {name} lets {_count(most, 'node')} go at a time", "    ", "  ")
     _places(found.plan)
+    _kept(found)
     terminal.echo()
+
+
+def _kept(found: Consolidation) -> None:
+    for one in found.kept[:_REASONS]:
+        _line(f"stays: {_count(len(one.nodes), 'node')}: {_listed(one.nodes)}: {one.why}", "    ", "  ")
+    if len(found.kept) > _REASONS:
+        _line(f"{len(found.kept) - _REASONS} more reasons (-o json has them)", "    ", "  ")
 
 
 def _price(plan: PolicyPlan) -> str:
