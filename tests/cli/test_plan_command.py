@@ -120,6 +120,50 @@ def test_a_deployment_of_a_cluster_is_planned_for_the_replicas_that_it_lacks(
     assert [node["instance_type"] for node in printed["plans"][1]["nodes"]] == ["m5.xlarge"] * 3
 
 
+@pytest.mark.parametrize(("minimum", "nodes", "left_out"), [(2, 3, 0), (3, 3, 0), (4, 0, 3)])
+def test_a_gang_needs_a_place_for_its_minimum(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], minimum: int, nodes: int, left_out: int
+) -> None:
+    """Four pods of one GPU, and a limit of three."""
+    group = {"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": {"name": "g"}}
+    limits = {"nvidia.com/gpu": "1", "cpu": "3", "memory": "8Gi"}
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"g-{n}", "annotations": {"pod-group-name": "g"}},
+            "spec": {"containers": [{"name": "main", "image": "server", "resources": {"limits": limits}}]},
+        }
+        for n in range(4)
+    ]
+    few = pool("g6.xlarge", limits={"nvidia.com/gpu": "3"})
+    file = written(tmp_path / "a.yaml", {**group, "spec": {"minMember": minimum}}, *pods, few)
+    printed = json.loads(tonnage(capfd, "plan", str(file), "-o", "json", "-q").out)
+    assert len(printed["plans"][1]["nodes"]) == nodes
+    assert sum(len(one["pods"]) for one in printed["left_out"]) == left_out
+    shown = " ".join(tonnage(capfd, "plan", str(file)).out.split())
+    assert ("leaves 3 pods of gang default/g without a place" in shown) == bool(left_out)
+    assert ("no saving" in shown) == bool(left_out)
+
+
+def test_what_is_said_of_cheaper_plans_holds_for_pods_that_are_weighed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    apart, free = deployment(3, cpu="1"), deployment(6, cpu="1")
+    free["metadata"]["name"] = "free"
+    free["spec"]["selector"] = {"matchLabels": {"app": "free"}}
+    free["spec"]["template"]["metadata"]["labels"] = {"app": "free"}
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+    rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    apart["spec"]["template"]["spec"]["affinity"] = rule
+    file = str(written(tmp_path / "a.yaml", apart, free, pool("m5.large", "m5.4xlarge")))
+    optimal = json.loads(tonnage(capfd, "plan", file, "-o", "json", "-q").out)["plans"][1]
+    assert optimal["karpenter_way_pods"] == sum(optimal["karpenter_way"].values())
+    shown = " ".join(tonnage(capfd, "plan", file).out.split())
+    others = 9 - optimal["karpenter_way_pods"]
+    assert ("no plan is cheaper" in shown) == (f"no plan is cheaper for the other {others} pods" in shown)
+
+
 def test_what_is_missing_is_assumed_and_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     resources = {"nvidia.com/gpu": "1", "cpu": "2", "memory": "8Gi"}
     alone = written(tmp_path / "a.yaml", deployment(1, **resources))
@@ -209,8 +253,18 @@ BUDGET = {
     [
         ({}, [BUDGET], "", "pod p0: its PodDisruptionBudget has no room"),
         ({}, [], "8760h", "pod p0 has the annotation karpenter.sh/do-not-disrupt"),
-        ({"disruption": {"budgets": [{"nodes": "0"}]}}, [], "", "lets no node go (nodes: 0)"),
-        ({"disruption": {"budgets": [{"nodes": "0", "schedule": "@yearly", "duration": "1h"}]}}, [], "", "no node go"),
+        ({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]}}, [], "", "lets no node go (nodes: 0)"),
+        (
+            {
+                "disruption": {
+                    "consolidateAfter": "0s",
+                    "budgets": [{"nodes": "0", "schedule": "@yearly", "duration": "1h"}],
+                }
+            },
+            [],
+            "",
+            "no node go",
+        ),
         ({"disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s"}}, [], "", "is WhenEmpty"),
         ({"disruption": {"consolidateAfter": "Never"}}, [], "", "consolidateAfter of NodePool mine is Never"),
     ],

@@ -10,7 +10,15 @@ import msgspec
 
 from tonnage.cli import plan_occupied
 from tonnage.cli.plan_occupied import Going
-from tonnage.control.nodes import Pools, bound_pods, existing_nodes, namespaces, pending_pods, waiting_gangs
+from tonnage.control.nodes import (
+    Pools,
+    bound_pods,
+    existing_nodes,
+    gang_minima,
+    namespaces,
+    pending_pods,
+    waiting_gangs,
+)
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError
 from tonnage.fleet.snapshot import Snapshot
@@ -36,8 +44,10 @@ _SUPPLY = ("NodePool", "EC2NodeClass", "File")
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The arguments of a plan, and what was found on the way. ``gangs``: pods that wait, by gang; ``going``: nodes
-    that may go back, and those that may not; ``stuck``: pods for which no node is of use, and why."""
+    """The arguments of a plan, and what was found on the way. ``gangs``: pods that wait, by gang; ``minima``: of how
+    many of them it needs a place; ``going``: nodes that may go back, and those that may not; ``stuck``: pods for which
+    no node is of use, and why.
+    """
 
     pods: tuple[PendingPod, ...]
     nodes: tuple[ExistingNode, ...]
@@ -45,6 +55,7 @@ class Given:
     catalogue: Catalogue
     settings: PlanSettings
     gangs: dict[str, tuple[Ref, ...]]
+    minima: dict[str, int]
     findings: tuple[Finding, ...]
     going: Going
     stuck: tuple[tuple[Ref, str], ...]
@@ -73,13 +84,14 @@ def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -
     nodes = tuple(existing_nodes(snapshot.fleet, catalogue, parts=parts))
     found = _said(supplied, configuration.findings, str(paths[0]))
     gangs = waiting_gangs(snapshot, {pod.ref for pod in waiting})
+    minima = gang_minima(snapshot, gangs)
     going = plan_occupied.read(snapshot, nodes, pools.node_pools, catalogue)
     settings = pools.plan_settings()
     settings = msgspec.structs.replace(
         settings, bound=bound_pods(snapshot.fleet), namespaces=namespaces(snapshot.fleet)
     )
     stuck = tuple(_stuck(snapshot, {pod.ref for pod in waiting}, supplied, configuration.blockers))
-    return Given(waiting, nodes, pools, catalogue, settings, gangs, sorted_findings(found), going, stuck)
+    return Given(waiting, nodes, pools, catalogue, settings, gangs, minima, sorted_findings(found), going, stuck)
 
 
 def _stuck(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -54,7 +54,8 @@ class Unplaceable(msgspec.Struct, frozen=True):
 class PolicyPlan(msgspec.Struct, frozen=True):
     """One policy's plan. ``usd_per_hour``: of the new nodes; ``bound_usd_per_hour``: no plan costs less, and ``gap``
     the part by which one could; both null for karpenter. ``karpenter_way``: constraints that the optimum does not
-    express, with how many pods carry each: these are placed as Karpenter does."""
+    express, with how many pods carry each: these, ``karpenter_way_pods``
+    in all, are placed as Karpenter does."""
 
     policy: str
     usd_per_hour: float
@@ -64,6 +65,7 @@ class PolicyPlan(msgspec.Struct, frozen=True):
     existing: tuple[OnNode, ...]
     unplaceable: tuple[Unplaceable, ...]
     karpenter_way: dict[str, int]
+    karpenter_way_pods: int
 
 
 class Saving(msgspec.Struct, frozen=True):
@@ -98,8 +100,16 @@ class Consolidation(msgspec.Struct, frozen=True):
     at_once: dict[str, int]
 
 
+class LeftOut(msgspec.Struct, frozen=True):
+    """Pods that karpenter places and optimal does not, of one ``gang`` if it is not empty."""
+
+    gang: str
+    pods: tuple[str, ...]
+
+
 class PlanReport(msgspec.Struct, frozen=True):
-    """What `tonnage plan -o json` prints. ``difference`` adds up to that of the two plans; empty for one plan."""
+    """What `tonnage plan -o json` prints. ``difference`` adds up to that of the two plans; empty for one plan. It is no
+    saving where optimal has ``left_out`` pods."""
 
     schema: str
     pods: int
@@ -107,6 +117,7 @@ class PlanReport(msgspec.Struct, frozen=True):
     region: str
     plans: tuple[PolicyPlan, ...]
     difference: tuple[Saving, ...]
+    left_out: tuple[LeftOut, ...]
     consolidation: Consolidation | None
     findings: tuple[Finding, ...]
 
@@ -129,6 +140,7 @@ def report(
         book.region,
         tuple(plans),
         tuple(map(_saving, changes)),
+        () if karpenter is None or optimal is None else tuple(_left_out(karpenter, optimal.plan, given.gangs)),
         None if replanned is None else _consolidation(replanned, given.going),
         given.findings,
     )
@@ -163,7 +175,21 @@ def _policy(name: str, plan: Plan, optimal: OptimalPlan | None, stuck: Sequence[
         tuple(OnNode(node.name, _names(pods)) for node, pods in sorted(on.items())),
         tuple(_unplaceable(plan, stuck)),
         {} if optimal is None else optimal.kept,
+        0 if optimal is None else optimal.held,
     )
+
+
+def _left_out(before: Plan, after: Plan, gangs: Mapping[str, Sequence[Ref]]) -> Iterator[LeftOut]:
+    gang_of = {ref: name for name, refs in gangs.items() for ref in refs}
+    alike: dict[str, list[Ref]] = {}
+    for ref in sorted(_placed(before) - _placed(after)):
+        alike.setdefault(gang_of.get(ref, ""), []).append(ref)
+    for gang, refs in sorted(alike.items()):
+        yield LeftOut(gang, _names(refs))
+
+
+def _placed(plan: Plan) -> set[Ref]:
+    return {ref for claim in plan.claims for ref in claim.pods} | {one.pod for one in plan.nominations}
 
 
 def _consolidation(of: Replan, going: Going) -> Consolidation:
