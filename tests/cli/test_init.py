@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -118,6 +119,58 @@ def test_of_a_cluster_what_controllers_made_is_left_to_them(capfd: pytest.Captur
     assert [one.service for one in taken(tmp_path / "made").spec.traffic] == ["default/chat"]
     kept = json.loads((tmp_path / "made" / "manifests" / "cluster.json").read_text(encoding="utf-8"))["items"]
     assert not {one["kind"] for one in kept} & {"Pod", REPLICA_SETS.kind}
+
+
+def test_of_two_services_of_one_deployment_the_first_has_the_traffic(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    other = {**service("chat"), "metadata": {"name": "also"}}
+    objects = [deployment("chat", ENGINE), service("chat"), other]
+    (tmp_path / "k8s.yaml").write_text(yaml.safe_dump_all(objects), encoding="utf-8")
+    ran = tonnage(capfd, "init", tmp_path / "k8s.yaml", "--to", tmp_path / "made")
+    assert ran.code == 0, ran.err
+    assert [one.service for one in taken(tmp_path / "made").spec.traffic] == ["default/chat"]
+    assert "left out: default/also: " in ran.out
+
+
+def test_what_is_there_is_neither_replaced_nor_removed(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Whether it fails early, late, or would have worked."""
+    good, broken = tmp_path / "k8s.yaml", tmp_path / "broken.yaml"
+    good.write_text(yaml.safe_dump_all([deployment("chat", ENGINE), service("chat")]), encoding="utf-8")
+    broken.write_text("kind: Pod\n", encoding="utf-8")
+    mine = {
+        tmp_path / "made" / "traffic" / "azure-2023-conv.yaml": "mine",
+        tmp_path / "made" / "manifests" / "cluster.json": "my own",
+    }
+    for path, text in mine.items():
+        path.parent.mkdir(parents=True)
+        path.write_text(text, encoding="utf-8")
+    unreachable = tmp_path / "config"
+    unreachable.write_text(yaml.safe_dump({"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}], "contexts": [{"name": "c", "context": {"cluster": "c", "user": ""}}], "current-context": "c"}), encoding="utf-8")  # fmt: skip
+    for words in ((good,), (broken,), (tmp_path / "none",), ("--kubeconfig", unreachable)):
+        assert tonnage(capfd, "init", *words, "--to", tmp_path / "made").code == 2
+        assert {path: path.read_text(encoding="utf-8") for path in mine} == mine
+    assert not (tmp_path / "made" / "scenario.yaml").exists()
+
+
+def test_a_scenario_among_its_own_manifests_is_refused(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "k8s.yaml").write_text(yaml.safe_dump(job("a")), encoding="utf-8")
+    for folder in (tmp_path, tmp_path / "inside"):
+        ran = tonnage(capfd, "init", tmp_path, "--to", folder)
+        assert ran.code == 2
+        assert "beside" in ran.err
+    assert [one.name for one in tmp_path.iterdir()] == ["k8s.yaml"]
+
+
+def test_manifests_on_standard_input_are_kept(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Input:
+        buffer = io.BytesIO(yaml.safe_dump(job("train")).encode())
+
+    monkeypatch.setattr("sys.stdin", Input())
+    assert tonnage(capfd, "init", "-", "--to", tmp_path / "made").code == 0
+    assert [one.workload for one in taken(tmp_path / "made").spec.training] == ["default/job/train"]
 
 
 @pytest.mark.parametrize(

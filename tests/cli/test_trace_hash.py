@@ -95,8 +95,10 @@ def test_a_salt_gives_the_same_numbers_in_every_log_and_another_salt_others(
         ({"custom_id": "a", "time": 1770000000123, "body": {"prompt": SYSTEM, "max_tokens": 9}}, 9),
         (f"INFO 07-10 15:46:54 [logger.py:41] Received request cmpl-1-0: prompt: {SYSTEM!r}, params: SamplingParams(n=1, max_tokens=9, seed=None), prompt_token_ids: None, lora_request: None.", 9),
         (f"INFO 07-10 15:46:54 logger.py:36] Received request cmpl-1-0: prompt: {SYSTEM!r}, params: SamplingParams(n=1, max_tokens=9), prompt_token_ids: {[5] * 90}, lora_request: None.", 9),
+        ({"created_at": 1770000000, "instructions": SYSTEM, "input": "hi", "max_output_tokens": 99, "output": [{"type": "message", "content": [{"type": "output_text", "text": "one two three"}]}]}, 4),
+        ('{"ts": 1, "prompt": "' + SYSTEM + '\\ud800", "max_tokens": 9}', 9),
     ],
-    ids=["openai", "gateway", "litellm", "batch", "vllm-text", "vllm-tokens"],
+    ids=["openai", "gateway", "litellm", "batch", "vllm-text", "vllm-tokens", "responses", "half-a-surrogate"],
 )  # fmt: skip
 def test_every_kind_of_log_is_read(capfd: pytest.CaptureFixture[str], tmp_path: Path, record: Any, output: int) -> None:
     others = ["INFO 07-10 15:46:55 [metrics.py] Avg prompt throughput"] if isinstance(record, str) else []
@@ -104,6 +106,74 @@ def test_every_kind_of_log_is_read(capfd: pytest.CaptureFixture[str], tmp_path: 
     assert [line["output_length"] for line in lines] == [output, output]
     assert lines[0]["hash_ids"] == lines[1]["hash_ids"]
     assert len(lines[0]["hash_ids"]) >= 5
+
+
+def test_newer_releases_of_vllm_log_the_prompt_apart_from_its_parameters(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lines = []
+    for id_, lora in (("a-1", "None"), ("b-2", "None"), ("c-3", "LoRARequest(lora_name='law', lora_int_id=1)")):
+        lines.append(
+            f"DEBUG 07-10 15:46:54 [logger.py:4] Request {id_} details: prompt: {SYSTEM!r}, prompt_token_ids: {[7] * 64}, prompt_embeds shape: None."
+        )
+        lines.append(
+            f"INFO 07-10 15:46:55 [logger.py:9] Received request {id_}: params: SamplingParams(n=1, max_tokens=5), lora_request: {lora}."
+        )
+    made = hashed(capfd, written(tmp_path / "log", lines))
+    assert [line["output_length"] for line in made] == [5, 5, 5]
+    assert made[0]["hash_ids"] == made[1]["hash_ids"] == [0, 1, 2, 3]
+    assert made[2]["hash_ids"] == [4, 5, 6, 7]
+    assert "VLLM_LOGGING_LEVEL=DEBUG" in refused(capfd, written(tmp_path / "log", lines[1:2])).err
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"content": [{"type": "image_url", "image_url": {"url": "a"}}]}, {"content": [{"type": "image_url", "image_url": {"url": "b"}}]}),
+        ({"content": "x", "name": "a"}, {"content": "x", "name": "b"}),
+        ({"content": None, "function_call": {"name": "f", "arguments": "1"}}, {"content": None, "function_call": {"name": "f", "arguments": "2"}}),
+    ],
+    ids=["image", "name", "call"],
+)  # fmt: skip
+def test_what_a_template_would_print_of_a_message_tells_prompts_apart(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    rest = {"role": "user", "content": SYSTEM}
+    log = [
+        {"ts": at, "max_tokens": 1, "messages": [{"role": "user", **first}, rest]}
+        for at, first in enumerate((one, one, other))
+    ]
+    first, same, apart = (
+        line["hash_ids"] for line in hashed(capfd, written(tmp_path / "log", log), "--tokenizer", "bytes")
+    )
+    assert first == same
+    assert first[-1] != apart[-1]
+
+
+def test_a_request_with_several_prompts_is_several(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    log = [
+        {"ts": 1, "max_tokens": 2, "prompt": ["a" * 80, "b" * 80]},
+        {"ts": 2, "max_tokens": 2, "prompt": [[1] * 20, [2] * 20]},
+    ]
+    assert len(hashed(capfd, written(tmp_path / "log", log), "--tokenizer", "bytes")) == 4
+
+
+def test_line_ends_of_other_kinds_are_part_of_a_text(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    log = written(
+        tmp_path / "log",
+        ['{"ts": 1, "max_tokens": 1, "prompt": "a\u2028b\u0085c"}', '{"ts": 2, "max_tokens": 0, "prompt": "x"}\r'],
+    )
+    assert len(hashed(capfd, log, "--tokenizer", "bytes")) == 1
+
+
+def test_the_trace_goes_to_standard_output_and_the_summary_beside_it(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log = written(tmp_path / "log", [{"ts": 1, "token_ids": [1] * 20, "output_length": 2}])
+    ran = tonnage(capfd, "trace", "hash", log, "-o", "-")
+    assert json.loads(ran.out)["input_length"] == 20
+    assert "1 request," in ran.err
+    assert not tonnage(capfd, "trace", "hash", log, "-o", "-", "-q").err
 
 
 def test_each_answer_of_a_session_is_a_request_that_begins_as_the_one_before(
@@ -204,12 +274,24 @@ class _Input:
         ([f"INFO 07-10 15:46:54 Received request x: {PLANTED}"], (), ":1"),
         (["nothing of this"], (), "no request in it"),
         ([{"ts": 1, "prompt": PLANTED}], ("--tokenizer", "/nowhere"), "/nowhere"),
+        ([{"ts": 1, "prompt_token_ids": [1, 2**32], "max_tokens": 1}], (), "prompt_token_ids"),
+        ([{"ts": 1, "token_ids": [1], "max_tokens": -1}], (), "max_tokens"),
+        ([{"ts": 1, "token_ids": [1], "max_tokens": True}], (), "max_tokens"),
+        ([{"ts": 1, "token_ids": [1], "completion_tokens": 99999999999}], (), "completion_tokens"),
+        ([{"ts": 1, "token_ids": [1], "max_tokens": 1}], ("--salt", ""), "--salt"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_named_by_its_line_and_never_by_what_it_says(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, lines: list[Any], options: tuple[object, ...], told: str
 ) -> None:
     assert told in refused(capfd, written(tmp_path / "log.jsonl", lines), *options).err
+
+
+def test_a_log_is_not_replaced_by_its_trace(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    log = written(tmp_path / "log", [{"ts": 1, "token_ids": [1] * 20, "output_length": 2}])
+    before = log.read_bytes()
+    assert tonnage(capfd, "trace", "hash", log, "-o", log).code == 2
+    assert log.read_bytes() == before
 
 
 def test_a_models_own_tokenizer_gives_its_tokens(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

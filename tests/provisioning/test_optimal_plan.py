@@ -247,11 +247,13 @@ def a_shape(rng: random.Random) -> PodShape:
         for chosen in (_terms(rng) for _ in range(rng.choice((0, 0, 1, 2))))
     ]
     key, op, values = rng.choice(TERMS)
+    asked = {one["key"] for term in terms for one in term["matchExpressions"]}
     liked = [{"weight": 1, "preference": {"matchExpressions": [{"key": key, "operator": op, "values": values}]}}]
     affinity: dict[str, Any] = {}
     if terms:
         affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": terms}
-    if rng.random() < 0.2:
+    # What is preferred and contradicts what is required means to Karpenter that the node has no such label at all.
+    if rng.random() < 0.2 and (op == "In" or key not in asked):
         affinity["preferredDuringSchedulingIgnoredDuringExecution"] = liked
     made = shape(
         rng.choice((0.5, 1, 3, 6)),

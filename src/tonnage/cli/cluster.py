@@ -36,7 +36,7 @@ def given(
     Raises InputError where the cluster cannot be read; click's UsageError without anything to read."""
     found = [PIPED if path == STDIN else files.existing(path) for path in paths]
     if STDIN in paths:
-        _kept(sys.stdin.buffer.read(), 0)
+        _kept(stdin(), 0)
     if context or kubeconfig:
         found.append(Path(f"/dev/fd/{_kept(read_cluster(kubeconfig, context, namespace))}"))
     if not found and not none:
@@ -44,6 +44,13 @@ def given(
             "Missing argument 'FILES...': name files, - for standard input, or a cluster with --context."
         )
     return found
+
+
+def stdin() -> bytes:
+    """All of standard input. Raises InputError where it is closed."""
+    if sys.stdin is None:
+        raise InputError.at("standard input is closed", field="-", hint="pipe something into it, or name files")
+    return sys.stdin.buffer.read()
 
 
 def _kept(data: bytes, as_: int | None = None) -> int:
@@ -61,12 +68,16 @@ def _kept(data: bytes, as_: int | None = None) -> int:
 def read_cluster(kubeconfig: str, context: str, namespace: str) -> bytes:
     """The objects of the kinds that are read from files, and events. What may not be read is said on standard error."""
     from tonnage.kube.http import open_cluster
-    from tonnage.kube.reading import read
+    from tonnage.kube.reading import exists, read
     from tonnage.kube.transport import ClientError
     from tonnage.objects.load import KINDS
 
     client = open_cluster(kubeconfig, context)
     try:
+        if namespace and not exists(client, namespace):
+            raise InputError.at(
+                f'there is no namespace "{namespace}"', field="--namespace", hint="kubectl get namespaces"
+            )
         found = read(client, [*KINDS, ("v1", "Event")], namespace)
     except ClientError as error:
         raise InputError.at(f"the cluster cannot be read: {error}", field="--context") from error

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 import click
 
 from tonnage.cli import files, terminal
-from tonnage.cli.cluster import live, read_cluster
+from tonnage.cli.cluster import STDIN, live, read_cluster, stdin
 from tonnage.errors import InputError
 
 SCENARIO, MANIFESTS = "scenario.yaml", "manifests"
@@ -25,7 +26,7 @@ _MADE = ("Event", "NodeClaim")
 )
 @click.option("--region", default="us-east-1", show_default=True, metavar="NAME", help="Whose prices and types hold.")
 def init(paths: tuple[Path, ...], context: str, kubeconfig: str, namespace: str, folder: Path, region: str) -> None:
-    """Write DIR/scenario.yaml, ready for `tonnage simulate DIR`: the Services of MANIFESTS (a file or folder) whose
+    """Write DIR/scenario.yaml, ready for `tonnage simulate DIR`: the Services of MANIFESTS (file, folder or `-`) whose
     pods are engines with traffic of a published profile, its Jobs and gangs with some work, what is a guess marked.
 
     With --context or --kubeconfig a cluster is read, and what was made by hand in it goes to DIR/manifests: what
@@ -42,37 +43,81 @@ def init(paths: tuple[Path, ...], context: str, kubeconfig: str, namespace: str,
     file = folder / SCENARIO
     if file.exists():
         raise InputError.at("is there already", file=str(file), field="--to", hint="name another folder")
-    made = [one for one in (folder, folder / "traffic", folder / MANIFESTS) if not one.exists()]
-    wrote: list[Path] = []
+    piped = paths == (STDIN,)
+    text = ""
+    if piped:
+        text = stdin().decode("utf-8-sig", "replace")
+    elif not paths:
+        text = _by_hand(read_cluster(kubeconfig, context, namespace))
+    profile = _profile()
+    making = _Making()
     try:
-        (folder / "traffic").mkdir(parents=True, exist_ok=True)
-        if paths:
-            manifests = paths[0]
-            written = min(
-                Path(os.path.relpath(manifests, folder)), manifests.absolute(), key=lambda one: len(one.parts)
-            )
+        making.folder(folder / PROFILE)
+        if paths and not piped:
+            manifests = _manifests(files.existing(paths[0]), folder)
+            relative = Path(os.path.relpath(manifests, folder))
+            written = min(relative, manifests.absolute(), key=lambda one: len(one.parts))
         else:
             manifests, written = folder / MANIFESTS, Path(MANIFESTS)
-            manifests.mkdir(exist_ok=True)
-            wrote.append(manifests / "cluster.json")
-            files.write(wrote[-1], _by_hand(read_cluster(kubeconfig, context, namespace)))
-        wrote.append(folder / PROFILE)
-        files.write(wrote[-1], _profile())
+            making.file(manifests / ("manifests.yaml" if piped else "cluster.json"), text)
+        if not (folder / PROFILE).exists() or (folder / PROFILE).read_text(encoding="utf-8") != profile:
+            making.file(folder / PROFILE, profile)
         found = draft(file, manifests, written, region)
-        files.write(file, found.text)
+        making.file(file, found.text)
     except BaseException:
-        for one in wrote:
-            one.unlink(missing_ok=True)
-        for one in reversed(made):
-            if one.exists() and not any(one.iterdir()):
-                one.rmdir()
+        making.take_back()
         raise
     terminal.echo(
         f"{file}: {_count(found.services, 'Service')} with traffic, {_count(found.training, 'workload')} with work"
     )
     for key, why in found.left:
         terminal.echo(f"  left out: {key}: {why}")
-    terminal.echo(f"next: tonnage simulate {folder}")
+    terminal.echo(f"next: tonnage simulate {shlex.quote(str(folder))}")
+
+
+class _Making:
+    """The files and folders that this call makes, so that it can take back those and no others."""
+
+    def __init__(self) -> None:
+        self._made: list[Path] = []
+
+    def folder(self, of: Path) -> None:
+        """The folders in which a file is to be."""
+        for one in (*reversed(of.parent.parents), of.parent):
+            if not one.exists():
+                one.mkdir()
+                self._made.append(one)
+
+    def file(self, path: Path, text: str) -> None:
+        """A new file. Raises InputError where there is one."""
+        if path.exists():
+            raise InputError.at("is there already", file=str(path), field="--to", hint="name another folder")
+        self.folder(path)
+        files.write(path, text)
+        self._made.append(path)
+
+    def take_back(self) -> None:
+        for one in reversed(self._made):
+            if one.is_file():
+                one.unlink()
+            elif one.is_dir() and not any(one.iterdir()):
+                one.rmdir()
+
+
+def _manifests(given: Path, folder: Path) -> Path:
+    """The file or folder of manifests. Raises InputError for a scenario, and where the scenario would be among them."""
+    if (given / SCENARIO).exists():
+        raise InputError.at(
+            "is a scenario already", file=str(given), hint=f"tonnage simulate {shlex.quote(str(given))}"
+        )
+    if given.is_dir() and folder.resolve().is_relative_to(given.resolve()):
+        raise InputError.at(
+            "is among the manifests: what is written there would be read as one of them",
+            file=str(folder),
+            field="--to",
+            hint="name a folder beside them",
+        )
+    return given
 
 
 def _count(some: tuple[str, ...], what: str) -> str:

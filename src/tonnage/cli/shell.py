@@ -68,7 +68,7 @@ def man(folder: Path | None, command: tuple[str, ...]) -> None:
         return
     asked = (PROGRAM, *command)
     if asked not in pages:
-        raise click.UsageError(f"no command {' '.join(command)!r} (see `tonnage --help`)")
+        raise click.UsageError(f"no command {' '.join(command)!r}")
     terminal.echo(pages[asked], nl=False)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tonnage.cli import files, terminal
+from tonnage.cli.cluster import STDIN, stdin
 from tonnage.cli.options import Finite
 from tonnage.errors import InputError
 
@@ -24,7 +25,15 @@ _PATH = click.Path(path_type=Path)
 
 @click.command(name="hash", short_help="Turn a request log into a trace without text.")
 @click.argument("file", type=_PATH)
-@click.option("-o", "--output", "out", type=_PATH, metavar="OUT.jsonl", required=True, help="Where to write the trace.")
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    type=_PATH,
+    metavar="OUT.jsonl",
+    required=True,
+    help="Where to write the trace; - is standard output.",
+)
 @click.option(
     "--tokenizer",
     metavar="PATH",
@@ -59,7 +68,7 @@ _PATH = click.Path(path_type=Path)
 @click.option(
     "--output-tokens", type=click.IntRange(1), metavar="N", help="Of requests whose answer is not in the log."
 )
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress, no summary.")
 def hash_(
     file: Path,
     out: Path,
@@ -86,12 +95,21 @@ def hash_(
     from tonnage.traffic.hashed_trace import Hashing, hash_log
     from tonnage.traffic.traces import decoded, read_text
 
-    files.check_writable(out)
-    if str(file) == "-":
-        name, text = "standard input", decoded(sys.stdin.buffer.read(), "standard input")
+    if salt == "":
+        raise InputError.at("an empty salt is none", field="--salt", hint="leave it out, or give a secret")
+    if out != STDIN:
+        files.check_writable(out)
+    if out.exists() and file.exists() and out.samefile(file):
+        raise InputError.at(
+            "is the log itself", file=str(out), field="--output", hint="write the trace to another file"
+        )
+    if file == STDIN:
+        name, text = "standard input", decoded(stdin(), "standard input")
     else:
         name, text = str(file), read_text(file)
-    choice = Hashing(block_size, salt.encode() if salt else None, rate, turn_gap, output_tokens)
+    choice = Hashing(
+        block_size, salt.encode("utf-8", "surrogateescape") if salt else None, rate, turn_gap, output_tokens
+    )
     show = not quiet and sys.stderr.isatty()
 
     def each(count: int) -> None:
@@ -103,12 +121,20 @@ def hash_(
         terminal.echo("", err=True)
     if not found.lines:
         raise InputError.at("no request in it", file=name, hint="see `tonnage trace hash --help` for what is read")
-    files.write(out, b"".join(line + b"\n" for line in found.lines).decode())
-    terminal.echo(_told(out, found, block_size))
+    made = b"".join(line + b"\n" for line in found.lines)
+    if out == STDIN:
+        terminal.echo(made, nl=False)
+    else:
+        files.write(out, made.decode())
+    if not quiet:
+        terminal.echo(_told(out, found, block_size), err=out == STDIN)
 
 
 def _told(out: Path, found: Hashed, block_size: int) -> str:
-    lines = [f"{out}: {len(found.lines):,} requests, blocks of {block_size} tokens"]
+    name = "trace" if out == STDIN else str(out)
+    lines = [
+        f"{name}: {len(found.lines):,} request{'' if len(found.lines) == 1 else 's'}, blocks of {block_size} tokens"
+    ]
     lines += [f"  {count:,} {what}" for what, count in sorted(found.counts.items())]
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tonnage.kube.resources import Resource
+from tonnage.kube.resources import NAMESPACES, Resource
 from tonnage.kube.transport import ApiError
 from tonnage.kube.verbs import Client, JsonObject
 
@@ -35,8 +35,9 @@ class Listing:
     left: list[str] = field(default_factory=list)
 
     def as_list(self) -> bytes:
-        """A ``List`` in JSON."""
-        return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": self.objects})
+        """A ``List`` in JSON, one object a line."""
+        items = b",\n".join(msgspec.json.encode(one) for one in self.objects)
+        return b'{"apiVersion":"v1","kind":"List","items":[\n' + items + b"\n]}\n"
 
 
 def read(client: Client, kinds: Iterable[tuple[str, str]], namespace: str = "") -> Listing:
@@ -56,6 +57,17 @@ def read(client: Client, kinds: Iterable[tuple[str, str]], namespace: str = "") 
             if entry.kind == kind and "/" not in entry.name and "list" in entry.verbs:
                 _add(client, _resource(api_version, entry), namespace, found, seen)
     return found
+
+
+def exists(client: Client, namespace: str) -> bool:
+    """Whether there is such a namespace, or that may not be asked. Raises as :func:`read` does."""
+    try:
+        client.get(NAMESPACES, namespace)
+    except ApiError as error:
+        if error.code not in (NOT_FOUND, FORBIDDEN):
+            raise
+        return error.code == FORBIDDEN
+    return True
 
 
 def _resources(client: Client, api_version: str) -> tuple[_Entry, ...]:

@@ -103,6 +103,8 @@ KINDS: dict[tuple[str, str], type[KubeObject]] = {
 MOST_FILES, MOST_ENTRIES = 10_000, 200_000
 """Of manifests, and of files of any kind, that are read below a folder: with more it is not one of manifests."""
 _NO_EFFECT = "the object is kept and has no effect"
+_TELLS = frozenset({("v1", "Event"), ("events.k8s.io/v1", "Event")})
+"""Kinds that only tell what has happened to others: of a pod, `tonnage why` repeats them."""
 CONFIG = "config.json"
 _SUFFIXES = (".yaml", ".yml", ".json")
 _IN_ITEM = re.compile(r"items\[(\d+)\]\.")
@@ -216,7 +218,8 @@ class _File:
         type_ = KINDS.get((content["apiVersion"], content["kind"]))
         if type_ is None:
             made: KubeObject = _unknown(content)
-            self.warnings.append(_unknown_kind(made, at("kind")))
+            if (made.api_version, made.kind) not in _TELLS:
+                self.warnings.append(_unknown_kind(made, at("kind")))
         else:
             content = without_nulls(content)
             typed = convert(content, type_, tree.written)

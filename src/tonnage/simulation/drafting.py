@@ -20,6 +20,7 @@ from tonnage.simulation.configure import workloads_behind
 
 PROFILE = "traffic/azure-2023-conv.yaml"
 _LEFT_OUT = "traffic-left-out"
+_NAMELESS = "it has no name of its own (generateName): it runs without an end"
 _STANDS = (core.Pod, apps.Deployment, apps.StatefulSet, apps.ReplicaSet, apps.DaemonSet)
 
 
@@ -45,15 +46,16 @@ def draft(file: Path, manifests: Path, written: Path, region: str) -> Draft:
     left: list[tuple[str, str]] = []
 
     def kept(keys: Sequence[str], *, serving: bool) -> tuple[str, ...]:
-        good = []
+        good: list[str] = []
         for key in keys:
             try:
-                made = _set_up(head.text((key,), ()) if serving else head.text((), (key,)), file, manifest)
+                made = _set_up(head.text((*good, key), ()) if serving else head.text((), (key,)), file, manifest)
             except InputError as error:
                 left.append((key, error.problems[0].message))
                 continue
             behind = (workloads_behind(made.cluster, one) for one in manifest.of(core.Service) if _key(one) == key)
-            why = next((one.message for one in made.configuration.findings if one.rule == _LEFT_OUT), "")
+            told = (one for one in made.configuration.findings if one.rule == _LEFT_OUT)
+            why = next((one.message for one in told if f"{one.object.namespace}/{one.object.name}" == key), "")
             if serving and not any(behind):
                 left.append((key, why or "the Service selects no workload's pods"))
             elif why:
@@ -63,7 +65,9 @@ def draft(file: Path, manifests: Path, written: Path, region: str) -> Draft:
         return tuple(good)
 
     services = kept([_key(one) for one in manifest.of(core.Service) if one.spec.selector], serving=True)
-    training = kept(list(_workloads(manifest.objects)), serving=False)
+    workloads = list(_workloads(manifest.objects))
+    left += [(key, why) for key, why in workloads if why]
+    training = kept([key for key, why in workloads if not why], serving=False)
     text = head.text(services, training, left)
     _set_up(text, file, manifest)
     return Draft(text, services, training, tuple(left))
@@ -88,7 +92,7 @@ class _Head:
         yield "kind: Scenario"
         yield f"name: {_quoted(self.name)}"
         yield "duration: 1h"
-        yield f"region: {self.region}"
+        yield f"region: {_quoted(self.region)}"
         if services:
             yield "slo:"
             yield "  ttft: 2s # fill in"
@@ -130,11 +134,13 @@ def _set_up(text: str, file: Path, manifest: load.Manifest) -> run.SetUp:
     return run.set_up(scenario.of_text(text, file), scenario.AS_WRITTEN, run.Options(manifest=manifest))
 
 
-def _workloads(objects: Sequence[KubeObject]) -> Iterator[str]:
-    """namespace/kind/name of what makes pods that end."""
+def _workloads(objects: Sequence[KubeObject]) -> Iterator[tuple[str, str]]:
+    """(namespace/kind/name, why it cannot have work or "") of what makes pods that end."""
     for one in objects:
-        if not isinstance(one, _STANDS) and next(iter(templates(one)), None) is not None:
-            yield f"{one.namespace or 'default'}/{one.kind.lower()}/{one.name}"
+        if isinstance(one, _STANDS) or next(iter(templates(one)), None) is None:
+            continue
+        why = "its schedule is not simulated" if one.kind == "CronJob" else ""
+        yield f"{one.namespace or 'default'}/{one.kind.lower()}/{one.name}", why if one.name else _NAMELESS
 
 
 def _key(one: KubeObject) -> str:

@@ -131,7 +131,7 @@ def _output(one: Logged, answered: int, name: str, choice: Hashing, counts: Coun
     if choice.output_tokens is not None:
         counts["output tokens as given"] += 1
         return choice.output_tokens
-    if one.limit:
+    if one.limit is not None:
         counts["output tokens at their limit, max_tokens"] += 1
         return one.limit
     raise InputError.at(

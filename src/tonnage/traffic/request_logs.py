@@ -5,7 +5,8 @@ Read are, told apart line by line:
 - JSON Lines of OpenAI requests, alone or with their responses (``messages`` or ``prompt``; a batch file's ``body``; a
   gateway's ``request`` and ``response``; LiteLLM's ``startTime`` and ``response``), or of token ids
   (``prompt_token_ids``, ``token_ids``, ``input_ids``);
-- vLLM's own log (``--enable-log-requests``): its lines ``Received request …: prompt: …, prompt_token_ids: …``
+- vLLM's own log (``--enable-log-requests``): its lines ``Received request …: prompt: …, prompt_token_ids: …``, or of
+  newer releases ``Request … details: prompt: …`` (``VLLM_LOGGING_LEVEL=DEBUG``) and ``Received request …: params: …``
   (vllm-project/vllm, vllm/entrypoints/logger.py); all others are passed over;
 - sessions as ShareGPT has them (``conversations`` of ``from`` and ``value``), one JSON object a line or one array:
   each answer is a request whose prompt is all that was said before it.
@@ -17,6 +18,8 @@ from __future__ import annotations
 
 import ast
 import datetime
+import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,13 +37,23 @@ _SCALES = ((1e17, 1), (1e14, 1_000), (1e11, 1_000_000))
 """From which number on a time counts in units of so many nanoseconds: those since 1970 of 1973 and later. Below all
 of them it counts seconds."""
 _VLLM = re.compile(
-    r"Received request [^:]*: prompt: (?P<prompt>.*), params: SamplingParams\((?P<params>.*)\), "
+    r"Received request (?P<id>[^:]*): prompt: (?P<prompt>.*), params: SamplingParams\((?P<params>.*)\), "
     r"prompt_token_ids: (?P<ids>\[[\d, ]*\]|None)"
 )
+_VLLM_DETAILS = re.compile(
+    r"Request (?P<id>\S+) details: prompt: (?P<prompt>.*), prompt_token_ids: (?P<ids>\[[\d, ]*\]|None)"
+)
+_VLLM_PARAMS = re.compile(r"Received request (?P<id>[^:]*): params: SamplingParams\((?P<params>.*)\)")
+_VLLM_LORA = re.compile(r"lora_request: LoRARequest\(.*?lora_name='(?P<name>[^']*)'")
 _VLLM_TIME = re.compile(r"\b\d\d-\d\d \d\d:\d\d:\d\d\b")
 _MOST_TOKENS = re.compile(r"\bmax_tokens=(\d+)")
 _SHAREGPT = {"human": "user", "gpt": "assistant"}
 _DEPTH = 3
+_MOST_TOKENS_OF_ONE = 2**31 - 1
+_MOST_ID = 2**32 - 1
+_OF_A_MESSAGE = ("name", "tool_calls", "function_call", "tool_call_id")
+"""What a message has beside role and content, and templates print."""
+_NO_PROMPT = "neither a text, token ids nor messages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +68,14 @@ class Said:
 class Logged:
     """One request. ``at_ns``: nanoseconds since the log's own beginning of time, None where the log has no time.
     ``prompt``: what it says, or its token ids. ``answer``: output tokens, what it says, or None where neither is there;
-    ``limit``: the most output tokens that were asked for, 0 where that is not said. ``apart``: whose prompts share
+    ``limit``: the most output tokens that were asked for, None where that is not said. ``apart``: whose prompts share
     nothing with those of others (model, adapter, ``cache_salt``). ``turn`` counts the requests of one session."""
 
     line: int
     at_ns: int | None
     prompt: Said | tuple[int, ...]
     answer: int | Said | None
-    limit: int = 0
+    limit: int | None = None
     apart: tuple[str, ...] = ()
     turn: int = 0
 
@@ -74,13 +87,22 @@ def read(text: str, name: str) -> Iterator[Logged]:
     if text.lstrip().startswith("["):
         yield from _array(text, name)
         return
-    for number, line in enumerate(text.splitlines(), start=1):
+    details: dict[str, re.Match[str]] = {}
+    for number, line in enumerate(text.split("\n"), start=1):  # other line ends stand inside of texts
         if line.lstrip().startswith("{"):
             yield from _record(_decoded(line, name, number), name, number)
         elif found := _VLLM.search(line):
-            yield _of_vllm(found, name, number)
-        elif line.strip() and "Received request" in line:
-            raise _wrong(name, number, "", "the prompt is not in this line", "let vLLM log token ids: --max-log-len")
+            yield _of_vllm(found, found, name, number)
+        elif found := _VLLM_DETAILS.search(line):
+            details[found["id"]] = found
+        elif found := _VLLM_PARAMS.search(line):
+            prompt = details.pop(found["id"], None)
+            if prompt is None:
+                hint = "let vLLM log prompts: VLLM_LOGGING_LEVEL=DEBUG beside --enable-log-requests"
+                raise _wrong(name, number, "", "the prompt of this request is not in the log", hint)
+            yield _of_vllm(prompt, found, name, number)
+        elif "Received request" in line:
+            raise _wrong(name, number, "", "the prompt is not in this line", "is it one of vLLM's, and whole?")
 
 
 def _array(text: str, name: str) -> Iterator[Logged]:
@@ -98,7 +120,14 @@ def _decoded(line: str, name: str, number: int) -> dict[str, Any]:
     try:
         return msgspec.json.decode(line, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        raise _wrong(name, number, "", "not a JSON object", "one JSON object a line is expected") from error
+        try:
+            found = json.loads(line)  # takes half of a surrogate pair, as JavaScript writes it
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise _wrong(name, number, "", "not a JSON object", "one JSON object a line is expected") from error
+        whole = json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
+        return msgspec.json.decode(whole, type=dict[str, Any])
 
 
 def _record(record: Mapping[str, Any], name: str, line: int) -> Iterator[Logged]:
@@ -110,10 +139,12 @@ def _record(record: Mapping[str, Any], name: str, line: int) -> Iterator[Logged]
     if "conversations" in asked:
         yield from _session(asked["conversations"], at, name, line)
         return
-    limits = (asked.get(key) for key in ("max_completion_tokens", "max_tokens"))
-    limit = next((one for one in limits if isinstance(one, int)), 0)
+    limits = [key for key in ("max_completion_tokens", "max_tokens", "max_output_tokens") if asked.get(key) is not None]
+    limit = _count(asked[limits[0]], name, line, limits[0]) if limits else None
     apart = tuple(str(asked.get(key) or record.get(key) or "") for key in ("model", "lora", "cache_salt"))
-    yield Logged(line, at, _prompt(asked, name, line), _answer(record), limit, apart)
+    answer = _answer(record, name, line)
+    for prompt in _prompts(asked, name, line):
+        yield Logged(line, at, prompt, answer, limit, apart)
 
 
 def _holder(record: Mapping[str, Any], fields: Sequence[str], depth: int) -> Mapping[str, Any] | None:
@@ -125,20 +156,27 @@ def _holder(record: Mapping[str, Any], fields: Sequence[str], depth: int) -> Map
     return next((one for one in found if one is not None), None)
 
 
-def _prompt(asked: Mapping[str, Any], name: str, line: int) -> Said | tuple[int, ...]:
+def _prompts(asked: Mapping[str, Any], name: str, line: int) -> Iterator[Said | tuple[int, ...]]:
+    """The prompt of a request, or those of one that has several."""
     field = next(one for one in _PROMPTS if asked.get(one) is not None)
     value = asked[field]
+    before = [("tools", msgspec.json.encode(asked["tools"]).decode())] if asked.get("tools") else []
+    if isinstance(asked.get("instructions"), str):
+        before.append(("system", asked["instructions"]))
     if isinstance(value, str):
-        return Said((value,))
-    if isinstance(value, list) and field not in ("messages", "input") and all(_is_count(one) for one in value):
-        return tuple(value)
-    if isinstance(value, list) and all(isinstance(one, Mapping) for one in value):
-        tools = asked.get("tools")
-        said = [("tools", msgspec.json.encode(tools).decode())] if tools else []
-        return chat([*said, *((str(one.get("role", "user")), _content(one)) for one in value)])
-    raise _wrong(
-        name, line, field, "neither a text, a list of token ids nor a list of messages", "one prompt a line is expected"
-    )
+        yield chat([*before, ("user", value)]) if before else Said((value,))
+    elif not isinstance(value, list) or not value:
+        raise _wrong(name, line, field, _NO_PROMPT, "a text, token ids or messages are expected")
+    elif all(_is_token(one) for one in value):
+        yield tuple(value)
+    elif all(isinstance(one, Mapping) for one in value):
+        yield chat([*before, *((str(one.get("role", "user")), _content(one)) for one in value)])
+    elif all(isinstance(one, str) for one in value):
+        yield from (Said((one,)) for one in value)
+    elif all(isinstance(one, list) and one and all(_is_token(id_) for id_ in one) for one in value):
+        yield from (tuple(one) for one in value)
+    else:
+        raise _wrong(name, line, field, _NO_PROMPT, f"token ids are whole numbers from 0 to {_MOST_ID}")
 
 
 def chat(messages: Sequence[tuple[str, str]]) -> Said:
@@ -150,15 +188,23 @@ def chat(messages: Sequence[tuple[str, str]]) -> Said:
 
 
 def _content(message: Mapping[str, Any]) -> str:
+    """All that a template prints of a message. An image, a sound or a file is a digest of what names it."""
     content = message.get("content")
-    calls = message.get("tool_calls")
-    text = content if isinstance(content, str) else ""
-    if isinstance(content, list):
-        text = "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
-    return text + (msgspec.json.encode(calls).decode() if calls else "")
+    parts = content if isinstance(content, list) else [content] if content is not None else []
+    text = "".join(_part(part) for part in parts)
+    more = {key: message[key] for key in _OF_A_MESSAGE if message.get(key)}
+    return text + (msgspec.json.encode(more).decode() if more else "")
 
 
-def _answer(record: Mapping[str, Any]) -> int | Said | None:
+def _part(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    if isinstance(part, Mapping) and isinstance(part.get("text"), str):
+        return str(part["text"])
+    return f"<|{hashlib.blake2b(msgspec.json.encode(part), digest_size=8).hexdigest()}|>"
+
+
+def _answer(record: Mapping[str, Any], name: str, line: int) -> int | Said | None:
     """Output tokens, as counted by whoever served it, else the text of the first answer."""
     response: Any = record.get("response", record)
     if isinstance(response, str):
@@ -168,14 +214,17 @@ def _answer(record: Mapping[str, Any]) -> int | Said | None:
             continue
         usage = one.get("usage")
         counts = (usage if isinstance(usage, Mapping) else {}, one)
-        for count in (of.get(key) for of in counts for key in ("completion_tokens", "output_tokens", "output_length")):
-            if isinstance(count, int) and _is_count(count):
-                return count
+        for of, key in ((of, key) for of in counts for key in ("completion_tokens", "output_tokens", "output_length")):
+            if of.get(key) is not None:
+                return _count(of[key], name, line, key)
         choices = one.get("choices")
         if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
             message = choices[0].get("message")
             text = _content(message) if isinstance(message, Mapping) else str(choices[0].get("text", ""))
             return Said((text,))
+        output = one.get("output")
+        if isinstance(output, list) and output:
+            return Said(("".join(_content(part) for part in output if isinstance(part, Mapping)),))
     return None
 
 
@@ -193,11 +242,15 @@ def _session(turns: Any, at: int | None, name: str, line: int) -> Iterator[Logge
         said.append((role, value))
 
 
-def _of_vllm(found: re.Match[str], name: str, line: int) -> Logged:
-    limit = _MOST_TOKENS.search(found["params"])
+def _of_vllm(found: re.Match[str], params: re.Match[str], name: str, line: int) -> Logged:
+    """``found`` has the prompt, ``params`` the limit, the time and the adapter."""
+    limit = _MOST_TOKENS.search(params["params"])
+    lora = _VLLM_LORA.search(params.string, params.start("params"))
     prompt: Said | tuple[int, ...]
     if found["ids"] != "None":
         prompt = tuple(msgspec.json.decode(found["ids"], type=list[int]))
+        if not all(_is_token(one) for one in prompt):
+            raise _wrong(name, line, "prompt_token_ids", _NO_PROMPT, f"expected numbers up to {_MOST_ID}")
     else:
         try:
             prompt = Said((str(ast.literal_eval(found["prompt"])),))
@@ -205,9 +258,10 @@ def _of_vllm(found: re.Match[str], name: str, line: int) -> Logged:
             raise _wrong(
                 name, line, "prompt", "not a whole text", "let vLLM log whole prompts: no --max-log-len"
             ) from error
-    begun = _VLLM_TIME.search(found.string, 0, found.start())
+    begun = _VLLM_TIME.search(params.string, 0, params.start())
     at = _calendar(f"2000-{begun[0]}") if begun else None
-    return Logged(line, at, prompt, None, int(limit[1]) if limit else 0)
+    most = _count(int(limit[1]), name, line, "max_tokens") if limit else None
+    return Logged(line, at, prompt, None, most, ("", lora["name"] if lora else "", ""))
 
 
 def _time(record: Mapping[str, Any], name: str, line: int) -> int | None:
@@ -240,8 +294,14 @@ def _calendar(text: str) -> int | None:
     return (since.days * 86_400 + since.seconds) * NS_PER_S + since.microseconds * 1_000
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _is_token(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_ID
+
+
+def _count(value: Any, name: str, line: int, field: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS_OF_ONE:
+        return value
+    raise _wrong(name, line, field, "not a number of tokens", f"expected a whole number up to {_MOST_TOKENS_OF_ONE}")
 
 
 def _wrong(name: str, line: int, field: str, message: str, hint: str) -> InputError:

@@ -67,7 +67,7 @@ def test_a_dump_has_what_other_commands_read(capfd: pytest.CaptureFixture[str], 
 def test_only_objects_of_the_namespace_are_read_beside_those_without_one(
     capfd: pytest.CaptureFixture[str], config: Path
 ) -> None:
-    items = json.loads(tonnage(capfd, "dump", "--kubeconfig", config, "-n", "other").out)["items"]
+    items = json.loads(tonnage(capfd, "dump", "--kubeconfig", config, "-n", "kube-system").out)["items"]
     assert {one["kind"] for one in items} >= {"Node"}
     assert not any(one["kind"] == "Pod" for one in items)
 
@@ -114,6 +114,30 @@ def test_what_may_not_be_read_is_named_and_what_is_not_there_passed_over() -> No
     assert [one["kind"] for one in found.objects] == ["Node"]
     assert len(found.left) == 1
     assert "pods" in found.left[0]
+
+
+@pytest.mark.parametrize("command", [("check",), ("dump",), ("init", "--to", "made")])
+def test_a_namespace_that_is_not_there_is_a_mistake(
+    capfd: pytest.CaptureFixture[str],
+    config: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = tonnage(capfd, *command, "--kubeconfig", config, "-n", "typo")
+    assert ran.code == 2
+    assert '"typo"' in ran.err
+    assert not (tmp_path / "made").exists()
+
+
+def test_standard_input_that_is_closed_is_a_mistake(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    ran = tonnage(capfd, "check", "-")
+    assert ran.code == 2
+    assert "closed" in ran.err
 
 
 def test_nothing_to_read_is_a_mistake_of_usage(capfd: pytest.CaptureFixture[str]) -> None:
