@@ -87,6 +87,83 @@ def test_pods_without_a_place_and_why(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert "nvidia.com/gpu 8 > 1" in done.out
 
 
+@pytest.mark.parametrize(
+    ("stuck", "said"),
+    [
+        ({"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "nope"}}]}, "PersistentVolumeClaim nope"),
+        ({"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}, "resource claims"),
+        ({"schedulingGates": [{"name": "foo"}]}, "scheduling gate foo"),
+    ],
+)
+def test_pods_that_cannot_run_have_no_place(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], stuck: dict[str, Any], said: str
+) -> None:
+    one = deployment(2, cpu="3")
+    one["spec"]["template"]["spec"].update(stuck)
+    file = written(tmp_path / "a.yaml", one, pool("m5.xlarge"))
+    done = tonnage(capfd, "plan", str(file), "-o", "json", "-q")
+    printed = json.loads(done.out)
+    assert (done.code, printed["pods"]) == (1, 2)
+    for plan in printed["plans"]:
+        assert [one["pods"] for one in plan["unplaceable"]] == [["default/web-0", "default/web-1"]]
+        assert said in plan["unplaceable"][0]["why"]
+    assert said in " ".join(tonnage(capfd, "plan", str(file)).out.split())
+
+
+def test_a_deployment_of_a_cluster_is_planned_for_the_replicas_that_it_lacks(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one = deployment(3, cpu="3")
+    one["metadata"]["uid"] = "d"
+    file = written(tmp_path / "a.yaml", one, pool("m5.xlarge"))
+    printed = json.loads(tonnage(capfd, "plan", str(file), "-o", "json", "-q").out)
+    assert [node["instance_type"] for node in printed["plans"][1]["nodes"]] == ["m5.xlarge"] * 3
+
+
+@pytest.mark.parametrize(("minimum", "nodes", "left_out"), [(2, 3, 0), (3, 3, 0), (4, 0, 3)])
+def test_a_gang_needs_a_place_for_its_minimum(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], minimum: int, nodes: int, left_out: int
+) -> None:
+    """Four pods of one GPU, and a limit of three."""
+    group = {"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": {"name": "g"}}
+    limits = {"nvidia.com/gpu": "1", "cpu": "3", "memory": "8Gi"}
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"g-{n}", "annotations": {"pod-group-name": "g"}},
+            "spec": {"containers": [{"name": "main", "image": "server", "resources": {"limits": limits}}]},
+        }
+        for n in range(4)
+    ]
+    few = pool("g6.xlarge", limits={"nvidia.com/gpu": "3"})
+    file = written(tmp_path / "a.yaml", {**group, "spec": {"minMember": minimum}}, *pods, few)
+    printed = json.loads(tonnage(capfd, "plan", str(file), "-o", "json", "-q").out)
+    assert len(printed["plans"][1]["nodes"]) == nodes
+    assert sum(len(one["pods"]) for one in printed["left_out"]) == left_out
+    shown = " ".join(tonnage(capfd, "plan", str(file)).out.split())
+    assert ("leaves 3 pods of gang default/g without a place" in shown) == bool(left_out)
+    assert ("no saving" in shown) == bool(left_out)
+
+
+def test_what_is_said_of_cheaper_plans_holds_for_pods_that_are_weighed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    apart, free = deployment(3, cpu="1"), deployment(6, cpu="1")
+    free["metadata"]["name"] = "free"
+    free["spec"]["selector"] = {"matchLabels": {"app": "free"}}
+    free["spec"]["template"]["metadata"]["labels"] = {"app": "free"}
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+    rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    apart["spec"]["template"]["spec"]["affinity"] = rule
+    file = str(written(tmp_path / "a.yaml", apart, free, pool("m5.large", "m5.4xlarge")))
+    optimal = json.loads(tonnage(capfd, "plan", file, "-o", "json", "-q").out)["plans"][1]
+    assert optimal["karpenter_way_pods"] == sum(optimal["karpenter_way"].values())
+    shown = " ".join(tonnage(capfd, "plan", file).out.split())
+    others = 9 - optimal["karpenter_way_pods"]
+    assert ("no plan is cheaper" in shown) == (f"no plan is cheaper for the other {others} pods" in shown)
+
+
 def test_what_is_missing_is_assumed_and_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     resources = {"nvidia.com/gpu": "1", "cpu": "2", "memory": "8Gi"}
     alone = written(tmp_path / "a.yaml", deployment(1, **resources))
@@ -119,8 +196,8 @@ def test_room_on_nodes_that_are_there_comes_first(tmp_path: Path, capfd: pytest.
     assert [node["instance_type"] for node in optimal["nodes"]] == ["g5.xlarge"]
 
 
-def test_nodes_of_nodepools_that_could_go_back(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Four pods of one GPU on a g5.48xlarge fit on four g5.xlarge, which cost a quarter."""
+def four_on_one() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A g5.48xlarge, and four pods of one GPU that run on it."""
     resources = {"nvidia.com/gpu": "1", "cpu": "2", "memory": "8Gi"}
     labels = {
         TYPE: "g5.48xlarge",
@@ -140,12 +217,18 @@ def test_nodes_of_nodepools_that_could_go_back(tmp_path: Path, capfd: pytest.Cap
         {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": f"p{n}", "namespace": "default", "uid": f"u-{n}"},
+            "metadata": {"name": f"p{n}", "namespace": "default", "uid": f"u-{n}", "labels": {"app": "web"}},
             "spec": {"nodeName": "big", "containers": [{"name": "main", "resources": {"limits": resources}}]},
             "status": {"phase": "Running"},
         }
         for n in range(4)
     ]
+    return big, running
+
+
+def test_nodes_of_nodepools_that_could_go_back(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Four pods of one GPU on a g5.48xlarge fit on four g5.xlarge, which cost a quarter."""
+    big, running = four_on_one()
     file = written(tmp_path / "a.yaml", pool("g5.xlarge", "g5.48xlarge"), big, *running)
     printed = json.loads(tonnage(capfd, "plan", str(file), "--consolidate", "-o", "json").out)
     found = printed["consolidation"]
@@ -155,6 +238,53 @@ def test_nodes_of_nodepools_that_could_go_back(tmp_path: Path, capfd: pytest.Cap
     assert "1 node could go back once 4 pods moved: big" in tonnage(capfd, "plan", str(file), "--consolidate").out
     dear = tonnage(capfd, "plan", str(file), "--consolidate", "--move-price", "5").out
     assert "no nodes could go back for less" in dear
+
+
+BUDGET = {
+    "apiVersion": "policy/v1",
+    "kind": "PodDisruptionBudget",
+    "metadata": {"name": "b", "namespace": "default"},
+    "spec": {"minAvailable": 4, "selector": {"matchLabels": {"app": "web"}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "others", "annotation", "said"),
+    [
+        ({}, [BUDGET], "", "pod p0: its PodDisruptionBudget has no room"),
+        ({}, [], "8760h", "pod p0 has the annotation karpenter.sh/do-not-disrupt"),
+        ({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]}}, [], "", "lets no node go (nodes: 0)"),
+        (
+            {
+                "disruption": {
+                    "consolidateAfter": "0s",
+                    "budgets": [{"nodes": "0", "schedule": "@yearly", "duration": "1h"}],
+                }
+            },
+            [],
+            "",
+            "no node go",
+        ),
+        ({"disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s"}}, [], "", "is WhenEmpty"),
+        ({"disruption": {"consolidateAfter": "Never"}}, [], "", "consolidateAfter of NodePool mine is Never"),
+    ],
+)
+def test_what_forbids_to_give_a_node_back_is_said(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    spec: dict[str, Any],
+    others: list[dict[str, Any]],
+    annotation: str,
+    said: str,
+) -> None:
+    big, running = four_on_one()
+    if annotation:
+        running[0]["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": annotation}
+    file = written(tmp_path / "a.yaml", pool("g5.xlarge", "g5.48xlarge", **spec), big, *running, *others)
+    found = json.loads(tonnage(capfd, "plan", str(file), "--consolidate", "-o", "json").out)["consolidation"]
+    assert (found["returned"], [one["nodes"] for one in found["kept"]]) == ([], [["big"]])
+    assert said in found["kept"][0]["why"]
+    assert said in " ".join(tonnage(capfd, "plan", str(file), "--consolidate").out.split())
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tonnage.decisions import Ref
 from tonnage.objects import core, karpenter
 from tonnage.provisioning.catalogue import Catalogue, OfferingKey
 from tonnage.provisioning.optimal.difference import difference
-from tonnage.provisioning.optimal.plan import LEFT_OUT, NOT_WHOLE, OptimalPlan, plan, price
+from tonnage.provisioning.optimal.plan import BESIDE, LEFT_OUT, NOT_WHOLE, OptimalPlan, plan, price
 from tonnage.provisioning.optimal.ruled import SELECTED
 from tonnage.provisioning.plans import Plan, PlanSettings
 from tonnage.provisioning.pods import BoundPod, ExistingNode, PendingPod, PodShape
@@ -177,7 +177,8 @@ def test_what_patterns_do_not_express_stays_where_karpenter_puts_it() -> None:
     spread = msgspec.structs.replace(shape(3, 12, 1), unplanned=("topologySpreadConstraints",))
     waiting = [*pods(4, spread, "spread"), *pods(8, shape(2, 12, 1), "free")]
     found = planned(waiting, [node_pool()])
-    assert found.kept == {"topologySpreadConstraints": 4}
+    assert found.kept == {"topologySpreadConstraints": 4, BESIDE: 4}
+    assert found.held == 8
     together = {claim.pods for claim in found.karpenter.claims if any("spread" in pod.name for pod in claim.pods)}
     assert together <= {claim.pods for claim in found.plan.claims}
     assert found.micro_usd_per_hour <= price(found.karpenter)

@@ -74,7 +74,7 @@ def plan(
         raise click.UsageError("--policy and --like exclude each other: without both, the plans stand side by side")
     given = plan_input.read(input_files(paths, context, kubeconfig), existing, prices)
     arguments = (given.pods, given.nodes, given.pools.node_pools, given.catalogue, given.settings)
-    optimal = None if like else planning.plan(*arguments, gangs=given.gangs)
+    optimal = None if like else planning.plan(*arguments, gangs=given.gangs, minima=given.minima)
     karpenter = None if policy else optimal.karpenter if optimal else planner.plan(*arguments)
     replanned = _replanned(given, move_price) if consolidate else None
     report = plan_report.report(given, karpenter, optimal, replanned)
@@ -101,9 +101,9 @@ def _replanned(given: Given, move_price: float) -> Replan:
     from tonnage.provisioning.optimal.replan import replan
     from tonnage.units import micro_usd
 
-    may_go = {one.node.ref for one in given.occupied}
+    may_go = {one.node.ref for one in given.going.occupied}
     return replan(
-        given.occupied,
+        given.going.occupied,
         given.pods,
         [node for node in given.nodes if node.ref not in may_go],
         given.pools.node_pools,

@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
-from tonnage.control.nodes import Pools, bound_pods, existing_nodes, namespaces, pending_pods, waiting_gangs
+from tonnage.cli import plan_occupied
+from tonnage.cli.plan_occupied import Going
+from tonnage.control.nodes import (
+    Pools,
+    bound_pods,
+    existing_nodes,
+    gang_minima,
+    namespaces,
+    pending_pods,
+    waiting_gangs,
+)
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError
-from tonnage.facts import instances
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.fleet.volumes import folded
+from tonnage.health import told
+from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.health.rules.nodepools import AWS
 from tonnage.live import still
 from tonnage.objects import apps, core, karpenter, load
 from tonnage.objects.load import Manifest
-from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.devices import beyond_counting
-from tonnage.provisioning.optimal.supply import Occupied
 from tonnage.provisioning.plans import PlanSettings
-from tonnage.provisioning.pods import ExistingNode, PendingPod, PodShape
+from tonnage.provisioning.pods import ExistingNode, PendingPod
+from tonnage.scheduling.beyond import beyond, gated
 from tonnage.simulation import assumed, scenario
 from tonnage.simulation.configure import configure, sorted_findings
 from tonnage.simulation.extent import refuse_too_many_pods
+from tonnage.workloads.membership import stamped
 
 _MISSING = "nodepool-nodeclass-missing"
 _SUPPLY = ("NodePool", "EC2NodeClass", "File")
@@ -34,8 +44,10 @@ _SUPPLY = ("NodePool", "EC2NodeClass", "File")
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The arguments of a plan, and what was found on the way. ``gangs``: pods that wait, by gang; ``occupied``: nodes
-    that may go back."""
+    """The arguments of a plan, and what was found on the way. ``gangs``: pods that wait, by gang; ``minima``: of how
+    many of them it needs a place; ``going``: nodes that may go back, and those that may not; ``stuck``: pods for which
+    no node is of use, and why.
+    """
 
     pods: tuple[PendingPod, ...]
     nodes: tuple[ExistingNode, ...]
@@ -43,8 +55,10 @@ class Given:
     catalogue: Catalogue
     settings: PlanSettings
     gangs: dict[str, tuple[Ref, ...]]
+    minima: dict[str, int]
     findings: tuple[Finding, ...]
-    occupied: tuple[Occupied, ...]
+    going: Going
+    stuck: tuple[tuple[Ref, str], ...]
 
 
 def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -> Given:
@@ -55,7 +69,7 @@ def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -
     manifest = load.read([*paths, *existing])
     refuse_too_many_pods(manifest.objects)
     catalogue = Catalogue.load(prices)
-    snapshot = still.snapshot_of(manifest.objects)
+    snapshot = still.snapshot_of(manifest.objects, completed=True)
     without = tuple(one for one in manifest.objects if not isinstance(one, core.Node))
     supplied = assumed.with_nodes(replace(manifest, objects=without))
     configuration = configure(supplied, catalogue)
@@ -70,12 +84,36 @@ def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -
     nodes = tuple(existing_nodes(snapshot.fleet, catalogue, parts=parts))
     found = _said(supplied, configuration.findings, str(paths[0]))
     gangs = waiting_gangs(snapshot, {pod.ref for pod in waiting})
-    occupied = tuple(_occupied(snapshot, {node.ref: node for node in nodes}, catalogue))
+    minima = gang_minima(snapshot, gangs)
+    going = plan_occupied.read(snapshot, nodes, pools.node_pools, catalogue)
     settings = pools.plan_settings()
     settings = msgspec.structs.replace(
         settings, bound=bound_pods(snapshot.fleet), namespaces=namespaces(snapshot.fleet)
     )
-    return Given(waiting, nodes, pools, catalogue, settings, gangs, sorted_findings(found), occupied)
+    stuck = tuple(_stuck(snapshot, {pod.ref for pod in waiting}, supplied, configuration.blockers))
+    return Given(waiting, nodes, pools, catalogue, settings, gangs, minima, sorted_findings(found), going, stuck)
+
+
+def _stuck(
+    snapshot: Snapshot, planned: Container[Ref], manifest: Manifest, blockers: Sequence[Blocker]
+) -> Iterator[tuple[Ref, str]]:
+    """Pods that wait and for which no nodes are planned, with what `tonnage check` and `tonnage why` say of them."""
+    fleet = snapshot.fleet
+    specs = [fleet.pod(row).spec for row in fleet.pending]
+    left = [one for one in specs if not one.daemon and one.ref not in planned]
+    if not left:
+        return
+    makers = {
+        (replica.namespace or "default", replica.name): Ref(one.kind, one.name, one.namespace)
+        for one in manifest.objects
+        for replica in stamped(one, manifest.objects)
+    }
+    for spec in left:
+        maker = makers.get((spec.namespace, spec.name))
+        known = [one for ref in (spec.ref, maker) if ref is not None for one in told.about(ref, blockers)]
+        said = next((one.message for one in known if one.stage == UNSCHEDULABLE and not one.some), "")
+        why = gated(spec) or beyond(spec, len(fleet.node_by_name), strict=False)
+        yield spec.ref, said or why.removeprefix("0/0 nodes are available: ")
 
 
 def _said(manifest: Manifest, findings: Sequence[Finding], folder: str) -> Iterator[Finding]:
@@ -90,33 +128,3 @@ def _said(manifest: Manifest, findings: Sequence[Finding], folder: str) -> Itera
             yield msgspec.structs.replace(one, message=message, help="add the cluster's NodePools")
         elif one.severity != "info" and one.object.kind in _SUPPLY:
             yield one
-
-
-def _occupied(snapshot: Snapshot, nodes: Mapping[Ref, ExistingNode], catalogue: Catalogue) -> Iterator[Occupied]:
-    """Nodes of NodePools that nothing forbids to give back, with a known price."""
-    fleet = snapshot.fleet
-    shapes: dict[int, PodShape] = {}
-    on: dict[int, list[PendingPod]] = {}
-    bound: set[int] = set()
-    for pod in fleet.pods:
-        if pod is None or pod.node < 0 or pod.spec.daemon:
-            continue
-        spec = pod.spec
-        if spec.annotations.get(karpenter.DO_NOT_DISRUPT) == "true" or spec.gang:
-            bound.add(pod.node)
-        if pod.class_id not in shapes:
-            shapes[pod.class_id] = PodShape.of(folded(spec.spec, spec.volumes), spec.annotations)
-        own = fleet.classes.rows[pod.class_id].labels
-        on.setdefault(pod.node, []).append(PendingPod(spec.ref, shapes[pod.class_id], spec.created_ns, own))
-    for row in fleet.node_rows():
-        node = fleet.node(row)
-        there = nodes.get(Ref("Node", node.spec.name, uid=node.spec.uid))
-        price = _price(node.labels, node.spec.instance_type, catalogue)
-        if there is not None and node.spec.node_pool and not node.do_not_disrupt and row not in bound and price:
-            yield Occupied(node=there, pods=tuple(on.get(row, ())), micro_usd_per_hour=price)
-
-
-def _price(own: Mapping[str, str], instance_type: str, catalogue: Catalogue) -> int | None:
-    wanted = own.get(labels.ZONE), own.get(labels.CAPACITY_TYPE)
-    offered = catalogue.book.offerings(instance_type) if instances.known(instance_type) else ()
-    return next((one.micro_usd_per_hour for one in offered if (one.zone, one.capacity_type) == wanted), None)

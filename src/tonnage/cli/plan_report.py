@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from tonnage.cli.plan_input import Given
+from tonnage.cli.plan_occupied import Going
 from tonnage.decisions import Finding, Ref
 from tonnage.provisioning.optimal.difference import NodeChange, difference
 from tonnage.provisioning.optimal.plan import OptimalPlan, price
@@ -53,7 +54,8 @@ class Unplaceable(msgspec.Struct, frozen=True):
 class PolicyPlan(msgspec.Struct, frozen=True):
     """One policy's plan. ``usd_per_hour``: of the new nodes; ``bound_usd_per_hour``: no plan costs less, and ``gap``
     the part by which one could; both null for karpenter. ``karpenter_way``: constraints that the optimum does not
-    express, with how many pods carry each: these are placed as Karpenter does."""
+    express, with how many pods carry each: these, ``karpenter_way_pods``
+    in all, are placed as Karpenter does."""
 
     policy: str
     usd_per_hour: float
@@ -63,6 +65,7 @@ class PolicyPlan(msgspec.Struct, frozen=True):
     existing: tuple[OnNode, ...]
     unplaceable: tuple[Unplaceable, ...]
     karpenter_way: dict[str, int]
+    karpenter_way_pods: int
 
 
 class Saving(msgspec.Struct, frozen=True):
@@ -74,10 +77,18 @@ class Saving(msgspec.Struct, frozen=True):
     text: str
 
 
+class KeptNodes(msgspec.Struct, frozen=True):
+    """Nodes that are not given back whatever it saves, and why."""
+
+    why: str
+    nodes: tuple[str, ...]
+
+
 class Consolidation(msgspec.Struct, frozen=True):
     """``returned``: nodes that go back once their pods, ``moves`` of them, have moved, and ``plan`` for these and those
     that wait. ``before`` and ``after`` are of the nodes that might go back and of new ones, ``bound`` with the price of
-    the moves."""
+    the moves. ``kept``: nodes that may not go back; ``at_once``: by NodePool, how many nodes its disruption budgets
+    let go at a time."""
 
     returned: tuple[str, ...]
     moves: int
@@ -85,10 +96,20 @@ class Consolidation(msgspec.Struct, frozen=True):
     after_usd_per_hour: float
     bound_usd_per_hour: float
     plan: PolicyPlan
+    kept: tuple[KeptNodes, ...]
+    at_once: dict[str, int]
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """Pods that karpenter places and optimal does not, of one ``gang`` if it is not empty."""
+
+    gang: str
+    pods: tuple[str, ...]
 
 
 class PlanReport(msgspec.Struct, frozen=True):
-    """What `tonnage plan -o json` prints. ``difference`` adds up to that of the two plans; empty for one plan."""
+    """What `tonnage plan -o json` prints. ``difference`` adds up to that of the two plans; empty for one plan. It is no
+    saving where optimal has ``left_out`` pods."""
 
     schema: str
     pods: int
@@ -96,6 +117,7 @@ class PlanReport(msgspec.Struct, frozen=True):
     region: str
     plans: tuple[PolicyPlan, ...]
     difference: tuple[Saving, ...]
+    left_out: tuple[LeftOut, ...]
     consolidation: Consolidation | None
     findings: tuple[Finding, ...]
 
@@ -106,24 +128,25 @@ def report(
     """Of the plans that were made."""
     plans = []
     if karpenter is not None:
-        plans.append(_policy(KARPENTER, karpenter, None))
+        plans.append(_policy(KARPENTER, karpenter, None, given.stuck))
     if optimal is not None:
-        plans.append(_policy(OPTIMAL, optimal.plan, optimal))
+        plans.append(_policy(OPTIMAL, optimal.plan, optimal, given.stuck))
     changes = difference(karpenter, optimal.plan, given.pods) if karpenter is not None and optimal is not None else ()
     book = given.catalogue.book
     return PlanReport(
         SCHEMA,
-        len(given.pods),
+        len(given.pods) + len(given.stuck),
         book.as_of,
         book.region,
         tuple(plans),
         tuple(map(_saving, changes)),
-        None if replanned is None else _consolidation(replanned),
+        () if karpenter is None or optimal is None else tuple(_left_out(karpenter, optimal.plan, given.gangs)),
+        None if replanned is None else _consolidation(replanned, given.going),
         given.findings,
     )
 
 
-def _policy(name: str, plan: Plan, optimal: OptimalPlan | None) -> PolicyPlan:
+def _policy(name: str, plan: Plan, optimal: OptimalPlan | None, stuck: Sequence[tuple[Ref, str]] = ()) -> PolicyPlan:
     nodes = tuple(
         NewNode(
             claim.ref.name,
@@ -150,22 +173,42 @@ def _policy(name: str, plan: Plan, optimal: OptimalPlan | None) -> PolicyPlan:
         None if optimal is None else optimal.gap,
         nodes,
         tuple(OnNode(node.name, _names(pods)) for node, pods in sorted(on.items())),
-        tuple(_unplaceable(plan)),
+        tuple(_unplaceable(plan, stuck)),
         {} if optimal is None else optimal.kept,
+        0 if optimal is None else optimal.held,
     )
 
 
-def _consolidation(of: Replan) -> Consolidation:
+def _left_out(before: Plan, after: Plan, gangs: Mapping[str, Sequence[Ref]]) -> Iterator[LeftOut]:
+    gang_of = {ref: name for name, refs in gangs.items() for ref in refs}
+    alike: dict[str, list[Ref]] = {}
+    for ref in sorted(_placed(before) - _placed(after)):
+        alike.setdefault(gang_of.get(ref, ""), []).append(ref)
+    for gang, refs in sorted(alike.items()):
+        yield LeftOut(gang, _names(refs))
+
+
+def _placed(plan: Plan) -> set[Ref]:
+    return {ref for claim in plan.claims for ref in claim.pods} | {one.pod for one in plan.nominations}
+
+
+def _consolidation(of: Replan, going: Going) -> Consolidation:
     returned = tuple(sorted(ref.name for ref in of.returned))
     plan = _policy(OPTIMAL, of.plan, None)
-    return Consolidation(returned, of.moves, usd(of.before), usd(of.after), usd(of.bound), plan)
+    alike: dict[str, list[str]] = {}
+    for ref, why in (*going.kept, *of.fixed.items()):
+        alike.setdefault(why, []).append(ref.name)
+    kept = tuple(KeptNodes(why, tuple(sorted(names))) for why, names in sorted(alike.items()))
+    return Consolidation(returned, of.moves, usd(of.before), usd(of.after), usd(of.bound), plan, kept, going.at_once)
 
 
-def _unplaceable(plan: Plan) -> list[Unplaceable]:
+def _unplaceable(plan: Plan, stuck: Sequence[tuple[Ref, str]]) -> list[Unplaceable]:
     alike: dict[tuple[str, tuple[tuple[str, str], ...]], list[Ref]] = {}
     for wait in plan.waits:
         pools = tuple((one.name.removeprefix("NodePool "), one.why) for one in wait.reason.alternatives)
         alike.setdefault((wait.reason.verdict, pools), []).append(wait.pod)
+    for pod, why in stuck:
+        alike.setdefault((why, ()), []).append(pod)
     return [Unplaceable(why, dict(pools), _names(pods)) for (why, pools), pods in alike.items()]
 
 

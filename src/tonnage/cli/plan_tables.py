@@ -22,12 +22,17 @@ def show(report: PlanReport, *, quiet: bool) -> None:
     for plan in report.plans:
         if report.pods:
             _plan(plan)
-    if report.difference:
+    if report.difference or report.left_out:
         terminal.echo("karpenter → optimal")
         for change in report.difference:
             _line(change.text, "    ", "  ")
         total = report.plans[1].usd_per_hour - report.plans[0].usd_per_hour
-        _line(f"together: {'−' if total < 0 else '+'}{abs(total):.2f} $/h", "    ", "  ")
+        for left in report.left_out:
+            of = f" of gang {left.gang}" if left.gang else ""
+            _line(f"leaves {_count(len(left.pods), 'pod')}{of} without a place", "    ", "  ")
+        fewer = sum(len(left.pods) for left in report.left_out)
+        no_saving = f" for {_count(fewer, 'pod')} fewer: no saving" if fewer else ""
+        _line(f"together: {'−' if total < 0 else '+'}{abs(total):.2f} $/h{no_saving}", "    ", "  ")
         terminal.echo()
     if report.consolidation is not None:
         _consolidation(report.consolidation)
@@ -67,7 +72,11 @@ def _places(plan: PolicyPlan) -> None:
 
 def _consolidation(found: Consolidation) -> None:
     if not found.returned:
-        _line(f"consolidate: no nodes could go back for less (${found.before_usd_per_hour:.2f} an hour)")
+        if found.before_usd_per_hour or not found.kept:
+            _line(f"consolidate: no nodes could go back for less (${found.before_usd_per_hour:.2f} an hour)")
+        else:
+            _line("consolidate: no nodes may go back")
+        _kept(found)
         terminal.echo()
         return
     saved = found.before_usd_per_hour - found.after_usd_per_hour
@@ -77,8 +86,19 @@ def _consolidation(found: Consolidation) -> None:
         f"{'−' if saved >= 0 else '+'}{abs(saved):.2f} $/h",
         "  ",
     )
+    for name, most in found.at_once.items():
+        if most < len(found.returned):
+            _line(f"NodePool {name} lets {_count(most, 'node')} go at a time", "    ", "  ")
     _places(found.plan)
+    _kept(found)
     terminal.echo()
+
+
+def _kept(found: Consolidation) -> None:
+    for one in found.kept[:_REASONS]:
+        _line(f"stays: {_count(len(one.nodes), 'node')}: {_listed(one.nodes)}: {one.why}", "    ", "  ")
+    if len(found.kept) > _REASONS:
+        _line(f"{len(found.kept) - _REASONS} more reasons (-o json has them)", "    ", "  ")
 
 
 def _price(plan: PolicyPlan) -> str:
@@ -87,9 +107,15 @@ def _price(plan: PolicyPlan) -> str:
     text = f"${plan.usd_per_hour:.2f} an hour for {_count(len(plan.nodes), 'new node')}"
     if plan.gap is None:
         return text
+    held = plan.karpenter_way_pods
+    placed = sum(len(one.pods) for one in plan.nodes) + sum(len(one.pods) for one in plan.existing)
+    if held >= placed:
+        return f"{text}; placed as Karpenter does"
     if plan.gap < _PROVED:
-        return f"{text}; no plan is cheaper"
-    return f"{text}; any plan costs ${plan.bound_usd_per_hour:.2f} or more (gap {100 * plan.gap:.2g} %)"
+        others = f" for the other {_count(placed - held, 'pod')}" if held else ""
+        return f"{text}; no plan is cheaper{others}"
+    beside = f" with {_count(held, 'pod')} placed as Karpenter does" if held else ""
+    return f"{text}; any plan{beside} costs ${plan.bound_usd_per_hour:.2f} or more (gap {100 * plan.gap:.2g} %)"
 
 
 def _nodes(members: Sequence[NewNode]) -> None:

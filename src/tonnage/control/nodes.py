@@ -116,7 +116,8 @@ class Provisioner:
         from tonnage.provisioning.optimal import plan as optimal  # its solver takes a while to load
 
         gangs = waiting_gangs(snapshot, {pod.ref for pod in waiting})
-        return optimal.plan(waiting, nodes, node_pools, self.catalogue, settings, gangs=gangs).plan
+        minima = gang_minima(snapshot, gangs)
+        return optimal.plan(waiting, nodes, node_pools, self.catalogue, settings, gangs=gangs, minima=minima).plan
 
     def learn(self, taken: Taken) -> None:
         """A number is used up once its node was asked for. Where nobody knows whether it was, it is not: the same name
@@ -157,6 +158,18 @@ def waiting_gangs(snapshot: Snapshot, waiting: Container[Ref]) -> dict[str, tupl
         refs = tuple(sorted(pod.spec.ref for pod in members if pod.spec.ref in waiting))
         if refs and sum(pod.node >= 0 for pod in members) < gang.min_member:
             found[key] = refs
+    return found
+
+
+def gang_minima(snapshot: Snapshot, gangs: Mapping[str, Sequence[Ref]]) -> dict[str, int]:
+    """Of how many of its waiting pods a gang needs a place, where it does without some; gangs with subgroups need all
+    of theirs."""
+    found = {}
+    for key, refs in gangs.items():
+        members = snapshot.fleet.gang_pods.get(key, ())
+        there = sum(snapshot.fleet.pod(row).node >= 0 for row in members)
+        if not snapshot.gangs[key].subgroups:
+            found[key] = min(len(refs), snapshot.gangs[key].min_member - there)
     return found
 
 

@@ -16,6 +16,7 @@ from tonnage.fleet.snapshot import Snapshot
 from tonnage.live.feed import Changes
 from tonnage.live.groups import PLACES, Groups
 from tonnage.live.observed import Observed
+from tonnage.live.to_come import Counted, Standing
 from tonnage.objects import apps, autoscaling, core, karpenter, keda, storage
 from tonnage.objects.base import KubeObject, ObjectMeta
 from tonnage.objects.policy import PodDisruptionBudget
@@ -35,6 +36,7 @@ CLUSTER_SCOPED = (
     storage.CSINode,
 )
 _READY = core.NodeCondition(type="Ready", status="True")
+_POD_READY = core.PodCondition(type="Ready", status="True")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +52,10 @@ class _Then:
         return epoch(timestamp) if timestamp else self.latest_ns
 
 
-def snapshot_of(objects: Iterable[KubeObject]) -> Snapshot:
+def snapshot_of(objects: Iterable[KubeObject], *, completed: bool = False) -> Snapshot:
     """The cluster of these objects. Nodes without conditions, as written by hand, are ready; pods without a priority
-    get that of their class."""
+    get that of their class. ``completed``: Deployments, ReplicaSets, StatefulSets and Jobs have all of their pods, as
+    soon as their controllers get to it."""
     given = tuple(
         one if one.namespace or isinstance(one, CLUSTER_SCOPED) else one.renamed(namespace=DEFAULT) for one in objects
     )
@@ -81,10 +84,11 @@ def snapshot_of(objects: Iterable[KubeObject]) -> Snapshot:
             state.deployments.autoscaler(None, one)
     there = [one for one in given if isinstance(one, core.Pod)]
     for pod in there:
-        state.see_pod(None, _admitted(pod, admission))
+        state.see_pod(None, _admitted(_begun(pod), admission))
     written = tuple(_written(given))
     _start_daemons(state, written, admission)
-    for pod in _missing(written, given):
+    whole = Standing(given) if completed else None
+    for pod in _missing(written, given, whole):
         state.see_pod(None, _admitted(pod, admission))
     groups.settle()
     return state.snapshot(clock.now_ns())
@@ -98,6 +102,14 @@ def _usable(node: core.Node) -> core.Node:
     if not node.metadata.uid and not status.declared_features:
         status = msgspec.structs.replace(status, declared_features=list(KUBELET))
     return msgspec.structs.replace(node, status=status) if status is not node.status else node
+
+
+def _begun(pod: core.Pod) -> core.Pod:
+    """One that is written by hand as running is ready."""
+    status = pod.status
+    if status.phase != "Running" or status.conditions or status.container_statuses:
+        return pod
+    return msgspec.structs.replace(pod, status=msgspec.structs.replace(status, conditions=[_POD_READY]))
 
 
 def _admitted(pod: core.Pod, admission: Admission) -> core.Pod:
@@ -132,14 +144,20 @@ def _start_daemons(state: Observed, written: Iterable[KubeObject], admission: Ad
             daemons.start(state.fleet, row, one.namespace, one.name, template, owner)
 
 
-def _missing(written: Iterable[KubeObject], objects: tuple[KubeObject, ...]) -> Iterator[core.Pod]:
-    """The pods that the controllers of these workloads would make."""
-    for one in written:
-        for replica in stamped(one, objects):
-            metadata = ObjectMeta(
-                name=replica.name,
-                namespace=replica.namespace,
-                labels=replica.labels,
-                annotations=replica.annotations,
-            )
-            yield core.Pod(api_version="v1", kind="Pod", metadata=metadata, spec=replica.spec)
+def _missing(
+    written: Iterable[KubeObject], objects: tuple[KubeObject, ...], whole: Standing | None
+) -> Iterator[core.Pod]:
+    """The pods that the controllers of these workloads would make; with ``whole``, of all that can be counted."""
+    made = [one for one in written if whole is None or not isinstance(one, Counted)]
+    replicas = [replica for one in made for replica in stamped(one, objects)]
+    if whole is not None:
+        counted = (one for one in objects if isinstance(one, Counted))
+        replicas += [replica for one in counted for replica in whole.to_come(one, objects)]
+    for replica in replicas:
+        metadata = ObjectMeta(
+            name=replica.name,
+            namespace=replica.namespace,
+            labels=replica.labels,
+            annotations=replica.annotations,
+        )
+        yield core.Pod(api_version="v1", kind="Pod", metadata=metadata, spec=replica.spec)

@@ -67,10 +67,30 @@ class JobSpec(Field, frozen=True, kw_only=True):
     suspend: bool = False
 
 
+class JobCondition(Field, frozen=True, kw_only=True):
+    """``type``: Complete, Failed, Suspended and others."""
+
+    type: str
+    status: str = "True"
+
+
+class JobStatus(Field, frozen=True, kw_only=True):
+    """``succeeded``: pods that have ended well."""
+
+    succeeded: int = 0
+    conditions: list[JobCondition] = []
+
+    @property
+    def over(self) -> bool:
+        """Whether its controller makes no more pods."""
+        return any(one.type in ("Complete", "Failed") and one.status == "True" for one in self.conditions)
+
+
 class Job(KubeObject, kw_only=True):
     """batch/v1 Job."""
 
     spec: JobSpec
+    status: JobStatus = JobStatus()
 
 
 class JobTemplateSpec(Field, frozen=True, kw_only=True):

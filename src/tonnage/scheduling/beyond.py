@@ -8,6 +8,12 @@ from tonnage.fleet.rows import PodSpec
 from tonnage.workloads.naming import named_by
 
 
+def gated(pod: PodSpec) -> str:
+    """What holds the pod back before any scheduler looks at it; empty where nothing does."""
+    names = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
+    return f"it has scheduling gates: {names}" if names else ""
+
+
 def beyond(pod: PodSpec, nodes: int, *, strict: bool, absent: Container[str] = ()) -> str:
     """Why the pod waits whatever the nodes are, of which there are this many; empty when it can be placed.
 

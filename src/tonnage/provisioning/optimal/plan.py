@@ -31,13 +31,16 @@ from tonnage.provisioning.template import Template, compile_pool
 from tonnage.units import usd
 
 NOT_WHOLE = "its gang is planned all or none, and not all of it has a place"
+BESIDE = "a node or gang shared with such pods"
+"""What a pod is said to be that stays where Karpenter puts it because of others there."""
 LEFT_OUT = "the limits of the NodePools leave no room for it"
 
 
 class OptimalPlan(msgspec.Struct, frozen=True, kw_only=True):
     """``plan``: what to launch; ``karpenter``: what Karpenter would. ``bound_micro_usd_per_hour``: no plan that places
     as many of the pods costs less, with the pods of ``kept`` where Karpenter puts them. ``kept``: per kind of
-    constraint that patterns do not express, how many pods carry it. ``gangs``: those that wait, as not all of one has
+    constraint that patterns do not express, how many pods carry it, and how many stand with such pods; ``held``: how
+    many pods that is in all. ``gangs``: those that wait, as not all of one has
     a place.
     """
 
@@ -45,6 +48,7 @@ class OptimalPlan(msgspec.Struct, frozen=True, kw_only=True):
     karpenter: Plan
     bound_micro_usd_per_hour: int
     kept: dict[str, int] = {}
+    held: int = 0
     gangs: tuple[str, ...] = ()
 
     @property
@@ -72,10 +76,12 @@ def plan(
     settings: PlanSettings | None = None,
     *,
     gangs: Mapping[str, Collection[Ref]] | None = None,
+    minima: Mapping[str, int] | None = None,
     effort: Effort | None = None,
 ) -> OptimalPlan:
     """Plan nodes for pending pods; the arguments are those of :func:`tonnage.provisioning.karpenter.plan`, whose plan
-    it never exceeds in price where both place the same pods. ``gangs``: pods that are placed all or none, by name.
+    it never exceeds in price where both place the same pods. ``gangs``: pods that are placed all or none, by name;
+    ``minima``: of how many of them that holds, where not of all.
 
     Raises :class:`~tonnage.errors.InputError` for a requirement that cannot be read.
     """
@@ -88,18 +94,20 @@ def plan(
         dict(gangs or {}),
         effort or Effort(),
     )
-    return planning.run()
+    return planning.by_minima(minima or {})
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """``plan`` and its ``bound``, micro-USD an hour; ``stay``: nodes that might have gone back and do not. Where there
-    are ``misfits``, pods that do not fit together although their numbers do, it is no plan."""
+    are ``misfits``, pods that do not fit together although their numbers do, it is no plan. ``held``: pods
+    that are where Karpenter puts them."""
 
     plan: Plan
     bound: int
     stay: tuple[Ref, ...] = ()
     misfits: frozenset[Ref] = frozenset()
+    held: frozenset[Ref] = frozenset()
 
 
 @dataclass(slots=True)
@@ -117,6 +125,39 @@ class Planning:
     occupied: tuple[Occupied, ...] = ()
     fare: float = 0.0
 
+    def by_minima(self, minima: Mapping[str, int]) -> OptimalPlan:
+        """:meth:`run`, with those of a gang beyond its minimum placed one by one, and none of them without it."""
+        whole = dict(self.gangs)
+        loose = {name: most for name, most in minima.items() if most < len(whole.get(name, ()))}
+        if not loose:
+            return self.run()
+        waiting = {wait.pod for wait in self.karpenter(self.pods).waits}
+        for name, most in loose.items():
+            self.gangs[name] = sorted(whole[name], key=lambda ref: (ref in waiting, ref))[: max(1, most)]
+        left: dict[Ref, PendingPod] = {}
+        while True:
+            made = self.run()
+            waiting = {wait.pod for wait in made.plan.waits}
+            without = {ref for name in loose if waiting & set(self.gangs[name]) for ref in whole[name]}
+            more = {pod.ref: pod for pod in self.pods if pod.ref in without}
+            if not without - waiting - set(left):
+                break
+            left |= more
+            self.pods = [pod for pod in self.pods if pod.ref not in left]
+            self.gangs = {name: refs for name, refs in self.gangs.items() if not left.keys() & set(refs)}
+            loose = {name: most for name, most in loose.items() if name in self.gangs}
+        if not left:
+            return made
+        waits = (*made.plan.waits, *(Wait(ref, Reason(NOT_WHOLE), "provisioner") for ref in left))
+        plan_ = msgspec.structs.replace(made.plan, waits=tuple(sorted(waits, key=lambda one: one.pod)))
+        names = {name for name, refs in whole.items() if left.keys() & set(refs)}
+        return msgspec.structs.replace(
+            made,
+            plan=plan_,
+            karpenter=self.karpenter(sorted((*self.pods, *left.values()), key=planner._queue_key)),
+            gangs=tuple(sorted({*made.gangs, *names})),
+        )
+
     def run(self) -> OptimalPlan:
         """The best of what was found and of Karpenter's own plan, gangs in part left out of it."""
         whole = self.karpenter(self.pods)
@@ -125,13 +166,17 @@ class Planning:
         names = not_weighed(self.pods, self.settings)
         found = self.found(base, set(names), torn)
         waits = {wait.pod: wait.reason for plan in (whole, base) for wait in plan.waits}
+        kept = dict(sorted(Counter(name for of in names.values() for name in of).items()))
+        if beside := found.held - set(names):
+            kept[BESIDE] = len(beside)
         best = min((found.plan, base), key=lambda one: (-_placed(one), price(one)))
         best = msgspec.structs.replace(best, waits=tuple(self._waits(best, waits)), unplanned=whole.unplanned)
         return OptimalPlan(
             plan=best,
             karpenter=whole,
             bound_micro_usd_per_hour=min(found.bound, price(best)),
-            kept=dict(sorted(Counter(name for found in names.values() for name in found).items())),
+            kept=kept,
+            held=len(found.held | set(names)),
             gangs=tuple(sorted(self._gangs_of({wait.pod for wait in best.waits}))),
         )
 
@@ -210,6 +255,7 @@ class Planning:
             plan,
             constant + answer.bound_micro_usd_per_hour + sum(one.micro_usd_per_hour for one in bound),
             (*answer.stay, *(one.node.ref for one in bound)),
+            held=frozenset(stays - stuck),
         )
 
     def _named(

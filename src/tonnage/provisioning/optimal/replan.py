@@ -27,7 +27,8 @@ from tonnage.units import usd
 class Replan(msgspec.Struct, frozen=True, kw_only=True):
     """``plan``: new nodes, and pods on those that stay; ``returned``: nodes that go back once their pods have moved;
     ``moves``: how many pods that is. Micro-USD an hour: ``before``, of the nodes that might have gone back, ``after``,
-    of those that stay and of new ones, and ``bound``: no plan costs less with its moves."""
+    of those that stay and of new ones, and ``bound``: no plan costs less with its moves. ``fixed``: nodes that
+    stay in any case, by what patterns do not express of a pod on them."""
 
     plan: Plan
     returned: tuple[Ref, ...]
@@ -35,6 +36,7 @@ class Replan(msgspec.Struct, frozen=True, kw_only=True):
     before: int
     after: int
     bound: int
+    fixed: dict[Ref, str] = {}
 
 
 def replan(
@@ -53,9 +55,12 @@ def replan(
     listed = sorted(occupied, key=lambda one: one.node.ref)
     settings = settings or PlanSettings()
     waiting = list(pods)
-    held = set(not_weighed([*waiting, *(pod for one in listed for pod in one.pods)], settings))
+    names = not_weighed([*waiting, *(pod for one in listed for pod in one.pods)], settings)
+    held = set(names)
     fixed = [one for one in listed if any(pod.ref in held for pod in one.pods)]
     free = tuple(one for one in listed if one not in fixed)
+    said = {one.node.ref: pod for one in fixed for pod in one.pods if pod.ref in held}
+    why = {ref: f"pod {pod.ref.name} carries {', '.join(names[pod.ref])}" for ref, pod in said.items()}
     planning = Planning(
         sorted(waiting, key=planner._queue_key),
         [*nodes, *(one.node for one in listed)],
@@ -76,7 +81,7 @@ def replan(
     placed = {ref for claim in found.plan.claims for ref in claim.pods} | {one.pod for one in found.plan.nominations}
     homeless = any(pod.ref not in placed for one in returned for pod in one.pods)
     if homeless or after + moves * micro_usd_per_move > before + price(base):
-        return Replan(plan=base, returned=(), moves=0, before=before, after=before + price(base), bound=0)
+        return Replan(plan=base, returned=(), moves=0, before=before, after=before + price(base), bound=0, fixed=why)
     return Replan(
         plan=found.plan,
         returned=tuple(one.node.ref for one in returned),
@@ -84,4 +89,5 @@ def replan(
         before=before,
         after=after,
         bound=found.bound + sum(one.micro_usd_per_hour for one in fixed),
+        fixed=why,
     )

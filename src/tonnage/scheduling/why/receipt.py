@@ -19,7 +19,7 @@ from tonnage.fleet.rows import PodRow, split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.scheduling import place
-from tonnage.scheduling.beyond import beyond
+from tonnage.scheduling.beyond import beyond, gated
 from tonnage.scheduling.communication import evidence_of
 from tonnage.scheduling.explain import NO_NODES, refusals
 from tonnage.scheduling.place import Cache, Settings
@@ -212,9 +212,8 @@ class _Receipts:
     def _held(self, pod: PodRow) -> str:
         """Why no decision is made about the pod; empty where one is."""
         spec = pod.spec.spec
-        if spec.scheduling_gates:
-            names = ", ".join(gate.name for gate in spec.scheduling_gates)
-            return f"it has scheduling gates: {names}"
+        if gate := gated(pod.spec):
+            return gate
         if spec.scheduler_name not in self.settings.scheduler_names:
             return f"it is placed by scheduler {spec.scheduler_name}, and by nobody where that does not run"
         return beyond(
