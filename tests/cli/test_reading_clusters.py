@@ -41,7 +41,9 @@ def api() -> Api:
     inside = Client(InProcess(api))
     inside.create(NODES, NODE)
     inside.create(PODS, pod("large", 2), "default")
-    inside.create(PODS, pod("small", 1), "default")
+    small = pod("small", 1)
+    small["metadata"]["annotations"] = {"example.com/odd": "1e3"}
+    inside.create(PODS, small, "default")
     return api
 
 
@@ -56,7 +58,9 @@ def test_a_dump_has_what_other_commands_read(capfd: pytest.CaptureFixture[str], 
     found = json.loads(ran.out)
     assert {(one["kind"], one["metadata"]["name"]) for one in found["items"]} >= {("Node", "n1"), ("Pod", "large")}
     assert not any("managedFields" in one["metadata"] for one in found["items"])
-    assert yaml.safe_load(tonnage(capfd, "dump", "--kubeconfig", config, "-o", "yaml").out) == found
+    printed = tonnage(capfd, "dump", "--kubeconfig", config, "-o", "yaml").out
+    assert yaml.safe_load(printed) == found
+    assert 'example.com/odd: "1e3"' in printed, "a number to Kubernetes' tooling, were it not quoted"
     dumped = tmp_path / "cluster.json"
     dumped.write_text(ran.out, encoding="utf-8")
     from_file = tonnage(capfd, "why", "large", dumped)

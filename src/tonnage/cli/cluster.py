@@ -110,9 +110,7 @@ def dump(context: str, kubeconfig: str, namespace: str, output: str) -> None:
         terminal.echo(data)
         return
     import msgspec
-    import yaml
 
-    terminal.echo(
-        yaml.dump(msgspec.json.decode(data), Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), sort_keys=False),
-        nl=False,
-    )
+    from tonnage.objects.dump import written
+
+    terminal.echo(written([msgspec.json.decode(data)]), nl=False)

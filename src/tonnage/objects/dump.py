@@ -25,7 +25,11 @@ def dump(objects: Iterable[KubeObject]) -> str:
 
     Fields that are not read here (``data/unread_fields.csv``) are not written either.
     """
-    contents = [obj.content if isinstance(obj, Unknown) else plain(obj) for obj in objects]
+    return written(obj.content if isinstance(obj, Unknown) else plain(obj) for obj in objects)
+
+
+def written(contents: Iterable[dict[str, Any]]) -> str:
+    """What is already dicts, lists and scalars, as YAML documents that Kubernetes' tooling reads as the same."""
     return "---\n".join(
         yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1 << 20) for content in contents
     )

@@ -110,7 +110,7 @@ def parse_json(text: str, file: str) -> Tree:
         hint = "JSON has neither NaN nor infinity"
         raise InputError.at(f"not valid JSON: {error}", file=file, line=line, hint=hint) from error
     if _SURROGATE.search(text):
-        value = _without_halves(value)
+        value = without_halves(value)
     tree = Tree(file, text[: len(text) - len(text.lstrip())].count("\n") + 1, value)
     _note_json_lines(text, tree)
     return tree
@@ -123,14 +123,14 @@ def _json_integer(written: str) -> int | float | str:
     return found
 
 
-def _without_halves(value: Any) -> Any:
+def without_halves(value: Any) -> Any:
     """The value with U+FFFD for each half of a character that stands alone, as Go has it."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
-        return [_without_halves(inner) for inner in value]
+        return [without_halves(inner) for inner in value]
     if isinstance(value, dict):
-        return {_without_halves(key): _without_halves(inner) for key, inner in value.items()}
+        return {without_halves(key): without_halves(inner) for key, inner in value.items()}
     return value
 
 

@@ -28,6 +28,7 @@ from typing import Any
 import msgspec
 
 from tonnage.errors import InputError
+from tonnage.objects.tree import without_halves
 from tonnage.units import NS_PER_S
 
 _PROMPTS = ("prompt_token_ids", "token_ids", "input_ids", "messages", "prompt", "input", "conversations")
@@ -126,8 +127,8 @@ def _decoded(line: str, name: str, number: int) -> dict[str, Any]:
             found = None
         if not isinstance(found, dict):
             raise _wrong(name, number, "", "not a JSON object", "one JSON object a line is expected") from error
-        whole = json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
-        return msgspec.json.decode(whole, type=dict[str, Any])
+        whole: dict[str, Any] = without_halves(found)
+        return whole
 
 
 def _record(record: Mapping[str, Any], name: str, line: int) -> Iterator[Logged]:
