@@ -12,7 +12,7 @@ from tonnage.fleet.devices import Piece
 from tonnage.fleet.geometry import geometry
 from tonnage.inference.memory import visible_bytes
 from tonnage.inference.servers import too_few
-from tonnage.inference.starting import engine_s, keeps_graphs
+from tonnage.inference.servers.starting import engine_s, keeps_graphs
 from tonnage.inference.tables import vllm_memory
 from tonnage.machines import sharing
 from tonnage.machines.objects import EngineSetup, Node, Pod, Server

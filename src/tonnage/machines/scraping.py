@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tonnage.fleet.cards import SHARED_DEVICE
-from tonnage.inference.exposition import of_kind, vllm_samples
+from tonnage.inference.servers.exposition import of_kind, vllm_samples
 from tonnage.machines import loading, nodes
 from tonnage.machines.events import Later
 from tonnage.machines.objects import Node, Pod
