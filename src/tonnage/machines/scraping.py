@@ -85,7 +85,7 @@ class _Round:
         """Scrape everything once; engines must be settled. ``written``: series that have a sample of now: of several
         targets with the same labels the first counts, as in Prometheus."""
         self._before, self._seen = self._seen, {}
-        store, now_ns = cluster.store, cluster.now_ns
+        store, now_ns = cluster.records.store, cluster.now_ns
         for key, value in self._samples(cluster):
             if key not in written:
                 written.add(key)
@@ -134,7 +134,7 @@ class _Round:
 
     def _gpu_samples(self, cluster: Site, node: Node) -> Iterator[tuple[Key, float]]:
         row = cluster.fleet.node_by_name[node.name]
-        for namespace, name, template in cluster.daemon_sets:
+        for namespace, name, template in cluster.declared.daemon_sets:
             if not nodes.runs_daemon(cluster, node.name, namespace, name):
                 continue
             exporter = f"{name}-{node.name}"
