@@ -56,10 +56,10 @@ from tonnage.scheduling import place
 from tonnage.scheduling.gangs.release import Patience
 from tonnage.scheduling.place import SCHEDULER_NAME
 from tonnage.simulation.configure import Configuration
+from tonnage.simulation.findings.unserved import not_running
+from tonnage.simulation.findings.waiting import PENDING
 from tonnage.simulation.result import NotRunning
 from tonnage.simulation.run import SetUp
-from tonnage.simulation.unserved import not_running
-from tonnage.simulation.waiting import PENDING
 from tonnage.units import NS_PER_S
 
 WARM_UP_S = 20.0
