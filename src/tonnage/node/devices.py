@@ -42,6 +42,8 @@ class Identity(Struct, frozen=True):
     brand: str = ""
     serial: str = ""
     vbios: str = ""
+    pci_class: int | None = None
+    """PCI class with subclass: 0x0302 of a 3D controller, 0x0300 of one with a display."""
 
 
 class ComputeInstance(Struct, frozen=True):

@@ -151,6 +151,7 @@ class NvmlDevices:
             brand="" if brand is None else self._brands.get(int(brand), str(brand)),
             serial=_text(self._ask("nvmlDeviceGetSerial", index)),
             vbios=_text(self._ask("nvmlDeviceGetVbiosVersion", index)),
+            pci_class=self._pci_class(pci),
         )
 
     @cached_property
@@ -161,13 +162,19 @@ class NvmlDevices:
         return {int(number): name.lower().replace("_", "") for number, name in known if number is not None}
 
     def _numa(self, pci: str) -> int | None:
-        """As sysfs says it, where the domain of a bus id has four digits."""
-        path = self._root / "sys/bus/pci/devices" / pci[-12:].lower() / "numa_node"
+        node = self._sysfs(pci, "numa_node")
+        return node if node is not None and node >= 0 else None
+
+    def _pci_class(self, pci: str) -> int | None:
+        found = self._sysfs(pci, "class")
+        return None if found is None else found >> 8
+
+    def _sysfs(self, pci: str, name: str) -> int | None:
+        """A number of a card there, where the domain of a bus id has four digits."""
         try:
-            node = int(path.read_text())
+            return int((self._root / "sys/bus/pci/devices" / pci[-12:].lower() / name).read_text(), 0)
         except (OSError, ValueError):
             return None
-        return node if node >= 0 else None
 
     def _instances(self, card: int) -> Iterator[GpuInstance]:
         parts = self._mig_devices(card)

@@ -318,6 +318,7 @@ class SimulatedMachine:
             numa=numa,
             brand="nvidia",
             serial=f"{index:013d}",
+            pci_class=0x0302,
         )
 
     def _link(self, a: int, b: int) -> Link:
