@@ -147,7 +147,7 @@ def test_processes_share_a_machine_through_a_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="2 cards in it, 8 expected"):
         SimulatedMachine("p5.48xlarge", state=path)
     path.write_text("{}")
-    with pytest.raises(InputError, match="state.json"):
+    with pytest.raises(InputError, match=r"state\.json"):
         one.cards() and one.condition(0)
 
 

@@ -1,10 +1,11 @@
-"""The kubelet's device plugin API v1beta1, with the numbers of k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1/api.proto."""
+"""The kubelet's device plugin API v1beta1. The number of each field is that of
+k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1/api.proto."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated
 
-from tonnage.node.wire import number
+from msgspec import Struct
 
 VERSION = "v1beta1"
 FOLDER = "/var/lib/kubelet/device-plugins"
@@ -15,148 +16,129 @@ HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 MOST_ID_CHARACTERS = 63
 
 
-@dataclass
-class Empty:
+class Empty(Struct):
     """Nothing."""
 
 
-@dataclass
-class PluginOptions:
+class PluginOptions(Struct):
     """DevicePluginOptions."""
 
-    pre_start_required: bool = number(1, default=False)
-    preferred_allocation: bool = number(2, default=False)
+    pre_start_required: Annotated[bool, 1] = False
+    preferred_allocation: Annotated[bool, 2] = False
 
 
-@dataclass
-class RegisterRequest:
+class RegisterRequest(Struct):
     """``endpoint``: the name of the plugin's socket file in the kubelet's folder."""
 
-    version: str = number(1, default=VERSION)
-    endpoint: str = number(2, default="")
-    resource_name: str = number(3, default="")
-    options: PluginOptions | None = number(4, default=None)
+    version: Annotated[str, 1] = VERSION
+    endpoint: Annotated[str, 2] = ""
+    resource_name: Annotated[str, 3] = ""
+    options: Annotated[PluginOptions | None, 4] = None
 
 
-@dataclass
-class NumaNode:
+class NumaNode(Struct):
     """NUMANode."""
 
-    id: int = number(1, default=0)
+    id: Annotated[int, 1] = 0
 
 
-@dataclass
-class TopologyInfo:
+class TopologyInfo(Struct):
     """NUMA nodes that a device is at."""
 
-    nodes: list[NumaNode] = number(1, default_factory=list)
+    nodes: Annotated[list[NumaNode], 1] = []
 
 
-@dataclass
-class PluginDevice:
+class PluginDevice(Struct):
     """Device: what the kubelet counts and hands out."""
 
-    id: str = number(1, default="")
-    health: str = number(2, default=HEALTHY)
-    topology: TopologyInfo | None = number(3, default=None)
+    id: Annotated[str, 1] = ""
+    health: Annotated[str, 2] = HEALTHY
+    topology: Annotated[TopologyInfo | None, 3] = None
 
 
-@dataclass
-class ListAndWatchResponse:
+class ListAndWatchResponse(Struct):
     """All devices of a resource; each answer replaces the one before."""
 
-    devices: list[PluginDevice] = number(1, default_factory=list)
+    devices: Annotated[list[PluginDevice], 1] = []
 
 
-@dataclass
-class ContainerPreferredRequest:
+class ContainerPreferredRequest(Struct):
     """ContainerPreferredAllocationRequest."""
 
-    available: list[str] = number(1, default_factory=list)
-    must_include: list[str] = number(2, default_factory=list)
-    size: int = number(3, default=0)
+    available: Annotated[list[str], 1] = []
+    must_include: Annotated[list[str], 2] = []
+    size: Annotated[int, 3] = 0
 
 
-@dataclass
-class PreferredRequest:
+class PreferredRequest(Struct):
     """PreferredAllocationRequest."""
 
-    containers: list[ContainerPreferredRequest] = number(1, default_factory=list)
+    containers: Annotated[list[ContainerPreferredRequest], 1] = []
 
 
-@dataclass
-class ContainerPreferredResponse:
+class ContainerPreferredResponse(Struct):
     """ContainerPreferredAllocationResponse."""
 
-    ids: list[str] = number(1, default_factory=list)
+    ids: Annotated[list[str], 1] = []
 
 
-@dataclass
-class PreferredResponse:
+class PreferredResponse(Struct):
     """PreferredAllocationResponse."""
 
-    containers: list[ContainerPreferredResponse] = number(1, default_factory=list)
+    containers: Annotated[list[ContainerPreferredResponse], 1] = []
 
 
-@dataclass
-class ContainerAllocateRequest:
+class ContainerAllocateRequest(Struct):
     """The devices that a container is to get."""
 
-    ids: list[str] = number(1, default_factory=list)
+    ids: Annotated[list[str], 1] = []
 
 
-@dataclass
-class AllocateRequest:
+class AllocateRequest(Struct):
     """One for each container of a pod; the kubelet asks for one at a time."""
 
-    containers: list[ContainerAllocateRequest] = number(1, default_factory=list)
+    containers: Annotated[list[ContainerAllocateRequest], 1] = []
 
 
-@dataclass
-class Mount:
+class Mount(Struct):
     """A folder or a file of the node in the container."""
 
-    container_path: str = number(1, default="")
-    host_path: str = number(2, default="")
-    read_only: bool = number(3, default=False)
+    container_path: Annotated[str, 1] = ""
+    host_path: Annotated[str, 2] = ""
+    read_only: Annotated[bool, 3] = False
 
 
-@dataclass
-class DeviceSpec:
+class DeviceSpec(Struct):
     """A device node of the node in the container. ``permissions``: of r, w, m."""
 
-    container_path: str = number(1, default="")
-    host_path: str = number(2, default="")
-    permissions: str = number(3, default="rw")
+    container_path: Annotated[str, 1] = ""
+    host_path: Annotated[str, 2] = ""
+    permissions: Annotated[str, 3] = "rw"
 
 
-@dataclass
-class CdiName:
+class CdiName(Struct):
     """CDIDevice: a name as in ``nvidia.com/gpu=0``."""
 
-    name: str = number(1, default="")
+    name: Annotated[str, 1] = ""
 
 
-@dataclass
-class ContainerAllocateResponse:
+class ContainerAllocateResponse(Struct):
     """What the runtime gives the container."""
 
-    envs: dict[str, str] = number(1, default_factory=dict)
-    mounts: list[Mount] = number(2, default_factory=list)
-    devices: list[DeviceSpec] = number(3, default_factory=list)
-    annotations: dict[str, str] = number(4, default_factory=dict)
-    cdi: list[CdiName] = number(5, default_factory=list)
+    envs: Annotated[dict[str, str], 1] = {}
+    mounts: Annotated[list[Mount], 2] = []
+    devices: Annotated[list[DeviceSpec], 3] = []
+    annotations: Annotated[dict[str, str], 4] = {}
+    cdi: Annotated[list[CdiName], 5] = []
 
 
-@dataclass
-class AllocateResponse:
+class AllocateResponse(Struct):
     """One for each container asked for, in the same order."""
 
-    containers: list[ContainerAllocateResponse] = number(1, default_factory=list)
+    containers: Annotated[list[ContainerAllocateResponse], 1] = []
 
 
-@dataclass
-class PreStartRequest:
+class PreStartRequest(Struct):
     """PreStartContainerRequest."""
 
-    ids: list[str] = number(1, default_factory=list)
+    ids: Annotated[list[str], 1] = []

@@ -1,21 +1,20 @@
 """Protocol buffers as the kubelet's APIs use them: strings, booleans, integers, messages, lists and maps of strings.
 
-A message is a dataclass whose fields carry their numbers (:func:`number`). What a message has beyond that is skipped,
-and a field that is not sent has its default, as proto3 has it. Source: protobuf.dev/programming-guides/encoding.
+A message is a struct whose fields carry their numbers: ``ids: Annotated[list[str], 1] = []``. What a message has beyond
+that is skipped, and a field that is not sent has its default, as proto3 has it. Source:
+protobuf.dev/programming-guides/encoding.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import types
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_NUMBER = "number"
 
 
 class WireError(ValueError):
@@ -30,31 +29,24 @@ class _Field(NamedTuple):
     mapped: bool
 
 
-def number(value: int, **options: Any) -> Any:
-    """A field of a message with its number; ``default`` and ``default_factory`` as dataclasses have them."""
-    return dataclasses.field(metadata={_NUMBER: value}, **options)
-
-
 @lru_cache(maxsize=256)
-def _fields(type_: type[Any]) -> dict[int, _Field]:
-    hints = get_type_hints(type_)
+def _fields(type_: Hashable) -> dict[int, _Field]:
     found = {}
-    for one in dataclasses.fields(type_):
-        hint = hints[one.name]
-        inner = [arg for arg in get_args(hint) if arg is not types.NoneType]
-        kind = get_origin(hint)
+    for name, hint in get_type_hints(type_, include_extras=True).items():
+        plain, at = get_args(hint)
+        inner = [arg for arg in get_args(plain) if arg is not types.NoneType]
+        kind = get_origin(plain)
         repeated, mapped = kind is list, kind is dict
-        plain = inner[0] if inner and not mapped else hint
-        found[one.metadata[_NUMBER]] = _Field(one.name, one.metadata[_NUMBER], plain, repeated, mapped)
+        found[at] = _Field(name, at, inner[0] if inner and not mapped else plain, repeated, mapped)
     return found
 
 
 def encode(message: Any) -> bytes:
     """The bytes of a message; defaults are left out."""
     out = bytearray()
-    for field in _fields(type(message)).values():
+    for field in _fields(cast(Hashable, type(message))).values():
         value = getattr(message, field.name)
-        if value is None or (not value and not field.repeated and not dataclasses.is_dataclass(value)):
+        if value is None or (not value and not field.repeated):
             continue
         if field.mapped:
             for key, text in sorted(value.items()):
@@ -101,7 +93,7 @@ def _varint(value: int) -> bytes:
 def decode(type_: type[T], content: bytes) -> T:
     """The message in these bytes. Raises WireError for what is none."""
     given: dict[str, Any] = {}
-    fields = _fields(type_)
+    fields = _fields(cast(Hashable, type_))
     for at, value in _parts(content):
         field = fields.get(at)
         if field is None:

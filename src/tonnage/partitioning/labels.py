@@ -106,7 +106,7 @@ def predict(
     node = Node()
     if not cards:
         return node
-    why = _invalid(cards) if strategy == "single" else ""
+    why = invalid(cards) if strategy == "single" else ""
     if why:
         node.problems.append(f"strategy single: {why}; the device plugin offers nothing")
     else:
@@ -131,7 +131,7 @@ def _refuse_mps(cards: Sequence[Card], strategy: str, sharing: Sharing) -> None:
         raise InputError.at("MPS with MIG strategy mixed", field="sharing.mps", hint="use strategy none or single")
 
 
-def _invalid(cards: Sequence[Card]) -> str:
+def invalid(cards: Sequence[Card]) -> str:
     """Why the strategy ``single`` does not hold; empty where it does, and where no card has MIG on."""
     layouts = [card.profiles for card in cards]
     if all(profiles is None for profiles in layouts):
@@ -148,12 +148,8 @@ def _offer(node: Node, cards: Sequence[Card], strategy: str, sharing: Sharing) -
     """The device plugin's resources."""
     devices: Counter[str] = Counter()
     for card in cards:
-        if card.profiles is None or strategy == "none":
-            devices[GPU] += 1
-            continue
-        for name in card.profiles:
-            devices[GPU if strategy == "single" else card.profile(name).resource] += 1
-        if not card.profiles:
+        devices.update(resources_of(card, strategy))
+        if strategy != "none" and card.profiles == ():
             node.notes.append(f"a {card.model} has MIG on and no instance: it offers nothing")
     for resource, count in sorted(devices.items()):
         node.resources[sharing.advertised(resource)] = count * sharing.replicas(resource)
@@ -173,6 +169,13 @@ def _offer(node: Node, cards: Sequence[Card], strategy: str, sharing: Sharing) -
     cut = sum(card.profiles is not None for card in cards)
     if strategy == "none" and cut:
         node.notes.append(f"strategy none: {cut} GPUs with MIG on are offered as whole GPUs")
+
+
+def resources_of(card: Card, strategy: str) -> list[str]:
+    """The resource that a card is offered as, or that each of its MIG instances is, in their order."""
+    if card.profiles is None or strategy == "none":
+        return [GPU]
+    return [GPU if strategy == "single" else card.profile(name).resource for name in card.profiles]
 
 
 def _versions(node: Node, driver: str, runs: tuple[int, ...] | None) -> None:
