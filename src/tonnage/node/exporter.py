@@ -20,7 +20,7 @@ from tonnage.facts import dcgm_fields, xids
 from tonnage.metrics.exposition import help_text, labelled, number
 from tonnage.node.attribution import PodHolder
 from tonnage.node.counters import LABEL, DcgmCounter
-from tonnage.node.device_health import DeviceHealth
+from tonnage.node.device_health import DeviceHealth, XidSeen
 from tonnage.node.devices import Devices, GpuInstance, GpuProcess, Identity, Measured
 from tonnage.units import NS_PER_S
 
@@ -176,14 +176,12 @@ class NodeExporter:
         self, name: str, card: Identity, labels: Labels, now_ns: int, users: Sequence[PodHolder]
     ) -> Iterator[Exposed]:
         pods = [_pod(user) | ({"shared": "true"} if len(users) > 1 else {}) for user in users] or [{}]
-        recent = [
-            one for one in self._health.latest if one.gpu == card.uuid and now_ns - one.at_ns <= WINDOW_S * NS_PER_S
-        ]
+        recent = _recent(self._health, card.uuid, now_ns)
         window = {"window_size_in_ms": str(WINDOW_S * 1000)}
         for pod in pods:
             match self._fields[name].value:
                 case "health.last_xid":
-                    last = recent[-1].xid if recent else 0
+                    last = last_xid(self._health, card.uuid, now_ns)
                     said = xids.get(last).name if last else "No Error"
                     yield Exposed(name, labels | pod | {"err_code": str(last), "err_msg": said}, last)
                 case "health.xids":
@@ -206,6 +204,16 @@ class NodeExporter:
             yield Exposed("tonnage_gpu_xid_errors_total", labels | of, seen.times)
             at_s = seen.last_ns / NS_PER_S
             yield Exposed("tonnage_gpu_xid_last_seen_timestamp_seconds", labels | of, at_s)
+
+
+def last_xid(health: DeviceHealth, gpu: str, now_ns: int) -> int:
+    """The last Xid of a GPU (by UUID) within :data:`WINDOW_S`; 0: none."""
+    recent = _recent(health, gpu, now_ns)
+    return recent[-1].xid if recent else 0
+
+
+def _recent(health: DeviceHealth, gpu: str, now_ns: int) -> list[XidSeen]:
+    return [one for one in health.latest if one.gpu == gpu and now_ns - one.at_ns <= WINDOW_S * NS_PER_S]
 
 
 DRIVER = "driver.version"
