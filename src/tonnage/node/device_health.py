@@ -170,6 +170,10 @@ class DeviceHealth:
 
     # ---- what is observed ----
 
+    def restore(self, gpu: str, causes: Iterable[FaultCause]) -> None:
+        """Take up causes that were known before, as after a restart of the agent."""
+        self._gpus[gpu].causes = {cause.name: cause for cause in causes}
+
     def observe(self, seen: Observation) -> HealthChange | None:
         """Take one observation in; what it changed. Observations of a GPU come in order of time."""
         gpu = self._gpus[seen.gpu]
