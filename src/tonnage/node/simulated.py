@@ -22,8 +22,8 @@ from tonnage.facts.interconnects import GpuTopology
 from tonnage.facts.mig import MigProfile
 from tonnage.node.devices import (
     Ancestor,
+    CardCondition,
     ComputeInstance,
-    Condition,
     DeviceEvent,
     Driver,
     EccCounts,
@@ -112,11 +112,11 @@ class SimulatedMachine:
         width = self._store.read().cards[card].pcie_width
         return Pcie(None, 16 if width is None else width, None, 16)
 
-    def condition(self, card: int) -> Condition:
+    def condition(self, card: int) -> CardCondition:
         state = self._store.read().cards[card]
         if state.lost:
-            return Condition(lost=True, recovery=state.recovery)
-        return Condition(
+            return CardCondition(lost=True, recovery=state.recovery)
+        return CardCondition(
             recovery=state.recovery,
             rows=state.rows,
             ecc=True,
@@ -296,6 +296,7 @@ class SimulatedMachine:
             numa=numa,
             brand="nvidia",
             serial=f"{index:013d}",
+            pci_class=0x0302,
         )
 
     def _link(self, a: int, b: int) -> Link:
