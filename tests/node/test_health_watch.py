@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tonnage.node.attribution import names_of
-from tonnage.node.device_health import DeviceHealth, HealthRules
+from tonnage.node.device_health import DeviceHealth, HealthChange, HealthRules
 from tonnage.node.devices import RecoveryAction
 from tonnage.node.health_watch import HealthWatch
 from tonnage.node.simulated import SimulatedMachine
@@ -18,6 +18,10 @@ def _watch(machine: SimulatedMachine, file: Path | None = None, boot: str = "one
     return watch
 
 
+def _step(watch: HealthWatch, machine: SimulatedMachine, now_ns: int) -> list[HealthChange]:
+    return watch.take(machine.events(0), now_ns)
+
+
 def _unhealthy(watch: HealthWatch, machine: SimulatedMachine) -> list[int]:
     return [card.index for card in machine.cards() if not watch.health.healthy(card.uuid)]
 
@@ -25,14 +29,14 @@ def _unhealthy(watch: HealthWatch, machine: SimulatedMachine) -> list[int]:
 def test_a_fault_is_noticed_in_the_next_step_and_ends_when_the_driver_says_so() -> None:
     machine = SimulatedMachine("p5.48xlarge")
     watch = _watch(machine)
-    assert watch.step(1 * S) == []
+    assert _step(watch, machine, 1 * S) == []
     machine.fault(3, xid=119, recovery=RecoveryAction.GPU_RESET)
-    (change,) = watch.step(2 * S)
+    (change,) = _step(watch, machine, 2 * S)
     assert (change.gpu, change.healthy) == (machine.cards()[3].uuid, False)
     machine.reset(3)
-    assert watch.step(3 * S) == []
-    assert watch.step(12 * S) == []
-    (back,) = watch.step(13 * S)
+    assert _step(watch, machine, 3 * S) == []
+    assert _step(watch, machine, 12 * S) == []
+    (back,) = _step(watch, machine, 14 * S)
     assert back.healthy
     assert _unhealthy(watch, machine) == []
 
@@ -44,7 +48,7 @@ def test_all_mig_devices_of_a_card_are_unhealthy_together() -> None:
         machine.create(0, "1g.10gb", start)
     watch = _watch(machine)
     machine.fault(0, xid=95, gpu_instance=2)
-    watch.step(1 * S)
+    _step(watch, machine, 1 * S)
     parents = {one.uuid: one.gpu for one in names_of(machine)}
     health = watch.health.of_devices(parents)
     assert sorted(health.values()) == [False] * 4 + [True] * 7
@@ -54,7 +58,7 @@ def test_a_lost_card_is_unhealthy_at_once_and_the_others_are_not() -> None:
     machine = SimulatedMachine("p5.48xlarge")
     watch = _watch(machine)
     machine.fault(7, lost=True)
-    watch.step(1 * S)
+    _step(watch, machine, 1 * S)
     assert _unhealthy(watch, machine) == [7]
 
 
@@ -63,15 +67,15 @@ def test_a_restart_of_the_agent_forgets_no_cause_and_a_reboot_is_a_reset(tmp_pat
     machine, file = SimulatedMachine("l4"), tmp_path / "state" / "health.json"
     watch = _watch(machine, file)
     machine.fault(0, xid=119, recovery=RecoveryAction.GPU_RESET)
-    watch.step(1 * S)
+    _step(watch, machine, 1 * S)
     again = _watch(machine, file)
     assert _unhealthy(again, machine) == [0], "before anything was read"
     assert {cause.name for cause in again.health.causes(machine.cards()[0].uuid)} == {"xid-119", "recovery-action"}
     machine.reboot()
     after = _watch(machine, file, boot="two")
     assert _unhealthy(after, machine) == [0]
-    after.step(100 * S)
-    after.step(110 * S)
+    _step(after, machine, 100 * S)
+    _step(after, machine, 110 * S)
     assert _unhealthy(after, machine) == []
     assert _unhealthy(_watch(machine, file, boot="two"), machine) == []
 
@@ -79,8 +83,9 @@ def test_a_restart_of_the_agent_forgets_no_cause_and_a_reboot_is_a_reset(tmp_pat
 def test_a_file_that_cannot_be_read_is_put_aside(tmp_path: Path) -> None:
     file = tmp_path / "health.json"
     file.write_text('{"boot": 7')
-    watch = _watch(SimulatedMachine("l4"), file)
+    machine = SimulatedMachine("l4")
+    watch = _watch(machine, file)
     assert "health.json" in watch.problem and "health.broken" in watch.problem
     assert (tmp_path / "health.broken").exists()
-    watch.step(1 * S)
+    _step(watch, machine, 1 * S)
     assert file.exists()

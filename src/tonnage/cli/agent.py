@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import platform
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +11,8 @@ import click
 import msgspec
 
 from tonnage.cli import terminal
+from tonnage.cli.agent_machine import machine, machine_options, simulated_machine
+from tonnage.cli.agent_metrics import metrics
 from tonnage.cli.options import at_option
 from tonnage.errors import InputError
 
@@ -34,47 +34,6 @@ def agent() -> None:
     Each part runs on the cards of this machine, through NVML, or with --simulated on those of a machine that is not
     there: an EC2 instance type, or cards like 2xh100,l4.
     """
-
-
-def machine_options(command: F) -> F:
-    """Which cards: this machine's, or simulated ones."""
-    for option in (
-        click.option("--node", default=platform.node, metavar="NAME", help="The node's name; the host's by default."),
-        click.option(
-            "--state", type=_PATH, metavar="FILE", help="Where simulated cards keep their state, for several processes."
-        ),
-        click.option("--simulated", default="", metavar="TYPE", help="Simulated cards: p5.48xlarge, or 2xh100,l4."),
-    ):
-        command = option(command)
-    return command
-
-
-@contextmanager
-def machine(simulated: str, state: Path | None, node: str) -> Iterator[Devices]:
-    """The cards, for the length of a ``with`` block. Raises InputError where there are none to be read."""
-    if simulated:
-        yield simulated_machine(simulated, state, node)
-        return
-    if state is not None:
-        raise InputError.at(
-            "only simulated cards have a state in a file", field="--state", hint="give --simulated TYPE"
-        )
-    from tonnage.node.nvml import Library
-    from tonnage.node.nvml_devices import NvmlDevices
-
-    with Library() as library:
-        devices = NvmlDevices(library)
-        try:
-            yield devices
-        finally:
-            devices.close()
-
-
-def simulated_machine(simulated: str, state: Path | None, node: str) -> SimulatedMachine:
-    """The simulated cards of a node."""
-    from tonnage.node.simulated import SimulatedMachine
-
-    return SimulatedMachine(simulated, node=node, state=state)
 
 
 def plugin_config(path: Path | None) -> Config:
@@ -339,3 +298,6 @@ def _partition(cards: SimulatedMachine, card: int, layout: str) -> None:
     for placed in wanted or ():
         if tuple(placed) not in kept:
             cards.create(card, placed.profile, placed.start)
+
+
+agent.add_command(metrics)

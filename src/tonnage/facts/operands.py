@@ -41,8 +41,8 @@ class GpuEnvironment(Struct, frozen=True):
 
 class AgentPart(Struct, frozen=True):
     """A part of the agent, which runs as a container. ``capabilities`` of the container beyond none; ``read``,
-    ``write``: the host's folders that it sees; ``rbac``: (resource, verbs) in Kubernetes' core group. ``port``: where it
-    listens; None: it does not."""
+    ``write``: the host's folders that it sees; ``rbac``: (resource, verbs) in Kubernetes' core group. ``port``: where
+    it listens; None: it does not."""
 
     name: str
     title: str

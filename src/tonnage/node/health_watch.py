@@ -5,7 +5,7 @@ What is known survives a restart of the agent, in a file; a reboot is a reset of
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,10 +20,13 @@ from tonnage.node.device_health import (
     ResetSeen,
     XidSeen,
 )
-from tonnage.node.devices import Devices
+from tonnage.node.devices import DeviceEvent, Devices
+from tonnage.units import NS_PER_S
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """Another one after each boot of the machine."""
+READ_S = 2
+"""How often every card is read."""
 
 
 class SavedHealth(msgspec.Struct):
@@ -42,6 +45,7 @@ class HealthWatch:
     def __init__(self, devices: Devices, health: DeviceHealth, *, file: Path | None = None, boot: str = "") -> None:
         self._devices, self.health, self._file, self._boot = devices, health, file, boot
         self.problem = ""
+        self._read_ns: int | None = None
         self._written = b""
 
     def start(self, now_ns: int) -> None:
@@ -60,34 +64,46 @@ class HealthWatch:
             if saved.boot != self._boot:
                 self.health.observe(ResetSeen(now_ns, gpu))
 
-    def step(self, now_ns: int, timeout_s: float = 0) -> list[HealthChange]:
-        """Wait up to ``timeout_s`` for something to be reported, read every card, and say which became healthy or
-        unhealthy. ``now_ns``: the time, since 1970."""
-        changes = self.health.observe_all(self._observations(now_ns, timeout_s))
+    def take(self, events: Sequence[DeviceEvent], now_ns: int) -> list[HealthChange]:
+        """Take in what was reported, read the cards that it is about, and every card once in :data:`READ_S` seconds;
+        say which became healthy or unhealthy. ``now_ns``: the time, always of the same clock."""
+        due = self._read_ns is None or now_ns - self._read_ns >= READ_S * NS_PER_S
+        if due:
+            self._read_ns = now_ns
+        cards = {card.index: card.uuid for card in self._devices.cards()}
+        changes = self.health.observe_all(self._observations(cards, events, now_ns, due=due))
         self._save()
         return changes
 
-    def _observations(self, now_ns: int, timeout_s: float) -> Iterator[Observation]:
-        cards = {card.index: card.uuid for card in self._devices.cards()}
-        for event in self._devices.events(timeout_s):
-            if event.kind == "xid" and event.card in cards:
-                yield XidSeen(now_ns, cards[event.card], event.value, event.gpu_instance)
+    def _observations(
+        self, cards: Mapping[int, str], events: Sequence[DeviceEvent], now_ns: int, *, due: bool
+    ) -> Iterator[Observation]:
+        for event in events:
+            gpu = cards.get(event.card) if event.card is not None else None
+            if gpu is not None and event.kind == "xid":
+                yield XidSeen(now_ns, gpu, event.value, event.gpu_instance)
+            elif gpu is not None and event.kind == "recovery" and event.value == 0:
+                yield ResetSeen(now_ns, gpu)
+        told = {event.card for event in events}
         for index, gpu in cards.items():
-            try:
-                said = self._devices.condition(index)
-            except InputError:
-                yield Reading(now_ns, gpu, answers=False)
-                continue
-            rows = said.rows
-            yield Reading(
-                now_ns,
-                gpu,
-                not said.lost,
-                said.lost,
-                None if said.recovery is None else int(said.recovery),
-                None if rows is None else rows.pending,
-                None if rows is None else rows.failed,
-            )
+            if due or index in told or None in told:
+                yield self._reading(index, gpu, now_ns)
+
+    def _reading(self, card: int, gpu: str, now_ns: int) -> Reading:
+        try:
+            said = self._devices.condition(card)
+        except InputError:
+            return Reading(now_ns, gpu, answers=False)
+        rows = said.rows
+        return Reading(
+            now_ns,
+            gpu,
+            answers=not said.lost,
+            lost=said.lost,
+            recovery=None if said.recovery is None else int(said.recovery),
+            remap_pending=None if rows is None else rows.pending,
+            remap_failed=None if rows is None else rows.failed,
+        )
 
     def _save(self) -> None:
         if self._file is None:

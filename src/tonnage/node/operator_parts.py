@@ -74,7 +74,8 @@ def conflicts(policy: ClusterPolicySpec | None, labels: Mapping[str, str]) -> li
         return []
     return [
         f"{operand.field}.enabled is {'true' if said else 'true by default'}, and on nodes of {kind.title} "
-        f"{operand.name} must not run: {kind.reason}; set {operand.field}.enabled: false, or {operand.label}=false there"
+        f"{operand.name} must not run: {kind.reason}; set {operand.field}.enabled: false, or {operand.label}=false "
+        "on those nodes"
         for operand in facts.operands().values()
         if operand.name in kind.without
         and (said := policy.enabled(operand.field)) is not False
