@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tonnage.cli import agent_doctor, agent_inject, agent_labels, agent_plugin
+from tonnage.cli import agent_doctor, agent_inject, agent_labels, agent_metrics, agent_plugin
 
 
 @click.group()
@@ -21,6 +21,7 @@ for _command in (
     agent_labels.labels,
     agent_labels.cdi,
     agent_plugin.device_plugin_,
+    agent_metrics.metrics,
     agent_inject.inject,
 ):
     agent.add_command(_command)

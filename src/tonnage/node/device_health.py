@@ -103,6 +103,8 @@ LOST, RECOVERY, REMAP_PENDING, REMAP_FAILED, TEST, REPEATED = (
     "repeated-faults",
 )
 """Causes besides ``xid-N``."""
+KEPT = 4096
+"""How many Xids are remembered one by one."""
 
 
 class HealthChange(NamedTuple):
@@ -137,6 +139,8 @@ class DeviceHealth:
         self._gpus: dict[str, _Gpu] = defaultdict(_Gpu)
         self.seen: dict[tuple[str, int | None, int], XidCount] = {}
         """By GPU, GPU instance and Xid: what was counted since the start."""
+        self.latest: deque[XidSeen] = deque(maxlen=KEPT)
+        """The last Xids of all GPUs, oldest first."""
 
     # ---- what is asked ----
 
@@ -166,6 +170,10 @@ class DeviceHealth:
 
     # ---- what is observed ----
 
+    def restore(self, gpu: str, causes: Iterable[FaultCause]) -> None:
+        """Take up causes that were known before, as after a restart of the agent."""
+        self._gpus[gpu].causes = {cause.name: cause for cause in causes}
+
     def observe(self, seen: Observation) -> HealthChange | None:
         """Take one observation in; what it changed. Observations of a GPU come in order of time."""
         gpu = self._gpus[seen.gpu]
@@ -192,6 +200,7 @@ class DeviceHealth:
 
     def _xid(self, gpu: _Gpu, seen: XidSeen) -> None:
         rules, known = self.rules, xids.get(seen.xid)
+        self.latest.append(seen)
         key = (seen.gpu, seen.instance, seen.xid)
         counted = self.seen.get(key, XidCount(0, 0))
         self.seen[key] = XidCount(counted.times + 1, seen.at_ns)

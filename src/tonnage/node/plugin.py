@@ -17,9 +17,10 @@ import grpc
 from tonnage.errors import InputError
 from tonnage.node import cdi
 from tonnage.node.allocate import AllocationError, Handing, answer
-from tonnage.node.device_health import DeviceHealth, HealthChange, Observation, Reading, ResetSeen, XidSeen
-from tonnage.node.devices import DeviceEvent, Devices, Link
+from tonnage.node.device_health import DeviceHealth, HealthChange
+from tonnage.node.devices import Devices, Link
 from tonnage.node.driver_files import DriverFiles
+from tonnage.node.health_watch import HealthWatch
 from tonnage.node.kubelet_api import (
     HEALTHY,
     KUBELET_SOCKET,
@@ -31,10 +32,6 @@ from tonnage.node.offers import NodeOffer, OfferedDevice, offer, preferred
 from tonnage.node.plugin_server import PluginServer
 from tonnage.partitioning import device_plugin
 from tonnage.partitioning.device_plugin import Config
-from tonnage.units import NS_PER_S
-
-READ_S = 5
-"""Between two readings of all cards; what they report comes at once."""
 
 Say = Callable[[str], None]
 
@@ -55,13 +52,12 @@ class DevicePlugin:
     ) -> None:
         self._devices, self._files, self._places, self._say = devices, files, places, say
         self.health = health
+        self._watch = HealthWatch(devices, health)
         self._links: Sequence[Link] = devices.links()
-        self._uuids = {one.index: one.uuid for one in devices.cards()}
         self._servers: dict[str, PluginServer] = {}
         self._offer = NodeOffer()
         self._lock = threading.Lock()
         self._kubelet: tuple[int, int] | None = None
-        self._read_ns: int | None = None
         self.configure(config)
 
     def configure(self, config: Config) -> None:
@@ -76,7 +72,8 @@ class DevicePlugin:
         """Take in what happened, waiting up to ``wait_s`` for the first of it. Raises InputError where the driver
         fails."""
         events = self._devices.events(wait_s)
-        self._observe(events, now_ns)
+        for change in self._watch.take(events, now_ns):
+            self._say(_said(change))
         self._refresh()
         self._serve()
 
@@ -84,39 +81,6 @@ class DevicePlugin:
         """End all servers."""
         for server in self._servers.values():
             server.stop()
-
-    def _observe(self, events: Sequence[DeviceEvent], now_ns: int) -> None:
-        seen: list[Observation] = []
-        for event in events:
-            if event.kind == "xid" and event.card is not None:
-                seen.append(XidSeen(now_ns, self._uuids[event.card], event.value, event.gpu_instance))
-            if event.kind == "recovery" and event.card is not None and event.value == 0:
-                seen.append(ResetSeen(now_ns, self._uuids[event.card]))
-        due = self._read_ns is None or now_ns - self._read_ns >= READ_S * NS_PER_S
-        if due:
-            self._read_ns = now_ns
-        told = {event.card for event in events}
-        cards = [card for card in self._uuids if due or card in told or None in told]
-        seen += [self._reading(card, now_ns) for card in cards]
-        for change in self.health.observe_all(seen):
-            self._say(_said(change))
-
-    def _reading(self, card: int, now_ns: int) -> Reading:
-        uuid = self._uuids[card]
-        try:
-            now = self._devices.condition(card)
-        except InputError:
-            return Reading(now_ns, uuid, answers=False)
-        rows = now.rows
-        return Reading(
-            now_ns,
-            uuid,
-            answers=not now.lost,
-            lost=now.lost,
-            recovery=None if now.recovery is None else int(now.recovery),
-            remap_pending=None if rows is None else rows.pending,
-            remap_failed=None if rows is None else rows.failed,
-        )
 
     def _refresh(self) -> None:
         """Offer what there is now; the CDI specification first, so that nothing is offered that it has not."""
