@@ -266,7 +266,7 @@ class Up:
         self.prometheus_url = server.url
 
     def _events(self) -> Iterator[Event]:
-        yield self.made.scraper()
+        yield self.made.scraper(everything=True)
         self.made.break_things()
 
     def _warm_up(self) -> None:
