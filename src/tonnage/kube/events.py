@@ -15,11 +15,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Generic, TypeAlias, TypeVar
 from zlib import crc32
 
 from tonnage.kube.resources import EVENTS
-from tonnage.kube.transport import ApiError, ClientError, Unreachable
+from tonnage.kube.transport import Again, ApiError, ClientError, Unreachable
 from tonnage.kube.verbs import Client, JsonObject
 
 SIMILAR = 10
@@ -104,6 +105,10 @@ class _Recent(Generic[V]):
             self._kept.move_to_end(key)
         return value
 
+    def knows(self, key: Key) -> bool:
+        """Whether it is kept."""
+        return key in self._kept
+
 
 class Correlator:
     """Which events to write, and as what: pure but for its memory. Not for several threads."""
@@ -187,13 +192,26 @@ class EventRecorder:
         return done
 
 
+@dataclass(slots=True)
+class _Begun:
+    """What is to be written of an event: the message, and what was written of it before."""
+
+    message: str
+    known: _Written
+
+
 class _Writer:
     """One thread, and the events about its share of the objects. Everything but what runs in that thread may be called
-    in any."""
+    in any. The first event about an object is written without the thread where the transport can, as nobody need wait
+    for its answer."""
 
     def __init__(self, client: Client, component: str, instance: str, limit: int, number: int) -> None:
         self._client, self._component, self._instance = client, component, instance
-        self._queue: queue.Queue[_Said | None] = queue.Queue(limit)
+        self._queue: queue.Queue[tuple[_Said, _Begun | None] | None] = queue.Queue()
+        self._limit = limit
+        self._open: dict[Key, int] = {}  # how many events about each object have not come to an end
+        self._left = threading.Condition()  # of what is open, and of the memory below
+        self._count = 0
         self._correlator = Correlator()
         self._written: _Recent[_Written] = _Recent()
         self._number = 0
@@ -205,62 +223,113 @@ class _Writer:
         self._thread.start()
 
     def put(self, said: _Said) -> None:
-        try:
-            if self._stopped.is_set():
-                raise queue.Full
-            self._queue.put_nowait(said)
-        except queue.Full:
-            self.dropped += 1
+        key = said.about.key
+        with self._left:
+            full = self._stopped.is_set() or self._count >= self._limit
+            if full:
+                self.dropped += 1
+            else:
+                self._count += 1
+                alone = key not in self._open
+                self._open[key] = self._open.get(key, 0) + 1
+        if full:
             said.end()
+        elif not (alone and self._submit(said)):
+            self._queue.put((said, None))
+
+    def _end(self, said: _Said) -> None:
+        """It has been written or given up."""
+        key = said.about.key
+        with self._left:
+            self._count -= 1
+            if self._open[key] == 1:
+                del self._open[key]
+            else:
+                self._open[key] -= 1
+            if not self._count:
+                self._left.notify_all()
+        said.end()
 
     def flush(self, deadline: float) -> bool:
-        with self._queue.all_tasks_done:
-            while self._queue.unfinished_tasks:
+        with self._left:
+            while self._count:
                 left = deadline - time.monotonic()
                 if left <= 0 or not self._thread.is_alive():
                     return False
-                self._queue.all_tasks_done.wait(min(left, 0.2))
+                self._left.wait(min(left, 0.2))
         return True
 
     def stop(self) -> None:
         self._stopped.set()
-        with contextlib.suppress(queue.Full):  # then it has work to wake up from
-            self._queue.put_nowait(None)
+        self._queue.put(None)  # so that it has work to wake up from
 
     def join(self, timeout_s: float) -> None:
         self._thread.join(timeout_s)
 
+    def _submit(self, said: _Said) -> bool:
+        """Have it written, where it is the first of its kind; False where the thread is to see to it."""
+        namespace = said.about.namespace or "default"
+        with self._left:
+            if self._written.knows(_name_of(said, said.message)):
+                return False
+            begun = self._begin(said)
+            body = self._event(said, begun.message, begun.known.count, namespace) if begun is not None else {}
+        if begun is None:
+            self._end(said)
+            return True
+
+        def ended(error: ClientError | None) -> None:
+            if error is None:
+                begun.known.name = body["metadata"]["name"]
+                self.problem = ""
+            elif not self._stopped.is_set() and (isinstance(error, Again | Unreachable) or _is_taken(error)):
+                return self._queue.put((said, begun))  # the thread tries again as after a call of its own
+            else:
+                self.problem = str(error)
+                self.dropped += 1
+            return self._end(said)
+
+        if begun.known.name or not self._client.submit_create(EVENTS, body, namespace, ended):
+            self._queue.put((said, begun))
+        return True
+
     def _run(self) -> None:
         while not self._stopped.is_set():
-            said = self._queue.get()
+            one = self._queue.get()
+            if one is None:
+                continue
             try:
-                if said is not None:
-                    self._write(said)
+                self._write(*one)
             except Exception as error:  # events are a courtesy: the next one is tried all the same
                 self.dropped += 1
                 self.problem = f"{type(error).__name__}: {error}"
             finally:
-                if said is not None:
-                    said.end()
-                self._queue.task_done()
+                self._end(one[0])
         with contextlib.suppress(queue.Empty):
             while True:
-                left = self._queue.get_nowait()
-                if left is not None:
+                if (left := self._queue.get_nowait()) is not None:
                     self.dropped += 1
-                    left.end()
+                    self._end(left[0])
 
-    def _write(self, said: _Said) -> None:
+    def _begin(self, said: _Said) -> _Begun | None:
+        """Count it; None when the object has had its share of events."""
         message = self._correlator.message(said.about, said.type, said.reason, said.message, said.at)
         if message is None:
             self.suppressed += 1
-            return
-        shown = _COMBINED if message.startswith(_COMBINED) else message
-        known = self._written.get((*said.about.key, said.type, said.reason, shown), lambda: _Written("", 0))
+            return None
+        known = self._written.get(_name_of(said, message), lambda: _Written("", 0))
         known.count += 1
+        return _Begun(message, known)
+
+    def _write(self, said: _Said, begun: _Begun | None) -> None:
+        if begun is None:
+            with self._left:
+                begun = self._begin(said)
+        if begun is None:
+            return
         for attempt in range(_SEND_TRIES):
             try:
-                self._send(said, message, known)
+                self._send(said, begun.message, begun.known)
                 self.problem = ""
                 return
             except Unreachable as error:  # it did not get there, so it can be sent again
@@ -275,7 +344,7 @@ class _Writer:
     def _send(self, said: _Said, message: str, known: _Written) -> None:
         namespace = said.about.namespace or "default"
         if known.name:
-            patch = {"count": known.count, "lastTimestamp": _time(said.at), "message": message}
+            patch = {"count": known.count, "lastTimestamp": _time(int(said.at)), "message": message}
             try:
                 self._client.patch(EVENTS, known.name, patch, namespace)
                 return
@@ -284,11 +353,12 @@ class _Writer:
                     raise
                 known.count = 1
         for _ in range(_NAMES):
-            event = self._event(said, message, known.count, namespace)
+            with self._left:
+                event = self._event(said, message, known.count, namespace)
             try:
                 self._client.create(EVENTS, event, namespace)
             except ApiError as error:
-                if error.reason != "AlreadyExists":  # else another recorder wrote one at the same instant
+                if not _is_taken(error):
                     raise
             else:
                 known.name = event["metadata"]["name"]
@@ -296,7 +366,7 @@ class _Writer:
         raise ClientError(f"the names of events about {said.about.name} are taken")
 
     def _event(self, said: _Said, message: str, count: int, namespace: str) -> JsonObject:
-        about, at = said.about, _time(said.at)
+        about, at = said.about, _time(int(said.at))
         self._number = max(self._number + 1, round(said.at * 1e9))
         involved: dict[str, Any] = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name}
         involved |= {k: v for k, v in (("namespace", about.namespace), ("uid", about.uid)) if v}
@@ -317,5 +387,17 @@ class _Writer:
         }
 
 
-def _time(at: float) -> str:
+def _name_of(said: _Said, message: str) -> Key:
+    """What its repetitions have in common."""
+    shown = _COMBINED if message.startswith(_COMBINED) else message
+    return (*said.about.key, said.type, said.reason, shown)
+
+
+def _is_taken(error: ClientError) -> bool:
+    """Whether another recorder wrote an event of that name at the same instant."""
+    return isinstance(error, ApiError) and error.reason == "AlreadyExists"
+
+
+@lru_cache(64)
+def _time(at: int) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
