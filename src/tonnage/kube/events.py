@@ -11,49 +11,25 @@ import contextlib
 import queue
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any
 from zlib import crc32
 
+from tonnage.kube.correlation import COMBINED, About, Correlator, Key, Recent
 from tonnage.kube.resources import EVENTS
 from tonnage.kube.transport import Again, ApiError, ClientError, Unreachable
 from tonnage.kube.verbs import Client, JsonObject
 
-SIMILAR = 10
-SIMILAR_WITHIN_S = 600.0
-BURST = 25
-REFILL_S = 300.0
-REMEMBERED = 4096
 QUEUE = 10_000
 MESSAGE_LIMIT = 1024
 """Characters; events.k8s.io refuses longer notes."""
-_COMBINED = "(combined from similar events): "
 _SEND_TRIES = 4
 _SEND_PAUSE_S = 1.0
 _NAMES = 20
 """Names that are tried for one event."""
-
-V = TypeVar("V")
-Key: TypeAlias = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """The object that an event is about."""
-
-    api_version: str
-    kind: str
-    name: str
-    namespace: str = ""
-    uid: str = ""
-
-    @property
-    def key(self) -> Key:
-        return self.api_version, self.kind, self.namespace, self.name, self.uid
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,68 +48,9 @@ class _Said:
 
 
 @dataclass(slots=True)
-class _Similar:
-    messages: set[str] = field(default_factory=set)
-    last: float = 0.0
-
-
-@dataclass(slots=True)
-class _Bucket:
-    tokens: float
-    at: float
-
-
-@dataclass(slots=True)
 class _Written:
     name: str
     count: int
-
-
-class _Recent(Generic[V]):
-    """A dict that forgets what was not used for longest."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[Key, V] = OrderedDict()
-
-    def get(self, key: Key, make: Callable[[], V]) -> V:
-        value = self._kept.get(key)
-        if value is None:
-            value = self._kept[key] = make()
-            if len(self._kept) > REMEMBERED:
-                self._kept.popitem(last=False)
-        else:
-            self._kept.move_to_end(key)
-        return value
-
-    def knows(self, key: Key) -> bool:
-        """Whether it is kept."""
-        return key in self._kept
-
-
-class Correlator:
-    """Which events to write, and as what: pure but for its memory. Not for several threads."""
-
-    def __init__(self) -> None:
-        self._similar: _Recent[_Similar] = _Recent()
-        self._buckets: _Recent[_Bucket] = _Recent()
-
-    def message(self, about: About, type_: str, reason: str, message: str, at: float) -> str | None:
-        """The message to write it under; None when the object has had its share of events."""
-        similar = self._similar.get((*about.key, type_, reason), _Similar)
-        if at - similar.last > SIMILAR_WITHIN_S:
-            similar.messages.clear()
-        similar.last = at
-        if message not in similar.messages and len(similar.messages) >= SIMILAR:
-            message = _COMBINED + message
-        else:
-            similar.messages.add(message)
-        bucket = self._buckets.get(about.key, lambda: _Bucket(BURST, at))
-        bucket.tokens = min(BURST, bucket.tokens + max(0.0, at - bucket.at) / REFILL_S)
-        bucket.at = at
-        if bucket.tokens < 1:
-            return None
-        bucket.tokens -= 1
-        return message
 
 
 class EventRecorder:
@@ -173,7 +90,7 @@ class EventRecorder:
     ) -> None:
         """Write an event, some time. ``type_`` is Normal or Warning, ``reason`` one CamelCase word. Never waits.
         ``done`` is called when it has been written or given up, in any thread."""
-        said = _Said(about, type_, reason, message[: MESSAGE_LIMIT - len(_COMBINED)], self._clock(), done)
+        said = _Said(about, type_, reason, message[: MESSAGE_LIMIT - len(COMBINED)], self._clock(), done)
         self._writers[crc32(f"{about.namespace}/{about.name}".encode()) % len(self._writers)].put(said)
 
     def flush(self, timeout_s: float = 5.0) -> bool:
@@ -210,10 +127,11 @@ class _Writer:
         self._queue: queue.Queue[tuple[_Said, _Begun | None] | None] = queue.Queue()
         self._limit = limit
         self._open: dict[Key, int] = {}  # how many events about each object have not come to an end
+        self._behind: dict[Key, list[_Said]] = {}  # those about an object of which one is written without the thread
         self._left = threading.Condition()  # of what is open, and of the memory below
         self._count = 0
         self._correlator = Correlator()
-        self._written: _Recent[_Written] = _Recent()
+        self._written: Recent[_Written] = Recent()
         self._number = 0
         self._stopped = threading.Event()
         self.dropped = 0
@@ -226,16 +144,28 @@ class _Writer:
         key = said.about.key
         with self._left:
             full = self._stopped.is_set() or self._count >= self._limit
+            first = not full and key not in self._open
             if full:
                 self.dropped += 1
             else:
                 self._count += 1
-                alone = key not in self._open
                 self._open[key] = self._open.get(key, 0) + 1
+                if first:
+                    self._behind[key] = []
+                elif key in self._behind:
+                    self._behind[key].append(said)
+                else:
+                    self._queue.put((said, None))
         if full:
             said.end()
-        elif not (alone and self._submit(said)):
-            self._queue.put((said, None))
+        elif first:
+            self._submit(said)
+
+    def _to_thread(self, key: Key, *first: tuple[_Said, _Begun | None]) -> None:
+        """No event about the object is under way without the thread any more: it sees to these, and those behind."""
+        with self._left:
+            for one in (*first, *((said, None) for said in self._behind.pop(key))):
+                self._queue.put(one)
 
     def _end(self, said: _Said) -> None:
         """It has been written or given up."""
@@ -266,32 +196,32 @@ class _Writer:
     def join(self, timeout_s: float) -> None:
         self._thread.join(timeout_s)
 
-    def _submit(self, said: _Said) -> bool:
-        """Have it written, where it is the first of its kind; False where the thread is to see to it."""
-        namespace = said.about.namespace or "default"
+    def _submit(self, said: _Said) -> None:
+        """Have it written; by the thread where it is a repetition, or where the transport waits for answers."""
+        key, namespace = said.about.key, said.about.namespace or "default"
         with self._left:
-            if self._written.knows(_name_of(said, said.message)):
-                return False
-            begun = self._begin(said)
+            known = self._written.knows(_name_of(said, said.message))
+            begun = None if known else self._begin(said)
             body = self._event(said, begun.message, begun.known.count, namespace) if begun is not None else {}
-        if begun is None:
-            self._end(said)
-            return True
 
         def ended(error: ClientError | None) -> None:
-            if error is None:
+            if error is None and begun is not None:
                 begun.known.name = body["metadata"]["name"]
                 self.problem = ""
             elif not self._stopped.is_set() and (isinstance(error, Again | Unreachable) or _is_taken(error)):
-                return self._queue.put((said, begun))  # the thread tries again as after a call of its own
-            else:
+                return self._to_thread(key, (said, begun))  # which tries again as after a call of its own
+            elif error is not None:
                 self.problem = str(error)
                 self.dropped += 1
+            self._to_thread(key)
             return self._end(said)
 
-        if begun.known.name or not self._client.submit_create(EVENTS, body, namespace, ended):
-            self._queue.put((said, begun))
-        return True
+        if known:
+            self._to_thread(key, (said, None))
+        elif begun is None:
+            ended(None)
+        elif begun.known.name or not self._client.submit_create(EVENTS, body, namespace, ended):
+            self._to_thread(key, (said, begun))
 
     def _run(self) -> None:
         while not self._stopped.is_set():
@@ -389,11 +319,11 @@ class _Writer:
 
 def _name_of(said: _Said, message: str) -> Key:
     """What its repetitions have in common."""
-    shown = _COMBINED if message.startswith(_COMBINED) else message
+    shown = COMBINED if message.startswith(COMBINED) else message
     return (*said.about.key, said.type, said.reason, shown)
 
 
-def _is_taken(error: ClientError) -> bool:
+def _is_taken(error: ClientError | None) -> bool:
     """Whether another recorder wrote an event of that name at the same instant."""
     return isinstance(error, ApiError) and error.reason == "AlreadyExists"
 
