@@ -42,11 +42,10 @@ class Trial:
 
     def keys(self, row: int) -> Ints:
         """The score of every node; NEVER where the pod does not fit."""
-        return self.looked(row)[1]
+        return self.looked(self.snapshot.fleet.pod_class(row))[1]
 
-    def looked(self, row: int) -> tuple[ShapeView, Ints]:
-        """What the policy says of every node for the pod, and :meth:`keys`."""
-        pod_class = self.snapshot.fleet.pod_class(row)
+    def looked(self, pod_class: PodClass) -> tuple[ShapeView, Ints]:
+        """What the policy says of every node for pods of the class, and :meth:`keys`."""
         view, key = self._keys(pod_class)
         if self.assumed and self.cache.topology.asks_for_others(pod_class):
             with self.assumed.away():
@@ -55,8 +54,10 @@ class Trial:
         return view, key
 
     def _keys(self, pod_class: PodClass) -> tuple[ShapeView, Ints]:
-        view = self.cache.view(pod_class, self.policy)
-        return view, keys_of(self.cache.topology, pod_class, view, self.cache.topology.masks(pod_class, view))
+        view, topology = self.cache.view(pod_class, self.policy), self.cache.topology
+        if topology.is_silent(pod_class):
+            return view, view.key
+        return view, keys_of(topology, pod_class, view, topology.masks(pod_class, view))
 
     def refusal(self, pod_class: PodClass) -> Reason:
         """Why no node takes the class."""

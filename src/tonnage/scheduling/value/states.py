@@ -114,14 +114,14 @@ class NodeStates:
     compute. As arrays, and as lists for those who look at few nodes: ``place`` (``places``), number × buckets + the
     bucket of the free cores; ``idle`` (``idle_of``), thousandths; ``stranded`` (``stranded_of``), those of them for
     which the node has no cores left at ``per_core`` thousandths a millicore. ``hosts``: cores and memory of the node,
-    and whether it has devices."""
+    and whether it has devices. ``amounts``: what is free of each of the fleet's resources."""
 
     def __init__(self, fleet: Fleet, states: States, kind_of: Ints, per_core: float) -> None:
         self.fleet = fleet
         self.states = states
         self.per_core = per_core
         self.plain = False
-        self._cursor = 0
+        self._cursor, self._width = 0, 0
         self._buckets = states.fragments.buckets
         self._cores: list[int] = states.fragments.cores.tolist()
         self.restart(kind_of)
@@ -131,6 +131,7 @@ class NodeStates:
         rows = len(self.fleet.alive)
         self.kinds: list[int] = kind_of.tolist()
         self.numbers, self.places, self.idle_of, self.stranded_of = [0] * rows, [0] * rows, [0] * rows, [0.0] * rows
+        self.amounts: list[list[int]] = [[]] * rows
         self.place, self.idle, self.devices = (np.zeros(rows, np.int64) for _ in range(3))
         self.stranded = np.zeros(rows)
         self._put_all()
@@ -140,6 +141,8 @@ class NodeStates:
     def refresh(self) -> None:
         """Follow pods that were bound or unbound."""
         journal = self.fleet.journal
+        if self._width != self.fleet.free.shape[1]:
+            self._put_all()
         if self._cursor == journal.end:
             return
         entries = journal.since(self._cursor)
@@ -147,6 +150,10 @@ class NodeStates:
             self._put_all()
             return
         self._cursor = journal.end
+        if len(entries) == 1:
+            row = entries[0][2]
+            self._put_one(row, self._free(row))
+            return
         rows = {node for _, _, node in entries}
         if len(rows) > FEW:
             self._put(np.array(sorted(rows)))
@@ -169,7 +176,7 @@ class NodeStates:
 
     def _put_all(self) -> None:
         self._put(np.flatnonzero(self.fleet.alive))
-        self._cursor = self.fleet.journal.end
+        self._cursor, self._width = self.fleet.journal.end, self.fleet.free.shape[1]
 
     def _put(self, rows: NDArray[np.intp]) -> None:
         """What :meth:`_put_one` notes, for many nodes."""
@@ -181,8 +188,8 @@ class NodeStates:
         self.place[rows] = np.array(found, np.int64) * self._buckets + free
         self.stranded[rows] = np.maximum(idle - cpu * self.per_core, 0.0)
         self.places, self.idle_of, self.stranded_of = self.place.tolist(), self.idle.tolist(), self.stranded.tolist()
-        for row, number in zip(rows.tolist(), found, strict=True):
-            self.numbers[row] = number
+        for row, number, amounts in zip(rows.tolist(), found, self.fleet.free[rows].tolist(), strict=True):
+            self.numbers[row], self.amounts[row] = number, amounts
 
     def _numbers_of(self, rows: NDArray[np.intp]) -> list[int]:
         """The states of these nodes: interned once for each that is met, as many nodes have the same."""
@@ -201,7 +208,8 @@ class NodeStates:
 
     def _put_one(self, row: int, free: tuple[int, ...]) -> None:
         """Note that the node's devices have so much free, and what its free cores say."""
-        cpu = int(self.fleet.free[row, CPU])
+        amounts = self.amounts[row] = self.fleet.free[row].tolist()
+        cpu = amounts[CPU]
         number = self.numbers[row] = self.states.intern(self.kinds[row], free)
         idle = self.states.rows[number].idle
         self.idle[row] = self.idle_of[row] = idle

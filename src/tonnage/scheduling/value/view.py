@@ -27,6 +27,7 @@ Points = NDArray[np.float64]
 POINTS_BITS = 26
 """Room for the points of a node, ±33,000, beside which one point of a preference decides: what the user prefers comes
 first. A device is worth at most 2 of its like (:data:`tonnage.scheduling.value.worth.MOST`): enough for 40 devices."""
+HALF = 1 << POINTS_BITS - 1
 MOST_WISHES = 60_000
 """More points of preferences than this, either way, count as this many: a key has no room for more."""
 HOST_ALONE = 1_000.0
@@ -86,8 +87,8 @@ class ValueView(ShapeView):
 
     def score(self, key: int) -> float:
         """In a key one point of a preference counts more than all others; in the score all count alike."""
-        wishes, points = divmod((key >> TIE_BITS) + self.scale // 2, self.scale)
-        return round(wishes + (points - self.scale // 2) / PRECISION, 3)
+        points = (key >> TIE_BITS) + HALF
+        return ((points >> POINTS_BITS) * PRECISION + (points & (2 * HALF - 1)) - HALF) / PRECISION
 
     def parts(self, node: int) -> tuple[tuple[str, float], ...]:
         """What the score of a node that fits is made of, by name, in points; ``preferred`` counts before all others."""
@@ -119,9 +120,9 @@ class ValueView(ShapeView):
         if not self._stated or not self.valuation.plain:
             super()._touch(nodes)
             return
-        free, key, able = self.fleet.free, self.key, self._able_of
+        key, able, amounts = self.key, self._able_of, self.valuation.nodes.amounts
         rows = [row for row in nodes if able[row]]
-        for row, found in zip(rows, self._few(rows, [free[row].tolist() for row in rows]), strict=True):
+        for row, found in zip(rows, self._few(rows, [amounts[row] for row in rows]), strict=True):
             key[row] = found
 
     def _score(self, rows: Rows) -> None:

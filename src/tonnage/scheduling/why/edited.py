@@ -23,6 +23,7 @@ class EditedPods(Topology):
         super().__init__(fleet)
         self._pod, self._class, self._nodes = pod, pod_class, nodes
         self._shape: Shape = fleet.classes.shapes[pod_class.shape]
+        self._rules_of: dict[PodClass, Rules] = {}
         self._known: dict[tuple[Edit, ...], tuple[PodClass, ShapeView]] = {}
 
     def of(self, edits: tuple[Edit, ...]) -> tuple[PodClass, ShapeView]:
@@ -46,4 +47,8 @@ class EditedPods(Topology):
     def rules(self, pod_class: PodClass) -> Rules:
         """What the class says about other pods, edited or not."""
         known = super().rules(pod_class)
-        return known if pod_class is self._fleet.classes.rows[pod_class.id] else Rules.of(pod_class)
+        if pod_class is self._fleet.classes.rows[pod_class.id]:
+            return known
+        if pod_class not in self._rules_of:
+            self._rules_of[pod_class] = Rules.of(pod_class)
+        return self._rules_of[pod_class]

@@ -180,7 +180,7 @@ class Search:
     def _one_a_host(self, class_id: int) -> bool:
         pod_class = self.snapshot.fleet.classes.rows[class_id]
         rules = self.cache.topology.rules(pod_class)
-        spread = any(c.topology_key == HOSTNAME for c in rules.spread)
+        spread = any(c.topology_key == HOSTNAME for c, _ in rules.spread)
         return spread or any(
             term.topology_key == HOSTNAME and term.matches(pod_class, self.snapshot.fleet.namespaces)
             for term in rules.anti_affinity
