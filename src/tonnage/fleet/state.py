@@ -360,7 +360,8 @@ class Fleet(Tables):
         node.pods.add(pod_row)
         del self.pending[pod_row]
         self._count(pod, node_row, 1)
-        self._log("unbind", pod_row)
+        if self._undo is not None:
+            self._undo.append(("unbind", pod_row))
 
     def unbind(self, pod_row: int) -> None:
         """Take a bound pod from its node; it is pending again."""
@@ -385,7 +386,11 @@ class Fleet(Tables):
         on_nodes = self.bound.get(pod.class_id)
         if on_nodes is None:
             on_nodes = self.bound[pod.class_id] = {}
-        _add(on_nodes, node_row, sign)
+        count = on_nodes.get(node_row, 0) + sign
+        if count:
+            on_nodes[node_row] = count
+        else:
+            del on_nodes[node_row]
         if pod.spec.leaving:
             _add(self.leaving.setdefault(pod.class_id, {}), node_row, sign)
         _add(self.priorities, pod.spec.priority, sign)

@@ -41,17 +41,14 @@ class Domains:
 
 def domains_of(fleet: Fleet, key: str) -> Domains:
     """Those of the fleet's nodes as they are now."""
-    numbers: dict[str, int] = {}
-
-    def number(labels: dict[str, str]) -> int:
-        value = labels.get(key)
-        return -1 if value is None else numbers.setdefault(value, len(numbers))
-
     of_node = np.full(len(fleet.alive), -1, np.int64)
-    if key == HOSTNAME:
-        for row in fleet.node_by_name.values():
-            of_node[row] = number(fleet.node(row).labels)
-    else:
-        by_set = np.array([number(labels) for labels in fleet.label_sets.rows] or [-1], np.int64)
-        of_node[fleet.alive] = by_set[fleet.label_set[fleet.alive]]
-    return Domains(of_node, len(numbers))
+    if key != HOSTNAME:
+        numbers, values = fleet.label_columns.of(key)
+        of_node[fleet.alive] = numbers[fleet.label_set[fleet.alive]]
+        return Domains(of_node, len(values))
+    hosts: dict[str, int] = {}
+    for row in fleet.node_by_name.values():
+        value = fleet.node(row).labels.get(key)
+        if value is not None:
+            of_node[row] = hosts.setdefault(value, len(hosts))
+    return Domains(of_node, len(hosts))

@@ -8,7 +8,7 @@ among, members of gangs, and pods for which room was made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from tonnage.fleet import holding
 from tonnage.fleet.asks import FULL, Ask
 from tonnage.fleet.cards import NO_DEVICE
 from tonnage.fleet.classes import PodClass
+from tonnage.fleet.rows import PodRow
 from tonnage.scheduling.trial import Trial
 from tonnage.scheduling.view import NEVER, Ints
 
@@ -70,7 +71,7 @@ class Exchange:
         for row, where in zip(rows, self._where.tolist(), strict=True):
             self._on[where][row] = None
         self._roams = {shape: self._fits_somewhere(rows[int(at)]) for shape, at in self._first_of_each_shape()}
-        self._count()
+        self._count(pods)
 
     def _may_move(self, pod_class: PodClass) -> bool:
         topology = self._trial.cache.topology
@@ -90,15 +91,15 @@ class Exchange:
     def _fits_somewhere(self, row: int) -> bool:
         return bool((self._trial.view(row).key != NEVER).any())
 
-    def _count(self) -> None:
-        """Add up, for each node, what those of its pods have that fit elsewhere too."""
+    def _count(self, pods: Mapping[int, PodRow]) -> None:
+        """Add up, for each node, what those of its pods have that fit elsewhere too. ``pods``: those of them, by row."""
         roams = np.array([self._roams[shape] for shape in self._shape.tolist()], np.bool_)
         self._more = np.zeros((len(self._nodes), self._size.shape[1]), np.int64)
         np.add.at(self._more, self._where[roams], self._size[roams])
         self._milli = np.zeros((len(self._nodes), self._fleet.cards.milli.shape[1]), np.int64)
         rows = list(self._at)
         for at, where in zip(np.flatnonzero(roams).tolist(), self._where[roams].tolist(), strict=True):
-            for device, milli in holding.of_each(self._fleet.pod(rows[at])):
+            for device, milli in holding.of_each(pods[rows[at]]):
                 self._milli[where, device] += milli
 
     def _put(self, where: int, row: int, sign: int) -> None:
@@ -253,7 +254,7 @@ class Exchange:
             if self._roams[shape] and not self._fits_somewhere(one.row):
                 self._roams[shape], gone = False, True
         if gone:
-            self._count()
+            self._count({row: fleet.pod(row) for row in self._at})
 
     def _open_node(self, node: int) -> int:
         """Count a node in on which none of these stood."""

@@ -80,7 +80,8 @@ class Trial:
             return {}
         level = known.index(unit.region_key)
         numbers = known.of_node[known.rows, level].tolist()
-        return {row: known.name(level, n) for row, n in zip(known.rows.tolist(), numbers, strict=True) if n >= 0}
+        names = [known.name(level, n) for n in range(known.count(level))]
+        return {row: names[n] for row, n in zip(known.rows.tolist(), numbers, strict=True) if n >= 0}
 
     def seat(self, row: int, node: int, view: ShapeView | None = None) -> None:
         """Bind the pod there, on the devices that suit it best. ``view``: what the policy says now, where that is at

@@ -189,7 +189,11 @@ class Search:
     # ---- trying ----
 
     def _better(self, edits: Sequence[GangEdit]) -> bool:
-        return self.best is None or GangChange(tuple(edits)).order < self.best.order
+        if self.best is None:
+            return True
+        change = GangChange(tuple(edits))
+        cost, best = change.cost, self.best.cost
+        return cost < best if cost != best else change.order < self.best.order
 
     def _fits(self, edits: Sequence[GangEdit]) -> bool:
         at = frozenset(edits)
