@@ -24,12 +24,14 @@ _MOST = 10.0
 
 
 class MovablePod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod on a node, as far as moving it is concerned. Pods of DaemonSets, static and ended ones are none.
+    """A pod on a node, as far as moving it is concerned. Static and ended ones are none.
 
     ``pod``: as it would be planned again. ``deletion_cost``: annotation controller.kubernetes.io/pod-deletion-cost.
     ``do_not_disrupt``: annotation karpenter.sh/do-not-disrupt as written, "true" or a duration from ``started_ns``
     (nanoseconds since the Unix epoch) on. ``budgets``: PodDisruptionBudgets that select it; ``blocked``: whether one of
-    them has no room. ``stays``: it tolerates the taint of a node that is drained, so nobody evicts it.
+    them has no room; ``never``: whether one of them never has any. ``stays``: it tolerates the taint of a node that is
+    drained, so nobody evicts it. ``belongs``: it belongs to its node (a DaemonSet's), so it does not move, but what
+    protects it keeps its node.
     """
 
     pod: PendingPod
@@ -40,6 +42,8 @@ class MovablePod(msgspec.Struct, frozen=True, kw_only=True):
     budgets: tuple[str, ...] = ()
     blocked: bool = False
     stays: bool = False
+    never: bool = False
+    belongs: bool = False
 
 
 class RunningNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,8 +115,9 @@ def candidates(
         pool = pools.get(one.state.node_pool)
         if pool is None or blocker(one, now_ns, eventual=eventual):
             continue
-        moving = tuple(pod for pod in one.pods if not protected(pod, now_ns) and not _blocks(pod, now_ns))
-        cost = NODE_COST + sum(max(0.0, eviction_cost(pod)) for pod in one.pods)
+        own = [pod for pod in one.pods if not pod.belongs]
+        moving = tuple(pod for pod in own if moves(pod, now_ns))
+        cost = NODE_COST + sum(max(0.0, eviction_cost(pod)) for pod in own)
         quiet = consolidate_after_ns(pool) is not None and not is_held(pool, one.state, now_ns)
         found.append(Candidate(one, pool, price_of(one.node, catalogue), cost, moving, quiet))
     return found
@@ -140,6 +145,12 @@ def blocker(one: RunningNode, now_ns: int, *, eventual: bool = False) -> str:
             why = "several PodDisruptionBudgets select it" if several else "its PodDisruptionBudget has no room"
             return f"pod {pod.pod.ref.name}: {why}"
     return ""
+
+
+def moves(pod: MovablePod, now_ns: int) -> bool:
+    """Whether a pod will need room elsewhere when its node is drained: nothing protects it for good."""
+    fixed = not pod.stays and (len(pod.budgets) > 1 or pod.never)
+    return not pod.belongs and not protected(pod, now_ns) and not fixed
 
 
 def _blocks(pod: MovablePod, now_ns: int) -> bool:
