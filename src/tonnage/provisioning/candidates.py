@@ -159,15 +159,20 @@ def _blocks(pod: MovablePod, now_ns: int) -> bool:
 
 
 def protected(pod: MovablePod, now_ns: int) -> bool:
-    """Whether its annotation karpenter.sh/do-not-disrupt holds now. One that cannot be read does not."""
-    written = pod.do_not_disrupt
+    """Whether its annotation karpenter.sh/do-not-disrupt holds now."""
+    return is_protected(pod.do_not_disrupt, pod.started_ns, now_ns)
+
+
+def is_protected(written: str, started_ns: int | None, now_ns: int) -> bool:
+    """Whether the annotation karpenter.sh/do-not-disrupt of a pod, as written, holds now. One that cannot be read does
+    not."""
     if not written or written == "true":
         return bool(written)
     try:
         length = duration.parse(written)
     except ValueError:
         return False
-    return length > 0 and (pod.started_ns is None or now_ns < pod.started_ns + length)
+    return length > 0 and (started_ns is None or now_ns < started_ns + length)
 
 
 def eviction_cost(pod: MovablePod) -> float:

@@ -13,7 +13,7 @@ singlenodeconsolidation.go, emptiness.go, drift.go, validation.go, helpers.go, t
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -37,6 +37,8 @@ EMPTY, DRIFTED, UNDERUTILIZED = "Empty", "Drifted", "Underutilized"
 """Why a node goes, as budgets name it."""
 EMPTINESS, DRIFT, MULTI_NODE, SINGLE_NODE = "emptiness", "drift", "multi-node", "single-node"
 """By which method, in the order in which they are asked."""
+REPLAN = "re-plan"
+"""By the cheapest plan for the pods of all nodes that may go (:mod:`tonnage.control.replanning`)."""
 
 MOST_AT_ONCE = 100
 """Nodes that are looked at together (multinodeconsolidation.go)."""
@@ -48,7 +50,7 @@ UNLIMITED = 2**31 - 1
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes to take back, and what is launched before they are drained.
 
-    ``method``: emptiness, drift, multi-node or single-node. ``claims`` goes with ``launches`` one to one.
+    ``method``: emptiness, drift, multi-node, single-node or re-plan. ``claims`` goes with ``launches`` one to one.
     ``saves_micro_usd_per_hour``: their prices less those of what is launched.
     """
 
@@ -238,6 +240,11 @@ class Round:
             found[name] = max(most - busy[name], 0)
         return found
 
+    def settings_with_bound(self, gone: Collection[Ref]) -> PlanSettings:
+        """The settings of a plan without these nodes: their pods are not where they were."""
+        bound = tuple(pod for one, _, pods in self._standing if one.ref not in gone for pod in pods)
+        return msgspec.structs.replace(self.settings, bound=bound)
+
     @cached_property
     def _underused(self) -> list[Candidate]:
         return [
@@ -292,8 +299,7 @@ class Round:
         moved = [pod.pod for one in going for pod in one.moving]
         movers = [msgspec.structs.replace(pod, moved=True) for pod in moved] if consolidating else moved
         staying = [one for one in self._standing if one[0].ref not in gone]
-        bound = tuple(pod for _, _, pods in staying for pod in pods)
-        settings = msgspec.structs.replace(self.settings, bound=bound)
+        settings = self.settings_with_bound(gone)
         pods = [*self.pending, *movers, *self._evicted]
         packing = pack(pods, [node for _, node, _ in staying], self.node_pools, self.catalogue, settings)
         must = {pod.ref for pod in (*moved, *self._evicted)}
