@@ -160,11 +160,7 @@ def initialize_node(cluster: Site, node: Node) -> None:
 
 def drain_node(cluster: Site, node: Node, reason: str, message: str) -> None:
     """Cordon the node and delete its pods gracefully; their workloads make new ones at once."""
-    node.leaving = True
-    row = cluster.fleet.node_by_name[node.name]
-    cluster.fleet.set_schedulable(row, False)
-    cluster.fleet.note(row, leaving=True)
-    cluster.mirror.node_changed(node)
+    _set_leaving(cluster, node, True)
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", reason, message)
     for pod in [p for p in cluster.pods.values() if p.node == node.name]:
         if not pod.terminating:
@@ -172,12 +168,38 @@ def drain_node(cluster: Site, node: Node, reason: str, message: str) -> None:
             replace(cluster, pod, Cause.EVICTION)
 
 
+def cordon_node(cluster: Site, node: Node, why: str) -> None:
+    """The node takes no more pods; those that it has stay for now."""
+    _set_leaving(cluster, node, True)
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "DisruptionLaunching", why)
+
+
+def uncordon_node(cluster: Site, node: Node, why: str) -> None:
+    """The node takes pods again."""
+    _set_leaving(cluster, node, False)
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "DisruptionFailed", why)
+    cluster.wake("node")
+
+
+def _set_leaving(cluster: Site, node: Node, leaving: bool) -> None:
+    node.leaving = leaving
+    row = cluster.fleet.node_by_name[node.name]
+    cluster.fleet.set_schedulable(row, not leaving and node.kubelet_ready)
+    cluster.fleet.note(row, leaving=leaving)
+    cluster.mirror.node_changed(node)
+
+
 def lose_node(cluster: Site, node: Node, why: str) -> None:
     """The machine is gone: its pods and their requests with it."""
-    for pod in [p for p in cluster.pods.values() if p.node == node.name]:
-        lose(cluster, pod, Cause.NODE)
+    lose_pods(cluster, node)
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "NodeLost", why)
     remove_node(cluster, node, why)
+
+
+def lose_pods(cluster: Site, node: Node) -> None:
+    """What is on the node ends now, and its workloads make others."""
+    for pod in [p for p in cluster.pods.values() if p.node == node.name]:
+        lose(cluster, pod, Cause.NODE)
 
 
 def remove_node(cluster: Site, node: Node, reason: str) -> None:

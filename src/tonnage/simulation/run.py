@@ -116,7 +116,7 @@ class SetUp:
         settings = self.placing()
         loops = [Scheduler(settings).loop()]
         if self.configuration.pools:
-            loops += self.controls.node_loops(self.for_sale, pools or self.pools, EPOCH_NS)
+            loops += self.controls.node_loops(self.for_sale, pools or self.pools, EPOCH_NS, expires=True)
         return [*loops, *self.controls.partitioning_loops(settings), *self.replica_loops()]
 
     def pools(self) -> Pools:
