@@ -34,6 +34,11 @@ COMMANDS = {
     "compare": ("tonnage.cli.simulate", "compare", "Run a scenario under several policies; one table of differences."),
     "up": ("tonnage.cli.up", "up", "A scenario's cluster behind a Kubernetes API on this machine: kubectl works."),
     "controller": ("tonnage.cli.controller", "controller", "The controllers on a real cluster: observe, or apply."),
+    "agent": (
+        "tonnage.cli.agent",
+        "agent",
+        "The agent of a GPU node: labels, CDI, device plugin; simulated cards too.",
+    ),
     "trace": (
         "tonnage.cli.trace",
         "trace",

@@ -312,7 +312,7 @@ class Fleet(Tables):
             chosen = holding.stand(self, pod_class, node_row, places)
         else:
             chosen = holding.choose(self, pod_class, node_row, devices, observed=observed)
-        self._put_on(pod_row, pod, node_row, requests, chosen)
+        self._put_on(pod_row, pod, node_row, node, requests, chosen)
         return chosen[0]
 
     def claim(self, pod_row: int, node_row: int) -> None:
@@ -327,9 +327,12 @@ class Fleet(Tables):
 
     def _attach(self, pod_row: int, node_row: int, chosen: Chosen) -> None:
         pod = self.pod(pod_row)
-        self._put_on(pod_row, pod, node_row, self.requests(self.classes.rows[pod.class_id].shape), chosen)
+        requests = self.requests(self.classes.rows[pod.class_id].shape)
+        self._put_on(pod_row, pod, node_row, self.node(node_row), requests, chosen)
 
-    def _put_on(self, pod_row: int, pod: PodRow, node_row: int, requests: Requests, chosen: Chosen) -> None:
+    def _put_on(
+        self, pod_row: int, pod: PodRow, node_row: int, node: NodeRow, requests: Requests, chosen: Chosen
+    ) -> None:
         """Let the pod stand on the node, on devices that are free."""
         free = self.free[node_row]
         for column, amount in requests:
@@ -338,7 +341,7 @@ class Fleet(Tables):
             holding.take(self, node_row, chosen, pod_row)
         pod.devices, pod.pieces = chosen
         pod.node = node_row
-        self.node(node_row).pods.add(pod_row)
+        node.pods.add(pod_row)
         del self.pending[pod_row]
         self._count(pod, node_row, 1)
         self._undo.note("unbind", pod_row)
@@ -363,7 +366,14 @@ class Fleet(Tables):
 
     def _count(self, pod: PodRow, node_row: int, sign: Literal[1, -1]) -> None:
         """One bound pod more (+1) or less (-1)."""
-        _add(self.bound.setdefault(pod.class_id, {}), node_row, sign)
+        on_nodes = self.bound.get(pod.class_id)
+        if on_nodes is None:
+            on_nodes = self.bound[pod.class_id] = {}
+        count = on_nodes.get(node_row, 0) + sign
+        if count:
+            on_nodes[node_row] = count
+        else:
+            del on_nodes[node_row]
         if pod.spec.leaving:
             _add(self.leaving.setdefault(pod.class_id, {}), node_row, sign)
         _add(self.priorities, pod.spec.priority, sign)

@@ -11,6 +11,7 @@ from tonnage.fleet import asks
 from tonnage.fleet.cards import Cards
 from tonnage.fleet.classes import ClassTable, PodClass
 from tonnage.fleet.columns import Interned, Journal, Latest, grow
+from tonnage.fleet.labels import LabelColumns
 from tonnage.fleet.namespaces import Namespaces
 from tonnage.fleet.rows import Conflict, NodeRow, PodRow
 from tonnage.objects import core
@@ -69,6 +70,7 @@ class Tables:
         self.label_set: NDArray[np.int32] = np.zeros(16, np.int32)
         self.taint_set: NDArray[np.int32] = np.zeros(16, np.int32)
         self.label_sets: Interned[Labels, dict[str, str]] = Interned()
+        self.label_columns = LabelColumns(self.label_sets.rows)
         self.taint_sets: Interned[Taints, Taints] = Interned()
         self._resource_ids = {name: i for i, name in enumerate(self.resources)}
         self._requests: dict[int, Requests] = {}
@@ -104,8 +106,11 @@ class Tables:
 
     def node(self, row: int) -> NodeRow:
         """The node in this row. Raises Conflict when there is none."""
-        node = self.nodes[row] if 0 <= row < len(self.nodes) else None
-        if node is None:
+        try:
+            node = self.nodes[row]
+        except IndexError:
+            node = None
+        if node is None or row < 0:
             raise Conflict(f"no node in row {row}")
         return node
 
@@ -125,8 +130,11 @@ class Tables:
 
     def pod(self, row: int) -> PodRow:
         """The pod in this row. Raises Conflict when there is none."""
-        pod = self.pods[row] if 0 <= row < len(self.pods) else None
-        if pod is None:
+        try:
+            pod = self.pods[row]
+        except IndexError:
+            pod = None
+        if pod is None or row < 0:
             raise Conflict(f"no pod in row {row}")
         return pod
 

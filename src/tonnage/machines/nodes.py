@@ -6,8 +6,7 @@ from tonnage.costs.ledger import Resources
 from tonnage.facts import instances
 from tonnage.facts.instances import InstanceType
 from tonnage.fleet.asks import GPU, SHARED_GPU
-from tonnage.fleet.devices import Cut
-from tonnage.fleet.state import NO_DEVICE, Conflict, NodeSpec
+from tonnage.fleet.state import Conflict, NodeSpec
 from tonnage.machines.objects import Claim, Node
 from tonnage.machines.own_nodes import PRODUCT
 from tonnage.machines.pods import end_pod, lose, replace, stop_pod
@@ -161,11 +160,7 @@ def initialize_node(cluster: Site, node: Node) -> None:
 
 def drain_node(cluster: Site, node: Node, reason: str, message: str) -> None:
     """Cordon the node and delete its pods gracefully; their workloads make new ones at once."""
-    node.leaving = True
-    row = cluster.fleet.node_by_name[node.name]
-    cluster.fleet.set_schedulable(row, False)
-    cluster.fleet.note(row, leaving=True)
-    cluster.mirror.node_changed(node)
+    _set_leaving(cluster, node, True)
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", reason, message)
     for pod in [p for p in cluster.pods.values() if p.node == node.name]:
         if not pod.terminating:
@@ -173,63 +168,38 @@ def drain_node(cluster: Site, node: Node, reason: str, message: str) -> None:
             replace(cluster, pod, Cause.EVICTION)
 
 
-def lose_gpu(cluster: Site, node: Node) -> None:
-    """The last GPU of the node is unhealthy. The pods on it end at once, and their workloads make others.
+def cordon_node(cluster: Site, node: Node, why: str) -> None:
+    """The node takes no more pods; those that it has stay for now."""
+    _set_leaving(cluster, node, True)
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "DisruptionLaunching", why)
 
-    The Xid is that of a GPU that cannot be reached any more (NVIDIA's Xid catalogue: 79)."""
-    fleet = cluster.fleet
-    row = fleet.node_by_name[node.name]
-    device = _devices(cluster, row) - 1
-    if device < 0:
-        return
-    gone = _gives(cluster, row, device)
-    if not gone:
-        message = f"gpu-failure: GPU {device} of {node.name} offers nothing while its MIG layout is being changed"
-        cluster.events.add(cluster.now_ns, "Scenario", "Warning", "FaultHitNothing", message)
-        return
-    message = "Xid 79: a GPU has fallen off the bus"
-    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "GPUUnhealthy", message)
-    for holder in fleet.holders(row, device):
-        spec = fleet.pod(holder).spec
-        lose(cluster, cluster.pods[spec.namespace, spec.name], Cause.NODE)
-    left = fleet.allocatable_of(row)
-    fleet.set_allocatable(row, {**left, **{name: left.get(name, 0) - n for name, n in gone.items()}})
-    cluster.mirror.node_changed(node)
+
+def uncordon_node(cluster: Site, node: Node, why: str) -> None:
+    """The node takes pods again."""
+    _set_leaving(cluster, node, False)
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "DisruptionFailed", why)
     cluster.wake("node")
 
 
-def mend_gpu(cluster: Site, node: Node) -> None:
-    """One GPU more is healthy; never more than the machine has."""
-    fleet = cluster.fleet
-    row = fleet.node_by_name[node.name]
-    device = _devices(cluster, row)
-    if device >= node.gpus:
-        return
-    there, back = fleet.allocatable_of(row), _gives(cluster, row, device)
-    fleet.set_allocatable(row, {**there, **{name: there.get(name, 0) + n for name, n in back.items()}})
-    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "GPUHealthy", "the GPU was reset")
+def _set_leaving(cluster: Site, node: Node, leaving: bool) -> None:
+    node.leaving = leaving
+    row = cluster.fleet.node_by_name[node.name]
+    cluster.fleet.set_schedulable(row, not leaving and node.kubelet_ready)
+    cluster.fleet.note(row, leaving=leaving)
     cluster.mirror.node_changed(node)
-    cluster.wake("node")
-
-
-def _devices(cluster: Site, row: int) -> int:
-    """How many GPUs of the node are there now: the first ones."""
-    return int((cluster.fleet.devices[row] != NO_DEVICE).sum())
-
-
-def _gives(cluster: Site, row: int, device: int) -> dict[str, int]:
-    """What one of the node's GPUs gives its allocatable."""
-    node = cluster.fleet.node(row)
-    cut = node.cuts[device] if device < len(node.cuts) else Cut()
-    return cut.offers(node.spec.device_resource)
 
 
 def lose_node(cluster: Site, node: Node, why: str) -> None:
     """The machine is gone: its pods and their requests with it."""
-    for pod in [p for p in cluster.pods.values() if p.node == node.name]:
-        lose(cluster, pod, Cause.NODE)
+    lose_pods(cluster, node)
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "NodeLost", why)
     remove_node(cluster, node, why)
+
+
+def lose_pods(cluster: Site, node: Node) -> None:
+    """What is on the node ends now, and its workloads make others."""
+    for pod in [p for p in cluster.pods.values() if p.node == node.name]:
+        lose(cluster, pod, Cause.NODE)
 
 
 def remove_node(cluster: Site, node: Node, reason: str) -> None:

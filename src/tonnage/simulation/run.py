@@ -91,9 +91,11 @@ class SetUp:
     cluster: SimulatedCluster
     sources: Sources
 
-    def scraper(self) -> Scraper:
-        """What Prometheus scrapes."""
-        return Scraper(self.configuration.monitors, any(s.histograms for s in self.cluster.services))
+    def scraper(self, *, everything: bool = False) -> Scraper:
+        """What Prometheus scrapes; of GPUs what queries name, or ``everything``, where anybody may ask."""
+        asked = frozenset(one.name for query in self.configuration.queries() for one in query.selectors())
+        histograms = any(s.histograms for s in self.cluster.services)
+        return Scraper(self.configuration.monitors, histograms, None if everything else asked)
 
     @property
     def controls(self) -> Policy:
@@ -114,7 +116,7 @@ class SetUp:
         settings = self.placing()
         loops = [Scheduler(settings).loop()]
         if self.configuration.pools:
-            loops += self.controls.node_loops(self.for_sale, pools or self.pools, EPOCH_NS)
+            loops += self.controls.node_loops(self.for_sale, pools or self.pools, EPOCH_NS, expires=True)
         return [*loops, *self.controls.partitioning_loops(settings), *self.replica_loops()]
 
     def pools(self) -> Pools:
