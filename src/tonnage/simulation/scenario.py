@@ -15,6 +15,7 @@ from tonnage.control.policy import PARTITIONING, Policy
 from tonnage.documents import LONGEST_S, Document, Strict, duration_ns, parse, read
 from tonnage.errors import InputError, Problem
 from tonnage.facts import instances
+from tonnage.facts.price_book import CAPACITY_TYPES
 from tonnage.machines.serving.balancing import LOAD_BALANCING
 from tonnage.machines.serving.lower_tiers import tier_problems
 from tonnage.machines.training.entries import TrainingEntry, training_problems
@@ -50,7 +51,6 @@ __all__ = [
 
 _HINT = "see docs/reference/scenario.md"
 _SUFFIXES = (".yaml", ".yml", ".json")
-CAPACITY_TYPES = ("on-demand", "spot")
 FAULTS = ("spot-interruption", "node-failure", "gpu-failure", "pod-failure", "out-of-stock")
 OOM = "oom"
 """A pod's exit when its memory limit kills it; other exits are codes."""
