@@ -35,7 +35,7 @@ KEPT = {
     "tonnage.facts.durations.*": FACTS,
     "tonnage.facts.metric_names.all": FACTS,
     "tonnage.facts.prices.*": FACTS,
-    "tonnage.inference.kinds.*": FACTS,
+    "tonnage.inference.memory.kinds.*": FACTS,
     "tonnage.hollow.lockstep": STEPS,
     "tonnage.hollow.machines.Machines.see_deployment": STEPS,
     "tonnage.kube.informer.Informers.wait_synced": STEPS,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tonnage.inference.engine import Engine
+from tonnage.inference.engine.requests import Request
 from tonnage.inference.hybrid import Group
-from tonnage.inference.requests import Request
 
 
 def check_blocks(engine: Engine) -> None:

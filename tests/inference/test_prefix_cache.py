@@ -13,8 +13,8 @@ from reference_caching import Block, Pool
 
 from deep_seeds import examples
 from tonnage.inference.engine import Engine, EngineConfig, Finished
+from tonnage.inference.engine.prefix_cache import Lease, PrefixCache
 from tonnage.inference.hybrid import Layers, layout
-from tonnage.inference.prefix_cache import Lease, PrefixCache
 from tonnage.inference.prompts import BlockNames, Path, between, numbers
 from tonnage.inference.timing import LinearTiming
 

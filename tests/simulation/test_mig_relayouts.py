@@ -76,16 +76,16 @@ def test_instances_go_and_come_one_by_one_and_are_offered_when_the_plugin_has_re
     cluster = world()
     machine(cluster, "a", SEVEN)
     assert cut(cluster, SEVEN, HALVES) == Applied()
-    start, life = second(cluster), cluster.durations
+    start, life = second(cluster), cluster.physics.durations
     run_until(cluster, start + 2.5 * life.mig_instance_s)
     assert layout(cluster) == tuple((SMALL, at) for at in range(3, 7))
     assert len(events(cluster, "InstanceDestroyed")) == 2
     run_until(cluster, start + 9 * life.mig_instance_s + 0.9 * life.mig_plugin_s)
     assert layout(cluster) == ()
-    assert cluster.relayouts["a", 0].there == as_layout(HALVES)
+    assert cluster.gpus.relayouts["a", 0].there == as_layout(HALVES)
     run_until(cluster, start + 9 * life.mig_instance_s + 1.1 * life.mig_plugin_s)
     assert layout(cluster) == HALVES
-    assert cluster.relayouts == {}
+    assert cluster.gpus.relayouts == {}
     assert "node" in cluster.woken()
     assert events(cluster, "RelayoutDone") == ["GPU 0: 2 x 3g.40gb"]
     assert cluster.fleet.allocatable_of(0)["nvidia.com/mig-3g.40gb"] == 2
@@ -129,7 +129,7 @@ def test_a_pod_that_takes_an_instance_that_was_to_go_turns_the_change_back() -> 
 def test_a_gpu_leaves_mig_mode_and_enters_it_in_a_longer_time() -> None:
     cluster = world()
     machine(cluster, "a", ((ALL, 0),))
-    life, start = cluster.durations, second(cluster)
+    life, start = cluster.physics.durations, second(cluster)
     assert cut(cluster, ((ALL, 0),), None) == Applied()
     run_until(cluster, start + life.mig_instance_s + life.mig_mode_s)
     assert layout(cluster) == ()
@@ -140,7 +140,7 @@ def test_a_gpu_leaves_mig_mode_and_enters_it_in_a_longer_time() -> None:
     assert cut(cluster, None, HALVES) == Applied()
     assert GPU not in cluster.fleet.allocatable_of(0), "it is withdrawn at once"
     run_until(cluster, start + life.mig_mode_s - 1)
-    assert cluster.relayouts["a", 0].there == ()
+    assert cluster.gpus.relayouts["a", 0].there == ()
     run_until(cluster, start + 200)
     assert layout(cluster) == HALVES
 
@@ -152,7 +152,7 @@ def test_a_node_that_is_lost_in_the_middle_takes_its_change_along() -> None:
     run_until(cluster, second(cluster) + 5)
     nodes.lose_node(cluster, cluster.nodes["a"], "test")
     run_until(cluster, second(cluster) + 100)
-    assert cluster.relayouts == {}
+    assert cluster.gpus.relayouts == {}
     assert violations(cluster.fleet) == []
 
 
@@ -192,11 +192,11 @@ def test_a_decision_that_no_longer_holds_is_stale_and_changes_nothing(
     machine(cluster, "a", SEVEN)
     decision = Relayout(Ref("Node", "a", uid="node-a"), 0, SEVEN, HALVES, WHY)
     happens(cluster)
-    before, under_way = cluster.queue.next_ns(), dict(cluster.relayouts)
+    before, under_way = cluster.queue.next_ns(), dict(cluster.gpus.relayouts)
     outcome = cluster.apply(msgspec.structs.replace(decision, **changes))
     assert isinstance(outcome, Stale)
     assert says in outcome.changed
-    assert (cluster.queue.next_ns(), cluster.relayouts) == (before, under_way)
+    assert (cluster.queue.next_ns(), cluster.gpus.relayouts) == (before, under_way)
 
 
 def test_a_layout_that_cannot_be_is_refused() -> None:
@@ -292,7 +292,7 @@ class Walk:
         for key, where in standing.items():
             assert self.standing.get(key, where) == where
         self.standing = standing
-        for (name, device), change in cluster.relayouts.items():
+        for (name, device), change in cluster.gpus.relayouts.items():
             mask_of(change.on, change.there)
             at = fleet.node_by_name.get(name)
             if at is not None and fleet.devices[at, device] != NO_DEVICE:
@@ -312,7 +312,7 @@ def test_whatever_happens_no_pod_loses_its_instance_and_every_change_ends(seed: 
     for made in (one for one in cluster.nodes.values() if one.ended_ns is None):
         for _ in range(made.gpus):
             nodes.mend_gpu(cluster, made)
-    while cluster.relayouts:
+    while cluster.gpus.relayouts:
         assert cluster.queue.next_ns() is not None, "a change that nobody goes on with"
         cluster.queue.step(cluster)
         walk.check()

@@ -214,7 +214,7 @@ def joined(labels: dict[str, str]) -> tuple[SimulatedCluster, Node]:
     made = launch("n", "p5.4xlarge")
     made.labels.update(labels)
     claim = Claim(made, cluster.now_ns)
-    cluster.claims["n"] = claim
+    cluster.cloud.claims["n"] = claim
     cluster.queue.push(cluster.now_ns, NodeRunning(claim))
     run_until(cluster, 1000)
     return cluster, cluster.nodes["n"]

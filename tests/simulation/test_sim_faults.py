@@ -177,8 +177,8 @@ def test_a_type_out_of_stock_is_so_in_every_zone_and_only_for_its_duration() -> 
         SOLD,
     )
     run_until(cluster, 40)
-    assert set(cluster.out_of_stock) == ALL_OF_12XLARGE
-    assert set(cluster.out_of_stock.values()) == {70 * NS_PER_S}, "a shorter one does not end a longer one"
+    assert set(cluster.cloud.out_of_stock) == ALL_OF_12XLARGE
+    assert set(cluster.cloud.out_of_stock.values()) == {70 * NS_PER_S}, "a shorter one does not end a longer one"
 
 
 OUT = {"kind": "out-of-stock", "at": "1m", "duration": "20m"}

@@ -73,7 +73,7 @@ def _exporter(cluster: SimulatedCluster) -> None:
     """A dcgm-exporter on every node that comes."""
     exporter = workload(cluster, "exporter", gpus=0, container=PORT)
     cluster.workloads.clear()
-    cluster.daemon_sets.append(("monitoring", "exporter", exporter.template))
+    cluster.declared.daemon_sets.append(("monitoring", "exporter", exporter.template))
 
 
 def _serving(

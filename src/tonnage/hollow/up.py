@@ -255,7 +255,7 @@ class Up:
     def _serve_metrics(self, port: int) -> None:
         cluster = self.made.cluster
         application = prometheus.app(
-            cluster.store,
+            cluster.records.store,
             epoch_ns=self.epoch_ns,
             now_ns=lambda: cluster.now_ns,
             lock=self.lock,
@@ -343,10 +343,10 @@ class Up:
             return State(
                 cluster.now_ns,
                 sum(node.ready_ns is not None for node in live),
-                len(cluster.claims),
+                len(cluster.cloud.claims),
                 sum(pod.ready_ns is not None for pod in pods),
                 sum(pod.bound_ns is None for pod in pods),
-                cluster.ledger.total(cluster.now_ns),
+                cluster.records.ledger.total(cluster.now_ns),
                 problems | self.room.machines.errors,
             )
 
@@ -361,12 +361,12 @@ class Up:
         with self.lock:
             for service in self.made.cluster.services:
                 service.settle(self.made.cluster.now_ns)
-            return self.made.cluster.ledger.settle(self.made.cluster.now_ns)
+            return self.made.cluster.records.ledger.settle(self.made.cluster.now_ns)
 
 
 def forget_daemons(cluster: SimulatedCluster) -> None:
     """The pods of DaemonSets are made by their controller, behind the API."""
-    cluster.daemon_sets.clear()
+    cluster.declared.daemon_sets.clear()
     for row, pod in enumerate(cluster.fleet.pods):
         if pod is not None and pod.spec.daemon:
             cluster.fleet.remove_pod(row)

@@ -53,7 +53,7 @@ def start_node(cluster: Site, claim: Claim, machine: InstanceType | None = None)
         node.allocatable = {**whole, **made.offers}
     cluster.nodes[name] = node
     claim.node = name
-    cluster.ledger.open_node(
+    cluster.records.ledger.open_node(
         name,
         cluster.now_ns,
         price_micro_usd_per_hour=node.price_micro_usd_per_hour,
@@ -93,7 +93,7 @@ def gpus_up_s(cluster: Site, node: Node) -> float:
     again."""
     if not node.gpus:
         return 0
-    durations, instances_made = cluster.durations, cuts_of(cluster, node).instances
+    durations, instances_made = cluster.physics.durations, cuts_of(cluster, node).instances
     if not instances_made:
         return durations.device_plugin_s
     cutting_s = durations.mig_mode_s + instances_made * durations.mig_instance_s
@@ -156,7 +156,7 @@ def initialize_node(cluster: Site, node: Node) -> None:
     fleet.note(row, initialized=True, last_pod_event_ns=cluster.now_ns)
     node.ready_ns = cluster.now_ns
     node.kubelet_ready = True
-    cluster.claims.pop(node.name, None)
+    cluster.cloud.claims.pop(node.name, None)
     message = "every resource is allocatable"
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "Initialized", message)
     for problem in made.problems:
@@ -251,7 +251,7 @@ def remove_node(cluster: Site, node: Node, reason: str) -> None:
             end_pod(cluster, pod)
     cluster.fleet.remove_node(row)
     node.ended_ns, node.end_reason = cluster.now_ns, reason
-    cluster.ledger.close_node(node.name, cluster.now_ns)
+    cluster.records.ledger.close_node(node.name, cluster.now_ns)
     cluster.mirror.node_gone(node)
     cluster.wake("node")
 
@@ -264,7 +264,7 @@ def runs_daemon(cluster: Site, node: str, namespace: str, name: str) -> bool:
 
 
 def _start_daemons(cluster: Site, made: Node, row: int) -> None:
-    for namespace, name, template in cluster.daemon_sets:
+    for namespace, name, template in cluster.declared.daemon_sets:
         started = daemons.start(cluster.fleet, row, namespace, name, template, f"{namespace}/{name}")
         if isinstance(started, Conflict):
             pod = f"Pod {namespace}/{name}-{made.name}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tonnage.fleet.cards import SHARED_DEVICE
-from tonnage.inference.exposition import of_kind, vllm_samples
+from tonnage.inference.servers.exposition import of_kind, vllm_samples
 from tonnage.machines import loading, nodes
 from tonnage.machines.events import Later
 from tonnage.machines.objects import Node, Pod
@@ -85,7 +85,7 @@ class _Round:
         """Scrape everything once; engines must be settled. ``written``: series that have a sample of now: of several
         targets with the same labels the first counts, as in Prometheus."""
         self._before, self._seen = self._seen, {}
-        store, now_ns = cluster.store, cluster.now_ns
+        store, now_ns = cluster.records.store, cluster.now_ns
         for key, value in self._samples(cluster):
             if key not in written:
                 written.add(key)
@@ -134,7 +134,7 @@ class _Round:
 
     def _gpu_samples(self, cluster: Site, node: Node) -> Iterator[tuple[Key, float]]:
         row = cluster.fleet.node_by_name[node.name]
-        for namespace, name, template in cluster.daemon_sets:
+        for namespace, name, template in cluster.declared.daemon_sets:
             if not nodes.runs_daemon(cluster, node.name, namespace, name):
                 continue
             exporter = f"{name}-{node.name}"

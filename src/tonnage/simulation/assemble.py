@@ -108,7 +108,7 @@ def assemble(
         service.name: Requests(service, scenario.ttft_ns, scenario.tpot_ns, cluster.now_ns)
         for service in cluster.services
     }
-    settlement = cluster.ledger.settle(cluster.now_ns)
+    settlement = cluster.records.ledger.settle(cluster.now_ns)
     gpu = settlement.gpu_time
     return Result(
         schema=SCHEMA,
@@ -226,7 +226,7 @@ def _nodes(cluster: SimulatedCluster) -> list[NodeResult]:
             None if node.ready_ns is None else _s(node.ready_ns),
             None if node.ended_ns is None else _s(node.ended_ns),
             node.end_reason,
-            cluster.ledger.node_cost(node.name, cluster.now_ns),
+            cluster.records.ledger.node_cost(node.name, cluster.now_ns),
         )
         for node in cluster.nodes.values()
     ]

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from tonnage.decisions import Finding, Ref
 from tonnage.health.setting import Pods
-from tonnage.inference import other_servers
-from tonnage.inference.other_servers import TITLES
+from tonnage.inference.servers import other_servers
+from tonnage.inference.servers.other_servers import TITLES
 from tonnage.machines.cards import LEASE_ANNOTATION
 from tonnage.partitioning.leases import FAIR, STRICT
 

@@ -114,7 +114,7 @@ class OutOfStock:
     def handle(self, cluster: SimulatedCluster) -> Later:
         until_ns = cluster.now_ns + duration_ns(self.spec.duration)
         for offering in self.offerings:
-            cluster.out_of_stock[offering] = max(until_ns, cluster.out_of_stock.get(offering, 0))
+            cluster.cloud.out_of_stock[offering] = max(until_ns, cluster.cloud.out_of_stock.get(offering, 0))
         return ()
 
 

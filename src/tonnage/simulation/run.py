@@ -197,7 +197,7 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     sources = connect_traffic(scenario, chosen, configuration, cluster, options.trace, options.seed)
     for key, (least, _) in bounds(configuration, list(cluster.workloads.values())).items():
         cluster.workloads[key].minimum = least
-    cluster.disruption_budgets = manifest.of(PodDisruptionBudget)
+    cluster.declared.disruption_budgets = manifest.of(PodDisruptionBudget)
     doubts = [
         *connect_training(scenario, manifest.objects, cluster),
         *left_out(scenario, configuration, cluster),
@@ -214,7 +214,7 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     made = SetUp(scenario, policy, options, configuration, cluster, sources)
     more = tuple(prospects(made, configuration.setting))
     configuration = configuration.with_blockers(more, nodes=bool(cluster.fleet.node_by_name))
-    cluster.blockers = by_object(configuration.blockers)
+    cluster.declared.blockers = by_object(configuration.blockers)
     return replace(made, configuration=configuration)
 
 

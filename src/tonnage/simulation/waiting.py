@@ -26,7 +26,7 @@ class Reasons:
 
     def __init__(self, cluster: SimulatedCluster, recorder: Recorder) -> None:
         self._cluster, self._now_ns = cluster, cluster.now_ns
-        self._coming = {ref.name for claim in cluster.claims.values() for ref in claim.launch.pods}
+        self._coming = {ref.name for claim in cluster.cloud.claims.values() for ref in claim.launch.pods}
         self._last: dict[tuple[str, str], DecisionRecord] = {}
         self._sold_out: dict[str, DecisionRecord] = {}  # what the provisioner said when there was no offering left
         self._evicted: list[DecisionRecord] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tonnage.facts.durations import Durations
-from tonnage.inference.servers import EngineServer
+from tonnage.inference.servers.vllm import EngineServer
 from tonnage.objects import core
 
 COMPILE_CACHE = "VLLM_CACHE_ROOT"

@@ -14,15 +14,15 @@ from __future__ import annotations
 from collections.abc import Container
 from heapq import heappop, heappush
 
-from tonnage.inference.engine_config import EngineConfig, Tiers
-from tonnage.inference.hybrid_cache import HybridCache
-from tonnage.inference.kv_cache import KvCache
-from tonnage.inference.prefix_cache import PrefixCache
-from tonnage.inference.queue import Queue
-from tonnage.inference.requests import End, Finished, Request
-from tonnage.inference.step_times import NO_WINDOWS, StepTimes, Windows
+from tonnage.inference.engine.config import EngineConfig, Tiers
+from tonnage.inference.engine.hybrid_cache import HybridCache
+from tonnage.inference.engine.kv_cache import KvCache
+from tonnage.inference.engine.prefix_cache import PrefixCache
+from tonnage.inference.engine.queue import Queue
+from tonnage.inference.engine.requests import End, Finished, Request
+from tonnage.inference.engine.step_times import NO_WINDOWS, StepTimes, Windows
+from tonnage.inference.engine.window_tokens import WindowTokens
 from tonnage.inference.timing import PS_PER_NS, TICKS_PER_NS, TICKS_PER_PS, BatchTiming, StepTiming
-from tonnage.inference.window_tokens import WindowTokens
 
 
 class Scheduler:

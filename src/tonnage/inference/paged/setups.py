@@ -14,10 +14,10 @@ from random import Random
 from typing import Final
 
 from tonnage.facts import gpus
-from tonnage.inference.contiguous import Sized
 from tonnage.inference.estimate import EstimatedTiming, Replica
-from tonnage.inference.paged import Setting
-from tonnage.inference.shapes import plain_shape
+from tonnage.inference.estimate.shapes import plain_shape
+from tonnage.inference.paged.contiguous import Sized
+from tonnage.inference.paged.schemes import Setting
 from tonnage.units import NS_PER_S
 
 KV_TOKENS = 15_700

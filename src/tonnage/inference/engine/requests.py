@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from tonnage.inference.prefix_cache import Lease
+from tonnage.inference.engine.prefix_cache import Lease
 from tonnage.inference.prompts import Path
 
 End: TypeAlias = Literal["finished", "aborted", "rejected"]

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from tonnage.errors import InputError
 from tonnage.inference.engine import Engine, EngineConfig
-from tonnage.inference.prefix_cache import PrefixCache
+from tonnage.inference.engine.prefix_cache import PrefixCache
+from tonnage.inference.engine.requests import Finished
 from tonnage.inference.prompts import BlockNames, Path, length
-from tonnage.inference.requests import Finished
 from tonnage.inference.routing.overlap import overlap_of
 from tonnage.inference.routing.policies import Policy
 from tonnage.inference.routing.router import Router

@@ -21,10 +21,10 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from math import lcm
 
+from tonnage.inference.engine.kv_cache import KvCache
+from tonnage.inference.engine.prefix_cache import PrefixCache
+from tonnage.inference.engine.requests import Request
 from tonnage.inference.hybrid import Layout
-from tonnage.inference.kv_cache import KvCache
-from tonnage.inference.prefix_cache import PrefixCache
-from tonnage.inference.requests import Request
 
 
 class HybridCache(KvCache):

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tonnage.facts import names
-from tonnage.inference import memory, tables
+from tonnage.inference import tables
 from tonnage.inference.engine import EngineConfig
+from tonnage.inference.memory import serving
 from tonnage.units import GIB, MIB
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def kv_cache_bytes(
     default share leaves room for the others. TensorRT-LLM: share of what is free once both are there. All memory is
     what CUDA shows of the GPU; ``memory_share`` of it where several replicas share one.
     """
-    total = int(memory.visible_bytes(gpu) * memory_share)
+    total = int(serving.visible_bytes(gpu) * memory_share)
     if permille is None:
         part = msgspec.structs.replace(gpu, memory_mib=int(gpu.memory_mib * memory_share))
         permille = memory_permille(kind, part, tensor_parallel=tensor_parallel)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol
 
 from tonnage.inference.engine import Engine
-from tonnage.inference.requests import Finished
+from tonnage.inference.engine.requests import Finished
 
 Reservation = Literal["max", "pow2", "exact"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tonnage.inference.prompts import Path, length
-from tonnage.inference.replay import Log
+from tonnage.inference.replay.run import Log
 
 
 class Reuse(msgspec.Struct, frozen=True):

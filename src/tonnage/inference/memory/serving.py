@@ -19,8 +19,9 @@ import msgspec
 
 from tonnage.errors import InputError
 from tonnage.facts import counting
-from tonnage.inference import activations, hybrid, tables
-from tonnage.inference.precisions import Precision, precision, precisions
+from tonnage.inference import hybrid, tables
+from tonnage.inference.memory import activations
+from tonnage.inference.memory.formats import Precision, precision, precisions
 from tonnage.inference.timing import check_tensor_parallel, heads_per_gpu
 from tonnage.units import GIB, MIB
 

@@ -6,7 +6,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Iterator
 
-from tonnage.inference.requests import Request
+from tonnage.inference.engine.requests import Request
 
 
 class Queue:

@@ -1,8 +1,8 @@
 """What an engine of any kind makes of the memory of its GPUs: weights and overheads, and the KV cache in blocks.
 
 The one rule of memory: the simulated engine, ``size``, the findings of ``check``, routing and KV tiers all ask here.
-vLLM's parts are those of :mod:`tonnage.inference.memory`; SGLang and TensorRT-LLM say otherwise how much of the
-memory becomes KV cache (:func:`tonnage.inference.kinds.kv_cache_bytes`).
+vLLM's parts are those of :mod:`tonnage.inference.memory.serving`; SGLang and TensorRT-LLM say otherwise how much of the
+memory becomes KV cache (:func:`tonnage.inference.memory.kinds.kv_cache_bytes`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tonnage.inference import kinds, memory, tables
-from tonnage.inference.memory import KvCapacity, Part, Precision, ServingMemory
+from tonnage.inference import tables
+from tonnage.inference.memory import kinds, serving
+from tonnage.inference.memory.serving import KvCapacity, Part, Precision, ServingMemory
 
 if TYPE_CHECKING:
     from tonnage.facts.gpus import Gpu
@@ -54,14 +55,14 @@ def engine_memory(
     fraction of TensorRT-LLM); None takes its default. ``memory_share``: the part of the GPU that a replica may have
     where several share it. ``block_size``: tokens of a block, None the server's default. ``hybrid`` False: every layer
     keeps the whole context (--disable-hybrid-kv-cache-manager). ``pipeline_layers``: of each pipeline stage; empty: as
-    vLLM deals them out. ``cuda_graphs``, ``sorts_logits``, ``extra``: see :func:`memory.serving_memory`.
+    vLLM deals them out. ``cuda_graphs``, ``sorts_logits``, ``extra``: see :func:`serving.serving_memory`.
 
-    Raises InputError as :func:`memory.weights` does; a model that does not fit has a negative ``memory.kv_cache``.
+    Raises InputError as :func:`serving.weights` does; a model that does not fit has a negative ``memory.kv_cache``.
     """
     kind = kinds.engine_kind(engine)
     is_vllm = kind.name == kinds.VLLM
     share = utilization or tables.vllm_memory()["gpu_memory_utilization"]
-    found = memory.serving_memory(
+    found = serving.serving_memory(
         shape,
         gpu,
         stored=stored,
@@ -87,7 +88,7 @@ def engine_memory(
         )
         requested = found.used + cache
         found = msgspec.structs.replace(found, requested=requested, utilization=round(requested / found.visible, 4))
-    held = memory.kv_capacity(
+    held = serving.kv_capacity(
         shape,
         kv,
         max(0, found.kv_cache),

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
-from tonnage.inference import kinds, tables
+from tonnage.inference import tables
 from tonnage.inference.engine import Engine
-from tonnage.inference.requests import End, Finished
+from tonnage.inference.engine.requests import End, Finished
+from tonnage.inference.memory import kinds
 from tonnage.units import seconds
 
 _TTFT = "vllm:time_to_first_token_seconds"

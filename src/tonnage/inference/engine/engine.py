@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tonnage.inference.engine_config import EngineConfig, Tiers
-from tonnage.inference.prefix_cache import PrefixCache
+from tonnage.inference.engine.config import EngineConfig, Tiers
+from tonnage.inference.engine.prefix_cache import PrefixCache
+from tonnage.inference.engine.requests import Finished, Request, Unfinished
+from tonnage.inference.engine.scheduler import Scheduler
+from tonnage.inference.engine.step_times import NO_WINDOWS, StepTimes
+from tonnage.inference.engine.stretched import stretched
 from tonnage.inference.prompts import Path
-from tonnage.inference.requests import Finished, Request, Unfinished
-from tonnage.inference.scheduler import Scheduler
-from tonnage.inference.step_times import NO_WINDOWS, StepTimes
-from tonnage.inference.stretched import stretched
 from tonnage.inference.timing import TICKS_PER_NS, TICKS_PER_PS, BatchTiming, StepTiming
 
 __all__ = ["Engine", "EngineConfig", "Finished", "Tiers", "Unfinished"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tonnage.inference.kv_blocks import KvBlocks
-from tonnage.inference.prefix_cache import PrefixCache
+from tonnage.inference.engine.kv_blocks import KvBlocks
+from tonnage.inference.engine.prefix_cache import PrefixCache
+from tonnage.inference.engine.requests import Request
 from tonnage.inference.prompts import between
-from tonnage.inference.requests import Request
 
 
 class KvCache(KvBlocks):

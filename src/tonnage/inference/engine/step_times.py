@@ -1,10 +1,10 @@
-"""How long the steps of one engine take, by either kind of timing (timing.py)."""
+"""How long the steps of one engine take, by either kind of timing (inference/timing.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tonnage.inference.requests import Request
+from tonnage.inference.engine.requests import Request
 from tonnage.inference.timing import (
     TICKS_PER_PS,
     BatchTiming,

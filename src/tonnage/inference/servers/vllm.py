@@ -15,7 +15,7 @@ from tonnage.facts import model_names, models, names
 from tonnage.facts.cuda import Version, split_image
 from tonnage.facts.models import ModelShape
 from tonnage.inference import vllm_flags
-from tonnage.inference.command_lines import Word, commands, environment
+from tonnage.inference.servers.command_lines import Word, commands, environment
 from tonnage.inference.vllm_args import Given, VllmArgs, given, parse_vllm_args
 from tonnage.objects import core
 

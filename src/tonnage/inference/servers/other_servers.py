@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from tonnage.errors import InputError
 from tonnage.facts.models import ModelShape
-from tonnage.inference.command_lines import Word, commands, environment
-from tonnage.inference.engine_flags import Line, read
-from tonnage.inference.servers import Shapes, UnknownModel, pipeline_layers, shape_of
+from tonnage.inference.servers.command_lines import Word, commands, environment
+from tonnage.inference.servers.engine_flags import Line, read
+from tonnage.inference.servers.vllm import Shapes, UnknownModel, pipeline_layers, shape_of
 from tonnage.objects import core
 
 SGLANG, TENSORRT_LLM = "sglang", "tensorrt-llm"

@@ -23,10 +23,10 @@ from typing import Literal
 
 import msgspec
 
-from tonnage.inference.contiguous import Gate, Reservation, Sized, next_power_of_two, reservation
 from tonnage.inference.engine import Engine, EngineConfig
-from tonnage.inference.paged_claims import Claim, claims
-from tonnage.inference.requests import Finished
+from tonnage.inference.engine.requests import Finished
+from tonnage.inference.paged.claims import Claim, claims
+from tonnage.inference.paged.contiguous import Gate, Reservation, Sized, next_power_of_two, reservation
 from tonnage.inference.timing import TICKS_PER_NS, TICKS_PER_S, StepTiming, StepWork
 
 __all__ = ["Claim", "Report", "Scheme", "SchemeResult", "Setting", "Shares", "Sized", "compare"]
