@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from sim_builders import POOL, bind, pods_on, run_until, workload, world
+from sim_builders import POOL, bind, workload, world
 from sim_builders import node as ready_node
 
 from tonnage.control.disruption import node_loops
@@ -24,9 +20,7 @@ from tonnage.machines import pods
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.objects import Workload
 from tonnage.machines.scraping import Scraper
-from tonnage.objects import core, karpenter
-from tonnage.objects.core import LabelSelector
-from tonnage.objects.policy import PodDisruptionBudget, PodDisruptionBudgetSpec
+from tonnage.objects import karpenter
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.simulation.driver import Driver
 from tonnage.simulation.recorder import Recorder

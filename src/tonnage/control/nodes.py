@@ -18,8 +18,8 @@ from tonnage.fleet.volumes import folded
 from tonnage.objects import core, karpenter
 from tonnage.partitioning import adapt
 from tonnage.partitioning.node_cuts import OWN, Configurations
-from tonnage.provisioning import pods
 from tonnage.provisioning import karpenter as planner
+from tonnage.provisioning import pods
 from tonnage.provisioning.catalogue import Catalogue, OfferingKey
 from tonnage.provisioning.devices import Devices, beyond_counting, coming, cut_by
 from tonnage.provisioning.nodeclass import NodeStorage

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tonnage.costs.ledger import Resources
 from tonnage.facts import instances
 from tonnage.facts.instances import InstanceType
+from tonnage.facts.prices import OWNED
 from tonnage.fleet.asks import GPU, SHARED_GPU
 from tonnage.fleet.state import Conflict, NodeSpec
 from tonnage.machines.objects import Claim, Node
@@ -102,7 +103,13 @@ def register_node(cluster: Site, node: Node) -> None:
     """The Node object appears with its labels and taints, not yet with its GPUs."""
     itype = node.kind
     pool = cluster.physics.pools.get(node.node_pool)
-    labels = {} if node.machine else dict(itype.labels(node.zone, node.capacity_type, cluster.physics.region))
+    labels = (
+        {}
+        if node.machine
+        else dict(
+            itype.labels(node.zone, "" if node.capacity_type == OWNED else node.capacity_type, cluster.physics.region)
+        )
+    )
     if pool is not None:
         labels |= {"karpenter.sh/nodepool": node.node_pool, **pool.labels}
     labels |= node.labels

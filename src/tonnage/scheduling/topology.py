@@ -13,7 +13,6 @@ from typing import TypeAlias
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from tonnage.fleet.classes import PodClass
 from tonnage.fleet.columns import Latest
