@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tonnage.cli import agent_doctor, agent_inject, agent_labels, agent_metrics, agent_plugin
+from tonnage.cli import agent_doctor, agent_inject, agent_labels, agent_metrics, agent_mig, agent_plugin
 
 
 @click.group()
@@ -22,6 +22,7 @@ for _command in (
     agent_labels.cdi,
     agent_plugin.device_plugin_,
     agent_metrics.metrics,
+    agent_mig.mig,
     agent_inject.inject,
 ):
     agent.add_command(_command)
