@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from tonnage.cli import terminal
+from tonnage.cli.agent_health import health
 from tonnage.cli.agent_machine import machine, machine_options, simulated_machine
 from tonnage.cli.agent_metrics import metrics
 from tonnage.cli.options import at_option
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tonnage.node.driver_files import DriverFiles
     from tonnage.node.simulated import SimulatedMachine
     from tonnage.partitioning.device_plugin import Config
+    from tonnage.partitioning.labels import Node as NodeLabels
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PATH = click.Path(path_type=Path)
@@ -57,6 +59,7 @@ def plugin_config(path: Path | None) -> Config:
 @click.option("--mig-strategy", default="", metavar="NAME", help="none, single or mixed; the configuration's without.")
 @click.option("--print", "shown", is_flag=True, help="Print them; nothing is written.")
 @click.option("--features-file", type=_PATH, metavar="FILE", help="Write them for Node Feature Discovery (features.d).")
+@click.option("--every", type=click.FloatRange(1), metavar="SECONDS", help="Write the file again, until interrupted.")
 @click.option("--no-timestamp", is_flag=True, help="Leave out nvidia.com/gfd.timestamp.")
 @click.option("--namespace", default="gpu-operator", show_default=True, metavar="NAME", help="Of a NodeFeature.")
 @click.option(
@@ -75,6 +78,7 @@ def labels(
     mig_strategy: str,
     shown: bool,
     features_file: Path | None,
+    every: float | None,
     no_timestamp: bool,
     namespace: str,
     output: str,
@@ -90,10 +94,20 @@ def labels(
     chosen = plugin_config(config)
     given = {"mig-strategy": mig_strategy} if mig_strategy else {}
     strategy = device_plugin.settle(chosen, arguments=given)["migStrategy"].value
-    now = 0 if no_timestamp else int(time.time())
+    name = simulated if simulated else _product_name(Path("/"))
+    if every is not None and features_file is None:
+        raise InputError.at("printed labels are printed once", field="--every", hint="give --features-file FILE too")
     with machine(simulated, state, node) as devices:
-        name = simulated if simulated else _product_name(Path("/"))
-        found = features.node_labels(devices, strategy, chosen.sharing, machine=name, timestamp_s=now)
+
+        def read() -> NodeLabels:
+            now = 0 if no_timestamp else int(time.time())
+            return features.node_labels(devices, strategy, chosen.sharing, machine=name, timestamp_s=now)
+
+        found = read()
+        while every is not None and features_file is not None:
+            files.write(features_file, features.as_features(found.labels))
+            time.sleep(every)
+            found = read()
     for problem in found.problems:
         terminal.echo(f"warning: {problem}", err=True)
     if features_file is not None:
@@ -301,3 +315,4 @@ def _partition(cards: SimulatedMachine, card: int, layout: str) -> None:
 
 
 agent.add_command(metrics)
+agent.add_command(health)
