@@ -51,6 +51,7 @@ COMMANDS = {
     "cuda": ("tonnage.cli.cuda", "cuda", "Does an image's CUDA run on a driver and GPU; what does an upgrade break."),
     "mig": ("tonnage.cli.mig", "mig", "MIG layouts: what exists, what fits, how to get from one to another."),
     "plan": ("tonnage.cli.plan", "plan", "Which nodes to launch for pods: Karpenter's plan beside the cheapest one."),
+    "savings": ("tonnage.cli.savings", "savings", "What spot, consolidation, schedules and others save on your usage."),
     "why": (
         "tonnage.cli.why",
         "why",

@@ -1,4 +1,4 @@
-"""Which cards the commands of `tonnage agent` are about: this machine's, or simulated ones."""
+"""Options of `tonnage agent` that say which cards, and what is read for all its parts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from tonnage.errors import InputError
 
 if TYPE_CHECKING:
     from tonnage.node.devices import Devices
+    from tonnage.node.driver_files import DriverFiles
     from tonnage.node.simulated import SimulatedMachine
+    from tonnage.partitioning.device_plugin import Config
 
 F = TypeVar("F", bound=Callable[..., Any])
-_PATH = click.Path(path_type=Path)
+PATH = click.Path(path_type=Path)
 
 
 def machine_options(command: F) -> F:
@@ -25,7 +27,7 @@ def machine_options(command: F) -> F:
     for option in (
         click.option("--node", default=platform.node, metavar="NAME", help="The node's name; the host's by default."),
         click.option(
-            "--state", type=_PATH, metavar="FILE", help="Where simulated cards keep their state, for several processes."
+            "--state", type=PATH, metavar="FILE", help="Where simulated cards keep their state, for several processes."
         ),
         click.option("--simulated", default="", metavar="TYPE", help="Simulated cards: p5.48xlarge, or 2xh100,l4."),
     ):
@@ -59,3 +61,25 @@ def simulated_machine(simulated: str, state: Path | None, node: str) -> Simulate
     from tonnage.node.simulated import SimulatedMachine
 
     return SimulatedMachine(simulated, node=node, state=state)
+
+
+def plugin_config(path: Path | None) -> Config:
+    """The device plugin's configuration in a file; the default one without. Raises InputError with file and line."""
+    from tonnage.cli import files
+    from tonnage.partitioning import device_plugin, documents
+
+    if path is None:
+        return device_plugin.Config()
+    text = files.text(path, "a configuration of the device plugin")
+    found = documents.read(text, str(path))
+    if len(found) > 1:
+        hint = "one file, one configuration; a ConfigMap's are chosen by the label nvidia.com/device-plugin.config"
+        raise InputError.at(f"{len(found)} configurations in it", file=str(path), hint=hint)
+    return device_plugin.parse(found[0])
+
+
+def driver_files(devices: Devices, simulated: bool) -> DriverFiles:
+    """What lies on the machine of its driver."""
+    from tonnage.node.driver_files import RealFiles, SimulatedFiles
+
+    return SimulatedFiles() if simulated else RealFiles(devices.driver().version)

@@ -19,8 +19,9 @@ class GpuHealthEffects:
         self._asked: set[str] = set()
 
     def apply(self, verdict: NodeVerdict, leaving: Sequence[ToEvict], at: datetime) -> list[str]:
-        """Write condition and taint, and ask for the evictions. Returns what was done, in sentences; an eviction that is
-        refused, as by a PodDisruptionBudget, is asked for again the next time. Raises ClientError where the API fails."""
+        """Write condition and taint, and ask for the evictions. Returns what was done, in sentences. An eviction that
+        is refused, as by a PodDisruptionBudget, is asked for again the next time. Raises ClientError where the API
+        fails."""
         found = self._client.get(NODES, self._node)
         done = [*self._taint(found, verdict), *self._condition(found, verdict, at)]
         for one in leaving:
