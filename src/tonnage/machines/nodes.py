@@ -5,6 +5,7 @@ from __future__ import annotations
 from tonnage.costs.ledger import Resources
 from tonnage.facts import instances
 from tonnage.facts.instances import InstanceType
+from tonnage.facts.prices import OWNED
 from tonnage.fleet.asks import GPU, SHARED_GPU
 from tonnage.fleet.state import Conflict, NodeSpec
 from tonnage.machines.objects import Claim, Node
@@ -102,7 +103,13 @@ def register_node(cluster: Site, node: Node) -> None:
     """The Node object appears with its labels and taints, not yet with its GPUs."""
     itype = node.kind
     pool = cluster.physics.pools.get(node.node_pool)
-    labels = {} if node.machine else dict(itype.labels(node.zone, node.capacity_type, cluster.physics.region))
+    labels = (
+        {}
+        if node.machine
+        else dict(
+            itype.labels(node.zone, "" if node.capacity_type == OWNED else node.capacity_type, cluster.physics.region)
+        )
+    )
     if pool is not None:
         labels |= {"karpenter.sh/nodepool": node.node_pool, **pool.labels}
     labels |= node.labels
@@ -160,11 +167,7 @@ def initialize_node(cluster: Site, node: Node) -> None:
 
 def drain_node(cluster: Site, node: Node, reason: str, message: str) -> None:
     """Cordon the node and delete its pods gracefully; their workloads make new ones at once."""
-    node.leaving = True
-    row = cluster.fleet.node_by_name[node.name]
-    cluster.fleet.set_schedulable(row, False)
-    cluster.fleet.note(row, leaving=True)
-    cluster.mirror.node_changed(node)
+    _set_leaving(cluster, node, True)
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", reason, message)
     for pod in [p for p in cluster.pods.values() if p.node == node.name]:
         if not pod.terminating:
@@ -172,12 +175,38 @@ def drain_node(cluster: Site, node: Node, reason: str, message: str) -> None:
             replace(cluster, pod, Cause.EVICTION)
 
 
+def cordon_node(cluster: Site, node: Node, why: str) -> None:
+    """The node takes no more pods; those that it has stay for now."""
+    _set_leaving(cluster, node, True)
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "DisruptionLaunching", why)
+
+
+def uncordon_node(cluster: Site, node: Node, why: str) -> None:
+    """The node takes pods again."""
+    _set_leaving(cluster, node, False)
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "DisruptionFailed", why)
+    cluster.wake("node")
+
+
+def _set_leaving(cluster: Site, node: Node, leaving: bool) -> None:
+    node.leaving = leaving
+    row = cluster.fleet.node_by_name[node.name]
+    cluster.fleet.set_schedulable(row, not leaving and node.kubelet_ready)
+    cluster.fleet.note(row, leaving=leaving)
+    cluster.mirror.node_changed(node)
+
+
 def lose_node(cluster: Site, node: Node, why: str) -> None:
     """The machine is gone: its pods and their requests with it."""
-    for pod in [p for p in cluster.pods.values() if p.node == node.name]:
-        lose(cluster, pod, Cause.NODE)
+    lose_pods(cluster, node)
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "NodeLost", why)
     remove_node(cluster, node, why)
+
+
+def lose_pods(cluster: Site, node: Node) -> None:
+    """What is on the node ends now, and its workloads make others."""
+    for pod in [p for p in cluster.pods.values() if p.node == node.name]:
+        lose(cluster, pod, Cause.NODE)
 
 
 def remove_node(cluster: Site, node: Node, reason: str) -> None:

@@ -35,7 +35,7 @@ from tonnage.provisioning.cut_findings import config_findings
 from tonnage.rng import Streams
 from tonnage.scaling import admission, manifests, triggers
 from tonnage.scaling.keda import KedaSpec
-from tonnage.simulation.landing import landing_findings
+from tonnage.simulation.findings.landing import landing_findings
 from tonnage.simulation.scenario import NodeGroupSpec, Scenario
 from tonnage.workloads import stateful
 from tonnage.workloads.admission.chain import Admission
@@ -265,6 +265,8 @@ def _at_labels(scenario: Scenario, field: str, problem: Problem) -> Problem:
 def _price(scenario: Scenario, book: prices.PriceBook, group: NodeGroupSpec, field: str) -> int:
     """Micro-dollars an hour of one node of the group."""
     name, kind = group.instance_type, group.capacity_type
+    if kind == prices.OWNED and (owned := book.owned(name, group.zone)) is not None:
+        return owned
     offers = [o for o in book.offerings(name) if o.capacity_type == kind]
     for offer in offers:
         if offer.zone == group.zone:
