@@ -16,6 +16,7 @@ from tonnage.decisions import (
     REMOVE_FIRST,
     Applied,
     Bind,
+    Disrupt,
     Evict,
     Launch,
     Outcome,
@@ -62,6 +63,7 @@ class Effects(Protocol):
     def take_claim(self, claim: Ref, volume: Ref | None, node: str) -> Outcome: ...
     def scale(self, decision: Scale) -> Outcome: ...
     def launch(self, decision: Launch, pool: karpenter.NodePool | None) -> Outcome: ...
+    def disrupt(self, decision: Disrupt) -> Outcome: ...
     def give_back(self, decision: Return) -> Outcome: ...
     def keep(self, node: Ref) -> Outcome: ...
     def marked(self, decision: Scale) -> bool | None: ...
@@ -93,6 +95,9 @@ class Observing:
         return self.WHY
 
     def launch(self, decision: Launch, pool: karpenter.NodePool | None) -> Outcome:
+        return self.WHY
+
+    def disrupt(self, decision: Disrupt) -> Outcome:
         return self.WHY
 
     def give_back(self, decision: Return) -> Outcome:
@@ -278,6 +283,22 @@ class ApiEffects:
             return False
         return bool(found["metadata"].get("annotations", {}).get(LAUNCH) == told(decision))
 
+    def disrupt(self, decision: Disrupt) -> Outcome:
+        """Taint the node, unless somebody else has."""
+        name, uid = decision.node.name, decision.node.uid
+        try:
+            node = self._client.get(NODES, name)
+            if uid and node["metadata"]["uid"] != uid:
+                return Stale(f"node {name} is gone")
+            if any(taint["key"] == DISRUPTED_TAINT for taint in node.get("spec", {}).get("taints", [])):
+                return Stale(f"node {name} is being disrupted already")
+            self._taint(node, decision.reason.verdict)
+        except LostReply:
+            return Stale(f"node {name}: the answer was lost; it is looked at again")
+        except ClientError as error:
+            return _no(error, f"node {name}")
+        return Applied()
+
     def give_back(self, decision: Return) -> Outcome:
         """Taint the node, look again whether it is empty, delete its NodeClaim, or the Node where it has none."""
         name, uid = decision.node.name, decision.node.uid
@@ -286,7 +307,7 @@ class ApiEffects:
             if uid and node["metadata"]["uid"] != uid:
                 return Stale(f"node {name} is gone")
             self._taint(node, decision.reason.verdict)
-            if movable := [pod for pod in self._pods_on(name) if _movable(pod)]:
+            if not decision.drained and (movable := [pod for pod in self._pods_on(name) if _movable(pod)]):
                 self._untaint(name)
                 return Stale(f"node {name} is not empty: {movable[0]['metadata']['name']} came meanwhile")
             return self._end(node)
@@ -341,11 +362,16 @@ class ApiEffects:
         return Stale(f"node {node.name} is not empty: it stays")
 
     def evict(self, decision: Evict) -> Outcome:
-        """The Eviction API: a PodDisruptionBudget may refuse."""
+        """The Eviction API: a PodDisruptionBudget may refuse. One whose time is up is deleted."""
         pod = decision.pod
-        return self._guarded(
-            lambda: self._client.evict(pod.name, pod.namespace, pod.uid), lambda: self._evicted(decision), str(pod)
-        )
+
+        def call() -> None:
+            if decision.forced:
+                self._client.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
+            else:
+                self._client.evict(pod.name, pod.namespace, pod.uid)
+
+        return self._guarded(call, lambda: self._evicted(decision), str(pod))
 
     def evicted(self, decision: Evict) -> bool | None:
         """Whether the pod is gone or leaves; None when that cannot be told."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from tonnage.decisions import Bind, Evict, Launch, Outcome, Ref, Return, Scale, Stale, Wait
+from tonnage.decisions import Bind, Disrupt, Evict, Launch, Outcome, Ref, Return, Scale, Stale, Wait
 from tonnage.kube.fence import Fence, only_while
 from tonnage.live.cutting import Wanted
 from tonnage.live.effects import Effects, Ends
@@ -55,6 +55,9 @@ class Fenced:
     def launch(self, decision: Launch, pool: karpenter.NodePool | None) -> Outcome:
         return self._call("nodes", lambda: self.inner.launch(decision, pool))
 
+    def disrupt(self, decision: Disrupt) -> Outcome:
+        return self._call("nodes", lambda: self.inner.disrupt(decision))
+
     def give_back(self, decision: Return) -> Outcome:
         return self._call("nodes", lambda: self.inner.give_back(decision))
 
@@ -62,7 +65,8 @@ class Fenced:
         return self._call("nodes", lambda: self.inner.keep(node))
 
     def evict(self, decision: Evict) -> Outcome:
-        return self._call("scheduler", lambda: self.inner.evict(decision))
+        by = "nodes" if decision.drains else "scheduler"
+        return self._call(by, lambda: self.inner.evict(decision))
 
     def cut(self, node: Ref, wanted: Wanted) -> Outcome:
         return self._call("scheduler", lambda: self.inner.cut(node, wanted))
