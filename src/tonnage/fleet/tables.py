@@ -1,11 +1,8 @@
-"""The columns of the fleet, what is read from them, and the undo log of what-ifs."""
+"""The columns of the fleet and what is read of them. Who changes them is :class:`tonnage.fleet.state.Fleet`."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,11 +74,6 @@ class Tables:
         self.taint_sets: Interned[Taints, Taints] = Interned()
         self._resource_ids = {name: i for i, name in enumerate(self.resources)}
         self._requests: dict[int, Requests] = {}
-        self._free_node_rows: list[int] = []
-        self._free_pod_rows: list[int] = []
-        self._undo: list[tuple[Any, ...]] | None = None
-        self._changes = 0
-        """Of the nodes, so far."""
         self._rows_by_name = Latest(lambda: [row for _, row in sorted(self.node_by_name.items())])
 
     @property
@@ -154,33 +146,8 @@ class Tables:
         """The rows of the pods that are on the device, whole or on a part of it."""
         return [row for row in sorted(self.node(node_row).pods) if device in self.pod(row).devices]
 
-    @contextmanager
-    def what_if(self) -> Iterator[Self]:
-        """Changes inside the block are undone when it ends, in reverse order, whatever happens. Nests."""
-        outer, before, size = self._undo, self.topology_revision, len(self.alive)
-        log: list[tuple[Any, ...]] = []
-        self._undo = log
-        try:
-            yield self
-        finally:
-            self._undo = None
-            for inverse, *arguments in reversed(log):
-                getattr(self, inverse)(*arguments)
-            self._undo = outer
-            if len(self.alive) == size:  # else whoever has a column of the old length has to see that
-                self.topology_revision = before
-
-    def _log(self, inverse: str, *arguments: Any) -> None:
-        """Note the method that undoes a change. By its name: a tuple of plain values is no work for the collector."""
-        if self._undo is not None:
-            self._undo.append((inverse, *arguments))
-
-    def _topology_changed(self) -> None:
-        self.revision += 1
-        self._changes += 1
-        self.topology_revision = self._changes
-
-    def _reserve_nodes(self, count: int) -> None:
+    def reserve_nodes(self, count: int) -> None:
+        """Make room for this many rows of nodes."""
         if count <= len(self.alive):
             return
         size = 2 * len(self.alive)
