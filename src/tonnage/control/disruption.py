@@ -98,16 +98,17 @@ class Disruption:
             return ()
         decisions: list[Decision] = list(self._go_on(snapshot))
         mine = {one.node.name for each in self._underway for one in each.nodes}
-        begun = [node.spec for node in nodes if node.unfinished and node.spec.name not in mine]
-        decisions += [Return(Ref("Node", spec.name, uid=spec.uid), UNFINISHED) for spec in begun]
+        unfinished = [node.spec for node in nodes if node.unfinished and node.spec.name not in mine]
+        decisions += [Return(Ref("Node", spec.name, uid=spec.uid), UNFINISHED) for spec in unfinished]
         if self.expires:
             decisions += self._expire(snapshot)
         if self._proposed is not None:
             if snapshot.now_ns < self._proposed[0] + VALIDATION_NS:
                 return decisions
-            decisions += self._validated(snapshot, self._proposed[1])
-            self._proposed = None
-            self._round_ns = snapshot.now_ns
+            begun = self._validated(snapshot, self._proposed[1])
+            self._proposed, self._round_ns = None, snapshot.now_ns
+            if begun:
+                return [*decisions, *begun]
         if snapshot.now_ns >= self._round_ns and not self._is_idle(snapshot):
             self._round_ns = snapshot.now_ns + DISRUPTION_NS
             decisions += self._found(snapshot)
