@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sim_builders import POOL, bind, pods_on, run_until, workload, world
+from sim_builders import POOL, bind, pods_on, workload, world
 from sim_builders import node as ready_node
 
 from tonnage.control.disruption import node_loops
@@ -48,7 +48,10 @@ def pool(**disruption: Any) -> karpenter.NodePool:
     template |= disruption.pop("template", {})
     settings_ = {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]} | disruption
     spec = {"template": {"spec": template}, "disruption": settings_}
-    return msgspec.convert({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": POOL}, "spec": spec}, karpenter.NodePool)
+    return msgspec.convert(
+        {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": POOL}, "spec": spec},
+        karpenter.NodePool,
+    )
 
 
 @dataclass
@@ -240,9 +243,7 @@ def test_a_grace_period_that_is_over_beats_what_protects_a_pod() -> None:
     stage.cluster.disruption_budgets = (_budget("a", max_unavailable=0),)
     stage.begin().until(10)
     only = [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.xlarge"]}]
-    stage.pool = pool(
-        consolidateAfter="Never", template={"requirements": only, "terminationGracePeriod": "2m"}
-    )
+    stage.pool = pool(consolidateAfter="Never", template={"requirements": only, "terminationGracePeriod": "2m"})
     stage.until(900)
     (begun, _), *_ = stage.done("Disrupt")
     (forced, _), *_ = stage.done("Evict")

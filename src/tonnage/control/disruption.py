@@ -124,9 +124,7 @@ class Disruption:
                 if isinstance(decision, Return) and applied:
                     for one in own:
                         one.returned = True
-                elif not applied and (isinstance(decision, Disrupt) and own):
-                    each.failed = True
-                elif not applied and isinstance(decision, Launch) and decision.claim.name in each.claims:
+                elif (not applied and (isinstance(decision, Disrupt) and own)) or (not applied and isinstance(decision, Launch) and decision.claim.name in each.claims):
                     each.failed = True
 
     def loop(self) -> Loop:
@@ -314,7 +312,9 @@ class Disruption:
             return snapshot.now_ns
         due = [round_.now_ns + SETTLED_NS]
         for one in round_.nodes:
-            wait_ns = disruption.consolidate_after_ns(pools[one.state.node_pool]) if one.state.node_pool in pools else None
+            wait_ns = (
+                disruption.consolidate_after_ns(pools[one.state.node_pool]) if one.state.node_pool in pools else None
+            )
             if wait_ns is not None and one.state.last_pod_event_ns is not None:
                 due.append(one.state.last_pod_event_ns + wait_ns)
         return min(at for at in due if at > round_.now_ns) - self.epoch_ns

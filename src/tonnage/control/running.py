@@ -15,9 +15,6 @@ from tonnage.provisioning.disruption import NodeState
 from tonnage.provisioning.pods import ExistingNode, PendingPod, PodShape
 from tonnage.scheduling.budgets import Budgets
 
-DISRUPTED = core.Taint(key="karpenter.sh/disrupted", effect="NoSchedule")
-"""The taint of a node that is drained: pods that tolerate it are not evicted."""
-
 
 def running_nodes(
     snapshot: Snapshot,
@@ -101,7 +98,7 @@ def movable_pods(snapshot: Snapshot, epoch_ns: int = 0) -> dict[int, list[Movabl
 
 def stays(spec: core.PodSpec) -> bool:
     """Whether the pod tolerates the taint of a drained node, so that nobody evicts it."""
-    return selectors.untolerated((DISRUPTED,), spec.tolerations, (DISRUPTED.effect,)) is None
+    return selectors.untolerated((karpenter.DISRUPTED,), spec.tolerations, (karpenter.DISRUPTED.effect,)) is None
 
 
 def _cost(written: str) -> int:
