@@ -1,4 +1,4 @@
-"""Disruption cases drawn by a seed: written once as Kubernetes objects, read by the emulator and by the real Karpenter."""
+"""Disruption cases drawn by a seed: written once as Kubernetes objects, read by the emulator and the real Karpenter."""
 
 from __future__ import annotations
 

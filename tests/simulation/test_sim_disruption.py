@@ -1,4 +1,4 @@
-"""Nodes are taken back in the simulated world: when commands begin, what is launched for them, who is evicted, who stays."""
+"""Nodes are taken back in the simulated world: when commands begin, what is launched for them, who is evicted."""
 
 from __future__ import annotations
 

@@ -34,6 +34,11 @@ COMMANDS = {
     "compare": ("tonnage.cli.simulate", "compare", "Run a scenario under several policies; one table of differences."),
     "up": ("tonnage.cli.up", "up", "A scenario's cluster behind a Kubernetes API on this machine: kubectl works."),
     "controller": ("tonnage.cli.controller", "controller", "The controllers on a real cluster: observe, or apply."),
+    "agent": (
+        "tonnage.cli.agent",
+        "agent",
+        "The agent of a GPU node: labels, CDI, device plugin; simulated cards too.",
+    ),
     "trace": (
         "tonnage.cli.trace",
         "trace",
@@ -46,6 +51,7 @@ COMMANDS = {
     "cuda": ("tonnage.cli.cuda", "cuda", "Does an image's CUDA run on a driver and GPU; what does an upgrade break."),
     "mig": ("tonnage.cli.mig", "mig", "MIG layouts: what exists, what fits, how to get from one to another."),
     "plan": ("tonnage.cli.plan", "plan", "Which nodes to launch for pods: Karpenter's plan beside the cheapest one."),
+    "savings": ("tonnage.cli.savings", "savings", "What spot, consolidation, schedules and others save on your usage."),
     "why": (
         "tonnage.cli.why",
         "why",

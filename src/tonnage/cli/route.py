@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tonnage.inference.replay import Cluster, Log, Replay
+    from tonnage.inference.replay.tuning import Tuned
     from tonnage.inference.routing.seconds import TonnageSettings
-    from tonnage.inference.tuning import Tuned
 
 _PATH = click.Path(path_type=Path)
 _DEFAULT = ("round-robin", "least-loaded", "dynamo", "tonnage")
@@ -133,7 +133,7 @@ def tune(
     **engines: Any,
 ) -> None:
     """Fit the weights of the `tonnage` policy to TRACE: on its first half, checked on its second."""
-    from tonnage.inference import tuning
+    from tonnage.inference.replay import tuning
 
     wanted = next((one for one in tuning.GOALS if one == goal), None)
     if wanted is None:

@@ -41,6 +41,7 @@ from tonnage.provisioning.catalogue import Catalogue, OfferingKey
 from tonnage.provisioning.consolidation import Command, Gates, Round
 from tonnage.provisioning.devices import beyond_counting
 from tonnage.provisioning.drift import drift
+from tonnage.provisioning.group_pools import is_node_group
 from tonnage.scheduling.budgets import Budgets
 from tonnage.units import NS_PER_S, usd
 
@@ -124,8 +125,9 @@ class Disruption:
                 if isinstance(decision, Return) and applied:
                     for one in own:
                         one.returned = True
-                elif (not applied and (isinstance(decision, Disrupt) and own)) or (not applied and isinstance(decision, Launch) and decision.claim.name in each.claims):
-                    each.failed = True
+                begun = isinstance(decision, Disrupt) and bool(own)
+                asked = isinstance(decision, Launch) and decision.claim.name in each.claims
+                each.failed |= (begun or asked) and not applied
 
     def loop(self) -> Loop:
         """Rounds every ten seconds; what is under way is looked after twice as often."""
@@ -173,7 +175,7 @@ class Disruption:
         for row in fleet.node_rows():
             node = fleet.node(row)
             pool = pools.get(node.spec.node_pool)
-            if pool is None or node.leaving or not node.initialized:
+            if pool is None or is_node_group(pool) or node.leaving or not node.initialized:
                 continue
             written = pool.spec.template.spec.expire_after
             length = None if written == disruption.NEVER else duration.parse(written)
@@ -261,7 +263,10 @@ class Disruption:
         def drifted_ns(node: NodeRow) -> int | None:
             pool = by_name.get(node.spec.node_pool)
             age = snapshot.now_ns - node.spec.created_ns
-            kind = drift(pool, node.labels, {}, catalogue, age) if pool is not None and node.initialized else ""
+            asked = pool is not None and not is_node_group(pool)
+            kind = (
+                drift(pool, node.labels, {}, catalogue, age) if pool is not None and asked and node.initialized else ""
+            )
             if not kind:
                 self._drifted.pop(node.spec.name, None)
                 return None

@@ -7,7 +7,8 @@ looks at the fleet.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from functools import partial
+from typing import NoReturn, Protocol, TypeAlias
 
 from tonnage.decisions import (
     BINDING,
@@ -28,7 +29,7 @@ from tonnage.decisions import (
 )
 from tonnage.kube.clock import Clock, rfc3339
 from tonnage.kube.resources import DEPLOYMENTS, NODE_CLAIMS, NODES, PODS, REPLICA_SETS, STATEFUL_SETS
-from tonnage.kube.transport import STRATEGIC_PATCH, ApiError, ClientError, LostReply
+from tonnage.kube.transport import STRATEGIC_PATCH, Again, ApiError, ClientError, LostReply
 from tonnage.kube.verbs import Client, JsonObject
 from tonnage.live.annotations import COST_WAS, DISRUPTED_TAINT, LAUNCH, RETURNING
 from tonnage.live.claiming import take
@@ -46,6 +47,10 @@ class Unsure(Stale, frozen=True, tag="Stale"):
     """It may have been done: the answer was lost, and nobody can be asked now."""
 
 
+Ends: TypeAlias = Callable[[Outcome | Callable[[], Outcome]], None]
+"""Told what became of a decision; or a call, which may wait, that finds out."""
+
+
 class Effects(Protocol):
     """What decisions do. Every method says what became of the decision and raises nothing for a server's no.
 
@@ -54,6 +59,7 @@ class Effects(Protocol):
     makes_claims: bool
 
     def bind(self, decision: Bind) -> Outcome: ...
+    def submit_bind(self, decision: Bind, may: Callable[[], bool], done: Ends) -> bool: ...
     def take_claim(self, claim: Ref, volume: Ref | None, node: str) -> Outcome: ...
     def scale(self, decision: Scale) -> Outcome: ...
     def launch(self, decision: Launch, pool: karpenter.NodePool | None) -> Outcome: ...
@@ -78,6 +84,9 @@ class Observing:
 
     def bind(self, decision: Bind) -> Outcome:
         return self.WHY
+
+    def submit_bind(self, decision: Bind, may: Callable[[], bool], done: Ends) -> bool:
+        return False
 
     def take_claim(self, claim: Ref, volume: Ref | None, node: str) -> Outcome:
         return self.WHY
@@ -139,6 +148,21 @@ class ApiEffects:
             lambda: self._bound(decision),
             str(pod),
         )
+
+    def submit_bind(self, decision: Bind, may: Callable[[], bool], done: Ends) -> bool:
+        """As :meth:`bind`, without waiting for the answer; False, and nothing is done, where that is not possible.
+        ``may``: see :meth:`tonnage.kube.transport.Overlapping.submit`. Both are called in any thread."""
+        pod = decision.pod
+
+        def end(error: ClientError | None) -> None:
+            if isinstance(error, Again):
+                done(lambda: self.bind(decision))
+            elif isinstance(error, LostReply):
+                done(lambda: self._guarded(partial(_raise, error), lambda: self._bound(decision), str(pod)))
+            else:
+                done(Applied() if error is None else _no(error, str(pod)))
+
+        return self._client.submit_bind(pod.name, pod.namespace, pod.uid, decision.node.name, end, may)
 
     def take_claim(self, claim: Ref, volume: Ref | None, node: str) -> Outcome:
         """A claim that waited for its pod: the volume is kept for it, or one is to be made for the node. The binding
@@ -448,6 +472,10 @@ def _no(error: ClientError, what: str) -> Outcome:
             return Stale(f"{what}: {error.message}")
         return Refused(f"{what}: {error.message}", error.reason)
     return Stale(f"{what}: {error}")
+
+
+def _raise(error: ClientError) -> NoReturn:
+    raise error
 
 
 def _movable(pod: JsonObject) -> bool:

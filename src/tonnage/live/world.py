@@ -37,7 +37,8 @@ from tonnage.errors import InputError
 from tonnage.fleet.snapshot import ClaimView, Snapshot
 from tonnage.kube.clock import Clock
 from tonnage.live.aside import Aside
-from tonnage.live.binding import FIRST_RETRY_NS, Binder
+from tonnage.live.binding import Binder
+from tonnage.live.binding_calls import FIRST_RETRY_NS
 from tonnage.live.cutting import Cutter
 from tonnage.live.doubts import LATE_NS, Doubts
 from tonnage.live.effects import Effects, Observing, Unsure

@@ -95,7 +95,9 @@ def check_same(simulated: Driver, played: Driver, *, outcomes: bool = True, more
         assert other == one
     assert len(played.recorder.decisions) == len(simulated.recorder.decisions)
     assert _lives(played) == _lives(simulated)
-    bills = [machine.cluster.ledger.settle(machine.cluster.now_ns).total_micro_usd for machine in (simulated, played)]
+    bills = [
+        machine.cluster.records.ledger.settle(machine.cluster.now_ns).total_micro_usd for machine in (simulated, played)
+    ]
     assert bills[0] == bills[1]
 
 

@@ -69,6 +69,7 @@ class Tables:
         self.recuttable: dict[int, list[int]] = {}
         """By the first node of a group of nodes, those where GPUs repartitioned may help, as far as that was asked."""
         self._in_the_way: dict[int, list[PodRow]] = {}
+        self._alike: dict[int, tuple[object, ...]] = {}
         self._asked_of: dict[tuple[int, frozenset[int]], Requests] = {}
 
     @cached_property
@@ -132,9 +133,14 @@ class Tables:
             np.hstack([self.fleet.free[:nodes, columns], held, *per_node, *(one[:nodes] for one in devices)])
         )
 
-    def alike(self, pods: Sequence[PodRow], short: frozenset[int]) -> tuple[object, ...]:
-        """All that counts of these pods of a node when some of them go: equal where it is the same."""
-        return tuple(sorted((self._asked(pod.class_id, short), pod.devices, pod.pieces) for pod in pods))
+    def alike(self, row: int) -> tuple[object, ...]:
+        """All that counts of the pods in the way on the node when some of them go: equal where it is the same."""
+        known = self._alike.get(row)
+        if known is None:
+            short = self.short(row)
+            asked = [(self._asked(pod.class_id, short), pod.devices, pod.pieces) for pod in self.in_the_way(row)]
+            known = self._alike[row] = tuple(sorted(asked))
+        return known
 
     def _asked(self, class_id: int, among: frozenset[int]) -> Requests:
         """What pods of the class ask of these resources, by column; worked out once a class."""
