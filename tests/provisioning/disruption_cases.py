@@ -1,4 +1,4 @@
-"""Disruption cases drawn by a seed: written once as Kubernetes objects, read by the emulator and by the real Karpenter."""
+"""Disruption cases drawn by a seed: written once as Kubernetes objects, read by the emulator and the real Karpenter."""
 
 from __future__ import annotations
 
@@ -89,7 +89,11 @@ class _DrawDisruption(_Draw):
         """Rarer than for plans are those that nodes do not meet."""
         drawn = super().requirement(of_pool=of_pool)
         if of_pool and self.some(0.9):
-            return {"key": labels.CAPACITY_TYPE, "operator": "In", "values": self.rng.choice([["on-demand", "spot"], ["spot", "on-demand"]])}
+            return {
+                "key": labels.CAPACITY_TYPE,
+                "operator": "In",
+                "values": self.rng.choice([["on-demand", "spot"], ["spot", "on-demand"]]),
+            }
         return drawn
 
     def pool(self, name: str) -> Json:
@@ -104,7 +108,14 @@ class _DrawDisruption(_Draw):
                 *[[{"nodes": "100%"}]] * 6,
                 [{"nodes": rng.choice(["10%", "30%", "50%", "1", "2", "0"])}],
                 [{"nodes": "1", "reasons": [rng.choice(["Underutilized", "Empty", "Drifted"])]}],
-                [{"nodes": "0", "schedule": rng.choice(["0 9 * * *", "0 1 * * *", "0 12 * * 1-5"]), "duration": "8h"}, {"nodes": "60%"}],
+                [
+                    {
+                        "nodes": "0",
+                        "schedule": rng.choice(["0 9 * * *", "0 1 * * *", "0 12 * * 1-5"]),
+                        "duration": "8h",
+                    },
+                    {"nodes": "60%"},
+                ],
             ]
         )
         pool["spec"]["disruption"] = {
@@ -119,7 +130,9 @@ class _DrawDisruption(_Draw):
         rng, case = self.rng, found.plan
         name, zone, kind = rng.choice(sorted(case.sold))
         if self.some(0.7):  # large nodes are those that can give way
-            name, zone, kind = max(rng.sample(sorted(case.sold), min(4, len(case.sold))), key=lambda one: case.sold[one])
+            name, zone, kind = max(
+                rng.sample(sorted(case.sold), min(4, len(case.sold))), key=lambda one: case.sold[one]
+            )
         one = next(each for each in case.types if each.name == name)
         pool = rng.choice(case.pools)
         host = f"node-{number}"
@@ -139,7 +152,13 @@ class _DrawDisruption(_Draw):
         status: Json = {"providerID": f"aws:///{host}", "nodeName": host, "conditions": conditions}
         if self.some(0.6):
             status["lastPodEventTime"] = before(rng.choice([5, 60, 400, 5000]))
-        spec: Json = {"nodeClassRef": CLASS, "requirements": [], "startupTaints": startup, "taints": [], "expireAfter": "Never"}
+        spec: Json = {
+            "nodeClassRef": CLASS,
+            "requirements": [],
+            "startupTaints": startup,
+            "taints": [],
+            "expireAfter": "Never",
+        }
         if self.some(0.15):
             spec["terminationGracePeriod"] = "1h"
         claim = {
@@ -183,7 +202,7 @@ class _DrawDisruption(_Draw):
         alone = True
         for part in range(rng.choice([2, 3, 4, 6])):
             for pod in self.workload(900 + 10 * number + part, 1, node=host):
-                asked = PendingPodAmounts(pod)
+                asked = _amounts_of(pod)
                 if all(amount <= left.get(key, 0) // 2 for key, amount in asked.items()):
                     left = {key: amount - asked.get(key, 0) for key, amount in left.items()}
                     case.pods.append(self.marked(pod))
@@ -191,7 +210,10 @@ class _DrawDisruption(_Draw):
         if alone:  # whatever was drawn was too large for it
             for pod in self.workload(900 + 10 * number + 9, rng.choice([1, 2]), node=host):
                 small = {"cpu": rng.choice(["100m", "500m", "1"]), "memory": "256Mi"}
-                spec = {"containers": [{"name": "main", "resources": {"requests": small, "limits": {}}}], "tolerations": []}
+                spec = {
+                    "containers": [{"name": "main", "resources": {"requests": small, "limits": {}}}],
+                    "tolerations": [],
+                }
                 case.pods.append(self.marked(pod | {"spec": spec | {"nodeName": host}}))
 
     def marked(self, pod: Json) -> Json:
@@ -216,7 +238,9 @@ class _DrawDisruption(_Draw):
     def budget(self, number: int) -> Json:
         rng = self.rng
         spec: Json = {"selector": {"matchLabels": {"app": rng.choice("abc")}}}
-        spec |= rng.choice([{"maxUnavailable": 1}, {"maxUnavailable": "0%"}, {"minAvailable": "100%"}, {"minAvailable": 1}])
+        spec |= rng.choice(
+            [{"maxUnavailable": 1}, {"maxUnavailable": "0%"}, {"minAvailable": "100%"}, {"minAvailable": 1}]
+        )
         return {
             "apiVersion": "policy/v1",
             "kind": "PodDisruptionBudget",
@@ -226,7 +250,7 @@ class _DrawDisruption(_Draw):
         }
 
 
-def PendingPodAmounts(pod: Json) -> dict[str, int]:  # noqa: N802
+def _amounts_of(pod: Json) -> dict[str, int]:
     from tonnage.objects import quantity
 
     requests = pod["spec"]["containers"][0]["resources"]["requests"]
@@ -268,7 +292,9 @@ def round_of(case: DisruptionCase, *, later: bool = False) -> Round:
         since = parse(claim["status"]["conditions"][0]["lastTransitionTime"])
         event = claim["status"].get("lastPodEventTime")
         created = parse(claim["metadata"]["creationTimestamp"])
-        kind = drift(pool, claim["metadata"]["labels"], claim["metadata"]["annotations"], given.catalogue, now - created)
+        kind = drift(
+            pool, claim["metadata"]["labels"], claim["metadata"]["annotations"], given.catalogue, now - created
+        )
         state = NodeState(
             node=node.ref,
             node_pool=node.node_pool,
@@ -341,7 +367,9 @@ def _movable(pod: Json, budgets: list[Json]) -> MovablePod:
         started_ns=parse(pod["status"]["startTime"]),
         budgets=tuple(one["metadata"]["name"] for one in own),
         blocked=any(one["status"]["disruptionsAllowed"] == 0 for one in own),
-        never=any(one["spec"].get("maxUnavailable") == "0%" or one["spec"].get("minAvailable") == "100%" for one in own),
+        never=any(
+            one["spec"].get("maxUnavailable") == "0%" or one["spec"].get("minAvailable") == "100%" for one in own
+        ),
         stays=selectors.untolerated((taint,), spec.tolerations, frozenset({"NoSchedule"})) is None,
         **extra,
     )

@@ -18,8 +18,8 @@ from tonnage.fleet.volumes import folded
 from tonnage.objects import core, karpenter
 from tonnage.partitioning import adapt
 from tonnage.partitioning.node_cuts import OWN, Configurations
-from tonnage.provisioning import pods
 from tonnage.provisioning import karpenter as planner
+from tonnage.provisioning import pods
 from tonnage.provisioning.catalogue import Catalogue, OfferingKey
 from tonnage.provisioning.devices import Devices, beyond_counting, coming, cut_by
 from tonnage.provisioning.nodeclass import NodeStorage
@@ -194,6 +194,7 @@ def existing_nodes(fleet: Fleet, catalogue: Catalogue, *, parts: bool = False) -
                 taints=node.taints,
                 node_pool=node.spec.node_pool,
                 capacity=catalogue.capacity_of(node.spec.instance_type) if node.spec.node_pool else {},
+                deleted=node.leaving,
                 devices=Devices.of_node(fleet, row) if parts or fleet.cards.special[row] else None,
             )
         )

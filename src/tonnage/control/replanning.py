@@ -1,4 +1,4 @@
-"""Fewer and cheaper nodes by the ``optimal`` policy: m nodes give way to n where that saves more than the moves cost."""
+"""Fewer and cheaper nodes by the ``optimal`` policy: m give way to n where that saves more than the moves cost."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ def replanned(one: Round, effort: Effort | None = None, micro_usd_per_move: int 
         return None
     free = {each.node.ref for each in going}
     occupied = [
-        Occupied(
-            node=each.node.node, pods=tuple(pod.pod for pod in each.moving), micro_usd_per_hour=each.price
-        )
+        Occupied(node=each.node.node, pods=tuple(pod.pod for pod in each.moving), micro_usd_per_hour=each.price)
         for each in going
     ]
     staying = [each.node for each in one.nodes if each.ref not in free and not each.state.deleted]

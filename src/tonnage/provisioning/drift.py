@@ -1,7 +1,7 @@
 """Whether a node is still what its NodePool asks for.
 
-Source: kubernetes-sigs/karpenter pkg/controllers/nodeclaim/disruption/drift.go. What only a cloud can tell (another AMI,
-other subnets) is not judged here.
+Source: kubernetes-sigs/karpenter pkg/controllers/nodeclaim/disruption/drift.go. What only a cloud can tell (another
+AMI, other subnets) is not judged here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import NO_OFFER, Catalogue
 from tonnage.provisioning.requirements import Requirement, Requirements
 
-NODE_POOL_DRIFTED, REQUIREMENTS_DRIFTED, TYPE_NOT_FOUND = "NodePoolDrifted", "RequirementsDrifted", "InstanceTypeNotFound"
+NODE_POOL_DRIFTED, REQUIREMENTS_DRIFTED, TYPE_NOT_FOUND = (
+    "NodePoolDrifted",
+    "RequirementsDrifted",
+    "InstanceTypeNotFound",
+)
 """Kinds of drift, as the NodeClaim's condition Drifted has them."""
 HASH, HASH_VERSION = "karpenter.sh/nodepool-hash", "karpenter.sh/nodepool-hash-version"
 """Annotations of NodePools and NodeClaims: Karpenter's hash of the template."""
@@ -59,6 +63,8 @@ def _sold(own: Mapping[str, str], catalogue: Catalogue) -> bool:
     row = {labels.ZONE: own.get(labels.ZONE), labels.CAPACITY_TYPE: own.get(labels.CAPACITY_TYPE)}
     column = catalogue.index(name)
     return any(
-        row[labels.ZONE] in (zone, None) and row[labels.CAPACITY_TYPE] in (kind, None) and catalogue.prices[at, column] != NO_OFFER
+        row[labels.ZONE] in (zone, None)
+        and row[labels.CAPACITY_TYPE] in (kind, None)
+        and catalogue.prices[at, column] != NO_OFFER
         for at, (zone, kind) in enumerate(catalogue.pairs)
     )

@@ -265,6 +265,8 @@ def _at_labels(scenario: Scenario, field: str, problem: Problem) -> Problem:
 def _price(scenario: Scenario, book: prices.PriceBook, group: NodeGroupSpec, field: str) -> int:
     """Micro-dollars an hour of one node of the group."""
     name, kind = group.instance_type, group.capacity_type
+    if kind == prices.OWNED and (owned := book.owned(name, group.zone)) is not None:
+        return owned
     offers = [o for o in book.offerings(name) if o.capacity_type == kind]
     for offer in offers:
         if offer.zone == group.zone:

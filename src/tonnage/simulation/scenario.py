@@ -14,6 +14,7 @@ from tonnage.control.nodes import PROVISIONING
 from tonnage.control.policy import PARTITIONING, Policy
 from tonnage.documents import LONGEST_S, Document, Strict, duration_ns, parse, read
 from tonnage.errors import InputError, Problem
+from tonnage.facts.price_book import CAPACITY_TYPES
 from tonnage.machines.serving.balancing import LOAD_BALANCING
 from tonnage.machines.serving.lower_tiers import tier_problems
 from tonnage.machines.training.entries import TrainingEntry, training_problems
@@ -56,7 +57,6 @@ __all__ = [
 
 _HINT = "see docs/reference/scenario.md"
 _SUFFIXES = (".yaml", ".yml", ".json")
-CAPACITY_TYPES = ("on-demand", "spot")
 
 
 class SloSpec(Strict, frozen=True, kw_only=True):
