@@ -27,7 +27,7 @@ from benchmarks import inference_peer
 from benchmarks.common import Report
 from benchmarks.inference_schedule import BLOCK, CHUNK, CONFIG, TIMING, cluster, log_from
 from tonnage.inference.replay import Cluster, Log, Replay, log_of, replay
-from tonnage.inference.reuse import reuse_bound
+from tonnage.inference.replay.reuse import reuse_bound
 from tonnage.inference.routing import EngineCosts, make_policy
 from tonnage.traffic.traces import Trace, load_trace
 from tonnage.units import NS_PER_MS, NS_PER_S

@@ -20,8 +20,8 @@ from statistics import median
 from benchmarks import inference_peer
 from benchmarks.common import Report, in_process
 from tonnage.inference.engine import Engine, EngineConfig
+from tonnage.inference.engine.requests import Finished
 from tonnage.inference.replay import Cluster, Log, log_of, replay
-from tonnage.inference.requests import Finished
 from tonnage.inference.routing import EngineCosts, make_policy
 from tonnage.inference.timing import PolynomialTiming
 from tonnage.traffic.traces import Trace, load_trace

@@ -30,8 +30,8 @@ CHANGES = frozenset(
 OWN = "it is asked of what the program itself has: engines, kinds, regions, files of facts"
 UNBOUNDED = {
     "apiserver/tables.py:columns": OWN,
-    "inference/engine_flags.py:flags": OWN,
-    "inference/exposition.py:_names": OWN,
+    "inference/servers/engine_flags.py:flags": OWN,
+    "inference/servers/exposition.py:_names": OWN,
     "inference/index/hashes.py:_blocks": "one entry for each block size of the engines that there are",
     "inference/tables.py:rows": OWN,
     "inference/vllm_flags.py:choices": OWN,

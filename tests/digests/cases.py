@@ -53,7 +53,7 @@ def contract(play: Callable[[Path], Driver]) -> Any:
     return {
         "decisions": msgspec.to_builtins(machine.recorder.decisions),
         "lives": [[name, node.launched_ns, node.ended_ns] for name, node in nodes],
-        "micro_usd": machine.cluster.ledger.settle(machine.cluster.now_ns).total_micro_usd,
+        "micro_usd": machine.cluster.records.ledger.settle(machine.cluster.now_ns).total_micro_usd,
     }
 
 

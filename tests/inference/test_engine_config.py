@@ -10,8 +10,8 @@ from tonnage.errors import InputError
 from tonnage.facts import models
 from tonnage.inference import memory
 from tonnage.inference.config import engine_config, kv_token_bytes, parse_vllm_args, replica
-from tonnage.inference.engine_memory import engine_memory
 from tonnage.inference.memory import precision
+from tonnage.inference.memory.engines import engine_memory
 from tonnage.inference.timing import StepWork
 from tonnage.inference.vllm_args import VllmArgs
 from tonnage.units import GIB

@@ -8,8 +8,9 @@ from inference_builders import GPUS
 
 from tonnage.errors import InputError
 from tonnage.facts import metric_names
-from tonnage.inference import kinds, memory, tables
-from tonnage.inference.kinds import EngineKind, engine_kind
+from tonnage.inference import memory, tables
+from tonnage.inference.memory import kinds
+from tonnage.inference.memory.kinds import EngineKind, engine_kind
 from tonnage.units import GIB
 
 H100 = GPUS["h100"]

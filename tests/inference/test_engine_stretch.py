@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from deep_seeds import examples
 from tonnage.facts import gpus, models
 from tonnage.inference.engine import Engine, EngineConfig
+from tonnage.inference.engine.stretched import Stretched
 from tonnage.inference.estimate import EstimatedTiming, Replica
-from tonnage.inference.stretched import Stretched
 from tonnage.inference.timing import TICKS_PER_NS, LinearTiming, PolynomialTiming, StepWork, prompt_work
 
 CONFIG = EngineConfig(512, 8, 4096, 512)

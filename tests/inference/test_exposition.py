@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from tonnage.inference.engine import Engine, EngineConfig
-from tonnage.inference.exposition import Histogram, ServingStats, vllm_samples
+from tonnage.inference.servers.exposition import Histogram, ServingStats, vllm_samples
 from tonnage.inference.timing import LinearTiming
 
 MS = 1_000_000

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tonnage.inference.engine.hybrid_cache import HybridCache
+from tonnage.inference.engine.kv_blocks import KvBlocks
+from tonnage.inference.engine.requests import Request
 from tonnage.inference.hybrid import Layers, Layout, layout
-from tonnage.inference.hybrid_cache import HybridCache
-from tonnage.inference.kv_blocks import KvBlocks
-from tonnage.inference.requests import Request
 
 
 def blocks_of(tokens: int, size: int) -> int:

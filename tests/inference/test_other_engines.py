@@ -6,11 +6,12 @@ import pytest
 
 from tonnage.errors import InputError
 from tonnage.facts import gpus, models
-from tonnage.inference import engine_flags, memory, other_servers, servers
+from tonnage.inference import memory, servers
 from tonnage.inference.config import engine_config, replica
-from tonnage.inference.engine_memory import engine_memory
-from tonnage.inference.exposition import Sample, of_kind
+from tonnage.inference.memory.engines import engine_memory
 from tonnage.inference.other_engines import replica_of
+from tonnage.inference.servers import engine_flags, other_servers
+from tonnage.inference.servers.exposition import Sample, of_kind
 from tonnage.inference.vllm_args import VllmArgs
 from tonnage.objects import core
 from tonnage.units import GIB

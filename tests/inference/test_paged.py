@@ -10,12 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deep_seeds import examples
-from tonnage.inference.contiguous import BuddyMemory, Gate, Region, Sized, SlotMemory, next_power_of_two, reservation
 from tonnage.inference.engine import Engine, EngineConfig
+from tonnage.inference.engine.requests import Finished
 from tonnage.inference.paged import SCHEMES, Report, Scheme, SchemeResult, Setting, compare
-from tonnage.inference.paged_claims import claims
-from tonnage.inference.paged_setups import paper_requests, paper_setting
-from tonnage.inference.requests import Finished
+from tonnage.inference.paged.claims import claims
+from tonnage.inference.paged.contiguous import (
+    BuddyMemory,
+    Gate,
+    Region,
+    Sized,
+    SlotMemory,
+    next_power_of_two,
+    reservation,
+)
+from tonnage.inference.paged.setups import paper_requests, paper_setting
 from tonnage.inference.timing import LinearTiming
 
 MS = 1_000_000_000  # in ps

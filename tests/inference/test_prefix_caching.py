@@ -12,8 +12,8 @@ from reference_caching import CachingReference, CachingRequest
 
 from deep_seeds import examples
 from tonnage.inference.engine import Engine, EngineConfig, Finished
+from tonnage.inference.engine.prefix_cache import PrefixCache
 from tonnage.inference.hybrid import Layers, Layout, layout
-from tonnage.inference.prefix_cache import PrefixCache
 from tonnage.inference.prompts import BlockNames
 from tonnage.inference.timing import LinearTiming, PolynomialTiming
 

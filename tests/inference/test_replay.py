@@ -16,8 +16,9 @@ import pytest
 
 from tonnage.errors import InputError
 from tonnage.inference.engine import EngineConfig
-from tonnage.inference.prefix_cache import PrefixCache
-from tonnage.inference.replay import Cluster, Log, Replay, _Held, _LateView, log_of, replay
+from tonnage.inference.engine.prefix_cache import PrefixCache
+from tonnage.inference.replay.run import Cluster, Log, Replay, _Held, _LateView, log_of, replay
+from tonnage.inference.replay.tuning import NothingServed, halves, tune
 from tonnage.inference.routing.book import Book
 from tonnage.inference.routing.catalog import NAMES, make_policy
 from tonnage.inference.routing.costs import EngineCosts
@@ -26,7 +27,6 @@ from tonnage.inference.routing.seconds import TonnageSettings
 from tonnage.inference.routing.types import Overlap, RouteRequest, Worker
 from tonnage.inference.tiers import Tier, Tiers, TierSpec, recompute_time
 from tonnage.inference.timing import LinearTiming, PolynomialTiming
-from tonnage.inference.tuning import NothingServed, halves, tune
 from tonnage.traffic.traces import Trace, load_trace
 
 CONFIG = EngineConfig(512, 16, 8_192, 400, 16, reserve_full_prompt=True)

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deep_seeds import examples
-from tonnage.inference.requests import Request
-from tonnage.inference.step_times import StepTimes
+from tonnage.inference.engine.requests import Request
+from tonnage.inference.engine.step_times import StepTimes
 from tonnage.inference.timing import TICKS_PER_PS, LinearTiming, PolynomialTiming, StepWork
 
 LINEAR = LinearTiming(base_ps=7_000_000, token_ps=60_001, cached_ps=41, pair_ps=3)

@@ -41,7 +41,7 @@ class Watch:
             assert self.standing.get(key, where) == where, "a pod keeps its instance"
         self.standing = dict(bound)
         row = fleet.node_by_name[NODE]
-        for (_, device), change in cluster.relayouts.items():
+        for (_, device), change in cluster.gpus.relayouts.items():
             now = as_layout(instances_of(fleet, (row, device)))
             assert set(busy_in(fleet, (row, device))) <= set(now) <= set(change.there)
         if self.events % 500 == 0:

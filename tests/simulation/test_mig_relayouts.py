@@ -24,6 +24,7 @@ from tonnage.fleet.geometry import MIG_PREFIX
 from tonnage.fleet.invariants import violations
 from tonnage.machines import nodes, pods
 from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.gpu_faults import GpuUnhealthy, restore_gpu
 from tonnage.machines.objects import Node, Pod, Workload
 from tonnage.objects import core
 from tonnage.partitioning.fleet_layouts import as_layout, busy_in, instances_of, lay
@@ -76,16 +77,16 @@ def test_instances_go_and_come_one_by_one_and_are_offered_when_the_plugin_has_re
     cluster = world()
     machine(cluster, "a", SEVEN)
     assert cut(cluster, SEVEN, HALVES) == Applied()
-    start, life = second(cluster), cluster.durations
+    start, life = second(cluster), cluster.physics.durations
     run_until(cluster, start + 2.5 * life.mig_instance_s)
     assert layout(cluster) == tuple((SMALL, at) for at in range(3, 7))
     assert len(events(cluster, "InstanceDestroyed")) == 2
     run_until(cluster, start + 9 * life.mig_instance_s + 0.9 * life.mig_plugin_s)
     assert layout(cluster) == ()
-    assert cluster.relayouts["a", 0].there == as_layout(HALVES)
+    assert cluster.gpus.relayouts["a", 0].there == as_layout(HALVES)
     run_until(cluster, start + 9 * life.mig_instance_s + 1.1 * life.mig_plugin_s)
     assert layout(cluster) == HALVES
-    assert cluster.relayouts == {}
+    assert cluster.gpus.relayouts == {}
     assert "node" in cluster.woken()
     assert events(cluster, "RelayoutDone") == ["GPU 0: 2 x 3g.40gb"]
     assert cluster.fleet.allocatable_of(0)["nvidia.com/mig-3g.40gb"] == 2
@@ -129,7 +130,7 @@ def test_a_pod_that_takes_an_instance_that_was_to_go_turns_the_change_back() -> 
 def test_a_gpu_leaves_mig_mode_and_enters_it_in_a_longer_time() -> None:
     cluster = world()
     machine(cluster, "a", ((ALL, 0),))
-    life, start = cluster.durations, second(cluster)
+    life, start = cluster.physics.durations, second(cluster)
     assert cut(cluster, ((ALL, 0),), None) == Applied()
     run_until(cluster, start + life.mig_instance_s + life.mig_mode_s)
     assert layout(cluster) == ()
@@ -140,7 +141,7 @@ def test_a_gpu_leaves_mig_mode_and_enters_it_in_a_longer_time() -> None:
     assert cut(cluster, None, HALVES) == Applied()
     assert GPU not in cluster.fleet.allocatable_of(0), "it is withdrawn at once"
     run_until(cluster, start + life.mig_mode_s - 1)
-    assert cluster.relayouts["a", 0].there == ()
+    assert cluster.gpus.relayouts["a", 0].there == ()
     run_until(cluster, start + 200)
     assert layout(cluster) == HALVES
 
@@ -152,7 +153,7 @@ def test_a_node_that_is_lost_in_the_middle_takes_its_change_along() -> None:
     run_until(cluster, second(cluster) + 5)
     nodes.lose_node(cluster, cluster.nodes["a"], "test")
     run_until(cluster, second(cluster) + 100)
-    assert cluster.relayouts == {}
+    assert cluster.gpus.relayouts == {}
     assert violations(cluster.fleet) == []
 
 
@@ -192,11 +193,11 @@ def test_a_decision_that_no_longer_holds_is_stale_and_changes_nothing(
     machine(cluster, "a", SEVEN)
     decision = Relayout(Ref("Node", "a", uid="node-a"), 0, SEVEN, HALVES, WHY)
     happens(cluster)
-    before, under_way = cluster.queue.next_ns(), dict(cluster.relayouts)
+    before, under_way = cluster.queue.next_ns(), dict(cluster.gpus.relayouts)
     outcome = cluster.apply(msgspec.structs.replace(decision, **changes))
     assert isinstance(outcome, Stale)
     assert says in outcome.changed
-    assert (cluster.queue.next_ns(), cluster.relayouts) == (before, under_way)
+    assert (cluster.queue.next_ns(), cluster.gpus.relayouts) == (before, under_way)
 
 
 def test_a_layout_that_cannot_be_is_refused() -> None:
@@ -249,8 +250,11 @@ class Walk:
     def fail_and_mend(self) -> None:
         """The last GPU of a node fails, or one that failed is back."""
         live = sorted(node.name for node in self.cluster.nodes.values() if node.ended_ns is None)
-        change = self.rng.choice((nodes.lose_gpu, nodes.mend_gpu, nodes.mend_gpu))
-        change(self.cluster, self.cluster.nodes[self.rng.choice(live)])
+        fails, name = self.rng.random() < 1 / 3, self.rng.choice(live)
+        if fails:
+            self.cluster.queue.push(self.cluster.now_ns, GpuUnhealthy(name))
+        else:
+            restore_gpu(self.cluster, self.cluster.nodes[name])
 
     def cut_anything(self) -> None:
         """A decision that nobody needs, and that may hold or not."""
@@ -292,7 +296,7 @@ class Walk:
         for key, where in standing.items():
             assert self.standing.get(key, where) == where
         self.standing = standing
-        for (name, device), change in cluster.relayouts.items():
+        for (name, device), change in cluster.gpus.relayouts.items():
             mask_of(change.on, change.there)
             at = fleet.node_by_name.get(name)
             if at is not None and fleet.devices[at, device] != NO_DEVICE:
@@ -311,8 +315,8 @@ def test_whatever_happens_no_pod_loses_its_instance_and_every_change_ends(seed: 
     cluster = walk.cluster
     for made in (one for one in cluster.nodes.values() if one.ended_ns is None):
         for _ in range(made.gpus):
-            nodes.mend_gpu(cluster, made)
-    while cluster.relayouts:
+            restore_gpu(cluster, made)
+    while cluster.gpus.relayouts:
         assert cluster.queue.next_ns() is not None, "a change that nobody goes on with"
         cluster.queue.step(cluster)
         walk.check()
@@ -324,8 +328,8 @@ def test_whatever_happens_no_pod_loses_its_instance_and_every_change_ends(seed: 
 def test_a_gpu_that_offers_nothing_while_it_is_cut_does_not_fail() -> None:
     cluster = world()
     made = machine(cluster, "a", EMPTY)
-    nodes.lose_gpu(cluster, made)
-    nodes.mend_gpu(cluster, made)
+    assert list(GpuUnhealthy(made.name).handle(cluster)) == []
+    restore_gpu(cluster, made)
     assert len(events(cluster, "FaultHitNothing")) == 1
     assert not events(cluster, "GPUUnhealthy")
     assert cluster.fleet.devices[cluster.fleet.node_by_name["a"], 0] != NO_DEVICE

@@ -126,7 +126,7 @@ def test_pods_that_no_scheduler_places_stay_pending(tmp_path: Path, spec: dict[s
 def test_the_pods_of_a_claim_stand_in_the_zone_in_which_it_was_bound(tmp_path: Path) -> None:
     one = made(tmp_path, CLAIM, disk(), replicas=2, volumes=VOLUMES)
     play(one)
-    volume = one.cluster.volumes.volumes["pvc-inference-cache"]
+    volume = one.cluster.declared.volumes.volumes["pvc-inference-cache"]
     assert volume.spec.claim_ref is not None and volume.spec.claim_ref.name == "cache"
     assert volume.spec.node_affinity is not None and volume.spec.node_affinity.required is not None
     (term,) = volume.spec.node_affinity.required.node_selector_terms

@@ -66,8 +66,8 @@ def test_a_node_without_gpus_is_charged_to_whom_it_serves() -> None:
     (bind,) = place.decide(Snapshot(cluster.now_ns, cluster.fleet))
     assert isinstance(bind, Bind) and isinstance(cluster.apply(bind), Applied)
     cluster.advance_to(cluster.now_ns + NS_PER_HOUR)
-    (bill,) = cluster.ledger.settle(cluster.now_ns).nodes
+    (bill,) = cluster.records.ledger.settle(cluster.now_ns).nodes
     by_owner = {line.owner: line for line in bill.lines}
     assert bill.node == one.name
     assert by_owner["inference/front"].used_micro_usd == bill.cost_micro_usd // 2, "2 of 4 CPUs"
-    assert cluster.ledger.check(cluster.now_ns) == []
+    assert cluster.records.ledger.check(cluster.now_ns) == []

@@ -181,7 +181,7 @@ def test_a_pod_with_a_gpu_of_its_own_crashes_alone_and_comes_back() -> None:
     run_until(cluster, 420)
     assert pod.crashes == 1 and pod.running_since(2)
     assert found.failed == 1
-    assert cluster.ledger.check(cluster.now_ns) == []
+    assert cluster.records.ledger.check(cluster.now_ns) == []
 
 
 def test_a_node_that_is_lost_while_a_container_waits_to_start_leaves_nothing_behind() -> None:
@@ -226,13 +226,13 @@ def test_what_nobody_holds_of_a_gpu_is_idle_cost_and_what_is_not_computed_on_is_
     serving(cluster, shared, "a", 5.0)  # computes for 10 s alone: all of the GPU's time
     run_until(cluster, 40)
     cluster.account_busy()
-    bill = cluster.ledger.settle(cluster.now_ns)
+    bill = cluster.records.ledger.settle(cluster.now_ns)
     nobody, a = bill.lines
     whole = bill.total_micro_usd
     assert nobody.idle_micro_usd == pytest.approx(whole * (1 - 40 / 60 / 4), rel=1e-3)  # 60 s are billed
     assert a.used_micro_usd == pytest.approx(whole * 40 / 60 / 4, rel=1e-3)  # 10 GPU-s: all that it holds in 40 s
     assert bill.gpu_time.busy_ns == pytest.approx(10 * NS_PER_S, rel=1e-3)
-    assert cluster.ledger.check(cluster.now_ns) == []
+    assert cluster.records.ledger.check(cluster.now_ns) == []
 
 
 @pytest.mark.parametrize(

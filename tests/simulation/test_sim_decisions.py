@@ -87,7 +87,7 @@ def _state(cluster: SimulatedCluster) -> object:
         sorted(fleet.pending),
         sorted(cluster.pods),
         {key: w.replicas for key, w in cluster.workloads.items()},
-        sorted(cluster.claims),
+        sorted(cluster.cloud.claims),
         {n.name: n.ended_ns for n in cluster.nodes.values()},
         [(e.object, e.reason, e.count) for e in cluster.events.rows.values()],
         len(cluster.queue._heap),
@@ -124,7 +124,7 @@ def test_a_returned_node_is_gone_and_no_longer_billed() -> None:
     run_until(cluster, 5000)
     assert "node-2" not in cluster.fleet.node_by_name
     assert cluster.nodes["node-2"].ended_ns == ended
-    assert cluster.ledger.node_cost("node-2", cluster.now_ns) == 1_000_000 * 60 // 3600  # EC2's least: a minute
+    assert cluster.records.ledger.node_cost("node-2", cluster.now_ns) == 1_000_000 * 60 // 3600  # EC2's least: a minute
     assert events(cluster, "DisruptionTerminating") == ["empty"]
 
 
@@ -147,12 +147,12 @@ def test_a_pod_that_waits_has_its_reason_among_the_cluster_events() -> None:
 
 def test_an_offering_out_of_stock_is_refused_and_then_skipped_for_three_minutes() -> None:
     cluster = world()
-    cluster.out_of_stock[OFFERING] = 1000 * NS_PER_S
+    cluster.cloud.out_of_stock[OFFERING] = 1000 * NS_PER_S
     assert cluster.snapshot().unavailable == frozenset(), "nobody knows before it was tried"
     outcome = cluster.apply(launch("n"))
     assert isinstance(outcome, Refused)
     assert outcome.why.startswith("InsufficientInstanceCapacity: no g6e.12xlarge")
-    assert not cluster.claims
+    assert not cluster.cloud.claims
     assert cluster.snapshot().unavailable == {OFFERING}
     assert "offering" in cluster.woken(), "the pods are planned for again, with what is left"
     run_until(cluster, 1 + UNAVAILABLE_NS / NS_PER_S)
@@ -161,12 +161,12 @@ def test_an_offering_out_of_stock_is_refused_and_then_skipped_for_three_minutes(
 
 def test_an_offering_is_sold_again_when_the_stock_is_back() -> None:
     cluster = world()
-    cluster.out_of_stock[OFFERING] = 10 * NS_PER_S
+    cluster.cloud.out_of_stock[OFFERING] = 10 * NS_PER_S
     run_until(cluster, 10)
     assert cluster.apply(launch("n")) == Applied()
 
 
 def test_another_zone_is_not_out_of_stock() -> None:
     cluster = world()
-    cluster.out_of_stock["g6e.12xlarge", "us-east-1b", "on-demand"] = 1000 * NS_PER_S
+    cluster.cloud.out_of_stock["g6e.12xlarge", "us-east-1b", "on-demand"] = 1000 * NS_PER_S
     assert cluster.apply(launch("n")) == Applied()

@@ -57,7 +57,7 @@ def test_a_bought_node_takes_the_time_of_each_of_its_steps() -> None:
     registered, ready = running + REGISTER_S, running + REGISTER_S + READY_S
 
     run_until(cluster, running - 0.001)
-    assert "n" in cluster.claims and "n" not in cluster.nodes
+    assert "n" in cluster.cloud.claims and "n" not in cluster.nodes
     run_until(cluster, running)
     assert seconds(cluster.nodes["n"].launched_ns) == running
     run_until(cluster, registered - 0.001)
@@ -70,7 +70,7 @@ def test_a_bought_node_takes_the_time_of_each_of_its_steps() -> None:
     node_ready_ns = cluster.nodes["n"].ready_ns
     assert node_ready_ns is not None
     assert seconds(node_ready_ns) == ready + PLUGIN_S
-    assert not cluster.claims
+    assert not cluster.cloud.claims
 
 
 def test_gpus_are_allocatable_only_after_the_device_plugin_is_up() -> None:
@@ -102,7 +102,7 @@ def test_a_node_is_billed_from_the_running_instance_to_its_end() -> None:
     cluster.apply(launch("n"))
     run_until(cluster, 1000)
     lived_s = 1000 - START_S - LAUNCH_S
-    assert cluster.ledger.node_cost("n", cluster.now_ns) == int(1_000_000 * lived_s / 3600)
+    assert cluster.records.ledger.node_cost("n", cluster.now_ns) == int(1_000_000 * lived_s / 3600)
 
 
 def test_a_gpu_node_carries_the_labels_that_selectors_ask_for() -> None:
@@ -122,7 +122,7 @@ def test_a_daemon_pod_that_does_not_fit_is_left_out_and_said() -> None:
     cluster = world()
     big = workload(cluster, "exporter", container={"resources": {"requests": {"cpu": "1000"}}})
     cluster.workloads.clear()
-    cluster.daemon_sets.append(("monitoring", "exporter", big.template))
+    cluster.declared.daemon_sets.append(("monitoring", "exporter", big.template))
     node(cluster, "n")
     assert len(events(cluster, "FailedScheduling")) == 1
     assert not cluster.fleet.pods or all(pod is None for pod in cluster.fleet.pods)

@@ -197,7 +197,7 @@ def test_the_time_taken_of_a_gpu_never_exceeds_the_time_that_passed(seed: int, l
         assert now - before <= at - since + 1e-8
         before, since = now, at
     cluster.account_busy()
-    assert cluster.ledger.check(cluster.now_ns) == []
+    assert cluster.records.ledger.check(cluster.now_ns) == []
 
 
 @pytest.mark.parametrize(

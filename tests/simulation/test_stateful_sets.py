@@ -65,8 +65,8 @@ def test_pods_have_numbers_labels_and_claims_of_their_own(tmp_path: Path) -> Non
     first = found["model-0"].template
     assert first.metadata.labels == {"app": "model", stateful.POD_NAME: "model-0", stateful.POD_INDEX: "0"}
     assert first.spec.volumes == [{"name": "data", "persistentVolumeClaim": {"claimName": "data-model-0"}}]
-    assert {name for _, name in made.cluster.volumes.claims} == {"data-model-0", "data-model-1"}
-    assert all(claim.status.phase == "Bound" for claim in made.cluster.volumes.claims.values())
+    assert {name for _, name in made.cluster.declared.volumes.claims} == {"data-model-0", "data-model-1"}
+    assert all(claim.status.phase == "Bound" for claim in made.cluster.declared.volumes.claims.values())
 
 
 def test_numbers_begin_where_ordinals_say(tmp_path: Path) -> None:

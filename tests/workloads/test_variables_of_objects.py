@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tonnage.inference.command_lines import environment
+from tonnage.inference.servers.command_lines import environment
 from tonnage.objects import load
 from tonnage.objects.templates import templates
 from tonnage.workloads.variables import ANY, Variables

@@ -99,7 +99,7 @@ def paged(
     if paper is not None:
         from random import Random
 
-        from tonnage.inference.paged_setups import paper_requests, paper_setting
+        from tonnage.inference.paged.setups import paper_requests, paper_setting
 
         workload, name = f"{paper} (lengths drawn)", "facebook/opt-13b on a100-40"
         played, setting = paper_requests(paper, requests, Random(seed)), paper_setting()
@@ -157,8 +157,8 @@ def _setting(
 ) -> Setting:
     from tonnage.facts import gpus, models
     from tonnage.inference import config
-    from tonnage.inference.contiguous import next_power_of_two
     from tonnage.inference.paged import Setting
+    from tonnage.inference.paged.contiguous import next_power_of_two
     from tonnage.inference.vllm_args import VllmArgs
 
     with at_option("--model"):

@@ -88,7 +88,7 @@ class EngineChoice(msgspec.Struct, frozen=True):
 
     def _real(self) -> tuple[EngineConfig, StepTiming]:
         from tonnage.facts import gpus, models
-        from tonnage.inference.kinds import VLLM, engine_kind
+        from tonnage.inference.memory.kinds import VLLM, engine_kind
         from tonnage.inference.other_engines import replica_of
         from tonnage.inference.vllm_args import AUTO_MODEL_LEN, VllmArgs
 

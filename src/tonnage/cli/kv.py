@@ -130,7 +130,7 @@ def _short_prompts(trace: Trace, own: int) -> dict[str, Any]:
     import numpy as np
 
     from tonnage.inference.replay import log_of
-    from tonnage.inference.reuse import reuse_bound
+    from tonnage.inference.replay.reuse import reuse_bound
 
     longest = int(np.percentile(trace.prompt, 25, method="lower"))
     known = trace.hash_block
@@ -185,7 +185,7 @@ def _setup(
 def _check_names_of(choice: EngineChoice) -> None:
     """What is unknown is said of the option that names it."""
     from tonnage.facts import gpus, models
-    from tonnage.inference.kinds import engine_kind
+    from tonnage.inference.memory.kinds import engine_kind
 
     for option, name, get in (
         ("--model", choice.model, models.get),

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tonnage.inference.replay import Cluster, Log, Replay
+    from tonnage.inference.replay.tuning import Tuned
     from tonnage.inference.routing.seconds import TonnageSettings
-    from tonnage.inference.tuning import Tuned
 
 _PATH = click.Path(path_type=Path)
 _DEFAULT = ("round-robin", "least-loaded", "dynamo", "tonnage")
@@ -133,7 +133,7 @@ def tune(
     **engines: Any,
 ) -> None:
     """Fit the weights of the `tonnage` policy to TRACE: on its first half, checked on its second."""
-    from tonnage.inference import tuning
+    from tonnage.inference.replay import tuning
 
     wanted = next((one for one in tuning.GOALS if one == goal), None)
     if wanted is None:
@@ -161,7 +161,7 @@ def tune(
             hint = "choose a larger GPU or more of them, or a log of shorter requests"
             raise InputError.at(f"{trace}: {none}", field="TRACE", hint=hint) from none
     if save is not None:
-        files.write(save, _yaml(found))
+        files.write(save, as_yaml(found))
     if output == "json":
         terminal.echo(msgspec.json.Encoder(order="deterministic").encode(found))
         return
@@ -200,7 +200,8 @@ def _settings(file: Path | None) -> TonnageSettings | None:
         ) from None
 
 
-def _yaml(found: Tuned) -> str:
+def as_yaml(found: Tuned) -> str:
+    """The weights to save, with what they scored."""
     note = f"# score {found.fitted_before:.6g} -> {found.fitted_after:.6g}; held out "
     note += f"{found.held_out_before:.6g} -> {found.held_out_after:.6g}\n"
     if found.rejected is not None:

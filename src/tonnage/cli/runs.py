@@ -95,8 +95,8 @@ def state(label: str, cluster: SimulatedCluster, until_ns: int) -> ProgressState
         duration_s=seconds(until_ns),
         services=tuple(services),
         nodes_ready=sum(node.ready_ns is not None for node in live),
-        nodes_starting=len(cluster.claims),
-        spend_micro_usd=cluster.ledger.total(cluster.now_ns),
+        nodes_starting=len(cluster.cloud.claims),
+        spend_micro_usd=cluster.records.ledger.total(cluster.now_ns),
         failing=tuple(failing(cluster)),
     )
 

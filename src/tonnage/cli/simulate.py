@@ -44,7 +44,7 @@ def _checked_seed(_: click.Context, __: click.Parameter, seed: int) -> int:
 
 
 _PATH = click.Path(path_type=Path)
-_SEED = click.option(
+SEED = click.option(
     "--seed",
     type=int,
     callback=_checked_seed,
@@ -53,9 +53,10 @@ _SEED = click.option(
     show_default=True,
     help="Draws arrivals, surges and jitter; equal seeds give equal results.",
 )
+"""The seed of a run."""
 _QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
 _OPTIONS = (
-    _SEED,
+    SEED,
     click.option("--trace", type=_PATH, metavar="FILE", help="A request log instead of the scenario's traffic."),
     click.option("--prices", type=_PATH, metavar="FILE", help="CSV or YAML prices on top of the bundled ones."),
     click.option(
@@ -114,7 +115,7 @@ def compare(scenario: Path, policies: tuple[str, ...], **options: Any) -> None:
 
 
 @click.command()
-@_SEED
+@SEED
 @click.option(
     "--report",
     type=_PATH,

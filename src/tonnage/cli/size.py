@@ -252,7 +252,7 @@ def _model(model: str | None, given: dict[str, Any]) -> tuple[ModelShape, tuple[
 def _made(given: dict[str, Any]) -> ModelShape:
     """The shape that --params, --layers, --hidden and --heads describe."""
     from tonnage.cli.size_checks import plausible
-    from tonnage.inference.shapes import plain_shape
+    from tonnage.inference.estimate.shapes import plain_shape
 
     missing = [f"--{name}" for name in ("params", "layers", "hidden", "heads") if given[name] is None]
     if missing:

@@ -173,7 +173,7 @@ class _Node:
         return max(t - self.opened, self.minimum_ns)
 
     def cost(self, t: int) -> int:
-        return self.price * self.billed_ns(t) // NS_PER_HOUR
+        return billed(self.price, self.billed_ns(t))
 
     def parts(self, t: int) -> Iterator[tuple[str, Fraction, Fraction]]:
         """(owner, share·ns held, share·ns used), by owner."""
@@ -357,6 +357,11 @@ class Ledger:
         if account is None:
             raise ValueError(f"node {node} is {'closed' if node in self._bills else 'not in the ledger'}")
         return account
+
+
+def billed(price_micro_usd_per_hour: int, ns: int) -> int:
+    """Micro-dollars of ``ns`` nanoseconds at this price: floor(price × ns / 3.6e12)."""
+    return price_micro_usd_per_hour * ns // NS_PER_HOUR
 
 
 def split(amount: int, weights: list[Fraction]) -> list[int]:

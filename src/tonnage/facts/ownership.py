@@ -7,8 +7,10 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from tonnage.facts import tables
+from tonnage.facts import gpus, tables
 from tonnage.facts.gpus import Gpu
+from tonnage.facts.instances import InstanceType
+from tonnage.units import micro_usd
 
 _HOURS_A_YEAR = 8_766
 
@@ -46,6 +48,15 @@ def get() -> Ownership:
 def price_usd(gpu: str) -> float | None:
     """What a GPU is bought for, None where no price is known."""
     return _prices().get(gpu)
+
+
+def machine_micro_usd(machine: InstanceType) -> int | None:
+    """Micro-dollars an hour of a machine with GPUs that one owns, by the bundled assumptions; None where no price of
+    its GPUs is known."""
+    price = price_usd(machine.gpu) if machine.gpu_count else None
+    if price is None:
+        return None
+    return micro_usd(machine.gpu_count * get().usd_per_hour(gpus.get(machine.gpu), price))
 
 
 @lru_cache(maxsize=1)

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from tonnage.facts import instances, tables
+from tonnage.facts import instances, ownership, tables
 
 DEFAULT_REGION = "us-east-1"
 
@@ -16,6 +16,13 @@ ON_DEMAND = "on-demand"
 
 
 SPOT = "spot"
+
+
+OWNED = "owned"
+"""Capacity that one has bought: it has a price, and nobody can launch more of it."""
+
+
+CAPACITY_TYPES = (ON_DEMAND, SPOT, OWNED)
 
 
 class Offering(Struct, frozen=True, order=True):
@@ -60,6 +67,13 @@ class PriceBook(Struct, frozen=True):
     def spot(self, instance_type: str, zone: str = "") -> int | None:
         """The spot price in ``zone``, or the lowest of any zone; micro-USD an hour, None if there is none."""
         return self._lowest(instance_type, SPOT, zone)
+
+    def owned(self, instance_type: str, zone: str = "") -> int | None:
+        """What an hour costs of a machine like this that one owns, in micro-USD: the price book's row, else the price
+        of its GPUs over their life, with what is around them and their energy (:mod:`tonnage.facts.ownership`). None
+        where neither is known."""
+        found = self._lowest(instance_type, OWNED, zone)
+        return ownership.machine_micro_usd(instances.get(instance_type)) if found is None else found
 
     def _lowest(self, instance_type: str, capacity_type: str, zone: str = "") -> int | None:
         found = (

@@ -120,12 +120,12 @@ def _checked(row: _Row, problems: list[Problem]) -> _Override | None:
             Problem(row.where("zone"), f"{zone!r} is not an availability zone", "zones are like us-east-1a")
         )
     kind = row.cells.get("capacity_type", "") or price_book.ON_DEMAND
-    if kind not in (price_book.ON_DEMAND, price_book.SPOT):
+    if kind not in price_book.CAPACITY_TYPES:
         problems.append(
             Problem(
                 row.where("capacity_type"),
                 f"unknown capacity type {kind!r}",
-                "it is on-demand (the default) or spot",
+                "it is on-demand (the default), spot or owned",
             )
         )
     as_of = row.cells.get("as_of", "")

@@ -13,12 +13,13 @@ from msgspec import Struct
 
 from tonnage.errors import InputError
 from tonnage.facts import instances, price_overrides, tables
-from tonnage.facts.price_book import DEFAULT_REGION, ON_DEMAND, SPOT, Offering, PriceBook, book, default_zones
+from tonnage.facts.price_book import DEFAULT_REGION, ON_DEMAND, OWNED, SPOT, Offering, PriceBook, book, default_zones
 from tonnage.units import micro_usd
 
 __all__ = [
     "DEFAULT_REGION",
     "ON_DEMAND",
+    "OWNED",
     "SPOT",
     "Offering",
     "PriceBook",

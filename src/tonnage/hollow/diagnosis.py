@@ -83,7 +83,7 @@ class Diagnosis:
             return  # how GPUs are partitioned cannot be read; the GPU operator's side says so
         cluster = self._made.cluster
         made = made.with_blockers(self._outlook, nodes=bool(cluster.fleet.node_by_name))
-        cluster.blockers = by_object(made.blockers)
+        cluster.declared.blockers = by_object(made.blockers)
         self._changed(made)
 
 

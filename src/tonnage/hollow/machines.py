@@ -277,14 +277,14 @@ class Machines:
 
     def _terminate(self, name: str) -> None:
         cluster = self.cluster
-        cluster.claims.pop(name, None)
+        cluster.cloud.claims.pop(name, None)
         node = cluster.nodes.get(name)
         if node is None or node.ended_ns is not None:
             self._dirty_nodes[name] = None
             return
         if name not in cluster.fleet.node_by_name:  # it has not registered
             node.ended_ns, node.end_reason = cluster.now_ns, "NodeClaim deleted"
-            cluster.ledger.close_node(name, cluster.now_ns)
+            cluster.records.ledger.close_node(name, cluster.now_ns)
             self._dirty_nodes[name] = None
         elif not node.leaving:
             Terminating(node).begin(cluster)

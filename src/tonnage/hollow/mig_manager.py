@@ -68,7 +68,7 @@ class MigManager:
         """The GPUs with which it has not finished, as the node's annotation says them; empty: no label has changed."""
         if node not in self._states or node in self._todo:
             return ""
-        left = sorted(device for name, device in self._cluster.relayouts if name == node)
+        left = sorted(device for name, device in self._cluster.gpus.relayouts if name == node)
         return f"{self._labels[node]}:{','.join(map(str, left))}"
 
     def see(self, node: core.Node) -> None:
@@ -154,9 +154,9 @@ class MigManager:
         open_ = False
         for device in range(min(devices(cluster.fleet, row), len(work.goal))):
             at, goal = (row, device), work.goal[device]
-            if (name, device) in cluster.relayouts:
+            if (name, device) in cluster.gpus.relayouts:
                 open_ = True
-                if cluster.relayouts[name, device].goal == goal:
+                if cluster.gpus.relayouts[name, device].goal == goal:
                     work.begun.add(device)
                 continue
             now = instances_of(cluster.fleet, at)

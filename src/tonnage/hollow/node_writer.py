@@ -70,7 +70,7 @@ class NodeWriter:
 
     def free_name(self, claim: str) -> str:
         """A machine's name: the NodeClaim's, or with a number where an earlier NodeClaim had that name."""
-        taken = self.cluster.nodes.keys() | self.cluster.claims.keys() | self._claims.keys()
+        taken = self.cluster.nodes.keys() | self.cluster.cloud.claims.keys() | self._claims.keys()
         names = (claim, *(f"{claim}-{number}" for number in range(2, len(taken) + 3)))
         return next(name for name in names if name not in taken)
 

@@ -56,10 +56,10 @@ from tonnage.scheduling import place
 from tonnage.scheduling.gangs.release import Patience
 from tonnage.scheduling.place import SCHEDULER_NAME
 from tonnage.simulation.configure import Configuration
+from tonnage.simulation.findings.unserved import not_running
+from tonnage.simulation.findings.waiting import PENDING
 from tonnage.simulation.result import NotRunning
 from tonnage.simulation.run import SetUp
-from tonnage.simulation.unserved import not_running
-from tonnage.simulation.waiting import PENDING
 from tonnage.units import NS_PER_S
 
 WARM_UP_S = 20.0
@@ -241,7 +241,7 @@ class Up:
         required = watch_world(informers, self.world, config_maps(made))
         loops: dict[str, list[Loop]] = {"scheduler": made.controls.scheduling_loops(self.placing(), Patience())}
         pools = partial(pools_of_scenario, self.world, made.configuration)
-        loops["nodes"] = [*made.controls.node_loops(made.for_sale, pools)]
+        loops["nodes"] = [*made.controls.node_loops(made.for_sale, pools, expires=True)]
         loops["replicas"] = made.replica_loops()
         controllers = [Controller(name, tuple(loops[name])) for name in self.settings.controllers]
         self.manager = Manager(self.world, informers, required, controllers, self.observer, speed=self.settings.speed)
@@ -255,7 +255,7 @@ class Up:
     def _serve_metrics(self, port: int) -> None:
         cluster = self.made.cluster
         application = prometheus.app(
-            cluster.store,
+            cluster.records.store,
             epoch_ns=self.epoch_ns,
             now_ns=lambda: cluster.now_ns,
             lock=self.lock,
@@ -266,7 +266,7 @@ class Up:
         self.prometheus_url = server.url
 
     def _events(self) -> Iterator[Event]:
-        yield self.made.scraper()
+        yield self.made.scraper(everything=True)
         self.made.break_things()
 
     def _warm_up(self) -> None:
@@ -343,10 +343,10 @@ class Up:
             return State(
                 cluster.now_ns,
                 sum(node.ready_ns is not None for node in live),
-                len(cluster.claims),
+                len(cluster.cloud.claims),
                 sum(pod.ready_ns is not None for pod in pods),
                 sum(pod.bound_ns is None for pod in pods),
-                cluster.ledger.total(cluster.now_ns),
+                cluster.records.ledger.total(cluster.now_ns),
                 problems | self.room.machines.errors,
             )
 
@@ -361,12 +361,12 @@ class Up:
         with self.lock:
             for service in self.made.cluster.services:
                 service.settle(self.made.cluster.now_ns)
-            return self.made.cluster.ledger.settle(self.made.cluster.now_ns)
+            return self.made.cluster.records.ledger.settle(self.made.cluster.now_ns)
 
 
 def forget_daemons(cluster: SimulatedCluster) -> None:
     """The pods of DaemonSets are made by their controller, behind the API."""
-    cluster.daemon_sets.clear()
+    cluster.declared.daemon_sets.clear()
     for row, pod in enumerate(cluster.fleet.pods):
         if pod is not None and pod.spec.daemon:
             cluster.fleet.remove_pod(row)

@@ -15,7 +15,7 @@ from itertools import accumulate
 import msgspec
 
 from tonnage.inference.engine import Engine, EngineConfig
-from tonnage.inference.requests import Finished
+from tonnage.inference.engine.requests import Finished
 from tonnage.inference.timing import BatchTiming, StepTiming
 from tonnage.units import NS_PER_S
 

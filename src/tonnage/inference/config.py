@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tonnage.errors import InputError, Problem, Where
-from tonnage.inference import kinds, memory
+from tonnage.inference import memory
 from tonnage.inference.engine import EngineConfig
-from tonnage.inference.engine_memory import EngineMemory, engine_memory
 from tonnage.inference.estimate import EstimatedTiming, Replica
-from tonnage.inference.memory import Precision, ServingMemory
+from tonnage.inference.memory import Precision, ServingMemory, kinds
+from tonnage.inference.memory.engines import EngineMemory, engine_memory
 from tonnage.inference.timing import check_tensor_parallel
 from tonnage.inference.vllm_args import AUTO_MODEL_LEN, VllmArgs, parse_vllm_args
 from tonnage.units import GIB

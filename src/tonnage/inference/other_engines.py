@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tonnage.errors import InputError
-from tonnage.inference import kinds
 from tonnage.inference.config import beyond_context, does_not_fit, kv_stored_in, replica, stages, step_times, stored_in
 from tonnage.inference.engine import EngineConfig
-from tonnage.inference.engine_memory import engine_memory
 from tonnage.inference.estimate import EstimatedTiming
+from tonnage.inference.memory import kinds
+from tonnage.inference.memory.engines import engine_memory
 from tonnage.inference.timing import check_tensor_parallel
 from tonnage.inference.vllm_args import AUTO_MODEL_LEN, VllmArgs
 

@@ -19,8 +19,9 @@ class VllmArgs(msgspec.Struct, frozen=True):
     """What Tonnage reads of a vLLM command line; None where a flag is absent. ``ignored`` is the rest.
 
     ``pipeline_layers``: layers of each pipeline stage, of the variable VLLM_PP_LAYER_PARTITION; empty: vLLM deals them
-    out. ``engine``: the kind of engine (:mod:`tonnage.inference.kinds`): SGLang and TensorRT-LLM have settings of the
-    same meaning under other names. ``kv_tokens``: the most in the KV cache, and ``mixed_steps``: of SGLang alone."""
+    out. ``engine``: the kind of engine (:mod:`tonnage.inference.memory.kinds`): SGLang and TensorRT-LLM have settings
+    of the same meaning under other names. ``kv_tokens``: the most in the KV cache, and ``mixed_steps``: of SGLang
+    alone."""
 
     model: str | None = None
     served_model_name: str | None = None

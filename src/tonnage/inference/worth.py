@@ -16,7 +16,7 @@ import numpy as np
 
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.replay import Cluster, Log, Replay, replay
-from tonnage.inference.reuse import reuse_bound
+from tonnage.inference.replay.reuse import reuse_bound
 from tonnage.inference.routing.policies import Policy, RoundRobin
 from tonnage.inference.tiers import Tier, TierFinding, Tiers, TierSpec, find, recompute_time
 from tonnage.inference.timing import BatchTiming, StepTiming

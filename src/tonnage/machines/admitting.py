@@ -16,7 +16,7 @@ from tonnage.workloads.admission.refused import POD_SECURITY, VALIDATION, Refuse
 
 def over_quota(cluster: Site, namespace: str, spec: core.PodSpec) -> Refused | None:
     """What a quota says to one more pod of this completed spec; None where all let it in."""
-    admission = cluster.admission
+    admission = cluster.declared.admission
     if not admission.quotas(namespace):
         return None
     used = admission.in_use(namespace, _specs(cluster, namespace))
@@ -66,9 +66,9 @@ def refused(
     ``ever``: why no pod of this spec is ever admitted, whatever others there are."""
     why = ever or _as_found(cluster, workload, name) or over_quota(cluster, workload.namespace, spec)
     if why is None:
-        cluster.refusals.pop(owner, None)
+        cluster.declared.refusals.pop(owner, None)
         return False
-    known = cluster.refusals.setdefault(owner, Refusals())
+    known = cluster.declared.refusals.setdefault(owner, Refusals())
     if not known.waits:
         known.waits = True
         short = workload.name.rpartition("/")[2]

@@ -23,7 +23,7 @@ def assign(cluster: Site, pod: Pod, node: Node, devices: Sequence[int] | None = 
     cluster.fleet.note(row, last_pod_event_ns=cluster.now_ns)
     pod.held = held(cluster.fleet, pod.row, gpus=bool(node.gpus))
     if pod.held != Resources():
-        cluster.ledger.allocate(node.name, pod.workload.key, pod.held, cluster.now_ns)
+        cluster.records.ledger.allocate(node.name, pod.workload.key, pod.held, cluster.now_ns)
     if pod.template.spec.volumes:
         claiming.bind(cluster, pod, cluster.fleet.node(row).labels)
     cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Normal", "Scheduled", f"assigned to {node.name}")

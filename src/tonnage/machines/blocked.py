@@ -25,20 +25,20 @@ def _key(namespace: str, kind: str, name: str) -> str:
 def of_workload(cluster: Site, workload: Workload, pod: str = "") -> tuple[Blocker, ...]:
     """What stops the pods of a workload, or the pod of this name in a group of bare pods."""
     if workload.controller is None:
-        return cluster.blockers.get(_key(workload.namespace, workload.kind, workload.name), ())
-    own = cluster.blockers.get(_key(workload.namespace, "Pod", pod), ())
-    return cluster.blockers.get(workload.controller.origin, ()) or own
+        return cluster.declared.blockers.get(_key(workload.namespace, workload.kind, workload.name), ())
+    own = cluster.declared.blockers.get(_key(workload.namespace, "Pod", pod), ())
+    return cluster.declared.blockers.get(workload.controller.origin, ()) or own
 
 
 def of_group(cluster: Site, gang: str) -> tuple[Blocker, ...]:
     """What stops the pods of a gang that has an object of its own."""
     namespace, _, name = gang.partition("/")
-    return cluster.blockers.get(_key(namespace, "PodGroup", name), ()) if "/" not in name else ()
+    return cluster.declared.blockers.get(_key(namespace, "PodGroup", name), ()) if "/" not in name else ()
 
 
 def unplaceable(cluster: Site, pod: Pod) -> Blocker | None:
     """Why no scheduler places the pod, where that is not for want of a place: of that the scheduler itself knows."""
-    return held_back(cluster, pod.workload, pod.name) if cluster.blockers else None
+    return held_back(cluster, pod.workload, pod.name) if cluster.declared.blockers else None
 
 
 def held_back(cluster: Site, workload: Workload, pod: str) -> Blocker | None:
@@ -49,7 +49,7 @@ def held_back(cluster: Site, workload: Workload, pod: str) -> Blocker | None:
 
 def blocked(cluster: Site, pod: Pod, *stages: str) -> Blocker | None:
     """What stops the pod, if that is at one of these stages of its life."""
-    if not cluster.blockers:
+    if not cluster.declared.blockers:
         return None
     first = next((b for b in of_workload(cluster, pod.workload, pod.name) if b.stage != UNSCHEDULABLE), None)
     return first if first is not None and first.stage in stages else None

@@ -12,12 +12,12 @@ from tonnage.objects import core
 
 def need(cluster: Site, namespace: str, name: str, spec: core.PodSpec) -> VolumeNeed:
     """What the volumes of a pod ask of its node now."""
-    return cluster.volumes.need(namespace, name, spec.volumes) if spec.volumes else NO_VOLUMES
+    return cluster.declared.volumes.need(namespace, name, spec.volumes) if spec.volumes else NO_VOLUMES
 
 
 def bind(cluster: Site, pod: Pod, labels: Mapping[str, str]) -> None:
     """The pod stands on a node with these labels: claims that waited for that are bound, which binds other pods."""
-    if not cluster.volumes.bind(pod.namespace, pod.name, pod.template.spec.volumes, labels):
+    if not cluster.declared.volumes.bind(pod.namespace, pod.name, pod.template.spec.volumes, labels):
         return
     for row in list(cluster.fleet.pending):
         spec = cluster.fleet.pod(row).spec

@@ -12,7 +12,9 @@ from tonnage.decisions import (
     Applied,
     Bind,
     Decision,
+    Disrupt,
     Evict,
+    Keep,
     Launch,
     Outcome,
     Ref,
@@ -66,7 +68,7 @@ class SimulatedCluster(Site):
         parsed = self._queries.get(query)
         if parsed is None:
             parsed = self._queries[query] = parse(query)
-        return evaluate(parsed, self.store, at_ns, epoch_ns=self.epoch_ns)
+        return evaluate(parsed, self.records.store, at_ns, epoch_ns=self.epoch_ns)
 
     def apply_all(self, decisions: Sequence[Decision]) -> list[Outcome]:
         """One after the other."""
@@ -93,6 +95,12 @@ class SimulatedCluster(Site):
                 return self._scale(decision)
             case Launch():
                 return self.buy(decision)
+            case Disrupt():
+                nodes.taint_node(self, self.nodes[decision.node.name], decision.reason.verdict)
+                return Applied()
+            case Keep():
+                nodes.untaint_node(self, self.nodes[decision.node.name], decision.reason.verdict)
+                return Applied()
             case Return():
                 return self._return(decision)
             case Evict():
@@ -139,29 +147,31 @@ class SimulatedCluster(Site):
         """Ask the cloud for a node: on its way from now on, or Refused when the cloud has none."""
         name = decision.claim.name
         offering = offering_of(decision)
-        if self.out_of_stock.get(offering, 0) > self.now_ns:
+        if self.cloud.out_of_stock.get(offering, 0) > self.now_ns:
             why = f"no {decision.instance_type} ({decision.capacity_type}) in {decision.zone}"
             self.state.refused(offering, self.now_ns)
             self.events.add(self.now_ns, f"NodeClaim {name}", "Warning", SOLD_OUT, why)
             self.wake("offering")
             return Refused(f"{SOLD_OUT}: {why}", SOLD_OUT)
         claim = Claim(decision, self.now_ns)
-        self.claims[name] = claim
+        self.cloud.claims[name] = claim
         self.events.add(self.now_ns, f"NodeClaim {name}", "Normal", "Launched", decision.summary())
-        self.queue.push(self.now_ns + self.vary("launch", self.durations.launch_s), NodeRunning(claim))
+        self.queue.push(self.now_ns + self.vary("launch", self.physics.durations.launch_s), NodeRunning(claim))
         self.wake("node")
         return Applied()
 
     def _return(self, decision: Return) -> Outcome:
         node = self.nodes[decision.node.name]
         verdict = decision.reason.verdict
+        if decision.drained:
+            nodes.lose_pods(self, node)
         nodes.remove_node(self, node, verdict)
         self.events.add(self.now_ns, f"Node {node.name}", "Normal", "DisruptionTerminating", verdict)
         return Applied()
 
     def _evict(self, decision: Evict) -> Outcome:
         pod = self.pods[decision.pod.namespace, decision.pod.name]
-        if self.disruption_budgets:
+        if self.declared.disruption_budgets and not decision.forced:
             budgets = Budgets(self.snapshot())
             budgets.count()
             if forbids := budgets.forbids(pod.row):

@@ -38,7 +38,7 @@ def crash(cluster: Site, pod: Pod, why: str, exit_code: int = 1, reason: str = "
     pods.count_ready(cluster, pod.workload)
     cluster.mirror.pod_failing(pod, "CrashLoopBackOff", why)
     cluster.events.add(now, f"Pod {pod.key}", "Warning", "BackOff", why)
-    start = cluster.vary("container", cluster.durations.container_start_s)
+    start = cluster.vary("container", cluster.physics.durations.container_start_s)
     pod.again_ns = now + backoff.delay_s(pod.crashes) * NS_PER_S + start
     return pod.again_ns
 

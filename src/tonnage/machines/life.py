@@ -22,11 +22,11 @@ class NodeRunning:
     claim: Claim
 
     def handle(self, cluster: Site) -> Later:
-        if cluster.claims.get(self.claim.launch.claim.name) is not self.claim:
+        if cluster.cloud.claims.get(self.claim.launch.claim.name) is not self.claim:
             return  # given up before it ran
         node = nodes.start_node(cluster, self.claim)
         cluster.mirror.claim_running(self.claim)
-        yield cluster.now_ns + cluster.vary("register", cluster.durations.register_s), NodeRegistered(node)
+        yield cluster.now_ns + cluster.vary("register", cluster.physics.durations.register_s), NodeRegistered(node)
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class NodeRegistered:
         if self.node.ended_ns is not None:
             return
         nodes.register_node(cluster, self.node)
-        yield cluster.now_ns + cluster.vary("ready", cluster.durations.ready_s), NodeReady(self.node)
+        yield cluster.now_ns + cluster.vary("ready", cluster.physics.durations.ready_s), NodeReady(self.node)
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class PodBound:
         if blocker is not None:
             yield pulled, ailing.ContainerNotCreated(self.pod, blocker, self)
             return
-        yield pulled + cluster.vary("container", cluster.durations.container_start_s), PodStarted(self.pod)
+        yield pulled + cluster.vary("container", cluster.physics.durations.container_start_s), PodStarted(self.pod)
 
 
 @dataclass(slots=True)
@@ -208,33 +208,7 @@ class SpotNotice:
         if node.ended_ns is not None:
             return
         nodes.drain_node(cluster, node, "SpotInterrupted", "EC2 reclaims the instance in 2 minutes")
-        yield cluster.now_ns + ns(cluster.durations.spot_notice_s), NodeLost(self.node, "spot interruption")
-
-
-@dataclass(slots=True)
-class GpuLost:
-    """The node's last GPU falls off the bus: its pod is replaced, and the device plugin offers one GPU less."""
-
-    node: str
-
-    def handle(self, cluster: Site) -> Later:
-        node = cluster.nodes[self.node]
-        if node.ended_ns is None:
-            nodes.lose_gpu(cluster, node)
-        return ()
-
-
-@dataclass(slots=True)
-class GpuBack:
-    """The GPU was reset and is healthy again."""
-
-    node: str
-
-    def handle(self, cluster: Site) -> Later:
-        node = cluster.nodes[self.node]
-        if node.ended_ns is None:
-            nodes.mend_gpu(cluster, node)
-        return ()
+        yield cluster.now_ns + ns(cluster.physics.durations.spot_notice_s), NodeLost(self.node, "spot interruption")
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from tonnage.fleet.devices import Piece
 from tonnage.fleet.geometry import geometry
 from tonnage.inference.memory import visible_bytes
 from tonnage.inference.servers import too_few
-from tonnage.inference.starting import engine_s, keeps_graphs
+from tonnage.inference.servers.starting import engine_s, keeps_graphs
 from tonnage.inference.tables import vllm_memory
 from tonnage.machines import sharing
 from tonnage.machines.objects import EngineSetup, Node, Pod, Server
@@ -30,7 +30,7 @@ def image_ready_ns(cluster: Site, pod: Pod) -> int:
     image = pod.template.spec.containers[0].image
     at = node.image_ready_ns.get(image)
     if at is None:
-        pull = cluster.physics.image_bytes(image) / cluster.durations.image_pull_bytes_per_s
+        pull = cluster.physics.image_bytes(image) / cluster.physics.durations.image_pull_bytes_per_s
         at = node.image_ready_ns[image] = cluster.now_ns + cluster.vary("image", pull)
     return max(at, cluster.now_ns)
 
@@ -46,7 +46,7 @@ def weights_loaded_ns(cluster: Site, pod: Pod) -> int:
         first = cluster.vary("weights", server.weight_bytes / read_bytes_per_s(node, server))
         node.weights_ready_ns[server.model] = cluster.now_ns + first
         return cluster.now_ns + first
-    return max(cached, cluster.now_ns) + ns(server.weight_bytes / cluster.durations.page_cache_bytes_per_s)
+    return max(cached, cluster.now_ns) + ns(server.weight_bytes / cluster.physics.durations.page_cache_bytes_per_s)
 
 
 def read_bytes_per_s(node: Node, server: Server) -> float:
@@ -69,7 +69,7 @@ def engine_start_s(cluster: Site, pod: Pod) -> float:
     server = pod.workload.server
     kept = keeps_graphs(pod.template.spec.containers[server.container])
     compiled = node.images_on_disk or server.model in node.compiled
-    return engine_s(cluster.durations, kept=kept and compiled, eager=server.eager)
+    return engine_s(cluster.physics.durations, kept=kept and compiled, eager=server.eager)
 
 
 def claim_memory(cluster: Site, pod: Pod) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from tonnage.costs.ledger import Resources
 from tonnage.facts import instances
 from tonnage.facts.instances import InstanceType
+from tonnage.facts.prices import OWNED
 from tonnage.fleet.asks import GPU, SHARED_GPU
-from tonnage.fleet.devices import Cut
-from tonnage.fleet.state import NO_DEVICE, Conflict, NodeSpec
+from tonnage.fleet.state import Conflict, NodeSpec
 from tonnage.machines.objects import Claim, Node
 from tonnage.machines.own_nodes import PRODUCT
 from tonnage.machines.pods import end_pod, lose, replace, stop_pod
 from tonnage.machines.site import Site
+from tonnage.objects import karpenter
 from tonnage.partitioning.node_cuts import NodeCuts, cut_node
 from tonnage.provisioning.catalogue import EFA, EPHEMERAL_STORAGE
 from tonnage.provisioning.nodeclass import NodeStorage
@@ -52,7 +53,7 @@ def start_node(cluster: Site, claim: Claim, machine: InstanceType | None = None)
         node.allocatable = {**whole, **made.offers}
     cluster.nodes[name] = node
     claim.node = name
-    cluster.ledger.open_node(
+    cluster.records.ledger.open_node(
         name,
         cluster.now_ns,
         price_micro_usd_per_hour=node.price_micro_usd_per_hour,
@@ -92,7 +93,7 @@ def gpus_up_s(cluster: Site, node: Node) -> float:
     again."""
     if not node.gpus:
         return 0
-    durations, instances_made = cluster.durations, cuts_of(cluster, node).instances
+    durations, instances_made = cluster.physics.durations, cuts_of(cluster, node).instances
     if not instances_made:
         return durations.device_plugin_s
     cutting_s = durations.mig_mode_s + instances_made * durations.mig_instance_s
@@ -103,7 +104,13 @@ def register_node(cluster: Site, node: Node) -> None:
     """The Node object appears with its labels and taints, not yet with its GPUs."""
     itype = node.kind
     pool = cluster.physics.pools.get(node.node_pool)
-    labels = {} if node.machine else dict(itype.labels(node.zone, node.capacity_type, cluster.physics.region))
+    labels = (
+        {}
+        if node.machine
+        else dict(
+            itype.labels(node.zone, "" if node.capacity_type == OWNED else node.capacity_type, cluster.physics.region)
+        )
+    )
     if pool is not None:
         labels |= {"karpenter.sh/nodepool": node.node_pool, **pool.labels}
     labels |= node.labels
@@ -149,7 +156,7 @@ def initialize_node(cluster: Site, node: Node) -> None:
     fleet.note(row, initialized=True, last_pod_event_ns=cluster.now_ns)
     node.ready_ns = cluster.now_ns
     node.kubelet_ready = True
-    cluster.claims.pop(node.name, None)
+    cluster.cloud.claims.pop(node.name, None)
     message = "every resource is allocatable"
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "Initialized", message)
     for problem in made.problems:
@@ -173,63 +180,39 @@ def drain_node(cluster: Site, node: Node, reason: str, message: str) -> None:
             replace(cluster, pod, Cause.EVICTION)
 
 
-def lose_gpu(cluster: Site, node: Node) -> None:
-    """The last GPU of the node is unhealthy. The pods on it end at once, and their workloads make others.
+def taint_node(cluster: Site, node: Node, why: str) -> None:
+    """The node takes no more pods but those that tolerate it; those that it has stay for now."""
+    _set_disrupted(cluster, node, True)
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "DisruptionLaunching", why)
 
-    The Xid is that of a GPU that cannot be reached any more (NVIDIA's Xid catalogue: 79)."""
-    fleet = cluster.fleet
-    row = fleet.node_by_name[node.name]
-    device = _devices(cluster, row) - 1
-    if device < 0:
-        return
-    gone = _gives(cluster, row, device)
-    if not gone:
-        message = f"gpu-failure: GPU {device} of {node.name} offers nothing while its MIG layout is being changed"
-        cluster.events.add(cluster.now_ns, "Scenario", "Warning", "FaultHitNothing", message)
-        return
-    message = "Xid 79: a GPU has fallen off the bus"
-    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "GPUUnhealthy", message)
-    for holder in fleet.holders(row, device):
-        spec = fleet.pod(holder).spec
-        lose(cluster, cluster.pods[spec.namespace, spec.name], Cause.NODE)
-    left = fleet.allocatable_of(row)
-    fleet.set_allocatable(row, {**left, **{name: left.get(name, 0) - n for name, n in gone.items()}})
-    cluster.mirror.node_changed(node)
+
+def untaint_node(cluster: Site, node: Node, why: str) -> None:
+    """The node takes pods again."""
+    _set_disrupted(cluster, node, False)
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "DisruptionFailed", why)
     cluster.wake("node")
 
 
-def mend_gpu(cluster: Site, node: Node) -> None:
-    """One GPU more is healthy; never more than the machine has."""
-    fleet = cluster.fleet
-    row = fleet.node_by_name[node.name]
-    device = _devices(cluster, row)
-    if device >= node.gpus:
-        return
-    there, back = fleet.allocatable_of(row), _gives(cluster, row, device)
-    fleet.set_allocatable(row, {**there, **{name: there.get(name, 0) + n for name, n in back.items()}})
-    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "GPUHealthy", "the GPU was reset")
+def _set_disrupted(cluster: Site, node: Node, disrupted: bool) -> None:
+    node.leaving = disrupted
+    row = cluster.fleet.node_by_name[node.name]
+    own = tuple(taint for taint in cluster.fleet.node(row).taints if taint.key != karpenter.DISRUPTED.key)
+    cluster.fleet.set_taints(row, (*own, karpenter.DISRUPTED) if disrupted else own)
+    cluster.fleet.note(row, leaving=disrupted)
     cluster.mirror.node_changed(node)
-    cluster.wake("node")
-
-
-def _devices(cluster: Site, row: int) -> int:
-    """How many GPUs of the node are there now: the first ones."""
-    return int((cluster.fleet.devices[row] != NO_DEVICE).sum())
-
-
-def _gives(cluster: Site, row: int, device: int) -> dict[str, int]:
-    """What one of the node's GPUs gives its allocatable."""
-    node = cluster.fleet.node(row)
-    cut = node.cuts[device] if device < len(node.cuts) else Cut()
-    return cut.offers(node.spec.device_resource)
 
 
 def lose_node(cluster: Site, node: Node, why: str) -> None:
     """The machine is gone: its pods and their requests with it."""
-    for pod in [p for p in cluster.pods.values() if p.node == node.name]:
-        lose(cluster, pod, Cause.NODE)
+    lose_pods(cluster, node)
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "NodeLost", why)
     remove_node(cluster, node, why)
+
+
+def lose_pods(cluster: Site, node: Node) -> None:
+    """What is on the node ends now, and its workloads make others."""
+    for pod in [p for p in cluster.pods.values() if p.node == node.name]:
+        lose(cluster, pod, Cause.NODE)
 
 
 def remove_node(cluster: Site, node: Node, reason: str) -> None:
@@ -244,7 +227,7 @@ def remove_node(cluster: Site, node: Node, reason: str) -> None:
             end_pod(cluster, pod)
     cluster.fleet.remove_node(row)
     node.ended_ns, node.end_reason = cluster.now_ns, reason
-    cluster.ledger.close_node(node.name, cluster.now_ns)
+    cluster.records.ledger.close_node(node.name, cluster.now_ns)
     cluster.mirror.node_gone(node)
     cluster.wake("node")
 
@@ -257,7 +240,7 @@ def runs_daemon(cluster: Site, node: str, namespace: str, name: str) -> bool:
 
 
 def _start_daemons(cluster: Site, made: Node, row: int) -> None:
-    for namespace, name, template in cluster.daemon_sets:
+    for namespace, name, template in cluster.declared.daemon_sets:
         started = daemons.start(cluster.fleet, row, namespace, name, template, f"{namespace}/{name}")
         if isinstance(started, Conflict):
             pod = f"Pod {namespace}/{name}-{made.name}"

@@ -97,8 +97,8 @@ def _create(cluster: Site, workload: Workload, numbered: WorkloadPod | None = No
     workload.created += not there
     if workload.stateful is not None and numbered is not None:
         for claim in stateful.claims(workload.stateful, numbered.index):
-            if (claim.namespace, claim.name) not in cluster.volumes.claims:
-                cluster.volumes.see(claim)
+            if (claim.namespace, claim.name) not in cluster.declared.volumes.claims:
+                cluster.declared.volumes.see(claim)
     stand(cluster, create_pod(cluster, workload, name, own, *workload.gang), workload.stands_on(name))
     return True
 
@@ -238,7 +238,7 @@ def end_pod(cluster: Site, pod: Pod) -> None:
     row = cluster.fleet.pod(pod.row)
     if row.node >= 0:
         if pod.held != Resources():
-            cluster.ledger.release(pod.node, pod.workload.key, pod.held, cluster.now_ns)
+            cluster.records.ledger.release(pod.node, pod.workload.key, pod.held, cluster.now_ns)
         cluster.fleet.note(row.node, last_pod_event_ns=cluster.now_ns)
     cluster.state.settled(pod.key)
     cluster.fleet.remove_pod(pod.row)
@@ -301,5 +301,5 @@ def account(cluster: Site, pod: Pod) -> None:
     taken = pod.replica.taken_ns
     server = pod.workload.server
     used = server.args.gpus if server is not None else 1  # the pod may hold more than its engine uses
-    cluster.ledger.add_busy(pod.node, pod.workload.key, (taken - pod.busy_ns) * used)
+    cluster.records.ledger.add_busy(pod.node, pod.workload.key, (taken - pod.busy_ns) * used)
     pod.busy_ns = taken

@@ -34,7 +34,7 @@ def _over(cluster: Site, change: LayoutChange) -> bool:
     """Whether there is nothing left to do, because the machine is gone; then it is forgotten."""
     if change.node.ended_ns is None:
         return False
-    cluster.relayouts.pop(change.key, None)
+    cluster.gpus.relayouts.pop(change.key, None)
     return True
 
 
@@ -47,12 +47,12 @@ def begin(cluster: Site, decision: Relayout) -> Outcome:
     journal = Journal(f"{node.name}/{decision.device}", before, after)
     shown = in_order(decision.before), in_order(decision.after)
     change = LayoutChange(node, decision.device, on, *shown, journal, before)
-    cluster.relayouts[change.key] = change
+    cluster.gpus.relayouts[change.key] = change
     _tell(cluster, change, "RelayoutStarted", decision.summary())
     mode = 0
     if decision.before is None:
         _offer(cluster, change, ())
-        mode = cluster.vary("mig-mode", cluster.durations.mig_mode_s)
+        mode = cluster.vary("mig-mode", cluster.physics.durations.mig_mode_s)
     cluster.queue.push(cluster.now_ns + mode, Next(change))
     return Applied()
 
@@ -67,7 +67,7 @@ class Next:
         change = self.change
         if _over(cluster, change):
             return
-        now, seconds = cluster.now_ns, cluster.durations
+        now, seconds = cluster.now_ns, cluster.physics.durations
         row = cluster.fleet.node_by_name[change.node.name]
         at = row, change.device
         if cluster.fleet.devices[at] == NO_DEVICE:  # it has failed: what is to be done is done when it is back
@@ -91,7 +91,7 @@ class Next:
 
     def _register(self, cluster: Site, shown: Instances) -> tuple[int, Event]:
         """When all instances are as they should be, the device plugin has to see it, unless it shows them already."""
-        change, seconds = self.change, cluster.durations
+        change, seconds = self.change, cluster.physics.durations
         later = 0
         if change.goal != shown:
             mode = seconds.mig_mode_s if change.goal is None else 0
@@ -133,7 +133,7 @@ class Registered:
             return
         _offer(cluster, change, change.goal)
         _relabel(cluster, change, row)
-        del cluster.relayouts[change.key]
+        del cluster.gpus.relayouts[change.key]
         _tell(cluster, change, "RelayoutDone", layout_text(change.goal))
         cluster.wake("node")
 

@@ -8,12 +8,12 @@ import msgspec
 
 from tonnage.errors import InputError
 from tonnage.facts.models import ModelShape
-from tonnage.inference import other_servers, servers
+from tonnage.inference import servers
 from tonnage.inference.config import weight_bytes
-from tonnage.inference.kinds import engine_kind
-from tonnage.inference.other_servers import OtherServer
-from tonnage.inference.servers import UnknownModel
-from tonnage.inference.starting import is_eager
+from tonnage.inference.memory.kinds import engine_kind
+from tonnage.inference.servers import UnknownModel, other_servers
+from tonnage.inference.servers.other_servers import OtherServer
+from tonnage.inference.servers.starting import is_eager
 from tonnage.inference.vllm_args import VllmArgs
 from tonnage.machines.objects import Server
 from tonnage.objects import core

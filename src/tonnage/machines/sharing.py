@@ -25,7 +25,7 @@ def join(cluster: Site, pod: Pod, claim: Fraction | None = None) -> Fraction | N
     on = holds(cluster.fleet, pod.row)
     if not on:
         return None
-    cards = {cluster.sharing.card(pod.node, one): one for one in on}
+    cards = {cluster.gpus.sharing.card(pod.node, one): one for one in on}
     limits = [one.memory for one in on if one.memory is not None]
     limit = min(limits, default=None)
     taken = claim or Fraction(0)

@@ -26,27 +26,10 @@ from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.volumes.book import Volumes
 
 
-class Site(ABC):
-    """Machines, what runs on them, and the API that they share. What happens there is functions and events over it:
-    :mod:`tonnage.machines.pods`, :mod:`tonnage.machines.nodes`, :mod:`tonnage.machines.life`, ..."""
+class DeclaredObjects:
+    """What objects of the API declare, beside the workloads, and what has been made of it."""
 
-    state: State
-
-    def __init__(self, physics: Physics, streams: Streams) -> None:
-        self.mirror: Mirror = Unseen()
-        self.runs_workloads = True
-        """Whether pods are made and removed here, rather than by somebody else's Deployment controller."""
-        self.physics = physics
-        self.durations = physics.durations
-        self.streams = streams
-        self.now_ns = 0
-        self.queue = Queue()
-        self.fleet = Fleet()
-        self.store = SeriesStore()
-        self.ledger = Ledger()
-        self.sharing = Sharing()
-        self.events = EventLog()
-        self.workloads: dict[str, Workload] = {}
+    def __init__(self) -> None:
         self.blockers: Blockers = {}
         """What stops the pods of an object."""
         self.gangs: dict[str, Gang] = {}
@@ -60,14 +43,59 @@ class Site(ABC):
         self.volumes = Volumes(binds=True)
         """The claims of pods, and what they are bound to."""
         self.daemon_sets: list[tuple[str, str, core.PodTemplateSpec]] = []
+
+
+class Cloud:
+    """What has been ordered of the cloud, and what it has none of."""
+
+    def __init__(self) -> None:
+        self.claims: dict[str, Claim] = {}
+        """NodeClaims by name, from the order until the node is gone."""
+        self.out_of_stock: dict[Offering, int] = {}
+        """Until when EC2 has none of an offering."""
+
+
+class Gpus:
+    """What pods on the same GPU share, and what changes on GPUs."""
+
+    def __init__(self) -> None:
+        self.sharing = Sharing()
+        self.relayouts: dict[tuple[str, int], LayoutChange] = {}
+        """GPUs whose MIG layout is being changed, by the node's name and the index."""
+
+
+class Records:
+    """What is kept of the run: series that were scraped, and what each node has cost."""
+
+    def __init__(self) -> None:
+        self.store = SeriesStore()
+        self.ledger = Ledger()
+
+
+class Site(ABC):
+    """Machines, what runs on them, and the API that they share. What happens there is functions and events over it:
+    :mod:`tonnage.machines.pods`, :mod:`tonnage.machines.nodes`, :mod:`tonnage.machines.life`, ..."""
+
+    state: State
+
+    def __init__(self, physics: Physics, streams: Streams) -> None:
+        self.mirror: Mirror = Unseen()
+        self.runs_workloads = True
+        """Whether pods are made and removed here, rather than by somebody else's Deployment controller."""
+        self.physics = physics
+        self.streams = streams
+        self.now_ns = 0
+        self.queue = Queue()
+        self.fleet = Fleet()
+        self.events = EventLog()
+        self.records = Records()
+        self.declared = DeclaredObjects()
+        self.cloud = Cloud()
+        self.gpus = Gpus()
+        self.workloads: dict[str, Workload] = {}
         self.services: list[Service] = []
         self.nodes: dict[str, Node] = {}
         self.pods: dict[tuple[str, str], Pod] = {}
-        self.claims: dict[str, Claim] = {}
-        self.relayouts: dict[tuple[str, int], LayoutChange] = {}
-        """GPUs whose MIG layout is being changed, by the node's name and the index."""
-        self.out_of_stock: dict[Offering, int] = {}
-        """Until when EC2 has none of an offering."""
         self._woken: set[str] = set()
 
     @abstractmethod
@@ -98,5 +126,5 @@ class Site(ABC):
         """
         if seconds <= 0 or self.now_ns == 0:
             return 0
-        factor = max(0.5, self.streams.python(f"jitter/{what}").gauss(1.0, self.durations.jitter))
+        factor = max(0.5, self.streams.python(f"jitter/{what}").gauss(1.0, self.physics.durations.jitter))
         return ns(seconds * factor)

@@ -37,25 +37,25 @@ class SimulatedState(State):
         }
 
     def claims(self) -> tuple[ClaimView, ...]:
-        return tuple(claim.view() for _, claim in sorted(self._cluster.claims.items()))
+        return tuple(claim.view() for _, claim in sorted(self._cluster.cloud.claims.items()))
 
     def knows_claim(self, name: str) -> bool:
-        return name in self._cluster.claims
+        return name in self._cluster.cloud.claims
 
     def last_claim(self) -> int:
         return 0  # nodes that are gone are known: no name comes twice
 
     def gangs(self) -> Mapping[str, Gang]:
-        return self._cluster.gangs
+        return self._cluster.declared.gangs
 
     def done(self) -> Mapping[str, Mapping[str, int]]:
         return {}  # a part of a workload ends as a whole
 
     def topologies(self) -> Mapping[str, tuple[str, ...]]:
-        return self._cluster.topologies
+        return self._cluster.declared.topologies
 
     def disruption_budgets(self) -> tuple[PodDisruptionBudget, ...]:
-        return self._cluster.disruption_budgets
+        return self._cluster.declared.disruption_budgets
 
     def life(self, pod: str) -> PodLife:
         found = self._cluster.pods.get(split_key(pod))
@@ -65,7 +65,7 @@ class SimulatedState(State):
         return {pod.key: life for pod in self._cluster.pods.values() if (life := _life(pod)) != _KNOWN}
 
     def relayouts(self) -> Mapping[tuple[str, int], Instances]:
-        return {key: change.goal for key, change in self._cluster.relayouts.items()}
+        return {key: change.goal for key, change in self._cluster.gpus.relayouts.items()}
 
     def fixed(self) -> Mapping[tuple[str, int], str]:
         return {}  # what is in use stays while the GPU around it is partitioned

@@ -18,7 +18,7 @@ from tonnage.workloads.volumes.weights import source
 
 def workload_for(owner: apps.Replicated, setting: Setting, cluster: Site) -> Workload:
     """The workload of an object that makes pods and has no controller of its own here."""
-    namespace, pod, lets_in = owner.namespace or "default", owner.spec.template, cluster.admission
+    namespace, pod, lets_in = owner.namespace or "default", owner.spec.template, cluster.declared.admission
     made = next(templates(owner), None)
     needs = made.needs if made is not None else PodNeeds()
     given = setting.variables.filled(namespace, pod.spec, needs)
@@ -33,7 +33,7 @@ def workload_for(owner: apps.Replicated, setting: Setting, cluster: Site) -> Wor
         owner.name,
         admitted,
         owner.spec.replicas,
-        _with_weights(server_of(given, setting.shapes), namespace, needs, cluster.volumes),
+        _with_weights(server_of(given, setting.shapes), namespace, needs, cluster.declared.volumes),
         refused=next(iter(lets_in.refusals(namespace, pod.spec)), None),
         stateful=numbered,
         kind=owner.kind,

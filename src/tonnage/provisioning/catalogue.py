@@ -183,7 +183,8 @@ class Catalogue:
         return table
 
     def _price_table(self, book: prices.PriceBook) -> tuple[tuple[tuple[str, str], ...], NDArray[np.int64]]:
-        offered = [(i, offer) for i, name in enumerate(self.names) for offer in book.offerings(name)]
+        every = ((i, offer) for i, name in enumerate(self.names) for offer in book.offerings(name))
+        offered = [(i, offer) for i, offer in every if offer.capacity_type != prices.OWNED]
         pairs = tuple(sorted({(offer.zone, offer.capacity_type) for _, offer in offered}))
         rows = {pair: row for row, pair in enumerate(pairs)}
         table = np.full((len(pairs), len(self.types)), NO_OFFER, dtype=np.int64)

@@ -13,6 +13,7 @@ from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.objects import Workload
 from tonnage.machines.serving.service import DONE, PENDING, Service
 from tonnage.machines.serving.split import PREFILL, SplitService
+from tonnage.simulation.findings.unserved import Known, not_running
 from tonnage.simulation.recorder import ABSENT, Recorder
 from tonnage.simulation.result import (
     SCHEMA,
@@ -36,7 +37,6 @@ from tonnage.simulation.result import (
 )
 from tonnage.simulation.scenario import Scenario
 from tonnage.simulation.training.results import training_results
-from tonnage.simulation.unserved import Known, not_running
 from tonnage.units import NS_PER_HOUR, NS_PER_MS, NS_PER_S
 
 Bools = NDArray[np.bool_]
@@ -108,7 +108,7 @@ def assemble(
         service.name: Requests(service, scenario.ttft_ns, scenario.tpot_ns, cluster.now_ns)
         for service in cluster.services
     }
-    settlement = cluster.ledger.settle(cluster.now_ns)
+    settlement = cluster.records.ledger.settle(cluster.now_ns)
     gpu = settlement.gpu_time
     return Result(
         schema=SCHEMA,
@@ -226,7 +226,7 @@ def _nodes(cluster: SimulatedCluster) -> list[NodeResult]:
             None if node.ready_ns is None else _s(node.ready_ns),
             None if node.ended_ns is None else _s(node.ended_ns),
             node.end_reason,
-            cluster.ledger.node_cost(node.name, cluster.now_ns),
+            cluster.records.ledger.node_cost(node.name, cluster.now_ns),
         )
         for node in cluster.nodes.values()
     ]

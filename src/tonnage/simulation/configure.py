@@ -35,7 +35,7 @@ from tonnage.provisioning.cut_findings import config_findings
 from tonnage.rng import Streams
 from tonnage.scaling import admission, manifests, triggers
 from tonnage.scaling.keda import KedaSpec
-from tonnage.simulation.landing import landing_findings
+from tonnage.simulation.findings.landing import landing_findings
 from tonnage.simulation.scenario import NodeGroupSpec, Scenario
 from tonnage.workloads import stateful
 from tonnage.workloads.admission.chain import Admission
@@ -186,18 +186,18 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
     cluster = SimulatedCluster(
         Physics(durations.get(), pools, scenario.spec.region, engine, configuration.cuts), streams
     )
-    cluster.blockers = by_object(configuration.blockers)
-    lets_in = cluster.admission = Admission(configuration.manifest.objects)
+    cluster.declared.blockers = by_object(configuration.blockers)
+    lets_in = cluster.declared.admission = Admission(configuration.manifest.objects)
     for daemon_set in configuration.manifest.of(apps.DaemonSet):
         namespace, daemon = _namespace(daemon_set.namespace), daemon_set.spec.template
         daemon = msgspec.structs.replace(daemon, spec=lets_in.completed(namespace, daemon.spec))
-        cluster.daemon_sets.append((namespace, daemon_set.name, daemon))
-    cluster.volumes = Volumes(configuration.manifest.objects, binds=True)
-    cluster.fleet.attach_limits = cluster.volumes.attach_limits
+        cluster.declared.daemon_sets.append((namespace, daemon_set.name, daemon))
+    cluster.declared.volumes = Volumes(configuration.manifest.objects, binds=True)
+    cluster.fleet.attach_limits = cluster.declared.volumes.attach_limits
     for claim in configuration.setting.made_claims():
-        cluster.volumes.see(claim)
+        cluster.declared.volumes.see(claim)
     for claim in stateful.claims_to_come(configuration.manifest.objects):
-        cluster.volumes.see(claim)
+        cluster.declared.volumes.see(claim)
     for owner in apps.replicated(configuration.manifest.objects):
         workload = workload_for(owner, configuration.setting, cluster)
         cluster.workloads[workload.key] = workload
@@ -206,7 +206,7 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
     _start_fleet(scenario, configuration, cluster)
     _start_own(configuration, cluster)
     for row in cluster.fleet.node_rows():
-        cluster.volumes.note_node(cluster.fleet.node(row).labels)
+        cluster.declared.volumes.note_node(cluster.fleet.node(row).labels)
     return cluster
 
 
@@ -265,6 +265,8 @@ def _at_labels(scenario: Scenario, field: str, problem: Problem) -> Problem:
 def _price(scenario: Scenario, book: prices.PriceBook, group: NodeGroupSpec, field: str) -> int:
     """Micro-dollars an hour of one node of the group."""
     name, kind = group.instance_type, group.capacity_type
+    if kind == prices.OWNED and (owned := book.owned(name, group.zone)) is not None:
+        return owned
     offers = [o for o in book.offerings(name) if o.capacity_type == kind]
     for offer in offers:
         if offer.zone == group.zone:

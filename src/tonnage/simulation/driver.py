@@ -68,7 +68,7 @@ class Driver:
             service.settle(until_ns)
         cluster.account_busy()
         if self.check:
-            self._found(cluster.ledger.check(until_ns))
+            self._found(cluster.records.ledger.check(until_ns))
 
     def wake(self) -> None:
         """Give loops that wait for what has changed a tick, once they have let it settle."""
@@ -90,9 +90,9 @@ class Driver:
         self.steps += 1
         cluster = self.cluster
         found = violations(cluster.fleet)
-        if cluster.ledger.changes != self.entries_checked:
-            self.entries_checked = cluster.ledger.changes
-            found += cluster.ledger.check(cluster.now_ns)
+        if cluster.records.ledger.changes != self.entries_checked:
+            self.entries_checked = cluster.records.ledger.changes
+            found += cluster.records.ledger.check(cluster.now_ns)
         for training in cluster.training.values():
             found += training.violations()
         for replica in (r for s in cluster.services for r in (*s.endpoints, *s.draining)):

@@ -81,7 +81,7 @@ def planned(
             message = f"one replica of {workload.key} cannot meet the SLO at any rate"
             raise InputError(scenario.document.problem("slo", message, "raise the SLO or choose a faster GPU"))
         least, most = limits[workload.key]
-        start = cluster.durations.engine_start_cached_s + workload_weights_s(cluster, workload)
+        start = cluster.physics.durations.engine_start_cached_s + workload_weights_s(cluster, workload)
         target = Target(
             workload.key,
             capacity=rate,
@@ -116,7 +116,7 @@ def _cache_queries(service: Service) -> tuple[str, str]:
 
 def workload_weights_s(cluster: SimulatedCluster, workload: Workload) -> float:
     """Seconds to read the workload's weights from page cache."""
-    return workload.server.weight_bytes / cluster.durations.page_cache_bytes_per_s if workload.server else 0.0
+    return workload.server.weight_bytes / cluster.physics.durations.page_cache_bytes_per_s if workload.server else 0.0
 
 
 def _engine_of(cluster: SimulatedCluster, workload: Workload) -> EngineSetup:

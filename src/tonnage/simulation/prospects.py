@@ -83,7 +83,7 @@ def prospects(made: Beginning, setting: Setting) -> Iterator[Blocker]:
 def _of_daemons(made: Beginning, setting: Setting, *, recut: bool) -> Iterator[Blocker]:
     """DaemonSets that some of their nodes have no room for, were there no other pods."""
     fleet = made.cluster.fleet
-    given = {(namespace, name): template for namespace, name, template in made.cluster.daemon_sets}
+    given = {(namespace, name): template for namespace, name, template in made.cluster.declared.daemon_sets}
     for pods in setting.pods if fleet.node_by_name else ():
         template = given.get((pods.namespace, pods.object.name)) if pods.is_daemon else None
         if template is None:
@@ -147,8 +147,8 @@ def _by_volumes(made: Beginning, outlook: Outlook, workload: Workload, blocker: 
     freed = tuple(replace(pod, volumes=NO_VOLUMES) for pod in workload.pods)
     if list(outlook.never(replace(workload, pods=freed))):
         return None
-    limits = made.cluster.volumes.limits(first.namespace, first.name, first.spec.volumes)
-    return volumes.out_of_reach(blocker, limits, made.cluster.volumes)
+    limits = made.cluster.declared.volumes.limits(first.namespace, first.name, first.spec.volumes)
+    return volumes.out_of_reach(blocker, limits, made.cluster.declared.volumes)
 
 
 def _in_parts(pod: PodSpec) -> bool:

@@ -91,11 +91,11 @@ class Recorder:
             self._sample_service(cluster, service)
         live = [node for node in cluster.nodes.values() if node.ended_ns is None]
         self.nodes_ready.append(sum(node.ready_ns is not None for node in live))
-        self.nodes_starting.append(len(cluster.claims))
+        self.nodes_starting.append(len(cluster.cloud.claims))
         self.gpus_paid.append(sum(node.gpus for node in live))
         devices = cluster.fleet.devices
         self.gpus_allocated.append(int(((devices >= 0) | (devices == SHARED_DEVICE)).sum()))
-        self.spend_micro_usd.append(cluster.ledger.total(cluster.now_ns))
+        self.spend_micro_usd.append(cluster.records.ledger.total(cluster.now_ns))
         self._sample_heat(cluster, index)
 
     def _sample_service(self, cluster: SimulatedCluster, service: Service) -> None:

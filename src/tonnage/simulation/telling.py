@@ -13,9 +13,9 @@ from tonnage.machines.blocked import of_workload
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.objects import Claim, Pod
 from tonnage.machines.training.workload import Training
+from tonnage.simulation.findings.unserved import ENDED as WORKLOAD_FAILED
+from tonnage.simulation.findings.waiting import NO_STOCK, STOCK_HELP, Reasons, clock
 from tonnage.simulation.recorder import Recorder
-from tonnage.simulation.unserved import ENDED as WORKLOAD_FAILED
-from tonnage.simulation.waiting import NO_STOCK, STOCK_HELP, Reasons, clock
 from tonnage.units import GIB, NS_PER_S
 
 TOLD = 6
@@ -111,7 +111,7 @@ def _of_training(cluster: SimulatedCluster, about: str, training: Training) -> T
 
 
 def _coming(cluster: SimulatedCluster, pod: Pod) -> Told | None:
-    for claim in cluster.claims.values():
+    for claim in cluster.cloud.claims.values():
         if any((ref.namespace, ref.name) == (pod.namespace, pod.name) for ref in claim.launch.pods):
             node = f"{claim.launch.claim.name} ({claim.launch.instance_type})"
             since, until = clock(claim.created_ns), clock(_expected_ns(cluster, claim))
@@ -122,7 +122,7 @@ def _coming(cluster: SimulatedCluster, pod: Pod) -> Told | None:
 
 def _expected_ns(cluster: SimulatedCluster, claim: Claim) -> int:
     """When such a node usually has its GPUs, since it was asked for."""
-    d = cluster.durations
+    d = cluster.physics.durations
     usual = d.launch_s + d.register_s + d.ready_s + d.device_plugin_s
     return max(cluster.now_ns, claim.created_ns + int(usual * NS_PER_S))
 

@@ -16,7 +16,7 @@ from deep_seeds import examples
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.prompts import BlockNames, numbers
 from tonnage.inference.replay import Log, log_of
-from tonnage.inference.reuse import reuse_bound
+from tonnage.inference.replay.reuse import reuse_bound
 from tonnage.inference.tiers import TierSpec
 from tonnage.inference.timing import LinearTiming, PolynomialTiming
 from tonnage.inference.worth import Setup, Valuation, value

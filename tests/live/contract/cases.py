@@ -125,7 +125,7 @@ def _budget_in_simulation(small: Small) -> None:
     labels = small.made.cluster.pods["inference", small.pod(0).name].template.metadata.labels
     spec = PodDisruptionBudgetSpec(max_unavailable=0, selector=LabelSelector(match_labels=dict(labels)))
     metadata = ObjectMeta(name="none", namespace="inference")
-    small.made.cluster.disruption_budgets = (
+    small.made.cluster.declared.disruption_budgets = (
         PodDisruptionBudget(api_version="policy/v1", kind="PodDisruptionBudget", metadata=metadata, spec=spec),
     )
     small.run(400)
@@ -302,7 +302,7 @@ def _returned(small: Small) -> None:
     small.run(5)
     assert "spare" not in small.world.snapshot().fleet.node_by_name
     assert small.made.cluster.nodes["spare"].ended_ns is not None
-    assert "spare" not in small.made.cluster.ledger._open
+    assert "spare" not in small.made.cluster.records.ledger._open
 
 
 APPLIED: dict[str, tuple[Decide, Callable[[Small], None]]] = {

@@ -13,7 +13,7 @@ def check(run: Run) -> None:
     """Nothing doubled, nothing lost, nothing left over."""
     run.history.check()
     cluster = run.made.cluster
-    assert [*violations(cluster.fleet), *cluster.ledger.check(cluster.now_ns)] == []
+    assert [*violations(cluster.fleet), *cluster.records.ledger.check(cluster.now_ns)] == []
     client = Client(run.steps.tracked)
     _pods(client)
     _nodes(run, client)
@@ -34,12 +34,12 @@ def _nodes(run: Run, client: Client) -> None:
     """Each NodeClaim of a decision has paid for one machine, and machines, Nodes and NodeClaims are the same."""
     cluster = run.made.cluster
     alive = {name for name, node in cluster.nodes.items() if node.ended_ns is None}
-    assert alive == set(cluster.ledger._open) == {node["metadata"]["name"] for node in client.list(NODES)}
+    assert alive == set(cluster.records.ledger._open) == {node["metadata"]["name"] for node in client.list(NODES)}
     bought = {name for name, node in cluster.nodes.items() if node.node_pool}
     assert len(bought) <= len(run.history.claims)
     claims = client.list(NODE_CLAIMS)
     assert {claim["status"]["nodeName"] for claim in claims} == alive & bought
-    assert not cluster.claims
+    assert not cluster.cloud.claims
     for node in client.list(NODES):
         assert not [t for t in node["spec"].get("taints", []) if t["key"] == DISRUPTED_TAINT], (
             "a return was not finished"

@@ -121,7 +121,7 @@ class Small:
         machines = (
             {key: (p.node, p.terminating, p.deletion_cost) for key, p in cluster.pods.items()},
             {key: w.replicas for key, w in cluster.workloads.items()},
-            sorted(cluster.claims),
+            sorted(cluster.cloud.claims),
             {n.name: n.ended_ns for n in cluster.nodes.values()},
         )
         views = {key: view.replicas for key, view in self.world.snapshot().workloads.items()}

@@ -55,7 +55,7 @@ def test_what_could_not_be_written_is_written_later(small: Small, fault: str) ->
 
 def test_a_claim_that_cannot_be_met_is_deleted_though_the_first_call_fails(small: Small) -> None:
     faulty = _through_faults(small)
-    small.made.cluster.out_of_stock["g6e.12xlarge", "us-east-1a", "on-demand"] = 10**15
+    small.made.cluster.cloud.out_of_stock["g6e.12xlarge", "us-east-1a", "on-demand"] = 10**15
     faulty.next_write("unreachable", "error")
     assert small.apply(small.launch("more")) == Applied()
     assert [one["metadata"]["name"] for one in small.client.list(NODE_CLAIMS)] == ["coming"]

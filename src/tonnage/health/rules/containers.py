@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from tonnage.health.blocker import CRASHING, CREATING, Blocker
 from tonnage.health.setting import Pods, Setting
 from tonnage.inference import vllm_flags
-from tonnage.inference.command_lines import SHELLS, environment
+from tonnage.inference.servers.command_lines import SHELLS, environment
 from tonnage.objects import core
 from tonnage.objects.needs import ContainerNeeds
 from tonnage.workloads.volumes.weights import folder_of, mounted_at

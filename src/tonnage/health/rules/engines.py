@@ -17,9 +17,9 @@ from tonnage.health.rules import arguments
 from tonnage.health.rules.arguments import PARALLEL, crash_blocker
 from tonnage.health.setting import Pods, Setting
 from tonnage.inference import servers, vllm_flags
-from tonnage.inference.command_lines import environment
 from tonnage.inference.config import beyond_context
 from tonnage.inference.servers import MODEL, PARTITION, EngineServer, UnknownModel
+from tonnage.inference.servers.command_lines import environment
 from tonnage.inference.timing import check_tensor_parallel
 from tonnage.objects import core
 

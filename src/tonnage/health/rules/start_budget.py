@@ -16,7 +16,7 @@ from tonnage.health.rules import engines
 from tonnage.health.setting import Pods, Setting
 from tonnage.inference.config import weight_bytes
 from tonnage.inference.servers import EngineServer
-from tonnage.inference.starting import engine_s, is_eager, start_s
+from tonnage.inference.servers.starting import engine_s, is_eager, start_s
 from tonnage.objects.needs import ProbeNeeds
 from tonnage.provisioning.nodeclass import NodeStorage, fill_bytes_per_s
 

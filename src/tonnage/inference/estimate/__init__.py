@@ -11,8 +11,8 @@ from tonnage.inference.estimate.constants import FRAMEWORKS, Constants
 from tonnage.inference.estimate.one_step import mixture_seconds, step_seconds
 from tonnage.inference.estimate.points import Estimate, Estimates, estimate, estimate_many
 from tonnage.inference.estimate.replica import Replica
+from tonnage.inference.estimate.shapes import plain_shape
 from tonnage.inference.estimate.timing import EstimatedTiming
-from tonnage.inference.shapes import plain_shape
 
 __all__ = [
     "FRAMEWORKS",

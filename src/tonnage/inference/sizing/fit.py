@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tonnage.inference import kinds, memory
-from tonnage.inference.engine_memory import engine_memory
-from tonnage.inference.memory import KvCapacity, Part, ServingMemory
+from tonnage.inference import memory
+from tonnage.inference.memory import KvCapacity, Part, ServingMemory, kinds
+from tonnage.inference.memory.engines import engine_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

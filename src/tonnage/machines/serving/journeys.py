@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tonnage.inference.disaggregation.destination import Destination
 from tonnage.inference.disaggregation.source import Source
-from tonnage.inference.requests import Finished
+from tonnage.inference.engine.requests import Finished
 from tonnage.machines.serving.pools import PREFILL, Pair
 from tonnage.machines.serving.replica import ServingReplica
 from tonnage.machines.serving.service import PENDING, Service

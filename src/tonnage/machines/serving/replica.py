@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from tonnage.inference.engine import Engine
-from tonnage.inference.exposition import ServingStats
+from tonnage.inference.servers.exposition import ServingStats
 
 
 class OnCards(Protocol):

@@ -11,8 +11,8 @@ import random
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tonnage.inference.engine.requests import Finished
 from tonnage.inference.prompts import head, length
-from tonnage.inference.requests import Finished
 from tonnage.inference.routing.types import RouteRequest
 from tonnage.machines.serving.balancing import LOAD_BALANCING, balancer, of_zone
 from tonnage.machines.serving.lower_tiers import LowerTiers

@@ -18,7 +18,7 @@ from tonnage.inference.disaggregation.actions import Action, Cancel, Free, Lost,
 from tonnage.inference.disaggregation.conditional import DecodeLoad, PrefillLoad, skips_remote_prefill
 from tonnage.inference.disaggregation.destination import Destination
 from tonnage.inference.disaggregation.source import Source
-from tonnage.inference.requests import Finished
+from tonnage.inference.engine.requests import Finished
 from tonnage.inference.routing.types import RouteRequest
 from tonnage.machines.serving.balancing import balancer, cached_blocks
 from tonnage.machines.serving.journeys import Journeys

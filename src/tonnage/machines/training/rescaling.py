@@ -26,10 +26,10 @@ def rescale(cluster: Site, training: Training, wanted: Training) -> None:
     parts = [_fitted(known.get(part.name), part, gangs) for part in wanted.parts]
     early = _early(wanted, training.succeeded)
     for key in training.gangs.keys() - gangs.keys():
-        cluster.gangs.pop(key, None)
-    cluster.gangs.update(gangs)
+        cluster.declared.gangs.pop(key, None)
+    cluster.declared.gangs.update(gangs)
     for part in parts:
-        part.busy = lambda pod, gpu_ns: cluster.ledger.add_busy(pod.node, training.origin, gpu_ns)
+        part.busy = lambda pod, gpu_ns: cluster.records.ledger.add_busy(pod.node, training.origin, gpu_ns)
     training.object, training.replicas, training.members = wanted.object, wanted.replicas, wanted.members
     training.gangs = gangs
     training.parts = (*(part for part in training.parts if part not in parts), *parts)

@@ -98,9 +98,9 @@ class Training:
         if self.over:
             return  # it was withdrawn before
         self.arrived = True
-        cluster.gangs.update(self.gangs)
+        cluster.declared.gangs.update(self.gangs)
         for part in self.parts:
-            part.busy = lambda pod, gpu_ns: cluster.ledger.add_busy(pod.node, self.origin, gpu_ns)
+            part.busy = lambda pod, gpu_ns: cluster.records.ledger.add_busy(pod.node, self.origin, gpu_ns)
         cluster.events.add(cluster.now_ns, f"Training {self.key}", "Normal", "Created", f"{len(self.replicas)} pods")
         self.reconcile(cluster)
 
@@ -266,7 +266,7 @@ class Training:
         if pod is None or pod.terminating or pod.bound_ns is None:
             return
         self._container_ends(cluster, pod)
-        takes = cluster.vary("container", cluster.durations.container_start_s)
+        takes = cluster.vary("container", cluster.physics.durations.container_start_s)
         self._starts[name] = self._starts.get(name, 0) + 1
         started = partial(self.container_started, pod=pod, number=self._starts[name])
         cluster.queue.push(cluster.now_ns + delay_ns + takes, Then(started))

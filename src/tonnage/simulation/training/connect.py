@@ -95,7 +95,7 @@ def connect_training(
     written = _Manifests(objects, priorities, cluster.nodes)
     entries = _entries(scenario, written)
     found = _Manifests(_with_copies(written.objects, entries), priorities, cluster.nodes)
-    cluster.topologies = topologies_of(objects)
+    cluster.declared.topologies = topologies_of(objects)
     endless: list[Finding] = []
     for key, one in {**found.workloads, **{k: p[0] for k, p in found.pods.items()}}.items():
         origin = _origin(key, entries)
@@ -104,8 +104,8 @@ def connect_training(
         if entry is None and not (isinstance(one, core.Pod) and is_running(one)):
             endless.append(_endless(one, key))
         _refuse_shared(scenario, entry, replicas, found)
-        made = _training(cluster, key, origin, one, replicas, entry, found, cluster.admission)
-        made.refused = _refused(cluster.admission, replicas)
+        made = _training(cluster, key, origin, one, replicas, entry, found, cluster.declared.admission)
+        made.refused = _refused(cluster.declared.admission, replicas)
         made.workload.standing = found.residents.of(key, found.pods.get(key, ()))
         cluster.training[key] = made
     for deployment in cluster.workloads.values():
@@ -138,7 +138,7 @@ def adopted(
         if problem := next((why for _, why in problems_of_work(work)), ""):
             raise ValueError(problem)
         entry = TrainingEntry(workload=key, work=work)
-    cluster.topologies = cluster.topologies | topologies_of(others)
+    cluster.declared.topologies = cluster.declared.topologies | topologies_of(others)
     return _training(cluster, key, key, one, replicas, entry, found, Admission(others), cluster.now_ns)
 
 
@@ -149,7 +149,7 @@ def _join_gangs(cluster: SimulatedCluster, found: _Manifests) -> None:
         member = member_of(found.gangs, workload.namespace, meta.labels, meta.annotations, spec)
         if member.gang in found.gangs:
             workload.gang = (member.gang, member.subgroup)
-            cluster.gangs[member.gang] = found.gangs[member.gang]
+            cluster.declared.gangs[member.gang] = found.gangs[member.gang]
 
 
 def _unknown(scenario: Scenario, field: str, name: str, known: Iterable[str]) -> Problem:

@@ -1,0 +1,128 @@
+"""What an engine shows to Prometheus, under vLLM's metric names.
+
+The labels that are the same for all samples of a server (``model_name``, ``engine``) are left to the caller.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+from tonnage.inference import tables
+from tonnage.inference.engine import Engine
+from tonnage.inference.engine.requests import End, Finished
+from tonnage.inference.memory import kinds
+from tonnage.units import seconds
+
+_TTFT = "vllm:time_to_first_token_seconds"
+_TPOT = "vllm:request_time_per_output_token_seconds"
+_E2E = "vllm:e2e_request_latency_seconds"
+_QUEUE = "vllm:request_queue_time_seconds"
+
+# Output lengths are given, so every answer stops by itself. vLLM does not count requests that it refuses.
+_FINISHED_REASONS: tuple[tuple[str, End | None], ...] = (
+    ("stop", "finished"),
+    ("length", None),
+    ("abort", "aborted"),
+)
+
+
+class Sample(NamedTuple):
+    """One sample of an exposition."""
+
+    name: str
+    labels: tuple[tuple[str, str], ...]
+    value: float
+
+
+class Histogram:
+    """A Prometheus histogram: counts by upper edge (inclusive), the number and the sum of all values."""
+
+    def __init__(self, name: str, edges: tuple[float, ...]) -> None:
+        self._edges = edges
+        self._counts = [0] * (len(edges) + 1)
+        self._sum = 0.0
+        self._buckets = [(f"{name}_bucket", (("le", edge),)) for edge in (*map(repr, edges), "+Inf")]
+        self._sum_name = f"{name}_sum"
+        self._count_name = f"{name}_count"
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._edges, value)] += 1
+        self._sum += value
+
+    def samples(self) -> Iterator[Sample]:
+        """Cumulative buckets, then ``_sum`` and ``_count``."""
+        total = 0
+        for (name, labels), count in zip(self._buckets, self._counts, strict=True):
+            total += count
+            yield Sample(name, labels, float(total))
+        yield Sample(self._sum_name, (), self._sum)
+        yield Sample(self._count_name, (), float(total))
+
+
+class ServingStats:
+    """The histograms and request counters of one server, fed with what its engine reports."""
+
+    def __init__(self) -> None:
+        self._histograms = {name: Histogram(name, edges) for name, edges in tables.histogram_edges().items()}
+        self._ended: dict[End, int] = {"finished": 0, "aborted": 0, "rejected": 0}
+
+    def observe(self, first_tokens: Iterable[tuple[int, int, int]], finished: Iterable[Finished]) -> None:
+        """Add what ``Engine.take_first_tokens`` and ``Engine.take_finished`` returned."""
+        ttft = self._histograms[_TTFT]
+        for _, arrival_ns, first_token_ns in first_tokens:
+            ttft.observe(seconds(first_token_ns - arrival_ns))
+        for request in finished:
+            self._ended[request.state] += 1
+            if request.state == "finished" and request.admitted_ns is not None:
+                self._histograms[_E2E].observe(seconds(request.finish_ns - request.arrival_ns))
+                self._histograms[_QUEUE].observe(seconds(request.admitted_ns - request.arrival_ns))
+                self._histograms[_TPOT].observe(request.tpot_ns / 1e9)
+
+    def samples(self) -> Iterator[Sample]:
+        for reason, end in _FINISHED_REASONS:
+            count = 0 if end is None else self._ended[end]
+            yield Sample("vllm:request_success_total", (("finished_reason", reason),), float(count))
+        for histogram in self._histograms.values():
+            yield from histogram.samples()
+
+
+def vllm_samples(engine: Engine, stats: ServingStats | None) -> Iterator[Sample]:
+    """Every sample of one scrape, as of the time that the engine was advanced to; without ``stats`` no histograms.
+
+    vLLM counts what it looks up in its prefix cache when a request is admitted, here it counts with the first token;
+    what came from a lower tier counts as found.
+    """
+    yield Sample("vllm:num_requests_running", (), float(engine.running))
+    yield Sample("vllm:num_requests_waiting", (), float(engine.waiting))
+    yield Sample("vllm:kv_cache_usage_perc", (), engine.kv_usage)
+    yield Sample("vllm:prompt_tokens_total", (), float(engine.prompt_tokens_total))
+    yield Sample("vllm:generation_tokens_total", (), float(engine.generation_tokens_total))
+    yield Sample("vllm:num_preemptions_total", (), float(engine.preemptions_total))
+    if engine.cache is not None:
+        yield Sample("vllm:prefix_cache_queries_total", (), float(engine.prompt_tokens_total))
+        yield Sample("vllm:prefix_cache_hits_total", (), float(engine.cached_tokens_total))
+    if stats is not None:
+        yield from stats.samples()
+
+
+def of_kind(samples: Iterable[Sample], engine: str) -> Iterable[Sample]:
+    """The samples under the names that this kind of engine has for them; those without a known name are left out."""
+    if engine == kinds.VLLM:
+        return samples
+    named = _names(engine)
+    found = (
+        (sample, sample.name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count")) for sample in samples
+    )
+    return [
+        sample._replace(name=named[base] + sample.name.removeprefix(base)) for sample, base in found if base in named
+    ]
+
+
+@cache
+def _names(engine: str) -> dict[str, str]:
+    ours, theirs = kinds.engine_kind(kinds.VLLM), kinds.engine_kind(engine)
+    fields = ("metric_running", "metric_waiting", "metric_kv_usage", "metric_ttft")
+    return {getattr(ours, field): getattr(theirs, field) for field in fields}

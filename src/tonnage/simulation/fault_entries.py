@@ -1,0 +1,107 @@
+"""Faults as a scenario has them, and what they cannot mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tonnage.documents import Document, Strict, duration_ns
+from tonnage.errors import InputError, Problem
+from tonnage.facts import instances, xids
+from tonnage.machines.gpu_faults import FALLEN_OFF
+
+FAULTS = ("spot-interruption", "node-failure", "gpu-failure", "pod-failure", "out-of-stock")
+OOM = "oom"
+"""A pod's exit when its memory limit kills it; other exits are codes."""
+
+
+class FaultSpec(Strict, frozen=True, kw_only=True):
+    """Something that breaks at ``at``.
+
+    ``spot-interruption``, ``node-failure`` and ``gpu-failure`` hit ``count`` nodes, of a pool or an instance type, in
+    order of name; a GPU fails with an ``xid``, which the node notices ``detection`` later, and is back after
+    ``duration``; ``out-of-stock`` withholds an instance type for ``duration``. ``pod-failure`` ends the containers of
+    ``count`` pods of a training ``workload`` or a Deployment (of one, ``pod``), those that run, in order of name, with
+    an ``exit`` code or ``oom``.
+    """
+
+    kind: str
+    at: str
+    count: int = 1
+    node_pool: str = ""
+    instance_type: str = ""
+    duration: str = "10m"
+    workload: str = ""
+    pod: str = ""
+    exit: int | str = 1
+    xid: int = FALLEN_OFF
+    detection: str = "0s"
+
+
+def duration_problems(field: str, text: str, document: Document, *, positive: bool = True) -> list[Problem]:
+    """What is wrong with a duration, as text."""
+    try:
+        value = duration_ns(text)
+    except ValueError:
+        return [document.problem(field, f'"{text}" is not a duration, expected e.g. 90m, 1h30m, 2s or 50ms')]
+    return [document.problem(field, f'"{text}" is not above 0')] if positive and value <= 0 else []
+
+
+def one_of_problems(field: str, value: str, known: Sequence[str], document: Document) -> list[Problem]:
+    """What is wrong with one of several words."""
+    return [] if value in known else [document.problem(field, f'"{value}", expected one of {", ".join(known)}')]
+
+
+def fault_problems(field: str, fault: FaultSpec, document: Document) -> list[Problem]:
+    """What is wrong with a fault, the field ``field`` of the scenario."""
+    found = one_of_problems(f"{field}.kind", fault.kind, FAULTS, document)
+    found += _pod_failure_problems(field, fault, document)
+    found += duration_problems(f"{field}.at", fault.at, document, positive=False)
+    wrong = duration_problems(f"{field}.duration", fault.duration, document)
+    wrong += duration_problems(f"{field}.detection", fault.detection, document, positive=False)
+    found += wrong or _gpu_failure_problems(field, fault, document)
+    if fault.count < 1:
+        found.append(document.problem(f"{field}.count", f"{fault.count} nodes, expected at least 1"))
+    if fault.instance_type:
+        found += instance_type_problems(f"{field}.instanceType", fault.instance_type, document)
+    elif fault.kind == "out-of-stock":
+        found.append(document.problem(f"{field}.instanceType", "out-of-stock needs an instanceType"))
+    return found
+
+
+def _pod_failure_problems(field: str, fault: FaultSpec, document: Document) -> list[Problem]:
+    if fault.kind != "pod-failure":
+        return [
+            document.problem(f"{field}.{name}", "only a pod-failure has it")
+            for name in ("workload", "pod")
+            if getattr(fault, name)
+        ]
+    found = []
+    if not fault.workload:
+        found.append(document.problem(f"{field}.workload", "pod-failure needs the workload whose pods fail"))
+    if fault.exit != OOM and not (isinstance(fault.exit, int) and 1 <= fault.exit <= 255):
+        found.append(
+            document.problem(f"{field}.exit", f'"{fault.exit}", expected an exit code from 1 to 255, or {OOM}')
+        )
+    return found
+
+
+def _gpu_failure_problems(field: str, fault: FaultSpec, document: Document) -> list[Problem]:
+    if fault.kind != "gpu-failure":
+        given = (("xid", fault.xid != FALLEN_OFF), ("detection", fault.detection != "0s"))
+        return [document.problem(f"{field}.{name}", "only a gpu-failure has it") for name, there in given if there]
+    if fault.xid not in xids.all():
+        near = ", ".join(str(xid) for xid in sorted(xids.all(), key=lambda xid: (abs(xid - fault.xid), xid))[:3])
+        text = f"{fault.xid} is not in NVIDIA's catalogue of {xids.VERSION}, expected an Xid such as {near}"
+        return [document.problem(f"{field}.xid", text)]
+    if duration_ns(fault.detection) >= duration_ns(fault.duration):
+        text = f'"{fault.detection}" is not before the reset after {fault.duration}'
+        return [document.problem(f"{field}.detection", text)]
+    return []
+
+
+def instance_type_problems(field: str, name: str, document: Document) -> list[Problem]:
+    try:
+        instances.get(name)
+    except InputError as error:
+        return [document.problem(field, problem.message, problem.hint) for problem in error.problems]
+    return []
