@@ -93,7 +93,7 @@ class Provisioner:
         pools = self.pools()
         settings = pools.plan_settings(
             frozenset(OfferingKey(*offering) for offering in snapshot.unavailable),
-            max(self.launched, snapshot.last_claim, _last_number(snapshot)) + 1,
+            max(self.launched, snapshot.last_claim, last_number(snapshot)) + 1,
         )
         parts = any(beyond_counting(pod.shape.ask) for pod in waiting)
         in_flight = [on_its_way(claim.launch, pools.configurations, parts=parts) for claim in snapshot.claims]
@@ -236,7 +236,7 @@ def namespaces(fleet: Fleet) -> dict[str, dict[str, str]]:
     return {name: fleet.namespaces.labels(name) for name in sorted({one.namespace for one in fleet.classes.rows})}
 
 
-def _last_number(snapshot: Snapshot) -> int:
+def last_number(snapshot: Snapshot) -> int:
     """The highest number in the name of a NodeClaim or a launched node."""
     fleet = snapshot.fleet
     bought = ((n.spec.name, n.spec.node_pool) for n in map(fleet.node, fleet.node_rows()) if n.spec.node_pool)
@@ -294,9 +294,13 @@ class Disruption:
 
 
 def node_loops(
-    catalogue: Catalogue, pools: Callable[[], Pools], epoch_ns: int = 0, policy: str = KARPENTER
-) -> tuple[Loop, Loop]:
+    catalogue: Catalogue,
+    pools: Callable[[], Pools],
+    epoch_ns: int = 0,
+    policy: str = KARPENTER,
+    more: Sequence[Callable[[Provisioner], Loop]] = (),
+) -> tuple[Loop, ...]:
     """Launching nodes and terminating them. ``pools``: those that there are now; ``epoch_ns``: as for Disruption;
-    ``policy``: one of :data:`PROVISIONING`."""
+    ``policy``: one of :data:`PROVISIONING`; ``more``: what else launches nodes, and must not use a name twice."""
     provisioner = Provisioner(catalogue, pools, policy=policy)
-    return provisioner.loop(), Disruption(pools, provisioner, epoch_ns).loop()
+    return provisioner.loop(), Disruption(pools, provisioner, epoch_ns).loop(), *(make(provisioner) for make in more)

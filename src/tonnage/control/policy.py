@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from tonnage.control.loops import Loop
 from tonnage.control.nodes import KARPENTER, Pools, node_loops
 from tonnage.control.partitioner import Partitioner
+from tonnage.control.rebalance import Rebalance
 from tonnage.control.scheduler import Scheduler
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scheduling import place
@@ -26,7 +27,8 @@ class Policy:
     ``placement``: the placement policy, the scheduler's default unless given; ``preemption``: whether pods make room
     for others of higher priority; ``defragmentation``: whether pods are moved to make room for others;
     ``partitioning``: whether MIG layouts are changed (``relayout``) when pods wait for what none gives;
-    ``provisioning``: whether nodes are planned as Karpenter does, or the cheapest set of them (``optimal``).
+    ``provisioning``: whether nodes are planned as Karpenter does, or the cheapest set of them (``optimal``);
+    ``rebalance``: whether pods move off spot nodes that have a rebalance recommendation, which Karpenter lets be.
     """
 
     placement: str = ""
@@ -34,6 +36,7 @@ class Policy:
     defragmentation: bool = False
     partitioning: str = STATIC
     provisioning: str = KARPENTER
+    rebalance: bool = False
 
     def settings(self, scheduler_names: Sequence[str], *, strict: bool) -> place.Settings:
         """Those of the scheduler that places the pods with these schedulerNames. ``strict``: as in
@@ -54,9 +57,10 @@ class Policy:
         queue = Queue(settings) if patience is not None else None
         return [Scheduler(settings, patience, queue=queue).loop(), *self.partitioning_loops(settings)]
 
-    def node_loops(self, catalogue: Catalogue, pools: Callable[[], Pools], epoch_ns: int = 0) -> tuple[Loop, Loop]:
+    def node_loops(self, catalogue: Catalogue, pools: Callable[[], Pools], epoch_ns: int = 0) -> tuple[Loop, ...]:
         """The loops that launch and terminate nodes. ``epoch_ns``: as for :class:`tonnage.control.nodes.Disruption`."""
-        return node_loops(catalogue, pools, epoch_ns, self.provisioning)
+        more = [lambda provisioner: Rebalance(provisioner).loop()] if self.rebalance else []
+        return node_loops(catalogue, pools, epoch_ns, self.provisioning, more)
 
     def partitioning_loops(self, settings: place.Settings) -> list[Loop]:
         """The loop that changes MIG layouts for pods that the scheduler with these settings places, where the policy

@@ -14,7 +14,6 @@ from tonnage.control.nodes import PROVISIONING
 from tonnage.control.policy import PARTITIONING, Policy
 from tonnage.documents import LONGEST_S, Document, Strict, duration_ns, parse, read
 from tonnage.errors import InputError, Problem
-from tonnage.facts import instances
 from tonnage.facts.price_book import CAPACITY_TYPES
 from tonnage.machines.serving.balancing import LOAD_BALANCING
 from tonnage.machines.serving.lower_tiers import tier_problems
@@ -31,6 +30,7 @@ from tonnage.simulation.entries import (
     tells_content,
     traffic_problems,
 )
+from tonnage.simulation.fault_entries import FaultSpec, fault_problems, instance_type_problems
 from tonnage.traffic.surges import SurgeSpec
 
 __all__ = [
@@ -51,9 +51,6 @@ __all__ = [
 
 _HINT = "see docs/reference/scenario.md"
 _SUFFIXES = (".yaml", ".yml", ".json")
-FAULTS = ("spot-interruption", "node-failure", "gpu-failure", "pod-failure", "out-of-stock")
-OOM = "oom"
-"""A pod's exit when its memory limit kills it; other exits are codes."""
 
 
 class SloSpec(Strict, frozen=True, kw_only=True):
@@ -89,26 +86,6 @@ class FleetSpec(Strict, frozen=True, kw_only=True):
     assumed: bool = False
 
 
-class FaultSpec(Strict, frozen=True, kw_only=True):
-    """Something that breaks at ``at``.
-
-    ``spot-interruption``, ``node-failure`` and ``gpu-failure`` hit ``count`` nodes, of a pool or an instance type, in
-    order of name; a failed GPU is back after ``duration``; ``out-of-stock`` withholds an instance type for
-    ``duration``. ``pod-failure`` ends the containers of ``count`` pods of a training ``workload`` or a Deployment (of
-    one, ``pod``), those that run, in order of name, with an ``exit`` code or ``oom``.
-    """
-
-    kind: str
-    at: str
-    count: int = 1
-    node_pool: str = ""
-    instance_type: str = ""
-    duration: str = "10m"
-    workload: str = ""
-    pod: str = ""
-    exit: int | str = 1
-
-
 class PolicySpec(Strict, frozen=True, kw_only=True):
     """A named way to run the scenario: which manifests, and who sets replicas (they, or a policy by name).
 
@@ -116,7 +93,8 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     placement policy, the scheduler's default unless given; ``preemption``: whether pods make room for others of higher
     priority; ``defragmentation``: whether pods are moved to make room for others; ``partitioning``: whether MIG layouts
     are changed (``relayout``) when pods wait for what none gives; ``provisioning``: whether nodes are planned as
-    Karpenter does, or the cheapest set of them (``optimal``).
+    Karpenter does, or the cheapest set of them (``optimal``). ``migration`` replaces that of all traffic;
+    ``rebalance``: whether pods move off spot nodes that have a rebalance recommendation.
     """
 
     manifests: str
@@ -129,11 +107,15 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     defragmentation: bool = False
     partitioning: str = "static"
     provisioning: str = "karpenter"
+    migration: bool | None = None
+    rebalance: bool = False
 
     @property
     def controls(self) -> Policy:
         """How pods are placed and GPUs partitioned."""
-        return Policy(self.placement, self.preemption, self.defragmentation, self.partitioning, self.provisioning)
+        return Policy(
+            self.placement, self.preemption, self.defragmentation, self.partitioning, self.provisioning, self.rebalance
+        )
 
 
 class ScenarioSpec(Strict, frozen=True, kw_only=True):
@@ -297,7 +279,7 @@ def _problems(spec: ScenarioSpec, document: Document, folder: Path) -> list[Prob
     elif spec.traffic:
         found.append(document.problem("slo", "the field is missing", "traffic needs latency targets"))
     for i, group in enumerate(spec.fleet.nodes):
-        found += _instance_type_problems(f"fleet.nodes[{i}].instanceType", group.instance_type, document)
+        found += instance_type_problems(f"fleet.nodes[{i}].instanceType", group.instance_type, document)
         one_of(f"fleet.nodes[{i}].capacityType", group.capacity_type, CAPACITY_TYPES)
         if group.count < 1:
             found.append(document.problem(f"fleet.nodes[{i}].count", f"{group.count} nodes, expected at least 1"))
@@ -320,16 +302,7 @@ def _problems(spec: ScenarioSpec, document: Document, folder: Path) -> list[Prob
         if any(other.workload == entry.workload for other in spec.training[:i]):
             found.append(document.problem(f"training[{i}].workload", f'"{entry.workload}" appears twice'))
     for i, fault in enumerate(spec.faults):
-        one_of(f"faults[{i}].kind", fault.kind, FAULTS)
-        found += _pod_failure_problems(f"faults[{i}]", fault, document)
-        duration(f"faults[{i}].at", fault.at, positive=False)
-        duration(f"faults[{i}].duration", fault.duration)
-        if fault.count < 1:
-            found.append(document.problem(f"faults[{i}].count", f"{fault.count} nodes, expected at least 1"))
-        if fault.instance_type:
-            found += _instance_type_problems(f"faults[{i}].instanceType", fault.instance_type, document)
-        elif fault.kind == "out-of-stock":
-            found.append(document.problem(f"faults[{i}].instanceType", "out-of-stock needs an instanceType"))
+        found += fault_problems(f"faults[{i}]", fault, document)
     return found
 
 
@@ -348,6 +321,10 @@ def _policy_problems(
             found.append(document.problem(f"{field}.{name}", f'"{value}", expected one of {", ".join(known)}'))
     if not (folder / policy.manifests).exists():
         found.append(document.problem(f"{field}.manifests", f"no such folder: {folder / policy.manifests}"))
+    for traffic in spec.traffic if policy.migration else ():
+        if (policy.balancing or traffic.balancing) == LOAD_BALANCING[0] or traffic.split is not None:
+            message = "requests migrate behind a gateway alone, and not where a Service is split"
+            found.append(document.problem(f"{field}.migration", message, "give another balancing"))
     if policy.balancing:
         for traffic in spec.traffic:
             found += blind_problems(f"{field}.balancing", traffic, policy.balancing, document)
@@ -358,28 +335,3 @@ def _policy_problems(
         message = "tiers hold what prompts have in common, and no traffic says what that is"
         found.append(document.problem(f"{field}.tiers", message, "give the traffic prefixes, or a trace with hash_ids"))
     return found
-
-
-def _pod_failure_problems(field: str, fault: FaultSpec, document: Document) -> list[Problem]:
-    if fault.kind != "pod-failure":
-        return [
-            document.problem(f"{field}.{name}", "only a pod-failure has it")
-            for name in ("workload", "pod")
-            if getattr(fault, name)
-        ]
-    found = []
-    if not fault.workload:
-        found.append(document.problem(f"{field}.workload", "pod-failure needs the workload whose pods fail"))
-    if fault.exit != OOM and not (isinstance(fault.exit, int) and 1 <= fault.exit <= 255):
-        found.append(
-            document.problem(f"{field}.exit", f'"{fault.exit}", expected an exit code from 1 to 255, or {OOM}')
-        )
-    return found
-
-
-def _instance_type_problems(field: str, name: str, document: Document) -> list[Problem]:
-    try:
-        instances.get(name)
-    except InputError as error:
-        return [document.problem(field, problem.message, problem.hint) for problem in error.problems]
-    return []
