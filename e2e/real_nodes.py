@@ -14,7 +14,7 @@ from typing import Any
 from e2e.api import STRATEGIC
 from e2e.control_plane import ControlPlane
 from e2e.prerequisites import CNI_PLUGINS
-from e2e.processes import LOCAL, Program, free_ports, until
+from e2e.processes import LOCAL, NotReady, Program, free_ports, until
 
 HERE = Path(__file__).resolve().parent
 CGROUPS = Path("/sys/fs/cgroup")
@@ -69,6 +69,30 @@ class RealNodes:
         """Logs (``kubelet.log``, ``containerd.log``), configuration and state of a node."""
         return self.plane.folder / name
 
+    def cdi(self, name: str) -> Path:
+        """Where a node's containerd looks for CDI specifications."""
+        return self.folder(name) / "cdi"
+
+    def plugins(self, name: str) -> Path:
+        """The kubelet's folder of device plugins on a node."""
+        return self.folder(name) / "kubelet" / "device-plugins"
+
+    def restart(self, name: str, program: str) -> None:
+        """End a node's ``kubelet`` or ``containerd`` at once and let it start again; containers stay."""
+        folder = self.folder(name)
+        (folder / "restart").write_text(program)
+        config = f"{folder}/{program}.{'json' if program == 'kubelet' else 'toml'}".encode()
+        binary = str(self.plane.built.program(program)).encode()
+        for one in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = one.read_bytes().split(b"\0")
+            except OSError:
+                continue  # it has ended
+            if words[0] == binary and any(config in word for word in words):
+                os.kill(int(one.parent.name), signal.SIGKILL)
+                return
+        raise NotReady(f"{name}: no {program} runs")
+
     def sick(self, name: str) -> Path:
         """The file that lists the node's unhealthy devices, one id a line."""
         return self.folder(name) / "sick-devices"
@@ -122,7 +146,7 @@ class RealNodes:
     def _start_plugin(self, name: str) -> None:
         folder = self.folder(name)
         self.sick(name).write_text("")
-        plugins = folder / "kubelet" / "device-plugins"
+        plugins = self.plugins(name)
         words = [
             str(self.plane.built.program("fakedeviceplugin")),
             f"-resource={GPU}",
@@ -215,6 +239,8 @@ state = "{folder}/containerd-state"
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true   # root in a container may lack CAP_SYS_RESOURCE
   disable_apparmor = true
+  enable_cdi = true
+  cdi_spec_dirs = ["{folder}/cdi"]
   [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
   [plugins."io.containerd.cri.v1.runtime".cni]

@@ -4,6 +4,7 @@ Every import counts: those for types alone (`if TYPE_CHECKING`) and those within
 
 - the picture has every package and module of `src/tonnage` once, and its layers are those of `.importlinter`;
 - a room imports rooms that are drawn below it, and no others;
+- so do the parts of a room that has a picture of its own, below a heading with its name;
 - no module imports itself by way of others.
 
 Prints what does not hold, one line each; exit code 1 then.
@@ -15,7 +16,7 @@ import ast
 import configparser
 import re
 import sys
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -96,13 +97,20 @@ def circles(graph: Imports) -> list[list[str]]:
     return sorted(found)
 
 
-def drawn(page: str) -> list[set[str]]:
-    """The layers of the picture, the highest first. Descriptions begin in the column in which the first one does."""
-    (picture,) = re.findall(r"^```text\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)
-    lines = picture.splitlines()
-    column = re.match(r"\w+\s+", lines[0])
-    assert column is not None
-    return [set(line[: column.end()].split()) for line in lines]
+def drawn(page: str) -> dict[str, list[set[str]]]:
+    """The pictures: what is drawn → its layers, the highest first. "" is the house; a picture under ``### room`` draws
+    the parts of that room. The first line of a picture has one name; descriptions begin in the column of its own."""
+    found = {}
+    above = ""
+    for heading, picture in re.findall(r"^### (\w+)$|^```text\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE):
+        if heading:
+            above = heading
+            continue
+        lines = picture.splitlines()
+        column = re.match(r"\w+\s+", lines[0])
+        assert column is not None
+        found[above] = [set(line[: column.end()].split()) for line in lines]
+    return found
 
 
 def contracted(text: str) -> list[set[str]]:
@@ -113,39 +121,48 @@ def contracted(text: str) -> list[set[str]]:
     return [{one.strip().removeprefix(f"{PACKAGE}.") for one in line.split("|")} for line in lines if line.strip()]
 
 
-def room(module: str) -> str:
-    """The package below ``tonnage`` that a module is in, or the module itself; empty for ``tonnage``."""
-    return module.split(".")[1] if "." in module else ""
+def room(module: str, within: str = "") -> str:
+    """The package below ``tonnage`` that a module is in, or the module itself; with ``within``, below that package of
+    it. Empty for a module that is not below it."""
+    above = f"{PACKAGE}.{within}." if within else f"{PACKAGE}."
+    return module.removeprefix(above).partition(".")[0] if module.startswith(above) else ""
 
 
-def upward(graph: Imports, layers: list[set[str]]) -> list[str]:
-    """Imports of a room that is not drawn below the one that imports it: ``from → to``."""
+def upward(graph: Imports, layers: list[set[str]], within: str = "") -> list[str]:
+    """Imports of a room, or of a part of one, that is not drawn below the one that imports it: ``from → to``."""
     height = {name: -at for at, layer in enumerate(layers) for name in layer}
-    return [
-        f"{name} → {other}"
-        for name, others in sorted(graph.items())
-        for other in sorted(others)
-        if room(name) in height and room(other) in height and room(name) != room(other)
-        if height[room(other)] >= height[room(name)]
-    ]
+    found = []
+    for name, others in sorted(graph.items()):
+        here = room(name, within)
+        for other in sorted(others):
+            there = room(other, within)
+            if here in height and there in height and here != there and height[there] >= height[here]:
+                found.append(f"{name} → {other}")
+    return found
+
+
+def misdrawn(known: Iterable[str], layers: list[set[str]], within: str) -> Iterator[str]:
+    """Rooms that a picture has not once, and names in it that are no room."""
+    there = {room(name, within) for name in known} - {"", *PUBLIC}
+    names = [name for layer in layers for name in layer]
+    for name in sorted(there):
+        if names.count(name) != 1:
+            yield f"{PAGE.name}: {name} is drawn {names.count(name)} times, expected once"
+    where = f"src/{PACKAGE}/{within}".rstrip("/")
+    yield from (f"{PAGE.name}: {name} is drawn, and {where} has no such room" for name in sorted({*names} - there))
 
 
 def problems(root: Path = ROOT) -> list[str]:
     """What does not hold, one line each."""
     known = modules(root / "src")
     graph = imports(known)
-    layers = drawn((root / PAGE.relative_to(ROOT)).read_text(encoding="utf-8"))
-    there = {room(name) for name in known} - {"", *PUBLIC}
-    names = [name for layer in layers for name in layer]
-    found = [
-        f"{PAGE.name}: {name} is drawn {names.count(name)} times, expected once"
-        for name in sorted(there)
-        if names.count(name) != 1
-    ]
-    found += [f"{PAGE.name}: {name} is drawn, and src/{PACKAGE} has no such room" for name in sorted({*names} - there)]
-    if layers != contracted((root / CONTRACTS.name).read_text(encoding="utf-8")):
+    pictures = drawn((root / PAGE.relative_to(ROOT)).read_text(encoding="utf-8"))
+    found = [one for within, layers in pictures.items() for one in misdrawn(known, layers, within)]
+    if pictures[""] != contracted((root / CONTRACTS.name).read_text(encoding="utf-8")):
         found.append(f"{PAGE.name} draws other layers than {CONTRACTS.name}: make them the same")
-    found += [f"{one}: a room imports only what is drawn below it" for one in upward(graph, layers)]
+    for within, layers in pictures.items():
+        below = "a part of a room imports" if within else "a room imports"
+        found += [f"{one}: {below} only what is drawn below it" for one in upward(graph, layers, within)]
     found += [f"these import each other, types counted: {', '.join(one)}" for one in circles(graph)]
     return found
 

@@ -109,7 +109,7 @@ class DeviceChanges(Changes):
         return (*_CHANGES, *_OBSERVED) if self.observed else _CHANGES
 
     def _see_allocatable(self) -> None:
-        if self.fleet._undo is None:
+        if not self.fleet._undo.records:
             self.fleet.set_allocatable(*self._other_allocatable(), observed=True)
 
     def _see_bound(self) -> None:

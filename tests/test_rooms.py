@@ -19,11 +19,17 @@ def test_the_picture_the_contracts_and_the_imports_are_the_same() -> None:
 
 
 def test_the_picture_is_read_with_all_its_rooms() -> None:
-    layers = rooms.drawn(PAGE)
+    layers = rooms.drawn(PAGE)[""]
     assert layers[0] == {"cli"} and {"scheduling", "provisioning", "inference", "costs"} in layers
     assert {"errors", "units", "highs", "rng"} == layers[-1]
     packages = {path.parent.name for path in (REPOSITORY / "src/tonnage").glob("*/__init__.py")}
     assert packages <= {name for layer in layers for name in layer}
+
+
+def test_a_room_has_a_picture_of_its_parts_below_its_heading() -> None:
+    parts = [name for layer in rooms.drawn(PAGE)["inference"] for name in layer]
+    inside = {path.stem for path in (REPOSITORY / "src/tonnage/inference").glob("[a-z]*") if path.name != "data"}
+    assert sorted(parts) == sorted(inside)
 
 
 def test_every_package_has_a_row_that_says_what_it_is() -> None:
@@ -89,6 +95,27 @@ def test_an_import_of_a_room_above_or_beside_is_named(tmp_path: Path) -> None:
         "tonnage.side.c → tonnage.low.b",
     ]
     assert rooms.upward(found, [{"high"}, {"side"}, {"low"}]) == ["tonnage.low.b → tonnage.high.a"]
+
+
+def test_a_part_of_a_room_imports_what_is_drawn_below_it(tmp_path: Path) -> None:
+    files = {
+        "low/a.py": "from tonnage.low.deep.b import x\nfrom tonnage.high.top import y\n",
+        "low/deep/b.py": "import tonnage.low.a\n",
+        "high/top.py": "from tonnage.low.deep import b\n",
+    }
+    found = _tree(tmp_path, files)
+    assert rooms.upward(found, [{"a"}, {"deep"}], "low") == ["tonnage.low.deep.b → tonnage.low.a"]
+    assert rooms.upward(found, [{"a", "deep"}], "low") == [
+        "tonnage.low.a → tonnage.low.deep.b",
+        "tonnage.low.deep.b → tonnage.low.a",
+    ]
+    page = "```text\nhigh  above\nlow   below\n```\n### low\n```text\na     first\nb c   second\n```\n"
+    assert rooms.drawn(page) == {"": [{"high"}, {"low"}], "low": [{"a"}, {"b", "c"}]}
+    assert [*rooms.misdrawn(found, rooms.drawn(page)["low"], "low")] == [
+        "rooms.md: deep is drawn 0 times, expected once",
+        "rooms.md: b is drawn, and src/tonnage/low has no such room",
+        "rooms.md: c is drawn, and src/tonnage/low has no such room",
+    ]
 
 
 def test_a_room_that_is_not_drawn_drawn_twice_or_drawn_elsewhere_is_named(tmp_path: Path) -> None:

@@ -143,11 +143,41 @@ class Launch(msgspec.Struct, frozen=True, tag="Launch"):
         return f"launch {self.instance_type} ({self.capacity_type}) as {self.claim.name} for {len(self.pods)} pods"
 
 
-class Return(msgspec.Struct, frozen=True, tag="Return"):
-    """Terminate an empty ``node``: taint, drain, delete."""
+class Disrupt(msgspec.Struct, frozen=True, tag="Disrupt"):
+    """Let no more pods come to ``node``: it is going to be drained and terminated, once what replaces it is there."""
 
     node: Ref
     reason: Reason
+
+    @property
+    def target(self) -> Ref:
+        return self.node
+
+    def summary(self) -> str:
+        return f"disrupt {self.node.name}"
+
+
+class Keep(msgspec.Struct, frozen=True, tag="Keep"):
+    """Let pods come to ``node`` again: it is not going to be terminated after all."""
+
+    node: Ref
+    reason: Reason
+
+    @property
+    def target(self) -> Ref:
+        return self.node
+
+    def summary(self) -> str:
+        return f"keep {self.node.name}"
+
+
+class Return(msgspec.Struct, frozen=True, tag="Return"):
+    """Terminate an empty ``node``: taint, look again, delete. ``drained``: all pods that would go have gone, or had
+    their time; what is left goes with the node."""
+
+    node: Ref
+    reason: Reason
+    drained: bool = False
 
     @property
     def target(self) -> Ref:
@@ -158,14 +188,22 @@ class Return(msgspec.Struct, frozen=True, tag="Return"):
 
 
 class Evict(msgspec.Struct, frozen=True, tag="Evict"):
-    """Take ``pod`` from its node through the Eviction API. ``by``: the pod or gang that gets the room, if one does.
+    """Take ``pod`` from its node through the Eviction API. ``by``: the pod or gang that gets the room, if one does; the
+    node itself, where that is drained.
 
-    ``to``: the node for which the pod is nominated, where it is not evicted for good but moved."""
+    ``to``: the node for which the pod is nominated, where it is not evicted for good but moved. ``forced``: its node
+    does not wait any longer; it is deleted whatever PodDisruptionBudgets say."""
 
     pod: Ref
     reason: Reason
     by: Ref | None = None
     to: str = ""
+    forced: bool = False
+
+    @property
+    def drains(self) -> bool:
+        """Whether the pod goes because its node does."""
+        return self.by is not None and self.by.kind == "Node"
 
     @property
     def target(self) -> Ref:
@@ -173,6 +211,8 @@ class Evict(msgspec.Struct, frozen=True, tag="Evict"):
 
     def summary(self) -> str:
         what = f"move {self.pod} to {self.to}" if self.to else f"evict {self.pod}"
+        if self.by is not None and self.drains:
+            return f"{what} from {self.by.name}"
         return what + (f" for {self.by}" if self.by else "")
 
 
@@ -231,7 +271,7 @@ def layout_text(instances: Instances) -> str:
     return " + ".join(f"{n} x {name}" if n > 1 else name for name, n in counts.items()) or "no instance"
 
 
-Decision: TypeAlias = Bind | Scale | Launch | Return | Evict | Wait | Relayout
+Decision: TypeAlias = Bind | Scale | Launch | Disrupt | Keep | Return | Evict | Wait | Relayout
 
 
 class Applied(msgspec.Struct, frozen=True, tag="Applied"):

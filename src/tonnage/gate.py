@@ -10,8 +10,10 @@ from tonnage.decisions import (
     UNABLE,
     Bind,
     Decision,
+    Disrupt,
     Evict,
     Instances,
+    Keep,
     Launch,
     Ref,
     Refused,
@@ -43,6 +45,10 @@ def check(state: State, decision: Decision) -> Stale | Refused | None:
             name = decision.claim.name
             known = name in state.fleet.node_by_name or state.knows_claim(name)
             return Stale(f"NodeClaim {name} exists") if known else None
+        case Disrupt():
+            return _disrupt(state.fleet, decision)
+        case Keep():
+            return _node(state.fleet, decision.node)
         case Return():
             return _return(state.fleet, decision)
         case Evict():
@@ -100,10 +106,21 @@ def _scale(state: State, decision: Scale) -> Stale | None:
     return None
 
 
+def _disrupt(fleet: Fleet, decision: Disrupt) -> Stale | None:
+    if gone := _node(fleet, decision.node):
+        return gone
+    node = fleet.node(fleet.node_by_name[decision.node.name])
+    if not node.initialized or node.leaving:
+        return Stale(f"node {decision.node.name} is not initialised, or is leaving")
+    return Stale(f"node {decision.node.name} must not be disrupted") if node.do_not_disrupt else None
+
+
 def _return(fleet: Fleet, decision: Return) -> Stale | None:
     if gone := _node(fleet, decision.node):
         return gone
     row = fleet.node_by_name[decision.node.name]
+    if decision.drained:
+        return None if fleet.node(row).leaving else Stale(f"node {decision.node.name} is not being drained")
     if not fleet.node(row).initialized or fleet.workload_pods(row):
         return Stale(f"node {decision.node.name} is not empty and initialised")
     return None

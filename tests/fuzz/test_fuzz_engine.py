@@ -50,7 +50,7 @@ def test_steps_played_together_end_as_steps_played_one_by_one() -> None:
             for engine in both:
                 engine.advance(now)
                 engine.submit(request, now, prompt, output)
-                if abort and request in engine._requests:
+                if abort and request in engine._scheduler.requests:
                     engine.abort(request)
             assert _seen(both[0]) == _seen(both[1]), f"seed {seed}"
         for engine in both:

@@ -11,7 +11,8 @@ from hollow.running_api import Json
 from hollow.up_in_step import UpInStep
 from live.contract.training import job, pod, set_up, workers
 from tonnage.hollow.given import given
-from tonnage.kube.events import About, EventRecorder
+from tonnage.kube.correlation import About
+from tonnage.kube.events import EventRecorder
 from tonnage.kube.resources import EVENTS, LIMIT_RANGES, SERVICE_ACCOUNTS
 from tonnage.live.group_kinds import JOBS
 from tonnage.objects import load

@@ -25,7 +25,7 @@ from tonnage.kube.resources import DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
 from tonnage.kube.transport import ApiError
 from tonnage.live.group_kinds import by_kind
 from tonnage.simulation import run, scenario
-from tonnage.simulation.unserved import not_running
+from tonnage.simulation.findings.unserved import not_running
 
 GROUP_QUOTA = "quota-below-replicas"
 """Of whose pods some are admitted."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from hollow.informers_in_step import InformersInStep
 from hollow.running_api import Json, Running
-from tonnage.control.nodes import node_loops
+from tonnage.control.disruption import node_loops
 from tonnage.decisions import Decision, Outcome
 from tonnage.hollow.diagnosis import Diagnosis
 from tonnage.hollow.setting import config_maps

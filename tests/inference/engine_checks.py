@@ -9,7 +9,7 @@ from tonnage.inference.hybrid import Group
 
 def check_blocks(engine: Engine) -> None:
     """Nothing is held by nobody, nothing is counted twice, and all of it fits."""
-    config, cache, step = engine.config, engine.cache, engine._steps
+    config, cache, step = engine.config, engine.cache, engine._scheduler.decoding.steps
     groups = config.layout.groups if config.layout else ()
     full = sum(one.count for one in groups if one.layers.kind == "full") if groups else 1
     flying = engine._step_end is not None
@@ -17,17 +17,17 @@ def check_blocks(engine: Engine) -> None:
     extents: dict[int, int] = {}
     for request, tokens in holders(engine):
         passed = request.cached(step) if request.finish_step >= 0 else tokens
-        if flying and request in engine._chunks:
+        if flying and request in engine._scheduler.chunks:
             passed = request.passed
         private += -(-tokens // config.block_size) - request.committed
         own = sum(window_blocks(one, passed, tokens) for one in groups if one.layers.kind == "window")
         windows += own
-        to_come += engine._blocks.blocks(request.last) - full * -(-tokens // config.block_size) - own
+        to_come += engine._scheduler.blocks.blocks(request.last) - full * -(-tokens // config.block_size) - own
         assert shared(request, extents) == request.committed
-    reserved = sum(engine._reserved.values())
+    reserved = sum(engine._scheduler.reserved.values())
     assert engine.blocks_used == full * (sum(extents.values()) + private) + windows + reserved
     if config.reserve_output:
-        assert engine._blocks.promised == engine.blocks_used + to_come <= engine.blocks_total
+        assert engine._scheduler.blocks.promised == engine.blocks_used + to_come <= engine.blocks_total
     idle = 0
     if cache is not None:
         idle = sum(extent.high - extent.low for extent in cache._idle)
@@ -38,13 +38,13 @@ def check_blocks(engine: Engine) -> None:
 
 def holders(engine: Engine) -> list[tuple[Request, int]]:
     """Every request that holds blocks, with the tokens that they are for."""
-    step = engine._steps
-    decoding = engine._step_end is not None and engine._decoding
+    step = engine._scheduler.decoding.steps
+    decoding = engine._step_end is not None and engine._scheduler.decodes
     running = [
         (request, request.cached(step) + (decoding and request.finish_step >= 0))
-        for request in engine._running.values()
+        for request in engine._scheduler.running.values()
     ]
-    return running + list(engine._held.values())
+    return running + list(engine._scheduler.held.values())
 
 
 def window_blocks(group: Group, passed: int, tokens: int) -> int:

@@ -44,9 +44,9 @@ def fits(config: EngineConfig, prompt: int, output: int) -> bool:
 
 def check_state(engine: Engine) -> None:
     """Blocks are those of the running requests; counts agree with the members."""
-    step, flying = engine._steps, engine._step_end is not None
+    step, flying = engine._scheduler.decoding.steps, engine._step_end is not None
     held = decoders = cached = 0
-    for request in engine._running.values():
+    for request in engine._scheduler.running.values():
         tokens = request.cached(step)
         if request.finish_step >= 0:
             decoders += 1
@@ -54,11 +54,11 @@ def check_state(engine: Engine) -> None:
             tokens += flying
         held += -(-tokens // engine.config.block_size)
     assert engine.blocks_used == held <= engine.blocks_total
-    assert (engine._blocks.decoders, engine._cached) == (decoders, cached)
-    assert sum(engine._blocks._due) == decoders
-    assert min(engine._blocks._due) >= 0
+    assert (engine._scheduler.blocks.decoders, engine._scheduler.decoding.cached) == (decoders, cached)
+    assert sum(engine._scheduler.blocks._due) == decoders
+    assert min(engine._scheduler.blocks._due) >= 0
     assert engine.running <= engine.config.max_num_seqs
-    orders = [request.order for request in (*engine._running.values(), *engine._waiting)]
+    orders = [request.order for request in (*engine._scheduler.running.values(), *engine._scheduler.waiting)]
     assert orders == sorted(orders)
 
 
@@ -81,7 +81,7 @@ def totals(engine: Engine) -> tuple[int, ...]:
         engine.prompt_tokens_total,
         engine.generation_tokens_total,
         engine.preemptions_total,
-        engine._steps,
+        engine._scheduler.decoding.steps,
     )
 
 
@@ -154,7 +154,7 @@ def test_aborts_at_any_time_end_a_request_once_and_free_its_blocks(
         engine.advance(request[1] + 1)
         check_state(engine)
         ended += engine.take_finished()
-        alive = sorted(engine._requests)
+        alive = sorted(engine._scheduler.requests)
         cancel: bool = data.draw(st.booleans())
         if alive and cancel:
             engine.abort(data.draw(st.sampled_from(alive)))

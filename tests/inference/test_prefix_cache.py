@@ -195,7 +195,7 @@ class Life:
             for engine in self.engines:
                 engine.abort(gone)
         elif what < 0.8:
-            for held in sorted(self.engines[0]._held)[:1]:
+            for held in sorted(self.engines[0]._scheduler.held)[:1]:
                 for engine in self.engines:
                     engine.release(held)
         elif what < 0.83:
@@ -246,7 +246,7 @@ def test_no_block_is_leaked_or_freed_twice_whatever_happens(
         life.act(number)
         life.wait()
     for engine in life.engines:
-        for number in list(engine._held):
+        for number in list(engine._scheduler.held):
             engine.release(number)
     for _ in range(100):
         if not life.alive:
@@ -254,7 +254,7 @@ def test_no_block_is_leaked_or_freed_twice_whatever_happens(
         life.now += 10**9
         for engine in life.engines:
             engine.advance(life.now)
-            for number in list(engine._held):
+            for number in list(engine._scheduler.held):
                 engine.release(number)
         life.collect()
     assert not life.alive

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tonnage.kube.events import About, EventRecorder
+from tonnage.kube.correlation import About
+from tonnage.kube.events import EventRecorder
 from tonnage.kube.http import HttpTransport, Stream
 from tonnage.kube.informer import Informers
 from tonnage.kube.leases import Elector

@@ -8,10 +8,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from tonnage.kube.transport import MERGE_PATCH, ApiError, LostReply, Reply, Unreachable
+from tonnage.kube.transport import MERGE_PATCH, Again, ApiError, ClientError, Done, LostReply, Reply, Unreachable
 
 Fault = Callable[[], object]
 """Run before a request is served: may answer it with a Reply, raise, or change the world and let it pass."""
@@ -195,6 +196,29 @@ class ScriptedApi:
         typed = {"apiVersion": "v1", "kind": "Pod", **item}
         self.history.append((self.version, collection, kind, json.dumps(typed)))
         self.lock.notify_all()
+
+
+class OverlappingApi(ScriptedApi):
+    """The same, which makes requests in a thread of its own too. Implements Overlapping."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.submitted: list[str] = []
+        self._thread = ThreadPoolExecutor(1, "overlapping")
+
+    def submit(self, method: str, path: str, done: Done, *, lane: str, body: bytes = b"", **_: Any) -> bool:
+        def make() -> None:
+            found: Reply | ClientError
+            try:
+                found = self.request(method, path, body=body)
+            except ClientError as error:
+                found = error
+            again = isinstance(found, Reply) and (found.status == 401 or "retry-after" in found.headers)
+            done(Again("later") if again else found)
+
+        self.submitted.append(path)
+        self._thread.submit(make)
+        return True
 
 
 def event(kind: str, item: dict[str, Any]) -> bytes:

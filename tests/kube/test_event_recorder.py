@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from scripted_api import ScriptedApi, lost, refusal, unreachable
+from scripted_api import OverlappingApi, ScriptedApi, lost, refusal, unreachable
 
 from tonnage.kube import events
-from tonnage.kube.events import About, Correlator, EventRecorder
+from tonnage.kube.correlation import REMEMBERED, About, Correlator
+from tonnage.kube.events import EventRecorder
 from tonnage.kube.verbs import Client
 
 POD = About("v1", "Pod", "web-1", "default", "uid-1")
@@ -26,9 +27,10 @@ class Clock:
         return self.now
 
 
-@pytest.fixture
-def api() -> ScriptedApi:
-    return ScriptedApi()
+@pytest.fixture(params=[ScriptedApi, OverlappingApi])
+def api(request: pytest.FixtureRequest) -> ScriptedApi:
+    made: ScriptedApi = request.param()
+    return made
 
 
 @pytest.fixture
@@ -199,9 +201,49 @@ def test_look_alikes_are_told_apart_again_after_ten_quiet_minutes() -> None:
 
 def test_memory_of_objects_is_bounded() -> None:
     correlator = Correlator()
-    for i in range(3 * events.REMEMBERED):
+    for i in range(3 * REMEMBERED):
         correlator.message(About("v1", "Pod", f"p{i}"), "Normal", "R", "m", 0.0)
-    assert len(correlator._buckets._kept) == len(correlator._similar._kept) == events.REMEMBERED
+    assert len(correlator._buckets._kept) == len(correlator._similar._kept) == REMEMBERED
+
+
+# ---- nobody waits ----
+
+
+def test_the_first_event_of_an_object_is_written_without_a_thread_that_waits_and_repeats_after_it(clock: Clock) -> None:
+    api = OverlappingApi()
+    gate = threading.Event()
+    api.faults.append(lambda: gate.wait(5))
+    recorder = EventRecorder(Client(api), "c", clock)
+    for _ in range(3):
+        recorder.record(POD, "Normal", "Waiting", "still")
+    gate.set()
+    assert recorder.flush()
+    assert api.submitted == ["/api/v1/namespaces/default/events"]
+    assert [method for method, _ in api.requests] == ["POST", "PATCH", "PATCH"]
+    assert [event["count"] for event in written(api)] == [3]
+    assert recorder.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "requests"),
+    [
+        (unreachable, ["POST", "POST"]),
+        (lambda: refusal(429, "TooManyRequests", retry_after=1), ["POST", "POST"]),
+        (lambda: refusal(409, "AlreadyExists"), ["POST", "POST"]),
+    ],
+)
+def test_what_was_not_written_at_first_is_tried_again_by_a_thread(
+    clock: Clock, fault: Callable[[], object], requests: list[str]
+) -> None:
+    api = OverlappingApi()
+    api.faults.append(fault)
+    ended: list[str] = []
+    recorder = EventRecorder(Client(api), "c", clock)
+    recorder.record(POD, "Normal", "Scheduled", "x", lambda: ended.append("ended"))
+    assert recorder.flush()
+    assert ([method for method, _ in api.requests], len(api.submitted)) == (requests, 1)
+    assert (len(written(api)), recorder.dropped, ended) == (1, 0, ["ended"])
+    assert recorder.close()
 
 
 # ---- several writers ----

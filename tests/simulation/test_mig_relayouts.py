@@ -24,6 +24,7 @@ from tonnage.fleet.geometry import MIG_PREFIX
 from tonnage.fleet.invariants import violations
 from tonnage.machines import nodes, pods
 from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.gpu_faults import GpuUnhealthy, restore_gpu
 from tonnage.machines.objects import Node, Pod, Workload
 from tonnage.objects import core
 from tonnage.partitioning.fleet_layouts import as_layout, busy_in, instances_of, lay
@@ -249,8 +250,11 @@ class Walk:
     def fail_and_mend(self) -> None:
         """The last GPU of a node fails, or one that failed is back."""
         live = sorted(node.name for node in self.cluster.nodes.values() if node.ended_ns is None)
-        change = self.rng.choice((nodes.lose_gpu, nodes.mend_gpu, nodes.mend_gpu))
-        change(self.cluster, self.cluster.nodes[self.rng.choice(live)])
+        fails, name = self.rng.random() < 1 / 3, self.rng.choice(live)
+        if fails:
+            self.cluster.queue.push(self.cluster.now_ns, GpuUnhealthy(name))
+        else:
+            restore_gpu(self.cluster, self.cluster.nodes[name])
 
     def cut_anything(self) -> None:
         """A decision that nobody needs, and that may hold or not."""
@@ -311,7 +315,7 @@ def test_whatever_happens_no_pod_loses_its_instance_and_every_change_ends(seed: 
     cluster = walk.cluster
     for made in (one for one in cluster.nodes.values() if one.ended_ns is None):
         for _ in range(made.gpus):
-            nodes.mend_gpu(cluster, made)
+            restore_gpu(cluster, made)
     while cluster.gpus.relayouts:
         assert cluster.queue.next_ns() is not None, "a change that nobody goes on with"
         cluster.queue.step(cluster)
@@ -324,8 +328,8 @@ def test_whatever_happens_no_pod_loses_its_instance_and_every_change_ends(seed: 
 def test_a_gpu_that_offers_nothing_while_it_is_cut_does_not_fail() -> None:
     cluster = world()
     made = machine(cluster, "a", EMPTY)
-    nodes.lose_gpu(cluster, made)
-    nodes.mend_gpu(cluster, made)
+    assert list(GpuUnhealthy(made.name).handle(cluster)) == []
+    restore_gpu(cluster, made)
     assert len(events(cluster, "FaultHitNothing")) == 1
     assert not events(cluster, "GPUUnhealthy")
     assert cluster.fleet.devices[cluster.fleet.node_by_name["a"], 0] != NO_DEVICE

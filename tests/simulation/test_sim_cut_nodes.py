@@ -19,6 +19,7 @@ from tonnage.kube.resources import NODE_CLAIMS, NODES
 from tonnage.kube.verbs import Client
 from tonnage.machines import nodes
 from tonnage.machines.cluster import SimulatedCluster
+from tonnage.machines.gpu_faults import GpuUnhealthy, restore_gpu
 from tonnage.machines.life import NodeRunning
 from tonnage.machines.objects import Claim, Node
 from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STRATEGY, PLUGIN_CONFIG
@@ -257,10 +258,11 @@ def test_a_gpu_that_fails_takes_its_instances_with_it(
     node = nodes.start_node(cluster, Claim(made, cluster.now_ns))
     nodes.register_node(cluster, node)
     nodes.initialize_node(cluster, node)
-    nodes.lose_gpu(cluster, node)
+    for _, event in GpuUnhealthy("n").handle(cluster):
+        assert list(event.handle(cluster)) == []
     assert gpus_of(cluster, "n") == left
-    nodes.mend_gpu(cluster, node)
-    nodes.mend_gpu(cluster, node)
+    restore_gpu(cluster, node)
+    restore_gpu(cluster, node)
     assert gpus_of(cluster, "n") == back
 
 

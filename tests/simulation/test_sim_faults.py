@@ -231,7 +231,7 @@ def test_a_failed_gpu_takes_its_pod_and_its_place_until_it_is_reset() -> None:
     machine.play(1100 * NS_PER_S, None)
     row = cluster.fleet.node_by_name["spot-1"]
     assert cluster.fleet.allocatable_of(row)["nvidia.com/gpu"] == 3
-    assert events(cluster, "GPUUnhealthy") == ["Xid 79: a GPU has fallen off the bus"]
+    assert events(cluster, "GPUUnhealthy") == ["Xid 79: GPU has fallen off the bus"]
     (lost,) = before - {pod.name for pod in made.active}
     assert lost not in made.pods
     (waiting,) = [pod for pod in made.active if pod.bound_ns is None]
@@ -247,6 +247,51 @@ def test_a_gpu_failure_hits_only_nodes_that_have_gpus() -> None:
     _strike(cluster, "gpu-failure")
     run_until(cluster, 1001)
     assert events(cluster, "FaultHitNothing") == ["gpu-failure: no such node"]
+
+
+@pytest.mark.parametrize("xid", [48, 119, 145])
+def test_a_faulted_gpu_is_offered_until_its_fault_is_noticed(xid: int) -> None:
+    machine, made = _packed("spot-1", replicas=4)
+    cluster, before = machine.cluster, {pod.name for pod in made.active}
+    _strike(cluster, "gpu-failure", duration="300s", detection="8s", xid=xid)
+    row = cluster.fleet.node_by_name["spot-1"]
+    machine.play(1007 * NS_PER_S, None)
+    assert cluster.fleet.allocatable_of(row)["nvidia.com/gpu"] == 4
+    assert {pod.name for pod in made.active} == before
+    machine.play(1008 * NS_PER_S, None)
+    assert not cluster.nodes["spot-1"].health.healthy("GPU-spot-1-3"), "the statuses of its pods say so"
+    assert {pod.name for pod in made.active} == before
+    machine.play(1009 * NS_PER_S, None)
+    assert cluster.fleet.allocatable_of(row)["nvidia.com/gpu"] == 3
+    assert len(before - {pod.name for pod in made.active}) == 1, "only the pods on the GPU"
+    machine.play(1300 * NS_PER_S, None)
+    assert cluster.fleet.allocatable_of(row)["nvidia.com/gpu"] == 4
+    assert cluster.nodes["spot-1"].health.healthy("GPU-spot-1-3")
+
+
+@pytest.mark.parametrize(("xid", "restarts"), [(63, 0), (94, 1), (13, 1), (43, 0)])
+def test_an_xid_that_is_no_fault_of_the_gpu_takes_no_gpu_away(xid: int, restarts: int) -> None:
+    machine, made = _packed("spot-1", replicas=4)
+    cluster, before = machine.cluster, {pod.name for pod in made.active}
+    _strike(cluster, "gpu-failure", xid=xid)
+    machine.play(1100 * NS_PER_S, None)
+    assert cluster.fleet.allocatable_of(cluster.fleet.node_by_name["spot-1"])["nvidia.com/gpu"] == 4
+    assert {pod.name for pod in made.active} == before
+    assert sum(pod.crashes for pod in made.active) == restarts
+    assert len(events(cluster, "GPUXid")) == 1
+
+
+def test_a_gpu_that_keeps_failing_is_not_offered_again() -> None:
+    cluster = world()
+    node(cluster, "n", "g6e.2xlarge")
+    faults = [FaultSpec(kind="gpu-failure", at=f"{1000 + 600 * n}s", duration="60s", xid=119) for n in range(5)]
+    schedule_faults(faults, cluster, SOLD)
+    row = cluster.fleet.node_by_name["n"]
+    run_until(cluster, 1000 + 600 * 4 - 1)
+    assert cluster.fleet.allocatable_of(row)["nvidia.com/gpu"] == 1
+    run_until(cluster, 1000 + 600 * 5)
+    assert cluster.fleet.allocatable_of(row).get("nvidia.com/gpu", 0) == 0
+    assert events(cluster, "GPUUnhealthy")[-1] == "5 faults within 24 h"
 
 
 def test_a_node_never_gets_more_gpus_back_than_it_has() -> None:

@@ -13,7 +13,7 @@ from tonnage.errors import Where
 from tonnage.objects import core
 from tonnage.objects.base import ObjectMeta
 from tonnage.simulation import scenario
-from tonnage.simulation.engine_findings import unknown_modes
+from tonnage.simulation.findings.engines import unknown_modes
 from tonnage.simulation.result import Result
 from tonnage.simulation.run import run
 

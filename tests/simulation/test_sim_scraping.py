@@ -21,6 +21,7 @@ from sim_builders import (
     world,
 )
 
+from tonnage.facts import metric_names
 from tonnage.machines import nodes, pods
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.objects import Workload
@@ -239,6 +240,39 @@ def test_memory_of_a_gpu_is_what_the_engine_claims_and_the_rest() -> None:
     memory = cluster.nodes["node-1"].gpu_memory_mib
     assert used is not None and left is not None
     assert used == pytest.approx(0.92 * memory, abs=1) and used + left == memory
+
+
+def _sensors(asked: frozenset[str] | None) -> SimulatedCluster:
+    """A replica that is busy for 40 % of a scrape, and an exporter of which these metrics are asked."""
+    cluster = world()
+    _exporter(cluster)
+    _serving(cluster, 1000.001, output=600)
+    scraper = _scraper(_monitor("monitoring", "exporter", honorLabels=True))
+    _scraped(cluster, Scraper(scraper.monitors, histograms=False, asked=asked), 1020)
+    return cluster
+
+
+def test_every_default_counter_of_dcgm_exporter_is_there_where_anybody_may_ask() -> None:
+    cluster = _sensors(None)
+    served = [one for one in metric_names.all() if one.exporter == "dcgm-exporter" and one.status == "default"]
+    there = {one.name for one in served if _value(cluster, f"count({one.name})") == 4}
+    absent = {one.name for one in served} - there
+    assert absent == {"DCGM_FI_DEV_VGPU_LICENSE_STATUS", "DCGM_FI_DRIVER_VERSION", "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"}
+    busy = {name: _value(cluster, f'{name}{{pod=~"model-a-.*"}}') for name in there}
+    assert busy["DCGM_FI_DEV_MEM_COPY_UTIL"] == 40
+    assert busy["DCGM_FI_PROF_GR_ENGINE_ACTIVE"] == pytest.approx(0.4)
+    power, idle = busy["DCGM_FI_DEV_POWER_USAGE"], _value(cluster, "min(DCGM_FI_DEV_POWER_USAGE)")
+    assert power is not None and idle is not None and 300 > power > 3 * idle > 50
+    assert busy["DCGM_FI_DEV_XID_ERRORS"] == busy["DCGM_FI_DEV_PCIE_REPLAY_COUNTER"] == 0
+
+
+def test_energy_is_the_power_over_time() -> None:
+    cluster = _sensors(frozenset({"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "DCGM_FI_DEV_POWER_USAGE"}))
+    used = _value(cluster, "max(increase(DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION[30s]))")
+    power = _value(cluster, "max(DCGM_FI_DEV_POWER_USAGE)")
+    assert used is not None and power is not None
+    assert used == pytest.approx(30 * 1000 * power, rel=0.02)
+    assert _value(cluster, "DCGM_FI_DEV_GPU_TEMP") is None, "nobody asks for it"
 
 
 def test_a_gpu_that_pods_share_shows_what_all_of_them_use_and_no_pod() -> None:

@@ -235,7 +235,9 @@ def test_a_failed_gpu_takes_its_pod_with_it(tmp_path: Path) -> None:
     result = play(load(tmp_path, [pytorch()], [entry("pytorchjob/bert", checkpoint=SAVED)], faults=faults))
     gang = work(result, "pytorchjob/bert")
     assert gang.state == "done" and gang.restarts == 1
-    assert gang.gpu_hours.broken == pytest.approx(GPUS * 5 / 60, abs=1e-4), "the other pod waits until the GPU is back"
+    assert gang.gpu_hours.broken == pytest.approx(GPUS * (5 * 60 - 1) / 3600, abs=1e-4), (
+        "it waits until the GPU is back"
+    )
 
 
 # ---- Jobs ----

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
 
@@ -27,6 +28,8 @@ type Case struct {
 	BestEffort        bool              `json:"bestEffort"`
 	ReservedFallback  bool              `json:"reservedFallback"`
 	MaxInstanceTypes  int               `json:"maxInstanceTypes"`
+	// Disruption asks for a command of the disruption controller instead of a plan.
+	Disruption *Disruption `json:"disruption"`
 }
 
 // Type is an instance type. A label listed in Absent is one that it does not have.
@@ -53,6 +56,10 @@ type Machine struct {
 	Node      *corev1.Node  `json:"node"`
 	NodeClaim *v1.NodeClaim `json:"nodeClaim"`
 	Deleting  bool          `json:"deleting"`
+	// Nominated, Drifted (what the cloud says of it) and DriftedAt matter for disruption only.
+	Nominated bool        `json:"nominated"`
+	Drifted   string      `json:"drifted"`
+	DriftedAt metav1.Time `json:"driftedAt"`
 }
 
 // Answer is what Karpenter would do.
@@ -63,6 +70,7 @@ type Answer struct {
 	// Refused names, for each pod that is left, how the refusals of the NodePools begin.
 	Refused map[string][]string `json:"refused"`
 	Failed  string              `json:"failed,omitempty"`
+	Ordered *Ordered            `json:"ordered,omitempty"`
 }
 
 // Claim is a planned NodeClaim, its pods in the order in which they joined.

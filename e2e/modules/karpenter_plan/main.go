@@ -1,5 +1,6 @@
-// karpenter-plan answers planning cases with the scheduler of the karpenter module itself: one case as a line of JSON on
-// standard input, its answer as a line of JSON on standard output, in the same order.
+// karpenter-plan answers planning and disruption cases with the scheduler and the disruption controller of the karpenter
+// module itself: one case as a line of JSON on standard input, its answer as a line of JSON on standard output, in the
+// same order.
 package main
 
 import (
@@ -39,7 +40,11 @@ func answered(asked Case) (answer Answer) {
 			answer = Answer{ID: asked.ID, Failed: fmt.Sprintf("%v\n%s", failed, debug.Stack())}
 		}
 	}()
-	answer, err := solve(context.Background(), asked)
+	ask := solve
+	if asked.Disruption != nil {
+		ask = disrupt
+	}
+	answer, err := ask(context.Background(), asked)
 	if err != nil {
 		return Answer{ID: asked.ID, Failed: err.Error()}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sort"
 	"strings"
@@ -111,7 +112,19 @@ func kubeClient(asked Case) (client.Client, error) {
 			objects = append(objects, machine.Node)
 		}
 	}
-	for _, raw := range asked.Objects {
+	further, err := decoded(asked.Objects)
+	if err != nil {
+		return nil, err
+	}
+	objects = append(objects, further...)
+	byNode := func(object client.Object) []string { return []string{object.(*corev1.Pod).Spec.NodeName} }
+	return fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", byNode).Build(), nil
+}
+
+func decoded(listed []json.RawMessage) ([]client.Object, error) {
+	var objects []client.Object
+	for _, raw := range listed {
 		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(raw, nil, nil)
 		if err != nil {
 			return nil, err
@@ -122,9 +135,7 @@ func kubeClient(asked Case) (client.Client, error) {
 		}
 		objects = append(objects, known)
 	}
-	byNode := func(object client.Object) []string { return []string{object.(*corev1.Pod).Spec.NodeName} }
-	return fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).
-		WithIndex(&corev1.Pod{}, "spec.nodeName", byNode).Build(), nil
+	return objects, nil
 }
 
 // fill tells Karpenter's state of the cluster what there is, as its informers would.
@@ -196,20 +207,7 @@ func labelled(having map[string][]string, absent []string) requirements.Requirem
 func written(id string, results scheduling.Results) Answer {
 	answer := Answer{ID: id, Claims: []Claim{}, Nominations: map[string][]string{}, Refused: map[string][]string{}}
 	for _, claim := range results.NewNodeClaims {
-		left := lo.Map(claim.InstanceTypeOptions, func(it *cloudprovider.InstanceType, _ int) string { return it.Name })
-		sort.Strings(left)
-		requests := map[string]string{}
-		for name, amount := range claim.Spec.Resources.Requests {
-			requests[string(name)] = amount.String()
-		}
-		wanted := claim.Requirements.NodeSelectorRequirements()
-		sort.Slice(wanted, func(a, b int) bool {
-			if wanted[a].Key != wanted[b].Key {
-				return wanted[a].Key < wanted[b].Key
-			}
-			return wanted[a].Operator < wanted[b].Operator
-		})
-		answer.Claims = append(answer.Claims, Claim{claim.NodePoolName, names(claim.Pods), left, requests, wanted})
+		answer.Claims = append(answer.Claims, claimed(claim))
 	}
 	for _, node := range results.ExistingNodes {
 		if len(node.Pods) != 0 {
@@ -220,6 +218,24 @@ func written(id string, results scheduling.Results) Answer {
 		answer.Refused[name(pod)] = kinds(err)
 	}
 	return answer
+}
+
+// claimed is a planned NodeClaim as answers have it.
+func claimed(claim *scheduling.NodeClaim) Claim {
+	left := lo.Map(claim.InstanceTypeOptions, func(it *cloudprovider.InstanceType, _ int) string { return it.Name })
+	sort.Strings(left)
+	requests := map[string]string{}
+	for name, amount := range claim.Spec.Resources.Requests {
+		requests[string(name)] = amount.String()
+	}
+	wanted := claim.Requirements.NodeSelectorRequirements()
+	sort.Slice(wanted, func(a, b int) bool {
+		if wanted[a].Key != wanted[b].Key {
+			return wanted[a].Key < wanted[b].Key
+		}
+		return wanted[a].Operator < wanted[b].Operator
+	})
+	return Claim{claim.NodePoolName, names(claim.Pods), left, requests, wanted}
 }
 
 func names(pods []*corev1.Pod) []string {

@@ -34,6 +34,11 @@ COMMANDS = {
     "compare": ("tonnage.cli.simulate", "compare", "Run a scenario under several policies; one table of differences."),
     "up": ("tonnage.cli.up", "up", "A scenario's cluster behind a Kubernetes API on this machine: kubectl works."),
     "controller": ("tonnage.cli.controller", "controller", "The controllers on a real cluster: observe, or apply."),
+    "agent": (
+        "tonnage.cli.agent",
+        "agent",
+        "The agent of a GPU node: labels, CDI, device plugin; simulated cards too.",
+    ),
     "trace": (
         "tonnage.cli.trace",
         "trace",
@@ -60,6 +65,7 @@ COMMANDS = {
     "check": ("tonnage.cli.check", "check", "Read manifests and say what this configuration does and never does."),
     "init": ("tonnage.cli.init", "init", "Write the scenario for a folder of manifests, or for a cluster."),
     "dump": ("tonnage.cli.cluster", "dump", "A cluster's objects, as FILES of other commands."),
+    "render": ("tonnage.cli.render", "render", "Manifests for a cluster, from what it has: the agent of GPU nodes."),
     "schema": ("tonnage.cli.schema", "schema", "The JSON schema of what -o json prints."),
     "completion": ("tonnage.cli.shell", "completion", "Completion for bash, zsh or fish."),
     "man": ("tonnage.cli.shell", "man", "Manual pages, from the text of --help."),

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
+from tonnage.control.running import movable_pods, running_nodes
 from tonnage.decisions import Ref
 from tonnage.facts import instances
-from tonnage.fleet.rows import NodeRow
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.fleet.volumes import folded
 from tonnage.objects import karpenter
 from tonnage.provisioning import budgets, consolidation, labels
-from tonnage.provisioning.candidates import MovablePod, RunningNode, blocker
+from tonnage.provisioning.candidates import RunningNode, blocker
 from tonnage.provisioning.catalogue import Catalogue
-from tonnage.provisioning.disruption import NodeState, consolidate_after_ns
+from tonnage.provisioning.disruption import consolidate_after_ns
 from tonnage.provisioning.optimal.supply import Occupied
-from tonnage.provisioning.pods import ExistingNode, PendingPod, PodShape
-from tonnage.scheduling.budgets import Budgets
+from tonnage.provisioning.pods import ExistingNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +36,7 @@ def read(
     """Sort the nodes. The budgets of NodePools count as if the hours of their schedules had come."""
     there = {node.ref: node for node in nodes}
     pools = {pool.metadata.name: pool for pool in node_pools}
-    running = list(_running(snapshot, there))
+    running = list(running_nodes(snapshot, movable_pods(snapshot), there))
     allowed = {name: _allowed(pool, [one for one, _ in running]) for name, pool in pools.items()}
     occupied, kept = [], []
     for one, node in running:
@@ -49,49 +47,10 @@ def read(
         if why or price is None:
             kept.append((one.ref, why))
         else:
-            pods = tuple(pod.pod for pod in one.pods)
+            pods = tuple(pod.pod for pod in one.pods if not pod.belongs)
             occupied.append(Occupied(node=one.node, pods=pods, micro_usd_per_hour=price))
     at_once = {name: most for name, (_, most) in allowed.items() if most}
     return Going(tuple(occupied), tuple(sorted(kept)), at_once)
-
-
-def _running(snapshot: Snapshot, there: Mapping[Ref, ExistingNode]) -> Iterator[tuple[RunningNode, NodeRow]]:
-    fleet = snapshot.fleet
-    evictions = Budgets(snapshot)
-    evictions.count()
-    shapes: dict[int, PodShape] = {}
-    on: dict[int, list[MovablePod]] = {}
-    for row, pod in enumerate(fleet.pods):
-        if pod is None or pod.node < 0 or pod.spec.daemon:
-            continue
-        spec, of = pod.spec, pod.class_id
-        if of not in shapes:
-            shapes[of] = PodShape.of(folded(spec.spec, spec.volumes), spec.annotations)
-        names = tuple(snapshot.disruption_budgets[number].name for number in evictions.of(row))
-        on.setdefault(pod.node, []).append(
-            MovablePod(
-                pod=PendingPod(spec.ref, shapes[of], spec.created_ns, fleet.classes.rows[of].labels),
-                priority=spec.priority,
-                do_not_disrupt=spec.annotations.get(karpenter.DO_NOT_DISRUPT, ""),
-                started_ns=snapshot.life(pod.key).started_ns,
-                budgets=names,
-                blocked=bool(evictions.forbids(row)),
-            )
-        )
-    for row in fleet.node_rows():
-        node = fleet.node(row)
-        ref = Ref("Node", node.spec.name, uid=node.spec.uid)
-        state = NodeState(
-            node=ref,
-            node_pool=node.spec.node_pool,
-            price_micro_usd_per_hour=0,
-            initialized_ns=node.spec.created_ns if node.initialized else None,
-            ready=bool(fleet.schedulable[row]),
-            deleted=node.leaving,
-            do_not_disrupt=node.do_not_disrupt,
-        )
-        bare = ExistingNode(ref=ref, labels=node.labels, free={})
-        yield RunningNode(state=state, node=there.get(ref, bare), pods=tuple(on.get(row, ()))), node
 
 
 def _kept(

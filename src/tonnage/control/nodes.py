@@ -1,4 +1,4 @@
-"""Launches nodes for pods that no node takes, and terminates empty ones."""
+"""Launches nodes for pods that no node takes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import msgspec
 from tonnage.control.loops import Loop, Taken
 from tonnage.control.scheduler import WAITS
 from tonnage.control.world import World
-from tonnage.decisions import SOLD_OUT, Applied, Decision, Launch, Reason, Ref, Refused, Return
+from tonnage.decisions import SOLD_OUT, Applied, Decision, Launch, Reason, Ref, Refused
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.fleet.volumes import folded
 from tonnage.objects import core, karpenter
 from tonnage.partitioning import adapt
 from tonnage.partitioning.node_cuts import OWN, Configurations
-from tonnage.provisioning import disruption, pods
 from tonnage.provisioning import karpenter as planner
+from tonnage.provisioning import pods
 from tonnage.provisioning.catalogue import Catalogue, OfferingKey
 from tonnage.provisioning.devices import Devices, beyond_counting, coming, cut_by
 from tonnage.provisioning.nodeclass import NodeStorage
@@ -93,7 +93,7 @@ class Provisioner:
         pools = self.pools()
         settings = pools.plan_settings(
             frozenset(OfferingKey(*offering) for offering in snapshot.unavailable),
-            max(self.launched, snapshot.last_claim, last_number(snapshot)) + 1,
+            self.next_number(snapshot),
         )
         parts = any(beyond_counting(pod.shape.ask) for pod in waiting)
         in_flight = [on_its_way(claim.launch, pools.configurations, parts=parts) for claim in snapshot.claims]
@@ -118,6 +118,10 @@ class Provisioner:
         gangs = waiting_gangs(snapshot, {pod.ref for pod in waiting})
         minima = gang_minima(snapshot, gangs)
         return optimal.plan(waiting, nodes, node_pools, self.catalogue, settings, gangs=gangs, minima=minima).plan
+
+    def next_number(self, snapshot: Snapshot) -> int:
+        """The number of the next NodeClaim."""
+        return max(self.launched, snapshot.last_claim, _last_number(snapshot)) + 1
 
     def learn(self, taken: Taken) -> None:
         """A number is used up once its node was asked for. Where nobody knows whether it was, it is not: the same name
@@ -190,6 +194,7 @@ def existing_nodes(fleet: Fleet, catalogue: Catalogue, *, parts: bool = False) -
                 taints=node.taints,
                 node_pool=node.spec.node_pool,
                 capacity=catalogue.capacity_of(node.spec.instance_type) if node.spec.node_pool else {},
+                deleted=node.leaving,
                 devices=Devices.of_node(fleet, row) if parts or fleet.cards.special[row] else None,
             )
         )
@@ -236,7 +241,7 @@ def namespaces(fleet: Fleet) -> dict[str, dict[str, str]]:
     return {name: fleet.namespaces.labels(name) for name in sorted({one.namespace for one in fleet.classes.rows})}
 
 
-def last_number(snapshot: Snapshot) -> int:
+def _last_number(snapshot: Snapshot) -> int:
     """The highest number in the name of a NodeClaim or a launched node."""
     fleet = snapshot.fleet
     bought = ((n.spec.name, n.spec.node_pool) for n in map(fleet.node, fleet.node_rows()) if n.spec.node_pool)
@@ -248,59 +253,3 @@ def number_in(name: str, pool: str) -> int:
     """The number of a NodeClaim that a plan named for this NodePool; 0 for any other name."""
     head, _, number = name.rpartition("-")
     return int(number) if head == pool and _NUMBERED.fullmatch(number) else 0
-
-
-@dataclass(slots=True)
-class Disruption:
-    """Gives empty nodes back. ``epoch_ns`` is added to the world's times to make them Unix times: budgets have cron
-    schedules."""
-
-    pools: Callable[[], Pools]
-    provisioner: Provisioner
-    epoch_ns: int = 0
-
-    def decide(self, world: World) -> Sequence[Decision]:
-        """A Return for each empty node that its NodePool lets go now, and for those whose return was begun and not
-        finished: the process may have ended, or an answer was lost."""
-        snapshot = world.snapshot()
-        fleet = snapshot.fleet
-        states = []
-        for row in fleet.node_rows():
-            node = fleet.node(row)
-            if not node.spec.node_pool:
-                continue
-            states.append(
-                disruption.NodeState(
-                    node=Ref("Node", node.spec.name, uid=node.spec.uid),
-                    node_pool=node.spec.node_pool,
-                    price_micro_usd_per_hour=node.spec.price_micro_usd_per_hour,
-                    initialized_ns=self.epoch_ns + node.spec.created_ns if node.initialized else None,
-                    pods=fleet.workload_pods(row),
-                    last_pod_event_ns=self.epoch_ns + node.last_pod_event_ns,
-                    ready=bool(fleet.schedulable[row]),
-                    nominated=node.spec.name in self.provisioner.nominated,
-                    deleted=node.leaving,
-                    do_not_disrupt=node.do_not_disrupt,
-                )
-            )
-        begun = [node.spec for node in map(fleet.node, fleet.node_rows()) if node.unfinished]
-        again = [Return(Ref("Node", spec.name, uid=spec.uid), UNFINISHED) for spec in begun]
-        now_ns = self.epoch_ns + snapshot.now_ns
-        return (*again, *disruption.empty_nodes(states, self.pools().node_pools, now_ns).returns)
-
-    def loop(self) -> Loop:
-        """Every ten seconds."""
-        return Loop("disruption", self.decide, DISRUPTION_NS)
-
-
-def node_loops(
-    catalogue: Catalogue,
-    pools: Callable[[], Pools],
-    epoch_ns: int = 0,
-    policy: str = KARPENTER,
-    more: Sequence[Callable[[Provisioner], Loop]] = (),
-) -> tuple[Loop, ...]:
-    """Launching nodes and terminating them. ``pools``: those that there are now; ``epoch_ns``: as for Disruption;
-    ``policy``: one of :data:`PROVISIONING`; ``more``: what else launches nodes, and must not use a name twice."""
-    provisioner = Provisioner(catalogue, pools, policy=policy)
-    return provisioner.loop(), Disruption(pools, provisioner, epoch_ns).loop(), *(make(provisioner) for make in more)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from tonnage.control.disruption import node_loops
 from tonnage.control.loops import Loop
-from tonnage.control.nodes import KARPENTER, Pools, node_loops
+from tonnage.control.nodes import KARPENTER, Pools
 from tonnage.control.partitioner import Partitioner
 from tonnage.control.rebalance import Rebalance
 from tonnage.control.scheduler import Scheduler
@@ -57,10 +58,13 @@ class Policy:
         queue = Queue(settings) if patience is not None else None
         return [Scheduler(settings, patience, queue=queue).loop(), *self.partitioning_loops(settings)]
 
-    def node_loops(self, catalogue: Catalogue, pools: Callable[[], Pools], epoch_ns: int = 0) -> tuple[Loop, ...]:
-        """The loops that launch and terminate nodes. ``epoch_ns``: as for :class:`tonnage.control.nodes.Disruption`."""
+    def node_loops(
+        self, catalogue: Catalogue, pools: Callable[[], Pools], epoch_ns: int = 0, *, expires: bool = False
+    ) -> tuple[Loop, ...]:
+        """The loops that launch and terminate nodes. ``epoch_ns``, ``expires``: as for
+        :class:`tonnage.control.disruption.Disruption`."""
         more = [lambda provisioner: Rebalance(provisioner).loop()] if self.rebalance else []
-        return node_loops(catalogue, pools, epoch_ns, self.provisioning, more)
+        return node_loops(catalogue, pools, epoch_ns, self.provisioning, expires=expires, more=more)
 
     def partitioning_loops(self, settings: place.Settings) -> list[Loop]:
         """The loop that changes MIG layouts for pods that the scheduler with these settings places, where the policy

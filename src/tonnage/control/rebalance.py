@@ -18,7 +18,6 @@ from tonnage.control.nodes import (
     Provisioner,
     bound_pods,
     existing_nodes,
-    last_number,
     namespaces,
     on_its_way,
     pending_pods,
@@ -72,8 +71,7 @@ class Rebalance:
         kinds = {(one.instance_type, one.zone) for one in there}
         unavailable = {OfferingKey(*offering) for offering in snapshot.unavailable}
         unavailable |= {OfferingKey(name, zone, SPOT) for name, zone in kinds}  # what is there may be next
-        first = max(self.provisioner.launched, snapshot.last_claim, last_number(snapshot)) + 1
-        settings = pools.plan_settings(frozenset(unavailable), first)
+        settings = pools.plan_settings(frozenset(unavailable), self.provisioner.next_number(snapshot))
         settings = msgspec.structs.replace(settings, bound=bound_pods(fleet), namespaces=namespaces(fleet))
         standing = existing_nodes(fleet, self.provisioner.catalogue)
         nodes = [node for node in standing if node.ref.name not in at_risk]

@@ -48,6 +48,9 @@ class Kind(IntEnum):
     MIG = 4
 
 
+_PARTS = Kind.SHARE, Kind.MEMORY
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """``count`` devices called ``resource``, and of each of them ``milli`` thousandths (1000: all) and, for MEMORY, its
@@ -70,7 +73,7 @@ class Ask:
     @property
     def shares(self) -> bool:
         """Whether it is of parts of devices that the node's resources do not count."""
-        return self.kind in (Kind.SHARE, Kind.MEMORY)
+        return self.kind in _PARTS
 
     @property
     def gpu_milli(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,16 +26,24 @@ def held(fleet: Tables, row: int) -> dict[int, Chosen]:
     return {pod_row: (pod.devices, pod.pieces) for pod_row, pod in pods if pod.devices}
 
 
-def of_each(pod: PodRow) -> Iterator[tuple[int, int]]:
+def of_each(pod: PodRow) -> list[tuple[int, int]]:
     """(device, thousandths of it that the pod has: of a part, of its compute)."""
+    if not pod.pieces:
+        return [(device, FULL) for device in pod.devices]
     apart = {piece.device for piece in pod.pieces}
-    yield from ((device, FULL) for device in pod.devices if device not in apart)
-    yield from ((piece.device, piece.milli) for piece in pod.pieces)
+    whole = [(device, FULL) for device in pod.devices if device not in apart]
+    return whole + [(piece.device, piece.milli) for piece in pod.pieces]
 
 
 def milli(pod: PodRow) -> int:
     """Thousandths of devices that the pod has."""
-    return sum(part for _, part in of_each(pod)) if pod.pieces else FULL * len(pod.devices)
+    if not pod.pieces:
+        return FULL * len(pod.devices)
+    found, apart = 0, set()
+    for piece in pod.pieces:
+        found += piece.milli
+        apart.add(piece.device)
+    return found + FULL * sum([device not in apart for device in pod.devices])
 
 
 def in_use(fleet: Tables, row: int) -> list[int]:
@@ -60,7 +68,7 @@ def choose(
     cards = fleet.cards
     if ask.shares or cards.special[row]:
         return _parts(fleet, ask, pod_class, row, wanted, observed=observed)
-    column = cards.unit[row]
+    column = cards.unit.item(row)
     count = pod_class.requests.get(fleet.resources[column], 0) if column >= 0 else 0
     if not count and not wanted:
         return NO_CHOICE

@@ -12,22 +12,21 @@ Derived state (free resources, devices held, pods per node and per class) is kep
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Literal, Unpack
+from typing import Literal, Self, Unpack
 
-import numpy as np
-from numpy.typing import NDArray
-
-from tonnage.fleet import holding
+from tonnage.fleet import holding, offers
 from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE, SHARED_DEVICE, Chosen
 from tonnage.fleet.classes import ClassTable
 from tonnage.fleet.columns import Journal
 from tonnage.fleet.devices import Cut
 from tonnage.fleet.holding import Place
-from tonnage.fleet.outfit import Outfit, offered, outfit
+from tonnage.fleet.offers import Amounts
 from tonnage.fleet.rows import HOSTNAME, Conflict, NodeFacts, NodeRow, NodeSpec, PodRow, PodSpec
-from tonnage.fleet.tables import BASE_RESOURCES, CPU, MEMORY, OTHERS, PODS, Requests, Tables
+from tonnage.fleet.tables import BASE_RESOURCES, CPU, MEMORY, PODS, Requests, Tables
+from tonnage.fleet.undo import UndoLog
 from tonnage.fleet.volumes import VolumeNeed
 from tonnage.objects import core
 
@@ -48,11 +47,36 @@ __all__ = [
     "PodSpec",
 ]
 
-Amounts = NDArray[np.int64]
-
 
 class Fleet(Tables):
     """Nodes, devices and pods, and every change of them. The columns are those of :class:`Tables`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._free_node_rows: list[int] = []
+        self._free_pod_rows: list[int] = []
+        self._undo = UndoLog()
+        self._changes = 0
+        """Of the nodes, so far."""
+
+    # ---- what-ifs ----
+
+    @contextmanager
+    def what_if(self) -> Iterator[Self]:
+        """Changes inside the block are undone when it ends, in reverse order, whatever happens. Nests."""
+        before, size = self.topology_revision, len(self.alive)
+        outer = self._undo.begin()
+        try:
+            yield self
+        finally:
+            self._undo.end(self, outer)
+            if len(self.alive) == size:  # else whoever has a column of the old length has to see that
+                self.topology_revision = before
+
+    def _topology_changed(self) -> None:
+        self.revision += 1
+        self._changes += 1
+        self.topology_revision = self._changes
 
     # ---- nodes ----
 
@@ -63,10 +87,10 @@ class Fleet(Tables):
         row = self._free_node_rows.pop() if self._free_node_rows else len(self.nodes)
         if row == len(self.nodes):
             self.nodes.append(None)
-            self._reserve_nodes(row + 1)
+            self.reserve_nodes(row + 1)
         self._put_node(row, NodeRow(spec, spec.labelled(), spec.taints, set(), spec.created_ns), schedulable)
-        self._put_allocatable(row, self._amounts(spec.allocatable))
-        self._log("remove_node", row)
+        offers.put_allocatable(self, row, offers.amounts(self, spec.allocatable))
+        self._undo.note("remove_node", row)
         self._topology_changed()
         return row
 
@@ -75,8 +99,8 @@ class Fleet(Tables):
         node = self.node(row)
         if node.pods:
             raise Conflict(f"node {node.spec.name} still holds {len(node.pods)} pods")
-        self._log("_restore_node", row, node, bool(self.schedulable[row]), self.allocatable_of(row))
-        self._put_allocatable(row, self._amounts({}))
+        self._undo.note("_restore_node", row, node, bool(self.schedulable[row]), self.allocatable_of(row))
+        offers.put_allocatable(self, row, offers.amounts(self, {}))
         self.nodes[row] = None
         del self.node_by_name[node.spec.name]
         self.alive[row] = self.schedulable[row] = False
@@ -86,7 +110,7 @@ class Fleet(Tables):
     def _restore_node(self, row: int, node: NodeRow, schedulable: bool, allocatable: Mapping[str, int]) -> None:
         self._free_node_rows.pop()  # undone in reverse order, so this row is the last one there
         self._put_node(row, node, schedulable)
-        self._put_allocatable(row, self._amounts(allocatable))
+        offers.put_allocatable(self, row, offers.amounts(self, allocatable))
         self._topology_changed()
 
     def _put_node(self, row: int, node: NodeRow, schedulable: bool) -> None:
@@ -102,21 +126,15 @@ class Fleet(Tables):
         """Replace the node's labels. Where they say that its devices are repartitioned, its pods keep what there is."""
         node = self.node(row)
         before = row, node.labels, node.spec, self.allocatable[row].copy(), holding.held(self, row)
-        self._log("_restore_outfit", *before)
-        self._put_labels(row, labels)
-        self._put_allocatable(row, self.allocatable[row].copy())
+        self._undo.note("_restore_outfit", *before)
+        offers.put_labels(self, row, labels)
+        offers.put_allocatable(self, row, self.allocatable[row].copy())
         self._topology_changed()
-
-    def _put_labels(self, row: int, labels: Mapping[str, str]) -> None:
-        node = self.node(row)
-        node.labels = node.spec.labelled(labels)
-        shared = {key: value for key, value in node.labels.items() if key != HOSTNAME}
-        self.label_set[row] = self.label_sets.intern(tuple(sorted(shared.items())), shared)
 
     def set_features(self, row: int, features: tuple[str, ...]) -> None:
         """Replace what the node's kubelet declares."""
         node = self.node(row)
-        self._log("set_features", row, node.spec.features)
+        self._undo.note("set_features", row, node.spec.features)
         node.spec = replace(node.spec, features=features)
         self._topology_changed()
 
@@ -125,18 +143,13 @@ class Fleet(Tables):
 
         Raises Conflict when its pods hold more than that, or a device that would be gone; unless it was ``observed``:
         then it is so, and pods lose the devices that are gone."""
-        amounts = self._amounts(allocatable)
+        amounts = offers.amounts(self, allocatable)
         if not observed:
+            offers.check_kept(self, row, amounts)
             node = self.node(row)
-            short = np.flatnonzero(amounts < self.allocatable[row] - self.free[row])
-            if len(short):
-                raise Conflict(f"node {node.spec.name}: its pods hold more {self.resources[short[0]]} than that")
-            new = self._outfit(node, amounts)
-            if not all(new.same(self.cards, row, device) for device in holding.in_use(self, row)):
-                raise Conflict(f"node {node.spec.name}: a device that a pod holds cannot be taken away")
             before = self.allocatable[row].copy(), holding.held(self, row)
-            self._log("_restore_outfit", row, node.labels, node.spec, *before)
-        self._put_allocatable(row, amounts)
+            self._undo.note("_restore_outfit", row, node.labels, node.spec, *before)
+        offers.put_allocatable(self, row, amounts)
         self._topology_changed()
 
     def set_cuts(self, row: int, cuts: Sequence[Cut]) -> None:
@@ -145,32 +158,18 @@ class Fleet(Tables):
 
         Raises Conflict when a pod holds a device or an instance that would be gone, and ValueError when there is not
         one cut for each device."""
-        node, new = self.node(row), tuple(cuts)
-        old = [self.cards.cut_of(row, device) for device in range(int((self.devices[row] != NO_DEVICE).sum()))]
-        if len(new) != len(old):
-            raise ValueError(f"node {node.spec.name} has {len(old)} devices, not {len(new)}")
-        before, spec, held = self.allocatable[row].copy(), node.spec, holding.held(self, row)
-        after = replace(spec, cuts=(*new, *node.cuts[len(new) :]))
-        for device in holding.in_use(self, row):
-            pieces = [piece for chosen in held.values() for piece in chosen[1] if piece.device == device]
-            if not new[device].keeps(old[device], pieces):
-                raise Conflict(f"node {node.spec.name}: device {device} is in use and would be repartitioned")
-        memory = outfit(replace(node, spec=after), {}).memory
-        if held and memory != self.cards.memory[row]:
-            raise Conflict(f"node {node.spec.name}: its devices are in use and would have {memory} MiB then")
-        more = self.allocatable_of(row)
-        for sign, of in ((-1, old), (1, new)):
-            for name, n in offered(of, spec.device_resource).items():
-                more[name] = more.get(name, 0) + sign * n
-        self._log("_restore_outfit", row, node.labels, spec, before, held)
-        self._restore_outfit(row, node.labels, after, self._amounts(more), held)
+        node, held = self.node(row), holding.held(self, row)
+        labels, spec, before = node.labels, node.spec, self.allocatable[row].copy()
+        after, allocatable = offers.recut(self, row, tuple(cuts), held)
+        self._undo.note("_restore_outfit", row, labels, spec, before, held)
+        self._restore_outfit(row, labels, after, offers.amounts(self, allocatable), held)
 
     def _restore_outfit(
         self, row: int, labels: Mapping[str, str], spec: NodeSpec, amounts: Amounts, held: Mapping[int, Chosen]
     ) -> None:
         self.node(row).spec = spec
-        self._put_labels(row, labels)
-        self._put_allocatable(row, amounts, held)
+        offers.put_labels(self, row, labels)
+        offers.put_allocatable(self, row, amounts, held)
         self._topology_changed()
 
     def set_schedulable(self, row: int, value: bool) -> None:
@@ -178,13 +177,13 @@ class Fleet(Tables):
         if bool(self.schedulable[row]) == value:
             return
         self.schedulable[row] = value
-        self._log("set_schedulable", row, not value)
+        self._undo.note("set_schedulable", row, not value)
         self._topology_changed()
 
     def set_taints(self, row: int, taints: tuple[core.Taint, ...]) -> None:
         """Replace the node's taints."""
         node = self.node(row)
-        self._log("set_taints", row, node.taints)
+        self._undo.note("set_taints", row, node.taints)
         node.taints = taints
         self.taint_set[row] = self.taint_sets.intern(taints, taints)
         self._topology_changed()
@@ -192,8 +191,8 @@ class Fleet(Tables):
     def note(self, row: int, **facts: Unpack[NodeFacts]) -> None:
         """Write down what the node is going through; placement sees none of it."""
         node = self.node(row)
-        if self._undo is not None:
-            self._log("_noted", row, {name: getattr(node, name) for name in facts})
+        if self._undo.records:
+            self._undo.note("_noted", row, {name: getattr(node, name) for name in facts})
         self._noted(row, facts)
 
     def _noted(self, row: int, facts: NodeFacts) -> None:
@@ -207,26 +206,11 @@ class Fleet(Tables):
         """Replace parts of the node's spec that are known later than the node: ``node_pool``, ``provider_id``,
         ``device_resource``; ``cuts``, which count from the next change of its allocatable on."""
         node = self.node(row)
-        self._log("_described", row, node.spec)
+        self._undo.note("_described", row, node.spec)
         node.spec = replace(node.spec, **changes)  # type: ignore[arg-type]
 
     def _described(self, row: int, spec: NodeSpec) -> None:
         self.node(row).spec = spec
-
-    def _amounts(self, by_name: Mapping[str, int]) -> NDArray[np.int64]:
-        columns = {self.resource(name): amount for name, amount in by_name.items()}
-        amounts = np.zeros(self.free.shape[1], np.int64)
-        for column, amount in columns.items():
-            amounts[column] = amount if self.resources[column] != OTHERS else 0
-        return amounts
-
-    def _put_allocatable(self, row: int, amounts: Amounts, held: Mapping[int, Chosen] | None = None) -> None:
-        new = self._outfit(self.node(row), amounts)
-        holding.refit(self, row, new, self._amounts(new.allocatable), held)
-
-    def _outfit(self, node: NodeRow, amounts: Amounts) -> Outfit:
-        named = zip(self.resources, amounts.tolist(), strict=False)
-        return outfit(node, {name: amount for name, amount in named if amount})
 
     # ---- pods ----
 
@@ -239,7 +223,7 @@ class Fleet(Tables):
         if row == len(self.pods):
             self.pods.append(None)
         self._put_pod(row, PodRow(spec, self._class_of(spec)))
-        self._log("remove_pod", row)
+        self._undo.note("remove_pod", row)
         return row
 
     def _class_of(self, spec: PodSpec) -> int:
@@ -254,7 +238,7 @@ class Fleet(Tables):
             _add(self.leaving.setdefault(pod.class_id, {}), pod.node, 1 if value else -1)
         pod.spec = replace(pod.spec, leaving=value)
         self.revision += 1
-        self._log("set_leaving", row, not value)
+        self._undo.note("set_leaving", row, not value)
 
     def set_volumes(self, row: int, volumes: VolumeNeed) -> None:
         """The claims of a pending pod have changed. Not inside a what-if. Raises Conflict when it is bound."""
@@ -263,7 +247,7 @@ class Fleet(Tables):
             return
         if pod.node >= 0:
             raise Conflict(f"pod {pod.key} is bound already")
-        if self._undo is not None:
+        if self._undo.records:
             raise RuntimeError("claims do not change inside a what-if")
         pod.spec = replace(pod.spec, volumes=volumes)
         pod.class_id = self._class_of(pod.spec)
@@ -283,7 +267,7 @@ class Fleet(Tables):
             if not members:
                 del self.gang_pods[pod.spec.gang]
         self._free_pod_rows.append(row)
-        self._log("_restore_pod", row, pod)
+        self._undo.note("_restore_pod", row, pod)
         self.revision += 1
 
     def _restore_pod(self, row: int, pod: PodRow) -> None:
@@ -328,7 +312,7 @@ class Fleet(Tables):
             chosen = holding.stand(self, pod_class, node_row, places)
         else:
             chosen = holding.choose(self, pod_class, node_row, devices, observed=observed)
-        self._put_on(pod_row, pod, node_row, requests, chosen)
+        self._put_on(pod_row, pod, node_row, node, requests, chosen)
         return chosen[0]
 
     def claim(self, pod_row: int, node_row: int) -> None:
@@ -343,9 +327,12 @@ class Fleet(Tables):
 
     def _attach(self, pod_row: int, node_row: int, chosen: Chosen) -> None:
         pod = self.pod(pod_row)
-        self._put_on(pod_row, pod, node_row, self.requests(self.classes.rows[pod.class_id].shape), chosen)
+        requests = self.requests(self.classes.rows[pod.class_id].shape)
+        self._put_on(pod_row, pod, node_row, self.node(node_row), requests, chosen)
 
-    def _put_on(self, pod_row: int, pod: PodRow, node_row: int, requests: Requests, chosen: Chosen) -> None:
+    def _put_on(
+        self, pod_row: int, pod: PodRow, node_row: int, node: NodeRow, requests: Requests, chosen: Chosen
+    ) -> None:
         """Let the pod stand on the node, on devices that are free."""
         free = self.free[node_row]
         for column, amount in requests:
@@ -354,10 +341,10 @@ class Fleet(Tables):
             holding.take(self, node_row, chosen, pod_row)
         pod.devices, pod.pieces = chosen
         pod.node = node_row
-        self.node(node_row).pods.add(pod_row)
+        node.pods.add(pod_row)
         del self.pending[pod_row]
         self._count(pod, node_row, 1)
-        self._log("unbind", pod_row)
+        self._undo.note("unbind", pod_row)
 
     def unbind(self, pod_row: int) -> None:
         """Take a bound pod from its node; it is pending again."""
@@ -375,11 +362,18 @@ class Fleet(Tables):
         pod.node, pod.devices, pod.pieces = -1, (), ()
         self.pending[pod_row] = None
         self._count(pod, node_row, -1)
-        self._log("_attach", pod_row, node_row, chosen)
+        self._undo.note("_attach", pod_row, node_row, chosen)
 
     def _count(self, pod: PodRow, node_row: int, sign: Literal[1, -1]) -> None:
         """One bound pod more (+1) or less (-1)."""
-        _add(self.bound.setdefault(pod.class_id, {}), node_row, sign)
+        on_nodes = self.bound.get(pod.class_id)
+        if on_nodes is None:
+            on_nodes = self.bound[pod.class_id] = {}
+        count = on_nodes.get(node_row, 0) + sign
+        if count:
+            on_nodes[node_row] = count
+        else:
+            del on_nodes[node_row]
         if pod.spec.leaving:
             _add(self.leaving.setdefault(pod.class_id, {}), node_row, sign)
         _add(self.priorities, pod.spec.priority, sign)
@@ -390,7 +384,7 @@ class Fleet(Tables):
         """Drop the pod classes that no pod has any more; the others get new numbers. Not inside a what-if.
 
         Tables that others derive from classes are void: they see that ``classes`` is another object."""
-        if self._undo is not None:
+        if self._undo.records:
             raise RuntimeError("classes cannot be renumbered inside a what-if")
         self.classes = ClassTable()
         self._requests = {}

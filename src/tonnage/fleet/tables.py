@@ -1,11 +1,8 @@
-"""The columns of the fleet, what is read from them, and the undo log of what-ifs."""
+"""The columns of the fleet and what is read of them. Who changes them is :class:`tonnage.fleet.state.Fleet`."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +11,7 @@ from tonnage.fleet import asks
 from tonnage.fleet.cards import Cards
 from tonnage.fleet.classes import ClassTable, PodClass
 from tonnage.fleet.columns import Interned, Journal, Latest, grow
+from tonnage.fleet.labels import LabelColumns
 from tonnage.fleet.namespaces import Namespaces
 from tonnage.fleet.rows import Conflict, NodeRow, PodRow
 from tonnage.objects import core
@@ -72,14 +70,10 @@ class Tables:
         self.label_set: NDArray[np.int32] = np.zeros(16, np.int32)
         self.taint_set: NDArray[np.int32] = np.zeros(16, np.int32)
         self.label_sets: Interned[Labels, dict[str, str]] = Interned()
+        self.label_columns = LabelColumns(self.label_sets.rows)
         self.taint_sets: Interned[Taints, Taints] = Interned()
         self._resource_ids = {name: i for i, name in enumerate(self.resources)}
         self._requests: dict[int, Requests] = {}
-        self._free_node_rows: list[int] = []
-        self._free_pod_rows: list[int] = []
-        self._undo: list[tuple[Any, ...]] | None = None
-        self._changes = 0
-        """Of the nodes, so far."""
         self._rows_by_name = Latest(lambda: [row for _, row in sorted(self.node_by_name.items())])
 
     @property
@@ -112,8 +106,11 @@ class Tables:
 
     def node(self, row: int) -> NodeRow:
         """The node in this row. Raises Conflict when there is none."""
-        node = self.nodes[row] if 0 <= row < len(self.nodes) else None
-        if node is None:
+        try:
+            node = self.nodes[row]
+        except IndexError:
+            node = None
+        if node is None or row < 0:
             raise Conflict(f"no node in row {row}")
         return node
 
@@ -133,8 +130,11 @@ class Tables:
 
     def pod(self, row: int) -> PodRow:
         """The pod in this row. Raises Conflict when there is none."""
-        pod = self.pods[row] if 0 <= row < len(self.pods) else None
-        if pod is None:
+        try:
+            pod = self.pods[row]
+        except IndexError:
+            pod = None
+        if pod is None or row < 0:
             raise Conflict(f"no pod in row {row}")
         return pod
 
@@ -146,33 +146,8 @@ class Tables:
         """The rows of the pods that are on the device, whole or on a part of it."""
         return [row for row in sorted(self.node(node_row).pods) if device in self.pod(row).devices]
 
-    @contextmanager
-    def what_if(self) -> Iterator[Self]:
-        """Changes inside the block are undone when it ends, in reverse order, whatever happens. Nests."""
-        outer, before, size = self._undo, self.topology_revision, len(self.alive)
-        log: list[tuple[Any, ...]] = []
-        self._undo = log
-        try:
-            yield self
-        finally:
-            self._undo = None
-            for inverse, *arguments in reversed(log):
-                getattr(self, inverse)(*arguments)
-            self._undo = outer
-            if len(self.alive) == size:  # else whoever has a column of the old length has to see that
-                self.topology_revision = before
-
-    def _log(self, inverse: str, *arguments: Any) -> None:
-        """Note the method that undoes a change. By its name: a tuple of plain values is no work for the collector."""
-        if self._undo is not None:
-            self._undo.append((inverse, *arguments))
-
-    def _topology_changed(self) -> None:
-        self.revision += 1
-        self._changes += 1
-        self.topology_revision = self._changes
-
-    def _reserve_nodes(self, count: int) -> None:
+    def reserve_nodes(self, count: int) -> None:
+        """Make room for this many rows of nodes."""
         if count <= len(self.alive):
             return
         size = 2 * len(self.alive)

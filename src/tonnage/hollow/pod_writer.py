@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 from tonnage.fleet.rows import PodSpec
-from tonnage.hollow import statuses
+from tonnage.hollow import device_statuses, statuses
 from tonnage.hollow.pod_bodies import job_labels, owner_reference, written_spec
 from tonnage.hollow.workload_writer import WorkloadWriter
 from tonnage.kube.resources import PODS
@@ -233,7 +233,12 @@ class PodWriter:
         if pod.last_end is not None:
             times |= {"began": pod.last_end.started_ns, "ended": pod.last_end.ended_ns}
         at = {name: self._stamp(t) for name, t in times.items() if t is not None}
-        return (statuses.pod_failed if failed else statuses.pod_status)(pod, pod.template.spec, at, failing)
+        status = (statuses.pod_failed if failed else statuses.pod_status)(pod, pod.template.spec, at, failing)
+        devices = {} if failed else device_statuses.allocated(self.cluster, pod)
+        for container in status["containerStatuses"]:
+            if container["name"] in devices:
+                container["allocatedResourcesStatus"] = devices[container["name"]]
+        return status
 
     def _has_failed(self, pod: Pod) -> bool:
         """Whether its container has ended and is not started again: pods of Jobs stay then, for their logs."""

@@ -26,8 +26,8 @@ from starlette.routing import Route
 
 import tonnage
 from tonnage.errors import InputError
-from tonnage.hollow.exposition import CONTENT_TYPE, current, number, render
 from tonnage.metrics import promql
+from tonnage.metrics.exposition import CONTENT_TYPE, current, number, render
 from tonnage.metrics.promql import EvaluationError, Query, Result, Scalar
 from tonnage.metrics.store import Matcher, Series, SeriesStore
 from tonnage.metrics.syntax import Selector

@@ -11,6 +11,7 @@ from tonnage.fleet.features import KUBELET
 from tonnage.fleet.rows import NodeRow
 from tonnage.live.nodes import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from tonnage.machines.objects import End, Node, Pod
+from tonnage.node.health_effects import CONDITION, HealthPolicy, of_node
 from tonnage.objects import core
 from tonnage.objects.quantity import quantities
 
@@ -81,6 +82,9 @@ def node_status(
         _condition("PIDPressure", False, "KubeletHasSufficientPID", "kubelet has sufficient PID available", at),
         _condition("Ready", ready, reason, message, at),
     ]
+    if node.health.seen:  # the agent has something to say
+        said = of_node(node.health, [node.gpu_uuid(n) for n in range(node.gpus)], HealthPolicy())
+        conditions.append(_condition(CONDITION, said.status == "True", said.reason, said.message, at))
     there = {name: amount for name, amount in capacity.items() if amount and (name in allocatable or "/" not in name)}
     none = dict.fromkeys(gone, 0)
     return {

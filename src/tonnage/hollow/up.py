@@ -56,10 +56,10 @@ from tonnage.scheduling import place
 from tonnage.scheduling.gangs.release import Patience
 from tonnage.scheduling.place import SCHEDULER_NAME
 from tonnage.simulation.configure import Configuration
+from tonnage.simulation.findings.unserved import not_running
+from tonnage.simulation.findings.waiting import PENDING
 from tonnage.simulation.result import NotRunning
 from tonnage.simulation.run import SetUp
-from tonnage.simulation.unserved import not_running
-from tonnage.simulation.waiting import PENDING
 from tonnage.units import NS_PER_S
 
 WARM_UP_S = 20.0
@@ -241,7 +241,7 @@ class Up:
         required = watch_world(informers, self.world, config_maps(made))
         loops: dict[str, list[Loop]] = {"scheduler": made.controls.scheduling_loops(self.placing(), Patience())}
         pools = partial(pools_of_scenario, self.world, made.configuration)
-        loops["nodes"] = [*made.controls.node_loops(made.for_sale, pools)]
+        loops["nodes"] = [*made.controls.node_loops(made.for_sale, pools, expires=True)]
         loops["replicas"] = made.replica_loops()
         controllers = [Controller(name, tuple(loops[name])) for name in self.settings.controllers]
         self.manager = Manager(self.world, informers, required, controllers, self.observer, speed=self.settings.speed)
@@ -266,7 +266,7 @@ class Up:
         self.prometheus_url = server.url
 
     def _events(self) -> Iterator[Event]:
-        yield self.made.scraper()
+        yield self.made.scraper(everything=True)
         self.made.break_things()
 
     def _warm_up(self) -> None:

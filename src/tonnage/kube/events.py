@@ -11,48 +11,25 @@ import contextlib
 import queue
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeAlias, TypeVar
+from functools import lru_cache
+from typing import Any
 from zlib import crc32
 
+from tonnage.kube.correlation import COMBINED, About, Correlator, Key, Recent
 from tonnage.kube.resources import EVENTS
-from tonnage.kube.transport import ApiError, ClientError, Unreachable
+from tonnage.kube.transport import Again, ApiError, ClientError, Unreachable
 from tonnage.kube.verbs import Client, JsonObject
 
-SIMILAR = 10
-SIMILAR_WITHIN_S = 600.0
-BURST = 25
-REFILL_S = 300.0
-REMEMBERED = 4096
 QUEUE = 10_000
 MESSAGE_LIMIT = 1024
 """Characters; events.k8s.io refuses longer notes."""
-_COMBINED = "(combined from similar events): "
 _SEND_TRIES = 4
 _SEND_PAUSE_S = 1.0
 _NAMES = 20
 """Names that are tried for one event."""
-
-V = TypeVar("V")
-Key: TypeAlias = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """The object that an event is about."""
-
-    api_version: str
-    kind: str
-    name: str
-    namespace: str = ""
-    uid: str = ""
-
-    @property
-    def key(self) -> Key:
-        return self.api_version, self.kind, self.namespace, self.name, self.uid
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,64 +48,9 @@ class _Said:
 
 
 @dataclass(slots=True)
-class _Similar:
-    messages: set[str] = field(default_factory=set)
-    last: float = 0.0
-
-
-@dataclass(slots=True)
-class _Bucket:
-    tokens: float
-    at: float
-
-
-@dataclass(slots=True)
 class _Written:
     name: str
     count: int
-
-
-class _Recent(Generic[V]):
-    """A dict that forgets what was not used for longest."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[Key, V] = OrderedDict()
-
-    def get(self, key: Key, make: Callable[[], V]) -> V:
-        value = self._kept.get(key)
-        if value is None:
-            value = self._kept[key] = make()
-            if len(self._kept) > REMEMBERED:
-                self._kept.popitem(last=False)
-        else:
-            self._kept.move_to_end(key)
-        return value
-
-
-class Correlator:
-    """Which events to write, and as what: pure but for its memory. Not for several threads."""
-
-    def __init__(self) -> None:
-        self._similar: _Recent[_Similar] = _Recent()
-        self._buckets: _Recent[_Bucket] = _Recent()
-
-    def message(self, about: About, type_: str, reason: str, message: str, at: float) -> str | None:
-        """The message to write it under; None when the object has had its share of events."""
-        similar = self._similar.get((*about.key, type_, reason), _Similar)
-        if at - similar.last > SIMILAR_WITHIN_S:
-            similar.messages.clear()
-        similar.last = at
-        if message not in similar.messages and len(similar.messages) >= SIMILAR:
-            message = _COMBINED + message
-        else:
-            similar.messages.add(message)
-        bucket = self._buckets.get(about.key, lambda: _Bucket(BURST, at))
-        bucket.tokens = min(BURST, bucket.tokens + max(0.0, at - bucket.at) / REFILL_S)
-        bucket.at = at
-        if bucket.tokens < 1:
-            return None
-        bucket.tokens -= 1
-        return message
 
 
 class EventRecorder:
@@ -168,7 +90,7 @@ class EventRecorder:
     ) -> None:
         """Write an event, some time. ``type_`` is Normal or Warning, ``reason`` one CamelCase word. Never waits.
         ``done`` is called when it has been written or given up, in any thread."""
-        said = _Said(about, type_, reason, message[: MESSAGE_LIMIT - len(_COMBINED)], self._clock(), done)
+        said = _Said(about, type_, reason, message[: MESSAGE_LIMIT - len(COMBINED)], self._clock(), done)
         self._writers[crc32(f"{about.namespace}/{about.name}".encode()) % len(self._writers)].put(said)
 
     def flush(self, timeout_s: float = 5.0) -> bool:
@@ -187,15 +109,29 @@ class EventRecorder:
         return done
 
 
+@dataclass(slots=True)
+class _Begun:
+    """What is to be written of an event: the message, and what was written of it before."""
+
+    message: str
+    known: _Written
+
+
 class _Writer:
     """One thread, and the events about its share of the objects. Everything but what runs in that thread may be called
-    in any."""
+    in any. The first event about an object is written without the thread where the transport can, as nobody need wait
+    for its answer."""
 
     def __init__(self, client: Client, component: str, instance: str, limit: int, number: int) -> None:
         self._client, self._component, self._instance = client, component, instance
-        self._queue: queue.Queue[_Said | None] = queue.Queue(limit)
+        self._queue: queue.Queue[tuple[_Said, _Begun | None] | None] = queue.Queue()
+        self._limit = limit
+        self._open: dict[Key, int] = {}  # how many events about each object have not come to an end
+        self._behind: dict[Key, list[_Said]] = {}  # those about an object of which one is written without the thread
+        self._left = threading.Condition()  # of what is open, and of the memory below
+        self._count = 0
         self._correlator = Correlator()
-        self._written: _Recent[_Written] = _Recent()
+        self._written: Recent[_Written] = Recent()
         self._number = 0
         self._stopped = threading.Event()
         self.dropped = 0
@@ -205,62 +141,125 @@ class _Writer:
         self._thread.start()
 
     def put(self, said: _Said) -> None:
-        try:
-            if self._stopped.is_set():
-                raise queue.Full
-            self._queue.put_nowait(said)
-        except queue.Full:
-            self.dropped += 1
+        key = said.about.key
+        with self._left:
+            full = self._stopped.is_set() or self._count >= self._limit
+            first = not full and key not in self._open
+            if full:
+                self.dropped += 1
+            else:
+                self._count += 1
+                self._open[key] = self._open.get(key, 0) + 1
+                if first:
+                    self._behind[key] = []
+                elif key in self._behind:
+                    self._behind[key].append(said)
+                else:
+                    self._queue.put((said, None))
+        if full:
             said.end()
+        elif first:
+            self._submit(said)
+
+    def _to_thread(self, key: Key, *first: tuple[_Said, _Begun | None]) -> None:
+        """No event about the object is under way without the thread any more: it sees to these, and those behind."""
+        with self._left:
+            for one in (*first, *((said, None) for said in self._behind.pop(key))):
+                self._queue.put(one)
+
+    def _end(self, said: _Said) -> None:
+        """It has been written or given up."""
+        key = said.about.key
+        with self._left:
+            self._count -= 1
+            if self._open[key] == 1:
+                del self._open[key]
+            else:
+                self._open[key] -= 1
+            if not self._count:
+                self._left.notify_all()
+        said.end()
 
     def flush(self, deadline: float) -> bool:
-        with self._queue.all_tasks_done:
-            while self._queue.unfinished_tasks:
+        with self._left:
+            while self._count:
                 left = deadline - time.monotonic()
                 if left <= 0 or not self._thread.is_alive():
                     return False
-                self._queue.all_tasks_done.wait(min(left, 0.2))
+                self._left.wait(min(left, 0.2))
         return True
 
     def stop(self) -> None:
         self._stopped.set()
-        with contextlib.suppress(queue.Full):  # then it has work to wake up from
-            self._queue.put_nowait(None)
+        self._queue.put(None)  # so that it has work to wake up from
 
     def join(self, timeout_s: float) -> None:
         self._thread.join(timeout_s)
 
+    def _submit(self, said: _Said) -> None:
+        """Have it written; by the thread where it is a repetition, or where the transport waits for answers."""
+        key, namespace = said.about.key, said.about.namespace or "default"
+        with self._left:
+            known = self._written.knows(_name_of(said, said.message))
+            begun = None if known else self._begin(said)
+            body = self._event(said, begun.message, begun.known.count, namespace) if begun is not None else {}
+
+        def ended(error: ClientError | None) -> None:
+            if error is None and begun is not None:
+                begun.known.name = body["metadata"]["name"]
+                self.problem = ""
+            elif not self._stopped.is_set() and (isinstance(error, Again | Unreachable) or _is_taken(error)):
+                return self._to_thread(key, (said, begun))  # which tries again as after a call of its own
+            elif error is not None:
+                self.problem = str(error)
+                self.dropped += 1
+            self._to_thread(key)
+            return self._end(said)
+
+        if known:
+            self._to_thread(key, (said, None))
+        elif begun is None:
+            ended(None)
+        elif begun.known.name or not self._client.submit_create(EVENTS, body, namespace, ended):
+            self._to_thread(key, (said, begun))
+
     def _run(self) -> None:
         while not self._stopped.is_set():
-            said = self._queue.get()
+            one = self._queue.get()
+            if one is None:
+                continue
             try:
-                if said is not None:
-                    self._write(said)
+                self._write(*one)
             except Exception as error:  # events are a courtesy: the next one is tried all the same
                 self.dropped += 1
                 self.problem = f"{type(error).__name__}: {error}"
             finally:
-                if said is not None:
-                    said.end()
-                self._queue.task_done()
+                self._end(one[0])
         with contextlib.suppress(queue.Empty):
             while True:
-                left = self._queue.get_nowait()
-                if left is not None:
+                if (left := self._queue.get_nowait()) is not None:
                     self.dropped += 1
-                    left.end()
+                    self._end(left[0])
 
-    def _write(self, said: _Said) -> None:
+    def _begin(self, said: _Said) -> _Begun | None:
+        """Count it; None when the object has had its share of events."""
         message = self._correlator.message(said.about, said.type, said.reason, said.message, said.at)
         if message is None:
             self.suppressed += 1
-            return
-        shown = _COMBINED if message.startswith(_COMBINED) else message
-        known = self._written.get((*said.about.key, said.type, said.reason, shown), lambda: _Written("", 0))
+            return None
+        known = self._written.get(_name_of(said, message), lambda: _Written("", 0))
         known.count += 1
+        return _Begun(message, known)
+
+    def _write(self, said: _Said, begun: _Begun | None) -> None:
+        if begun is None:
+            with self._left:
+                begun = self._begin(said)
+        if begun is None:
+            return
         for attempt in range(_SEND_TRIES):
             try:
-                self._send(said, message, known)
+                self._send(said, begun.message, begun.known)
                 self.problem = ""
                 return
             except Unreachable as error:  # it did not get there, so it can be sent again
@@ -275,7 +274,7 @@ class _Writer:
     def _send(self, said: _Said, message: str, known: _Written) -> None:
         namespace = said.about.namespace or "default"
         if known.name:
-            patch = {"count": known.count, "lastTimestamp": _time(said.at), "message": message}
+            patch = {"count": known.count, "lastTimestamp": _time(int(said.at)), "message": message}
             try:
                 self._client.patch(EVENTS, known.name, patch, namespace)
                 return
@@ -284,11 +283,12 @@ class _Writer:
                     raise
                 known.count = 1
         for _ in range(_NAMES):
-            event = self._event(said, message, known.count, namespace)
+            with self._left:
+                event = self._event(said, message, known.count, namespace)
             try:
                 self._client.create(EVENTS, event, namespace)
             except ApiError as error:
-                if error.reason != "AlreadyExists":  # else another recorder wrote one at the same instant
+                if not _is_taken(error):
                     raise
             else:
                 known.name = event["metadata"]["name"]
@@ -296,7 +296,7 @@ class _Writer:
         raise ClientError(f"the names of events about {said.about.name} are taken")
 
     def _event(self, said: _Said, message: str, count: int, namespace: str) -> JsonObject:
-        about, at = said.about, _time(said.at)
+        about, at = said.about, _time(int(said.at))
         self._number = max(self._number + 1, round(said.at * 1e9))
         involved: dict[str, Any] = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name}
         involved |= {k: v for k, v in (("namespace", about.namespace), ("uid", about.uid)) if v}
@@ -317,5 +317,17 @@ class _Writer:
         }
 
 
-def _time(at: float) -> str:
+def _name_of(said: _Said, message: str) -> Key:
+    """What its repetitions have in common."""
+    shown = COMBINED if message.startswith(COMBINED) else message
+    return (*said.about.key, said.type, said.reason, shown)
+
+
+def _is_taken(error: ClientError | None) -> bool:
+    """Whether another recorder wrote an event of that name at the same instant."""
+    return isinstance(error, ApiError) and error.reason == "AlreadyExists"
+
+
+@lru_cache(64)
+def _time(at: int) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

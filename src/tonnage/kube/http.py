@@ -7,18 +7,20 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from types import TracebackType
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from tonnage import __version__
 from tonnage.errors import InputError
 from tonnage.kube import fence, http1
+from tonnage.kube.connections import Pool, dial
 from tonnage.kube.explain import explain
 from tonnage.kube.kubeconfig import Access, load
-from tonnage.kube.proxy import EXPECTED, Proxy
-from tonnage.kube.transport import JSON, ApiError, ClientError, LostReply, Reply, Unreachable
+from tonnage.kube.multiplex import Multiplexer, Request
+from tonnage.kube.proxy import proxy_for
+from tonnage.kube.transport import JSON, Again, ApiError, ClientError, Done, LostReply, Reply, Unreachable
 from tonnage.kube.verbs import Client
 
 OLDEST_SERVER: Final = (1, 31)
@@ -26,7 +28,8 @@ OLDEST_SERVER: Final = (1, 31)
 
 CONNECTIONS: Final = 64
 _CONNECT_S: Final = 10.0
-_LOOPBACK: Final = re.compile(r"localhost|127(\.\d+){3}|::1")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9/._-]*")
+"""A path that is its own quotation."""
 
 # As client-go's with_retry.go: ten tries where the server says when to come back.
 _THROTTLED_TRIES: Final = 10
@@ -76,10 +79,11 @@ class HttpTransport:
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._prefix = parts.path.rstrip("/")
         self._fixed = f" HTTP/1.1\r\nHost: {parts.netloc.rpartition('@')[2]}\r\nUser-Agent: tonnage/{__version__}\r\n"
-        self._proxy = _proxy(access, parts.scheme, self._host)
+        self._proxy = proxy_for(access.proxy, parts.scheme, self._host)
         self._rng, self._rate = rng or random.Random(), rate
         self._on_error = on_error or (lambda _code: None)
-        self._pool = http1.Pool(self._dial, connections)
+        self._pool = Pool(self._dial, connections)
+        self._multiplexer = Multiplexer(self._dial, self._where)
         self._closed = threading.Event()
         self._sleep = sleep or self._closed.wait
         self._streams: set[Stream] = set()
@@ -124,6 +128,42 @@ class HttpTransport:
             if wait is None or time.monotonic() + wait > deadline or self._sleep(wait):
                 return reply
 
+    def submit(
+        self,
+        method: str,
+        path: str,
+        done: Done,
+        *,
+        lane: str,
+        may: Callable[[], bool] = lambda: True,
+        query: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        content_type: str = JSON,
+        timeout_s: float = 30.0,
+    ) -> bool:
+        """See :class:`tonnage.kube.transport.Overlapping`. False where requests are limited on this side."""
+        if self._rate is not None:
+            return False
+
+        def build() -> bytes | None:
+            if not may():
+                return None
+            return _finish(self._start(method, path, query, JSON, body, content_type), self._header()) + body
+
+        def end(found: Reply | ClientError) -> None:
+            if type(found) is Reply and found.status < 400:
+                return done(found)
+            if isinstance(found, Reply) and (found.status == 401 or _retry_after(found, method) is not None):
+                return done(Again(f"status {found.status}"))
+            if isinstance(found, LostReply | Unreachable):
+                self._on_error("lost" if isinstance(found, LostReply) else "unreachable")
+            elif isinstance(found, Reply) and found.status >= 400:
+                self._on_error(str(found.status))
+            return done(found)
+
+        self._multiplexer.submit(Request(build, end, fence.of(method), timeout_s), lane)
+        return True
+
     def stream(self, path: str, *, query: Mapping[str, str], timeout_s: float) -> Stream:
         """A watch on a connection of its own."""
         return Stream(self, self._start("GET", path, query, JSON, b"", ""), timeout_s)
@@ -136,6 +176,7 @@ class HttpTransport:
         """Close connections and end running streams."""
         self._closed.set()
         self._pool.close()
+        self._multiplexer.close()
         with self._streams_lock:
             running = list(self._streams)
         for stream in running:
@@ -215,7 +256,7 @@ class HttpTransport:
                 self._pool.give(wire, keep)
 
     def _dial(self, timeout_s: float) -> http1.Wire:
-        return http1.dial(
+        return dial(
             self._host,
             self._port,
             self.access.tls,
@@ -227,9 +268,9 @@ class HttpTransport:
     def _start(
         self, method: str, path: str, query: Mapping[str, str] | None, accept: str, body: bytes, content_type: str
     ) -> str:
-        target = self._prefix + quote(path, safe="/:@!$&'()*+,;=~")
+        target = self._prefix + (path if _PLAIN.fullmatch(path) else quote(path, safe="/:@!$&'()*+,;=~"))
         if query:
-            target += "?" + urlencode(query, quote_via=quote)
+            target += "?" + _encoded(tuple(query.items()))
         start = f"{method} {target}{self._fixed}Accept: {accept}\r\n"
         if body or method in ("POST", "PUT", "PATCH"):
             start += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
@@ -337,6 +378,11 @@ def check_version(client: Client, context: str = "") -> tuple[int, int]:
     return version
 
 
+@lru_cache(256)
+def _encoded(query: tuple[tuple[str, str], ...]) -> str:
+    return urlencode(query, quote_via=quote)
+
+
 def _finish(start: str, header: str) -> bytes:
     return (f"{start}Authorization: {header}\r\n\r\n" if header else start + "\r\n").encode("latin-1")
 
@@ -351,18 +397,3 @@ def _retry_after(reply: Reply, method: str) -> float | None:
     if reply.status in (429, 503) or (reply.status >= 500 and method == "GET"):
         return float(after)
     return None
-
-
-def _proxy(access: Access, scheme: str, host: str) -> Proxy | None:
-    """The proxy of the cluster in the kubeconfig, or of the environment; none for this machine itself."""
-    if _LOOPBACK.fullmatch(host):
-        return None
-    url = access.proxy
-    if not url and not proxy_bypass(host):
-        url = getproxies().get(scheme, "")
-    if not url:
-        return None
-    try:
-        return Proxy.of(url)
-    except ValueError as error:
-        raise InputError.at(str(error), hint=EXPECTED) from error

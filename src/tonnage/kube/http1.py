@@ -19,19 +19,21 @@ every connection for every request. Source of the format: RFC 9112.
 from __future__ import annotations
 
 import contextlib
+import re
 import select
 import socket
 import ssl
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from tonnage.kube.fence import Fence
-from tonnage.kube.proxy import Proxy
 
 _READ: Final = 1 << 18
 _HEAD_LIMIT: Final = 1 << 16
+_BUSY_S, _GATHER_S = 0.003, 0.005
+"""Of a stream that brings one piece after another some are let come: a wake costs more than a piece."""
+_LENGTH: Final = re.compile(rb"\r\nContent-Length: (\d+)(?:\r|$)")
 
 
 class Broken(Exception):
@@ -43,28 +45,44 @@ class Broken(Exception):
 
 
 class Head:
-    """Status line and header fields of a response, names in lower case."""
+    """Status line and header fields of a response, names in lower case. Fields are read when they are asked for."""
 
-    __slots__ = ("headers", "keep", "status")
+    __slots__ = ("_fields", "_raw", "keep", "status")
 
     def __init__(self, raw: bytes) -> None:
-        lines = raw.decode("latin-1").split("\r\n")
-        version, _, rest = lines[0].partition(" ")
-        if not version.startswith("HTTP/1.") or not rest[:3].isdigit():
-            raise Broken(f"not an HTTP/1.1 server: it answers {lines[0][:60]!r}", sent=True)
-        self.status = int(rest[:3])
-        self.headers: dict[str, str] = {}
-        for line in lines[1:]:
-            name, _, value = line.partition(":")
-            self.headers[name.lower()] = value.strip()
-        connection = self.headers.get("connection", "").lower()
-        self.keep = connection != "close" and (version != "HTTP/1.0" or connection == "keep-alive")
+        if not raw.startswith(b"HTTP/1.") or not raw[9:12].isdigit():
+            first = raw.partition(b"\r\n")[0].decode("latin-1")
+            raise Broken(f"not an HTTP/1.1 server: it answers {first[:60]!r}", sent=True)
+        self.status = int(raw[9:12])
+        self._raw = raw
+        self._fields: dict[str, str] | None = None
+        self.keep = True
+        if raw.startswith(b"HTTP/1.0") or b"\nconnection:" in raw.lower():
+            connection = self.headers.get("connection", "").lower()
+            self.keep = connection != "close" and (not raw.startswith(b"HTTP/1.0") or connection == "keep-alive")
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The fields."""
+        if self._fields is None:
+            lines = (line.partition(":") for line in self._raw.decode("latin-1").split("\r\n")[1:])
+            self._fields = {name.lower(): value.strip() for name, _, value in lines}
+        return self._fields
+
+    @property
+    def length(self) -> int | None:
+        """The length of the body, where it is said; None where it comes in chunks, or ends with the connection."""
+        plain = _LENGTH.search(self._raw)  # as servers write it that write nothing else
+        if plain is not None and b"ncoding:" not in self._raw:
+            return int(plain[1])
+        said = self.headers.get("content-length", "")
+        return int(said) if said.isdigit() and "transfer-encoding" not in self.headers else None
 
 
 class Wire:
     """One connection, used by one thread at a time; only :meth:`abort` may be called from another."""
 
-    __slots__ = ("_at", "_data", "_poll", "_sock", "_timeout", "idle_since", "used")
+    __slots__ = ("_at", "_data", "_filled_at", "_poll", "_sock", "_timeout", "idle_since", "used")
 
     def __init__(self, sock: socket.socket, timeout_s: float) -> None:
         self._sock = sock
@@ -73,6 +91,7 @@ class Wire:
         self._timeout = timeout_s
         self._poll = select.poll()
         self._poll.register(sock.fileno(), select.POLLIN)
+        self._filled_at = 0.0  # when a stream last brought something
         self.used = 0
         self.idle_since = 0.0
 
@@ -82,14 +101,22 @@ class Wire:
         self.used += 1
         try:
             if fence is not None:
-                self._send_fenced(request, timeout_s, fence)
+                self._send_at_once(request, timeout_s, fence)
             self._limit(timeout_s)
             if fence is None:
                 self._sock.sendall(request)
         except OSError as error:
-            raise Broken(_words(error), sent=False, timed_out=isinstance(error, TimeoutError)) from error
+            raise Broken(words(error), sent=False, timed_out=isinstance(error, TimeoutError)) from error
 
-    def _send_fenced(self, request: bytes, timeout_s: float, fence: Fence) -> None:
+    def put(self, request: bytes, timeout_s: float, fence: Fence | None = None) -> None:
+        """As :meth:`send`, for an answer that :meth:`received` takes: waits only where there is no room."""
+        self.used += 1
+        try:
+            self._send_at_once(request, timeout_s, fence)
+        except OSError as error:
+            raise Broken(words(error), sent=False, timed_out=isinstance(error, TimeoutError)) from error
+
+    def _send_at_once(self, request: bytes, timeout_s: float, fence: Fence | None) -> None:
         """Ask, and hand the bytes over in the next instruction, by one system call that does not wait. A socket with a
         time-out would wait for room first (poll), and then for the interpreter: long enough to be stopped within.
 
@@ -99,7 +126,8 @@ class Wire:
         self._limit(0.0)
         while True:
             try:
-                fence.check()
+                if fence is not None:
+                    fence.check()
                 sent = self._sock.send(request)
                 if sent == len(request):
                     return
@@ -127,10 +155,61 @@ class Wire:
 
     def body(self, head: Head) -> bytes:
         """The whole body of the answer."""
-        length = head.headers.get("content-length")
-        if length is not None and length.isdigit() and "transfer-encoding" not in head.headers:
-            return self._take(int(length))
+        if (length := head.length) is not None:
+            return self._take(length)
         return b"".join(self.pieces(head))
+
+    def received(self) -> tuple[Head, bytes] | None:
+        """The answer, head and body, where all of it has come; never waits. For :meth:`number` and a poll of it.
+
+        Raises Broken(sent=True), where the connection has ended before."""
+        self._limit(0.0)
+        while True:
+            try:
+                data = self._sock.recv(_READ)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                return None
+            except (OSError, ValueError) as error:
+                raise Broken(words(error), sent=True) from error
+            self._data += data
+            found = self._whole(ended=not data)
+            if found is not None:
+                return found
+            if not data:
+                why = "the connection ended " + ("within the answer" if self._data else "before an answer came")
+                raise Broken(why, sent=True)
+
+    def number(self) -> int:
+        """The socket's file descriptor."""
+        return self._sock.fileno()
+
+    def _whole(self, *, ended: bool) -> tuple[Head, bytes] | None:
+        """The answer that lies in what has come, once it is complete; taken from there."""
+        while (end := self._data.find(b"\r\n\r\n", self._at)) >= 0:
+            head, at = Head(bytes(self._data[self._at : end])), end + 4
+            if head.status < 200:  # interim answers are passed over
+                self._at = at
+                continue
+            body = self._body_at(head, at, ended=ended)
+            if body is None:
+                return None
+            self._data.clear()  # nobody has asked for more
+            self._at = 0
+            return head, body
+        if len(self._data) - self._at > _HEAD_LIMIT:
+            raise Broken("the head of the answer is too long", sent=True)
+        return None
+
+    def _body_at(self, head: Head, at: int, *, ended: bool) -> bytes | None:
+        """The body that begins there, where all of it is."""
+        if head.status in (204, 304):
+            return b""
+        if (length := head.length) is not None:
+            return bytes(self._data[at : at + length]) if len(self._data) >= at + length else None
+        if head.headers.get("transfer-encoding", "").lower() == "chunked":
+            return _joined(self._data, at)
+        head.keep = False
+        return bytes(self._data[at:]) if ended else None
 
     def pieces(self, head: Head, deadline: float | None = None) -> Iterator[bytes]:
         """The body as it comes. With a ``deadline`` (``time.monotonic``) it ends there without an error."""
@@ -166,11 +245,7 @@ class Wire:
 
     def _chunks(self, deadline: float | None) -> Iterator[bytes]:
         while True:
-            line = self._line(deadline)
-            try:
-                size = int(line.partition(b";")[0], 16)
-            except ValueError:
-                raise Broken(f"not a chunk of HTTP/1.1: {line[:40]!r}", sent=True) from None
+            size = _size(self._line(deadline))
             if size == 0:
                 while self._line(deadline):
                     pass  # trailer fields
@@ -209,12 +284,15 @@ class Wire:
 
     def _fill(self, deadline: float | None = None, eof: str = "") -> None:
         if deadline is not None:
-            self._limit(max(deadline - time.monotonic(), 0.001))
+            now = time.monotonic()
+            if now - self._filled_at < _BUSY_S and not self._poll.poll(0):
+                time.sleep(_GATHER_S)
+            self._limit(max(deadline - now, 0.001))
         try:
             data = self._sock.recv(_READ)
         except (OSError, ValueError) as error:  # ValueError: the socket was closed under us
             timed_out = isinstance(error, TimeoutError)
-            why = "no answer in time" if timed_out else _words(error)
+            why = "no answer in time" if timed_out else words(error)
             raise Broken(why, sent=True, timed_out=timed_out) from error
         if not data:
             if eof:
@@ -224,11 +302,37 @@ class Wire:
             del self._data[: self._at]
             self._at = 0
         self._data += data
+        if deadline is not None:
+            self._filled_at = time.monotonic()
 
     def _limit(self, timeout_s: float) -> None:
         if timeout_s != self._timeout:
             self._timeout = timeout_s
             self._sock.settimeout(timeout_s)
+
+
+def _joined(data: bytearray, at: int) -> bytes | None:
+    """The chunks of a body that begins there; None where the last is not there yet."""
+    parts: list[bytes] = []
+    while (end := data.find(b"\r\n", at)) >= 0:
+        size, at = _size(bytes(data[at:end])), end + 2
+        if size == 0:  # trailer fields, and an empty line
+            there = data.startswith(b"\r\n", at) or data.find(b"\r\n\r\n", at) >= 0
+            return b"".join(parts) if there else None
+        if len(data) < at + size + 2:
+            return None
+        parts.append(bytes(data[at : at + size]))
+        if data[at + size : at + size + 2] != b"\r\n":
+            raise Broken("a chunk is longer than it says", sent=True)
+        at += size + 2
+    return None
+
+
+def _size(line: bytes) -> int:
+    try:
+        return int(line.partition(b";")[0], 16)
+    except ValueError:
+        raise Broken(f"not a chunk of HTTP/1.1: {line[:40]!r}", sent=True) from None
 
 
 def answer(wire: Wire) -> Head:
@@ -252,107 +356,10 @@ def lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
         raise Broken("the stream ended within a line", sent=True)
 
 
-def dial(
-    host: str,
-    port: int,
-    context: ssl.SSLContext | None,
-    *,
-    timeout_s: float,
-    server_name: str = "",
-    proxy: Proxy | None = None,
-) -> Wire:
-    """A new connection, through the CONNECT method of a proxy if there is one.
-
-    Raises Broken(sent=False). A silent peer is found dead after a minute by TCP keep-alive, also within a watch.
-    """
-    try:
-        sock = socket.create_connection((proxy.host, proxy.port) if proxy else (host, port), timeout_s)
-    except OSError as error:
-        raise Broken(_words(error), sent=False) from error
-    try:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-            if hasattr(socket, option):
-                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-        if proxy:
-            _tunnel(sock, f"{host}:{port}", proxy.authorization, timeout_s)
-        if context is not None:
-            sock = context.wrap_socket(sock, server_hostname=server_name or host)
-    except (OSError, ValueError, EOFError) as error:
-        sock.close()
-        raise Broken(_words(error), sent=False) from error
-    return Wire(sock, timeout_s)
-
-
-def _tunnel(sock: socket.socket, target: str, authorization: str, timeout_s: float) -> None:
-    wire = Wire(sock, timeout_s)
-    extra = f"Proxy-Authorization: {authorization}\r\n" if authorization else ""
-    try:
-        wire.send(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{extra}\r\n".encode(), timeout_s)
-        status = answer(wire).status
-    except Broken as error:
-        raise ConnectionError(f"the proxy does not answer: {error}") from error
-    if status != 200:
-        raise ConnectionError(f"the proxy refuses to connect to {target}: status {status}")
-
-
-def _words(error: Exception) -> str:
+def words(error: Exception) -> str:
+    """What a person is told of it."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
         return f"TLS: {error.reason or error}"
     return (error.strerror or str(error) or type(error).__name__) if isinstance(error, OSError) else str(error)
-
-
-class Pool:
-    """Connections to one server that wait for their next request, the last one used first."""
-
-    def __init__(self, connect: Callable[[float], Wire], size: int, idle_s: float = 60.0) -> None:
-        self._connect = connect
-        self._slots = threading.BoundedSemaphore(size)
-        self._idle: list[Wire] = []  # append and pop are atomic, as are the set's add, discard and copy
-        self._busy: set[Wire] = set()
-        self._idle_s = idle_s
-        self._closed = False
-
-    def take(self, timeout_s: float) -> Wire:
-        """A connection; to be given back. Raises Broken(sent=False)."""
-        if not self._slots.acquire(timeout=timeout_s):
-            raise Broken("all connections are busy", sent=False, timed_out=True)
-        try:
-            wire = self._kept() or self._connect(timeout_s)
-        except BaseException:
-            self._slots.release()
-            raise
-        self._busy.add(wire)
-        return wire
-
-    def _kept(self) -> Wire | None:
-        while self._idle:
-            try:
-                wire = self._idle.pop()
-            except IndexError:  # another thread took the last one
-                return None
-            if time.monotonic() - wire.idle_since < self._idle_s and not wire.dead():
-                return wire
-            wire.close()
-        return None
-
-    def give(self, wire: Wire, keep: bool) -> None:
-        """Give a connection back; it is closed unless ``keep``."""
-        self._busy.discard(wire)
-        if keep and not self._closed:
-            wire.idle_since = time.monotonic()
-            self._idle.append(wire)
-        else:
-            wire.close()
-        self._slots.release()
-
-    def close(self) -> None:
-        """Close what is idle, end what is going on, and close whatever comes back."""
-        self._closed = True
-        for wire in self._busy.copy():
-            wire.abort()
-        while self._idle:
-            self._idle.pop().close()

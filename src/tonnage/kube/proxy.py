@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from tonnage.errors import InputError
 
 EXPECTED = "expected http://HOST:PORT"
+_LOOPBACK: Final = re.compile(r"localhost|127(\.\d+){3}|::1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +36,18 @@ class Proxy:
 def basic(userinfo: str) -> str:
     """The Basic credentials of ``user:password``."""
     return f"Basic {base64.b64encode(userinfo.encode()).decode()}"
+
+
+def proxy_for(url: str, scheme: str, host: str) -> Proxy | None:
+    """The proxy of the cluster in the kubeconfig (``url``), or of the environment; none for this machine itself.
+    Raises InputError for one of another kind."""
+    if _LOOPBACK.fullmatch(host):
+        return None
+    if not url and not proxy_bypass(host):
+        url = getproxies().get(scheme, "")
+    if not url:
+        return None
+    try:
+        return Proxy.of(url)
+    except ValueError as error:
+        raise InputError.at(str(error), hint=EXPECTED) from error

@@ -6,10 +6,10 @@ process (:mod:`tonnage.apiserver`), and a wrapper that injects faults (tests).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -65,6 +65,31 @@ class Transport(Protocol):
         ...
 
 
+@runtime_checkable
+class Overlapping(Protocol):
+    """A transport that also makes requests for which nobody waits."""
+
+    def submit(
+        self,
+        method: str,
+        path: str,
+        done: Done,
+        *,
+        lane: str,
+        may: Callable[[], bool] = lambda: True,
+        query: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        content_type: str = JSON,
+        timeout_s: float = 30.0,
+    ) -> bool:
+        """As ``request``, but what comes of it is told to ``done``: the answer; what ``request`` would raise; or Again.
+        Requests of one lane go out in their order. ``may``: whether it may be sent yet, asked until it may; a
+        ClientError that it raises is what came of it. Both are called in any thread, and must not wait.
+
+        False, and nothing is done, where ``request`` is to be used."""
+        ...
+
+
 class Cause(msgspec.Struct, frozen=True):
     """One thing that is wrong with a field."""
 
@@ -103,6 +128,10 @@ class LostReply(ClientError):
     """The server may have got the request and done it: nobody knows until the object is read again."""
 
 
+class Again(ClientError):
+    """The server did nothing, and is to be asked once more by ``request``: after a while, or with other credentials."""
+
+
 class ApiError(ClientError):
     """The server said no. ``reason`` is Kubernetes' own word (NotFound, Conflict, AlreadyExists, Invalid, …)."""
 
@@ -120,3 +149,7 @@ class ApiError(ClientError):
         after = reply.headers.get("retry-after", "")
         seconds = float(after) if after.isdigit() else float(status.details.retry_after_seconds)
         return cls(reply.status, status.reason, status.message or f"status {reply.status}", seconds)
+
+
+Done: TypeAlias = Callable[[Reply | ClientError], None]
+"""Told what came of a request."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -13,12 +13,16 @@ from tonnage.kube.transport import (
     JSON_PATCH,
     MERGE_PATCH,
     ApiError,
+    ClientError,
     LostReply,
+    Overlapping,
     Reply,
     Transport,
 )
 
 JsonObject: TypeAlias = dict[str, Any]
+Ended: TypeAlias = Callable[[ClientError | None], None]
+"""Told that a request has ended: None when it has worked, else why it has not."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -42,6 +46,7 @@ class Client:
 
     def __init__(self, transport: Transport, field_manager: str = "tonnage") -> None:
         self.transport = transport
+        self._overlapping = transport if isinstance(transport, Overlapping) else None
         self.field_manager = field_manager
 
     def call(
@@ -171,13 +176,35 @@ class Client:
 
     def bind(self, name: str, namespace: str, uid: str, node: str) -> None:
         """Bind a pod to a node through its binding subresource; 409 when it is bound or another pod of that name."""
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": name, "namespace": namespace, "uid": uid},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        }
+        body = _binding(name, namespace, uid, node)
         self.call("POST", PODS.path(namespace, name, "binding"), body, query={"fieldManager": self.field_manager})
+
+    def submit_bind(
+        self, name: str, namespace: str, uid: str, node: str, done: Ended, may: Callable[[], bool] = lambda: True
+    ) -> bool:
+        """As :meth:`bind`, for whoever does not wait: see :meth:`tonnage.kube.transport.Overlapping.submit`."""
+        path = PODS.path(namespace, name, "binding")
+        return self._submit(path, _binding(name, namespace, uid, node), done, "bindings", may)
+
+    def submit_create(self, resource: Resource, body: JsonObject, namespace: str, done: Ended) -> bool:
+        """As :meth:`create`, for whoever does not wait: see :meth:`tonnage.kube.transport.Overlapping.submit`."""
+        return self._submit(resource.path(namespace), body, done, resource.plural)
+
+    def _submit(
+        self, path: str, body: JsonObject, done: Ended, lane: str, may: Callable[[], bool] = lambda: True
+    ) -> bool:
+        """POST it in this lane."""
+        if self._overlapping is None:
+            return False
+
+        def end(found: Reply | ClientError) -> None:
+            if type(found) is Reply and found.status < 400:
+                return done(None)
+            error = found if isinstance(found, ClientError) else ApiError.of(found) if found.status >= 400 else None
+            return done(error)
+
+        query = {"fieldManager": self.field_manager}
+        return self._overlapping.submit("POST", path, end, lane=lane, may=may, query=query, body=_encode(body))
 
     def evict(self, name: str, namespace: str, uid: str = "") -> None:
         """Evict a pod through the Eviction API; 429 when a PodDisruptionBudget forbids it now."""
@@ -189,6 +216,15 @@ class Client:
         if uid:
             body["deleteOptions"] = {"preconditions": {"uid": uid}}
         self.call("POST", PODS.path(namespace, name, "eviction"), body)
+
+
+def _binding(name: str, namespace: str, uid: str, node: str) -> JsonObject:
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": name, "namespace": namespace, "uid": uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
 
 
 def _object(reply: Reply) -> JsonObject:

@@ -97,6 +97,15 @@ class Aside:
                 if key in self._under_way:
                     self._changed.wait_for(lambda: key not in self._under_way, SETTLED_S)
 
+    def settled(self, key: Hashable) -> bool:
+        """As :meth:`settle`, without waiting: False where it is under way."""
+        if not self._threads:
+            return True
+        with self._changed:
+            self._latest.pop(key, None)
+            self._todo.pop(key, None)
+            return key not in self._under_way
+
     @contextmanager
     def bindings_first(self) -> Iterator[None]:
         """While inside, bindings are under way."""

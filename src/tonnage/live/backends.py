@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tonnage.control.nodes import Pools
-from tonnage.decisions import OBSERVING, Launch, Outcome, Ref, Refused, Return
+from tonnage.decisions import OBSERVING, Disrupt, Launch, Outcome, Ref, Refused, Return
 from tonnage.errors import InputError
 from tonnage.kube.clock import Clock
 from tonnage.kube.resources import NODE_CLAIMS, NODE_POOLS, Resource
@@ -36,6 +36,9 @@ class Reporting(ApiEffects):
     WHY = Refused("nodes are only reported", OBSERVING)
 
     def launch(self, decision: Launch, pool: karpenter.NodePool | None) -> Outcome:
+        return self.WHY
+
+    def disrupt(self, decision: Disrupt) -> Outcome:
         return self.WHY
 
     def give_back(self, decision: Return) -> Outcome:

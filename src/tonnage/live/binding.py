@@ -8,62 +8,32 @@ tick completes the gang, or evicts it (:mod:`tonnage.scheduling.gangs.release`).
 from __future__ import annotations
 
 import heapq
-import re
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
-from itertools import chain
-from queue import SimpleQueue
+from collections.abc import Iterator, Sequence
 
 from tonnage import gate
-from tonnage.decisions import BINDING, Applied, Bind, Outcome, Reason, Ref, Refused, Stale, Wait
+from tonnage.decisions import BINDING, Applied, Bind, Outcome, Reason, Refused, Stale, Wait
 from tonnage.fleet.state import Conflict
 from tonnage.kube.clock import Clock
 from tonnage.live.aside import Aside
+from tonnage.live.binding_calls import (
+    FIRST_RETRY_NS,
+    FORBIDDEN,
+    BindingCalls,
+    Call,
+    Left,
+    Together,
+    missing_right,
+    pause_ns,
+)
 from tonnage.live.doubts import LATE_NS, SOON_NS, Doubts
 from tonnage.live.effects import Effects, Observing, Unsure
 from tonnage.live.feed import FleetFeed
 from tonnage.live.observed import Observed
 from tonnage.live.recording import Recorder
 from tonnage.live.waits import Waits
-from tonnage.units import NS_PER_S
 
-FIRST_RETRY_NS, LONGEST_RETRY_NS = NS_PER_S, 10 * NS_PER_S
-"""A pod that could not be bound is tried again after the first, then after twice as long, at most after the second.
-
-Source: kubernetes/kubernetes pkg/scheduler/apis/config/v1/defaults.go (podInitialBackoffSeconds, podMaxBackoffSeconds).
-"""
-UNTOLD, LONGEST_AWAIT_S = 96, 1.0
-"""No binding is made while this many have been whose events are not written, so that a crash loses few of them; unless
-that has lasted for this long."""
-FORBIDDEN = "Forbidden"
 OF_ONE_POD = frozenset({FORBIDDEN, "Invalid", "BadRequest"})
 """An API server's reasons that concern the object of the call: an admission plugin's or webhook's, say."""
-_CANNOT, _TO_BIND = re.compile(r"cannot \w+ resource"), '"pods/binding"'
-"""What Kubernetes' RBAC says of a right that is missing, and the one without which no pod can be bound."""
-
-
-class Left(Stale, frozen=True, tag="Stale"):
-    """It was not tried, as the gang could not be bound."""
-
-
-@dataclass(slots=True)
-class _Together:
-    """The calls for one gang. ``failed``: the first pod that could not be bound; the calls of threads meet here."""
-
-    gang: str
-    failed: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Lack:
-    """The right to bind is missing: what the API server says, and until when nobody tries."""
-
-    why: str
-    until_ns: int
 
 
 class Binder:
@@ -86,8 +56,7 @@ class Binder:
         self._feed, self._fleet = feed, feed.fleet
         self._effects, self._clock, self._recorder = effects, clock, recorder
         self._doubts, self._aside, self._waits = doubts, aside, waits
-        self._parallel = parallel
-        self._pool = ThreadPoolExecutor(parallel, "bind") if parallel > 1 else None
+        self._calls = BindingCalls(effects, clock, waits, parallel)
         self.tries: dict[str, int] = {}
         """Uid of a pod → how often it could not be bound."""
         self.backing_off: dict[str, int] = {}
@@ -95,11 +64,7 @@ class Binder:
         self.problem = ""
         """Why pods cannot be bound, where that does not concern one of them; empty where they can. Readable
         anywhere."""
-        self._untold = threading.Semaphore(UNTOLD)
-        self._to_tell: set[str] = set()  # the uids of pods that are bound and have one of these places
-        self._lacks: dict[str, _Lack] = {}  # the right to bind that is missing, by namespace
-        self._lacking: dict[str, int] = {}  # how often it was found missing since it last was there
-        self._refused: dict[str, str] = {}  # the same, by the uids of the pods
+        self._refused: dict[str, str] = {}  # why pods could not be bound, by their uids
         self._retries: list[int] = []  # a heap: when such pods are tried again
 
     def due(self) -> bool:
@@ -130,46 +95,33 @@ class Binder:
             return self._bind(batch)
 
     def _bind(self, batch: Sequence[Bind]) -> list[Outcome]:
-        refused = self._assume_all(batch)
-        outcomes: list[Outcome] = list(refused)  # type: ignore[arg-type]
+        outcomes: list[Outcome | None] = [None] * len(batch)
         raised: list[Exception] = []
-        calls = deque(self._calls(batch, refused))
-        first = [(number, _made(call)) for number, call in self._probes(batch, calls)]
-        for number, found in chain(first, self._made(calls)):
+        calls = self._to_call(batch, outcomes, raised)
+        for number, found in self._calls.make(calls):
             outcomes[number] = self._finish(batch[number], self._outcome(batch[number], found, raised))
         if raised:  # nobody is left assumed; the fault is told
             raise raised[0]
-        return outcomes
+        return outcomes  # type: ignore[return-value]
 
-    def _probes(
-        self, batch: Sequence[Bind], calls: deque[tuple[int, Callable[[], Outcome]]]
-    ) -> list[tuple[int, Callable[[], Outcome]]]:
-        """Of each namespace in which the right to bind was missing, the first call, once it is time to try again; the
-        others follow where it works. Taken from the calls."""
-        now, found = self._clock.now_ns(), []
-        for namespace in [one for one, lack in self._lacks.items() if lack.until_ns <= now]:
-            probe = next((one for one in calls if batch[one[0]].pod.namespace == namespace), None)
-            if probe is not None:
-                calls.remove(probe)
-                del self._lacks[namespace]
-                found.append(probe)
-        return found
-
-    def _made(self, calls: deque[tuple[int, Callable[[], Outcome]]]) -> Iterator[tuple[int, Outcome | Exception]]:
-        """What became of each call, or what it raised, as they end. Without a pool, none is made after a fault."""
-        if self._pool is None:
-            raised = False
-            for number, call in calls:
-                found = Left("not tried after a fault") if raised else _made(call)
-                raised |= isinstance(found, Exception)
-                yield number, found
+    def _to_call(
+        self, batch: Sequence[Bind], outcomes: list[Outcome | None], raised: list[Exception]
+    ) -> Iterator[Call]:
+        """The calls to be made, each once its pod is assumed to stand; of those where that does not work, the outcome.
+        All are assumed before the first call where there are gangs."""
+        if any(map(self._gang_of, batch)):
+            refused = self._assume_all(batch)
+            outcomes[:] = refused
+            yield from self._of_gangs(batch, refused)
             return
-        done: SimpleQueue[tuple[int, Outcome | Exception]] = SimpleQueue()
-        count = len(calls)
-        for _ in range(min(count, self._parallel)):  # not a future for each call: a burst has thousands
-            self._pool.submit(_make, calls, done)
-        for _ in range(count):
-            yield done.get()
+        for number, decision in enumerate(batch):
+            try:
+                outcomes[number] = self._assume(decision)
+            except Exception as error:  # the calls that are under way are seen to; then it is told
+                raised.append(error)
+                return
+            if outcomes[number] is None:
+                yield Call(number, decision, self._state.claims_of(decision.pod, decision.node.name), None)
 
     def _outcome(self, decision: Bind, found: Outcome | Exception, raised: list[Exception]) -> Outcome:
         """What became of the call. One that raised may have worked."""
@@ -180,8 +132,7 @@ class Binder:
 
     def close(self) -> None:
         """Wait for the calls that are under way."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._calls.close()
 
     # ---- before the calls ----
 
@@ -239,69 +190,21 @@ class Binder:
         self._feed.assumed.add(key)
         return None
 
-    # ---- the calls ----
-
-    def _calls(
-        self, batch: Sequence[Bind], refused: Sequence[Stale | None]
-    ) -> Iterator[tuple[int, Callable[[], Outcome]]]:
-        """The calls to be made, by number in the batch. Of a gang, pods that could not be bound before are first: when
-        they still cannot, nobody else is bound."""
-        together: dict[str, _Together] = {}
+    def _of_gangs(self, batch: Sequence[Bind], refused: Sequence[Stale | None]) -> Iterator[Call]:
+        """The calls to be made. Of a gang, pods that could not be bound before are first: when they still cannot,
+        nobody else is bound."""
+        together: dict[str, Together] = {}
         first: dict[str, list[int]] = {}
         for number, decision in enumerate(batch):
             if refused[number] is None:
                 gang = self._gang_of(decision)
                 first.setdefault(gang or decision.pod.uid, []).append(number)
                 if gang:
-                    together.setdefault(gang, _Together(gang))
+                    together.setdefault(gang, Together(gang))
         for gang, numbers in first.items():
             for number in sorted(numbers, key=lambda number: batch[number].pod.uid not in self.tries):
                 one = batch[number]
-                claims = self._state.claims_of(one.pod, one.node.name)
-                yield number, partial(self._call, one, claims, together.get(gang))
-
-    def _call(self, decision: Bind, claims: Sequence[tuple[Ref, Ref | None]], together: _Together | None) -> Outcome:
-        """Runs in any thread."""
-        if together is not None and together.failed:
-            return Left(f"gang {together.gang} is bound all or nothing: {together.failed}")
-        lack = self._lacks.get(decision.pod.namespace)
-        if lack is not None:
-            return Refused(f"{decision.pod}: {lack.why}", FORBIDDEN)
-        self._waits.settle(decision.pod.uid)
-        untold = self._untold.acquire(timeout=LONGEST_AWAIT_S)
-        outcome: Outcome | None = None
-        try:
-            outcome = self._take(decision, claims)
-        except Exception as error:
-            if together is not None:
-                together.failed = f"{decision.pod}: {error}"
-            raise
-        finally:
-            if untold and isinstance(outcome, Applied):
-                self._to_tell.add(decision.pod.uid)
-            elif untold:
-                self._untold.release()
-        self._note_right(decision.pod.namespace, outcome)
-        if together is not None and not isinstance(outcome, Applied) and outcome is not Observing.WHY:
-            together.failed = outcome.changed if isinstance(outcome, Stale) else outcome.why
-        return outcome
-
-    def _note_right(self, namespace: str, outcome: Outcome) -> None:
-        """The right to bind is missing for all pods of a namespace: one of them tries for all. In any thread."""
-        why = _right(outcome) if isinstance(outcome, Refused) else ""
-        if isinstance(outcome, Applied):
-            self._lacking.pop(namespace, None)
-        elif _TO_BIND in why and namespace not in self._lacks:
-            tries = self._lacking[namespace] = self._lacking.get(namespace, 0) + 1
-            self._lacks[namespace] = _Lack(why, self._clock.now_ns() + _pause_ns(tries))
-
-    def _take(self, decision: Bind, claims: Sequence[tuple[Ref, Ref | None]]) -> Outcome:
-        """First the claims that wait for the pod, then the pod."""
-        for claim, volume in claims:
-            outcome = self._effects.take_claim(claim, volume, decision.node.name)
-            if not isinstance(outcome, Applied):
-                return outcome
-        return self._effects.bind(decision)
+                yield Call(number, one, self._state.claims_of(one.pod, one.node.name), together.get(gang))
 
     # ---- after the calls ----
 
@@ -312,10 +215,7 @@ class Binder:
             self._state.settled(f"{decision.pod.namespace}/{decision.pod.name}")
             message = f"Successfully assigned {decision.pod.namespace}/{decision.pod.name} to {decision.node.name}"
             receipt = decision.reason.text()
-            done = None
-            if decision.pod.uid in self._to_tell:
-                self._to_tell.discard(decision.pod.uid)
-                done = self._untold.release
+            done = self._calls.told(decision.pod.uid)
             self._recorder.event(decision.pod, "Normal", "Scheduled", f"{message}: {receipt}", done)
             self._doubt(decision, LATE_NS)
             return outcome
@@ -340,7 +240,7 @@ class Binder:
         """The pod has its place, and is not bound: say why, of the pod and where that does not concern this pod."""
         pod = decision.pod
         why = outcome.why.removeprefix(f"{pod}: ")
-        right = _right(outcome)
+        right = missing_right(outcome)
         self._waits.tell(Wait(pod, Reason(f"it could not be bound: {right or why}"), BINDING))
         if outcome.code not in OF_ONE_POD or right:
             self._refused.pop(pod.uid, None)
@@ -351,8 +251,7 @@ class Binder:
         """The pod is pending after all, and tried again a while later."""
         if self._take_back(decision):
             tries = self.tries[decision.pod.uid] = self.tries.get(decision.pod.uid, 0) + 1
-            lack = self._lacks.get(decision.pod.namespace)
-            until = lack.until_ns if lack is not None else self._clock.now_ns() + _pause_ns(tries)
+            until = self._calls.lacks_until_ns(decision.pod.namespace) or self._clock.now_ns() + pause_ns(tries)
             self.backing_off[decision.pod.uid] = until
             heapq.heappush(self._retries, until)
 
@@ -365,31 +264,3 @@ class Binder:
         self._feed.assumed.discard(key)
         self._fleet.unbind(row)
         return True
-
-
-def _pause_ns(tries: int) -> int:
-    return min(FIRST_RETRY_NS << min(tries - 1, 10), LONGEST_RETRY_NS)
-
-
-def _right(outcome: Refused) -> str:
-    """What Kubernetes' RBAC says of a right that is missing; empty where that is not why."""
-    before, _, said = outcome.why.partition(" is forbidden: ")
-    said = said or before.partition(": ")[2]
-    return said if outcome.code == FORBIDDEN and _CANNOT.search(said) else ""
-
-
-def _made(call: Callable[[], Outcome]) -> Outcome | Exception:
-    try:
-        return call()
-    except Exception as error:  # seen to by who has asked for the call
-        return error
-
-
-def _make(calls: deque[tuple[int, Callable[[], Outcome]]], done: SimpleQueue[tuple[int, Outcome | Exception]]) -> None:
-    """Make calls until none is left. Runs in any thread."""
-    while True:
-        try:
-            number, call = calls.popleft()
-        except IndexError:
-            return
-        done.put((number, _made(call)))

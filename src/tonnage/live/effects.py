@@ -7,7 +7,8 @@ looks at the fleet.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from functools import partial
+from typing import NoReturn, Protocol, TypeAlias
 
 from tonnage.decisions import (
     BINDING,
@@ -15,6 +16,7 @@ from tonnage.decisions import (
     REMOVE_FIRST,
     Applied,
     Bind,
+    Disrupt,
     Evict,
     Launch,
     Outcome,
@@ -27,7 +29,7 @@ from tonnage.decisions import (
 )
 from tonnage.kube.clock import Clock, rfc3339
 from tonnage.kube.resources import DEPLOYMENTS, NODE_CLAIMS, NODES, PODS, REPLICA_SETS, STATEFUL_SETS
-from tonnage.kube.transport import STRATEGIC_PATCH, ApiError, ClientError, LostReply
+from tonnage.kube.transport import STRATEGIC_PATCH, Again, ApiError, ClientError, LostReply
 from tonnage.kube.verbs import Client, JsonObject
 from tonnage.live.annotations import COST_WAS, DISRUPTED_TAINT, LAUNCH, RETURNING
 from tonnage.live.claiming import take
@@ -45,6 +47,10 @@ class Unsure(Stale, frozen=True, tag="Stale"):
     """It may have been done: the answer was lost, and nobody can be asked now."""
 
 
+Ends: TypeAlias = Callable[[Outcome | Callable[[], Outcome]], None]
+"""Told what became of a decision; or a call, which may wait, that finds out."""
+
+
 class Effects(Protocol):
     """What decisions do. Every method says what became of the decision and raises nothing for a server's no.
 
@@ -53,9 +59,11 @@ class Effects(Protocol):
     makes_claims: bool
 
     def bind(self, decision: Bind) -> Outcome: ...
+    def submit_bind(self, decision: Bind, may: Callable[[], bool], done: Ends) -> bool: ...
     def take_claim(self, claim: Ref, volume: Ref | None, node: str) -> Outcome: ...
     def scale(self, decision: Scale) -> Outcome: ...
     def launch(self, decision: Launch, pool: karpenter.NodePool | None) -> Outcome: ...
+    def disrupt(self, decision: Disrupt) -> Outcome: ...
     def give_back(self, decision: Return) -> Outcome: ...
     def keep(self, node: Ref) -> Outcome: ...
     def marked(self, decision: Scale) -> bool | None: ...
@@ -77,6 +85,9 @@ class Observing:
     def bind(self, decision: Bind) -> Outcome:
         return self.WHY
 
+    def submit_bind(self, decision: Bind, may: Callable[[], bool], done: Ends) -> bool:
+        return False
+
     def take_claim(self, claim: Ref, volume: Ref | None, node: str) -> Outcome:
         return self.WHY
 
@@ -84,6 +95,9 @@ class Observing:
         return self.WHY
 
     def launch(self, decision: Launch, pool: karpenter.NodePool | None) -> Outcome:
+        return self.WHY
+
+    def disrupt(self, decision: Disrupt) -> Outcome:
         return self.WHY
 
     def give_back(self, decision: Return) -> Outcome:
@@ -134,6 +148,21 @@ class ApiEffects:
             lambda: self._bound(decision),
             str(pod),
         )
+
+    def submit_bind(self, decision: Bind, may: Callable[[], bool], done: Ends) -> bool:
+        """As :meth:`bind`, without waiting for the answer; False, and nothing is done, where that is not possible.
+        ``may``: see :meth:`tonnage.kube.transport.Overlapping.submit`. Both are called in any thread."""
+        pod = decision.pod
+
+        def end(error: ClientError | None) -> None:
+            if isinstance(error, Again):
+                done(lambda: self.bind(decision))
+            elif isinstance(error, LostReply):
+                done(lambda: self._guarded(partial(_raise, error), lambda: self._bound(decision), str(pod)))
+            else:
+                done(Applied() if error is None else _no(error, str(pod)))
+
+        return self._client.submit_bind(pod.name, pod.namespace, pod.uid, decision.node.name, end, may)
 
     def take_claim(self, claim: Ref, volume: Ref | None, node: str) -> Outcome:
         """A claim that waited for its pod: the volume is kept for it, or one is to be made for the node. The binding
@@ -254,6 +283,22 @@ class ApiEffects:
             return False
         return bool(found["metadata"].get("annotations", {}).get(LAUNCH) == told(decision))
 
+    def disrupt(self, decision: Disrupt) -> Outcome:
+        """Taint the node, unless somebody else has."""
+        name, uid = decision.node.name, decision.node.uid
+        try:
+            node = self._client.get(NODES, name)
+            if uid and node["metadata"]["uid"] != uid:
+                return Stale(f"node {name} is gone")
+            if any(taint["key"] == DISRUPTED_TAINT for taint in node.get("spec", {}).get("taints", [])):
+                return Stale(f"node {name} is being disrupted already")
+            self._taint(node, decision.reason.verdict)
+        except LostReply:
+            return Stale(f"node {name}: the answer was lost; it is looked at again")
+        except ClientError as error:
+            return _no(error, f"node {name}")
+        return Applied()
+
     def give_back(self, decision: Return) -> Outcome:
         """Taint the node, look again whether it is empty, delete its NodeClaim, or the Node where it has none."""
         name, uid = decision.node.name, decision.node.uid
@@ -262,7 +307,7 @@ class ApiEffects:
             if uid and node["metadata"]["uid"] != uid:
                 return Stale(f"node {name} is gone")
             self._taint(node, decision.reason.verdict)
-            if movable := [pod for pod in self._pods_on(name) if _movable(pod)]:
+            if not decision.drained and (movable := [pod for pod in self._pods_on(name) if _movable(pod)]):
                 self._untaint(name)
                 return Stale(f"node {name} is not empty: {movable[0]['metadata']['name']} came meanwhile")
             return self._end(node)
@@ -317,11 +362,16 @@ class ApiEffects:
         return Stale(f"node {node.name} is not empty: it stays")
 
     def evict(self, decision: Evict) -> Outcome:
-        """The Eviction API: a PodDisruptionBudget may refuse."""
+        """The Eviction API: a PodDisruptionBudget may refuse. One whose time is up is deleted."""
         pod = decision.pod
-        return self._guarded(
-            lambda: self._client.evict(pod.name, pod.namespace, pod.uid), lambda: self._evicted(decision), str(pod)
-        )
+
+        def call() -> None:
+            if decision.forced:
+                self._client.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
+            else:
+                self._client.evict(pod.name, pod.namespace, pod.uid)
+
+        return self._guarded(call, lambda: self._evicted(decision), str(pod))
 
     def evicted(self, decision: Evict) -> bool | None:
         """Whether the pod is gone or leaves; None when that cannot be told."""
@@ -422,6 +472,10 @@ def _no(error: ClientError, what: str) -> Outcome:
             return Stale(f"{what}: {error.message}")
         return Refused(f"{what}: {error.message}", error.reason)
     return Stale(f"{what}: {error}")
+
+
+def _raise(error: ClientError) -> NoReturn:
+    raise error
 
 
 def _movable(pod: JsonObject) -> bool:

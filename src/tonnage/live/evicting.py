@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tonnage.decisions import PROTECTED, Evict, Outcome, Refused
 from tonnage.kube.clock import Clock
-from tonnage.live.binding import FIRST_RETRY_NS, LONGEST_RETRY_NS
+from tonnage.live.binding_calls import FIRST_RETRY_NS, LONGEST_RETRY_NS
 from tonnage.live.effects import Effects
 
 

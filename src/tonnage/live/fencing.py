@@ -8,11 +8,12 @@ request goes out (:mod:`tonnage.kube.fence`): many threads bind at once, and eac
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
-from tonnage.decisions import Bind, Evict, Launch, Outcome, Ref, Return, Scale, Stale, Wait
-from tonnage.kube.fence import only_while
+from tonnage.decisions import Bind, Disrupt, Evict, Launch, Outcome, Ref, Return, Scale, Stale, Wait
+from tonnage.kube.fence import Fence, only_while
 from tonnage.live.cutting import Wanted
-from tonnage.live.effects import Effects
+from tonnage.live.effects import Effects, Ends
 from tonnage.objects import karpenter
 from tonnage.partitioning.node_layouts import Order
 
@@ -30,6 +31,18 @@ class Fenced:
     def bind(self, decision: Bind) -> Outcome:
         return self._call("scheduler", lambda: self.inner.bind(decision))
 
+    def submit_bind(self, decision: Bind, may: Callable[[], bool], done: Ends) -> bool:
+        def end(found: Outcome | Callable[[], Outcome]) -> None:
+            if fence.withheld:
+                done(LOST)
+            elif callable(found):
+                done(lambda: self._found(found))
+            else:
+                done(found)
+
+        with self._only_while_leading("scheduler") as fence:
+            return self.inner.submit_bind(decision, may, end)
+
     def take_claim(self, claim: Ref, volume: Ref | None, node: str) -> Outcome:
         return self._call("scheduler", lambda: self.inner.take_claim(claim, volume, node))
 
@@ -42,6 +55,9 @@ class Fenced:
     def launch(self, decision: Launch, pool: karpenter.NodePool | None) -> Outcome:
         return self._call("nodes", lambda: self.inner.launch(decision, pool))
 
+    def disrupt(self, decision: Disrupt) -> Outcome:
+        return self._call("nodes", lambda: self.inner.disrupt(decision))
+
     def give_back(self, decision: Return) -> Outcome:
         return self._call("nodes", lambda: self.inner.give_back(decision))
 
@@ -49,7 +65,8 @@ class Fenced:
         return self._call("nodes", lambda: self.inner.keep(node))
 
     def evict(self, decision: Evict) -> Outcome:
-        return self._call("scheduler", lambda: self.inner.evict(decision))
+        by = "nodes" if decision.drains else "scheduler"
+        return self._call(by, lambda: self.inner.evict(decision))
 
     def cut(self, node: Ref, wanted: Wanted) -> Outcome:
         return self._call("scheduler", lambda: self.inner.cut(node, wanted))
@@ -71,14 +88,23 @@ class Fenced:
         """Takes marks off, so whoever leads now does that with its next decision."""
         if not self._leads("replicas"):
             return False
-        with only_while(lambda: self._leads("replicas")) as fence:
+        with self._only_while_leading("replicas") as fence:
             marked = self.inner.marked(decision)
         return False if fence.withheld else marked
+
+    def _only_while_leading(self, controller: str) -> AbstractContextManager[Fence]:
+        return only_while(lambda: self._leads(controller))
+
+    def _found(self, find: Callable[[], Outcome]) -> Outcome:
+        """What came of a call that has been begun: that is found out by whoever leads, as reading changes nothing."""
+        with self._only_while_leading("scheduler") as fence:
+            outcome = find()
+        return LOST if fence.withheld else outcome
 
     def _call(self, controller: str, call: Callable[[], Outcome]) -> Outcome:
         """What came of it; LOST too where a request of it was not sent."""
         if not self._leads(controller):
             return LOST
-        with only_while(lambda: self._leads(controller)) as fence:
+        with self._only_while_leading(controller) as fence:
             outcome = call()
         return LOST if fence.withheld else outcome

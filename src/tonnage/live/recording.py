@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tonnage.decisions import Ref
-from tonnage.kube.events import About, EventRecorder
+from tonnage.kube.correlation import About
+from tonnage.kube.events import EventRecorder
 from tonnage.kube.resources import ALL
 from tonnage.live.group_kinds import EVERY_KIND
 

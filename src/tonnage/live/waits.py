@@ -78,6 +78,10 @@ class Waits:
         for by in IN_STATUS:
             self._aside.settle((uid, by))
 
+    def settled(self, uid: str) -> bool:
+        """As :meth:`settle`, without waiting: False where something is being written."""
+        return all(self._aside.settled((uid, by)) for by in IN_STATUS)
+
     def _write(self, decision: Wait, *, news: bool) -> Outcome:
         """Runs in any thread."""
         outcome: Outcome = Applied()

@@ -20,7 +20,9 @@ from tonnage.decisions import (
     Applied,
     Bind,
     Decision,
+    Disrupt,
     Evict,
+    Keep,
     Launch,
     Outcome,
     Ref,
@@ -35,7 +37,8 @@ from tonnage.errors import InputError
 from tonnage.fleet.snapshot import ClaimView, Snapshot
 from tonnage.kube.clock import Clock
 from tonnage.live.aside import Aside
-from tonnage.live.binding import FIRST_RETRY_NS, Binder
+from tonnage.live.binding import Binder
+from tonnage.live.binding_calls import FIRST_RETRY_NS
 from tonnage.live.cutting import Cutter
 from tonnage.live.doubts import LATE_NS, Doubts
 from tonnage.live.effects import Effects, Observing, Unsure
@@ -197,6 +200,10 @@ class ClusterWorld:
                 return self._scale(decision)
             case Launch():
                 return self._launch(decision)
+            case Disrupt():
+                return self._disrupt(decision)
+            case Keep():
+                return self._keep(decision)
             case Return():
                 return self._return(decision)
             case Evict():
@@ -251,6 +258,21 @@ class ClusterWorld:
             lambda: self.claims.forget(name),
             pause_ns=LATE_NS if sure else FIRST_RETRY_NS,
         )
+
+    def _disrupt(self, decision: Disrupt) -> Outcome:
+        outcome = self._effects.disrupt(decision)
+        if isinstance(outcome, Applied):
+            self._recorder.event(decision.node, "Normal", "DisruptionLaunching", decision.reason.text())
+        return outcome
+
+    def _keep(self, decision: Keep) -> Outcome:
+        """Nothing but what was begun here is taken back."""
+        row = self.fleet.node_by_name[decision.node.name]
+        if not self.fleet.node(row).unfinished:
+            return Stale(f"node {decision.node.name} is not being disrupted by Tonnage")
+        self._effects.keep(decision.node)
+        self._recorder.event(decision.node, "Warning", "DisruptionFailed", decision.reason.verdict)
+        return Applied()
 
     def _return(self, decision: Return) -> Outcome:
         outcome = self._effects.give_back(decision)

@@ -12,7 +12,9 @@ from tonnage.decisions import (
     Applied,
     Bind,
     Decision,
+    Disrupt,
     Evict,
+    Keep,
     Launch,
     Outcome,
     Ref,
@@ -93,6 +95,12 @@ class SimulatedCluster(Site):
                 return self._scale(decision)
             case Launch():
                 return self.buy(decision)
+            case Disrupt():
+                nodes.taint_node(self, self.nodes[decision.node.name], decision.reason.verdict)
+                return Applied()
+            case Keep():
+                nodes.untaint_node(self, self.nodes[decision.node.name], decision.reason.verdict)
+                return Applied()
             case Return():
                 return self._return(decision)
             case Evict():
@@ -155,13 +163,15 @@ class SimulatedCluster(Site):
     def _return(self, decision: Return) -> Outcome:
         node = self.nodes[decision.node.name]
         verdict = decision.reason.verdict
+        if decision.drained:
+            nodes.lose_pods(self, node)
         nodes.remove_node(self, node, verdict)
         self.events.add(self.now_ns, f"Node {node.name}", "Normal", "DisruptionTerminating", verdict)
         return Applied()
 
     def _evict(self, decision: Evict) -> Outcome:
         pod = self.pods[decision.pod.namespace, decision.pod.name]
-        if self.declared.disruption_budgets:
+        if self.declared.disruption_budgets and not decision.forced:
             budgets = Budgets(self.snapshot())
             budgets.count()
             if forbids := budgets.forbids(pod.row):

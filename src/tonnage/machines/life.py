@@ -230,32 +230,6 @@ class SpotNotice:
 
 
 @dataclass(slots=True)
-class GpuLost:
-    """The node's last GPU falls off the bus: its pod is replaced, and the device plugin offers one GPU less."""
-
-    node: str
-
-    def handle(self, cluster: Site) -> Later:
-        node = cluster.nodes[self.node]
-        if node.ended_ns is None:
-            nodes.lose_gpu(cluster, node)
-        return ()
-
-
-@dataclass(slots=True)
-class GpuBack:
-    """The GPU was reset and is healthy again."""
-
-    node: str
-
-    def handle(self, cluster: Site) -> Later:
-        node = cluster.nodes[self.node]
-        if node.ended_ns is None:
-            nodes.mend_gpu(cluster, node)
-        return ()
-
-
-@dataclass(slots=True)
 class NodeLost:
     """The machine is gone, with everything on it."""
 

@@ -7,13 +7,12 @@ from tonnage.facts import instances
 from tonnage.facts.instances import InstanceType
 from tonnage.facts.prices import OWNED
 from tonnage.fleet.asks import GPU, SHARED_GPU
-from tonnage.fleet.devices import Cut
-from tonnage.fleet.state import NO_DEVICE, Conflict, NodeSpec
+from tonnage.fleet.state import Conflict, NodeSpec
 from tonnage.machines.objects import Claim, Node
 from tonnage.machines.own_nodes import PRODUCT
 from tonnage.machines.pods import end_pod, lose, replace, stop_pod
 from tonnage.machines.site import Site
-from tonnage.objects import core
+from tonnage.objects import core, karpenter
 from tonnage.partitioning.node_cuts import NodeCuts, cut_node
 from tonnage.provisioning.catalogue import EFA, EPHEMERAL_STORAGE
 from tonnage.provisioning.labels import REBALANCE_TAINT
@@ -194,63 +193,39 @@ def recommend_rebalance(cluster: Site, node: Node) -> None:
     cluster.wake("node")
 
 
-def lose_gpu(cluster: Site, node: Node) -> None:
-    """The last GPU of the node is unhealthy. The pods on it end at once, and their workloads make others.
+def taint_node(cluster: Site, node: Node, why: str) -> None:
+    """The node takes no more pods but those that tolerate it; those that it has stay for now."""
+    _set_disrupted(cluster, node, True)
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "DisruptionLaunching", why)
 
-    The Xid is that of a GPU that cannot be reached any more (NVIDIA's Xid catalogue: 79)."""
-    fleet = cluster.fleet
-    row = fleet.node_by_name[node.name]
-    device = _devices(cluster, row) - 1
-    if device < 0:
-        return
-    gone = _gives(cluster, row, device)
-    if not gone:
-        message = f"gpu-failure: GPU {device} of {node.name} offers nothing while its MIG layout is being changed"
-        cluster.events.add(cluster.now_ns, "Scenario", "Warning", "FaultHitNothing", message)
-        return
-    message = "Xid 79: a GPU has fallen off the bus"
-    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "GPUUnhealthy", message)
-    for holder in fleet.holders(row, device):
-        spec = fleet.pod(holder).spec
-        lose(cluster, cluster.pods[spec.namespace, spec.name], Cause.NODE)
-    left = fleet.allocatable_of(row)
-    fleet.set_allocatable(row, {**left, **{name: left.get(name, 0) - n for name, n in gone.items()}})
-    cluster.mirror.node_changed(node)
+
+def untaint_node(cluster: Site, node: Node, why: str) -> None:
+    """The node takes pods again."""
+    _set_disrupted(cluster, node, False)
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "DisruptionFailed", why)
     cluster.wake("node")
 
 
-def mend_gpu(cluster: Site, node: Node) -> None:
-    """One GPU more is healthy; never more than the machine has."""
-    fleet = cluster.fleet
-    row = fleet.node_by_name[node.name]
-    device = _devices(cluster, row)
-    if device >= node.gpus:
-        return
-    there, back = fleet.allocatable_of(row), _gives(cluster, row, device)
-    fleet.set_allocatable(row, {**there, **{name: there.get(name, 0) + n for name, n in back.items()}})
-    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "GPUHealthy", "the GPU was reset")
+def _set_disrupted(cluster: Site, node: Node, disrupted: bool) -> None:
+    node.leaving = disrupted
+    row = cluster.fleet.node_by_name[node.name]
+    own = tuple(taint for taint in cluster.fleet.node(row).taints if taint.key != karpenter.DISRUPTED.key)
+    cluster.fleet.set_taints(row, (*own, karpenter.DISRUPTED) if disrupted else own)
+    cluster.fleet.note(row, leaving=disrupted)
     cluster.mirror.node_changed(node)
-    cluster.wake("node")
-
-
-def _devices(cluster: Site, row: int) -> int:
-    """How many GPUs of the node are there now: the first ones."""
-    return int((cluster.fleet.devices[row] != NO_DEVICE).sum())
-
-
-def _gives(cluster: Site, row: int, device: int) -> dict[str, int]:
-    """What one of the node's GPUs gives its allocatable."""
-    node = cluster.fleet.node(row)
-    cut = node.cuts[device] if device < len(node.cuts) else Cut()
-    return cut.offers(node.spec.device_resource)
 
 
 def lose_node(cluster: Site, node: Node, why: str) -> None:
     """The machine is gone: its pods and their requests with it."""
-    for pod in [p for p in cluster.pods.values() if p.node == node.name]:
-        lose(cluster, pod, Cause.NODE)
+    lose_pods(cluster, node)
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "NodeLost", why)
     remove_node(cluster, node, why)
+
+
+def lose_pods(cluster: Site, node: Node) -> None:
+    """What is on the node ends now, and its workloads make others."""
+    for pod in [p for p in cluster.pods.values() if p.node == node.name]:
+        lose(cluster, pod, Cause.NODE)
 
 
 def remove_node(cluster: Site, node: Node, reason: str) -> None:

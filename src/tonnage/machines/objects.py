@@ -21,6 +21,7 @@ from tonnage.inference.timing import StepTiming
 from tonnage.machines.cards import Sharer
 from tonnage.machines.serving.replica import ServingReplica
 from tonnage.machines.serving.service import Service
+from tonnage.node.device_health import DeviceHealth, HealthRules
 from tonnage.objects import apps, core
 from tonnage.units import NS_PER_MS, NS_PER_S
 from tonnage.workloads.admission.refused import Refused
@@ -233,6 +234,11 @@ class Pod:
         return self.own or self.workload.template
 
 
+def _settled_health() -> DeviceHealth:
+    """Of GPUs that are healthy as soon as there is evidence of it: a scenario says when a GPU is offered again."""
+    return DeviceHealth(HealthRules(settle_s=0))
+
+
 @dataclass(slots=True, eq=False)
 class Node:
     """A machine: what it is, when it was launched, and what its disk and memory hold already."""
@@ -263,6 +269,11 @@ class Node:
     weights_ready_ns: dict[str, int] = field(default_factory=dict)
     compiled: set[str] = field(default_factory=set)  # models whose engine has started here
     leaving: bool = False
+    health: DeviceHealth = field(default_factory=_settled_health)  # of its GPUs
+
+    def gpu_uuid(self, device: int) -> str:
+        """How NVML names the GPU with this index."""
+        return f"GPU-{self.name}-{device}"
 
     @property
     def kind(self) -> InstanceType:

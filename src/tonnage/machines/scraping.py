@@ -15,6 +15,7 @@ from tonnage.fleet.cards import SHARED_DEVICE
 from tonnage.inference.servers.exposition import of_kind, vllm_samples
 from tonnage.machines import loading, nodes
 from tonnage.machines.events import Later
+from tonnage.machines.gpu_series import ALWAYS, GpuSeries, asked_fields
 from tonnage.machines.objects import Node, Pod
 from tonnage.machines.site import Site
 from tonnage.metrics.scrape import Selected, Target, sample_labels, targets
@@ -37,11 +38,13 @@ GATEWAY_ACTIVE = "envoy_cluster_upstream_rq_active"
 class Scraper:
     """Scrapes each endpoint on its interval. ``monitors``: each ServiceMonitor with the Service ports that it selects.
 
-    ``histograms``: whether any query asks for one (an engine exports hundreds of buckets).
+    ``histograms``: whether any query asks for one (an engine exports hundreds of buckets). ``asked``: the names of
+    metrics for which series of GPUs are made beside utilisation and memory; None: all of dcgm-exporter's defaults.
     """
 
     monitors: Monitors
     histograms: bool
+    asked: frozenset[str] | None = frozenset()
     _rounds: tuple[_Round, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -50,7 +53,10 @@ class Scraper:
             for interval in dict.fromkeys(_interval_ns(one) for one in selected):
                 own = tuple(one for one in selected if _interval_ns(one) == interval)
                 by_interval[interval] = (*by_interval.get(interval, ()), (monitor, own))
-        self._rounds = tuple(_Round(own, self.histograms, interval) for interval, own in sorted(by_interval.items()))
+        fields = asked_fields(self.asked)
+        self._rounds = tuple(
+            _Round(own, self.histograms, interval, GpuSeries(fields)) for interval, own in sorted(by_interval.items())
+        )
 
     def handle(self, cluster: Site) -> Later:
         """Scrape what is due."""
@@ -75,6 +81,7 @@ class _Round:
     monitors: Monitors
     histograms: bool
     interval_ns: int
+    _gpus: GpuSeries
     due_ns: int = 0
     _targets: dict[str, tuple[Target, ...]] = field(default_factory=dict)
     _seen: dict[Hashable, Key] = field(default_factory=dict)  # by what it is a reading of; those of the last scrape
@@ -157,7 +164,7 @@ class _Round:
         no pod, as it cannot tell whose processes run."""
         labels = {
             "gpu": str(device),
-            "UUID": f"GPU-{node.name}-{device}",
+            "UUID": node.gpu_uuid(device),
             "device": f"nvidia{device}",
             "modelName": node.gpu_product,
             "Hostname": node.name,
@@ -175,11 +182,8 @@ class _Round:
                 utilisation += self._utilisation(pod.key, pod.replica.taken_ns, cluster.now_ns)
                 used += round(loading.memory_mib(cluster, pod))
         utilisation = min(100.0, utilisation)
-        return labels, (
-            ("DCGM_FI_DEV_GPU_UTIL", utilisation),
-            ("DCGM_FI_DEV_FB_USED", used),
-            ("DCGM_FI_DEV_FB_FREE", node.gpu_memory_mib - used),
-        )
+        values = zip(ALWAYS, (utilisation, used, node.gpu_memory_mib - used), strict=True)
+        return labels, (*values, *self._gpus.of(node, device, utilisation / 100, used, cluster.now_ns))
 
     def _utilisation(self, pod: str, busy_ns: int, now_ns: int) -> float:
         """Percent of its GPU's time since the last scrape that the pod's engine took."""

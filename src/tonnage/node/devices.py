@@ -42,6 +42,8 @@ class Identity(Struct, frozen=True):
     brand: str = ""
     serial: str = ""
     vbios: str = ""
+    pci_class: int | None = None
+    """PCI class with subclass: 0x0302 of a 3D controller, 0x0300 of one with a display."""
 
 
 class ComputeInstance(Struct, frozen=True):
@@ -148,10 +150,10 @@ class EccCounts(Struct, frozen=True):
     uncorrected_aggregate: int | None = None
 
 
-class Condition(Struct, frozen=True):
+class CardCondition(Struct, frozen=True):
     """What of a card tells faults. ``lost``: it does not answer; then nothing else is known. ``ecc``: whether ECC is
-    on. ``throttle``: reasons why clocks are held down, NVML's names without prefix (``sw_power_cap``). ``nvlinks_down``:
-    links that should be up and are not. ``persistence``: persistence mode."""
+    on. ``throttle``: reasons why clocks are held down, nvidia-smi's names (``sw_power_cap``). ``nvlinks_down``: links
+    that should be up and are not. ``persistence``: persistence mode."""
 
     lost: bool = False
     recovery: RecoveryAction | None = None
@@ -249,7 +251,7 @@ class Devices(Protocol):
 
     def pcie(self, card: int) -> Pcie: ...
 
-    def condition(self, card: int) -> Condition: ...
+    def condition(self, card: int) -> CardCondition: ...
 
     def measure(self, card: int, gpu_instance: int | None = None) -> Measured: ...
 

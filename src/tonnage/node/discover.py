@@ -74,7 +74,6 @@ def _card(nvml: Nvml, index: int) -> Discovered:
     if infos:
         differences += [Difference(name, "profile", "there", "") for name in table if name not in met]
     by_id = {one.info.id: one.profile.name for one in found}
-    made = [one for info in infos for one in nvml.instances(index, info) or ()]
     return Discovered(
         index,
         nvml.name(index),
@@ -84,9 +83,22 @@ def _card(nvml: Nvml, index: int) -> Discovered:
         nvml.memory_mib(index),
         nvml.mode(index),
         tuple(found),
-        tuple((by_id[one.profile_id], one) for one in sorted(made, key=lambda one: (one.start, one.id))),
+        tuple(_instances(nvml, index, infos, by_id)),
         tuple(differences),
     )
+
+
+def instances(nvml: Nvml, card: Discovered) -> list[tuple[str, Instance]]:
+    """(profile, instance) of what is on a card now, by place. Raises InputError where the driver fails."""
+    names = {one.info.id: one.profile.name for one in card.profiles}
+    return _instances(nvml, card.index, [one.info for one in card.profiles], names)
+
+
+def _instances(
+    nvml: Nvml, index: int, infos: Sequence[ProfileInfo], names: dict[int, str]
+) -> list[tuple[str, Instance]]:
+    made = [one for info in infos for one in nvml.instances(index, info) or ()]
+    return [(names[one.profile_id], one) for one in sorted(made, key=lambda one: (one.start, one.id))]
 
 
 def _gpu(product: str, device_id: int) -> str:

@@ -42,6 +42,15 @@ class Instance(NamedTuple):
     size: int
 
 
+class Tried(NamedTuple):
+    """What a function of the library answered: ``value``, else None and ``why``, in the driver's words. ``lost``: the
+    card does not answer any more."""
+
+    value: Any
+    why: str = ""
+    lost: bool = False
+
+
 class Nvml(Protocol):
     """A machine's cards, by index. None is "the driver does not say"."""
 
@@ -157,6 +166,21 @@ class Library:
             info = self._said(self._nvml.nvmlGpuInstanceGetInfo, handle)
             found.append(Instance(info.id, info.profileId, info.placement.start, info.placement.size))
         return found
+
+    def tried(self, name: str, *arguments: Any) -> Tried:
+        """The answer of the function called so; a driver or library that is older than the function has none."""
+        function = getattr(self._nvml, name, None)
+        if function is None:
+            return Tried(None, f"nvidia-ml-py has no {name}")
+        try:
+            return Tried(function(*arguments))
+        except self._nvml.NVMLError as error:
+            lost = error.value in (self._nvml.NVML_ERROR_GPU_IS_LOST, self._nvml.NVML_ERROR_RESET_REQUIRED)
+            return Tried(None, str(error), lost)
+
+    def constant(self, name: str) -> Any:
+        """A number or a structure of the library; None where its version has none of that name."""
+        return getattr(self._nvml, name, None)
 
     def _card(self, index: int) -> Any:
         return self._said(self._nvml.nvmlDeviceGetHandleByIndex, index)

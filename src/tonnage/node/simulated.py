@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from tonnage.errors import InputError
 from tonnage.facts import cuda, gpus, instances, interconnects, mig, mig_devices
 from tonnage.facts.gpus import Gpu
@@ -20,8 +22,8 @@ from tonnage.facts.interconnects import GpuTopology
 from tonnage.facts.mig import MigProfile
 from tonnage.node.devices import (
     Ancestor,
+    CardCondition,
     ComputeInstance,
-    Condition,
     DeviceEvent,
     Driver,
     EccCounts,
@@ -36,6 +38,7 @@ from tonnage.node.devices import (
     RecoveryAction,
     RemappedRows,
 )
+from tonnage.node.simulated_readings import whole_card
 from tonnage.node.simulated_state import CardState, MachineState, MigInstanceState, StateStore
 from tonnage.partitioning.layouts import Placement, card, mask_of
 
@@ -44,11 +47,6 @@ DRIVER = "580.159.04"
 
 _AMPERE = 8
 _COUNTED = re.compile(r"(\d{1,3})x(.+)")
-_IDLE, _BUSY = 345, 1980
-"""SM clock in MHz without and with work: read on an H200 with driver 580.159.03."""
-_MEMORY_CLOCK = 3201
-_IDLE_POWER = 0.11
-"""Of the power limit: 77 W of 700 W on an idle H200."""
 
 
 def kinds_of(text: str) -> tuple[list[str], str]:
@@ -114,11 +112,11 @@ class SimulatedMachine:
         width = self._store.read().cards[card].pcie_width
         return Pcie(None, 16 if width is None else width, None, 16)
 
-    def condition(self, card: int) -> Condition:
+    def condition(self, card: int) -> CardCondition:
         state = self._store.read().cards[card]
         if state.lost:
-            return Condition(lost=True, recovery=state.recovery)
-        return Condition(
+            return CardCondition(lost=True, recovery=state.recovery)
+        return CardCondition(
             recovery=state.recovery,
             rows=state.rows,
             ecc=True,
@@ -147,31 +145,11 @@ class SimulatedMachine:
                 dram_active=state.load,
                 absent=absent,
             )
-        utilization = None if state.mig else round(100 * state.load)
-        return Measured(
-            sm_clock_mhz=_BUSY if state.load else _IDLE,
-            memory_clock_mhz=_MEMORY_CLOCK,
-            gpu_temperature_c=round(30 + 40 * state.load),
-            memory_temperature_c=round(35 + 40 * state.load),
-            power_w=round(gpu.power_w * (_IDLE_POWER + (1 - _IDLE_POWER) * state.load), 3),
-            energy_mj=state.energy_mj,
-            pcie_replays=0,
-            gpu_utilization=utilization,
-            memory_utilization=utilization,
-            encoder_utilization=0,
-            decoder_utilization=0,
-            framebuffer_used_mib=used,
-            framebuffer_free_mib=self._cards[card].memory_mib - used,
-            framebuffer_reserved_mib=0,
-            nvlink_bytes=None if gpu.nvlink_bytes_per_s is None else 0,
-            graphics_active=state.load,
-            sm_active=state.load,
-            tensor_active=state.load,
-            dram_active=state.load,
-            pcie_sent_bytes_per_s=0.0,
-            pcie_received_bytes_per_s=0.0,
-            absent={"gpu_utilization": "not supported with MIG"} if state.mig else {},
-        )
+        found = whole_card(gpu, state.load, used, self._cards[card].memory_mib)
+        if state.mig:
+            absent = {"gpu_utilization": "not supported with MIG"}
+            found = replace(found, gpu_utilization=None, memory_utilization=None, absent=absent)
+        return replace(found, energy_mj=state.energy_mj)
 
     def processes(self, card: int) -> Sequence[GpuProcess]:
         return tuple(self._store.read().cards[card].processes)
@@ -318,6 +296,7 @@ class SimulatedMachine:
             numa=numa,
             brand="nvidia",
             serial=f"{index:013d}",
+            pci_class=0x0302,
         )
 
     def _link(self, a: int, b: int) -> Link:

@@ -127,7 +127,7 @@ class StateStore:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         assert self._path is not None
-        with open(f"{self._path}.lock", "a") as lock:
+        with self._path.with_name(f"{self._path.name}.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 

@@ -1,4 +1,4 @@
-"""nvidia.com/v1: the ClusterPolicy of NVIDIA's GPU operator, as far as it says how GPUs are partitioned.
+"""nvidia.com/v1: the ClusterPolicy of NVIDIA's GPU operator: what it runs on nodes, and how GPUs are partitioned.
 
 Source: NVIDIA/gpu-operator api/nvidia/v1/clusterpolicy_types.go, controllers/object_controls.go."""
 
@@ -23,13 +23,20 @@ class MigSpec(Field, frozen=True, kw_only=True):
     strategy: str = ""
 
 
-class DevicePluginSpec(Field, frozen=True, kw_only=True):
+class OperandSpec(Field, frozen=True, kw_only=True):
+    """A program that the operator runs on GPU nodes. ``enabled``: None where nothing is said."""
+
+    enabled: bool | None = None
+    version: str = ""
+
+
+class DevicePluginSpec(OperandSpec, frozen=True, kw_only=True):
     """The device plugin, and GPU feature discovery with it."""
 
     config: ConfigMapChoice = ConfigMapChoice()
 
 
-class MigManagerSpec(Field, frozen=True, kw_only=True):
+class MigManagerSpec(OperandSpec, frozen=True, kw_only=True):
     """mig-manager, which runs mig-parted."""
 
     config: ConfigMapChoice = ConfigMapChoice()
@@ -41,6 +48,19 @@ class ClusterPolicySpec(Field, frozen=True, kw_only=True):
     mig: MigSpec = MigSpec()
     device_plugin: DevicePluginSpec = DevicePluginSpec()
     mig_manager: MigManagerSpec = MigManagerSpec()
+    driver: OperandSpec = OperandSpec()
+    toolkit: OperandSpec = OperandSpec()
+    dcgm: OperandSpec = OperandSpec()
+    dcgm_exporter: OperandSpec = OperandSpec()
+    gfd: OperandSpec = OperandSpec()
+    node_status_exporter: OperandSpec = OperandSpec()
+    validator: OperandSpec = OperandSpec()
+
+    def enabled(self, field: str) -> bool | None:
+        """Whether an operand, by the name of its field in the manifest (``dcgmExporter``), is on; None where nothing is
+        said of it."""
+        found = getattr(self, "".join(f"_{c.lower()}" if c.isupper() else c for c in field))
+        return found.enabled if isinstance(found, OperandSpec) else None
 
 
 class ClusterPolicy(KubeObject, kw_only=True):

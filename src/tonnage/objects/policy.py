@@ -57,6 +57,11 @@ class Budget:
         return not ready and (policy == "AlwaysAllow" or self.healthy >= self.desired > 0)
 
 
+def is_closed(spec: PodDisruptionBudgetSpec) -> bool:
+    """Whether a budget never lets any pod go, however many are healthy (kubernetes-sigs/karpenter pkg/utils/pdb)."""
+    return spec.max_unavailable in (0, "0%") or spec.min_available == "100%"
+
+
 def needs(
     at_least: int | str | None, at_most: int | str | None, selected: int, scale: Callable[[], int]
 ) -> tuple[int, int]:

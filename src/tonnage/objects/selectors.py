@@ -32,8 +32,9 @@ def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
     """Whether the labels satisfy every part. No selector selects nothing, an empty one everything."""
     if selector is None:
         return False
-    if any(labels.get(key) != value for key, value in selector.match_labels.items()):
-        return False
+    for key, value in selector.match_labels.items():
+        if labels.get(key) != value:
+            return False
     return all(_requirement(expression, labels) for expression in selector.match_expressions)
 
 

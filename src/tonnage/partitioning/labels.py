@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tonnage.errors import InputError
 from tonnage.facts import cuda, gpus, mig, mig_devices
+from tonnage.facts.cuda import CudaGpu
 from tonnage.facts.mig import MigProfile
 from tonnage.fleet.asks import GPU
 from tonnage.partitioning import mps
@@ -27,10 +28,38 @@ _DROPPED = re.compile(r"[^A-Za-z0-9\-_. ]")
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One GPU of a node. ``profiles``: its MIG instances; None: MIG is off, empty: on, and nothing made."""
+    """One GPU of a node. ``profiles``: its MIG instances; None: MIG is off, empty: on, and nothing made.
+
+    What a driver says of the card itself comes before the tables: ``product``, ``memory_mib``, ``arch`` (compute
+    capability), ``mig`` (whether it has MIG) and ``known`` (its profiles by name). Then ``gpu`` may be empty, for a
+    model that no table has."""
 
     gpu: str
     profiles: tuple[str, ...] | None = None
+    product: str = ""
+    memory_mib: int | None = None
+    arch: tuple[int, int] | None = None
+    mig: bool | None = None
+    known: Mapping[str, MigProfile] = field(default_factory=dict)
+
+    @property
+    def model(self) -> str:
+        """By which cards of one kind are told."""
+        return self.gpu or self.product
+
+    @property
+    def facts(self) -> CudaGpu | None:
+        """What the tables say of its CUDA; None for a model of a driver that no table has."""
+        return cuda.gpu(self.gpu) if self.gpu else cuda.gpu_of_product(sanitised(self.product))
+
+    @property
+    def made_by(self) -> str:
+        """Its product as part of a label."""
+        return sanitised(self.product or gpus.get(self.gpu).product)
+
+    def profile(self, name: str) -> MigProfile:
+        """One of its profiles. Raises InputError for one that neither the card nor the table has."""
+        return self.known[name] if name in self.known else mig.get(self.gpu, name)
 
 
 @dataclass(slots=True)
@@ -57,25 +86,32 @@ class Node:
                 self.labels[key] = str(value)
 
 
-def predict(cards: Sequence[Card], strategy: str = "none", sharing: Sharing | None = None, driver: str = "") -> Node:
-    """The node with these cards. ``driver``: as in 580.105.08, for the labels of versions; empty: left out.
+def predict(
+    cards: Sequence[Card],
+    strategy: str = "none",
+    sharing: Sharing | None = None,
+    driver: str = "",
+    runs: tuple[int, ...] | None = None,
+) -> Node:
+    """The node with these cards. ``driver``: as in 580.105.08, for the labels of versions; empty: left out. ``runs``:
+    the CUDA version that it supports, where the driver says so itself.
 
     Raises InputError for an unknown GPU, profile or strategy, and for MPS where MIG is on or the strategy is mixed,
     which the device plugin refuses."""
     sharing = sharing or Sharing()
     if strategy not in STRATEGIES:
         raise InputError.at(f"unknown MIG strategy {strategy!r}", hint=f"expected {', '.join(STRATEGIES)}")
-    cards = [Card(gpus.get(card.gpu).name, card.profiles) for card in cards]
+    cards = [replace(card, gpu=gpus.get(card.gpu).name) if card.gpu else card for card in cards]
     _refuse_mps(cards, strategy, sharing)
     node = Node()
     if not cards:
         return node
-    why = _invalid(cards) if strategy == "single" else ""
+    why = invalid(cards) if strategy == "single" else ""
     if why:
         node.problems.append(f"strategy single: {why}; the device plugin offers nothing")
     else:
         _offer(node, cards, strategy, sharing)
-    _versions(node, driver)
+    _versions(node, driver, runs)
     _label_cards(node, cards, sharing)
     _label_instances(node, cards, strategy, sharing, why)
     for key, value in node.labels.items():
@@ -95,7 +131,7 @@ def _refuse_mps(cards: Sequence[Card], strategy: str, sharing: Sharing) -> None:
         raise InputError.at("MPS with MIG strategy mixed", field="sharing.mps", hint="use strategy none or single")
 
 
-def _invalid(cards: Sequence[Card]) -> str:
+def invalid(cards: Sequence[Card]) -> str:
     """Why the strategy ``single`` does not hold; empty where it does, and where no card has MIG on."""
     layouts = [card.profiles for card in cards]
     if all(profiles is None for profiles in layouts):
@@ -112,13 +148,9 @@ def _offer(node: Node, cards: Sequence[Card], strategy: str, sharing: Sharing) -
     """The device plugin's resources."""
     devices: Counter[str] = Counter()
     for card in cards:
-        if card.profiles is None or strategy == "none":
-            devices[GPU] += 1
-            continue
-        for name in card.profiles:
-            devices[GPU if strategy == "single" else mig.get(card.gpu, name).resource] += 1
-        if not card.profiles:
-            node.notes.append(f"a {card.gpu} has MIG on and no instance: it offers nothing")
+        devices.update(resources_of(card, strategy))
+        if strategy != "none" and card.profiles == ():
+            node.notes.append(f"a {card.model} has MIG on and no instance: it offers nothing")
     for resource, count in sorted(devices.items()):
         node.resources[sharing.advertised(resource)] = count * sharing.replicas(resource)
     absent = [one.resource for one in sharing.active.resources if one.resource not in devices]
@@ -126,7 +158,7 @@ def _offer(node: Node, cards: Sequence[Card], strategy: str, sharing: Sharing) -
     if sharing.one_each and sharing.strategy != "none":
         node.notes.append("a container that asks for more than one replica is refused (UnexpectedAdmissionError)")
     if sharing.strategy == "mps":
-        for gpu in dict.fromkeys(card.gpu for card in cards):
+        for gpu in dict.fromkeys(card.gpu for card in cards if card.gpu):
             replicas, most = sharing.replicas(GPU), mps.most_clients(gpu)
             if 2 <= replicas <= most:
                 each = mps.limits(gpu, replicas)
@@ -139,7 +171,14 @@ def _offer(node: Node, cards: Sequence[Card], strategy: str, sharing: Sharing) -
         node.notes.append(f"strategy none: {cut} GPUs with MIG on are offered as whole GPUs")
 
 
-def _versions(node: Node, driver: str) -> None:
+def resources_of(card: Card, strategy: str) -> list[str]:
+    """The resource that a card is offered as, or that each of its MIG instances is, in their order."""
+    if card.profiles is None or strategy == "none":
+        return [GPU]
+    return [GPU if strategy == "single" else card.profile(name).resource for name in card.profiles]
+
+
+def _versions(node: Node, driver: str, runs: tuple[int, ...] | None) -> None:
     if not driver:
         return
     numbers = cuda.parse_version(driver, "--driver", "580.105.08")
@@ -148,7 +187,7 @@ def _versions(node: Node, driver: str) -> None:
     driver_labels: dict[str, object] = dict(zip(names, parts, strict=True))
     node.put(f"{_DOMAIN}cuda.driver-version", driver_labels | {"full": driver.strip()})
     node.put(f"{_DOMAIN}cuda.driver", dict(zip(("major", "minor", "rev"), parts, strict=True)))
-    runs = cuda.driver_cuda(numbers)
+    runs = runs or cuda.driver_cuda(numbers)
     major, minor = (None, None) if runs is None else (runs[0], runs[1])
     full = None if runs is None else cuda.cuda_text(runs)
     node.put(f"{_DOMAIN}cuda.runtime-version", {"major": major, "minor": minor, "full": full})
@@ -157,35 +196,51 @@ def _versions(node: Node, driver: str) -> None:
 
 def _label_cards(node: Node, cards: Sequence[Card], sharing: Sharing) -> None:
     """Labels of whole GPUs, and of the node. Where models differ, GPU feature discovery takes one of them by chance."""
-    counts = Counter(card.gpu for card in cards)
+    counts = Counter(card.model for card in cards)
+    first = {card.model: card for card in reversed(cards)}
     if len(counts) > 1:
         models = ", ".join(sorted(counts))
         node.notes.append(f"several GPU models ({models}): labels are those of one of them, which one can change")
-    whole = {card.gpu for card in cards if card.profiles is None}
-    for gpu in sorted(counts, key=lambda name: (name in whole, name)):
-        _label_model(node, gpu, counts[gpu], sharing if gpu in whole else None)
-    facts = [cuda.gpu(gpu) for gpu in counts]
-    capable = True if any(one.mig for one in facts) else None if any(one.mig is None for one in facts) else False
+    whole = {card.model for card in cards if card.profiles is None}
+    for model in sorted(counts, key=lambda name: (name in whole, name)):
+        _label_model(node, first[model], counts[model], sharing if model in whole else None)
+    facts = [card.facts for card in first.values()]
+    able = [_capable(card) for card in first.values()]
+    capable = True if any(able) else None if None in able else False
     node.put(f"{_DOMAIN}mig", {"capable": None if capable is None else str(capable).lower()})
     node.put(f"{_DOMAIN}mps", {"capable": str(sharing.strategy == "mps").lower()})
-    data_center = all(one.forward_compat for one in facts)
+    data_center = all(one is not None and one.forward_compat for one in facts)
     node.put(GPU, {"mode": "compute" if data_center else None})
 
 
-def _label_model(node: Node, gpu: str, count: int, sharing: Sharing | None) -> None:
+def _capable(card: Card) -> bool | None:
+    """Whether a card has MIG; None: not known."""
+    facts = card.facts
+    return card.mig if card.mig is not None else None if facts is None else facts.mig
+
+
+def _label_model(node: Node, card: Card, count: int, sharing: Sharing | None) -> None:
     """``sharing``: None where all GPUs of the model have MIG on: then they have no replicas."""
-    card, facts = gpus.get(gpu), cuda.gpu(gpu)
-    family = cuda.architectures()[facts.arch].family
-    node.put(GPU, _base((card.product,), count, GPU, sharing))
+    facts = card.facts
+    arch = card.arch or (None if facts is None else facts.arch)
+    kind = None if arch is None else cuda.architectures().get(arch)
+    node.put(GPU, _base((card.made_by,), count, GPU, sharing))
     node.put(
         GPU,
         {
-            "memory": mig_devices.label_memory().get(gpu, card.memory_mib),
-            "family": family,
-            "compute.major": facts.arch[0],
-            "compute.minor": facts.arch[1],
+            "memory": memory_mib(card),
+            "family": "undefined" if kind is None else kind.family,
+            "compute.major": None if arch is None else arch[0],
+            "compute.minor": None if arch is None else arch[1],
         },
     )
+
+
+def memory_mib(card: Card) -> int:
+    """MiB as the label of a card says them."""
+    if card.memory_mib is not None:
+        return card.memory_mib
+    return mig_devices.label_memory().get(card.gpu, gpus.get(card.gpu).memory_mib)
 
 
 def _base(parts: Sequence[str], count: int, resource: str, sharing: Sharing | None) -> dict[str, object]:
@@ -213,26 +268,26 @@ def _label_instances(node: Node, cards: Sequence[Card], strategy: str, sharing: 
     node.put(f"{_DOMAIN}mig", {"strategy": strategy})
     cut = [card for card in cards if card.profiles is not None]
     if invalid:
-        product = f"{sanitised(gpus.get(cut[0].gpu).product)}-MIG-INVALID"
+        product = f"{cut[0].made_by}-MIG-INVALID"
         node.put(GPU, {"product": product, "count": 0, "replicas": 0, "memory": 0})
         return
     counts: Counter[str] = Counter()
-    first: dict[str, str] = {}
+    first: dict[str, Card] = {}
     for card in cut:
         for name in card.profiles or ():
             counts[name] += 1
-            first.setdefault(name, card.gpu)
+            first.setdefault(name, card)
     for name, count in counts.items():
-        profile = mig.get(first[name], name)
+        card = first[name]
+        profile = card.profile(name)
         resource = GPU if strategy == "single" else profile.resource
-        product = gpus.get(first[name]).product
-        node.put(resource, _base((product, "MIG", name.replace("+", ".")), count, resource, sharing))
-        node.put(resource, _attributes(profile))
+        node.put(resource, _base((card.made_by, "MIG", name.replace("+", ".")), count, resource, sharing))
+        node.put(resource, _attributes(profile, card.facts))
 
 
-def _attributes(profile: MigProfile) -> dict[str, object]:
+def _attributes(profile: MigProfile, facts: CudaGpu | None) -> dict[str, object]:
     """What an instance has. Data center GPUs with MIG have no encoder."""
-    encoders = 0 if cuda.gpu(profile.gpu).forward_compat else None
+    encoders = 0 if facts is not None and facts.forward_compat else None
     return {
         "memory": profile.memory_mib,
         "multiprocessors": profile.sms,

@@ -24,12 +24,14 @@ _MOST = 10.0
 
 
 class MovablePod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod on a node, as far as moving it is concerned. Pods of DaemonSets, static and ended ones are none.
+    """A pod on a node, as far as moving it is concerned. Static and ended ones are none.
 
     ``pod``: as it would be planned again. ``deletion_cost``: annotation controller.kubernetes.io/pod-deletion-cost.
     ``do_not_disrupt``: annotation karpenter.sh/do-not-disrupt as written, "true" or a duration from ``started_ns``
     (nanoseconds since the Unix epoch) on. ``budgets``: PodDisruptionBudgets that select it; ``blocked``: whether one of
-    them has no room. ``stays``: it tolerates the taint of a node that is drained, so nobody evicts it.
+    them has no room; ``never``: whether one of them never has any. ``stays``: it tolerates the taint of a node that is
+    drained, so nobody evicts it. ``belongs``: it belongs to its node (a DaemonSet's), so it does not move, but what
+    protects it keeps its node.
     """
 
     pod: PendingPod
@@ -40,6 +42,8 @@ class MovablePod(msgspec.Struct, frozen=True, kw_only=True):
     budgets: tuple[str, ...] = ()
     blocked: bool = False
     stays: bool = False
+    never: bool = False
+    belongs: bool = False
 
 
 class RunningNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,8 +115,9 @@ def candidates(
         pool = pools.get(one.state.node_pool)
         if pool is None or blocker(one, now_ns, eventual=eventual):
             continue
-        moving = tuple(pod for pod in one.pods if not protected(pod, now_ns) and not _blocks(pod, now_ns))
-        cost = NODE_COST + sum(max(0.0, eviction_cost(pod)) for pod in one.pods)
+        own = [pod for pod in one.pods if not pod.belongs]
+        moving = tuple(pod for pod in own if moves(pod, now_ns))
+        cost = NODE_COST + sum(max(0.0, eviction_cost(pod)) for pod in own)
         quiet = consolidate_after_ns(pool) is not None and not is_held(pool, one.state, now_ns)
         found.append(Candidate(one, pool, price_of(one.node, catalogue), cost, moving, quiet))
     return found
@@ -142,21 +147,32 @@ def blocker(one: RunningNode, now_ns: int, *, eventual: bool = False) -> str:
     return ""
 
 
+def moves(pod: MovablePod, now_ns: int) -> bool:
+    """Whether a pod will need room elsewhere when its node is drained: nothing protects it for good."""
+    fixed = not pod.stays and (len(pod.budgets) > 1 or pod.never)
+    return not pod.belongs and not protected(pod, now_ns) and not fixed
+
+
 def _blocks(pod: MovablePod, now_ns: int) -> bool:
     """Whether a PodDisruptionBudget forbids its eviction. Whoever is not evicted is not asked."""
     return not pod.stays and not protected(pod, now_ns) and (len(pod.budgets) > 1 or pod.blocked)
 
 
 def protected(pod: MovablePod, now_ns: int) -> bool:
-    """Whether its annotation karpenter.sh/do-not-disrupt holds now. One that cannot be read does not."""
-    written = pod.do_not_disrupt
+    """Whether its annotation karpenter.sh/do-not-disrupt holds now."""
+    return is_protected(pod.do_not_disrupt, pod.started_ns, now_ns)
+
+
+def is_protected(written: str, started_ns: int | None, now_ns: int) -> bool:
+    """Whether the annotation karpenter.sh/do-not-disrupt of a pod, as written, holds now. One that cannot be read does
+    not."""
     if not written or written == "true":
         return bool(written)
     try:
         length = duration.parse(written)
     except ValueError:
         return False
-    return length > 0 and (pod.started_ns is None or now_ns < pod.started_ns + length)
+    return length > 0 and (started_ns is None or now_ns < started_ns + length)
 
 
 def eviction_cost(pod: MovablePod) -> float:

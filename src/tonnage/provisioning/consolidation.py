@@ -3,49 +3,54 @@
 Each round the methods are asked in turn and the first that finds something acts: empty nodes, drifted nodes, several
 nodes at once, a single node. Of several nodes the first N, dearest for their disruption first, are replaced by at most
 one that is cheaper than all of them; N is found by bisection. A single node goes if its pods find room elsewhere, or
-with one cheaper node. A node is never replaced by two.
+with one cheaper node. A node is never replaced by two. What is found is looked at once more a while later
+(:func:`still`) before it takes effect.
 
 Source: kubernetes-sigs/karpenter pkg/controllers/disruption (consolidation.go, multinodeconsolidation.go,
-singlenodeconsolidation.go, emptiness.go, drift.go, helpers.go, types.go) and pkg/utils/disruption.
+singlenodeconsolidation.go, emptiness.go, drift.go, validation.go, helpers.go, types.go) and pkg/utils/disruption.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from tonnage.decisions import Launch, Ref
 from tonnage.objects import karpenter
-from tonnage.provisioning import bought, labels
+from tonnage.provisioning import balanced, bought
+from tonnage.provisioning.balanced import Totals
 from tonnage.provisioning.budgets import allowance
-from tonnage.provisioning.candidates import Candidate, RunningNode, candidates, is_held
-from tonnage.provisioning.catalogue import NO_OFFER, Catalogue, Offers, TypeMask
+from tonnage.provisioning.candidates import Candidate, RunningNode, candidates, is_held, moves
+from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.karpenter import Claim, Packing, pack
-from tonnage.provisioning.launch import choose, short_of_values
+from tonnage.provisioning.launch import choose
 from tonnage.provisioning.load import Load
 from tonnage.provisioning.plans import PlannedClaim, PlanSettings
-from tonnage.provisioning.pods import BoundPod, PendingPod
-from tonnage.provisioning.requirements import Requirement, Requirements
+from tonnage.provisioning.pods import BoundPod, ExistingNode, PendingPod
+from tonnage.provisioning.replacement import Replacing, cheapest_micro_usd
 
 EMPTY, DRIFTED, UNDERUTILIZED = "Empty", "Drifted", "Underutilized"
 """Why a node goes, as budgets name it."""
+EMPTINESS, DRIFT, MULTI_NODE, SINGLE_NODE = "emptiness", "drift", "multi-node", "single-node"
+"""By which method, in the order in which they are asked."""
+REPLAN = "re-plan"
+"""By the cheapest plan for the pods of all nodes that may go (:mod:`tonnage.control.replanning`)."""
 
 MOST_AT_ONCE = 100
 """Nodes that are looked at together (multinodeconsolidation.go)."""
-SPOT_FLEXIBILITY = 15
-"""Cheaper instance types that there must be for a spot node to be replaced by a spot node, and among which it is then
-launched (MinInstanceTypesForSpotToSpotConsolidation)."""
+
+UNLIMITED = 2**31 - 1
+"""Nodes that may go where no budget is active (math.MaxInt32 in nodepool.go)."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes to take back, and what is launched before they are drained.
 
-    ``method``: emptiness, drift, multi-node or single-node. ``claims`` goes with ``launches`` one to one.
+    ``method``: emptiness, drift, multi-node, single-node or re-plan. ``claims`` goes with ``launches`` one to one.
     ``saves_micro_usd_per_hour``: their prices less those of what is launched.
     """
 
@@ -78,109 +83,149 @@ def disrupt(
     looked at: who is where follows from the nodes. Raises :class:`~tonnage.errors.InputError` for a NodePool that
     cannot be read.
     """
-    one = _Round(nodes, pending, node_pools, catalogue, now_ns, settings or PlanSettings(), gates or Gates())
-    return one.emptiness() or one.drift() or one.multi_node() or one.single_node()
+    one = Round(nodes, pending, node_pools, catalogue, now_ns, settings or PlanSettings(), gates or Gates())
+    found = one.proposal()
+    return None if found is None else one.command(found)
 
 
-@dataclass(slots=True)
-class _Round:
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Nodes that could go, before anything is bought: ``claims`` take the pods that find no room elsewhere."""
+
+    reason: str
+    method: str
+    going: tuple[Candidate, ...]
+    claims: tuple[Claim, ...] = ()
+
+
+@dataclass
+class Round:
+    """One round of disruption; the fields are the parameters of :func:`disrupt`."""
+
     nodes: Sequence[RunningNode]
     pending: Sequence[PendingPod]
     node_pools: Sequence[karpenter.NodePool]
     catalogue: Catalogue
     now_ns: int
     settings: PlanSettings
-    gates: Gates
+    gates: Gates = field(default_factory=Gates)
 
-    def emptiness(self) -> Command | None:
+    def proposal(self) -> Proposal | None:
+        """What the first method that finds something finds."""
+        return self.emptiness() or self.drift() or self.multi_node() or self.single_node()
+
+    def command(self, found: Proposal) -> Command | None:
+        """With what is launched for it; ``None`` where that cannot be bought."""
+        claims, launches = self._launched(found.claims)
+        if len(launches) < len(found.claims):
+            return None
+        spent = sum(launch.price_micro_usd_per_hour for launch in launches)
+        return Command(
+            reason=found.reason,
+            method=found.method,
+            nodes=tuple(one.node.ref for one in found.going),
+            claims=claims,
+            launches=launches,
+            saves_micro_usd_per_hour=sum(one.price for one in found.going) - spent,
+        )
+
+    def emptiness(self) -> Proposal | None:
         """All empty nodes that the budgets allow."""
-        budget = self._budget(EMPTY)
+        budget = self.budget(EMPTY)
         going = []
-        for one in self._candidates():
+        for one in self._graceful:
             if one.empty and one.consolidatable and budget[one.pool.metadata.name] > 0:
                 budget[one.pool.metadata.name] -= 1
                 going.append(one)
-        if not going:
-            return None
-        saves = sum(one.price for one in going)
-        return Command(reason=EMPTY, method="emptiness", nodes=_refs(going), saves_micro_usd_per_hour=saves)
+        return Proposal(EMPTY, EMPTINESS, tuple(going)) if going else None
 
-    def drift(self) -> Command | None:
+    def drift(self) -> Proposal | None:
         """The node that drifted first, those without pods before the others, with as many new nodes as it takes."""
-        budget = self._budget(DRIFTED)
-        drifted = [one for one in self._candidates(eventual=True) if one.node.drifted_ns is not None]
-        drifted.sort(key=lambda one: (bool(one.moving), one.node.drifted_ns, one.node.ref))
+        budget = self.budget(DRIFTED)
+        drifted = [one for one in self._sorted(eventual=True) if one.node.drifted_ns is not None]
+        drifted.sort(key=lambda one: (_has_pods(one), one.node.drifted_ns, one.node.ref))
         for one in drifted:
             if budget[one.pool.metadata.name] <= 0:
                 continue
             packing = self._simulated([one], consolidating=False)
-            if packing is None:
-                continue
-            claims, launches = self._launched(packing, packing.claims)
-            if len(launches) < len(packing.claims):
-                continue
-            saves = one.price - sum(launch.price_micro_usd_per_hour for launch in launches)
-            return Command(
-                reason=DRIFTED,
-                method="drift",
-                nodes=(one.node.ref,),
-                claims=claims,
-                launches=launches,
-                saves_micro_usd_per_hour=saves,
-            )
+            if packing is not None:
+                return Proposal(DRIFTED, DRIFT, (one,), packing.claims)
         return None
 
-    def multi_node(self) -> Command | None:
+    def multi_node(self) -> Proposal | None:
         """The most nodes, from the dearest for their disruption on, that at most one cheaper node can stand in for."""
-        budget = self._budget(UNDERUTILIZED)
+        budget = self.budget(UNDERUTILIZED)
         among = []
-        for one in self._underused():
+        for one in self._underused:
             if budget[one.pool.metadata.name] > 0:
                 budget[one.pool.metadata.name] -= 1
                 among.append(one)
-        found: Command | None = None
+        found: Proposal | None = None
         low, high = 1, min(MOST_AT_ONCE, len(among) - 1)
         while low <= high:
             middle = (low + high) // 2
-            command = self._command(among[: middle + 1], "multi-node")
-            if command is None:
+            proposed = self._fewer(among[: middle + 1], MULTI_NODE)
+            if proposed is None:
                 high = middle - 1
             else:
-                found, low = command, middle + 1
+                found, low = proposed, middle + 1
         return found
 
-    def single_node(self) -> Command | None:
+    def single_node(self) -> Proposal | None:
         """The first node that can go alone; NodePools take turns."""
-        budget = self._budget(UNDERUTILIZED)
+        budget = self.budget(UNDERUTILIZED)
         by_pool: dict[str, list[Candidate]] = defaultdict(list)
-        for one in self._underused():
+        for one in self._underused:
             by_pool[one.pool.metadata.name].append(one)
         turns = max(map(len, by_pool.values()), default=0)
         for turn in range(turns):
             for name in sorted(by_pool):
-                if turn < len(by_pool[name]) and budget[name] > 0:
-                    command = self._command([by_pool[name][turn]], "single-node")
-                    if command is not None:
-                        return command
+                if turn >= len(by_pool[name]) or budget[name] <= 0:
+                    continue
+                one = by_pool[name][turn]
+                if balanced.approved([one], one.price, self._totals):
+                    found = self._fewer([one], SINGLE_NODE)
+                    if found is not None:
+                        return found
         return None
 
-    def _underused(self) -> list[Candidate]:
-        return [
-            one
-            for one in self._candidates()
-            if not one.empty
-            and one.consolidatable
-            and one.pool.spec.disruption.consolidation_policy != "WhenEmpty"
-            and one.known
-            and one.instance_type in self.catalogue.names
-        ]
+    def candidates_of(self, method: str) -> list[Candidate]:
+        """The nodes that a method may choose from, whatever budgets say."""
+        if method == EMPTINESS:
+            return [one for one in self._graceful if one.empty and one.consolidatable]
+        if method == DRIFT:
+            return [one for one in self._sorted(eventual=True) if one.node.drifted_ns is not None]
+        return self._underused
 
-    def _candidates(self, *, eventual: bool = False) -> list[Candidate]:
-        found = candidates(self.nodes, self.node_pools, self.catalogue, self.now_ns, eventual=eventual)
-        return sorted(found, key=lambda one: (-one.price / one.cost, one.node.ref))
+    def still(self, command: Command) -> Command | None:
+        """What is left of a command that was found earlier: all of it or nothing, of empty nodes those that still are.
 
-    def _budget(self, reason: str) -> Counter[str]:
-        """How many nodes of each NodePool may go for this reason."""
+        Nodes have to be candidates of its method as before and within the budgets, and planning has to come to a node
+        of the same kind again, or again to none."""
+        budget = self.budget(command.reason)
+        there = {one.node.ref: one for one in self.candidates_of(command.method)}
+        going = []
+        for ref in command.nodes:
+            one = there.get(ref)
+            if one is not None and budget[one.pool.metadata.name] > 0:
+                budget[one.pool.metadata.name] -= 1
+                going.append(one)
+        if command.method == EMPTINESS:
+            saves = sum(one.price for one in going)
+            left = tuple(one.node.ref for one in going)
+            return msgspec.structs.replace(command, nodes=left, saves_micro_usd_per_hour=saves) if going else None
+        if len(going) < len(command.nodes):
+            return None
+        packing = self._simulated(going, consolidating=command.method != DRIFT)
+        if packing is None or len(packing.claims) != len(command.claims):
+            return None
+        for then, now in zip(command.claims, packing.claims, strict=True):
+            if not all(now.load.types[self.catalogue.index(name)] for name in then.instance_types):
+                return None
+        return command
+
+    def budget(self, reason: str) -> Counter[str]:
+        """How many nodes of each NodePool may go for this reason now."""
         counted: Counter[str] = Counter()
         busy: Counter[str] = Counter()
         for one in self.nodes:
@@ -191,124 +236,106 @@ class _Round:
         for pool in self.node_pools:
             name = pool.metadata.name
             allowed = allowance(pool.spec.disruption.budgets, counted[name], self.now_ns, reason)
-            most = counted[name] if allowed.nodes is None else allowed.nodes
+            most = UNLIMITED if allowed.nodes is None else allowed.nodes
             found[name] = max(most - busy[name], 0)
         return found
+
+    def settings_with_bound(self, gone: Collection[Ref]) -> PlanSettings:
+        """The settings of a plan without these nodes: their pods are not where they were."""
+        bound = tuple(pod for one, _, pods in self._standing if one.ref not in gone for pod in pods)
+        return msgspec.structs.replace(self.settings, bound=bound)
+
+    @cached_property
+    def _underused(self) -> list[Candidate]:
+        return [
+            one
+            for one in self._graceful
+            if not one.empty
+            and one.consolidatable
+            and one.pool.spec.disruption.consolidation_policy != "WhenEmpty"
+            and one.known
+            and one.instance_type in self.catalogue.names
+        ]
+
+    @cached_property
+    def _graceful(self) -> list[Candidate]:
+        return self._sorted(eventual=False)
+
+    def _sorted(self, *, eventual: bool) -> list[Candidate]:
+        found = candidates(self.nodes, self.node_pools, self.catalogue, self.now_ns, eventual=eventual)
+        return sorted(found, key=lambda one: (-one.price / one.cost, one.node.ref))
+
+    @cached_property
+    def _totals(self) -> dict[str, Totals]:
+        return balanced.totals(self.nodes, self.catalogue)
+
+    @cached_property
+    def _standing(self) -> list[tuple[RunningNode, ExistingNode, tuple[BoundPod, ...]]]:
+        """The nodes as planning takes them, each with its pods that others keep near or away from."""
+        pools = {pool.metadata.name: pool for pool in self.node_pools}
+        found = []
+        for one in self.nodes:
+            held = is_held(pools.get(one.state.node_pool), one.state, self.now_ns)
+            node = msgspec.structs.replace(one.node, held=True) if held else one.node
+            found.append((one, node, () if one.state.deleted or not self._ruled else tuple(_bound(one))))
+        return found
+
+    @cached_property
+    def _ruled(self) -> bool:
+        """Whether any pod has a rule about other pods."""
+        shapes = {id(pod.shape): pod.shape for pod in self.pending}
+        shapes |= {id(pod.pod.shape): pod.pod.shape for one in self.nodes for pod in one.pods}
+        return any(shape.has_rules for shape in shapes.values())
+
+    @cached_property
+    def _evicted(self) -> list[PendingPod]:
+        """The pods of nodes that are being deleted."""
+        leaving = (one for one in self.nodes if one.state.deleted)
+        return [pod.pod for one in leaving for pod in one.pods if moves(pod, self.now_ns)]
 
     def _simulated(self, going: Sequence[Candidate], *, consolidating: bool) -> Packing | None:
         """Where pods go without these nodes; ``None`` where one that has to move finds no room that is sure."""
         gone = {one.node.ref for one in going}
-        leaving = [one for one in self.nodes if one.state.deleted]
         moved = [pod.pod for one in going for pod in one.moving]
-        already = [pod.pod for one in leaving for pod in one.pods]
         movers = [msgspec.structs.replace(pod, moved=True) for pod in moved] if consolidating else moved
-        pods = [*self.pending, *movers, *already]
-        staying = [one for one in self.nodes if one.ref not in gone]
-        pools = {pool.metadata.name: pool for pool in self.node_pools}
-        nodes = [
-            msgspec.structs.replace(one.node, held=is_held(pools.get(one.state.node_pool), one.state, self.now_ns))
-            for one in staying
-        ]
-        bound = tuple(_bound(one for one in staying if not one.state.deleted))
-        settings = msgspec.structs.replace(self.settings, bound=bound)
-        packing = pack(pods, nodes, self.node_pools, self.catalogue, settings)
-        must = {pod.ref for pod in (*moved, *already)}
+        staying = [one for one in self._standing if one[0].ref not in gone]
+        settings = self.settings_with_bound(gone)
+        pods = [*self.pending, *movers, *self._evicted]
+        packing = pack(pods, [node for _, node, _ in staying], self.node_pools, self.catalogue, settings)
+        must = {pod.ref for pod in (*moved, *self._evicted)}
         if any(wait.pod in must for wait in packing.waits):
             return None
-        starting = {one.node.ref for one in staying if not one.node.initialized}
+        starting = {node.ref for _, node, _ in staying if not node.initialized}
         unsure = {pod.ref for pod in moved}
         if any(one.node in starting and one.pod in unsure for one in packing.nominations):
             return None
         return packing
 
-    def _command(self, going: Sequence[Candidate], method: str) -> Command | None:
+    def _fewer(self, going: Sequence[Candidate], method: str) -> Proposal | None:
+        """These nodes give way to none, or to one that costs less than they do."""
         packing = self._simulated(going, consolidating=True)
         if packing is None or len(packing.claims) > 1:
             return None
         price = sum(one.price for one in going)
-        if not packing.claims:
-            return Command(reason=UNDERUTILIZED, method=method, nodes=_refs(going), saves_micro_usd_per_hour=price)
-        claim = packing.claims[0]
-        load = self._cheaper(claim.load, going, price)
-        if load is None:
-            return None
-        if len(going) > 1:
-            load = self._other_types(load, going)
+        claims: tuple[Claim, ...] = ()
+        if packing.claims:
+            (claim,) = packing.claims
+            load = Replacing(self.catalogue, self.gates.spot_to_spot_consolidation).replacement(claim.load, going)
             if load is None:
                 return None
-        claims, launches = self._launched(packing, [replace_load(claim, load)])
-        if not launches:
+            claims = (_on(claim, load),)
+            price -= cheapest_micro_usd(load, claim.load.requirements)
+        if not balanced.approved(going, price, self._totals):
             return None
-        saves = price - launches[0].price_micro_usd_per_hour
-        return Command(
-            reason=UNDERUTILIZED,
-            method=method,
-            nodes=_refs(going),
-            claims=claims,
-            launches=launches,
-            saves_micro_usd_per_hour=saves,
-        )
+        return Proposal(UNDERUTILIZED, method, tuple(going), claims)
 
-    def _cheaper(self, load: Load, going: Sequence[Candidate], price: int) -> Load | None:
-        """The load with the types that cost less even where they are dearest, bought as spot where spot may be had."""
-        spot = Requirement.of(labels.CAPACITY_TYPE, "In", (labels.SPOT,))
-        may = load.requirements.get(labels.CAPACITY_TYPE)
-        allows_spot = may is None or may.has(labels.SPOT)
-        all_spot = all(one.capacity_type == labels.SPOT for one in going)
-        if all_spot and allows_spot:
-            if not self.gates.spot_to_spot_consolidation:
-                return None
-            requirements = load.requirements.merged(Requirements([spot]))
-            found = self._below(load, requirements, price)
-            if found is None or len(going) > 1:
-                return found
-            if int(found.types.sum()) < SPOT_FLEXIBILITY:
-                return None
-            return self._cheapest(found)
-        found = self._below(load, load.requirements, price)
-        if found is None or not allows_spot or (may is not None and not may.has(labels.ON_DEMAND)):
-            return found
-        return replace(found, requirements=found.requirements.merged(Requirements([spot])))
-
-    def _below(self, load: Load, requirements: Requirements, price: int) -> Load | None:
-        worst = worst_prices(load.market.offers, requirements)
-        types: TypeMask = load.types & (worst < price)
-        if not types.any() or short_of_values(self.catalogue, requirements, np.flatnonzero(types)):
-            return None
-        return replace(load, requirements=requirements, types=types)
-
-    def _cheapest(self, load: Load) -> Load:
-        """The fifteen cheapest types, or as many as minValues takes."""
-        rows = list(load.market.offers.rows(load.requirements))
-        best = np.where(load.types, load.market.offers.prices[rows].min(axis=0), NO_OFFER)
-        order = np.argsort(best, kind="stable")[: int(load.types.sum())]
-        count = SPOT_FLEXIBILITY
-        while count < len(order) and short_of_values(self.catalogue, load.requirements, order[:count]):
-            count += 1
-        types = np.zeros_like(load.types)
-        types[order[:count]] = True
-        return replace(load, types=types)
-
-    def _other_types(self, load: Load, going: Sequence[Candidate]) -> Load | None:
-        """Of a type that is taken back anyway one node could simply stay: what is launched has to be cheaper."""
-        limit = NO_OFFER
-        for one in going:
-            index = self.catalogue.index(one.instance_type)
-            if load.types[index]:
-                limit = min(limit, one.price)
-        return self._below(load, load.requirements, int(limit))
-
-    def _launched(
-        self, packing: Packing, claims: Iterable[Claim]
-    ) -> tuple[tuple[PlannedClaim, ...], tuple[Launch, ...]]:
+    def _launched(self, claims: Iterable[Claim]) -> tuple[tuple[PlannedClaim, ...], tuple[Launch, ...]]:
         """What is launched for these claims; those for which nothing can be are left out."""
         found: list[PlannedClaim] = []
         launches: list[Launch] = []
         for claim in claims:
             load = claim.load
-            choice = choose(
-                packing.market.offers, load.requirements, load.types, strict=packing.market.strict_min_values
-            )
+            choice = choose(load.market.offers, load.requirements, load.types, strict=load.market.strict_min_values)
             if isinstance(choice, str):
                 continue
             name = f"{load.template.name}-{self.settings.first_claim + len(found):05d}"
@@ -317,32 +344,17 @@ class _Round:
         return tuple(found), tuple(launches)
 
 
-def replace_load(claim: Claim, load: Load) -> Claim:
+def _on(claim: Claim, load: Load) -> Claim:
     """The same pods on other instance types."""
     return Claim(load, claim.pods, claim.host)
 
 
-def worst_prices(offers: Offers, requirements: Requirements) -> NDArray[np.int64]:
-    """By instance type, micro-USD an hour of its dearest offering of the capacity type that it would be launched as:
-    spot where there is any, else on-demand; ``NO_OFFER`` where there is none."""
-    rows = offers.rows(requirements)
-    worst = np.full(len(offers.catalogue.types), NO_OFFER, dtype=np.int64)
-    for kind in (labels.ON_DEMAND, labels.SPOT):  # spot is written over on-demand
-        of_kind = [row for row in rows if offers.catalogue.pairs[row][1] == kind]
-        if of_kind:
-            prices = offers.prices[of_kind]
-            dearest = np.where(prices == NO_OFFER, -1, prices).max(axis=0)
-            worst = np.where(dearest >= 0, dearest, worst)
-    return worst
+def _has_pods(one: Candidate) -> bool:
+    return any(not pod.belongs for pod in one.node.pods)
 
 
-def _refs(going: Iterable[Candidate]) -> tuple[Ref, ...]:
-    return tuple(one.node.ref for one in going)
-
-
-def _bound(nodes: Iterable[RunningNode]) -> Iterable[BoundPod]:
-    for one in nodes:
-        for pod in one.pods:
-            shape = pod.pod.shape
-            namespace, own = pod.pod.ref.namespace, pod.pod.labels
-            yield BoundPod(namespace, one.node.ref.name, own, shape.pod_anti_affinity, 1, shape.tolerations)
+def _bound(one: RunningNode) -> Iterable[BoundPod]:
+    for pod in one.pods:
+        shape = pod.pod.shape
+        namespace, own = pod.pod.ref.namespace, pod.pod.labels
+        yield BoundPod(namespace, one.node.ref.name, own, shape.pod_anti_affinity, 1, shape.tolerations)

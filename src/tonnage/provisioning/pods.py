@@ -37,6 +37,11 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True):
     pod_anti_affinity: core.PodAntiAffinity | None = None
     host_ports: tuple[Port, ...] = ()
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether it depends on where other pods are."""
+        return bool(self.spread or self.pod_affinity or self.pod_anti_affinity)
+
     @classmethod
     def of(cls, spec: core.PodSpec, annotations: Mapping[str, str] = {}) -> PodShape:
         """The shape of pods with this spec and these annotations."""

@@ -8,7 +8,7 @@ among, members of gangs, and pods for which room was made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from tonnage.fleet import holding
 from tonnage.fleet.asks import FULL, Ask
 from tonnage.fleet.cards import NO_DEVICE
 from tonnage.fleet.classes import PodClass
+from tonnage.fleet.rows import PodRow
 from tonnage.scheduling.trial import Trial
 from tonnage.scheduling.view import NEVER, Ints
 
@@ -52,23 +53,25 @@ class Exchange:
         self._trial = trial
         self._fleet = fleet = trial.snapshot.fleet
         self._open = not bool(fleet.cards.special.any())
-        class_of = {row: fleet.pod(row).class_id for row in own}
-        may = {one: self._may_move(fleet.classes.rows[one]) for one in dict.fromkeys(class_of.values())}
-        rows = [row for row, one in class_of.items() if may[one]]
+        pods, classes = {row: fleet.pod(row) for row in own}, fleet.classes.rows
+        may = {one: self._may_move(classes[one]) for one in dict.fromkeys([pod.class_id for pod in pods.values()])}
+        rows = [row for row, pod in pods.items() if may[pod.class_id]]
         self._at = {row: number for number, row in enumerate(rows)}
-        self._shape = np.array([fleet.pod_class(row).shape for row in rows], np.int64)
-        amounts = {shape: self._amounts(shape) for shape in set(self._shape.tolist())}
-        sizes = [amounts[shape] for shape in self._shape.tolist()]
-        self._size = np.array(sizes, np.int64).reshape(len(rows), fleet.free.shape[1])
-        nodes = sorted({fleet.pod(row).node for row in rows})
+        self._shape = np.array([classes[pods[row].class_id].shape for row in rows], np.int64)
+        amounts = np.zeros((len(fleet.classes.shapes), fleet.free.shape[1]), np.int64)
+        for shape in set(self._shape.tolist()):
+            amounts[shape] = self._amounts(shape)
+        self._size = amounts[self._shape]
+        on_node = [pods[row].node for row in rows]
+        nodes = sorted(set(on_node))
         self._nodes = np.array(nodes, np.int64)
         self._index = {node: number for number, node in enumerate(nodes)}
-        self._where = np.array([self._index[fleet.pod(row).node] for row in rows], np.int64)
+        self._where = np.array([self._index[node] for node in on_node], np.int64)
         self._on: list[dict[int, None]] = [{} for _ in nodes]
         for row, where in zip(rows, self._where.tolist(), strict=True):
             self._on[where][row] = None
         self._roams = {shape: self._fits_somewhere(rows[int(at)]) for shape, at in self._first_of_each_shape()}
-        self._count()
+        self._count(pods)
 
     def _may_move(self, pod_class: PodClass) -> bool:
         topology = self._trial.cache.topology
@@ -88,15 +91,16 @@ class Exchange:
     def _fits_somewhere(self, row: int) -> bool:
         return bool((self._trial.view(row).key != NEVER).any())
 
-    def _count(self) -> None:
-        """Add up, for each node, what those of its pods have that fit elsewhere too."""
+    def _count(self, pods: Mapping[int, PodRow]) -> None:
+        """Add up, for each node, what those of its pods have that fit elsewhere too; ``pods``: all of them, by row."""
         roams = np.array([self._roams[shape] for shape in self._shape.tolist()], np.bool_)
         self._more = np.zeros((len(self._nodes), self._size.shape[1]), np.int64)
         np.add.at(self._more, self._where[roams], self._size[roams])
         self._milli = np.zeros((len(self._nodes), self._fleet.cards.milli.shape[1]), np.int64)
-        for where, pods in enumerate(self._on):
-            for row in pods:
-                self._put(where, row, 1)
+        rows = list(self._at)
+        for at, where in zip(np.flatnonzero(roams).tolist(), self._where[roams].tolist(), strict=True):
+            for device, milli in holding.of_each(pods[rows[at]]):
+                self._milli[where, device] += milli
 
     def _put(self, where: int, row: int, sign: int) -> None:
         """Count the devices of a pod on the node in (+1) or out (-1)."""
@@ -250,7 +254,7 @@ class Exchange:
             if self._roams[shape] and not self._fits_somewhere(one.row):
                 self._roams[shape], gone = False, True
         if gone:
-            self._count()
+            self._count({row: fleet.pod(row) for row in self._at})
 
     def _open_node(self, node: int) -> int:
         """Count a node in on which none of these stood."""

@@ -23,6 +23,16 @@ class Handle:
         self._given = mix
         self._mix: Mix | None = None  # the same for all policies
         self._valuations: dict[Weights, Valuation] = {}
+        self._epoch, self._as_of = 0, (-1, -1, -1)
+
+    def epoch(self) -> int:
+        """A number that is the same as long as a view holds that a policy gave: until pods, pod classes or nodes come
+        or go, or what nodes are changes. Bindings do not count."""
+        fleet = self.fleet
+        now = len(fleet.pod_by_key), len(fleet.classes.rows), fleet.topology_revision
+        if now != self._as_of:
+            self._epoch, self._as_of = self._epoch + 1, now
+        return self._epoch
 
     def valuation(self, weights: Weights) -> Valuation:
         """That of these weights: the same as before until the mix is read again, or pods come that it does not know."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tonnage.facts import interconnects
 from tonnage.fleet.columns import Latest
 from tonnage.fleet.gangs import TopologyRule
+from tonnage.fleet.labels import alike
 from tonnage.fleet.state import HOSTNAME, Fleet
 
 INSIDE_ZONE = 30
@@ -142,27 +143,28 @@ class _Hosts(Sequence[Path]):
 
 
 def _levels(fleet: Fleet, order: Order) -> Levels:
-    """Worked out once a label set; the hostname, which no label set has, once a node."""
+    """Worked out once for label sets that these keys cannot tell apart; the hostname, which none has, once a node."""
     rows = np.array(fleet.node_rows(), np.int64)
-    sets = fleet.label_set[rows]
-    labels_of = {int(number): fleet.label_sets.rows[number] for number in np.unique(sets)}
-    present = {key for labels in labels_of.values() for key in labels} | order.wanted | {HOSTNAME}
+    used, sets = np.unique(fleet.label_set[rows], return_inverse=True)
+    columns = {key: fleet.label_columns.of(key) for key in order.keys if key != HOSTNAME}
+    present = {key for key, (numbers, _) in columns.items() if (numbers[used] >= 0).any()} | order.wanted | {HOSTNAME}
     kept = tuple(key for key in order.keys if key in present)
     of_node = np.full((len(fleet.alive), len(kept)), -1, np.int64)
     paths: list[Sequence[Path]] = []
-    by_set = np.full(len(fleet.label_sets.rows), -1, np.int64)
     for level, key in enumerate(kept):
         if key == HOSTNAME:
             of_node[rows, level] = np.arange(len(rows))  # rows are in the order of the names
             paths.append(_Hosts(sorted(fleet.node_by_name)))
             continue
-        outside = order.outside(level, kept)
-        path_of = {n: (*(have.get(k) for k in outside), have[key]) for n, have in labels_of.items() if key in have}
-        ordered = sorted(set(path_of.values()), key=lambda path: [value or "" for value in path])
-        number = {path: i for i, path in enumerate(ordered)}
-        by_set[:] = -1
-        for label_set, path in path_of.items():
-            by_set[label_set] = number[path]
+        parts = [columns[one] for one in (*order.outside(level, kept), key)]
+        having = np.flatnonzero(parts[-1][0][used] >= 0)
+        first, numbers = alike([part[used][having] for part, _ in parts], len(having))
+        found = [
+            tuple([values[part[at]] if part[at] >= 0 else None for part, values in parts]) for at in used[having][first]
+        ]
+        ordered = sorted(range(len(found)), key=lambda at: [value or "" for value in found[at]])
+        by_set = np.full(len(used), -1, np.int64)
+        by_set[having] = np.argsort(np.array(ordered, np.intp))[numbers]
         of_node[rows, level] = by_set[sets]
-        paths.append(tuple(ordered))
+        paths.append(tuple([found[at] for at in ordered]))
     return Levels(kept, of_node, rows, tuple(paths))

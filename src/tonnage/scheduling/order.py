@@ -7,7 +7,9 @@ one, then by name. A gang has one turn for all of its pods, and one priority: th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tonnage.decisions import Ref
 from tonnage.fleet.rows import PodRow, split_key
@@ -18,8 +20,7 @@ Places = tuple[tuple[int, int], ...]
 """(pod row, node row) of each pod."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(Struct, frozen=True, gc=False):
     """Pods that wait and are placed together: one pod, or a gang's. ``region_key``: the node label whose value they
     must share, empty for none."""
 

@@ -17,7 +17,8 @@ from tonnage.scheduling.view import ShapeView
 
 PlacementPolicy: TypeAlias = Callable[[Handle, Shape, ShapeView | None], ShapeView]
 """The view that scores the nodes for pods of a shape; the third argument is the view that it last gave for the shape,
-which is given again while it holds. A view gives a node its points in ``_points`` (:class:`ShapeView`): whole numbers,
+which is given again while it holds: it is asked whenever nodes, pods or pod classes have come, gone or changed, but not
+after bindings. A view gives a node its points in ``_points`` (:class:`ShapeView`): whole numbers,
 the highest is chosen, of equals the first by name."""
 
 POLICIES: dict[str, PlacementPolicy] = {
@@ -33,6 +34,7 @@ least cores and devices left."""
 DEFAULT_POLICY = "tonnage"
 ANY_POLICY = "binpack"
 """What fits is the same under every policy, and this one keeps the cheapest tables."""
+NO_VIEW: tuple[int, None] = (-1, None)
 
 
 class Views:
@@ -40,12 +42,15 @@ class Views:
 
     def __init__(self, fleet: Fleet, mix: Mix | None = None) -> None:
         self._handle = Handle(fleet, mix)
-        self._views: dict[tuple[int, str], ShapeView] = {}
+        self._views: dict[tuple[int, str], tuple[int, ShapeView]] = {}
+        """Each with the handle's epoch in which the policy last gave it."""
 
     def get(self, pod_class: PodClass, policy: str) -> ShapeView:
         """The up-to-date view of the class's shape."""
-        key = pod_class.shape, policy
-        before, shapes = self._views.get(key), self._handle.fleet.classes.shapes
-        view = self._views[key] = POLICIES[policy](self._handle, shapes[pod_class.shape], before)
+        key, epoch = (pod_class.shape, policy), self._handle.epoch()
+        as_of, view = self._views.get(key, NO_VIEW)
+        if view is None or as_of != epoch:
+            view = POLICIES[policy](self._handle, self._handle.fleet.classes.shapes[pod_class.shape], view)
+            self._views[key] = epoch, view
         view.refresh()
         return view

@@ -102,6 +102,11 @@ class Preemptor:
             return [self._units]
         return [list(band) for _, band in groupby(self._units, key=lambda unit: unit.priority)]
 
+    @property
+    def quiet(self) -> bool:
+        """Whether room is being made, and kept, for nobody."""
+        return not self._claims and not self._others
+
     def is_nominated(self, unit: Unit) -> bool:
         """Whether room is being made for it."""
         return bool(self._claims) and any(row in self._claims for row in unit.rows)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tonnage.fleet.labels import alike
 from tonnage.fleet.state import HOSTNAME, Fleet
 from tonnage.objects import core
 from tonnage.objects.selectors import term_matches
@@ -50,8 +51,7 @@ class Seen:
         ]
         self._asked = [core.NodeSelectorTerm(match_expressions=[one]) for one in asked]
         self._of_answers: dict[tuple[Value, ...], int] = {}
-        self._of_values: dict[tuple[Value, ...], int] = {}
-        self._of_set: list[int] = []
+        self._of_set: NDArray[np.intp] = np.zeros(0, np.intp)
         self._numbers: dict[tuple[int, Value, Value], int] = {}
         self.examples: list[tuple[Mapping[str, str], str]] = []
 
@@ -79,14 +79,17 @@ class Seen:
         return kinds
 
     def _by_set(self) -> NDArray[np.intp]:
-        fleet, keys, of_values, plain = self._fleet, self._keys, self._of_values, not (self._hosts or self._named)
-        for labels in fleet.label_sets.rows[len(self._of_set) :]:
-            values = tuple([labels.get(key) for key in keys])
-            number = of_values.get(values)
-            if number is None:
+        fleet, plain = self._fleet, not (self._hosts or self._named)
+        sets, read = fleet.label_sets.rows, len(self._of_set)
+        if read < len(sets):
+            columns = [fleet.label_columns.of(key)[0][read:] for key in self._keys]
+            first, numbers = alike(columns, len(sets) - read)
+            of_values: list[int] = []
+            for labels in (sets[read + at] for at in first.tolist()):
                 answers = (*map(labels.get, self._also), *(term_matches(one, labels, NO_NAME) for one in self._asked))
-                number = of_values[values] = self._of_answers.setdefault(answers, len(self._of_answers))
+                number = self._of_answers.setdefault(answers, len(self._of_answers))
+                of_values.append(number)
                 if plain and number == len(self.examples):
                     self.examples.append((labels, NO_NAME))
-            self._of_set.append(number)
-        return np.array(self._of_set or [0], np.intp)[fleet.label_set]
+            self._of_set = np.append(self._of_set, np.array(of_values, np.intp)[numbers])
+        return self._of_set[fleet.label_set] if len(sets) else np.zeros(len(fleet.label_set), np.intp)

@@ -86,11 +86,17 @@ class Tallies:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._by_key: dict[bytes, Tally] = {}
+        self._by_object: dict[int, tuple[object, Tally]] = {}  # which are kept, so that no other has their id
         self._followers: list[list[Tally]] = []  # by class: the tallies that count it
         self._cursor = fleet.journal.end
 
-    def get(self, key: object, counts: Callable[[PodClass], bool]) -> NDArray[np.int64]:
-        """Pods per node row as of the last refresh. ``key`` identifies ``counts``: it is called once a class."""
+    def get(self, key: object, counts: Callable[[PodClass], bool], of: object = None) -> NDArray[np.int64]:
+        """Pods per node row as of the last refresh. ``key`` identifies ``counts``: it is called once a class. ``of``:
+        an object that alone identifies them too, and does not change."""
+        if of is not None:
+            known = self._by_object.get(id(of))
+            if known is not None:
+                return known[1].per_node
         encoded = msgspec.json.encode(key)
         tally = self._by_key.get(encoded)
         if tally is None:
@@ -100,6 +106,8 @@ class Tallies:
                 if counts(pod_class):
                     followers.append(tally)
                     self._count(tally, pod_class.id)
+        if of is not None:
+            self._by_object[id(of)] = of, tally
         return tally.per_node
 
     def refresh(self) -> None:

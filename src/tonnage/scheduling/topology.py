@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from tonnage.fleet.classes import PodClass
 from tonnage.fleet.columns import Latest
 from tonnage.fleet.disks import in_each_others_way
 from tonnage.fleet.filters import Mask
 from tonnage.fleet.ports import NO_PORTS, clash
-from tonnage.fleet.state import HOSTNAME, Fleet
+from tonnage.fleet.state import Fleet
 from tonnage.objects import core, selectors
+from tonnage.scheduling.domains import Domains, domains_of
 from tonnage.scheduling.terms import Tallies, Term, narrowed, resolve
 from tonnage.scheduling.view import Ints, ShapeView
 
@@ -38,35 +39,20 @@ TOO_MANY_VOLUMES = "node(s) exceed max volume count"
 NodeVolumeLimits."""
 
 Masks = list[tuple[str, Mask]]
-
-
-@dataclass(frozen=True, slots=True)
-class Domains:
-    """The topology domains of one key: the number of each node row's domain, -1 where the node lacks the label."""
-
-    of_node: NDArray[np.int64]
-    count: int
-
-    def sums(self, per_node: Ints, included: Mask | None = None) -> Ints:
-        """The sum of ``per_node`` over each domain, of the ``included`` nodes."""
-        counted = self.of_node >= 0 if included is None else included & (self.of_node >= 0)
-        sums = np.bincount(self.of_node[counted], per_node[counted], self.count)
-        return sums.astype(np.int64)
-
-    def spread_out(self, by_domain: Ints) -> Ints:
-        """For each node its domain's value; 0 where the node has no domain."""
-        return np.append(by_domain, 0)[self.of_node]
+Spread: TypeAlias = tuple[core.TopologySpreadConstraint, Term]
+"""A topology spread constraint of a class, and whom it counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What one class says about other pods."""
 
-    spread: tuple[core.TopologySpreadConstraint, ...]
+    spread: tuple[Spread, ...]
     affinity: tuple[Term, ...]
     anti_affinity: tuple[Term, ...]
-    soft_spread: tuple[core.TopologySpreadConstraint, ...]
+    soft_spread: tuple[Spread, ...]
     soft_affinity: tuple[tuple[int, Term], ...]  # (weight, negative for anti-affinity; term)
+    kept_apart: tuple[tuple[Term, Term], ...]  # each of anti_affinity, and as it is widened
 
     @staticmethod
     def of(pod_class: PodClass) -> Rules:
@@ -83,25 +69,30 @@ class Rules:
             far = [resolve(t, pod_class) for t in against.required_during_scheduling_ignored_during_execution]
             for wish in against.preferred_during_scheduling_ignored_during_execution:
                 wishes.append((-wish.weight, resolve(wish.pod_affinity_term, pod_class)))
-        constraints = pod_class.spec.topology_spread_constraints
-        hard = tuple(c for c in constraints if c.when_unsatisfiable == "DoNotSchedule")
-        soft = tuple(c for c in constraints if c.when_unsatisfiable == "ScheduleAnyway")
-        return Rules(hard, tuple(near), tuple(far), soft, tuple(wishes))
+        spread = [(c, _counted(pod_class, c)) for c in pod_class.spec.topology_spread_constraints]
+        hard = tuple(one for one in spread if one[0].when_unsatisfiable == "DoNotSchedule")
+        soft = tuple(one for one in spread if one[0].when_unsatisfiable == "ScheduleAnyway")
+        apart = tuple([(term, term.widened()) for term in far])
+        return Rules(hard, tuple(near), tuple(far), soft, tuple(wishes), apart)
 
 
 class Topology:
     """Answers, for a class, which nodes the places of other pods leave it."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, beside: Topology | None = None) -> None:
+        """``beside``: other answers about the fleet, with which the domains are shared."""
         self._fleet = fleet
         self._tallies = Tallies(fleet)
         self._rules: list[Rules] = []
         self._carried: dict[tuple[int, int], Term] = {}  # (class, index): required anti-affinity term
-        self._domains: Latest[dict[str, Domains]] = Latest(dict)
+        self._domains: Latest[dict[str, Domains]] = beside._domains if beside is not None else Latest(dict)
+        self._counting: Latest[dict[tuple[int, int, int], tuple[object, Domains, Ints]]] = Latest(dict)
+        """By identity of a class's constraint (whom it counts) and of a view's masks, which are kept with it."""
         self._against: dict[int, tuple[int, list[Term]]] = {}
         self._wanted: dict[bytes, Term] = {}  # who is asked for, or spread among, each once
         self._company: dict[int, tuple[int, bool]] = {}
-        self._ruled: dict[int, tuple[tuple[int, int], bool]] = {}  # by class, as of so many classes and revision
+        self._ruled: dict[int, tuple[bool, bool]] = {}  # by class, as of so many classes and that revision:
+        self._ruled_as_of = (0, 0)
         self._namespaces_revision = fleet.namespaces.revision
 
     def _follow_namespaces(self) -> None:
@@ -122,7 +113,7 @@ class Topology:
             self._rules.append(rules)
             for index, term in enumerate(rules.anti_affinity):
                 self._carried[one.id, index] = term
-            for term in (*rules.affinity, *(_counted(one, constraint) for constraint in rules.spread)):
+            for term in (*rules.affinity, *(counted for _, counted in rules.spread)):
                 self._wanted.setdefault(msgspec.json.encode(term), term)
         return self._rules[pod_class.id]
 
@@ -140,19 +131,35 @@ class Topology:
         """Whether where pods of these classes stand matters to a class with pod affinity or topology spread."""
         self._follow_namespaces()
         rules, rows = self.rules(pod_class), self._fleet.classes.rows
-        terms = [*rules.affinity, *(_counted(pod_class, constraint) for constraint in rules.spread)]
+        terms = [*rules.affinity, *(counted for _, counted in rules.spread)]
         return any(self._selects(term, rows[one]) for term in terms for one in classes)
 
     def has_rules(self, pod_class: PodClass) -> bool:
         """Whether hard rules about other pods, its own or theirs, can forbid the class a node."""
+        return self._ruling(pod_class)[0]
+
+    def is_silent(self, pod_class: PodClass) -> bool:
+        """Whether where other pods stand neither forbids the class a node nor makes it prefer one."""
+        hard, soft = self._ruling(pod_class)
+        return not (hard or soft)
+
+    def _ruling(self, pod_class: PodClass) -> tuple[bool, bool]:
+        """Whether there are hard rules, and preferences of the class."""
         fleet, number = self._fleet, pod_class.id
         if pod_class is not fleet.classes.rows[number]:
-            return self._has_rules(pod_class)
+            return self._rules_on(pod_class)
         as_of = len(fleet.classes.rows), fleet.namespaces.revision
+        if as_of != self._ruled_as_of:
+            self._ruled.clear()
+            self._ruled_as_of = as_of
         known = self._ruled.get(number)
-        if known is None or known[0] != as_of:
-            known = self._ruled[number] = as_of, self._has_rules(pod_class)
-        return known[1]
+        if known is None:
+            known = self._ruled[number] = self._rules_on(pod_class)
+        return known
+
+    def _rules_on(self, pod_class: PodClass) -> tuple[bool, bool]:
+        rules = self.rules(pod_class)
+        return self._has_rules(pod_class), bool(rules.soft_spread or rules.soft_affinity)
 
     def _has_rules(self, pod_class: PodClass) -> bool:
         rules = self.rules(pod_class)
@@ -164,7 +171,7 @@ class Topology:
         """The topology keys of all hard rules about other pods, its own and theirs."""
         rules = self.rules(pod_class)
         terms = [*rules.affinity, *rules.anti_affinity, *self._terms_against(pod_class)]
-        return {one.topology_key for one in rules.spread} | {term.topology_key for term in terms}
+        return {one.topology_key for one, _ in rules.spread} | {term.topology_key for term in terms}
 
     def is_company(self, pod_class: PodClass) -> bool:
         """Whether pods of the class are counted where those of any class that the fleet has known ask for others, or
@@ -188,7 +195,7 @@ class Topology:
         if rules.affinity:
             found.append((AFFINITY, self._affinity(pod_class, rules.affinity)))
         if rules.anti_affinity:
-            allowed = [self._empty(term, self._selected_by(term.widened())) for term in rules.anti_affinity]
+            allowed = [self._empty(term, self._selected_by(wide)) for term, wide in rules.kept_apart]
             found.append((ANTI_AFFINITY, _all(allowed)))
         if against:
             found.append((EXISTING_ANTI_AFFINITY, _all([self._empty(t, self._carriers(t)) for t in against])))
@@ -205,7 +212,7 @@ class Topology:
         self._tallies.refresh()
         points = np.zeros(len(fits), np.int64)
         if rules.soft_spread:
-            crowd = [self._crowd(pod_class, constraint) for constraint in rules.soft_spread]
+            crowd = [self._crowd(counted) for _, counted in rules.soft_spread]
             points += _scaled(-reduce(np.add, crowd), fits)
         if rules.soft_affinity:
             wished = [weight * self._around(term) for weight, term in rules.soft_affinity]
@@ -253,38 +260,45 @@ class Topology:
 
     # ---- topology spread ----
 
-    def _spread(
-        self, pod_class: PodClass, constraints: Sequence[core.TopologySpreadConstraint], view: ShapeView
-    ) -> Masks:
+    def _spread(self, pod_class: PodClass, constraints: Sequence[Spread], view: ShapeView) -> Masks:
         found: Masks = []
-        if not constraints:
-            return found
-        all_labels = _all([self._of(c.topology_key).of_node >= 0 for c in constraints])
-        for constraint in constraints:
-            # Only nodes with every key, and that pass the inclusion policies, make domains and count.
-            included = all_labels
-            if constraint.node_affinity_policy == "Honor":
-                included = included & view.selected
-            if constraint.node_taints_policy == "Honor":
-                included = included & view.untainted
+        for constraint, counted in constraints:
             domains = self._of(constraint.topology_key)
-            counts = domains.sums(self._spread_tally(pod_class, constraint), included)
-            present = np.flatnonzero(np.bincount(domains.of_node[included], minlength=1))
+            included, present = self._included(constraint, counted, constraints, view)
+            counts = included.sums(self._spread_tally(counted))
             lowest = int(counts[present].min()) if len(present) >= (constraint.min_domains or 1) else 0
-            own = int(selectors.matches(_spread_selector(pod_class, constraint), pod_class.labels))
+            own = int(selectors.matches(counted.selector, pod_class.labels))
             has_label = domains.of_node >= 0
             found.append((SPREAD_LABEL, has_label))
             found.append((SPREAD, has_label & (domains.spread_out(counts) + own - lowest <= constraint.max_skew)))
         return found
 
-    def _crowd(self, pod_class: PodClass, constraint: core.TopologySpreadConstraint) -> Ints:
+    def _included(
+        self, constraint: core.TopologySpreadConstraint, counted: Term, constraints: Sequence[Spread], view: ShapeView
+    ) -> tuple[Domains, Ints]:
+        """The domains of the constraint with the nodes that count: those with every key that pass the inclusion
+        policies; and which domains have such nodes."""
+        known = self._counting.at(self._fleet.topology_revision)
+        what = id(counted), id(view.selected), id(view.untainted)
+        found = known.get(what)
+        if found is None:
+            included = _all([self._of(c.topology_key).of_node >= 0 for c, _ in constraints])
+            if constraint.node_affinity_policy == "Honor":
+                included = included & view.selected
+            if constraint.node_taints_policy == "Honor":
+                included = included & view.untainted
+            domains = self._of(constraint.topology_key).among(included)
+            present = np.flatnonzero(np.bincount(domains.numbers, minlength=1))
+            found = known[what] = (counted, view.selected, view.untainted), domains, present
+        return found[1:]
+
+    def _crowd(self, counted: Term) -> Ints:
         """Matching pods in each node's domain; a node without the label counts as the fullest."""
-        domains = self._of(constraint.topology_key)
-        counts = domains.sums(self._spread_tally(pod_class, constraint))
+        domains = self._of(counted.topology_key)
+        counts = domains.sums(self._spread_tally(counted))
         return np.append(counts, counts.max(initial=0))[domains.of_node]
 
-    def _spread_tally(self, pod_class: PodClass, constraint: core.TopologySpreadConstraint) -> Ints:
-        term = _counted(pod_class, constraint)
+    def _spread_tally(self, term: Term) -> Ints:
         selector = term.selector
         if selector is not None and not (selector.match_labels or selector.match_expressions):
             return np.zeros(len(self._fleet.alive), np.int64)  # kube-scheduler counts no pod for an empty selector
@@ -305,7 +319,7 @@ class Topology:
         def all_match(other: PodClass) -> bool:
             return all(self._selects(term, other) for term in terms)
 
-        per_node = self._tallies.get(("affinity", terms), all_match)
+        per_node = self._tallies.get(("affinity", terms), all_match, terms)
         domains = [self._of(term.topology_key) for term in terms]
         labelled = _all([d.of_node >= 0 for d in domains])
         if not any(per_node[d.of_node >= 0].any() for d in domains) and all_match(pod_class):
@@ -325,7 +339,7 @@ class Topology:
 
     def _selected_by(self, term: Term) -> Ints:
         key = "selected", term.selector, term.namespaces, term.namespace_selector
-        return self._tallies.get(key, partial(self._selects, term))
+        return self._tallies.get(key, partial(self._selects, term), term)
 
     def _carriers(self, term: Term) -> Ints:
         def carries(other: PodClass) -> bool:
@@ -352,34 +366,13 @@ class Topology:
         domains = self._domains.at(fleet.topology_revision)
         known = domains.get(key)
         if known is None:
-            known = domains[key] = _domains(fleet, key)
+            known = domains[key] = domains_of(fleet, key)
         return known
-
-
-def _domains(fleet: Fleet, key: str) -> Domains:
-    numbers: dict[str, int] = {}
-
-    def number(labels: dict[str, str]) -> int:
-        value = labels.get(key)
-        return -1 if value is None else numbers.setdefault(value, len(numbers))
-
-    of_node = np.full(len(fleet.alive), -1, np.int64)
-    if key == HOSTNAME:
-        for row in fleet.node_by_name.values():
-            of_node[row] = number(fleet.node(row).labels)
-    else:
-        by_set = np.array([number(labels) for labels in fleet.label_sets.rows] or [-1], np.int64)
-        of_node[fleet.alive] = by_set[fleet.label_set[fleet.alive]]
-    return Domains(of_node, len(numbers))
-
-
-def _spread_selector(pod_class: PodClass, constraint: core.TopologySpreadConstraint) -> core.LabelSelector | None:
-    return narrowed(constraint.label_selector, pod_class.labels, constraint.match_label_keys, "In")
 
 
 def _counted(pod_class: PodClass, constraint: core.TopologySpreadConstraint) -> Term:
     """Whom the constraint counts."""
-    selector = _spread_selector(pod_class, constraint)
+    selector = narrowed(constraint.label_selector, pod_class.labels, constraint.match_label_keys, "In")
     return Term(constraint.topology_key, selector, (pod_class.namespace,), None)
 
 

@@ -42,11 +42,10 @@ class Trial:
 
     def keys(self, row: int) -> Ints:
         """The score of every node; NEVER where the pod does not fit."""
-        return self.looked(row)[1]
+        return self.looked(self.snapshot.fleet.pod_class(row))[1]
 
-    def looked(self, row: int) -> tuple[ShapeView, Ints]:
-        """What the policy says of every node for the pod, and :meth:`keys`."""
-        pod_class = self.snapshot.fleet.pod_class(row)
+    def looked(self, pod_class: PodClass) -> tuple[ShapeView, Ints]:
+        """What the policy says of every node for pods of the class, and :meth:`keys`."""
         view, key = self._keys(pod_class)
         if self.assumed and self.cache.topology.asks_for_others(pod_class):
             with self.assumed.away():
@@ -55,8 +54,10 @@ class Trial:
         return view, key
 
     def _keys(self, pod_class: PodClass) -> tuple[ShapeView, Ints]:
-        view = self.cache.view(pod_class, self.policy)
-        return view, keys_of(self.cache.topology, pod_class, view, self.cache.topology.masks(pod_class, view))
+        view, topology = self.cache.view(pod_class, self.policy), self.cache.topology
+        if topology.is_silent(pod_class):
+            return view, view.key
+        return view, keys_of(topology, pod_class, view, topology.masks(pod_class, view))
 
     def refusal(self, pod_class: PodClass) -> Reason:
         """Why no node takes the class."""
@@ -79,7 +80,8 @@ class Trial:
             return {}
         level = known.index(unit.region_key)
         numbers = known.of_node[known.rows, level].tolist()
-        return {row: known.name(level, n) for row, n in zip(known.rows.tolist(), numbers, strict=True) if n >= 0}
+        names = [known.name(level, n) for n in range(known.count(level))]
+        return {row: names[n] for row, n in zip(known.rows.tolist(), numbers, strict=True) if n >= 0}
 
     def seat(self, row: int, node: int, view: ShapeView | None = None) -> None:
         """Bind the pod there, on the devices that suit it best. ``view``: what the policy says now, where that is at

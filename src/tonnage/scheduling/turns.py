@@ -26,6 +26,8 @@ from tonnage.scheduling.trial import Trial
 from tonnage.scheduling.view import NEVER, TIE_BITS, Ints, ShapeView
 
 BEST = "best node"
+NO_NODE = np.array(NEVER)
+"""NEVER as arrays of keys are compared with it fastest."""
 EXCHANGES = 3
 """This many times, those left over are looked at again after others have been placed elsewhere for them."""
 
@@ -71,6 +73,8 @@ class Turns:
         self._exchanges = EXCHANGES if how.exchange else 0
         self._own: dict[int, None] = {}
         """Pods on the node that the policy chose for them, in the order of their turns."""
+        self._refs: dict[int, Ref] = {}
+        """Nodes by row, as binds name them."""
         self._chose = False
         """Whether any of them could have stood elsewhere."""
         self.binds: dict[int, Bind] = {}
@@ -115,9 +119,11 @@ class Turns:
 
     def seated(self) -> Seated:
         """How much is bound so far."""
-        found = {self._priorities.of(row): [0, 0] for row in self._rows}
+        priority = self._priorities.of
+        found = {priority(row): [0, 0] for row in self._rows}
+        (only, *more) = found or [0]
         for row in self.binds:
-            one = found[self._priorities.of(row)]
+            one = found[priority(row) if more else only]
             one[0] += holding.milli(self._fleet.pod(row))
             one[1] += 1
         return tuple((priority, devices, pods) for priority, (devices, pods) in sorted(found.items(), reverse=True))
@@ -128,7 +134,12 @@ class Turns:
         before = len(self.binds)
         waiting: list[Unit] = []
         self.preemptor.lift()
+        quiet = self.preemptor.quiet
         for unit in queue:
+            if quiet and not unit.gang:
+                if not self._alone(unit, lasting=True):
+                    waiting.append(unit)
+                continue
             self.preemptor.keep_for_others(unit)
             found = self._take(unit)
             if found and self.preemptor.stands_elsewhere(unit):
@@ -152,7 +163,9 @@ class Turns:
 
     def _exchange(self, waiting: Sequence[Unit]) -> bool:
         """Let pods that are left over stand by placing others of this decision elsewhere; whether any does now."""
-        if not (self._exchanges and self.chose and waiting) or self.seated() < self._how.least:
+        if not (self._exchanges and self.chose and waiting):
+            return False
+        if self._how.least and self.seated() < self._how.least:
             return False  # who had one node to stand on when there was more room has no other now
         left = [unit.rows[0] for unit in waiting if not (unit.gang or self.preemptor.is_nominated(unit))]
         found = Exchange(self._trial, self._own).seat(left) if left else []
@@ -194,10 +207,7 @@ class Turns:
             for bind in binds:
                 self.binds[self._fleet.pod_by_key[bind.pod.namespace, bind.pod.name]] = bind
             return bool(binds)
-        row = unit.rows[0]
-        if self._refusals.stands(self._fleet.pod_class(row), len(self.binds)):
-            return False
-        return self._place(row, lasting=lasting)
+        return self._alone(unit, lasting=lasting)
 
     def _where_room_was_made(self, unit: Unit) -> bool:
         key = self._trial.keys(unit.rows[0]).copy()
@@ -213,39 +223,54 @@ class Turns:
             self._bind(row, reason)
         return bool(places)
 
-    def _place(self, row: int, *, lasting: bool) -> bool:
-        """Bind the pod to its best node, or note why there is none."""
-        view, key = self._trial.looked(row)
+    def _alone(self, unit: Unit, *, lasting: bool) -> bool:
+        """Bind a pod on its own to its best node, or note why there is none."""
+        (row,) = unit.rows
+        pod_class = self._fleet.pod_class(row)
+        if self._refusals.stands(pod_class, len(self.binds)):
+            return False
+        view, key = self._trial.looked(pod_class)
         best = int(key.argmax())
-        if key[best] == NEVER:
-            pod_class = self._fleet.pod_class(row)
+        score = key.item(best)
+        if score == NEVER:
             self._refusals.add(pod_class, self._trial.refusal(pod_class), len(self.binds), lasting=lasting)
             return False
-        self._chose = self._chose or view.shape.ask.shares or int(np.count_nonzero(key != NEVER)) > 1
-        reason = _receipt(view, key, best) if self._how.receipts else Reason(BEST)
+        self._chose = self._chose or view.shape.ask.shares or _fit(key) > 1
+        reason = _receipt(view, key, best, score) if self._how.receipts else Reason(BEST)
         self._trial.seat(row, best, view)
         self._own[row] = None
-        self._bind(row, reason)
+        self._bind(row, reason, unit.about)
         return True
 
-    def _bind(self, row: int, reason: Reason) -> None:
+    def _bind(self, row: int, reason: Reason, about: Ref | None = None) -> None:
+        """Note that the pod is bound. ``about`` names it, where that is at hand."""
         pod = self._fleet.pod(row)
-        node = self._fleet.node(pod.node).spec
-        self.binds[row] = Bind(pod.spec.ref, Ref("Node", node.name, uid=node.uid), reason, pod.devices)
+        at = self._refs.get(pod.node)
+        if at is None:
+            node = self._fleet.node(pod.node).spec
+            at = self._refs[pod.node] = Ref("Node", node.name, uid=node.uid)
+        self.binds[row] = Bind(about or pod.spec.ref, at, reason, pod.devices)
+
+
+def _fit(key: Ints) -> int:
+    """How many nodes take the pod."""
+    return int(np.count_nonzero(key != NO_NODE))
 
 
 def _evidence(view: ShapeView, key: Ints, node: int) -> tuple[tuple[str, Scalar], ...]:
-    return ("nodes_that_fit", int(np.count_nonzero(key != NEVER))), ("score", view.score(int(key[node])))
+    return ("nodes_that_fit", _fit(key)), ("score", view.score(key.item(node)))
 
 
-def _receipt(view: ShapeView, key: Ints, best: int) -> Reason:
-    evidence, winner = _evidence(view, key, best), int(key[best])
-    if evidence[0][1] == 1:
+def _receipt(view: ShapeView, key: Ints, best: int, winner: int) -> Reason:
+    fit, score = _fit(key), view.score(winner)
+    evidence = ("nodes_that_fit", fit), ("score", score)
+    if fit == 1:
         return Reason(BEST, evidence)
     key[best] = NEVER
     second = int(key.argmax())
     key[best] = winner
-    lower = key[second] >> TIE_BITS < winner >> TIE_BITS
+    after = key.item(second)
+    lower = after >> TIE_BITS < winner >> TIE_BITS
     why = "lower score" if lower else "same score, later name"
-    other = Alternative(view.fleet.node(second).spec.name, why, view.score(int(key[second])))
+    other = Alternative(view.fleet.node(second).spec.name, why, view.score(after) if lower else score)
     return Reason(BEST, evidence, (other,))

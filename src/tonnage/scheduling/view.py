@@ -60,7 +60,8 @@ Ints = NDArray[np.int64]
 class NodeTable:
     """What scores need of each node row beside the fleet's columns. ``tie``: the earlier the name, the higher.
 
-    ``device_column``: the column of the node's device resource, -1 for none."""
+    ``device_column``: the column of the node's device resource, -1 for none. ``revision``: the fleet's
+    ``topology_revision`` as of which they are."""
 
     fleet: Fleet
     tie: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -68,7 +69,7 @@ class NodeTable:
     _changed: Ints = field(
         default_factory=lambda: np.zeros(0, np.int64)
     )  # the journal's position after the last change
-    _revision: int = -1
+    revision: int = -1
     _cursor: int = 0
     _read: Latest[tuple[Ints, Ints]] = field(init=False)
 
@@ -78,8 +79,8 @@ class NodeTable:
     def refresh(self) -> None:
         """Follow nodes that came or went."""
         revision = self.fleet.topology_revision
-        if self._revision != revision:
-            self._revision = revision
+        if self.revision != revision:
+            self.revision = revision
             self.tie, self.device_column = self._read.at(revision)
 
     def _columns(self) -> tuple[Ints, Ints]:
@@ -87,7 +88,7 @@ class NodeTable:
         tie, device_column = np.zeros(len(fleet.alive), np.int64), np.full(len(fleet.alive), -1, np.int64)
         rows = fleet.node_rows()
         tie[rows] = np.arange(len(rows), 0, -1)
-        named = [fleet.node(row).spec.device_resource for row in rows]
+        named = [node.spec.device_resource for row in rows if (node := fleet.nodes[row]) is not None]
         columns = {name: fleet.resource(name) if name else -1 for name in dict.fromkeys(named)}
         device_column[rows] = [columns[name] for name in named]
         return tie, device_column
@@ -164,10 +165,12 @@ class ShapeView:
 
     def refresh(self) -> Ints:
         """The current keys."""
-        fleet, journal = self.fleet, self.fleet.journal
-        self.nodes.refresh()
-        if self._topology_revision != fleet.topology_revision:
-            self._topology_revision = fleet.topology_revision
+        fleet = self.fleet
+        journal, revision = fleet.journal, fleet.topology_revision
+        if self.nodes.revision != revision:
+            self.nodes.refresh()
+        if self._topology_revision != revision:
+            self._topology_revision = revision
             self._judge()
             self._score(np.flatnonzero(self.able))
         elif self._cursor != journal.end:

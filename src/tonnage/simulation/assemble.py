@@ -13,6 +13,7 @@ from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.objects import Workload
 from tonnage.machines.serving.service import DONE, PENDING, Service
 from tonnage.machines.serving.split import PREFILL, SplitService
+from tonnage.simulation.findings.unserved import Known, not_running
 from tonnage.simulation.recorder import ABSENT, Recorder
 from tonnage.simulation.result import (
     SCHEMA,
@@ -36,7 +37,6 @@ from tonnage.simulation.result import (
 )
 from tonnage.simulation.scenario import Scenario
 from tonnage.simulation.training.results import training_results
-from tonnage.simulation.unserved import Known, not_running
 from tonnage.units import NS_PER_HOUR, NS_PER_MS, NS_PER_S
 
 Bools = NDArray[np.bool_]

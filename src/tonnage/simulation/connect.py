@@ -31,8 +31,8 @@ from tonnage.objects import apps, core, selectors
 from tonnage.rng import Streams
 from tonnage.simulation.configure import Configuration, workloads_behind
 from tonnage.simulation.entries import SplitEntry, TrafficSpec, conditional_rule, prefixes
+from tonnage.simulation.findings.zones import prefers_zone
 from tonnage.simulation.scenario import PolicySpec, Scenario, Traffic
-from tonnage.simulation.zones import prefers_zone
 from tonnage.traffic.arrivals import Arrivals, Content, TooManyRequests, build
 from tonnage.traffic.profile import TrafficProfile
 from tonnage.traffic.profile_file import read_profile

@@ -1,10 +1,14 @@
-"""What a scenario says of what breaks, as written."""
+"""Faults as a scenario has them, and what they cannot mean."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tonnage.documents import Document, Strict, duration_ns
 from tonnage.errors import InputError, Problem
-from tonnage.facts import instances
+from tonnage.facts import instances, xids
+from tonnage.facts.prices import ON_DEMAND, SPOT
+from tonnage.machines.gpu_faults import FALLEN_OFF
 
 INTERRUPTION, WAVE, ZONE_OUTAGE, OUT_OF_STOCK = "spot-interruption", "spot-wave", "zone-outage", "out-of-stock"
 NODE_FAILURE, GPU_FAILURE, POD_FAILURE = "node-failure", "gpu-failure", "pod-failure"
@@ -12,8 +16,6 @@ FAULTS = (INTERRUPTION, WAVE, ZONE_OUTAGE, NODE_FAILURE, GPU_FAILURE, POD_FAILUR
 OOM = "oom"
 """A pod's exit when its memory limit kills it; other exits are codes."""
 _ONLY = {
-    "workload": (POD_FAILURE,),
-    "pod": (POD_FAILURE,),
     "share": (WAVE,),
     "within": (WAVE,),
     "rebalance": (WAVE,),
@@ -27,11 +29,12 @@ _ONLY = {
 class FaultSpec(Strict, frozen=True, kw_only=True):
     """Something that breaks at ``at``.
 
-    ``spot-interruption``, ``node-failure`` and ``gpu-failure`` hit ``count`` nodes, of a pool, an instance type or a
-    zone, in order of name; a failed GPU is back after ``duration``; ``out-of-stock`` withholds an instance type (in a
-    zone, as one capacity type) for ``duration``. ``pod-failure`` ends the containers of ``count`` pods of a training
-    ``workload`` or a Deployment (of one, ``pod``), those that run, in order of name, with an ``exit`` code or ``oom``.
-    ``zone-outage`` takes every node of a zone at once, and nothing is sold there for ``duration``.
+    ``spot-interruption``, ``node-failure`` and ``gpu-failure`` hit ``count`` nodes, of a pool or an instance type, in
+    order of name; a GPU fails with an ``xid``, which the node notices ``detection`` later, and is back after
+    ``duration``; ``out-of-stock`` withholds an instance type for ``duration``. ``pod-failure`` ends the containers of
+    ``count`` pods of a training ``workload`` or a Deployment (of one, ``pod``), those that run, in order of name, with
+    an ``exit`` code or ``oom``. A ``zone`` bounds which nodes are hit; an ``out-of-stock`` may be of one
+    zone or ``capacity_type``. ``zone-outage`` takes every node of a zone at once, and nothing is sold there for ``duration``.
 
     ``spot-wave``: a ``share`` of the spot nodes of one instance type and zone get their notices at random times
     ``within`` a while, and EC2 has none of it left for ``duration``. A part of them, ``rebalance``, gets a rebalance
@@ -47,6 +50,8 @@ class FaultSpec(Strict, frozen=True, kw_only=True):
     workload: str = ""
     pod: str = ""
     exit: int | str = 1
+    xid: int = FALLEN_OFF
+    detection: str = "0s"
     zone: str = ""
     capacity_type: str = ""
     share: float = 0.0
@@ -55,58 +60,66 @@ class FaultSpec(Strict, frozen=True, kw_only=True):
     lead: str = ""
 
 
+def duration_problems(field: str, text: str, document: Document, *, positive: bool = True) -> list[Problem]:
+    """What is wrong with a duration, as text."""
+    try:
+        value = duration_ns(text)
+    except ValueError:
+        return [document.problem(field, f'"{text}" is not a duration, expected e.g. 90m, 1h30m, 2s or 50ms')]
+    return [document.problem(field, f'"{text}" is not above 0')] if positive and value <= 0 else []
+
+
+def one_of_problems(field: str, value: str, known: Sequence[str], document: Document) -> list[Problem]:
+    """What is wrong with one of several words."""
+    return [] if value in known else [document.problem(field, f'"{value}", expected one of {", ".join(known)}')]
+
+
 def fault_problems(field: str, fault: FaultSpec, document: Document) -> list[Problem]:
-    """Everything that is wrong with a fault, with its place."""
-    found: list[Problem] = []
-    if fault.kind not in FAULTS:
-        found.append(document.problem(f"{field}.kind", f'"{fault.kind}", expected one of {", ".join(FAULTS)}'))
-    else:
-        found += _fields_of_others(field, fault, document)
-    if fault.kind == POD_FAILURE:
-        found += _pod_failure_problems(field, fault, document)
-    for name in ("at", "duration", "within", "lead"):
-        text = getattr(fault, name)
-        if text or name in ("at", "duration"):
-            found += _duration_problems(f"{field}.{name}", text, document, positive=name == "duration")
+    """What is wrong with a fault, the field ``field`` of the scenario."""
+    found = one_of_problems(f"{field}.kind", fault.kind, FAULTS, document)
+    found += _pod_failure_problems(field, fault, document)
+    found += duration_problems(f"{field}.at", fault.at, document, positive=False)
+    wrong = duration_problems(f"{field}.duration", fault.duration, document)
+    wrong += duration_problems(f"{field}.detection", fault.detection, document, positive=False)
+    found += wrong or _gpu_failure_problems(field, fault, document)
     if fault.count < 1:
         found.append(document.problem(f"{field}.count", f"{fault.count} nodes, expected at least 1"))
+    if fault.instance_type:
+        found += instance_type_problems(f"{field}.instanceType", fault.instance_type, document)
+    elif fault.kind == "out-of-stock":
+        found.append(document.problem(f"{field}.instanceType", "out-of-stock needs an instanceType"))
+    return [*found, *_spot_problems(field, fault, document)]
+
+
+def _spot_problems(field: str, fault: FaultSpec, document: Document) -> list[Problem]:
+    """What is wrong with waves, zones and stock."""
+    found = []
+    for name, kinds in _ONLY.items():
+        if getattr(fault, name) and fault.kind in FAULTS and fault.kind not in kinds:
+            article = "an" if kinds[0][0] in "aeiou" else "a"
+            whose = f"{article} {kinds[0]} has" if len(kinds) == 1 else "faults of nodes have"
+            spelt = {"capacity_type": "capacityType"}.get(name, name)
+            found.append(document.problem(f"{field}.{spelt}", f"only {whose} it"))
+    for name in ("within", "lead"):
+        if getattr(fault, name):
+            found += duration_problems(f"{field}.{name}", getattr(fault, name), document, positive=False)
     for name in ("share", "rebalance"):
         if not 0 <= getattr(fault, name) <= 1:
             found.append(document.problem(f"{field}.{name}", f"{getattr(fault, name)}, expected a share from 0 to 1"))
-    if fault.capacity_type not in ("", "on-demand", "spot"):
-        message = f'"{fault.capacity_type}", expected on-demand or spot'
-        found.append(document.problem(f"{field}.capacityType", message))
-    if fault.instance_type:
-        found += instance_type_problems(f"{field}.instanceType", fault.instance_type, document)
-    elif fault.kind == OUT_OF_STOCK:
-        found.append(document.problem(f"{field}.instanceType", "out-of-stock needs an instanceType"))
+    if fault.capacity_type:
+        found += one_of_problems(f"{field}.capacityType", fault.capacity_type, (ON_DEMAND, SPOT), document)
     if fault.kind == ZONE_OUTAGE and not fault.zone:
         found.append(document.problem(f"{field}.zone", "zone-outage needs a zone"))
     return found
 
 
-def instance_type_problems(field: str, name: str, document: Document) -> list[Problem]:
-    """What is wrong with the name of an instance type."""
-    try:
-        instances.get(name)
-    except InputError as error:
-        return [document.problem(field, problem.message, problem.hint) for problem in error.problems]
-    return []
-
-
-def _fields_of_others(field: str, fault: FaultSpec, document: Document) -> list[Problem]:
-    """Fields that this kind of fault does not have."""
-    found = []
-    for name, kinds in _ONLY.items():
-        if getattr(fault, name) and fault.kind not in kinds:
-            article = "an" if kinds[0][0] in "aeiou" else "a"
-            whose = f"{article} {kinds[0]} has" if len(kinds) == 1 else "faults of nodes have"
-            spelt = {"capacity_type": "capacityType"}.get(name, name)
-            found.append(document.problem(f"{field}.{spelt}", f"only {whose} it"))
-    return found
-
-
 def _pod_failure_problems(field: str, fault: FaultSpec, document: Document) -> list[Problem]:
+    if fault.kind != "pod-failure":
+        return [
+            document.problem(f"{field}.{name}", "only a pod-failure has it")
+            for name in ("workload", "pod")
+            if getattr(fault, name)
+        ]
     found = []
     if not fault.workload:
         found.append(document.problem(f"{field}.workload", "pod-failure needs the workload whose pods fail"))
@@ -117,9 +130,23 @@ def _pod_failure_problems(field: str, fault: FaultSpec, document: Document) -> l
     return found
 
 
-def _duration_problems(field: str, text: str, document: Document, *, positive: bool) -> list[Problem]:
+def _gpu_failure_problems(field: str, fault: FaultSpec, document: Document) -> list[Problem]:
+    if fault.kind != "gpu-failure":
+        given = (("xid", fault.xid != FALLEN_OFF), ("detection", fault.detection != "0s"))
+        return [document.problem(f"{field}.{name}", "only a gpu-failure has it") for name, there in given if there]
+    if fault.xid not in xids.all():
+        near = ", ".join(str(xid) for xid in sorted(xids.all(), key=lambda xid: (abs(xid - fault.xid), xid))[:3])
+        text = f"{fault.xid} is not in NVIDIA's catalogue of {xids.VERSION}, expected an Xid such as {near}"
+        return [document.problem(f"{field}.xid", text)]
+    if duration_ns(fault.detection) >= duration_ns(fault.duration):
+        text = f'"{fault.detection}" is not before the reset after {fault.duration}'
+        return [document.problem(f"{field}.detection", text)]
+    return []
+
+
+def instance_type_problems(field: str, name: str, document: Document) -> list[Problem]:
     try:
-        value = duration_ns(text)
-    except ValueError:
-        return [document.problem(field, f'"{text}" is not a duration, expected e.g. 90m, 1h30m, 2s or 50ms')]
-    return [document.problem(field, f'"{text}" is not above 0')] if positive and value <= 0 else []
+        instances.get(name)
+    except InputError as error:
+        return [document.problem(field, problem.message, problem.hint) for problem in error.problems]
+    return []

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from tonnage.documents import duration_ns
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.crashes import SIGNALLED, crash, taken_along
+from tonnage.machines.crashes import SIGNALLED, taken_along
 from tonnage.machines.events import Later
-from tonnage.machines.life import GpuBack, GpuLost, NodeLost, PodStarted, RebalanceRecommended, SpotNotice
+from tonnage.machines.gpu_faults import XidReported, container_ends
+from tonnage.machines.life import NodeLost, RebalanceRecommended, SpotNotice
 from tonnage.machines.objects import Node, Offering, Pod
 from tonnage.simulation.fault_entries import (
     GPU_FAILURE,
@@ -40,8 +41,8 @@ class Fault:
             if spec.kind == INTERRUPTION:
                 yield cluster.now_ns, SpotNotice(node.name)
             elif spec.kind == GPU_FAILURE:
-                yield cluster.now_ns, GpuLost(node.name)
-                yield cluster.now_ns + duration_ns(spec.duration), GpuBack(node.name)
+                lasts = duration_ns(spec.detection), duration_ns(spec.duration)
+                yield cluster.now_ns, XidReported(node.name, spec.xid, *lasts)
             else:
                 yield cluster.now_ns, NodeLost(node.name, "node failure")
 
@@ -139,12 +140,10 @@ class PodFailure:
         cause, code = exit_of(spec.exit)
         oom = cause is Cause.OOM
         for pod in sorted(running, key=lambda pod: pod.name)[: spec.count]:
-            if pod.started_ns is None or pod.terminating:
-                continue  # it ended with another
             said = _reason(cluster, pod, code, oom=oom)
             for neighbour in taken_along(cluster, pod, code, oom=oom):
-                yield from self._ends(cluster, neighbour, cause, code, f"{said} in Pod {pod.key} on the same GPU")
-            yield from self._ends(cluster, pod, cause, code, said)
+                yield from container_ends(cluster, neighbour, cause, code, f"{said} in Pod {pod.key} on the same GPU")
+            yield from container_ends(cluster, pod, cause, code, said)
 
     def _pods(self, cluster: SimulatedCluster) -> list[Pod]:
         training = cluster.training.get(self.spec.workload)
@@ -152,13 +151,6 @@ class PodFailure:
             return [pod for part in training.parts for pod in part.ready]
         workload = cluster.workloads.get(self.spec.workload)
         return workload.active if workload is not None else []  # behind an API its pods may be somebody else's
-
-    def _ends(self, cluster: SimulatedCluster, pod: Pod, cause: Cause, code: int, said: str) -> Later:
-        if pod.workload.controller is not None:
-            pod.workload.controller.exits(cluster, pod, cause, code, said)
-        else:
-            cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", "Failed", said)
-            yield crash(cluster, pod, said, code, said), PodStarted(pod)
 
 
 def _reason(cluster: SimulatedCluster, pod: Pod, code: int, *, oom: bool) -> str:

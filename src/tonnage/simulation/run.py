@@ -34,20 +34,20 @@ from tonnage.simulation.assemble import assemble
 from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, sorted_findings
 from tonnage.simulation.connect import connect_traffic, left_out
 from tonnage.simulation.driver import Driver, Observer
-from tonnage.simulation.engine_findings import unknown_modes, unread_flags
 from tonnage.simulation.extent import refuse_too_much
 from tonnage.simulation.faults import schedule_faults
-from tonnage.simulation.ignored_flags import ignored_flags
+from tonnage.simulation.findings.engines import unknown_modes, unread_flags
+from tonnage.simulation.findings.ignored_flags import ignored_flags
+from tonnage.simulation.findings.relayouts import layouts_that_stay
+from tonnage.simulation.findings.unserved import Known
+from tonnage.simulation.findings.zones import zone_findings
 from tonnage.simulation.planned import Sources, planned
 from tonnage.simulation.prospects import prospects
 from tonnage.simulation.recorder import Recorder
-from tonnage.simulation.relayout_findings import layouts_that_stay
 from tonnage.simulation.result import Check, Result
 from tonnage.simulation.scenario import Scenario
 from tonnage.simulation.standing import machines
 from tonnage.simulation.training.connect import connect_training
-from tonnage.simulation.unserved import Known
-from tonnage.simulation.zones import zone_findings
 from tonnage.traffic.profile import TrafficProfile
 from tonnage.traffic.traces import Trace
 from tonnage.units import NS_PER_S
@@ -91,9 +91,11 @@ class SetUp:
     cluster: SimulatedCluster
     sources: Sources
 
-    def scraper(self) -> Scraper:
-        """What Prometheus scrapes."""
-        return Scraper(self.configuration.monitors, any(s.histograms for s in self.cluster.services))
+    def scraper(self, *, everything: bool = False) -> Scraper:
+        """What Prometheus scrapes; of GPUs what queries name, or ``everything``, where anybody may ask."""
+        asked = frozenset(one.name for query in self.configuration.queries() for one in query.selectors())
+        histograms = any(s.histograms for s in self.cluster.services)
+        return Scraper(self.configuration.monitors, histograms, None if everything else asked)
 
     @property
     def controls(self) -> Policy:
@@ -114,7 +116,7 @@ class SetUp:
         settings = self.placing()
         loops = [Scheduler(settings).loop()]
         if self.configuration.pools:
-            loops += self.controls.node_loops(self.for_sale, pools or self.pools, EPOCH_NS)
+            loops += self.controls.node_loops(self.for_sale, pools or self.pools, EPOCH_NS, expires=True)
         return [*loops, *self.controls.partitioning_loops(settings), *self.replica_loops()]
 
     def pools(self) -> Pools:

@@ -30,7 +30,13 @@ from tonnage.simulation.entries import (
     tells_content,
     traffic_problems,
 )
-from tonnage.simulation.fault_entries import FaultSpec, fault_problems, instance_type_problems
+from tonnage.simulation.fault_entries import (
+    FaultSpec,
+    duration_problems,
+    fault_problems,
+    instance_type_problems,
+    one_of_problems,
+)
 from tonnage.traffic.surges import SurgeSpec
 
 __all__ = [
@@ -259,17 +265,10 @@ def _problems(spec: ScenarioSpec, document: Document, folder: Path) -> list[Prob
     found: list[Problem] = []
 
     def duration(field: str, text: str, *, positive: bool = True) -> None:
-        try:
-            value = duration_ns(text)
-        except ValueError:
-            found.append(document.problem(field, f'"{text}" is not a duration, expected e.g. 90m, 1h30m, 2s or 50ms'))
-            return
-        if positive and value <= 0:
-            found.append(document.problem(field, f'"{text}" is not above 0'))
+        found.extend(duration_problems(field, text, document, positive=positive))
 
     def one_of(field: str, value: str, known: Sequence[str]) -> None:
-        if value not in known:
-            found.append(document.problem(field, f'"{value}", expected one of {", ".join(known)}'))
+        found.extend(one_of_problems(field, value, known, document))
 
     duration("duration", spec.duration)
     if spec.slo is not None:

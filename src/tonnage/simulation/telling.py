@@ -13,9 +13,9 @@ from tonnage.machines.blocked import of_workload
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.objects import Claim, Pod
 from tonnage.machines.training.workload import Training
+from tonnage.simulation.findings.unserved import ENDED as WORKLOAD_FAILED
+from tonnage.simulation.findings.waiting import NO_STOCK, STOCK_HELP, Reasons, clock
 from tonnage.simulation.recorder import Recorder
-from tonnage.simulation.unserved import ENDED as WORKLOAD_FAILED
-from tonnage.simulation.waiting import NO_STOCK, STOCK_HELP, Reasons, clock
 from tonnage.units import GIB, NS_PER_S
 
 TOLD = 6

@@ -48,6 +48,11 @@ def test_what_a_crd_refuses_by_an_expression_is_refused_too(case: dict[str, Any]
     assert all(field.startswith(("spec", "<nil>")) for _, field, _ in found)
 
 
+@pytest.mark.parametrize("case", recorded("accepted.jsonl"), ids=named)
+def test_what_kube_apiserver_takes_is_taken(case: dict[str, Any]) -> None:
+    assert causes(case) == []
+
+
 @pytest.mark.parametrize("case", UNREADABLE, ids=named)
 def test_what_cannot_be_decoded_is_said_in_the_words_of_kube_apiserver(case: dict[str, Any]) -> None:
     obj = base(case["of"], case["set"])

@@ -11,9 +11,9 @@ import pytest
 from read_api import EPOCH_NS, EPOCH_S, NOW_S, ask, fetch, make_store, serving
 
 from tonnage.errors import InputError
-from tonnage.hollow.exposition import current, number, render
 from tonnage.hollow.prometheus import app
 from tonnage.live.prometheus import Fault, Prometheus, PrometheusError
+from tonnage.metrics.exposition import current, number, render
 from tonnage.metrics.promql import Sample, Scalar, Vector, evaluate, parse
 from tonnage.units import NS_PER_S
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from read_api import EPOCH_S, NOW_S, ask, fetch, make_store, serving
 
-from tonnage.hollow.exposition import current, render
+from tonnage.metrics.exposition import current, render
 from tonnage.units import NS_PER_S
 
 PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")

@@ -12,7 +12,8 @@ from live.contract.cases import HALVES, Decide
 from live.contract.faulty import STATUS, Rates
 from live.contract.small import DEPLOYMENT, WHY, Small, build, returns
 from live.contract.worlds import opened
-from tonnage.control.nodes import Disruption, Provisioner
+from tonnage.control.disruption import Disruption
+from tonnage.control.nodes import Provisioner
 from tonnage.control.partitioner import AGAIN
 from tonnage.decisions import Applied, Evict, Refused, Relayout, Scale, Stale
 from tonnage.kube.resources import CONFIG_MAPS, NODE_CLAIMS, NODES, PODS

@@ -18,11 +18,10 @@ from tonnage.inference.engine.stretched import stretched
 from tonnage.inference.prompts import Path
 from tonnage.inference.timing import TICKS_PER_NS, TICKS_PER_PS, BatchTiming, StepTiming
 
-__all__ = ["Engine", "EngineConfig", "Finished", "Tiers", "Unfinished"]
 
-
-class Engine(Scheduler):
-    """A replica. Time moves by ``advance``; what is seen from outside is the state at that time.
+class Engine:
+    """A replica. Time moves by ``advance``; what is seen from outside is the state at that time. Who takes part in a
+    step its :class:`~tonnage.inference.engine.scheduler.Scheduler` says; when steps start and end is said here.
 
     ``prefix_caching`` keeps what prompts leave in the KV cache and shares it; ``record_events`` keeps what becomes
     findable and what is evicted, for ``cache.take_events``; ``tiers`` gives and takes what the GPU has no room for, and
@@ -40,11 +39,18 @@ class Engine(Scheduler):
         record_events: bool = False,
         tiers: Tiers | None = None,
     ) -> None:
-        super().__init__(
-            config, timing, now_ns, prefix_caching=prefix_caching, record_events=record_events, tiers=tiers
+        self.config = config
+        self.timing = timing
+        self.tiers = tiers
+        self._times = StepTimes(timing)
+        self._scheduler = Scheduler(
+            config, self._times.window, prefix_caching=prefix_caching, record_events=record_events, tiers=tiers
         )
         self._macro = macro
         self._orders = 0
+        self._now = now_ns * TICKS_PER_NS  # start of the step in flight, else end of the last one
+        self._step_end: int | None = None  # of the step in flight
+        self._busy = 0
         self._advanced_ns = now_ns
         self._last_arrival_ns = now_ns
         self._stretch = Fraction(1), Fraction(1)  # of decode steps, of steps with prompt tokens
@@ -55,27 +61,47 @@ class Engine(Scheduler):
     @property
     def running(self) -> int:
         """Requests that are admitted (vLLM's num_requests_running)."""
-        return len(self._running)
+        return len(self._scheduler.running)
 
     @property
     def waiting(self) -> int:
         """Requests that are submitted and not admitted, preempted ones included (num_requests_waiting)."""
-        return len(self._waiting)
+        return len(self._scheduler.waiting)
 
     @property
     def blocks_used(self) -> int:
         """KV blocks held by running requests, for other engines to fetch, or for what other engines will send."""
-        return self._blocks.used
+        return self._scheduler.blocks.used
 
     @property
     def blocks_total(self) -> int:
         """KV blocks that requests can use."""
-        return self._blocks.total
+        return self._scheduler.blocks.total
 
     @property
     def kv_usage(self) -> float:
         """Share of the KV blocks that is used, 0 to 1."""
-        return self._blocks.used / self._blocks.total
+        return self._scheduler.blocks.used / self._scheduler.blocks.total
+
+    @property
+    def prompt_tokens_total(self) -> int:
+        """Tokens of the prompts that have been computed, each once (vLLM's prompt_tokens_total)."""
+        return self._scheduler.prompt_tokens_total
+
+    @property
+    def cached_tokens_total(self) -> int:
+        """Tokens of prompts that were found in the KV cache at the first admission (prefix_cache_hits_total)."""
+        return self._scheduler.cached_tokens_total
+
+    @property
+    def generation_tokens_total(self) -> int:
+        """Tokens generated (generation_tokens_total)."""
+        return self._scheduler.generation_tokens_total
+
+    @property
+    def preemptions_total(self) -> int:
+        """How often a running request lost its blocks to another (num_preemptions_total)."""
+        return self._scheduler.preemptions_total
 
     @property
     def busy_ns(self) -> int:
@@ -93,21 +119,21 @@ class Engine(Scheduler):
     @property
     def has_requests(self) -> bool:
         """Whether it has something to compute, now or when there is room."""
-        return bool(self._requests)
+        return bool(self._scheduler.requests)
 
     @property
     def cache(self) -> PrefixCache | None:
         """What the KV cache holds, if content is kept."""
-        return self._blocks.cache
+        return self._scheduler.blocks.cache
 
     def take_finished(self) -> list[Finished]:
         """The requests that ended since the last call, in the order in which they ended."""
-        taken, self._finished = self._finished, []
+        taken, self._scheduler.finished = self._scheduler.finished, []
         return taken
 
     def take_first_tokens(self) -> list[tuple[int, int, int]]:
         """(request id, arrival ns, first token ns) of requests that began to answer since the last call."""
-        taken, self._first_tokens = self._first_tokens, []
+        taken, self._scheduler.first_tokens = self._scheduler.first_tokens, []
         return taken
 
     # --- requests -----
@@ -135,7 +161,8 @@ class Engine(Scheduler):
         For a prefill on one engine and decoding on another: with ``hold`` the blocks of the finished request are kept
         until ``release``; ``computed`` tokens of the prompt, not all of it, were sent here by the other engine.
         """
-        if request_id in self._reserved and arrival_ns > self._advanced_ns:
+        scheduler = self._scheduler
+        if request_id in scheduler.reserved and arrival_ns > self._advanced_ns:
             raise ValueError(f"request {request_id} has blocks here, hence cannot arrive later than now")
         if not 0 <= computed < max(prompt_tokens, 1):
             raise ValueError(f"request {request_id} has {computed} of {prompt_tokens} prompt tokens computed already")
@@ -143,22 +170,22 @@ class Engine(Scheduler):
             raise ValueError(f"request {request_id} arrives at {arrival_ns} ns, in the engine's past")
         if prompt_tokens < 1 or output_tokens < 1:
             raise ValueError(f"request {request_id} has no prompt or no output")
-        if request_id in self._requests or request_id in self._held:
+        if request_id in scheduler.requests or request_id in scheduler.held:
             raise ValueError(f"request {request_id} is already here")
         self._last_arrival_ns = arrival_ns
         request = Request(request_id, self._orders, arrival_ns, prompt_tokens, output_tokens, priority, path)
         request.remote, request.hold = computed, hold
         self._orders += 1
-        fits = self._blocks.blocks(request.last) <= self._blocks.total
+        fits = scheduler.blocks.blocks(request.last) <= scheduler.blocks.total
         if prompt_tokens + output_tokens > self.config.max_model_len or not fits:
-            self._end(request, arrival_ns, "rejected", 0)
+            scheduler.end(request, arrival_ns, "rejected", 0)
             self.unreserve(request_id)
             return
-        self._requests[request_id] = request
-        if request_id in self._reserved:
-            self._waiting.add_ready(request)
+        scheduler.requests[request_id] = request
+        if request_id in scheduler.reserved:
+            scheduler.waiting.add_ready(request)
         else:
-            self._waiting.add(request)
+            scheduler.waiting.add(request)
 
     def reserve(self, request_id: int, tokens: int, to_come: int = 0) -> bool:
         """Take blocks for ``tokens`` tokens that will be sent here; False if too few are free.
@@ -171,67 +198,40 @@ class Engine(Scheduler):
         """
         if tokens < 1:
             raise ValueError(f"{tokens} tokens need no blocks")
-        if request_id in self._reserved or request_id in self._held or request_id in self._requests:
+        scheduler = self._scheduler
+        if request_id in scheduler.reserved or request_id in scheduler.held or request_id in scheduler.requests:
             raise ValueError(f"request {request_id} has blocks here already")
-        blocks = self._blocks.reserve(tokens + to_come * self.config.reserve_output)
+        blocks = scheduler.blocks.reserve(tokens + to_come * self.config.reserve_output)
         if blocks is None:
             return False
-        self._reserved[request_id] = blocks
+        scheduler.reserved[request_id] = blocks
         return True
 
     def unreserve(self, request_id: int) -> None:
         """Give back what was reserved for a request; nothing if nothing was."""
-        if request_id in self._reserved:
-            self._unreserve(request_id)
+        if request_id in self._scheduler.reserved:
+            self._scheduler.unreserve(request_id)
             self._rest_until_now()
 
     def release(self, request_id: int) -> None:
         """Free the blocks of a finished request that was to hold them. Raises KeyError for one that holds none."""
-        request, tokens = self._held.pop(request_id)
-        self._blocks.give_back(request, tokens)
+        request, tokens = self._scheduler.held.pop(request_id)
+        self._scheduler.blocks.give_back(request, tokens)
         self._rest_until_now()
 
     def abort(self, request_id: int) -> None:
         """End a request now; its token in flight is lost. Raises KeyError for an unknown id."""
-        request = self._requests.pop(request_id)
-        generated = request.output_tokens - request.remaining(self._steps)
-        if request.order in self._running:
-            del self._running[request.order]
-            self._drop(request)
-        else:
-            self._waiting.remove(request)
+        request = self._scheduler.requests[request_id]
+        at_ns = max(self._advanced_ns, request.arrival_ns)
+        self._scheduler.abort(request, at_ns, in_flight=self._step_end is not None)
         self.unreserve(request_id)
-        self._end(request, max(self._advanced_ns, request.arrival_ns), "aborted", generated)
 
     def drain_all(self) -> list[Unfinished]:
         """The replica dies at the time advanced to: every request it held, in order of submission."""
-        left = [
-            Unfinished(
-                request.request_id,
-                request.arrival_ns,
-                request.prompt_tokens,
-                request.output_tokens,
-                request.output_tokens - request.remaining(self._steps),
-            )
-            for request in sorted((*self._running.values(), *self._waiting), key=_order)
-        ]
         self._busy = self.busy_ns * TICKS_PER_NS
-        self._blocks = self._empty_cache()
-        self._requests.clear()
-        self._held.clear()
-        self._reserved.clear()
-        self._waiting.clear()
-        self._running.clear()
-        self._finishing.clear()
-        self._chunks.clear()
-        self._prefilling = None
-        self._decoding = True
-        self._cached = 0
-        if self._windows is not None:
-            self._windows.clear()
         self._step_end = None
         self._now = self._advanced_ns * TICKS_PER_NS
-        return left
+        return self._scheduler.drain()
 
     # --- time -----
 
@@ -244,16 +244,44 @@ class Engine(Scheduler):
         """Start every step that starts before ``until_ns`` and take the results of all that end by then."""
         self._advanced_ns = max(self._advanced_ns, until_ns)
         until = until_ns * TICKS_PER_NS
-        blocks, macro = self._blocks, self._macro
+        scheduler, macro = self._scheduler, self._macro
+        blocks = scheduler.blocks
         while True:
-            if self._step_end is not None:
-                if self._step_end > until:
+            end = self._step_end
+            if end is not None:
+                if end > until:
                     return
-                self._complete_step(self._step_end)
-            if macro and blocks.decoders and self._prefilling is None and self._run_decodes(until):
+                self._step_end = None
+                self._busy += end - self._now
+                self._now = end
+                scheduler.complete(end)
+            if macro and blocks.decoders and scheduler.prefilling is None and self._run_decodes(until):
                 continue
             if not self._start_step(until):
                 return
+
+    def _start_step(self, until: int) -> bool:
+        """Start the next step if it starts before ``until``. False too if there is nothing to compute in it."""
+        scheduler, start = self._scheduler, self._now
+        if not scheduler.running:
+            head = scheduler.waiting.head(start // TICKS_PER_NS)
+            if head is None:
+                return False
+            start = max(start, head.arrival_ns * TICKS_PER_NS)
+        if start >= until:
+            return False
+        self._now = start
+        if not scheduler.schedule(start):
+            return False
+        decoders = cached = seen = 0
+        if scheduler.decodes and (decoders := scheduler.blocks.decoders):
+            decoding = scheduler.decoding
+            cached = decoding.cached
+            seen = decoding.windows.tokens if decoding.windows is not None else 0
+        copied = scheduler.copied_ps * TICKS_PER_PS
+        self._step_end = start + copied + self._times.step(decoders, cached, scheduler.chunks, seen)
+        scheduler.tell_tiers()
+        return True
 
     def stretch(self, factor: Fraction, prompts: Fraction | None = None) -> None:
         """From the time advanced to on, steps take ``factor`` times as long as on a GPU alone, steps with prompt tokens
@@ -266,7 +294,7 @@ class Engine(Scheduler):
             self._stretched[stretch] = StepTimes(stretched(self.timing, *stretch))
         if self._step_end is not None:
             now = self._advanced_ns * TICKS_PER_NS
-            kind = 1 if self._chunks else 0
+            kind = 1 if self._scheduler.chunks else 0
             ratio = stretch[kind] / self._stretch[kind]
             self._step_end = now - (now - self._step_end) * ratio.numerator // ratio.denominator
         self._stretch = stretch
@@ -278,92 +306,67 @@ class Engine(Scheduler):
         Exact while all running requests decode, none waits and no window is left; else a lower bound, yet always so
         late that advancing to it makes progress. None when there is no request.
         """
-        step, cached, now, seen = self._steps, self._cached, self._now, None
-        first_finish = self._next_finish()
+        scheduler, decoding = self._scheduler, self._scheduler.decoding
+        step, cached, now, seen = decoding.steps, decoding.cached, self._now, None
+        first_finish = decoding.next_finish()
         if self._step_end is not None:
-            if self._chunks or (self._decoding and first_finish == step + 1):
+            if scheduler.chunks or (scheduler.decodes and first_finish == step + 1):
                 return -(-self._step_end // TICKS_PER_NS)
             now = self._step_end
-            if self._decoding:
-                if self._windows is not None:
-                    seen = self._windows.after_one(step)
-                step, cached = step + 1, cached + self._blocks.decoders
+            if scheduler.decodes:
+                if decoding.windows is not None:
+                    seen = decoding.windows.after_one(step)
+                step, cached = step + 1, cached + scheduler.blocks.decoders
         shortest = self._times.shortest
-        if self._prefilling is not None:
+        if scheduler.prefilling is not None:
             return -(-(now + shortest) // TICKS_PER_NS)
         changes = []
-        head = self._waiting.head(now // TICKS_PER_NS)
-        blocked = head is not None and self._blocked(head)
-        if head is not None and (not blocked or (self._sliding is not None and self._step_end is not None)):
+        head = scheduler.waiting.head(now // TICKS_PER_NS)
+        blocked = head is not None and scheduler.blocked(head)
+        if head is not None and (not blocked or (scheduler.slides and self._step_end is not None)):
             changes.append(max(now, head.arrival_ns * TICKS_PER_NS) + shortest)
         if first_finish is not None:
-            steps = self._steps_ahead(step, first_finish, head if blocked else None)
+            steps = scheduler.steps_ahead(step, first_finish, head if blocked else None)
             sooner = steps < first_finish - step  # someone is preempted, or the head of the queue may be admitted
-            if self._windows is None:
-                total = self._times.decodes(self._blocks.decoders, cached, steps)
+            decoders = scheduler.blocks.decoders
+            if decoding.windows is None:
+                total = self._times.decodes(decoders, cached, steps)
             else:
-                full = self._windows.steps(step)
-                total = self._times.at_least(self._blocks.decoders, cached, steps, full, seen or self._seen())
+                full = decoding.windows.steps(step)
+                total = self._times.at_least(decoders, cached, steps, full, seen or decoding.seen())
             changes.append(now + total + shortest * sooner)
-        if (overtaker := self._waiting.next_arrival_ns()) is not None:
+        if (overtaker := scheduler.waiting.next_arrival_ns()) is not None:
             changes.append(max(now, overtaker * TICKS_PER_NS) + shortest)
         return -(-min(changes) // TICKS_PER_NS) if changes else None
-
-    def _blocked(self, request: Request) -> bool:
-        """Whether the head of the queue must wait until a running request frees blocks."""
-        room = self._budget - self._blocks.decoders if self._mixed else self._budget
-        if room <= 0 or len(self._running) >= self._most_running:
-            return True
-        hit, idle = self._blocks.find(request)
-        computed = max(hit * self.config.block_size, request.remote)
-        reserved = self._reserved.get(request.request_id, 0)
-        return not self._blocks.fits(request, computed, self._first_hold(request, computed, room), hit, idle, reserved)
-
-    def _steps_ahead(self, step: int, finish: int, blocked: Request | None) -> int:
-        """Decode steps from ``step`` on that find their blocks, to ``finish`` at most.
-
-        ``blocked``: the head of the queue, if blocked. Only windows free blocks for it while nobody ends.
-        """
-        sliding = self._sliding
-        if sliding is None or blocked is None:
-            return self._blocks.steps_that_fit(step, finish - step)
-        room = self._budget - sliding.decoders if self._mixed else self._budget
-        wanted = None
-        if room > 0 and len(self._running) < self._most_running:
-            hit, idle = sliding.find(blocked)
-            computed = max(hit * sliding.block_size, blocked.remote)
-            wanted = sliding.least_free(computed, self._first_hold(blocked, computed, room), hit, idle)
-            if wanted is not None:
-                wanted -= self._reserved.get(blocked.request_id, 0)
-        return sliding.steps_that_fit(step, finish - step, wanted)
 
     def _run_decodes(self, until: int) -> bool:
         """Play the decode-only steps that end by ``until``, up to the next event. False if there are none.
 
         Some request decodes and none is in prefill.
         """
-        now, waiting, blocks = self._now, self._waiting, self._blocks
+        scheduler, decoding, now = self._scheduler, self._scheduler.decoding, self._now
+        waiting, blocks = scheduler.waiting, scheduler.blocks
         gap: int | None = None
         blocked = None
         head = waiting.head(now // TICKS_PER_NS)
         if head is not None:
             gap = head.arrival_ns * TICKS_PER_NS - now
             if gap <= 0:
-                if not self._blocked(head):
+                if not scheduler.blocked(head):
                     return False
                 gap, blocked = None, head
         if (overtaker := waiting.next_arrival_ns()) is not None:
             later = overtaker * TICKS_PER_NS - now
             gap = later if gap is None else min(gap, later)
-        step = self._steps
-        finish = self._next_finish()
+        step = decoding.steps
+        finish = decoding.next_finish()
         assert finish is not None
-        steps = self._steps_ahead(step, finish, blocked)
+        steps = scheduler.steps_ahead(step, finish, blocked)
         seen = NO_WINDOWS
-        if self._windows is not None:
-            full, seen = self._windows.steps(step), self._seen()
+        if decoding.windows is not None:
+            full, seen = decoding.windows.steps(step), decoding.seen()
             steps = steps if full is None else min(steps, full)
-        steps, duration = self._times.run(blocks.decoders, self._cached, steps, until - now, gap, seen)
+        steps, duration = self._times.run(blocks.decoders, decoding.cached, steps, until - now, gap, seen)
         if steps == 0:
             return False
         cache = blocks.cache
@@ -372,23 +375,20 @@ class Engine(Scheduler):
             blocks.settle()
         else:
             self._take_due_in_order(cache, step, steps)
-        self._pass_steps(duration, steps)
-        self._finish_due()
+        self._now = now + duration
+        self._busy += duration
+        scheduler.complete_decodes(steps, self._now)
         return True
 
     def _take_due_in_order(self, cache: PrefixCache, step: int, steps: int) -> None:
         """Take the blocks of a run of decode steps step by step, so that what is evicted is evicted at its time."""
-        blocks, began = self._blocks, self._now
+        blocks, decoding = self._scheduler.blocks, self._scheduler.decoding
         for taken in range(steps):
             at = step + taken
             due = blocks.due(at)
             if due and blocks.evicts(due):
-                passed = self._times.after(blocks.decoders, self._cached, taken, self._seen())
-                cache.now_ps = (began + passed) // TICKS_PER_PS
-            if due or self._sliding is not None:
+                passed = self._times.after(blocks.decoders, decoding.cached, taken, decoding.seen())
+                cache.now_ps = (self._now + passed) // TICKS_PER_PS
+            if due or self._scheduler.slides:
                 blocks.take_due(at, 1)
                 blocks.settle()
-
-
-def _order(request: Request) -> int:
-    return request.order

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tonnage.decisions import OBSERVING, Applied, Launch, Outcome, Ref, Refused, Return, Stale
+from tonnage.decisions import OBSERVING, Applied, Disrupt, Launch, Outcome, Ref, Refused, Return, Stale
 from tonnage.errors import InputError
 from tonnage.kube.clock import Clock
 from tonnage.kube.resources import NODES
@@ -120,6 +120,9 @@ class GroupReporting(ApiEffects):
 
     def launch(self, decision: Launch, pool: karpenter.NodePool | None) -> Outcome:
         return self._said.grow(decision)
+
+    def disrupt(self, decision: Disrupt) -> Outcome:
+        return self.WHY
 
     def give_back(self, decision: Return) -> Outcome:
         return self._said.shrink(decision)

@@ -110,18 +110,19 @@ def _less(free: tuple[int, ...], size: int, milli: int) -> tuple[int, ...]:
 class NodeStates:
     """The state of every node row, kept current from the fleet's journal; nodes without devices have one too.
 
-    ``numbers``: of the states; ``kinds``: of the rows; ``devices``: how many. ``plain``: memory is never shorter than
-    compute. As arrays, and as lists for those who look at few nodes: ``place`` (``places``), number × buckets + the
+    ``numbers``: of the states; ``kinds``: of the rows; ``devices``: how many. ``plain``: memory goes with
+    compute, which alone is read (memory is counted in whole MiB, so that it may seem to be shorter). As arrays, and as
+    lists for those who look at few nodes: ``place`` (``places``), number × buckets + the
     bucket of the free cores; ``idle`` (``idle_of``), thousandths; ``stranded`` (``stranded_of``), those of them for
     which the node has no cores left at ``per_core`` thousandths a millicore. ``hosts``: cores and memory of the node,
-    and whether it has devices."""
+    and whether it has devices. ``amounts``: what is free of each of the fleet's resources."""
 
-    def __init__(self, fleet: Fleet, states: States, kind_of: Ints, per_core: float) -> None:
+    def __init__(self, fleet: Fleet, states: States, kind_of: Ints, per_core: float, *, plain: bool) -> None:
         self.fleet = fleet
         self.states = states
         self.per_core = per_core
-        self.plain = False
-        self._cursor = 0
+        self.plain = plain
+        self._cursor, self._width = 0, 0
         self._buckets = states.fragments.buckets
         self._cores: list[int] = states.fragments.cores.tolist()
         self.restart(kind_of)
@@ -131,15 +132,24 @@ class NodeStates:
         rows = len(self.fleet.alive)
         self.kinds: list[int] = kind_of.tolist()
         self.numbers, self.places, self.idle_of, self.stranded_of = [0] * rows, [0] * rows, [0] * rows, [0.0] * rows
+        self.amounts: list[list[int]] = [[]] * rows
         self.place, self.idle, self.devices = (np.zeros(rows, np.int64) for _ in range(3))
         self.stranded = np.zeros(rows)
         self._put_all()
         whole = np.maximum(self.fleet.allocatable[:, [CPU, MEMORY]], 1)
         self.hosts = list(zip(*whole.T.tolist(), (self.devices > 0).tolist(), strict=True))
 
+    def read_as(self, *, plain: bool) -> None:
+        """Read the nodes with their memory or without it from now on."""
+        if self.plain != plain:
+            self.plain = plain
+            self._put_all()
+
     def refresh(self) -> None:
         """Follow pods that were bound or unbound."""
         journal = self.fleet.journal
+        if self._width != self.fleet.free.shape[1]:
+            self._put_all()
         if self._cursor == journal.end:
             return
         entries = journal.since(self._cursor)
@@ -147,6 +157,10 @@ class NodeStates:
             self._put_all()
             return
         self._cursor = journal.end
+        if len(entries) == 1:
+            row = entries[0][2]
+            self._put_one(row, self._free(row))
+            return
         rows = {node for _, _, node in entries}
         if len(rows) > FEW:
             self._put(np.array(sorted(rows)))
@@ -158,9 +172,8 @@ class NodeStates:
         """As :func:`free_shares` for one node, in ascending order, of the devices that are there."""
         cards = self.fleet.cards
         count = len(self.states.rows[self.numbers[row]].free)
-        memory = int(cards.memory[row])
-        free = cards.milli[row, :count].tolist()
-        if memory and not self.plain:
+        free: list[int] = cards.milli[row, :count].tolist()
+        if not self.plain and (memory := int(cards.memory[row])):
             free = [min(f, mib * FULL // memory) for f, mib in zip(free, cards.mib[row, :count].tolist(), strict=True)]
         free.sort()
         if free and (free[0] < 0 or free[-1] > FULL):
@@ -169,7 +182,7 @@ class NodeStates:
 
     def _put_all(self) -> None:
         self._put(np.flatnonzero(self.fleet.alive))
-        self._cursor = self.fleet.journal.end
+        self._cursor, self._width = self.fleet.journal.end, self.fleet.free.shape[1]
 
     def _put(self, rows: NDArray[np.intp]) -> None:
         """What :meth:`_put_one` notes, for many nodes."""
@@ -181,12 +194,12 @@ class NodeStates:
         self.place[rows] = np.array(found, np.int64) * self._buckets + free
         self.stranded[rows] = np.maximum(idle - cpu * self.per_core, 0.0)
         self.places, self.idle_of, self.stranded_of = self.place.tolist(), self.idle.tolist(), self.stranded.tolist()
-        for row, number in zip(rows.tolist(), found, strict=True):
-            self.numbers[row] = number
+        for row, number, amounts in zip(rows.tolist(), found, self.fleet.free[rows].tolist(), strict=True):
+            self.numbers[row], self.amounts[row] = number, amounts
 
     def _numbers_of(self, rows: NDArray[np.intp]) -> list[int]:
         """The states of these nodes: interned once for each that is met, as many nodes have the same."""
-        shares = free_shares(self.fleet, rows)
+        shares = free_shares(self.fleet, rows, memory=not self.plain)
         kinds = np.array(self.kinds, np.int64)[rows]
         packed, width = np.column_stack([kinds, shares]).tobytes(), 8 * (shares.shape[1] + 1)
         known: dict[bytes, int] = {}
@@ -201,23 +214,26 @@ class NodeStates:
 
     def _put_one(self, row: int, free: tuple[int, ...]) -> None:
         """Note that the node's devices have so much free, and what its free cores say."""
-        cpu = int(self.fleet.free[row, CPU])
-        number = self.numbers[row] = self.states.intern(self.kinds[row], free)
-        idle = self.states.rows[number].idle
-        self.idle[row] = self.idle_of[row] = idle
-        self.devices[row] = len(free)
+        amounts = self.amounts[row] = self.fleet.free[row].tolist()
+        cpu = amounts[CPU]
+        number = self.states.intern(self.kinds[row], free)
+        if number != self.numbers[row]:
+            self.numbers[row] = number
+            self.idle[row] = self.idle_of[row] = self.states.rows[number].idle
+        idle = self.idle_of[row]
         self.place[row] = self.places[row] = number * self._buckets + bisect_right(self._cores, cpu)
         self.stranded[row] = self.stranded_of[row] = max(idle - cpu * self.per_core, 0.0)
 
 
-def free_shares(fleet: Fleet, rows: NDArray[np.intp]) -> Ints:
+def free_shares(fleet: Fleet, rows: NDArray[np.intp], *, memory: bool) -> Ints:
     """Thousandths free of each device of these nodes, ascending; -1 for each device that a node has not.
 
-    Of compute or of memory, whichever is less."""
+    Of compute; with ``memory`` of compute or of memory, whichever is less."""
     cards = fleet.cards
     free = cards.milli[rows].astype(np.int64)
-    memory = cards.memory[rows].astype(np.int64)[:, None]
-    of_memory = cards.mib[rows].astype(np.int64) * FULL // np.maximum(memory, 1)
-    free = np.where(memory > 0, np.minimum(free, of_memory), free)
+    if memory:
+        mib = cards.memory[rows].astype(np.int64)[:, None]
+        of_memory = cards.mib[rows].astype(np.int64) * FULL // np.maximum(mib, 1)
+        free = np.where(mib > 0, np.minimum(free, of_memory), free)
     there = cards.holder[rows] != NO_DEVICE
     return np.sort(np.where(there, np.minimum(np.maximum(free, 0), FULL), -1), axis=1)

@@ -47,16 +47,15 @@ class Valuation:
         self.states = States(self.fragments, worth, block_shares(mix))
         self.cores: list[int] = self.fragments.cores.tolist()
         self.buckets = self.fragments.buckets
-        self.nodes = NodeStates(fleet, self.states, kind_of, self.per_core)
+        self._topology_revision = fleet.topology_revision
+        self._shapes = 0
+        self._separate = False
+        self.plain = self._is_plain()
+        self.nodes = NodeStates(fleet, self.states, kind_of, self.per_core, plain=self.plain)
         shares = any(ask.count and ask.milli < FULL for ask in mix.asks)
         self._packing = -PRECISION * (weights.packing if shares else weights.packing_whole)
         self._choices: dict[tuple[Demand, bool], Choices] = {}
         self._listed: dict[bytes, list[int]] = {}
-        self.plain = False
-        self._topology_revision = fleet.topology_revision
-        self._shapes = 0
-        self._separate = False
-        self.refresh()
 
     def choices(self, demand: Demand, *, complete: bool = False) -> Choices:
         """The choices of devices for the demand, one table for all who ask."""
@@ -92,13 +91,17 @@ class Valuation:
 
     def refresh(self) -> None:
         """Follow pods that were bound or unbound, and shapes that are new."""
-        shapes = self.fleet.classes.shapes
-        if self._shapes != len(shapes):
-            self._separate |= any(s.ask.kind is Kind.MEMORY and s.ask.separate for s in shapes[self._shapes :])
-            self._shapes = len(shapes)
-            self.plain = not self._separate and not bool(self.fleet.cards.special.any())
-            self.nodes.plain = self.plain
+        if self._shapes != len(self.fleet.classes.shapes):
+            self.plain = self._is_plain()
+            self.nodes.read_as(plain=self.plain)
         self.nodes.refresh()
+
+    def _is_plain(self) -> bool:
+        """Whether the fleet is, with the shapes that it has now."""
+        shapes = self.fleet.classes.shapes
+        self._separate |= any(s.ask.kind is Kind.MEMORY and s.ask.separate for s in shapes[self._shapes :])
+        self._shapes = len(shapes)
+        return not self._separate and not bool(self.fleet.cards.special.any())
 
 
 def _identity(kind: NodeKind) -> tuple[int, int, int, tuple[bool, ...]]:

@@ -27,6 +27,7 @@ Points = NDArray[np.float64]
 POINTS_BITS = 26
 """Room for the points of a node, ±33,000, beside which one point of a preference decides: what the user prefers comes
 first. A device is worth at most 2 of its like (:data:`tonnage.scheduling.value.worth.MOST`): enough for 40 devices."""
+HALF = 1 << POINTS_BITS - 1
 MOST_WISHES = 60_000
 """More points of preferences than this, either way, count as this many: a key has no room for more."""
 HOST_ALONE = 1_000.0
@@ -86,8 +87,8 @@ class ValueView(ShapeView):
 
     def score(self, key: int) -> float:
         """In a key one point of a preference counts more than all others; in the score all count alike."""
-        wishes, points = divmod((key >> TIE_BITS) + self.scale // 2, self.scale)
-        return round(wishes + (points - self.scale // 2) / PRECISION, 3)
+        points = (key >> TIE_BITS) + HALF
+        return ((points >> POINTS_BITS) * PRECISION + (points & (2 * HALF - 1)) - HALF) / PRECISION
 
     def parts(self, node: int) -> tuple[tuple[str, float], ...]:
         """What the score of a node that fits is made of, by name, in points; ``preferred`` counts before all others."""
@@ -119,17 +120,15 @@ class ValueView(ShapeView):
         if not self._stated or not self.valuation.plain:
             super()._touch(nodes)
             return
-        free, key, able = self.fleet.free, self.key, self._able_of
-        rows = [row for row in nodes if able[row]]
-        for row, found in zip(rows, self._few(rows, [free[row].tolist() for row in rows]), strict=True):
-            key[row] = found
+        able = self._able_of
+        self._few([row for row in nodes if able[row]])
 
     def _score(self, rows: Rows) -> None:
-        free = self.fleet.free[rows]
         stated = self._stated and self.valuation.plain
         if stated and len(rows) <= FEW:
-            self.key[rows] = self._few(rows.tolist(), free.tolist())
+            self._few(rows.tolist())
             return
+        free = self.fleet.free[rows]
         if stated:
             there = reduce(np.logical_and, [free[:, column] >= amount for column, amount in self._needs])
         else:
@@ -139,28 +138,29 @@ class ValueView(ShapeView):
         if len(rows) > FEW or not stated:
             self._many(rows, free, stated=stated)
         else:
-            self.key[rows] = self._few(rows.tolist(), free.tolist())
+            self._few(rows.tolist())
 
-    def _few(self, rows: list[int], amounts: list[list[int]]) -> list[int]:
-        """The keys of these nodes: what :meth:`_many` puts, by the same arithmetic in the same order."""
+    def _few(self, rows: list[int]) -> None:
+        """Put the keys of these nodes: what :meth:`_many` puts, by the same arithmetic in the same order."""
         valuation, nodes, choices, needs = self.valuation, self.valuation.nodes, self._choices, self._needs
         own, total, bases, host_worth = self._cpu, self._demand.total, self._bases, self._host_worth
         cores, buckets, per_core, per_milli = valuation.cores, valuation.buckets, valuation.per_core, self._per_milli
-        places, idle, stranded, kinds = nodes.places, nodes.idle_of, nodes.stranded_of, nodes.kinds
-        host, found = self._host, list[int]()
-        for row, free in zip(rows, amounts, strict=True):
+        places, idle, stranded, amounts = nodes.places, nodes.idle_of, nodes.stranded_of, nodes.amounts
+        host, key = self._host, self.key
+        for row in rows:
+            free = amounts[row]
             for column, amount in needs:
                 if free[column] < amount:
-                    found.append(NEVER)
+                    key[row] = NEVER
                     break
             else:
                 left = free[CPU] - own
                 points = choices[places[row] * buckets + bisect_right(cores, left)]
                 if points == NOWHERE:
-                    found.append(NEVER)
+                    key[row] = NEVER
                     continue
                 if host_worth:
-                    points += host_worth[kinds[row]]
+                    points += host_worth[nodes.kinds[row]]
                 if per_core:
                     more = idle[row] - total - left * per_core
                     points += ((more if more > 0.0 else 0.0) - stranded[row]) * per_milli
@@ -168,8 +168,7 @@ class ValueView(ShapeView):
                     cpu, memory, with_devices = nodes.hosts[row]
                     used = 1 - (left / cpu + (free[MEMORY] - self._memory) / memory) / 2
                     points += used * ((1.0 if with_devices else HOST_ALONE) * host)
-                found.append((round(points) << TIE_BITS) + bases[row])
-        return found
+                key[row] = (round(points) << TIE_BITS) + bases[row]
 
     def _many(self, rows: Rows, free: Ints, *, stated: bool) -> None:
         """Put the keys of these nodes, which have the resources. ``stated``: the states say which have the devices."""

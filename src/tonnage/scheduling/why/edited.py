@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
+
 from tonnage.fleet.classes import PodClass, Shape
 from tonnage.fleet.rows import PodSpec
 from tonnage.fleet.state import Fleet
@@ -19,10 +21,14 @@ class EditedPods(Topology):
     """The classes that a pod would be of after edits which leave its namespace, labels and requests as they are. They
     have the ids of the class and the shape that it is of."""
 
-    def __init__(self, fleet: Fleet, pod: PodSpec, pod_class: PodClass, nodes: NodeTable) -> None:
-        super().__init__(fleet)
+    def __init__(
+        self, fleet: Fleet, pod: PodSpec, pod_class: PodClass, nodes: NodeTable, beside: Topology | None = None
+    ) -> None:
+        super().__init__(fleet, beside)
         self._pod, self._class, self._nodes = pod, pod_class, nodes
         self._shape: Shape = fleet.classes.shapes[pod_class.shape]
+        self._views: dict[bytes, ShapeView] = {}
+        self._rules_of: dict[PodClass, Rules] = {}
         self._known: dict[tuple[Edit, ...], tuple[PodClass, ShapeView]] = {}
 
     def of(self, edits: tuple[Edit, ...]) -> tuple[PodClass, ShapeView]:
@@ -37,13 +43,25 @@ class EditedPods(Topology):
                 node_affinity=spec.affinity.node_affinity if spec.affinity else None,
                 tolerations=spec.tolerations,
             )
-            known = replace(self._class, spec=spec), ShapeView(self._fleet, shape, self._nodes)
+            known = replace(self._class, spec=spec), self._view(shape)
             self._known[edits] = known
         if known[1].judged != self._fleet.topology_revision:
             known[1].refresh()
         return known
 
+    def _view(self, shape: Shape) -> ShapeView:
+        """That of all pods that ask the same of nodes."""
+        asked = shape.node_name, shape.node_selector, shape.node_affinity, shape.tolerations
+        at = msgspec.json.encode(asked)
+        if at not in self._views:
+            self._views[at] = ShapeView(self._fleet, shape, self._nodes)
+        return self._views[at]
+
     def rules(self, pod_class: PodClass) -> Rules:
         """What the class says about other pods, edited or not."""
         known = super().rules(pod_class)
-        return known if pod_class is self._fleet.classes.rows[pod_class.id] else Rules.of(pod_class)
+        if pod_class is self._fleet.classes.rows[pod_class.id]:
+            return known
+        if pod_class not in self._rules_of:
+            self._rules_of[pod_class] = Rules.of(pod_class)
+        return self._rules_of[pod_class]

@@ -180,7 +180,7 @@ class Search:
     def _one_a_host(self, class_id: int) -> bool:
         pod_class = self.snapshot.fleet.classes.rows[class_id]
         rules = self.cache.topology.rules(pod_class)
-        spread = any(c.topology_key == HOSTNAME for c in rules.spread)
+        spread = any(c.topology_key == HOSTNAME for c, _ in rules.spread)
         return spread or any(
             term.topology_key == HOSTNAME and term.matches(pod_class, self.snapshot.fleet.namespaces)
             for term in rules.anti_affinity
@@ -189,7 +189,11 @@ class Search:
     # ---- trying ----
 
     def _better(self, edits: Sequence[GangEdit]) -> bool:
-        return self.best is None or GangChange(tuple(edits)).order < self.best.order
+        if self.best is None:
+            return True
+        change = GangChange(tuple(edits))
+        cost, best = change.cost, self.best.cost
+        return cost < best if cost != best else change.order < self.best.order
 
     def _fits(self, edits: Sequence[GangEdit]) -> bool:
         at = frozenset(edits)

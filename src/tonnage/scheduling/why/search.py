@@ -170,7 +170,7 @@ class _Search:
             pods = self.tables.in_the_way(row) if stage != STAY else []
             alike: tuple[object, ...] = int(number[i]), self.tables.room[row]
             if stage != STAY and not self.ruled:
-                alike = (*alike, self.tables.alike(pods, self.tables.short(row)))
+                alike = (*alike, self.tables.alike(row))
             if alike in seen:  # of nodes between which this makes no difference, the first by name is the answer
                 continue
             if stage == STAY or not self.ruled:

@@ -19,9 +19,9 @@ from tonnage.machines.training.workload import Training
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject, where
 from tonnage.simulation.configure import workloads_behind
+from tonnage.simulation.findings.waiting import NO_STOCK, PENDING, STOCK_HELP, Reasons, event_of
 from tonnage.simulation.recorder import Recorder
 from tonnage.simulation.result import NotRunning
-from tonnage.simulation.waiting import NO_STOCK, PENDING, STOCK_HELP, Reasons, event_of
 from tonnage.units import NS_PER_S
 
 ENDED, NO_ENDPOINTS = "workload-failed", "service-without-endpoints"

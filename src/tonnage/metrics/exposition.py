@@ -68,5 +68,15 @@ def _family(name: str) -> tuple[str, str]:
 
 
 def _labels(labels: Mapping[str, str]) -> str:
-    pairs = [f'{label}="{value.translate(_ESCAPES)}"' for label, value in sorted(labels.items()) if label != NAME]
+    return labelled({label: value for label, value in sorted(labels.items()) if label != NAME})
+
+
+def labelled(labels: Mapping[str, str]) -> str:
+    """Labels as they follow a metric's name, in the order in which they come; empty where there are none."""
+    pairs = [f'{label}="{value.translate(_ESCAPES)}"' for label, value in labels.items()]
     return f"{{{','.join(pairs)}}}" if pairs else ""
+
+
+def help_text(text: str) -> str:
+    """What may follow ``# HELP name``."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n")

@@ -1,0 +1,83 @@
+"""`tonnage agent inject`: what happens to simulated cards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tonnage.cli.agent_machine import PATH, simulated_machine
+from tonnage.cli.options import at_option
+from tonnage.errors import InputError
+
+if TYPE_CHECKING:
+    from tonnage.node.simulated import SimulatedMachine
+
+
+@click.command()
+@click.option("--simulated", required=True, metavar="TYPE", help="The simulated cards: p5.48xlarge, or 2xh100,l4.")
+@click.option("--state", type=PATH, required=True, metavar="FILE", help="Where they keep their state.")
+@click.option("--card", type=click.IntRange(min=0), required=True, metavar="N", help="The card's index.")
+@click.option("--xid", type=click.IntRange(1, 999), metavar="N", help="The driver reports this Xid.")
+@click.option("--gpu-instance", type=click.IntRange(min=0), metavar="N", help="Of this GPU instance alone.")
+@click.option("--recovery", default="", metavar="ACTION", help="What the driver wants done: gpu-reset, node-reboot, …")
+@click.option("--lost", is_flag=True, help="It falls off the bus.")
+@click.option("--reset", is_flag=True, help="No fault: the card is reset.")
+@click.option(
+    "--mig", default="", metavar="LAYOUT", help="No fault: MIG on, with 3g.40gb@4,1g.10gb@0; off switches it off."
+)
+def inject(
+    simulated: str,
+    state: Path,
+    card: int,
+    xid: int | None,
+    gpu_instance: int | None,
+    recovery: str,
+    lost: bool,
+    reset: bool,
+    mig: str,
+) -> None:
+    """Let something happen to a simulated card: a fault, a reset, another MIG layout.
+
+    Other parts of the agent that run on the same --state see it, as they would on real cards.
+    """
+    from tonnage.facts import names
+    from tonnage.node.devices import RecoveryAction
+
+    cards = simulated_machine(simulated, state, "")
+    if card >= len(cards.cards()):
+        raise InputError.at(f"{simulated} has {len(cards.cards())} cards", field="--card", hint="the first is 0")
+    known = {one.name.lower().replace("_", "-"): one for one in RecoveryAction}
+    if recovery and recovery not in known:
+        from tonnage.errors import Where
+
+        raise names.unknown("recovery action", recovery, known, where=Where(field="--recovery"))
+    if mig:
+        with at_option("--mig"):
+            _partition(cards, card, mig)
+    if reset:
+        cards.reset(card)
+    if xid is not None or lost or recovery:
+        action = known.get(recovery)
+        cards.fault(card, xid=xid, gpu_instance=gpu_instance, recovery=action, lost=lost)
+
+
+def _partition(cards: SimulatedMachine, card: int, layout: str) -> None:
+    """Bring a card straight to a layout."""
+    from tonnage.partitioning import notation
+
+    wanted = None if layout == "off" else notation.layout(layout, cards.cards()[card].gpu, "--mig").layout
+    there = cards.mig(card)
+    for one in there.instances if there is not None else ():
+        if wanted is None or (one.start, one.profile) not in wanted:
+            cards.destroy(card, one.id)
+    if there is None or there.enabled != (wanted is not None):
+        cards.set_mode(card, wanted is not None)
+        if cards.needs_reset(card):
+            cards.reset(card)
+    left = cards.mig(card)
+    kept = {(one.start, one.profile) for one in left.instances} if left is not None else set()
+    for placed in wanted or ():
+        if tuple(placed) not in kept:
+            cards.create(card, placed.profile, placed.start)

@@ -1,0 +1,85 @@
+"""Options of `tonnage agent` that say which cards, and what is read for all its parts."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tonnage.errors import InputError
+
+if TYPE_CHECKING:
+    from tonnage.node.devices import Devices
+    from tonnage.node.driver_files import DriverFiles
+    from tonnage.node.simulated import SimulatedMachine
+    from tonnage.partitioning.device_plugin import Config
+
+F = TypeVar("F", bound=Callable[..., Any])
+PATH = click.Path(path_type=Path)
+
+
+def machine_options(command: F) -> F:
+    """Which cards: this machine's, or simulated ones."""
+    for option in (
+        click.option("--node", default=platform.node, metavar="NAME", help="The node's name; the host's by default."),
+        click.option(
+            "--state", type=PATH, metavar="FILE", help="Where simulated cards keep their state, for several processes."
+        ),
+        click.option("--simulated", default="", metavar="TYPE", help="Simulated cards: p5.48xlarge, or 2xh100,l4."),
+    ):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def machine(simulated: str, state: Path | None, node: str) -> Iterator[Devices]:
+    """The cards, for the length of a ``with`` block. Raises InputError where there are none to be read."""
+    if simulated:
+        yield simulated_machine(simulated, state, node)
+        return
+    if state is not None:
+        raise InputError.at(
+            "only simulated cards have a state in a file", field="--state", hint="give --simulated TYPE"
+        )
+    from tonnage.node.nvml import Library
+    from tonnage.node.nvml_devices import NvmlDevices
+
+    with Library() as library:
+        devices = NvmlDevices(library)
+        try:
+            yield devices
+        finally:
+            devices.close()
+
+
+def simulated_machine(simulated: str, state: Path | None, node: str) -> SimulatedMachine:
+    """The simulated cards of a node."""
+    from tonnage.node.simulated import SimulatedMachine
+
+    return SimulatedMachine(simulated, node=node, state=state)
+
+
+def plugin_config(path: Path | None) -> Config:
+    """The device plugin's configuration in a file; the default one without. Raises InputError with file and line."""
+    from tonnage.cli import files
+    from tonnage.partitioning import device_plugin, documents
+
+    if path is None:
+        return device_plugin.Config()
+    text = files.text(path, "a configuration of the device plugin")
+    found = documents.read(text, str(path))
+    if len(found) > 1:
+        hint = "one file, one configuration; a ConfigMap's are chosen by the label nvidia.com/device-plugin.config"
+        raise InputError.at(f"{len(found)} configurations in it", file=str(path), hint=hint)
+    return device_plugin.parse(found[0])
+
+
+def driver_files(devices: Devices, simulated: bool) -> DriverFiles:
+    """What lies on the machine of its driver."""
+    from tonnage.node.driver_files import RealFiles, SimulatedFiles
+
+    return SimulatedFiles() if simulated else RealFiles(devices.driver().version)

@@ -1,0 +1,134 @@
+"""`tonnage agent metrics`: dcgm-exporter's metrics of this node's GPUs, served or printed once."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tonnage.cli import terminal
+from tonnage.cli.agent_machine import machine, machine_options
+from tonnage.errors import InputError
+
+if TYPE_CHECKING:
+    from tonnage.node.devices import Devices
+    from tonnage.node.exporter import NodeExporter
+    from tonnage.node.health_watch import HealthWatch
+
+_PATH = click.Path(path_type=Path)
+_LOOK_S = 1.0
+
+
+@click.command()
+@machine_options
+@click.option("-f", "--counters", type=_PATH, metavar="FILE", help="Counters as dcgm-exporter reads them.")
+@click.option("--listen", default=":9400", show_default=True, metavar="[ADDRESS]:PORT", help="Where to serve /metrics.")
+@click.option("--pod-resources", type=_PATH, metavar="SOCKET", help="The kubelet's socket that lists pods' devices.")
+@click.option("--print", "shown", is_flag=True, help="Print one scrape, and on standard error what is missing and why.")
+def metrics(
+    simulated: str,
+    state: Path | None,
+    node: str,
+    counters: Path | None,
+    listen: str,
+    pod_resources: Path | None,
+    shown: bool,
+) -> None:
+    """Serve the metrics of this node's GPUs and MIG instances under dcgm-exporter's names, with the pods on them.
+
+    With --pod-resources the kubelet is asked whose devices are whose, at every scrape.
+    """
+    from tonnage.cli import files
+    from tonnage.node.counters import default_counters, read_counters
+    from tonnage.node.device_health import DeviceHealth
+    from tonnage.node.exporter import NodeExporter
+    from tonnage.node.health_watch import HealthWatch
+
+    if counters is not None:
+        chosen = read_counters(files.text(counters, "a file of counters"), str(counters))
+    else:
+        chosen = default_counters()
+    host, port = _address(listen)
+    with machine(simulated, state, node) as devices:
+        health = DeviceHealth()
+        exporter, watch = NodeExporter(devices, health, node, chosen), HealthWatch(devices, health)
+        if shown:
+            watch.take(devices.events(0), time.time_ns())
+            terminal.echo(_scrape(devices, exporter, pod_resources), nl=False)
+            for one in exporter.missing:
+                terminal.echo(f"{one.device + ': ' if one.device else ''}{one.field}: {one.reason}", err=True)
+            return
+        _serve(devices, exporter, watch, pod_resources, host, port)
+
+
+def _scrape(devices: Devices, exporter: NodeExporter, socket: Path | None) -> str:
+    """One scrape. A kubelet that does not answer costs the labels of pods, not the metrics."""
+    from tonnage.node.attribution import holders, names_of, unattributed
+    from tonnage.node.pod_resources import listed
+
+    now = time.time_ns()
+    if socket is None:
+        return exporter.text(now, {})
+    try:
+        found, names = listed(socket), names_of(devices)
+    except InputError as error:
+        terminal.echo(f"warning: {error}", err=True)
+        return exporter.text(now, {})
+    for problem in unattributed(found, names):
+        terminal.echo(f"warning: {problem}", err=True)
+    return exporter.text(now, holders(found, names))
+
+
+def _serve(
+    devices: Devices, exporter: NodeExporter, watch: HealthWatch, socket: Path | None, host: str, port: int
+) -> None:
+    """Answer scrapes until interrupted. One thread asks the cards: what the driver reports is taken in between."""
+    import threading
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    from tonnage.metrics.exposition import CONTENT_TYPE
+
+    lock = threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path not in ("/metrics", "/health"):
+                self.send_error(404)
+                return
+            with lock:
+                body = _scrape(devices, exporter, socket).encode() if self.path == "/metrics" else b"ok\n"
+            self.send_response(200)
+            self.send_header("Content-Type", CONTENT_TYPE)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Scrapes are not worth a line each."""
+
+    try:
+        server = ThreadingHTTPServer((host, port), Handler)
+    except OSError as error:
+        hint = "give another --listen"
+        raise InputError.at(f"cannot listen on {host}:{port}: {error}", field="--listen", hint=hint) from error
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    terminal.echo(f"metrics on http://{host or '0.0.0.0'}:{server.server_port}/metrics", err=True)
+    try:
+        while True:
+            events = devices.events(_LOOK_S)
+            with lock:
+                changes = watch.take(events, time.time_ns())
+            for one in changes:
+                terminal.echo(f"GPU {one.gpu} is {'healthy' if one.healthy else 'unhealthy'}: {one.message}", err=True)
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise InputError.at(f"{text!r} is no address", field="--listen", hint="write :9400 or 127.0.0.1:9400")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,161 @@
+"""Specifications of the Container Device Interface: which device nodes, mounts and hooks a container gets for a card.
+
+Written with the lowest version that holds what is in them, so that older runtimes read them too. Source:
+tags.cncf.io/container-device-interface specs-go (versions), pkg/parser (names); NVIDIA/nvidia-container-toolkit v1.20.0
+pkg/nvcdi (what nvidia-ctk puts in).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tonnage.errors import InputError
+from tonnage.node.devices import Devices, GpuInstance, Identity
+from tonnage.node.driver_files import DriverFiles
+
+Edits = dict[str, Any]
+"""containerEdits of the specification, as it is written."""
+
+NAMINGS = ("index", "uuid", "type-index")
+KIND = "nvidia.com/gpu"
+PLUGIN_KIND = "k8s.device-plugin.nvidia.com/gpu"
+"""Of the names that device plugins hand to the kubelet."""
+FOLDER = Path("/var/run/cdi")
+ALL = "all"
+_LOWEST = "0.3.0"
+_VENDOR = re.compile(r"[A-Za-z]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._:-]*[A-Za-z0-9])?")
+_NOT_FOR_MANAGEMENT = ("nvidia-fs", "nvidia-nvswitch", "nvidia-nvlink")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How devices are called: by which of :data:`NAMINGS`, and whether there is a device of all."""
+
+    namings: tuple[str, ...] = ("index", "uuid")
+    whole: bool = True
+
+
+def spec_of(devices: Devices, files: DriverFiles, kind: str = KIND, names: Names | None = None) -> dict[str, Any]:
+    """The specification of a machine's cards and MIG devices. A card with MIG on has no device of its own, as nothing
+    runs on it. Raises InputError for a ``kind`` that is not ``vendor/class``, and where the driver fails."""
+    names = names or Names()
+    vendor, slash, class_ = kind.partition("/")
+    if not (slash and _VENDOR.fullmatch(vendor) and _VENDOR.fullmatch(class_)):
+        raise InputError.at(f"{kind!r} is not a kind", field="--kind", hint="expected vendor/class like nvidia.com/gpu")
+    made: list[tuple[str, Edits]] = []
+    every: dict[str, dict[str, Any]] = {}
+    for called, nodes in _devices(devices, files):
+        made += [(called[naming], {"deviceNodes": nodes}) for naming in names.namings]
+        every |= {node["path"]: node for node in nodes}
+    if names.whole and every:
+        made.append((ALL, {"deviceNodes": list(every.values())}))
+    return _written(kind, made, files.common())
+
+
+def management(files: DriverFiles, kind: str = "management.nvidia.com/gpu") -> dict[str, Any]:
+    """One device ``all`` with every device node of the driver, for containers that look after the cards."""
+    nodes = [files.node(path) for path in files.every_node() if not Path(path).name.startswith(_NOT_FOR_MANAGEMENT)]
+    return _written(kind, [(ALL, {"deviceNodes": nodes})], files.common(visible=False))
+
+
+def _written(kind: str, devices: Sequence[tuple[str, Edits]], common: Edits) -> dict[str, Any]:
+    for name, _ in devices:
+        if not _NAME.fullmatch(name):
+            raise InputError.at(f"{name!r} cannot be the name of a CDI device", hint="names are like 0, 0:1 and GPU-…")
+    listed = [{"name": name, "containerEdits": edits} for name, edits in devices]
+    spec = {"kind": kind, "devices": listed, "containerEdits": common}
+    return {"cdiVersion": lowest_version(spec), **spec}
+
+
+def _devices(devices: Devices, files: DriverFiles) -> Iterator[tuple[dict[str, str], list[dict[str, Any]]]]:
+    """(names by naming, device nodes) of everything that a container can be given."""
+    for one in devices.cards():
+        state = devices.mig(one.index)
+        own = [files.node(f"/dev/nvidia{one.minor}")]
+        if state is None or not state.enabled:
+            yield {"index": str(one.index), "uuid": one.uuid, "type-index": f"gpu{one.index}"}, own
+            continue
+        at = 0
+        for instance in state.instances:
+            for part in instance.compute:
+                called = {"index": f"{one.index}:{at}", "uuid": part.uuid, "type-index": f"mig{one.index}:{at}"}
+                yield called, own + [files.node(path) for path in _capabilities(one, instance, part.id)]
+                at += 1
+
+
+def _capabilities(card: Identity, instance: GpuInstance, part: int) -> Iterator[str]:
+    for owner in (None, part):
+        if owner not in instance.minors:
+            what = f"GPU {card.index}, instance {instance.id}"
+            hint = "is /proc/driver/nvidia-caps/mig-minors there, and nvidia-caps loaded?"
+            raise InputError.at(f"{what}: no capability file is known", hint=hint)
+        yield f"/dev/nvidia-caps/nvidia-cap{instance.minors[owner]}"
+
+
+def lowest_version(spec: Mapping[str, Any]) -> str:
+    """The lowest version of the specification that has all that stands in this one."""
+    edits = [spec.get("containerEdits", {}), *(one["containerEdits"] for one in spec["devices"])]
+    found = [_LOWEST]
+
+    def needs(version: str, condition: bool) -> None:
+        if condition:
+            found.append(version)
+
+    needs("0.4.0", any("type" in mount for one in edits for mount in one.get("mounts", ())))
+    needs("0.5.0", any(one["name"][0].isdigit() for one in spec["devices"]))
+    needs("0.5.0", any("hostPath" in node for one in edits for node in one.get("deviceNodes", ())))
+    needs("0.6.0", "." in spec["kind"].partition("/")[2])
+    needs("0.6.0", bool(spec.get("annotations")) or any(one.get("annotations") for one in spec["devices"]))
+    needs("0.7.0", any("intelRdt" in one or "additionalGids" in one for one in edits))
+    needs("1.1.0", any("netDevices" in one for one in edits))
+    rdt = [one.get("intelRdt", {}) for one in edits]
+    needs("1.1.0", any("schemata" in one or "enableMonitoring" in one for one in rdt))
+    return max(found, key=lambda text: tuple(map(int, text.split("."))))
+
+
+def qualified(spec: Mapping[str, Any]) -> frozenset[str]:
+    """The names of a specification's devices as containers ask for them: ``nvidia.com/gpu=0``."""
+    return frozenset(f"{spec['kind']}={one['name']}" for one in spec["devices"])
+
+
+def path_of(kind: str, folder: Path = FOLDER) -> Path:
+    """The file of a kind: its own, so that nvidia-ctk's stays as it is."""
+    return folder / f"tonnage-{kind.replace('/', '-')}.json"
+
+
+def write(spec: Mapping[str, Any], path: Path) -> bool:
+    """Write a specification whole and at once, readable for all; False where it stands there already.
+
+    Raises InputError where it cannot be written."""
+    text = msgspec.json.format(msgspec.json.encode(spec), indent=2) + b"\n"
+    try:
+        if path.exists() and path.read_bytes() == text:
+            return False
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_name(f".{path.name}.{os.getpid()}")  # what begins with a dot is no specification
+        with new.open("wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.chmod(0o644)
+        new.replace(path)
+    except OSError as error:
+        raise InputError.at(f"cannot be written: {error.strerror}", file=str(path), hint="run it as root") from error
+    return True
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """The specification in a file; None where there is none that can be read."""
+    try:
+        found = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None
+    return found if isinstance(found, dict) else None

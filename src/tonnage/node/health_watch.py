@@ -1,0 +1,131 @@
+"""A node's GPUs watched: what their driver reports and says becomes observations of their health.
+
+What is known survives a restart of the agent, in a file; a reboot is a reset of every GPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from tonnage.errors import InputError
+from tonnage.node.device_health import (
+    DeviceHealth,
+    FaultCause,
+    HealthChange,
+    Observation,
+    Reading,
+    ResetSeen,
+    XidSeen,
+)
+from tonnage.node.devices import DeviceEvent, Devices
+from tonnage.units import NS_PER_S
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Another one after each boot of the machine."""
+READ_S = 2
+"""How often every card is read."""
+
+
+class SavedHealth(msgspec.Struct):
+    """The file: causes by GPU, and the boot in which they were seen."""
+
+    boot: str
+    causes: dict[str, list[FaultCause]]
+
+
+class HealthWatch:
+    """``file``: where causes are kept; None: nowhere. ``boot``: the id of this boot.
+
+    A file that cannot be read is put aside under ``.broken``, and :attr:`problem` says so: the agent starts all the
+    same, as a card's faults are seen again by what the driver says."""
+
+    def __init__(self, devices: Devices, health: DeviceHealth, *, file: Path | None = None, boot: str = "") -> None:
+        self._devices, self.health, self._file, self._boot = devices, health, file, boot
+        self.problem = ""
+        self._read_ns: int | None = None
+        self._written = b""
+
+    def start(self, now_ns: int) -> None:
+        """Take up what was known before the agent was started."""
+        if self._file is None or not self._file.exists():
+            return
+        try:
+            saved = msgspec.json.decode(self._file.read_bytes(), type=SavedHealth)
+        except (OSError, msgspec.DecodeError) as error:
+            aside = self._file.with_suffix(".broken")
+            self._file.replace(aside)
+            self.problem = f"{self._file}: {error}; put aside as {aside.name}"
+            return
+        for gpu, causes in sorted(saved.causes.items()):
+            self.health.restore(gpu, causes)
+            if saved.boot != self._boot:
+                self.health.observe(ResetSeen(now_ns, gpu))
+
+    def take(self, events: Sequence[DeviceEvent], now_ns: int) -> list[HealthChange]:
+        """Take in what was reported, read the cards that it is about, and every card once in :data:`READ_S` seconds;
+        say which became healthy or unhealthy. ``now_ns``: the time, always of the same clock."""
+        due = self._read_ns is None or now_ns - self._read_ns >= READ_S * NS_PER_S
+        if due:
+            self._read_ns = now_ns
+        cards = {card.index: card.uuid for card in self._devices.cards()}
+        changes = self.health.observe_all(self._observations(cards, events, now_ns, due=due))
+        self._save()
+        return changes
+
+    def _observations(
+        self, cards: Mapping[int, str], events: Sequence[DeviceEvent], now_ns: int, *, due: bool
+    ) -> Iterator[Observation]:
+        for event in events:
+            gpu = cards.get(event.card) if event.card is not None else None
+            if gpu is not None and event.kind == "xid":
+                yield XidSeen(now_ns, gpu, event.value, event.gpu_instance)
+            elif gpu is not None and event.kind == "recovery" and event.value == 0:
+                yield ResetSeen(now_ns, gpu)
+        told = {event.card for event in events}
+        for index, gpu in cards.items():
+            if due or index in told or None in told:
+                yield self._reading(index, gpu, now_ns)
+
+    def _reading(self, card: int, gpu: str, now_ns: int) -> Reading:
+        try:
+            said = self._devices.condition(card)
+        except InputError:
+            return Reading(now_ns, gpu, answers=False)
+        rows = said.rows
+        return Reading(
+            now_ns,
+            gpu,
+            answers=not said.lost,
+            lost=said.lost,
+            recovery=None if said.recovery is None else int(said.recovery),
+            remap_pending=None if rows is None else rows.pending,
+            remap_failed=None if rows is None else rows.failed,
+        )
+
+    def _save(self) -> None:
+        if self._file is None:
+            return
+        gpus = (card.uuid for card in self._devices.cards())
+        causes = {gpu: list(found) for gpu in gpus if (found := self.health.causes(gpu))}
+        content = msgspec.json.encode(SavedHealth(self._boot, causes))
+        if content == self._written:
+            return
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        new = self._file.with_suffix(".new")
+        with new.open("wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        new.replace(self._file)
+        self._written = content
+
+
+def boot_id(path: Path = BOOT_ID) -> str:
+    """The id of this boot; empty where the machine does not say it."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
