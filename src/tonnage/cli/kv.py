@@ -88,7 +88,7 @@ def worth(
     blocks (4x), inf, or 0 for no such tier; for each engine, or for all if
     the tier is shared. GB/S is the bandwidth of reads and writes.
     Keys: read, write (GB/s), latency (100us), admit (uses before a block is
-    taken in), fill (through, spill), shared (yes, no), price (USD for a GiB
+    taken in), fill (through, spill), shared (yes, no), price (USD per GiB
     and hour), free (yes: neither capacity nor reads and writes cost anything).
     What is not said is as usual for tiers host, disk and remote.
 
