@@ -24,8 +24,8 @@ _MOST_TOKENS = 2**31 - 1
 class Prefixes:
     """``skew``: exponent of the system prompts' Zipf distribution, 0 for equal shares. ``turns``: least and most of a
     session, uniform at random. ``pause_ns``: least time between a session's turns; as much again, exponential, comes on
-    top. ``longest``: tokens of prompt and output beyond which a session does not go on. Raises ValueError for numbers out of
-    range."""
+    top. ``longest``: tokens of prompt and output beyond which a session does not go on. Raises ValueError for numbers
+    out of range."""
 
     system_prompts: int
     system_tokens: int

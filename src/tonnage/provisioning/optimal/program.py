@@ -24,9 +24,9 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
 @dataclass(frozen=True, slots=True)
 class Bin:
     """A kind of node. ``price`` in USD per hour; ``room`` by dimension, in the units of ``Program.weights``;
-    ``admits``: the classes (by index) that may stand there; ``supply``: how many there are, None where any number can be launched;
-    ``charges``: what one takes of a limit, (index, amount); ``holds``: pods by class that are on it and stay if it
-    stays, empty for none.
+    ``admits``: the classes (by index) that may stand there; ``supply``: how many there are, None where any number
+    can be launched; ``charges``: what one takes of a limit, (index, amount); ``holds``: pods by class that are on it
+    and stay if it stays, empty for none.
     """
 
     price: float
