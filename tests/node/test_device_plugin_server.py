@@ -151,6 +151,11 @@ class Node:
         self.plugin.look(round(self.now_s * NS_PER_S))
 
 
+def qualified(spec: dict[str, Any]) -> set[str]:
+    """The names of its devices as containers ask for them."""
+    return {f"{spec['kind']}={one['name']}" for one in spec["devices"]}
+
+
 def config(strategy: str = "none", sharing: Sharing | None = None, **flags: Any) -> Config:
     return Config({"migStrategy": strategy, **flags}, sharing=sharing or Sharing())
 
@@ -171,7 +176,7 @@ def test_devices_are_registered_listed_with_their_numa_nodes_and_handed_out(kube
     spec = cdi.read(cdi.path_of(cdi.PLUGIN_KIND, node.specs))
     assert spec is not None
     assert [one.name for one in given.cdi] == [f"{cdi.PLUGIN_KIND}={uuids[1]}", f"{cdi.PLUGIN_KIND}={uuids[3]}"]
-    assert {one.name for one in given.cdi} <= cdi.qualified(spec)
+    assert {one.name for one in given.cdi} <= qualified(spec)
     asked = PreferredRequest([ContainerPreferredRequest(uuids[1:], [uuids[5]], 2)])
     answer = kubelet.ask(GPU, "GetPreferredAllocation", asked, PreferredResponse)
     assert answer.containers[0].ids == [uuids[5], uuids[4]]
@@ -180,6 +185,7 @@ def test_devices_are_registered_listed_with_their_numa_nodes_and_handed_out(kube
     node.plugin.close()
 
 
+@pytest.mark.report(502)
 def test_a_kubelet_that_starts_again_finds_everything_registered_and_nothing_else_is_announced(
     kubelet: Kubelet,
 ) -> None:
@@ -198,6 +204,7 @@ def test_a_kubelet_that_starts_again_finds_everything_registered_and_nothing_els
     node.plugin.close()
 
 
+@pytest.mark.report(504, 505)
 def test_what_is_offered_follows_mig_changes_and_so_does_the_cdi_specification(kubelet: Kubelet) -> None:
     node = Node(kubelet, "2xh100", config("mixed", **CDI))
     node.look()
@@ -211,7 +218,7 @@ def test_what_is_offered_follows_mig_changes_and_so_does_the_cdi_specification(k
     given = kubelet.allocate(slices, uuid)
     spec = cdi.read(cdi.path_of(cdi.PLUGIN_KIND, node.specs))
     assert spec is not None
-    assert {one.name for one in given.cdi} <= cdi.qualified(spec)
+    assert {one.name for one in given.cdi} <= qualified(spec)
     node.machine.destroy(1, made[0].id)
     node.look()
     kubelet.wait(lambda: kubelet.healthy(slices) == 1)
@@ -220,6 +227,7 @@ def test_what_is_offered_follows_mig_changes_and_so_does_the_cdi_specification(k
     node.plugin.close()
 
 
+@pytest.mark.report(501)
 def test_a_fault_makes_everything_on_its_card_unhealthy_until_there_is_evidence(kubelet: Kubelet) -> None:
     node = Node(kubelet, "2xh100", config("mixed"))
     node.machine.set_mode(0, True)
@@ -242,6 +250,7 @@ def test_a_fault_makes_everything_on_its_card_unhealthy_until_there_is_evidence(
     node.plugin.close()
 
 
+@pytest.mark.report(501)
 def test_an_application_error_takes_no_device_away(kubelet: Kubelet) -> None:
     node = Node(kubelet, "2xh100")
     node.look()
@@ -280,6 +289,7 @@ def test_another_configuration_changes_what_is_offered_without_a_restart(kubelet
     node.plugin.close()
 
 
+@pytest.mark.report(514)
 def test_a_specification_that_somebody_removed_is_written_before_a_device_is_handed_out(kubelet: Kubelet) -> None:
     node = Node(kubelet, "l4", config(**CDI))
     node.look()
