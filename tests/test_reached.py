@@ -33,7 +33,6 @@ KEPT = {
     "tonnage.scaling.thresholds": "thresholds of triggers that fit a model will come of it",
     "tonnage.facts.counting.TRAITS": FACTS,
     "tonnage.facts.durations.*": FACTS,
-    "tonnage.facts.metric_names.all": FACTS,
     "tonnage.facts.prices.*": FACTS,
     "tonnage.inference.memory.kinds.*": FACTS,
     "tonnage.hollow.lockstep": STEPS,
