@@ -144,7 +144,6 @@ def test_capacity_follows_a_mig_change_and_pods_get_their_slices(agent: Agent) -
     agent.await_amounts(SLICE, 0, 0, 15)
 
 
-@pytest.mark.report(503)
 def test_a_fault_lowers_what_can_be_allocated_and_evidence_brings_it_back(agent: Agent) -> None:
     agent.await_amounts(GPU, 8, 8, 20)
     await_running(agent.api, "whole", 2)
@@ -162,7 +161,6 @@ def test_a_fault_lowers_what_can_be_allocated_and_evidence_brings_it_back(agent:
     until("the pod's status has it", lambda: agent.statuses("whole").get(broken) == "Healthy", 10, 0.1)
 
 
-@pytest.mark.report(502)
 def test_a_kubelet_that_is_killed_finds_it_registered_within_5_s_and_pods_keep_their_devices(agent: Agent) -> None:
     agent.await_amounts(GPU, 8, 8, 20)
     before = {pod["metadata"]["uid"]: pod["status"]["podIP"] for pod in await_running(agent.api, "whole", 2)}

@@ -185,7 +185,6 @@ def test_devices_are_registered_listed_with_their_numa_nodes_and_handed_out(kube
     node.plugin.close()
 
 
-@pytest.mark.report(502)
 def test_a_kubelet_that_starts_again_finds_everything_registered_and_nothing_else_is_announced(
     kubelet: Kubelet,
 ) -> None:
@@ -204,7 +203,6 @@ def test_a_kubelet_that_starts_again_finds_everything_registered_and_nothing_els
     node.plugin.close()
 
 
-@pytest.mark.report(504, 505)
 def test_what_is_offered_follows_mig_changes_and_so_does_the_cdi_specification(kubelet: Kubelet) -> None:
     node = Node(kubelet, "2xh100", config("mixed", **CDI))
     node.look()
@@ -227,7 +225,6 @@ def test_what_is_offered_follows_mig_changes_and_so_does_the_cdi_specification(k
     node.plugin.close()
 
 
-@pytest.mark.report(501)
 def test_a_fault_makes_everything_on_its_card_unhealthy_until_there_is_evidence(kubelet: Kubelet) -> None:
     node = Node(kubelet, "2xh100", config("mixed"))
     node.machine.set_mode(0, True)
@@ -250,7 +247,6 @@ def test_a_fault_makes_everything_on_its_card_unhealthy_until_there_is_evidence(
     node.plugin.close()
 
 
-@pytest.mark.report(501)
 def test_an_application_error_takes_no_device_away(kubelet: Kubelet) -> None:
     node = Node(kubelet, "2xh100")
     node.look()
@@ -289,7 +285,6 @@ def test_another_configuration_changes_what_is_offered_without_a_restart(kubelet
     node.plugin.close()
 
 
-@pytest.mark.report(514)
 def test_a_specification_that_somebody_removed_is_written_before_a_device_is_handed_out(kubelet: Kubelet) -> None:
     node = Node(kubelet, "l4", config(**CDI))
     node.look()

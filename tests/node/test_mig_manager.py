@@ -161,7 +161,6 @@ def killed_at(machine: SimulatedMachine, labels: Labels, moment: int, *, after: 
         ),
     ],
 )
-@pytest.mark.report(511)
 def test_a_manager_that_is_killed_at_any_step_goes_on_where_it_was(
     tmp_path: Path, cards: str, start: str, after: bool
 ) -> None:
@@ -210,7 +209,6 @@ def test_an_instance_that_comes_into_use_meanwhile_turns_the_change_back(tmp_pat
     assert layouts(machine) == before
 
 
-@pytest.mark.report(512)
 def test_a_reset_that_the_machine_refuses_is_found_before_anything_is_done(tmp_path: Path) -> None:
     machine, labels = SimulatedMachine("a100-80"), Labels("all-1g.10gb")
     machine.disturb(0, resets=False)
@@ -222,7 +220,6 @@ def test_a_reset_that_the_machine_refuses_is_found_before_anything_is_done(tmp_p
     assert not state.pending
 
 
-@pytest.mark.report(513)
 def test_what_somebody_makes_meanwhile_is_reported_and_not_removed(tmp_path: Path) -> None:
     machine, labels = SimulatedMachine("h100"), Labels("halves")
     real = machine.create

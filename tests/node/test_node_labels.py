@@ -76,7 +76,6 @@ def test_single_replaces_and_mixed_adds_and_shared_says_so() -> None:
     assert (plain["nvidia.com/gpu.replicas"], plain["nvidia.com/gpu.sharing-strategy"]) == ("4", "time-slicing")
 
 
-@pytest.mark.report(508)
 def test_a_mixed_node_has_the_same_labels_in_any_order_of_cards_and_some_for_each_model() -> None:
     one = node_labels(SimulatedMachine("l4,2xh100,a30")).labels
     other = node_labels(SimulatedMachine("2xh100,a30,l4")).labels
@@ -123,7 +122,6 @@ def run(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, s
     return int(ended.value.code or 0), out, err
 
 
-@pytest.mark.report(510)
 def test_they_are_printed_written_for_nfd_or_as_a_node_feature(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,7 +30,6 @@ def partitioned(cards: str, profile: str, starts: tuple[int, ...]) -> SimulatedM
     return machine
 
 
-@pytest.mark.report(506)
 @pytest.mark.parametrize("size", [2, 3])
 def test_slices_for_one_container_come_from_different_gpus_while_there_are_any(size: int) -> None:
     known = devices(partitioned("3xh100", "3g.40gb", (0, 4)), "nvidia.com/mig-3g.40gb")
@@ -66,7 +65,6 @@ def test_fewer_than_asked_for_and_unknown_ids_are_no_error() -> None:
     assert preferred(known, [], [], 1) == []
 
 
-@pytest.mark.report(509)
 @pytest.mark.parametrize("cards", ["h100", "h200", "a30", "b200"])
 def test_a_profile_has_one_name_in_resources_and_labels(cards: str) -> None:
     machine = SimulatedMachine(cards)
@@ -81,7 +79,6 @@ def test_a_profile_has_one_name_in_resources_and_labels(cards: str) -> None:
     assert largest.resource.startswith("nvidia.com/mig-")
 
 
-@pytest.mark.report(507)
 def test_a_device_is_named_once_however_many_replicas_of_it_a_container_has() -> None:
     sharing = Sharing(time_slicing=Replicas([Replicated("gpu", 4)]))
     known = devices(SimulatedMachine("2xl4"), GPU, sharing)
