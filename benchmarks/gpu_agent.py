@@ -180,7 +180,11 @@ def of_specification(devices: Devices, program: Path) -> Iterator[Compared]:
             text=True,
             check=False,
         )
-    yield compared("nvidia-ctk lists ours", sorted(listed.stdout.split()), sorted(cdi.qualified(ours)))
+    yield compared(
+        "nvidia-ctk lists ours",
+        sorted(listed.stdout.split()),
+        sorted(f"{ours['kind']}={one['name']}" for one in ours["devices"]),
+    )
     named = [{one["name"]: one["containerEdits"] for one in spec["devices"]} for spec in (ours, theirs)]
     yield compared("CDI names", sorted(named[0]), sorted(named[1]))
     for name in sorted(set(named[0]) & set(named[1])):

@@ -33,7 +33,7 @@ def test_devices_have_their_names_and_nodes() -> None:
     assert found["mig1:1"] == ["/dev/nvidia1", "/dev/nvidia-caps/nvidia-cap147", "/dev/nvidia-caps/nvidia-cap148"]
     assert len(found["all"]) == 6
     assert len([name for name in found if name.startswith(("GPU-", "MIG-"))]) == 3
-    assert "nvidia.com/gpu=1:0" in cdi.qualified(spec)
+    assert (spec["kind"], spec["cdiVersion"]) == ("nvidia.com/gpu", "0.5.0")
 
 
 def edits(**more: Any) -> dict[str, Any]:

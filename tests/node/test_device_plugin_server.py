@@ -151,6 +151,11 @@ class Node:
         self.plugin.look(round(self.now_s * NS_PER_S))
 
 
+def qualified(spec: dict[str, Any]) -> set[str]:
+    """The names of its devices as containers ask for them."""
+    return {f"{spec['kind']}={one['name']}" for one in spec["devices"]}
+
+
 def config(strategy: str = "none", sharing: Sharing | None = None, **flags: Any) -> Config:
     return Config({"migStrategy": strategy, **flags}, sharing=sharing or Sharing())
 
@@ -171,7 +176,7 @@ def test_devices_are_registered_listed_with_their_numa_nodes_and_handed_out(kube
     spec = cdi.read(cdi.path_of(cdi.PLUGIN_KIND, node.specs))
     assert spec is not None
     assert [one.name for one in given.cdi] == [f"{cdi.PLUGIN_KIND}={uuids[1]}", f"{cdi.PLUGIN_KIND}={uuids[3]}"]
-    assert {one.name for one in given.cdi} <= cdi.qualified(spec)
+    assert {one.name for one in given.cdi} <= qualified(spec)
     asked = PreferredRequest([ContainerPreferredRequest(uuids[1:], [uuids[5]], 2)])
     answer = kubelet.ask(GPU, "GetPreferredAllocation", asked, PreferredResponse)
     assert answer.containers[0].ids == [uuids[5], uuids[4]]
@@ -211,7 +216,7 @@ def test_what_is_offered_follows_mig_changes_and_so_does_the_cdi_specification(k
     given = kubelet.allocate(slices, uuid)
     spec = cdi.read(cdi.path_of(cdi.PLUGIN_KIND, node.specs))
     assert spec is not None
-    assert {one.name for one in given.cdi} <= cdi.qualified(spec)
+    assert {one.name for one in given.cdi} <= qualified(spec)
     node.machine.destroy(1, made[0].id)
     node.look()
     kubelet.wait(lambda: kubelet.healthy(slices) == 1)

@@ -10,7 +10,7 @@ import pytest
 
 from tonnage.errors import InputError
 from tonnage.node.devices import GpuProcess, MigState
-from tonnage.node.mig_manager import CLIENTS, OTHER_MANAGER, PAUSED, LayoutManager
+from tonnage.node.mig_manager import CLIENTS, OTHER_MANAGER, PAUSED, MigManager
 from tonnage.node.simulated import SimulatedMachine
 from tonnage.partitioning import documents, mig_parted
 from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STATE, Configurations
@@ -83,7 +83,7 @@ def counted(found: list[list[tuple[int, str]] | None]) -> list[dict[str, int] | 
 
 def test_a_label_becomes_a_layout_and_a_state_and_paused_operands_run_again(tmp_path: Path) -> None:
     machine, labels = SimulatedMachine("2xh100"), Labels("serving")
-    manager = LayoutManager(machine, labels, tmp_path, configurations())
+    manager = MigManager(machine, labels, tmp_path, configurations())
     assert manager.advance() == ("success", "")
     assert counted(layouts(machine)) == SERVING
     assert (labels.now[MIG_STATE], labels.now[PLUGIN], labels.now[EXPORTER]) == ("success", "true", "false")
@@ -96,7 +96,7 @@ def test_a_label_becomes_a_layout_and_a_state_and_paused_operands_run_again(tmp_
 
 def test_what_can_stay_stays_and_what_is_in_use_is_never_touched(tmp_path: Path) -> None:
     machine, labels = SimulatedMachine("2xh100"), Labels("halves")
-    manager = LayoutManager(machine, labels, tmp_path, configurations())
+    manager = MigManager(machine, labels, tmp_path, configurations())
     manager.advance()
     state = machine.mig(0)
     assert state is not None
@@ -170,15 +170,15 @@ def test_a_manager_that_is_killed_at_any_step_goes_on_where_it_was(
         moment += 1
         machine, labels = SimulatedMachine(cards), Labels(start)
         folder = tmp_path / str(moment)
-        assert LayoutManager(machine, labels, folder, configurations()).advance().state == "success"
+        assert MigManager(machine, labels, folder, configurations()).advance().state == "success"
         labels.now[MIG_CONFIG] = "serving"
         release = killed_at(machine, labels, moment, after=after)
         try:
-            LayoutManager(machine, labels, folder, configurations()).advance()
+            MigManager(machine, labels, folder, configurations()).advance()
             killed = False
         except KilledError:
             release()
-            assert LayoutManager(machine, labels, folder, configurations()).advance().state == "success"
+            assert MigManager(machine, labels, folder, configurations()).advance().state == "success"
         expected = expected or layouts(machine)
         assert layouts(machine) == expected
         assert counted(layouts(machine)) == SERVING
@@ -189,7 +189,7 @@ def test_a_manager_that_is_killed_at_any_step_goes_on_where_it_was(
 
 def test_an_instance_that_comes_into_use_meanwhile_turns_the_change_back(tmp_path: Path) -> None:
     machine, labels = SimulatedMachine("h100"), Labels("halves")
-    manager = LayoutManager(machine, labels, tmp_path, configurations())
+    manager = MigManager(machine, labels, tmp_path, configurations())
     manager.advance()
     before = layouts(machine)
     labels.now[MIG_CONFIG] = "all-1g.10gb"
@@ -212,7 +212,7 @@ def test_an_instance_that_comes_into_use_meanwhile_turns_the_change_back(tmp_pat
 def test_a_reset_that_the_machine_refuses_is_found_before_anything_is_done(tmp_path: Path) -> None:
     machine, labels = SimulatedMachine("a100-80"), Labels("all-1g.10gb")
     machine.disturb(0, resets=False)
-    ended = LayoutManager(machine, labels, tmp_path, configurations()).advance()
+    ended = MigManager(machine, labels, tmp_path, configurations()).advance()
     assert ended.state == labels.now[MIG_STATE] == "failed"
     assert "needs a reset" in ended.why
     state = machine.mig(0)
@@ -231,7 +231,7 @@ def test_what_somebody_makes_meanwhile_is_reported_and_not_removed(tmp_path: Pat
         return made
 
     machine.create = create  # type: ignore[method-assign]
-    ended = LayoutManager(machine, labels, tmp_path, configurations()).advance()
+    ended = MigManager(machine, labels, tmp_path, configurations()).advance()
     assert ended == ("failed", "GPU 0: 1g.10gb at memory slice 4 is made by somebody else")
     assert (4, "1g.10gb") in (layouts(machine)[0] or [])
     assert labels.now[PLUGIN] == "true"
@@ -240,17 +240,17 @@ def test_what_somebody_makes_meanwhile_is_reported_and_not_removed(tmp_path: Pat
 def test_unknown_and_impossible_configurations_fail_with_the_reason(tmp_path: Path) -> None:
     for cards, name, why in (("h100", "servin", "unknown MIG configuration 'servin'"), ("a30", "halves", "3g.40gb")):
         labels = Labels(name)
-        ended = LayoutManager(SimulatedMachine(cards), labels, tmp_path, configurations()).advance()
+        ended = MigManager(SimulatedMachine(cards), labels, tmp_path, configurations()).advance()
         assert ended.state == labels.now[MIG_STATE] == "failed"
         assert why in ended.why
 
 
 def test_a_node_has_one_manager(tmp_path: Path) -> None:
     machine, labels = SimulatedMachine("h100"), Labels("halves", **{OTHER_MANAGER: "true"})
-    manager = LayoutManager(machine, labels, tmp_path, configurations())
+    manager = MigManager(machine, labels, tmp_path, configurations())
     assert "NVIDIA's MIG manager owns this node" in manager.advance().why
     assert labels.history == []
-    other = LayoutManager(machine, labels, tmp_path, configurations())
+    other = MigManager(machine, labels, tmp_path, configurations())
     with manager.owning(), pytest.raises(InputError, match="another MIG manager"), other.owning():
         pass
     with other.owning():

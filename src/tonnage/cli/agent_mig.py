@@ -16,7 +16,7 @@ from tonnage.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from tonnage.node.mig_manager import LayoutManager, NodeHost, Progress
+    from tonnage.node.mig_manager import MigManager, MigProgress, NodeHost
     from tonnage.partitioning.node_cuts import Configurations
 
 _LOOK_S = 1.0
@@ -50,7 +50,7 @@ def mig(
     Operands of the GPU operator that are paused for it are started again whatever happens. Exit code 1 with --apply
     where it fails, or waits for what is in use. On real cards nothing is changed yet: this is for --simulated.
     """
-    from tonnage.node.mig_manager import LayoutManager
+    from tonnage.node.mig_manager import MigManager
 
     if not simulated:
         hint = "give --simulated TYPE; on real cards tonnage agent doctor and tonnage mig discover read"
@@ -58,7 +58,7 @@ def mig(
     configurations = _configurations(config)
     cards = simulated_machine(simulated, state, node or "node")
     if name:
-        manager = LayoutManager(cards, _Alone(name), folder, configurations)
+        manager = MigManager(cards, _Alone(name), folder, configurations)
         with manager.owning():
             found = manager.advance()
         _say(found)
@@ -73,16 +73,16 @@ def mig(
     client = open_cluster(kubeconfig, context)
     host: NodeHost = NodeLabels(client, node, lambda: _held(pod_resources))
     try:
-        _follow(LayoutManager(cards, host, folder, configurations))
+        _follow(MigManager(cards, host, folder, configurations))
     finally:
         client.transport.close()
 
 
-def _follow(manager: LayoutManager) -> None:
+def _follow(manager: MigManager) -> None:
     """Until interrupted; what cannot be asked now is asked again."""
     from tonnage.kube.transport import ClientError
 
-    said: Progress | None = None
+    said: MigProgress | None = None
     with manager.owning():
         while True:
             try:
@@ -96,7 +96,7 @@ def _follow(manager: LayoutManager) -> None:
             time.sleep(_LOOK_S)
 
 
-def _say(now: Progress) -> None:
+def _say(now: MigProgress) -> None:
     terminal.echo(f"{now.state or 'no configuration is named'}{f': {now.why}' if now.why else ''}", err=True)
 
 

@@ -23,7 +23,6 @@ from tonnage.node.driver_files import DriverFiles
 Edits = dict[str, Any]
 """containerEdits of the specification, as it is written."""
 
-NAMINGS = ("index", "uuid", "type-index")
 KIND = "nvidia.com/gpu"
 PLUGIN_KIND = "k8s.device-plugin.nvidia.com/gpu"
 """Of the names that device plugins hand to the kubelet."""
@@ -37,7 +36,8 @@ _NOT_FOR_MANAGEMENT = ("nvidia-fs", "nvidia-nvswitch", "nvidia-nvlink")
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """How devices are called: by which of :data:`NAMINGS`, and whether there is a device of all."""
+    """How devices are called: by ``index`` (0, 0:1), ``uuid`` or ``type-index`` (gpu0, mig0:1), and whether there is a
+    device of all."""
 
     namings: tuple[str, ...] = ("index", "uuid")
     whole: bool = True
@@ -119,11 +119,6 @@ def lowest_version(spec: Mapping[str, Any]) -> str:
     rdt = [one.get("intelRdt", {}) for one in edits]
     needs("1.1.0", any("schemata" in one or "enableMonitoring" in one for one in rdt))
     return max(found, key=lambda text: tuple(map(int, text.split("."))))
-
-
-def qualified(spec: Mapping[str, Any]) -> frozenset[str]:
-    """The names of a specification's devices as containers ask for them: ``nvidia.com/gpu=0``."""
-    return frozenset(f"{spec['kind']}={one['name']}" for one in spec["devices"])
 
 
 def path_of(kind: str, folder: Path = FOLDER) -> Path:

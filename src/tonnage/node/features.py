@@ -10,13 +10,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from tonnage.node.devices import Devices, Fabric, Identity
 from tonnage.partitioning.device_plugin import Sharing
 from tonnage.partitioning.labels import Card, Node, memory_mib, predict, sanitised
 
-FEATURES_FILE = Path("/etc/kubernetes/node-feature-discovery/features.d/tonnage")
 _DOMAIN = "nvidia.com/"
 _OURS = "tonnage.dev/gpu-"
 _MODES = {0x0302: "compute", 0x0300: "graphics"}

@@ -13,7 +13,6 @@ KUBELET_SOCKET = "kubelet.sock"
 REGISTRATION = "v1beta1.Registration"
 PLUGIN = "v1beta1.DevicePlugin"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
-MOST_ID_CHARACTERS = 63
 
 
 class Empty(Struct):

@@ -75,7 +75,7 @@ class MigPlan(Struct, frozen=True):
     failure: str = ""
 
 
-class Progress(NamedTuple):
+class MigProgress(NamedTuple):
     """``state``: pending, success or failed, as the label says it; empty: nothing is wanted. ``why``: of a failure, or
     what is waited for."""
 
@@ -83,7 +83,7 @@ class Progress(NamedTuple):
     why: str = ""
 
 
-class LayoutManager:
+class MigManager:
     """``folder``: where the journal and the lock are kept, over restarts."""
 
     def __init__(self, machine: Machine, host: NodeHost, folder: Path, configurations: Configurations) -> None:
@@ -102,7 +102,7 @@ class LayoutManager:
                 raise InputError.at("another MIG manager runs on this node", file=lock.name, hint=hint) from error
             yield
 
-    def advance(self) -> Progress:
+    def advance(self) -> MigProgress:
         """Go as far as can be gone now: on with what was begun, else to what the label names. Raises InputError where
         the driver fails; asked again, it goes on."""
         plan = self._read()
@@ -110,23 +110,23 @@ class LayoutManager:
             labels = self._host.labels()
             named = labels.get(MIG_CONFIG, "")
             if not named:
-                return Progress("")
+                return MigProgress("")
             if labels.get(OTHER_MANAGER) == "true":
                 why = f"NVIDIA's MIG manager owns this node: label it {OTHER_MANAGER}=false"
-                return Progress(labels.get(MIG_STATE, ""), why)
+                return MigProgress(labels.get(MIG_STATE, ""), why)
             begun = self._begin(named, labels)
-            if isinstance(begun, Progress):
+            if isinstance(begun, MigProgress):
                 return begun
             plan = begun
         return self._carry_out(plan)
 
-    def _begin(self, named: str, labels: Mapping[str, str]) -> MigPlan | Progress:
+    def _begin(self, named: str, labels: Mapping[str, str]) -> MigPlan | MigProgress:
         """Work out the change, and write it down; or say that there is none, or why it cannot be."""
         try:
             cards = self._cards(named)
         except InputError as error:
             return self._ended(FAILED, error.problems[0].message, labels)
-        if isinstance(cards, Progress):
+        if isinstance(cards, MigProgress):
             state = cards.state
             return self._ended(state, cards.why, labels)
         if not cards:
@@ -136,7 +136,7 @@ class LayoutManager:
         self._write(plan)
         return plan
 
-    def _cards(self, named: str) -> tuple[CardPlan, ...] | Progress:
+    def _cards(self, named: str) -> tuple[CardPlan, ...] | MigProgress:
         """The cards that change. Raises InputError for a configuration that is not there or cannot be."""
         if named not in known_names(self.configurations, MIG_CONFIG):
             raise InputError(unknown_name(self.configurations, MIG_CONFIG, named))
@@ -155,23 +155,23 @@ class LayoutManager:
                     return refused
             change = relayout(on, there, [each.profile for each in wanted or ()], busy)
             if isinstance(change, Stuck):
-                return Progress(PENDING if change.busy else FAILED, f"GPU {one.index}: {change.why}")
+                return MigProgress(PENDING if change.busy else FAILED, f"GPU {one.index}: {change.why}")
             journal = Journal(one.uuid, change.before, change.after) if change.steps else None
             if journal is not None or changes_mode:
                 found.append(CardPlan(one.index, one.gpu, wanted is not None, journal))
         return tuple(found)
 
-    def _refusal(self, one: Identity, busy: bool) -> Progress | None:
+    def _refusal(self, one: Identity, busy: bool) -> MigProgress | None:
         """Why the mode of a card cannot change now; None: it can. A mode that waits for a reset which never comes would
         take the card away, so that is looked at before anything is done."""
         if self._machine.needs_reset(one.index) and not self._machine.can_reset(one.index):
             why = "a change of MIG mode needs a reset, which this machine refuses"
-            return Progress(FAILED, f"GPU {one.index}: {why}")
+            return MigProgress(FAILED, f"GPU {one.index}: {why}")
         if busy or one.uuid in self._host.held() or self._machine.processes(one.index):
-            return Progress(PENDING, f"GPU {one.index} is in use, and its MIG mode is to change")
+            return MigProgress(PENDING, f"GPU {one.index} is in use, and its MIG mode is to change")
         return None
 
-    def _carry_out(self, plan: MigPlan) -> Progress:
+    def _carry_out(self, plan: MigPlan) -> MigProgress:
         """All that is left of a plan, however far it had come."""
         self._host.set_labels({**dict.fromkeys(plan.paused, PAUSED), MIG_STATE: PENDING})
         failure = plan.failure
@@ -187,9 +187,9 @@ class LayoutManager:
             break
         self._host.set_labels({**plan.paused, MIG_STATE: FAILED if failure else SUCCESS})
         self._file.unlink(missing_ok=True)
-        return Progress(FAILED if failure else SUCCESS, failure)
+        return MigProgress(FAILED if failure else SUCCESS, failure)
 
-    def _card(self, plan: MigPlan, one: CardPlan) -> Progress | None:
+    def _card(self, plan: MigPlan, one: CardPlan) -> MigProgress | None:
         """Bring one card to its layout; None: it has it. The mode first where it goes on, last where it goes off."""
         try:
             if one.on:
@@ -201,16 +201,16 @@ class LayoutManager:
             if not one.on:
                 self._mode(one.card, on=False)
         except InputError as error:
-            return Progress(FAILED, error.problems[0].message)
+            return MigProgress(FAILED, error.problems[0].message)
         return None
 
-    def _steps(self, plan: MigPlan, one: CardPlan, journal: Journal) -> Progress | None:
+    def _steps(self, plan: MigPlan, one: CardPlan, journal: Journal) -> MigProgress | None:
         on = card(one.gpu)
         while True:
             match next_step(on, journal, self._there(one.card), self._busy(one.card)):
                 case None:
                     if journal.back:
-                        return Progress(FAILED, f"GPU {one.card}: an instance that is to go came into use")
+                        return MigProgress(FAILED, f"GPU {one.card}: an instance that is to go came into use")
                     return None
                 case Step(action="destroy", placement=placement):
                     self._machine.destroy(one.card, self._id_of(one.card, placement))
@@ -219,7 +219,7 @@ class LayoutManager:
                 case Waiting(instances=instances, why=why):
                     where = ", ".join(f"{each.profile} at memory slice {each.start}" for each in instances)
                     state = PENDING if why == "in use" else FAILED
-                    return Progress(state, f"GPU {one.card}: {where} is {why}")
+                    return MigProgress(state, f"GPU {one.card}: {where} is {why}")
                 case TurnBack():
                     journal = journal.turned()
                     self._write(_with(plan, one, journal))
@@ -254,11 +254,11 @@ class LayoutManager:
         instances = state.instances if state is not None else ()
         return next(each.id for each in instances if (each.start, each.profile) == placement)
 
-    def _ended(self, state: str, why: str, labels: Mapping[str, str]) -> Progress:
+    def _ended(self, state: str, why: str, labels: Mapping[str, str]) -> MigProgress:
         """Say the state where it is another."""
         if labels.get(MIG_STATE) != state:
             self._host.set_labels({MIG_STATE: state})
-        return Progress(state, why)
+        return MigProgress(state, why)
 
     @property
     def _file(self) -> Path:
