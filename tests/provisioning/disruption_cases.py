@@ -1,4 +1,4 @@
-"""Disruption cases drawn by a seed: written once as Kubernetes objects, read by the emulator and by the real Karpenter."""
+"""Disruption cases drawn by a seed: written once as Kubernetes objects, read by the emulator and the real Karpenter."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ class _DrawDisruption(_Draw):
         alone = True
         for part in range(rng.choice([2, 3, 4, 6])):
             for pod in self.workload(900 + 10 * number + part, 1, node=host):
-                asked = PendingPodAmounts(pod)
+                asked = _amounts_of(pod)
                 if all(amount <= left.get(key, 0) // 2 for key, amount in asked.items()):
                     left = {key: amount - asked.get(key, 0) for key, amount in left.items()}
                     case.pods.append(self.marked(pod))
@@ -250,7 +250,7 @@ class _DrawDisruption(_Draw):
         }
 
 
-def PendingPodAmounts(pod: Json) -> dict[str, int]:
+def _amounts_of(pod: Json) -> dict[str, int]:
     from tonnage.objects import quantity
 
     requests = pod["spec"]["containers"][0]["resources"]["requests"]

@@ -41,6 +41,7 @@ from tonnage.provisioning.catalogue import Catalogue, OfferingKey
 from tonnage.provisioning.consolidation import Command, Gates, Round
 from tonnage.provisioning.devices import beyond_counting
 from tonnage.provisioning.drift import drift
+from tonnage.provisioning.group_pools import is_node_group
 from tonnage.scheduling.budgets import Budgets
 from tonnage.units import NS_PER_S, usd
 
@@ -94,20 +95,22 @@ class Disruption:
         snapshot = world.snapshot()
         fleet = snapshot.fleet
         nodes = [fleet.node(row) for row in fleet.node_rows()]
-        if not any(node.spec.node_pool for node in nodes):
+        if not any(node.spec.node_pool or node.unfinished for node in nodes):
             return ()
         decisions: list[Decision] = list(self._go_on(snapshot))
         mine = {one.node.name for each in self._underway for one in each.nodes}
-        begun = [node.spec for node in nodes if node.unfinished and node.spec.name not in mine]
-        decisions += [Return(Ref("Node", spec.name, uid=spec.uid), UNFINISHED) for spec in begun]
+        unfinished = [node.spec for node in nodes if node.unfinished and node.spec.name not in mine]
+        decisions += [Return(Ref("Node", spec.name, uid=spec.uid), UNFINISHED) for spec in unfinished]
         if self.expires:
             decisions += self._expire(snapshot)
+        decisions += self._unneeded(snapshot)
         if self._proposed is not None:
             if snapshot.now_ns < self._proposed[0] + VALIDATION_NS:
                 return decisions
-            decisions += self._validated(snapshot, self._proposed[1])
-            self._proposed = None
-            self._round_ns = snapshot.now_ns
+            begun = self._validated(snapshot, self._proposed[1])
+            self._proposed, self._round_ns = None, snapshot.now_ns
+            if begun:
+                return [*decisions, *begun]
         if snapshot.now_ns >= self._round_ns and not self._is_idle(snapshot):
             self._round_ns = snapshot.now_ns + DISRUPTION_NS
             decisions += self._found(snapshot)
@@ -123,10 +126,9 @@ class Disruption:
                 if isinstance(decision, Return) and applied:
                     for one in own:
                         one.returned = True
-                elif (not applied and (isinstance(decision, Disrupt) and own)) or (
-                    not applied and isinstance(decision, Launch) and decision.claim.name in each.claims
-                ):
-                    each.failed = True
+                begun = isinstance(decision, Disrupt) and bool(own)
+                asked = isinstance(decision, Launch) and decision.claim.name in each.claims
+                each.failed |= (begun or asked) and not applied
 
     def loop(self) -> Loop:
         """Rounds every ten seconds; what is under way is looked after twice as often."""
@@ -174,7 +176,7 @@ class Disruption:
         for row in fleet.node_rows():
             node = fleet.node(row)
             pool = pools.get(node.spec.node_pool)
-            if pool is None or node.leaving or not node.initialized:
+            if pool is None or is_node_group(pool) or node.leaving or not node.initialized:
                 continue
             written = pool.spec.template.spec.expire_after
             length = None if written == disruption.NEVER else duration.parse(written)
@@ -185,6 +187,14 @@ class Disruption:
             reason = Reason("expired: it is older than expireAfter of its NodePool", evidence)
             self._begin(snapshot, [ref], reason, ())
             yield Disrupt(ref, reason)
+
+    def _unneeded(self, snapshot: Snapshot) -> Iterable[Decision]:
+        """Empty nodes of node groups: what waits for them is how long they are unneeded, and nothing else."""
+        groups = [pool for pool in self.pools().node_pools if is_node_group(pool)]
+        if not groups:
+            return ()
+        states = [one.state for one in self._round(snapshot).nodes if one.state.node.kind == "Node"]
+        return disruption.empty_nodes(states, groups, self.epoch_ns + snapshot.now_ns).returns
 
     # ---- rounds ----
 
@@ -262,7 +272,10 @@ class Disruption:
         def drifted_ns(node: NodeRow) -> int | None:
             pool = by_name.get(node.spec.node_pool)
             age = snapshot.now_ns - node.spec.created_ns
-            kind = drift(pool, node.labels, {}, catalogue, age) if pool is not None and node.initialized else ""
+            asked = pool is not None and not is_node_group(pool)
+            kind = (
+                drift(pool, node.labels, {}, catalogue, age) if pool is not None and asked and node.initialized else ""
+            )
             if not kind:
                 self._drifted.pop(node.spec.name, None)
                 return None
@@ -328,7 +341,8 @@ def _leaves(snapshot: Snapshot, node: Ref) -> bool:
 def _returns(round_: Round) -> dict[Ref, Return]:
     """Empty nodes that may go now, each with the decision."""
     states = [one.state for one in round_.nodes if one.state.node.kind == "Node" and one.state.node_pool]
-    returns = disruption.empty_nodes(states, round_.node_pools, round_.now_ns).returns
+    pools = [pool for pool in round_.node_pools if not is_node_group(pool)]
+    returns = disruption.empty_nodes(states, pools, round_.now_ns).returns
     return {one.node: one for one in returns}
 
 
@@ -366,8 +380,11 @@ def node_loops(
     gates: Gates | None = None,
     *,
     expires: bool = False,
-) -> tuple[Loop, Loop]:
+    more: Sequence[Callable[[Provisioner], Loop]] = (),
+) -> tuple[Loop, ...]:
     """Launching nodes and terminating them. ``pools``: those that there are now; ``epoch_ns``, ``gates`` and
-    ``expires``: as for Disruption; ``policy``: one of :data:`~tonnage.control.nodes.PROVISIONING`."""
+    ``expires``: as for Disruption; ``policy``: one of :data:`~tonnage.control.nodes.PROVISIONING`; ``more``: what else
+    launches nodes, and must not use a name twice."""
     provisioner = Provisioner(catalogue, pools, policy=policy)
-    return provisioner.loop(), Disruption(pools, provisioner, epoch_ns, gates or Gates(), expires).loop()
+    disruption_loop = Disruption(pools, provisioner, epoch_ns, gates or Gates(), expires).loop()
+    return provisioner.loop(), disruption_loop, *(make(provisioner) for make in more)

@@ -194,6 +194,7 @@ def existing_nodes(fleet: Fleet, catalogue: Catalogue, *, parts: bool = False) -
                 taints=node.taints,
                 node_pool=node.spec.node_pool,
                 capacity=catalogue.capacity_of(node.spec.instance_type) if node.spec.node_pool else {},
+                deleted=node.leaving,
                 devices=Devices.of_node(fleet, row) if parts or fleet.cards.special[row] else None,
             )
         )

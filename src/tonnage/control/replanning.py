@@ -1,4 +1,4 @@
-"""Fewer and cheaper nodes by the ``optimal`` policy: m nodes give way to n where that saves more than the moves cost."""
+"""Fewer and cheaper nodes by the ``optimal`` policy: m give way to n where that saves more than the moves cost."""
 
 from __future__ import annotations
 

@@ -15,9 +15,6 @@ from tonnage.provisioning.disruption import NodeState
 from tonnage.provisioning.pods import ExistingNode, PendingPod, PodShape
 from tonnage.scheduling.budgets import Budgets
 
-DISRUPTED = core.Taint(key="karpenter.sh/disrupted", effect="NoSchedule")
-"""The taint of a node that is drained: pods that tolerate it are not evicted."""
-
 
 def running_nodes(
     snapshot: Snapshot,
@@ -29,9 +26,12 @@ def running_nodes(
     drifted_ns: Callable[[NodeRow], int | None] = lambda node: None,
     graced: Collection[str] = (),
 ) -> Iterator[tuple[RunningNode, NodeRow]]:
-    """Every node. ``on``: see :func:`movable_pods`. ``there``: nodes with what is free of them; others count as full. ``epoch_ns`` is added to the
-    snapshot's times to make them Unix times; ``nominated``: names of nodes on which pending pods are expected;
-    ``graced``: NodePools with a terminationGracePeriod."""
+    """Every node. ``on``: see :func:`movable_pods`. ``there``: nodes with what is free of them; others count as full.
+
+    ``epoch_ns`` is added to the snapshot's times to make them Unix times. ``nominated``: nodes on which pending pods
+    are expected, by name; ``drifted_ns``: since when one has drifted; ``graced``: NodePools with a
+    terminationGracePeriod.
+    """
     fleet = snapshot.fleet
     for row in fleet.node_rows():
         node = fleet.node(row)
@@ -101,7 +101,7 @@ def movable_pods(snapshot: Snapshot, epoch_ns: int = 0) -> dict[int, list[Movabl
 
 def stays(spec: core.PodSpec) -> bool:
     """Whether the pod tolerates the taint of a drained node, so that nobody evicts it."""
-    return selectors.untolerated((DISRUPTED,), spec.tolerations, (DISRUPTED.effect,)) is None
+    return selectors.untolerated((karpenter.DISRUPTED,), spec.tolerations, (karpenter.DISRUPTED.effect,)) is None
 
 
 def _cost(written: str) -> int:

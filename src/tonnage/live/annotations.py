@@ -1,5 +1,9 @@
 """The annotations and taints by which Tonnage speaks with people, and with itself across restarts."""
 
+from __future__ import annotations
+
+from tonnage.objects import karpenter
+
 PREFIX = "tonnage.dev"
 
 LAUNCH = f"{PREFIX}/launch"
@@ -18,5 +22,5 @@ manager that changes one GPU while others are given away says so; NVIDIA's chang
 GPUS = f"{PREFIX}/gpus"
 """On a pod: the GPUs that it was given, by index; of a MIG instance its first memory slice too, as in ``0,3:4``."""
 
-DISRUPTED_TAINT = "karpenter.sh/disrupted"
+DISRUPTED_TAINT = karpenter.DISRUPTED.key
 """Karpenter's own taint of a node that is going, so that both agree. Effect NoSchedule, no value."""

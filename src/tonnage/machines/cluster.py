@@ -96,10 +96,10 @@ class SimulatedCluster(Site):
             case Launch():
                 return self.buy(decision)
             case Disrupt():
-                nodes.cordon_node(self, self.nodes[decision.node.name], decision.reason.verdict)
+                nodes.taint_node(self, self.nodes[decision.node.name], decision.reason.verdict)
                 return Applied()
             case Keep():
-                nodes.uncordon_node(self, self.nodes[decision.node.name], decision.reason.verdict)
+                nodes.untaint_node(self, self.nodes[decision.node.name], decision.reason.verdict)
                 return Applied()
             case Return():
                 return self._return(decision)

@@ -12,8 +12,10 @@ from tonnage.machines.objects import Claim, Node
 from tonnage.machines.own_nodes import PRODUCT
 from tonnage.machines.pods import end_pod, lose, replace, stop_pod
 from tonnage.machines.site import Site
+from tonnage.objects import core, karpenter
 from tonnage.partitioning.node_cuts import NodeCuts, cut_node
 from tonnage.provisioning.catalogue import EFA, EPHEMERAL_STORAGE
+from tonnage.provisioning.labels import REBALANCE_TAINT
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.units import MIB
 from tonnage.workloads import daemons
@@ -167,7 +169,11 @@ def initialize_node(cluster: Site, node: Node) -> None:
 
 def drain_node(cluster: Site, node: Node, reason: str, message: str) -> None:
     """Cordon the node and delete its pods gracefully; their workloads make new ones at once."""
-    _set_leaving(cluster, node, True)
+    node.leaving = True
+    row = cluster.fleet.node_by_name[node.name]
+    cluster.fleet.set_schedulable(row, False)
+    cluster.fleet.note(row, leaving=True)
+    cluster.mirror.node_changed(node)
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", reason, message)
     for pod in [p for p in cluster.pods.values() if p.node == node.name]:
         if not pod.terminating:
@@ -175,24 +181,37 @@ def drain_node(cluster: Site, node: Node, reason: str, message: str) -> None:
             replace(cluster, pod, Cause.EVICTION)
 
 
-def cordon_node(cluster: Site, node: Node, why: str) -> None:
-    """The node takes no more pods; those that it has stay for now."""
-    _set_leaving(cluster, node, True)
+def recommend_rebalance(cluster: Site, node: Node) -> None:
+    """An event; where a node termination handler says so, the node gets a taint, and nothing new is placed there."""
+    if cluster.cloud.taints_rebalance:
+        row = cluster.fleet.node_by_name[node.name]
+        taint = core.Taint(key=REBALANCE_TAINT, value="true", effect="NoSchedule")
+        cluster.fleet.set_taints(row, (*cluster.fleet.node(row).taints, taint))
+    message = "EC2 sees an elevated risk of interruption"
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "SpotRebalanceRecommendation", message)
+    cluster.mirror.node_changed(node)
+    cluster.wake("node")
+
+
+def taint_node(cluster: Site, node: Node, why: str) -> None:
+    """The node takes no more pods but those that tolerate it; those that it has stay for now."""
+    _set_disrupted(cluster, node, True)
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "DisruptionLaunching", why)
 
 
-def uncordon_node(cluster: Site, node: Node, why: str) -> None:
+def untaint_node(cluster: Site, node: Node, why: str) -> None:
     """The node takes pods again."""
-    _set_leaving(cluster, node, False)
+    _set_disrupted(cluster, node, False)
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "DisruptionFailed", why)
     cluster.wake("node")
 
 
-def _set_leaving(cluster: Site, node: Node, leaving: bool) -> None:
-    node.leaving = leaving
+def _set_disrupted(cluster: Site, node: Node, disrupted: bool) -> None:
+    node.leaving = disrupted
     row = cluster.fleet.node_by_name[node.name]
-    cluster.fleet.set_schedulable(row, not leaving and node.kubelet_ready)
-    cluster.fleet.note(row, leaving=leaving)
+    own = tuple(taint for taint in cluster.fleet.node(row).taints if taint.key != karpenter.DISRUPTED.key)
+    cluster.fleet.set_taints(row, (*own, karpenter.DISRUPTED) if disrupted else own)
+    cluster.fleet.note(row, leaving=disrupted)
     cluster.mirror.node_changed(node)
 
 

@@ -14,6 +14,9 @@ Written = str | int | float
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 """The annotation with which a pod or a node says that it may not be evicted or terminated voluntarily."""
 
+DISRUPTED = Taint(key="karpenter.sh/disrupted", effect="NoSchedule")
+"""The taint of a node that is going: pods that tolerate it are not evicted (pkg/apis/v1/taints.go)."""
+
 
 class NodeRequirement(Field, frozen=True, kw_only=True):
     """``operator``: In, NotIn, Exists, DoesNotExist, Gt, Lt, Gte, Lte."""

@@ -1,7 +1,7 @@
 """Whether a node is still what its NodePool asks for.
 
-Source: kubernetes-sigs/karpenter pkg/controllers/nodeclaim/disruption/drift.go. What only a cloud can tell (another AMI,
-other subnets) is not judged here.
+Source: kubernetes-sigs/karpenter pkg/controllers/nodeclaim/disruption/drift.go. What only a cloud can tell (another
+AMI, other subnets) is not judged here.
 """
 
 from __future__ import annotations

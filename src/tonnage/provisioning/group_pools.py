@@ -22,6 +22,8 @@ from tonnage.provisioning.nodeclass import EVICTION_PERCENT, KUBE_RESERVED_STORA
 from tonnage.provisioning.pods import PodShape
 from tonnage.provisioning.template import compile_pool
 
+NODE_GROUP = "NodeGroup"
+"""The kind of node class that stands for a node group."""
 IDLE = "10m"
 """How long a node of a group must be without pods before it is returned.
 
@@ -195,6 +197,11 @@ def _storage(group: NodeGroup) -> NodeStorage:
     return NodeStorage(volume_bytes=-(-(declared + KUBE_RESERVED_STORAGE) * 100 // (100 - EVICTION_PERCENT)) + 1)
 
 
+def is_node_group(pool: karpenter.NodePool) -> bool:
+    """Whether a node group stands behind it: what that makes neither drifts nor expires."""
+    return pool.spec.template.spec.node_class_ref.kind == NODE_GROUP
+
+
 def _pool(group: NodeGroup, base: str, limit: int, weight: int, idle: str) -> karpenter.NodePool:
     wanted = {labels.INSTANCE_TYPE: [base], labels.CAPACITY_TYPE: [group.capacity_type], labels.ZONE: list(group.zones)}
     spare = max(0, group.desired - group.minimum)
@@ -211,7 +218,7 @@ def _pool(group: NodeGroup, base: str, limit: int, weight: int, idle: str) -> ka
                         for key, values in wanted.items()
                         if values
                     ],
-                    node_class_ref=karpenter.NodeClassRef(group="tonnage.dev", kind="NodeGroup", name=group.name),
+                    node_class_ref=karpenter.NodeClassRef(group="tonnage.dev", kind=NODE_GROUP, name=group.name),
                     taints=list(group.taints),
                 ),
             ),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
 from sim_builders import EXAMPLE, variant
 
+import yaml_text
 from live.contract import managed
 from live.contract.processes import END_S, set_up
 from tonnage.hollow import lockstep
@@ -15,11 +17,12 @@ from tonnage.simulation import run, scenario
 from tonnage.simulation.driver import Driver
 from tonnage.units import NS_PER_S
 
+NIGHT = EXAMPLE.parent / "night-and-day"
 BREAKS: tuple[dict[str, Any], ...] = (
     {"kind": "spot-interruption", "at": "7m"},
     {"kind": "node-failure", "at": "14m", "nodePool": "gpu-inference-pool"},
 )
-SPOT = {"instanceType": "g6e.2xlarge", "nodePool": "gpu-inference-pool", "capacityType": "spot", "count": 2}
+SPOT = {"instanceType": "g6e.2xlarge", "capacityType": "spot", "count": 2}
 NONE_LEFT: tuple[dict[str, Any], ...] = (
     {"kind": "out-of-stock", "at": "2m", "instanceType": "g6e.12xlarge", "duration": "1m"},
 )
@@ -62,6 +65,23 @@ def surge(policy: str, minutes: int, transport: Transport | None) -> Driver:
 def short_surge(folder: Path, policy: str, transport: Transport | None) -> Driver:
     """The traffic surge in 25 minutes: nodes are launched for it and terminated after it."""
     made = run.set_up(variant(folder), policy, run.Options(seed=3))
+    return played(made, made.scenario.duration_ns, transport)
+
+
+def short_night(folder: Path, transport: Transport | None) -> Driver:
+    """The day and the night of the example in an hour: underused nodes go, what replaces them is launched first."""
+    document = copy.deepcopy(yaml_text.load((NIGHT / "scenario.yaml").read_text(encoding="utf-8")))
+    document |= {
+        "duration": "60m",
+        "policies": {"short": {"manifests": str(NIGHT / "manifests/consolidation")}},
+        "default": "short",
+    }
+    (traffic,) = document["traffic"]
+    traffic["profile"] = str(NIGHT / traffic["profile"])
+    traffic["surges"] = [{"start": "5m", "duration": "15m", "ramp": "5m", "factor": 8}]
+    path = folder / "scenario.yaml"
+    path.write_text(yaml_text.dump(document, sort_keys=False), encoding="utf-8")
+    made = run.set_up(scenario.load(path), "short", run.Options(seed=3))
     return played(made, made.scenario.duration_ns, transport)
 
 

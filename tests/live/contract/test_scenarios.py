@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deep_seeds import deep
-from live.contract.same import broken, check_same, short_surge, sold_out, surge
+from live.contract.same import broken, check_same, short_night, short_surge, sold_out, surge
 from live.contract.worlds import APIS, opened
 
 
@@ -30,6 +30,14 @@ def test_an_instance_type_that_is_out_of_stock(tmp_path: Path) -> None:
     assert any("InsufficientInstanceCapacity" in one.outcome for one in simulated.recorder.decisions)
     with opened("embedded") as transport:
         check_same(simulated, sold_out(tmp_path, transport), outcomes=False)
+
+
+def test_underused_nodes_go_and_what_replaces_them_comes_first(tmp_path: Path) -> None:
+    simulated = short_night(tmp_path, None)
+    kinds = [one.kind for one in simulated.recorder.decisions]
+    assert {"Disrupt", "Launch", "Evict", "Return"} <= set(kinds)
+    with opened("embedded") as transport:
+        check_same(simulated, short_night(tmp_path, transport))
 
 
 @pytest.mark.slow
