@@ -16,6 +16,7 @@ from tonnage.fleet.state import HOSTNAME
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.gangs import plan as gangs
 from tonnage.scheduling.policies import ANY_POLICY
+from tonnage.scheduling.why.changes import Cost
 from tonnage.scheduling.why.gang_changes import GangChange, GangEdit, LowerMinimum, MorePlaces, RelaxLevel, apply
 from tonnage.scheduling.why.gang_counts import Counts
 from tonnage.scheduling.why.standing import Standing, standing
@@ -93,6 +94,7 @@ class Search:
         self._counts = Counts(snapshot, key, pods, cache, self.standing) if self.standing else None
         self.may = EVERY
         self.best: GangChange | None = None
+        self._best_order: tuple[GangChange, tuple[Cost, tuple[str, ...]]] | None = None
         self.spent = 0
         self.unknown = False
         self.tried: dict[frozenset[GangEdit], bool | None] = {}
@@ -189,11 +191,14 @@ class Search:
     # ---- trying ----
 
     def _better(self, edits: Sequence[GangEdit]) -> bool:
-        if self.best is None:
+        best = self.best
+        if best is None:
             return True
-        change = GangChange(tuple(edits))
-        cost, best = change.cost, self.best.cost
-        return cost < best if cost != best else change.order < self.best.order
+        if self._best_order is None or self._best_order[0] is not best:
+            self._best_order = best, best.order
+        change, (cost, texts) = GangChange(tuple(edits)), self._best_order[1]
+        own = change.cost
+        return own < cost if own != cost else change.texts < texts
 
     def _fits(self, edits: Sequence[GangEdit]) -> bool:
         at = frozenset(edits)

@@ -91,12 +91,20 @@ class GangChange(msgspec.Struct, frozen=True):
     @property
     def cost(self) -> Cost:
         """Its measure."""
-        return len(self.edits), sum(e.rank for e in self.edits), sum(e.amount for e in self.edits)
+        rank = amount = 0
+        for edit in self.edits:
+            rank, amount = rank + edit.rank, amount + edit.amount
+        return len(self.edits), rank, amount
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What each edit says."""
+        return tuple([edit.text() for edit in self.edits])
 
     @property
     def order(self) -> tuple[Cost, tuple[str, ...]]:
         """Smaller changes first."""
-        return self.cost, tuple(edit.text() for edit in self.edits)
+        return self.cost, self.texts
 
 
 def apply(snapshot: Snapshot, key: str, change: GangChange, pods: Sequence[int]) -> Snapshot:
