@@ -19,6 +19,7 @@ with the system, which then counts as one without points.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,8 @@ def run(options: Options) -> Report:
         try:
             found = read(Path(options.own["test"]))
         except InputError as error:
-            raise SystemExit(f"Error: {error}") from None
+            print(f"Error: {error}", file=sys.stderr)
+            raise SystemExit(error.exit_code) from None
         _test(report, found, options)
         return report
     if options.data is None or not (options.data / SILICON).exists():
@@ -316,6 +318,7 @@ def _peer(report: Report, rows: list[Row], quick: bool) -> PeerResult:
 def _said(report: Report, found: Rows) -> None:
     reasons = ", ".join(f"{count} {reason}" for reason, count in found.left_out.most_common())
     report.notes.append(f"{len(found.rows)} rows scored; left out: {reasons or 'none'}")
+    report.notes += map(str, found.problems)
 
 
 def log_limits(band: Band, amounts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

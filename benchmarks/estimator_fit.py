@@ -21,79 +21,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from benchmarks import estimator_layers
 from benchmarks.common import data_folder
+from benchmarks.estimator_priors import FORMS, PRIORS, Form
 from benchmarks.estimator_rows import Row, fitted, group_points, truth
 from tonnage.inference.estimate.band import regimes
 from tonnage.inference.estimate.batch import Columns, columns
 from tonnage.inference.estimate.constants import FRAMEWORKS, REGIMES, Band, Constants, constants
 from tonnage.inference.estimate.measured import Measured
 from tonnage.inference.estimate.serve import Served, serve
-
-
-class Prior(NamedTuple):
-    """``value``, and how firm it is: the larger, the less the rows move it."""
-
-    value: float
-    firmness: float
-
-
-PRIORS = {
-    "weight_bandwidth": Prior(0.9, 5),
-    "expert_bandwidth": Prior(0.8, 5),
-    "kv_bandwidth": Prior(0.8, 10),
-    "compute": Prior(0.7, 30),
-    "fp8_compute": Prior(0.9, 60),
-    "fp4_compute": Prior(0.8, 10),
-    "expert_compute": Prior(0.7, 30),
-    "expert_fp8_compute": Prior(0.65, 10),
-    "expert_skew": Prior(0.5, 10),
-    "unpacked_compute": Prior(0.7, 5),
-    "unpacked_bandwidth": Prior(0.8, 5),
-    "move_bandwidth": Prior(0.8, 5),
-    "attention_compute": Prior(0.6, 30),
-    "layer_s": Prior(5e-5, 3),
-    "expert_layer_s": Prior(3e-5, 3),
-    "all_reduce_s": Prior(2e-6, 3),
-    "link_share": Prior(0.6, 5),
-    "all_to_all_share": Prior(0.3, 3),
-    "sequence_s": Prior(1e-5, 3),
-    "request_s": Prior(1e-3, 3),
-    "step_s_vllm": Prior(1e-3, 3),
-    "step_s_sglang": Prior(1e-3, 3),
-    "step_s_tensorrt_llm": Prior(1e-3, 3),
-    "first_token_s_vllm": Prior(0.04, 1),
-    "first_token_s_sglang": Prior(0.1, 10),
-    "first_token_s_tensorrt_llm": Prior(0.06, 10),
-    "first_steps_vllm": Prior(1.0, 3),
-    "first_steps_sglang": Prior(3.0, 3),
-    "first_steps_tensorrt_llm": Prior(3.0, 3),
-    "burst_share": Prior(0.1, 10),
-}
-"""What may be fitted. The other constants of estimator.csv are from elsewhere. Those of experts are what grouped
-matrices reach on an H200 (benchmarks/data/gpu_mixtures_h200.csv): 0.5 of peak in bf16 at 8,192 tokens, whatever their
-width, and in FP8 half as much of its own."""
-
-
-class Form(NamedTuple):
-    """A shape of the formula: constants of :data:`PRIORS` that keep a value, how much TTFT weighs beside TPOT, and how
-    firm all priors are."""
-
-    name: str
-    kept: dict[str, float]
-    ttft_weight: float = 1.0
-    firmness: float = 1.0
-
-
-_NO_WAITS = {"first_steps_vllm": 0.0, "first_steps_sglang": 0.0, "first_steps_tensorrt_llm": 0.0, "burst_share": 0.1}
-FORMS = (
-    Form("mixtures, TTFT as much", _NO_WAITS),
-    Form("mixtures, TTFT as much, loose priors", _NO_WAITS, firmness=0.3),
-    Form("mixtures, waits, TTFT as much", {"burst_share": 0.1}),
-    Form("mixtures, waits, TTFT as much, loose priors", {"burst_share": 0.1}, firmness=0.3),
-)
-"""Among these a split chooses, by what they are worth on groups left out of its training part. *mixtures*: tokens are
-moved, unevenly spread and weights unpacked. *waits*: engines take requests up and answer after some steps more than
-their options say. *loose priors*: a third as firm; so how far priors are trusted is chosen without the group too."""
 
 BAND_PRIORS = {
     "tpot": {"base": (-0.3, 0.3), "rack": (-0.3, 0.9), "overloaded": (-1.2, 0.3), "unlike": (-0.1, 0.1)},
@@ -134,7 +70,7 @@ def fit(given: list[Row], form: Form) -> Constants:
     has_ttft = ttft > 0
     safe = np.where(has_ttft, ttft, 1.0)
     priors = {name: prior for name, prior in PRIORS.items() if name not in form.kept}
-    start = np.log([prior.value for prior in priors.values()])
+    start = np.log([form.values.get(name, prior.value) for name, prior in priors.items()])
     firmness = np.array([prior.firmness for prior in priors.values()])
     pull = _PULL / TPOT_SCALE * form.firmness * firmness * np.sqrt(len(given) / 300)
 
@@ -234,8 +170,8 @@ class Residuals(NamedTuple):
 
 class LeftOut:
     """What is said of rows by constants that were fitted without their group. Each fit is made once, and starts from
-    the priors. The form is chosen without the group too: by what it is worth on the other groups, each left out in turn
-    (:meth:`form_without`)."""
+    the priors. The form is chosen without the group too: by what it is worth on the other groups, each left out in
+    turn (:meth:`form_without`)."""
 
     def __init__(self, given: list[Row], groups: list[str], forms: tuple[Form, ...] = FORMS) -> None:
         self._rows = given
@@ -255,11 +191,15 @@ class LeftOut:
         return self._fits[key]
 
     def form_without(self, group: str | None = None) -> Form:
-        """The form whose errors are least on the other groups, each left out beside ``group`` in turn."""
+        """The form whose errors are least on the other groups, each left out beside ``group`` in turn: of those whose
+        constants, fitted without ``group``, are right of layers of real GPUs too, other than ``group``."""
         if len(self.forms) == 1 or len(set(self.names) - {group}) < 2:
             return self.forms[0]
         if group not in self._chosen:
-            self._chosen[group] = min(self.forms, key=lambda form: _error(self.residuals(group, form)))
+            card = (group or "").partition("_")[0]
+            alone = frozenset({group} - {None})
+            right = [form for form in self.forms if estimator_layers.right(self.without(alone, form), card)]
+            self._chosen[group] = min(right or self.forms, key=lambda form: _error(self.residuals(group, form)))
         return self._chosen[group]
 
     def residuals(self, hidden: str | None = None, form: Form | None = None) -> Residuals:
@@ -334,7 +274,7 @@ def cases_of(given: list[Row]) -> Columns:
 
 def served(c: Constants, cases: Columns) -> Served:
     """The times of the cases."""
-    return serve(c, cases.figures, cases.concurrency, cases.inputs, cases.outputs, cases.batched)
+    return serve(c, *cases)
 
 
 def _slow(residual: np.ndarray) -> np.ndarray:

@@ -2,7 +2,8 @@
 
 What is in the file and what was run are not always the same, hence:
 
-- ``silicon_concurrency`` in the source column is the number of requests in flight; without it batch · attention DP.
+- ``silicon_concurrency`` in the source column is the number of requests in flight; without it, and where several
+  replicas stand behind one frontend (benchmarks/estimator_runs.py), batch · attention DP.
 - TP that equals moe_tp · moe_ep with both the same counts the same GPUs twice (64 GPUs for TP 8, EP 8): one of them is
   meant. So does TP = attention DP with moe_ep = TP · DP: the same points stand elsewhere in the file with TP alone.
 - More than 8 GPUs of an NVL72 system: rows called aggregated have GPU counts that no tensor parallelism allows (28, 36,
@@ -25,13 +26,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
+from math import inf, isnan, nan
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.estimator_runs import Point, decoders_of, drafted, drafted_days, run_of
-from tonnage.errors import InputError
+from benchmarks.estimator_runs import Point, decoders_of, drafted, drafted_days, in_flight, run_of
+from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import gpus, hf_config, models
 from tonnage.facts.models import ModelShape
 from tonnage.inference import memory
@@ -58,6 +60,7 @@ FAMILIES = (
 """Models that share a shape are left out together."""
 
 _NODE = 8
+_TOLD = 5
 _REFUSALS = {"gpu": "the weights do not fit", "input_tokens": "longer than the context of the model"}
 _FORMAT = re.compile(r"-(NVFP4|MXFP4|FP8|FP4|BF16)(-KV|-Static-PerTensor|-v\d)*$", re.IGNORECASE)
 _SAME_SHAPE = ((re.compile(r"Kimi-K2\.\d(-Code|-Thinking)?$", re.IGNORECASE), "Kimi-K2"),)
@@ -77,10 +80,20 @@ class Row(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What could be read of a file, and how many rows could not, by reason."""
+    """What could be read of a file, how many rows could not, by reason, and what is wrong with the first few cells that
+    are not what they should be."""
 
     rows: list[Row]
     left_out: Counter[str]
+    problems: tuple[Problem, ...] = ()
+
+
+class WrongCell(ValueError):
+    """A cell that is not a number: its ``field`` and ``value``."""
+
+    def __init__(self, field: str, value: str) -> None:
+        super().__init__(f"{field} is {value!r}")
+        self.field = field
 
 
 def read(file: Path) -> Rows:
@@ -88,11 +101,12 @@ def read(file: Path) -> Rows:
     try:
         raw = file.read_bytes()
         text = (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
+        lines = csv.DictReader(io.StringIO(text), restval="")
+        table = [(lines.line_num, cells) for cells in lines]
+    except (OSError, UnicodeDecodeError, EOFError, zlib.error, csv.Error) as error:
         raise InputError.at(f"cannot read {file}: {error}", file=str(file), hint="give a CSV file") from None
-    table = list(csv.DictReader(io.StringIO(text), restval=""))
     needed = {"model_path", "system", "backend", "isl", "osl", "tp_size", "silicon_ttft_ms", "silicon_tpot_ms"}
-    missing = needed - set(table[0] if table else ())
+    missing = needed - set(lines.fieldnames or ())
     if missing:
         raise InputError.at(
             f"{file} has no column {', '.join(sorted(missing))}",
@@ -101,12 +115,14 @@ def read(file: Path) -> Rows:
         )
     found: dict[tuple[object, ...], Row] = {}
     left_out: Counter[str] = Counter()
-    days = drafted_days(_points(table))
-    for cells in table:
+    problems: list[Problem] = []
+    days = drafted_days(_points(cells for _, cells in table))
+    for line, cells in table:
         try:
             row = one(cells, days)
-        except ValueError:
+        except WrongCell as error:
             row = "a cell that is not a number"
+            problems.append(Problem(Where(str(file), line, error.field), str(error), "expected a number"))
         if isinstance(row, str):
             left_out[row] += 1
             continue
@@ -118,7 +134,7 @@ def read(file: Path) -> Rows:
             left_out["same measurement from another source"] += 1
         else:
             found[key] = row
-    return Rows(list(found.values()), left_out)
+    return Rows(list(found.values()), left_out, tuple(problems[:_TOLD]))
 
 
 def fitted(folder: Path) -> Rows:
@@ -182,7 +198,7 @@ def one(cells: dict[str, str], days: frozenset[tuple[str, str, str, str]] = froz
         **({} if run.batched_tokens is None else {"max_num_batched_tokens": run.batched_tokens}),
     )
     lengths = (float(np.rint(run.length_share * number(cells, name))) for name in ("isl", "osl"))
-    load = Load(max(concurrency, 1.0), *lengths)
+    load = Load(max(concurrency, 1.0), *lengths, same_length=run.same_length)
     if not (load.input_tokens >= 1 and load.output_tokens >= 1):
         return "no lengths"
     try:
@@ -190,31 +206,32 @@ def one(cells: dict[str, str], days: frozenset[tuple[str, str, str, str]] = froz
     except InputError as error:
         return f"refused: {_REFUSALS.get(error.problems[0].where.field, 'not valid')}"
     ttft = number(cells, "silicon_ttft_ms") / 1e3
+    ttft = ttft if ttft > 0 else nan
     return Row(cells, replica, load, family(cells["model_path"]), cells["system"], ttft, tpot)
 
 
-def _points(table: list[dict[str, str]]) -> Iterator[Point]:
+def _points(table: Iterable[dict[str, str]]) -> Iterator[Point]:
     """The points of aggregated rows; of one with a cell that is not a number :func:`read` says so."""
     for cells in table:
         if (cells.get("mode") or "agg") == "agg":
-            with suppress(ValueError):
+            with suppress(WrongCell):
                 yield point_of(cells)
 
 
 def point_of(cells: dict[str, str]) -> Point:
-    """What the columns say of the point. Raises ValueError if a cell is not a number."""
+    """What the columns say of the point. Raises WrongCell if one is not a number."""
     tp, dp, gpus_used = parallel(cells)
     batch = number(cells, "batch_size", 1.0) * max(number(cells, "attention_dp_size", 1.0), 1.0)
-    match = re.search(r"silicon_concurrency=(\d+)", cells.get("silicon_data_source", ""))
+    source = cells.get("silicon_data_source", "")
     return Point(
-        source=cells.get("silicon_data_source", ""),
+        source=source,
         model=cells["model_path"],
         system=cells["system"],
         backend=cells["backend"],
         precision=cells.get("precision", ""),
         inputs=number(cells, "isl"),
         outputs=number(cells, "osl"),
-        concurrency=float(match[1]) if match else batch,
+        concurrency=in_flight(source, batch),
         tensor_parallel=tp,
         data_parallel=dp,
         gpus=gpus_used,
@@ -254,9 +271,15 @@ def precision_of(cells: dict[str, str], shape: ModelShape) -> str:
 
 
 def number(cells: dict[str, str], name: str, default: float = float("nan")) -> float:
-    """A cell as a number; ``default`` where it is empty."""
-    text = cells.get(name, "")
-    return float(text) if text else default
+    """A cell as a number; ``default`` where it is empty. Raises WrongCell where it is neither."""
+    text = cells.get(name, "").strip()
+    try:
+        value = float(text) if text else default
+    except ValueError:
+        value = inf
+    if abs(value) == inf or (text and isnan(value)):
+        raise WrongCell(name, text)
+    return value
 
 
 def family(model: str) -> str:

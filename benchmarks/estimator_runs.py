@@ -4,7 +4,11 @@ Most points are InferenceX's (before: InferenceMAX). Its load generator (``utils
 once, sends ten prompts a client and draws lengths evenly from 80 to 100 % of those in the columns
 (``RANDOM_RANGE_RATIO``); times are means over all requests. Its scripts say how engines are started
 (``data/inferencex_engines.csv``), its lists of configurations which GPUs of an NVL72 system decode
-(``data/inferencex_systems.csv``). The columns of other points are taken as they are.
+(``data/inferencex_systems.csv``). The columns of other points are taken as they are, save for two kinds:
+
+- Points of a Dynamo deployment name its image. Several replicas stand behind one frontend there, or data-parallel
+  ranks: ``silicon_concurrency`` is a whole multiple of ``batch_size``, which is what one of them has in flight.
+- Sweeps over powers of two alone (lengths and requests in flight) send requests that are all exactly as long.
 
 DeepSeek on TensorRT-LLM was run with speculative decoding too, which no column says. Its lists of configurations
 (``data/inferencex_drafts.csv``) do: a shape and concurrency that is only among those with drafts was run with them, and
@@ -18,12 +22,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
+from math import log2
 from typing import NamedTuple
 
 from benchmarks.common import ROOT
 
 _DATA = ROOT / "benchmarks" / "data"
 _INFERENCEX = re.compile(r"db-dump/|source_file=\d{4}-\d\d-\d\d\.csv|source_file=qwen3\.5-397b-gap-analysis\.csv")
+_DYNAMO = "image="
 _MEAN_LENGTH = 0.9
 """Of lengths drawn evenly from 80 to 100 %."""
 
@@ -53,11 +59,12 @@ class Point(NamedTuple):
 
 
 class Run(NamedTuple):
-    """``length_share``: mean length of requests over that in the columns; ``wait_steps``: steps until the engine takes
-    a request up, on average; ``batched_tokens``: what a step computes at most, ``kv_precision``: format of the KV
-    cache; None where scripts do not say."""
+    """``length_share``: mean length of requests over that in the columns; ``same_length``: no request is longer than
+    another; ``wait_steps``: steps until the engine takes a request up, on average; ``batched_tokens``: what a step
+    computes at most, ``kv_precision``: format of the KV cache; None where scripts do not say."""
 
     length_share: float = 1.0
+    same_length: bool = False
     wait_steps: float = 0.0
     batched_tokens: int | None = None
     kv_precision: str | None = None
@@ -75,7 +82,8 @@ class Decoders(NamedTuple):
 def run_of(point: Point) -> Run:
     """How ``point`` was run."""
     if not _INFERENCEX.match(point.source):
-        return Run()
+        numbers = (point.inputs, point.outputs, point.concurrency)
+        return Run(same_length=_DYNAMO not in point.source and all(_is_power_of_two(number) for number in numbers))
     for row in _engines():
         if (
             row["model"] in point.model.lower()
@@ -85,8 +93,18 @@ def run_of(point: Point) -> Run:
             and row["tensor_parallel"] in ("", str(point.tensor_parallel))
         ):
             batched = int(row["batched_tokens"]) if row["batched_tokens"] else None
-            return Run(_MEAN_LENGTH, _wait_steps(row, point), batched, row["kv_precision"] or None)
+            return Run(_MEAN_LENGTH, False, _wait_steps(row, point), batched, row["kv_precision"] or None)
     return Run(_MEAN_LENGTH)
+
+
+def in_flight(source: str, batch: float) -> float:
+    """Requests in flight on one replica; ``batch``: ``batch_size`` on all of its data-parallel ranks."""
+    match = re.search(r"silicon_concurrency=(\d+)", source)
+    return batch if match is None or _DYNAMO in source else float(match[1])
+
+
+def _is_power_of_two(number: float) -> bool:
+    return number >= 1 and log2(number).is_integer()
 
 
 def decoders_of(point: Point) -> Decoders | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import ROOT
-from benchmarks.estimator_fit import PRIORS, Form
+from benchmarks.estimator_priors import PRIORS, Form
 from benchmarks.estimator_rows import Row, group_points
 from tonnage.inference import tables
 from tonnage.inference.estimate.constants import REGIMES, Band, Constants

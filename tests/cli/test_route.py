@@ -10,6 +10,9 @@ import pytest
 from cli_builders import tonnage
 
 from tonnage.cli.engine_options import EngineChoice
+from tonnage.cli.route import as_yaml
+from tonnage.inference.replay.tuning import Tuned
+from tonnage.inference.routing.seconds import TonnageSettings
 
 
 def run(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
@@ -94,6 +97,47 @@ def test_a_log_of_which_nothing_fits_is_refused_and_nothing_is_saved(
     assert (code, out) == (2, "")
     assert "long.jsonl: none of the 3 requests of the first half fits into an engine" in err
     assert not saved.exists()
+
+
+@pytest.mark.parametrize("goal", ["latency", "ttft", "ttft-p99", "reuse"])
+@pytest.mark.parametrize(("first", "second", "half"), [(64, 9_000_000, "second"), (9_000_000, 64, "first")])
+def test_a_half_that_no_engine_holds_is_no_infinite_score_whatever_the_goal(
+    goal: str, first: int, second: int, half: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file, saved = tmp_path / "log.jsonl", tmp_path / "weights.yaml"
+    lengths = [first] * 3 + [second] * 3
+    lines = [{"timestamp": 200 * n, "input_length": of, "output_length": 8} for n, of in enumerate(lengths)]
+    file.write_text("".join(json.dumps(line | {"hash_ids": []}) + "\n" for line in lines))
+    command = ["route", "tune", file, "--rounds", "1", "--goal", goal, "--save", saved, "-o", "json"]
+    code, out, err = run(capfd, *command)
+    assert (code, out) == (2, "")
+    assert f"none of the 3 requests of the {half} half fits into an engine" in err
+    assert "inf" not in err.replace("inference", "").lower()
+    assert not saved.exists()
+
+
+def test_a_log_of_which_some_requests_fit_is_tuned_on_those(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "log.jsonl"
+    lengths = [64, 9_000_000, 128, 64, 9_000_000, 128]
+    lines = [{"timestamp": 200 * n, "input_length": of, "output_length": 8} for n, of in enumerate(lengths)]
+    file.write_text("".join(json.dumps(line | {"hash_ids": []}) + "\n" for line in lines))
+    code, out, _ = run(capfd, "route", "tune", file, "--rounds", "1", "-o", "json")
+    assert code == 0
+    found = json.loads(out)
+    scores = [found[name] for name in ("fitted_before", "fitted_after", "held_out_before", "held_out_after")]
+    assert all(isinstance(one, float) and 0 < one < 60 for one in scores)
+
+
+def test_what_is_saved_is_the_defaults_where_what_was_fitted_is_worse_on_the_half_held_out() -> None:
+    fitted = TonnageSettings(later_weight=4.0)
+    worse = Tuned(TonnageSettings(), (), 2.0, 1.0, 2.0, 3.0, rejected=fitted)
+    better = Tuned(fitted, (), 2.0, 1.0, 2.0, 1.5)
+    equal = Tuned(fitted, (), 2.0, 1.0, 2.0, 2.0)
+    assert msgspec.yaml.decode(as_yaml(worse), type=TonnageSettings) == TonnageSettings()
+    assert "# these are the defaults" in as_yaml(worse)
+    for one in (better, equal):
+        assert msgspec.yaml.decode(as_yaml(one), type=TonnageSettings) == fitted
+        assert "defaults" not in as_yaml(one) and one.holds
 
 
 LLAMA = ("--model", "meta-llama/Llama-3.1-8B-Instruct", "--gpu", "h100")

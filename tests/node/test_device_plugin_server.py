@@ -15,6 +15,7 @@ from tonnage.node import cdi
 from tonnage.node.device_health import DeviceHealth, HealthRules
 from tonnage.node.devices import RecoveryAction
 from tonnage.node.driver_files import SimulatedFiles
+from tonnage.node.health_watch import HealthWatch
 from tonnage.node.kubelet_api import (
     KUBELET_SOCKET,
     PLUGIN,
@@ -141,8 +142,8 @@ class Node:
         self.said: list[str] = []
         self.specs = kubelet.folder.parent / "cdi"
         places = Places(kubelet.folder, self.specs)
-        health = DeviceHealth(HealthRules(settle_s=10))
-        self.plugin = DevicePlugin(self.machine, SimulatedFiles(), places, config or Config(), health, self.said.append)
+        watch = HealthWatch(self.machine, DeviceHealth(HealthRules(settle_s=10)))
+        self.plugin = DevicePlugin(self.machine, SimulatedFiles(), places, config or Config(), watch, self.said.append)
         self.now_s = 0.0
 
     def look(self, after_s: float = 1) -> None:

@@ -31,10 +31,10 @@ def _runs(labels: dict[str, str], policy: ClusterPolicySpec | None = None) -> se
         (AUTO, "eks-auto-mode", {"operator-validator", "gpu-feature-discovery", "dcgm-exporter"},
          ["labels", "metrics", "health"]),
         (KARPENTER, "karpenter", {*ALL} - {"driver", "container-toolkit"},
-         ["labels", "device-plugin", "mig", "metrics", "health"]),
+         ["labels", "device-plugin", "metrics", "health"]),
         (NODE_GROUP, "node-group", {*ALL} - {"driver", "container-toolkit"},
-         ["labels", "device-plugin", "mig", "metrics", "health"]),
-        (HYBRID, "hybrid", {*ALL}, ["labels", "device-plugin", "mig", "metrics", "health"]),
+         ["labels", "device-plugin", "metrics", "health"]),
+        (HYBRID, "hybrid", {*ALL}, ["labels", "device-plugin", "metrics", "health"]),
     ],
 )  # fmt: skip
 def test_the_four_environments_have_the_programs_that_they_need(
@@ -63,7 +63,7 @@ def test_the_cluster_policy_turns_operands_off_and_on_everywhere() -> None:
 
 
 def test_a_node_without_mig_needs_no_mig_manager_and_a_driver_that_is_there_none_more() -> None:
-    assert "mig" not in parts_of(operands_of(None, HYBRID | {"nvidia.com/mig.capable": "false"}))
+    assert "mig-manager" not in _runs(HYBRID | {"nvidia.com/mig.capable": "false"})
     assert "driver" not in _runs({"nvidia.com/gpu.deploy.driver": "pre-installed"})
 
 

@@ -102,3 +102,47 @@ def test_the_embedded_api_refuses_hooks_that_sleep_too_long(seconds: int, grace:
     spec = pod({"lifecycle": {"preStop": {"sleep": {"seconds": seconds}}}}, terminationGracePeriodSeconds=grace)["spec"]
     found = pods.pod_spec("spec", spec)
     assert [cause.field for cause in found] == ["spec.containers[0].lifecycle.preStop.sleep"] * count
+
+
+@pytest.mark.parametrize("policy", ["Sometimes", "always", "ExitCode"])
+@pytest.mark.parametrize("part", ["initContainers", "containers"])
+def test_the_restart_policy_of_a_container_is_one_of_three(tmp_path: Path, part: str, policy: str) -> None:
+    one = {"name": "i", "image": "x", "restartPolicy": policy}
+    spec: dict[str, Any] = {part: [one]} if part == "initContainers" else {}
+    found = refused(tmp_path, pod(one if part == "containers" else {}, **spec))
+    assert found[0] == (f"spec.{part}[0].restartPolicy", f'"{policy}": expected one of Always, Never, OnFailure')
+
+
+@pytest.mark.parametrize("policy", ["Always", "Never", "OnFailure"])
+def test_a_restart_policy_of_an_init_container_that_there_is_is_read(tmp_path: Path, policy: str) -> None:
+    assert refused(tmp_path, pod({}, initContainers=[{"name": "i", "image": "x", "restartPolicy": policy}])) == []
+
+
+@pytest.mark.parametrize(
+    ("surge", "unavailable", "count"), [(0, 0, 1), ("0%", "0%", 1), (0, "0%", 1), (0, 1, 0), (1, 0, 0), ("1%", 0, 0)]
+)
+def test_a_rollout_that_may_neither_add_nor_take_a_pod_is_refused(
+    tmp_path: Path, surge: int | str, unavailable: int | str, count: int
+) -> None:
+    labels = {"a": "b"}
+    spec = {
+        "selector": {"matchLabels": labels},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}},
+        "template": {"metadata": {"labels": labels}, "spec": pod({})["spec"]},
+    }
+    found = refused(tmp_path, {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec})
+    assert [at for at, _ in found] == ["spec.strategy.rollingUpdate.maxUnavailable"] * count
+
+
+@pytest.mark.parametrize("source", [{"resourceClaimTemplateName": "t"}, {"resourceClaimName": "c"}, {}])
+def test_the_source_of_a_resource_claim_is_a_field_that_is_gone(tmp_path: Path, source: dict[str, str]) -> None:
+    alone = pod({}, resourceClaims=[{"name": "gpu", "source": source}])
+    [(at, said)] = refused(tmp_path, alone)
+    assert at == "spec.resourceClaims[0]"
+    assert "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`" in said
+    both = pod({}, resourceClaims=[{"name": "gpu", "resourceClaimName": "c", "source": source}])
+    (tmp_path / "y.yaml").write_text(yaml_text.dump_all([both]))
+    told = [one for one in load.read([tmp_path / "y.yaml"]).problems if "unknown field" in one.message]
+    assert [(one.where.field, one.message) for one in told] == [
+        ("spec.resourceClaims[0].source", "unknown field 'source'")
+    ]

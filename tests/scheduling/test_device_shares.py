@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from builders import GPU, decide, fleet, node, pod, verdict
 from tonnage.decisions import Bind
 from tonnage.fleet.devices import Cut, How
@@ -79,3 +81,16 @@ def test_a_class_is_placed_again_when_a_share_has_gone() -> None:
     made.unbind(0)
     made.remove_pod(0)
     assert placed(made) == {"p": "a"}
+
+
+@pytest.mark.parametrize(("memory", "there"), [("81559", "1000"), ("46068", "700"), ("24564", "3000")])
+def test_a_share_is_placed_beside_memory_that_leaves_a_device_more_compute_than_memory_in_thousandths(
+    memory: str, there: str
+) -> None:
+    made = fleet(
+        node("a", gpus=1, labels={"nvidia.com/gpu.memory": memory}),
+        bound={"a": [pod("x", cpu=0.1, annotations={"gpu-memory": there})]},
+        pods=[share("p", "0.4"), share("q", "0.1")],
+    )
+    decisions = [one for one in decide(made) if isinstance(one, Bind)]
+    assert sorted((one.pod.name, one.devices) for one in decisions) == [("p", (0,)), ("q", (0,))]

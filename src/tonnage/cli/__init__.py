@@ -65,6 +65,7 @@ COMMANDS = {
     "check": ("tonnage.cli.check", "check", "Read manifests and say what this configuration does and never does."),
     "init": ("tonnage.cli.init", "init", "Write the scenario for a folder of manifests, or for a cluster."),
     "dump": ("tonnage.cli.cluster", "dump", "A cluster's objects, as FILES of other commands."),
+    "render": ("tonnage.cli.render", "render", "Manifests for a cluster, from what it has: the agent of GPU nodes."),
     "schema": ("tonnage.cli.schema", "schema", "The JSON schema of what -o json prints."),
     "completion": ("tonnage.cli.shell", "completion", "Completion for bash, zsh or fish."),
     "man": ("tonnage.cli.shell", "man", "Manual pages, from the text of --help."),

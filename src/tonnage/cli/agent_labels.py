@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from tonnage.cli import terminal
 from tonnage.cli.agent_machine import PATH, driver_files, machine, machine_options, plugin_config
+from tonnage.errors import InputError
+
+if TYPE_CHECKING:
+    from tonnage.partitioning.labels import Node
 
 _DMI = Path("sys/class/dmi/id/product_name")
 
@@ -20,6 +25,7 @@ _DMI = Path("sys/class/dmi/id/product_name")
 @click.option("--mig-strategy", default="", metavar="NAME", help="none, single or mixed; the configuration's without.")
 @click.option("--print", "shown", is_flag=True, help="Print them; nothing is written.")
 @click.option("--features-file", type=PATH, metavar="FILE", help="Write them for Node Feature Discovery (features.d).")
+@click.option("--every", type=click.FloatRange(1), metavar="SECONDS", help="Write the file again, until interrupted.")
 @click.option("--no-timestamp", is_flag=True, help="Leave out nvidia.com/gfd.timestamp.")
 @click.option("--namespace", default="gpu-operator", show_default=True, metavar="NAME", help="Of a NodeFeature.")
 @click.option(
@@ -38,6 +44,7 @@ def labels(
     mig_strategy: str,
     shown: bool,
     features_file: Path | None,
+    every: float | None,
     no_timestamp: bool,
     namespace: str,
     output: str,
@@ -53,10 +60,20 @@ def labels(
     chosen = plugin_config(config)
     given = {"mig-strategy": mig_strategy} if mig_strategy else {}
     strategy = device_plugin.settle(chosen, arguments=given)["migStrategy"].value
-    now = 0 if no_timestamp else int(time.time())
+    name = simulated if simulated else _product_name(Path("/"))
+    if every is not None and features_file is None:
+        raise InputError.at("printed labels are printed once", field="--every", hint="give --features-file FILE too")
     with machine(simulated, state, node) as devices:
-        name = simulated if simulated else _product_name(Path("/"))
-        found = features.node_labels(devices, strategy, chosen.sharing, machine=name, timestamp_s=now)
+
+        def read() -> Node:
+            now = 0 if no_timestamp else int(time.time())
+            return features.node_labels(devices, strategy, chosen.sharing, machine=name, timestamp_s=now)
+
+        found = read()
+        while every is not None and features_file is not None:
+            files.write(features_file, features.as_features(found.labels))
+            time.sleep(every)
+            found = read()
     for problem in found.problems:
         terminal.echo(f"warning: {problem}", err=True)
     if features_file is not None:

@@ -19,6 +19,7 @@ _LOOK_S = 0.25
 @click.option("--config", type=PATH, metavar="FILE", help="The device plugin's configuration (version v1); watched.")
 @click.option("--kubelet-folder", type=PATH, metavar="DIR", help="The kubelet's folder of device plugins.")
 @click.option("--cdi-folder", type=PATH, metavar="DIR", help="Where CDI specifications go.  [default: /var/run/cdi]")
+@click.option("--health-file", type=PATH, metavar="FILE", help="Where faults are kept over restarts of the agent.")
 @click.option("--settle", default=30.0, type=click.FloatRange(0), show_default=True, metavar="SECONDS",
               help="How long a card has to be well before it counts as healthy again.")  # fmt: skip
 def device_plugin_(
@@ -28,6 +29,7 @@ def device_plugin_(
     config: Path | None,
     kubelet_folder: Path | None,
     cdi_folder: Path | None,
+    health_file: Path | None,
     settle: float,
 ) -> None:
     """Serve this node's GPUs and MIG devices to the kubelet, until interrupted.
@@ -37,6 +39,7 @@ def device_plugin_(
     """
     from tonnage.node import cdi as specs
     from tonnage.node.device_health import DeviceHealth, HealthRules
+    from tonnage.node.health_watch import HealthWatch, boot_id
     from tonnage.node.kubelet_api import FOLDER
     from tonnage.node.plugin import DevicePlugin, Places
 
@@ -47,10 +50,14 @@ def device_plugin_(
     places = Places(kubelet_folder or Path(FOLDER), cdi_folder or specs.FOLDER)
     with machine(simulated, state, node) as devices:
         health = DeviceHealth(HealthRules(settle_s=settle))
-        plugin = DevicePlugin(devices, driver_files(devices, bool(simulated)), places, chosen, health, say)
+        watch = HealthWatch(devices, health, file=health_file, boot=boot_id())
+        plugin = DevicePlugin(devices, driver_files(devices, bool(simulated)), places, chosen, watch, say)
+        watch.start(time.time_ns())
+        if watch.problem:
+            say(watch.problem)
         try:
             while True:
-                plugin.look(time.monotonic_ns(), _LOOK_S)
+                plugin.look(time.time_ns(), _LOOK_S)
                 now = _stamp(config)
                 if now == seen:
                     continue

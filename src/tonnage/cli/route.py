@@ -67,8 +67,8 @@ def replay(
     """Play TRACE on engines behind each policy: reuse, times to first token, times per output token, balance.
 
     Policies: round-robin, random, least-loaded, power-of-two, dynamo, llm-d, sglang, tonnage. Requests arrive as
-    logged. Without --model the engine is that of Dynamo's offline replay (16,384 blocks of 64 tokens, 8,192 tokens a
-    step, its polynomial step time), so results can be held against it. --step-times is a CSV file with the columns
+    logged. Without --model the engine is that of Dynamo's offline replay (16,384 blocks of 64 tokens, 8,192 tokens
+    per step, its polynomial step time), so results can be compared with it. --step-times is a CSV file with the columns
     kind, tokens, cached, sequences, context, ms.
     """
     from tonnage.inference.replay import replay as play
@@ -161,7 +161,7 @@ def tune(
             hint = "choose a larger GPU or more of them, or a log of shorter requests"
             raise InputError.at(f"{trace}: {none}", field="TRACE", hint=hint) from none
     if save is not None:
-        files.write(save, _yaml(found))
+        files.write(save, as_yaml(found))
     if output == "json":
         terminal.echo(msgspec.json.Encoder(order="deterministic").encode(found))
         return
@@ -200,7 +200,8 @@ def _settings(file: Path | None) -> TonnageSettings | None:
         ) from None
 
 
-def _yaml(found: Tuned) -> str:
+def as_yaml(found: Tuned) -> str:
+    """The weights to save, with what they scored."""
     note = f"# score {found.fitted_before:.6g} -> {found.fitted_after:.6g}; held out "
     note += f"{found.held_out_before:.6g} -> {found.held_out_after:.6g}\n"
     if found.rejected is not None:

@@ -380,8 +380,11 @@ def node_loops(
     gates: Gates | None = None,
     *,
     expires: bool = False,
-) -> tuple[Loop, Loop]:
+    more: Sequence[Callable[[Provisioner], Loop]] = (),
+) -> tuple[Loop, ...]:
     """Launching nodes and terminating them. ``pools``: those that there are now; ``epoch_ns``, ``gates`` and
-    ``expires``: as for Disruption; ``policy``: one of :data:`~tonnage.control.nodes.PROVISIONING`."""
+    ``expires``: as for Disruption; ``policy``: one of :data:`~tonnage.control.nodes.PROVISIONING`; ``more``: what else
+    launches nodes, and must not use a name twice."""
     provisioner = Provisioner(catalogue, pools, policy=policy)
-    return provisioner.loop(), Disruption(pools, provisioner, epoch_ns, gates or Gates(), expires).loop()
+    disruption_loop = Disruption(pools, provisioner, epoch_ns, gates or Gates(), expires).loop()
+    return provisioner.loop(), disruption_loop, *(make(provisioner) for make in more)

@@ -9,6 +9,7 @@ from tonnage.control.disruption import node_loops
 from tonnage.control.loops import Loop
 from tonnage.control.nodes import KARPENTER, Pools
 from tonnage.control.partitioner import Partitioner
+from tonnage.control.rebalance import Rebalance
 from tonnage.control.scheduler import Scheduler
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scheduling import place
@@ -27,7 +28,8 @@ class Policy:
     ``placement``: the placement policy, the scheduler's default unless given; ``preemption``: whether pods make room
     for others of higher priority; ``defragmentation``: whether pods are moved to make room for others;
     ``partitioning``: whether MIG layouts are changed (``relayout``) when pods wait for what none gives;
-    ``provisioning``: whether nodes are planned as Karpenter does, or the cheapest set of them (``optimal``).
+    ``provisioning``: whether nodes are planned as Karpenter does, or the cheapest set of them (``optimal``);
+    ``rebalance``: whether pods move off spot nodes that have a rebalance recommendation, which Karpenter lets be.
     """
 
     placement: str = ""
@@ -35,6 +37,7 @@ class Policy:
     defragmentation: bool = False
     partitioning: str = STATIC
     provisioning: str = KARPENTER
+    rebalance: bool = False
 
     def settings(self, scheduler_names: Sequence[str], *, strict: bool) -> place.Settings:
         """Those of the scheduler that places the pods with these schedulerNames. ``strict``: as in
@@ -57,10 +60,11 @@ class Policy:
 
     def node_loops(
         self, catalogue: Catalogue, pools: Callable[[], Pools], epoch_ns: int = 0, *, expires: bool = False
-    ) -> tuple[Loop, Loop]:
+    ) -> tuple[Loop, ...]:
         """The loops that launch and terminate nodes. ``epoch_ns``, ``expires``: as for
         :class:`tonnage.control.disruption.Disruption`."""
-        return node_loops(catalogue, pools, epoch_ns, self.provisioning, expires=expires)
+        more = [lambda provisioner: Rebalance(provisioner).loop()] if self.rebalance else []
+        return node_loops(catalogue, pools, epoch_ns, self.provisioning, expires=expires, more=more)
 
     def partitioning_loops(self, settings: place.Settings) -> list[Loop]:
         """The loop that changes MIG layouts for pods that the scheduler with these settings places, where the policy

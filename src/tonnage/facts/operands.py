@@ -40,12 +40,13 @@ class GpuEnvironment(Struct, frozen=True):
 
 
 class AgentPart(Struct, frozen=True):
-    """A part of the agent, which runs as a container. ``capabilities`` of the container beyond none; ``read``,
-    ``write``: the host's folders that it sees; ``rbac``: (resource, verbs) in Kubernetes' core group. ``port``: where
-    it listens; None: it does not."""
+    """A part of the agent, which runs as a container: `tonnage agent` with ``arguments``. ``capabilities`` of the
+    container beyond none; ``read``, ``write``: the host's folders that it sees; ``rbac``: (resource, verbs) in
+    Kubernetes' core group. ``port``: where it listens; None: it does not."""
 
     name: str
     title: str
+    arguments: tuple[str, ...]
     capabilities: tuple[str, ...]
     read: tuple[str, ...]
     write: tuple[str, ...]
@@ -87,18 +88,19 @@ def environments() -> dict[str, GpuEnvironment]:
 @lru_cache(maxsize=1)
 def parts() -> dict[str, AgentPart]:
     """Every part of the agent by name."""
-    return {
-        row["part"]: AgentPart(
-            row["part"],
-            row["title"],
-            tuple(row["capabilities"].split()),
-            tuple(one.removesuffix(":ro") for one in row["mounts"].split()),
-            tuple(row["write"].split()),
-            tuple(
-                (name, tuple(verbs.split("+"))) for name, _, verbs in (r.partition(":") for r in row["rbac"].split())
-            ),
-            tables.whole(row["port"]),
-            row["source"],
-        )
-        for row in tables.rows("agent_parts.csv")
-    }
+    return {row["part"]: _part(row) for row in tables.rows("agent_parts.csv")}
+
+
+def _part(row: dict[str, str]) -> AgentPart:
+    rbac = (one.partition(":") for one in row["rbac"].split())
+    return AgentPart(
+        row["part"],
+        row["title"],
+        tuple(row["arguments"].split()),
+        tuple(row["capabilities"].split()),
+        tuple(one.removesuffix(":ro") for one in row["mounts"].split()),
+        tuple(row["write"].split()),
+        tuple((name, tuple(verbs.split("+"))) for name, _, verbs in rbac),
+        tables.whole(row["port"]),
+        row["source"],
+    )

@@ -39,7 +39,11 @@ def milli(pod: PodRow) -> int:
     """Thousandths of devices that the pod has."""
     if not pod.pieces:
         return FULL * len(pod.devices)
-    return sum([part for _, part in of_each(pod)])
+    found, apart = 0, set()
+    for piece in pod.pieces:
+        found += piece.milli
+        apart.add(piece.device)
+    return found + FULL * sum([device not in apart for device in pod.devices])
 
 
 def in_use(fleet: Tables, row: int) -> list[int]:

@@ -31,6 +31,8 @@ from tonnage.kube.fence import Fence
 
 _READ: Final = 1 << 18
 _HEAD_LIMIT: Final = 1 << 16
+_BUSY_S, _GATHER_S = 0.003, 0.005
+"""Of a stream that brings one piece after another some are let come: a wake costs more than a piece."""
 _LENGTH: Final = re.compile(rb"\r\nContent-Length: (\d+)(?:\r|$)")
 
 
@@ -80,7 +82,7 @@ class Head:
 class Wire:
     """One connection, used by one thread at a time; only :meth:`abort` may be called from another."""
 
-    __slots__ = ("_at", "_data", "_poll", "_sock", "_timeout", "idle_since", "used")
+    __slots__ = ("_at", "_data", "_filled_at", "_poll", "_sock", "_timeout", "idle_since", "used")
 
     def __init__(self, sock: socket.socket, timeout_s: float) -> None:
         self._sock = sock
@@ -89,6 +91,7 @@ class Wire:
         self._timeout = timeout_s
         self._poll = select.poll()
         self._poll.register(sock.fileno(), select.POLLIN)
+        self._filled_at = 0.0  # when a stream last brought something
         self.used = 0
         self.idle_since = 0.0
 
@@ -281,7 +284,10 @@ class Wire:
 
     def _fill(self, deadline: float | None = None, eof: str = "") -> None:
         if deadline is not None:
-            self._limit(max(deadline - time.monotonic(), 0.001))
+            now = time.monotonic()
+            if now - self._filled_at < _BUSY_S and not self._poll.poll(0):
+                time.sleep(_GATHER_S)
+            self._limit(max(deadline - now, 0.001))
         try:
             data = self._sock.recv(_READ)
         except (OSError, ValueError) as error:  # ValueError: the socket was closed under us
@@ -296,6 +302,8 @@ class Wire:
             del self._data[: self._at]
             self._at = 0
         self._data += data
+        if deadline is not None:
+            self._filled_at = time.monotonic()
 
     def _limit(self, timeout_s: float) -> None:
         if timeout_s != self._timeout:

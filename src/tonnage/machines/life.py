@@ -148,6 +148,8 @@ class EngineUp:
             tiers = service.tiers.of_engine(setup.config, setup.timing, gpu, server.args.tensor_parallel_size)
         pod.replica.engine = Engine(setup.config, setup.timing, cluster.now_ns, prefix_caching=caching, tiers=tiers)
         pod.replica.takes(setup.part)
+        if service is not None:
+            service.resume(cluster.now_ns)
         sharing.serves(cluster, pod)
         if pod.ready_ns is None:
             period = probe_period_s(pod.template.spec) * NS_PER_S
@@ -198,8 +200,23 @@ class Terminating:
 
 
 @dataclass(slots=True)
+class RebalanceRecommended:
+    """EC2 sees a higher risk that a spot instance is interrupted. The node termination handler taints its node;
+    Karpenter does nothing beyond an event (aws/karpenter-provider-aws, interruption controller)."""
+
+    node: str
+
+    def handle(self, cluster: Site) -> Later:
+        node = cluster.nodes[self.node]
+        if node.ended_ns is None and not node.leaving:
+            nodes.recommend_rebalance(cluster, node)
+        return ()
+
+
+@dataclass(slots=True)
 class SpotNotice:
-    """EC2 takes a spot instance back in two minutes: the node is cordoned and its pods are drained."""
+    """EC2 takes a spot instance back in two minutes: the node is cordoned and its pods are drained.
+    As Karpenter does, the type counts as unavailable on spot in that zone for a while."""
 
     node: str
 
@@ -207,6 +224,7 @@ class SpotNotice:
         node = cluster.nodes[self.node]
         if node.ended_ns is not None:
             return
+        cluster.state.refused((node.instance_type, node.zone, node.capacity_type), cluster.now_ns)
         nodes.drain_node(cluster, node, "SpotInterrupted", "EC2 reclaims the instance in 2 minutes")
         yield cluster.now_ns + ns(cluster.physics.durations.spot_notice_s), NodeLost(self.node, "spot interruption")
 

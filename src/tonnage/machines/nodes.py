@@ -12,9 +12,10 @@ from tonnage.machines.objects import Claim, Node
 from tonnage.machines.own_nodes import PRODUCT
 from tonnage.machines.pods import end_pod, lose, replace, stop_pod
 from tonnage.machines.site import Site
-from tonnage.objects import karpenter
+from tonnage.objects import core, karpenter
 from tonnage.partitioning.node_cuts import NodeCuts, cut_node
 from tonnage.provisioning.catalogue import EFA, EPHEMERAL_STORAGE
+from tonnage.provisioning.labels import REBALANCE_TAINT
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.units import MIB
 from tonnage.workloads import daemons
@@ -178,6 +179,18 @@ def drain_node(cluster: Site, node: Node, reason: str, message: str) -> None:
         if not pod.terminating:
             stop_pod(cluster, pod)
             replace(cluster, pod, Cause.EVICTION)
+
+
+def recommend_rebalance(cluster: Site, node: Node) -> None:
+    """An event; where a node termination handler says so, the node gets a taint, and nothing new is placed there."""
+    if cluster.cloud.taints_rebalance:
+        row = cluster.fleet.node_by_name[node.name]
+        taint = core.Taint(key=REBALANCE_TAINT, value="true", effect="NoSchedule")
+        cluster.fleet.set_taints(row, (*cluster.fleet.node(row).taints, taint))
+    message = "EC2 sees an elevated risk of interruption"
+    cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "SpotRebalanceRecommendation", message)
+    cluster.mirror.node_changed(node)
+    cluster.wake("node")
 
 
 def taint_node(cluster: Site, node: Node, why: str) -> None:

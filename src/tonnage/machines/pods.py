@@ -168,6 +168,7 @@ def pod_ready(cluster: Site, pod: Pod) -> None:
     if pod.workload.service is not None and pod.workload.server is not None:
         pod.replica = pod.replica or new_replica(cluster, pod)
         pod.workload.service.add(pod.replica)
+        pod.workload.service.resume(cluster.now_ns)
     cluster.mirror.pod_changed(pod)
     cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Normal", "Ready", "pod is Ready")
     count_ready(cluster, pod.workload)

@@ -53,6 +53,8 @@ class Cloud:
         """NodeClaims by name, from the order until the node is gone."""
         self.out_of_stock: dict[Offering, int] = {}
         """Until when EC2 has none of an offering."""
+        self.taints_rebalance = False
+        """Whether a node termination handler taints nodes that have a rebalance recommendation."""
 
 
 class Gpus:

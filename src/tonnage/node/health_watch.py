@@ -121,3 +121,11 @@ class HealthWatch:
             os.fsync(out.fileno())
         new.replace(self._file)
         self._written = content
+
+
+def boot_id(path: Path = BOOT_ID) -> str:
+    """The id of this boot; empty where the machine does not say it."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -17,7 +17,7 @@ import grpc
 from tonnage.errors import InputError
 from tonnage.node import cdi
 from tonnage.node.allocate import AllocationError, Handing, answer
-from tonnage.node.device_health import DeviceHealth, HealthChange
+from tonnage.node.device_health import HealthChange
 from tonnage.node.devices import Devices, Link
 from tonnage.node.driver_files import DriverFiles
 from tonnage.node.health_watch import HealthWatch
@@ -48,11 +48,11 @@ class DevicePlugin:
     """``say``: is told of every change, in a line. Not safe for several threads, but for what the kubelet asks."""
 
     def __init__(
-        self, devices: Devices, files: DriverFiles, places: Places, config: Config, health: DeviceHealth, say: Say
+        self, devices: Devices, files: DriverFiles, places: Places, config: Config, watch: HealthWatch, say: Say
     ) -> None:
         self._devices, self._files, self._places, self._say = devices, files, places, say
-        self.health = health
-        self._watch = HealthWatch(devices, health)
+        self.health = watch.health
+        self._watch = watch
         self._links: Sequence[Link] = devices.links()
         self._servers: dict[str, PluginServer] = {}
         self._offer = NodeOffer()

@@ -139,7 +139,7 @@ def _cut_node(
         config = _plugin(configurations, labels)
         strategy = _strategy(configurations, labels, config)
         sharing = _sharing(labels, config, renamed)
-        layouts = _layouts(configurations, labels.get(MIG_CONFIG, ""), gpu, count)
+        layouts = wanted_layouts(configurations, labels.get(MIG_CONFIG, ""), gpu, count)
         if sharing.strategy == "none" and all(layout is None for layout in layouts):
             return NodeCuts(offers={GPU: count})
         made = _made(labels, gpu, layouts, strategy, sharing)
@@ -187,8 +187,9 @@ def _sharing(labels: Mapping[str, str], config: Config, renamed: bool) -> Sharin
     return Sharing(mps=shared) if labels.get(STRATEGY_LABEL) == MPS else Sharing(time_slicing=shared)
 
 
-def _layouts(configurations: Configurations, name: str, gpu: str, count: int) -> list[Layout | None]:
-    """The layout of each GPU; None: MIG is off."""
+def wanted_layouts(configurations: Configurations, name: str, gpu: str, count: int) -> list[Layout | None]:
+    """The layout of each of ``count`` GPUs under the MIG configuration ``name``; None: MIG is off. Raises InputError
+    for a name that no ConfigMap has or that means two things, and for what a GPU cannot be."""
     if not name or geometry(gpu) is None:
         return [None] * count
     _refuse_clash(configurations, MIG_CONFIG, name)

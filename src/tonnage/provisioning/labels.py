@@ -17,6 +17,9 @@ REGISTERED = "karpenter.sh/registered"
 REGION = "topology.kubernetes.io/region"
 ZONE = "topology.kubernetes.io/zone"
 
+REBALANCE_TAINT = "aws-node-termination-handler/rebalance-recommendation"
+"""The taint that the AWS Node Termination Handler gives a node with a rebalance recommendation
+(aws/aws-node-termination-handler, pkg/node)."""
 ON_DEMAND = "on-demand"
 SPOT = "spot"
 

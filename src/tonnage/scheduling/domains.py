@@ -46,9 +46,8 @@ def domains_of(fleet: Fleet, key: str) -> Domains:
         numbers, values = fleet.label_columns.of(key)
         of_node[fleet.alive] = numbers[fleet.label_set[fleet.alive]]
         return Domains(of_node, len(values))
-    hosts: dict[str, int] = {}
-    for row in fleet.node_by_name.values():
-        value = fleet.node(row).labels.get(key)
-        if value is not None:
-            of_node[row] = hosts.setdefault(value, len(hosts))
-    return Domains(of_node, len(hosts))
+    rows = list(fleet.node_by_name.values())
+    names = [node.labels.get(key) for row in rows if (node := fleet.nodes[row]) is not None]
+    hosts: dict[str | None, int] = {None: -1}
+    of_node[rows] = [hosts.setdefault(name, len(hosts) - 1) for name in names]
+    return Domains(of_node, len(hosts) - 1)

@@ -92,7 +92,7 @@ class Exchange:
         return bool((self._trial.view(row).key != NEVER).any())
 
     def _count(self, pods: Mapping[int, PodRow]) -> None:
-        """Add up, for each node, what those of its pods have that fit elsewhere too. ``pods``: those of them, by row."""
+        """Add up, for each node, what those of its pods have that fit elsewhere too; ``pods``: all of them, by row."""
         roams = np.array([self._roams[shape] for shape in self._shape.tolist()], np.bool_)
         self._more = np.zeros((len(self._nodes), self._size.shape[1]), np.int64)
         np.add.at(self._more, self._where[roams], self._size[roams])

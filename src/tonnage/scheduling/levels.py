@@ -143,7 +143,7 @@ class _Hosts(Sequence[Path]):
 
 
 def _levels(fleet: Fleet, order: Order) -> Levels:
-    """Worked out once for label sets that do not differ in these keys; the hostname, which no label set has, once a node."""
+    """Worked out once for label sets that these keys cannot tell apart; the hostname, which none has, once a node."""
     rows = np.array(fleet.node_rows(), np.int64)
     used, sets = np.unique(fleet.label_set[rows], return_inverse=True)
     columns = {key: fleet.label_columns.of(key) for key in order.keys if key != HOSTNAME}

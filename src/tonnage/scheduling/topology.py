@@ -79,12 +79,13 @@ class Rules:
 class Topology:
     """Answers, for a class, which nodes the places of other pods leave it."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, beside: Topology | None = None) -> None:
+        """``beside``: other answers about the fleet, with which the domains are shared."""
         self._fleet = fleet
         self._tallies = Tallies(fleet)
         self._rules: list[Rules] = []
         self._carried: dict[tuple[int, int], Term] = {}  # (class, index): required anti-affinity term
-        self._domains: Latest[dict[str, Domains]] = Latest(dict)
+        self._domains: Latest[dict[str, Domains]] = beside._domains if beside is not None else Latest(dict)
         self._counting: Latest[dict[tuple[int, int, int], tuple[object, Domains, Ints]]] = Latest(dict)
         """By identity of a class's constraint (whom it counts) and of a view's masks, which are kept with it."""
         self._against: dict[int, tuple[int, list[Term]]] = {}

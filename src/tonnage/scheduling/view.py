@@ -88,7 +88,7 @@ class NodeTable:
         tie, device_column = np.zeros(len(fleet.alive), np.int64), np.full(len(fleet.alive), -1, np.int64)
         rows = fleet.node_rows()
         tie[rows] = np.arange(len(rows), 0, -1)
-        named = [fleet.node(row).spec.device_resource for row in rows]
+        named = [node.spec.device_resource for row in rows if (node := fleet.nodes[row]) is not None]
         columns = {name: fleet.resource(name) if name else -1 for name in dict.fromkeys(named)}
         device_column[rows] = [columns[name] for name in named]
         return tie, device_column

@@ -236,7 +236,9 @@ def _service(
         made: Service = SplitService(name, arrivals, balancing, rng, prefill_rng, split)
     else:
         near = arrivals.zones is not None and prefers_zone(known)
-        made = Service(name, arrivals, balancing, rng, zone_aware=spec.zone_aware or near)
+        migration = spec.migration if policy.migration is None else policy.migration
+        near = spec.zone_aware or near
+        made = Service(name, arrivals, balancing, rng, zone_aware=near, migration=migration)
     sizes = tier_sizes(spec.tiers if policy.tiers is None else policy.tiers)
     if sizes and arrivals.content is not None and server is not None:
         made.tiers = LowerTiers(sizes, _token_bytes(server))

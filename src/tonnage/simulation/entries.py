@@ -21,7 +21,7 @@ _TELL = "give the traffic prefixes, or a trace with hash_ids"
 
 
 class SurgeEntry(Strict, frozen=True, kw_only=True):
-    """A surge; ``start`` and ``factor`` may be ranges, from which each seed draws."""
+    """A surge; ``start`` and ``factor`` may be ranges, within which each seed has a value at random."""
 
     start: str | tuple[str, str]
     duration: str
@@ -79,6 +79,7 @@ class TrafficSpec(Strict, frozen=True, kw_only=True):
 
     ``balancing``: how they are spread. ``client_zones``: where they come from, with weights; ``zone_aware``: pods of
     the client's zone are preferred. ``tiers``: sizes of the KV cache tiers below the GPUs of the engines.
+    ``migration``: a gateway sends requests whose pod goes away to another.
     """
 
     service: str = ""
@@ -94,6 +95,7 @@ class TrafficSpec(Strict, frozen=True, kw_only=True):
     routes: tuple[RouteEntry, ...] = ()
     split: SplitEntry | None = None
     tiers: dict[str, str] = {}
+    migration: bool = False
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -207,6 +209,10 @@ def _route_problems(traffic: TrafficSpec) -> Iterator[tuple[str, str]]:
 
 
 def _other_problems(traffic: TrafficSpec) -> Iterator[tuple[str, str]]:
+    if traffic.migration and traffic.split is not None:
+        yield "migration", "requests of a split Service do not migrate, expected no split"
+    if traffic.migration and traffic.balancing == LOAD_BALANCING[0]:
+        yield "migration", "kube-proxy knows no requests, expected the balancing of a gateway, such as least-requests"
     if traffic.prefixes is not None:
         if traffic.trace:
             yield "prefixes", "a trace says itself what its prompts have in common, expected a profile"

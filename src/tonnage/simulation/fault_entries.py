@@ -7,11 +7,23 @@ from collections.abc import Sequence
 from tonnage.documents import Document, Strict, duration_ns
 from tonnage.errors import InputError, Problem
 from tonnage.facts import instances, xids
+from tonnage.facts.prices import ON_DEMAND, SPOT
 from tonnage.machines.gpu_faults import FALLEN_OFF
 
-FAULTS = ("spot-interruption", "node-failure", "gpu-failure", "pod-failure", "out-of-stock")
+INTERRUPTION, WAVE, ZONE_OUTAGE, OUT_OF_STOCK = "spot-interruption", "spot-wave", "zone-outage", "out-of-stock"
+NODE_FAILURE, GPU_FAILURE, POD_FAILURE = "node-failure", "gpu-failure", "pod-failure"
+FAULTS = (INTERRUPTION, WAVE, ZONE_OUTAGE, NODE_FAILURE, GPU_FAILURE, POD_FAILURE, OUT_OF_STOCK)
 OOM = "oom"
 """A pod's exit when its memory limit kills it; other exits are codes."""
+_ONLY = {
+    "share": (WAVE,),
+    "within": (WAVE,),
+    "rebalance": (WAVE,),
+    "lead": (WAVE,),
+    "zone": (INTERRUPTION, WAVE, ZONE_OUTAGE, NODE_FAILURE, GPU_FAILURE, OUT_OF_STOCK),
+    "capacity_type": (OUT_OF_STOCK,),
+}
+"""Fields that some kinds of fault have, and those kinds."""
 
 
 class FaultSpec(Strict, frozen=True, kw_only=True):
@@ -21,7 +33,12 @@ class FaultSpec(Strict, frozen=True, kw_only=True):
     order of name; a GPU fails with an ``xid``, which the node notices ``detection`` later, and is back after
     ``duration``; ``out-of-stock`` withholds an instance type for ``duration``. ``pod-failure`` ends the containers of
     ``count`` pods of a training ``workload`` or a Deployment (of one, ``pod``), those that run, in order of name, with
-    an ``exit`` code or ``oom``.
+    an ``exit`` code or ``oom``. A ``zone`` bounds which nodes are hit; an ``out-of-stock`` may be of one
+    zone or ``capacity_type``. ``zone-outage`` takes every node of a zone at once, and nothing is sold there for ``duration``.
+
+    ``spot-wave``: a ``share`` of the spot nodes of one instance type and zone get their notices at random times
+    ``within`` a while, and EC2 has none of it left for ``duration``. A part of them, ``rebalance``, gets a rebalance
+    recommendation ``lead`` before.
     """
 
     kind: str
@@ -35,6 +52,12 @@ class FaultSpec(Strict, frozen=True, kw_only=True):
     exit: int | str = 1
     xid: int = FALLEN_OFF
     detection: str = "0s"
+    zone: str = ""
+    capacity_type: str = ""
+    share: float = 0.0
+    within: str = ""
+    rebalance: float = 0.0
+    lead: str = ""
 
 
 def duration_problems(field: str, text: str, document: Document, *, positive: bool = True) -> list[Problem]:
@@ -65,6 +88,28 @@ def fault_problems(field: str, fault: FaultSpec, document: Document) -> list[Pro
         found += instance_type_problems(f"{field}.instanceType", fault.instance_type, document)
     elif fault.kind == "out-of-stock":
         found.append(document.problem(f"{field}.instanceType", "out-of-stock needs an instanceType"))
+    return [*found, *_spot_problems(field, fault, document)]
+
+
+def _spot_problems(field: str, fault: FaultSpec, document: Document) -> list[Problem]:
+    """What is wrong with waves, zones and stock."""
+    found = []
+    for name, kinds in _ONLY.items():
+        if getattr(fault, name) and fault.kind in FAULTS and fault.kind not in kinds:
+            article = "an" if kinds[0][0] in "aeiou" else "a"
+            whose = f"{article} {kinds[0]} has" if len(kinds) == 1 else "faults of nodes have"
+            spelt = {"capacity_type": "capacityType"}.get(name, name)
+            found.append(document.problem(f"{field}.{spelt}", f"only {whose} it"))
+    for name in ("within", "lead"):
+        if getattr(fault, name):
+            found += duration_problems(f"{field}.{name}", getattr(fault, name), document, positive=False)
+    for name in ("share", "rebalance"):
+        if not 0 <= getattr(fault, name) <= 1:
+            found.append(document.problem(f"{field}.{name}", f"{getattr(fault, name)}, expected a share from 0 to 1"))
+    if fault.capacity_type:
+        found += one_of_problems(f"{field}.capacityType", fault.capacity_type, (ON_DEMAND, SPOT), document)
+    if fault.kind == ZONE_OUTAGE and not fault.zone:
+        found.append(document.problem(f"{field}.zone", "zone-outage needs a zone"))
     return found
 
 

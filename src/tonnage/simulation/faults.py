@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,9 +11,18 @@ from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.crashes import SIGNALLED, taken_along
 from tonnage.machines.events import Later
 from tonnage.machines.gpu_faults import XidReported, container_ends
-from tonnage.machines.life import NodeLost, SpotNotice
-from tonnage.machines.objects import Offering, Pod
-from tonnage.simulation.fault_entries import OOM, FaultSpec
+from tonnage.machines.life import NodeLost, RebalanceRecommended, SpotNotice
+from tonnage.machines.objects import Node, Offering, Pod
+from tonnage.simulation.fault_entries import (
+    GPU_FAILURE,
+    INTERRUPTION,
+    OOM,
+    OUT_OF_STOCK,
+    POD_FAILURE,
+    WAVE,
+    ZONE_OUTAGE,
+    FaultSpec,
+)
 from tonnage.workloads.failures import Cause
 
 
@@ -24,28 +34,89 @@ class Fault:
 
     def handle(self, cluster: SimulatedCluster) -> Later:
         spec = self.spec
-        live = sorted(
-            (n for n in cluster.nodes.values() if n.ended_ns is None and n.ready_ns is not None and not n.leaving),
-            key=lambda n: n.name,
-        )
-        if spec.node_pool:
-            live = [n for n in live if n.node_pool == spec.node_pool]
-        if spec.instance_type:
-            live = [n for n in live if n.instance_type == spec.instance_type]
-        if spec.kind == "spot-interruption":
-            live = [n for n in live if n.capacity_type == "spot"]
-        if spec.kind == "gpu-failure":
-            live = [n for n in live if n.gpus]
+        live = _struck(cluster, spec)
         if not live:
-            cluster.events.add(cluster.now_ns, "Scenario", "Warning", "FaultHitNothing", f"{spec.kind}: no such node")
+            _hit_nothing(cluster, spec)
         for node in live[: spec.count]:
-            if spec.kind == "spot-interruption":
+            if spec.kind == INTERRUPTION:
                 yield cluster.now_ns, SpotNotice(node.name)
-            elif spec.kind == "gpu-failure":
+            elif spec.kind == GPU_FAILURE:
                 lasts = duration_ns(spec.detection), duration_ns(spec.duration)
                 yield cluster.now_ns, XidReported(node.name, spec.xid, *lasts)
             else:
                 yield cluster.now_ns, NodeLost(node.name, "node failure")
+
+
+@dataclass(slots=True)
+class Wave:
+    """Spot nodes of one instance type and zone are interrupted within a short while. Where the fault does not say
+    which, it is the kind of which there are most."""
+
+    spec: FaultSpec
+    number: int
+    offerings: tuple[Offering, ...]
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        spec, rng = self.spec, cluster.streams.python(f"faults/wave/{self.number}")
+        kinds: dict[tuple[str, str], list[Node]] = {}
+        for node in _struck(cluster, spec):
+            kinds.setdefault((node.instance_type, node.zone), []).append(node)
+        if not kinds:
+            _hit_nothing(cluster, spec)
+            return
+        kind = max(kinds, key=lambda one: (len(kinds[one]), one))
+        pool = kinds[kind]
+        struck = rng.sample(pool, min(len(pool), math.ceil(len(pool) * (spec.share or SHARE))))
+        warned = struck[: math.floor(len(struck) * spec.rebalance)]
+        first_ns, within_ns = cluster.now_ns + lead_ns(spec), duration_ns(spec.within or WITHIN)
+        for node in struck:
+            notice_ns = first_ns + rng.randrange(within_ns + 1)
+            if node in warned:
+                yield notice_ns - lead_ns(spec), RebalanceRecommended(node.name)
+            yield notice_ns, SpotNotice(node.name)
+        gone = tuple(one for one in self.offerings if one == (*kind, "spot"))
+        yield first_ns, OutOfStock(spec, gone)
+
+
+@dataclass(slots=True)
+class ZoneOutage:
+    """Every node of a zone is lost at once, and EC2 sells nothing there for a while."""
+
+    spec: FaultSpec
+    offerings: tuple[Offering, ...]
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        yield cluster.now_ns, OutOfStock(self.spec, self.offerings)
+        struck = [node for node in cluster.nodes.values() if node.ended_ns is None and node.zone == self.spec.zone]
+        if not struck:
+            _hit_nothing(cluster, self.spec)
+        for node in sorted(struck, key=lambda node: node.name):
+            yield cluster.now_ns, NodeLost(node.name, "zone outage")
+
+
+SHARE, WITHIN, LEAD = 0.5, "60s", "5m"
+"""Of a wave, unless it says otherwise: half of the nodes within a minute, recommendations five minutes before."""
+
+
+def lead_ns(spec: FaultSpec) -> int:
+    """How long before the notices a wave's rebalance recommendations come; 0 where it has none."""
+    return duration_ns(spec.lead or LEAD) if spec.rebalance else 0
+
+
+def _struck(cluster: SimulatedCluster, spec: FaultSpec) -> list[Node]:
+    """The nodes that a fault may hit, in order of name."""
+    found = [n for n in cluster.nodes.values() if n.ended_ns is None and n.ready_ns is not None and not n.leaving]
+    found = [n for n in found if spec.node_pool in ("", n.node_pool) and spec.zone in ("", n.zone)]
+    found = [n for n in found if spec.instance_type in ("", n.instance_type)]
+    if spec.kind in (INTERRUPTION, WAVE):
+        found = [n for n in found if n.capacity_type == "spot"]
+    if spec.kind == GPU_FAILURE:
+        found = [n for n in found if n.gpus]
+    return sorted(found, key=lambda n: n.name)
+
+
+def _hit_nothing(cluster: SimulatedCluster, spec: FaultSpec) -> None:
+    cluster.events.add(cluster.now_ns, "Scenario", "Warning", "FaultHitNothing", f"{spec.kind}: no such node")
 
 
 OOM_KILLED = 137
@@ -113,12 +184,20 @@ class OutOfStock:
 
 def schedule_faults(faults: Sequence[FaultSpec], cluster: SimulatedCluster, offerings: Sequence[Offering]) -> None:
     """Put the scenario's faults on the queue. ``offerings``: all that EC2 sells."""
-    for fault in faults:
+    for number, fault in enumerate(faults):
         at = duration_ns(fault.at)
-        if fault.kind == "out-of-stock":
-            held = tuple(o for o in offerings if o[0] == fault.instance_type)
-            cluster.queue.push(at, OutOfStock(fault, held))
-        elif fault.kind == "pod-failure":
+        if fault.kind == OUT_OF_STOCK:
+            cluster.queue.push(at, OutOfStock(fault, tuple(o for o in offerings if _withheld(fault, o))))
+        elif fault.kind == ZONE_OUTAGE:
+            cluster.queue.push(at, ZoneOutage(fault, tuple(o for o in offerings if o[1] == fault.zone)))
+        elif fault.kind == WAVE:
+            cluster.queue.push(max(0, at - lead_ns(fault)), Wave(fault, number, tuple(offerings)))
+        elif fault.kind == POD_FAILURE:
             cluster.queue.push(at, PodFailure(fault))
         else:
             cluster.queue.push(at, Fault(fault))
+
+
+def _withheld(fault: FaultSpec, offering: Offering) -> bool:
+    name, zone, kind = offering
+    return name == fault.instance_type and fault.zone in ("", zone) and fault.capacity_type in ("", kind)

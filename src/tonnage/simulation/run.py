@@ -196,6 +196,7 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     configuration = configure(manifest, catalogue, machines(scenario, manifest))
     cluster = build_cluster(scenario, configuration, Streams(options.seed))
     cluster.epoch_ns = EPOCH_NS
+    cluster.cloud.taints_rebalance = chosen.rebalance
     sources = connect_traffic(scenario, chosen, configuration, cluster, options.trace, options.seed)
     for key, (least, _) in bounds(configuration, list(cluster.workloads.values())).items():
         cluster.workloads[key].minimum = least

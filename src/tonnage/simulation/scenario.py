@@ -99,7 +99,8 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     placement policy, the scheduler's default unless given; ``preemption``: whether pods make room for others of higher
     priority; ``defragmentation``: whether pods are moved to make room for others; ``partitioning``: whether MIG layouts
     are changed (``relayout``) when pods wait for what none gives; ``provisioning``: whether nodes are planned as
-    Karpenter does, or the cheapest set of them (``optimal``).
+    Karpenter does, or the cheapest set of them (``optimal``). ``migration`` replaces that of all traffic;
+    ``rebalance``: whether pods move off spot nodes that have a rebalance recommendation.
     """
 
     manifests: str
@@ -112,11 +113,15 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     defragmentation: bool = False
     partitioning: str = "static"
     provisioning: str = "karpenter"
+    migration: bool | None = None
+    rebalance: bool = False
 
     @property
     def controls(self) -> Policy:
         """How pods are placed and GPUs partitioned."""
-        return Policy(self.placement, self.preemption, self.defragmentation, self.partitioning, self.provisioning)
+        return Policy(
+            self.placement, self.preemption, self.defragmentation, self.partitioning, self.provisioning, self.rebalance
+        )
 
 
 class ScenarioSpec(Strict, frozen=True, kw_only=True):
@@ -315,6 +320,10 @@ def _policy_problems(
             found.append(document.problem(f"{field}.{name}", f'"{value}", expected one of {", ".join(known)}'))
     if not (folder / policy.manifests).exists():
         found.append(document.problem(f"{field}.manifests", f"no such folder: {folder / policy.manifests}"))
+    for traffic in spec.traffic if policy.migration else ():
+        if (policy.balancing or traffic.balancing) == LOAD_BALANCING[0] or traffic.split is not None:
+            message = "requests migrate behind a gateway alone, and not where a Service is split"
+            found.append(document.problem(f"{field}.migration", message, "give another balancing"))
     if policy.balancing:
         for traffic in spec.traffic:
             found += blind_problems(f"{field}.balancing", traffic, policy.balancing, document)

@@ -17,13 +17,20 @@ def replica(model: str = "Llama-3.1-8B", gpu: str = "h100", precision: str = "bf
 
 
 def simulate(
-    timing: StepTiming, load: Load, *, kv_tokens: int, batched: int = 8192, rounds: int = 10, spread: float = 0.2
+    timing: StepTiming,
+    load: Load,
+    *,
+    kv_tokens: int,
+    batched: int = 8192,
+    rounds: int = 10,
+    spread: float = 0.2,
+    mixed_steps: bool = True,
 ) -> tuple[float, float]:
     """(mean TTFT, mean TPOT) in seconds of clients that each send ``rounds`` requests, one after another, whose lengths
-    are uniform within ``spread`` of the load's."""
+    are uniform within ``spread`` of the load's. Without ``mixed_steps`` the engine computes prompts first."""
     clients = int(load.concurrency)
     lengths = _lengths(load, clients * rounds, spread)
-    engine = Engine(EngineConfig(batched, 4096, 10**6, kv_tokens // 16), timing)
+    engine = Engine(EngineConfig(batched, 4096, 10**6, kv_tokens // 16, mixed_steps=mixed_steps), timing)
     sent = 0
     for _ in range(clients):
         engine.submit(sent, 0, *next(lengths))

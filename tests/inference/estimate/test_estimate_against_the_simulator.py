@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from inference.estimate.estimate_builders import replica, simulate
 from tonnage.inference.estimate import EstimatedTiming, Load, Replica, estimate
+from tonnage.inference.estimate.constants import Constants, constants
 
 ROOM = 10**7
 
@@ -43,6 +45,34 @@ def test_ttft_and_tpot_are_those_of_the_engine_with_the_same_step_times(name: st
     ttft, tpot = simulate(EstimatedTiming(one), load, kv_tokens=ROOM)
     assert found.ttft_s == pytest.approx(ttft, rel=0.1)
     assert found.tpot_s == pytest.approx(tpot, rel=0.05)
+
+
+def without_overheads() -> Constants:
+    known = constants()
+    spent = [name for name in known.__struct_fields__ if name.endswith("_sglang") and not name.startswith("held")]
+    spent += ["sequence_s", "request_s", "launch_layer_s", "prompt_token_s"]
+    return replace(known, clients_in_step=1.0, **dict.fromkeys(spent, 0.0))
+
+
+@pytest.mark.parametrize("load", LOADS[::2], ids=lambda load: f"{load.concurrency}x{load.input_tokens}")
+@pytest.mark.parametrize("name", ["8B on an H100", "DeepSeek on eight H200"])
+def test_clients_with_requests_of_one_length_stay_in_step_where_prompts_are_computed_first(
+    name: str, load: Load
+) -> None:
+    one = bare(REPLICAS[name])
+    found = estimate(replace(one, framework="sglang"), replace(load, same_length=True), constants=without_overheads())
+    ttft, tpot = simulate(EstimatedTiming(one), load, kv_tokens=ROOM, rounds=2, spread=0.0, mixed_steps=False)
+    assert found.ttft_s == pytest.approx(ttft, rel=0.01)
+    assert found.tpot_s == pytest.approx(tpot, rel=0.03)
+
+
+def test_one_prompt_shares_its_step_with_some_where_lengths_are_one_and_none_is_delayed_twice() -> None:
+    one, load = replica(), Load(64, 4096, 512)
+    known = replace(constants(), prompts_together=2.0)
+    drawn, same = (estimate(one, replace(load, same_length=same), constants=known) for same in (False, True))
+    assert same.ttft_s > drawn.ttft_s and same.tpot_s < drawn.tpot_s
+    alone = (estimate(one, Load(1, 4096, 512, same_length=same), constants=known) for same in (False, True))
+    assert len({(found.ttft_s, found.tpot_s) for found in alone}) == 1
 
 
 def test_where_prompts_fill_the_kv_cache_the_wait_for_room_is_that_of_the_engine() -> None:

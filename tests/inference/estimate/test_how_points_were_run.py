@@ -58,6 +58,24 @@ def test_other_measurements_send_exactly_the_lengths_of_the_columns() -> None:
         assert (load.input_tokens, load.output_tokens) == (1024, 8192)
 
 
+def test_sweeps_over_powers_of_two_send_requests_of_one_length() -> None:
+    sweep = {"silicon_data_source": EXACT + "; silicon_concurrency=64", "osl": "128"}
+    assert row(**sweep).load.same_length
+    for other in ({"isl": "1000"}, {"osl": "500"}, {"silicon_data_source": EXACT + "; silicon_concurrency=20"}):
+        assert not row(**{**sweep, **other}).load.same_length
+    assert not row().load.same_length
+
+
+def test_several_replicas_behind_one_frontend_have_each_its_part_of_the_requests() -> None:
+    cells = {"batch_size": "13", "attention_dp_size": ""}
+    behind = f"{EXACT}; silicon_concurrency=416; image=nvcr.io/nvidia/ai-dynamo/tensorrtllm-runtime:0.8.1"
+    assert row(**cells, silicon_data_source=behind).load.concurrency == 13
+    assert row(**cells, silicon_data_source=behind.partition("; image")[0]).load.concurrency == 416
+    assert row(**cells, silicon_data_source=EXACT).load.concurrency == 13
+    ranks = {"batch_size": "8", "tp_size": "1", "attention_dp_size": "4", "moe_tp_size": "1", "moe_ep_size": "4"}
+    assert row(**ranks, silicon_data_source=behind.replace("416", "64")).load.concurrency == 32
+
+
 @pytest.mark.parametrize(
     ("changed", "steps"),
     [

@@ -122,13 +122,46 @@ def test_a_model_whose_kind_of_configuration_is_not_known_is_refused_by_name() -
     assert isinstance(estimator_rows.one({**CELLS, "model_path": "nvidia/GLM-5-NVFP4"}), estimator_rows.Row)
 
 
-def test_a_file_of_other_columns_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_other_columns_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "points.csv"
     file.write_text("model,ttft\nx,1\n")
     with pytest.raises(InputError, match="no column backend"):
         estimator_rows.read(file)
-    with pytest.raises(SystemExit, match=r"Error: .*no column"):
+    with pytest.raises(SystemExit) as left:
         run(Options(quick=True, data=None, own={"test": str(file)}))
+    assert left.value.code == 2
+    assert "no column backend" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"", "has no column backend"),
+        (b"\x1f\x8bno such thing", "cannot read"),
+        (bytes(range(128, 256)), "cannot read"),
+        (b"backend,isl\n" + b"x" * 200_000, "cannot read"),
+    ],
+)
+def test_what_is_no_table_of_points_is_refused_with_its_name(tmp_path: Path, raw: bytes, said: str) -> None:
+    for name in ("points.csv", "points.csv.gz"):
+        (tmp_path / name).write_bytes(raw)
+    with pytest.raises(InputError, match=said) as error:
+        estimator_rows.read(tmp_path / "points.csv")
+    assert error.value.problems[0].where.file.endswith("points.csv")
+    for name in ("points.csv.gz", "nothing.csv", "."):
+        with pytest.raises(InputError, match=r"cannot read|has no column"):
+            estimator_rows.read(tmp_path / name)
+
+
+@pytest.mark.parametrize("value", ["many", "inf", "nan", "1,5", "-inf"])
+@pytest.mark.parametrize("field", ["isl", "tp_size", "silicon_ttft_ms", "batch_size"])
+def test_a_cell_that_is_no_number_is_told_with_its_line_and_column(tmp_path: Path, field: str, value: str) -> None:
+    file = tmp_path / "points.csv"
+    lines = [[*CELLS], [*CELLS.values()], [f'"{cell}"' for cell in {**CELLS, field: value}.values()]]
+    file.write_text("\n".join(",".join(line) for line in lines))
+    found = estimator_rows.read(file)
+    assert (len(found.rows), found.left_out) == (1, {"a cell that is not a number": 1})
+    assert str(found.problems[0]) == f"{file}:3:{field}: {field} is {value!r} (expected a number)"
 
 
 def test_a_file_to_test_is_scored_without_fitting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +192,18 @@ def test_no_fit_starts_from_constants_that_saw_the_rows_it_leaves_out() -> None:
     assert constants == LeftOut(given, [one.family for one in given]).without(frozenset(), FORMS[1])
     kept = {entry["name"]: entry["source"] for entry in tables.rows("estimator.csv") if entry["name"] not in PRIORS}
     assert kept and not any("fit" in source for source in kept.values())
+
+
+def test_a_form_has_values_of_priors_of_its_own() -> None:
+    pytest.importorskip("scipy", reason="fitting needs scipy")
+    from benchmarks.estimator_fit import fit
+    from benchmarks.estimator_priors import FORMS, PRIORS
+
+    firm = FORMS[-1]._replace(firmness=1e6)
+    found = fit([row()], firm)
+    assert firm.values and all(getattr(found, name) == pytest.approx(0.75, rel=1e-3) for name in firm.values)
+    assert found.compute == pytest.approx(PRIORS["compute"].value, rel=1e-3)
+    assert all(getattr(found, name) == value for name, value in firm.kept.items())
 
 
 @pytest.mark.fuzz

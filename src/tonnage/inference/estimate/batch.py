@@ -21,19 +21,22 @@ class Columns(NamedTuple):
     inputs: NDArray[np.float64]
     outputs: NDArray[np.float64]
     batched: NDArray[np.float64]
+    same_length: NDArray[np.float64]
 
 
 def columns(cases: Sequence[tuple[Replica, Load]]) -> Columns:
     """The columns of ``cases``. Raises InputError as :func:`figures` and :func:`check_load` do."""
     replicas, which = distinct(cases)
     known = np.array([(*figures(one), one.max_num_batched_tokens) for one in replicas])
-    loads = np.array([(load.concurrency, load.input_tokens, load.output_tokens) for _, load in cases], np.float64)
-    if not ((loads >= 1) & (loads < np.inf)).all():
+    loads = np.array(
+        [(load.concurrency, load.input_tokens, load.output_tokens, load.same_length) for _, load in cases], np.float64
+    )
+    if not ((loads[:, :3] >= 1) & (loads[:, :3] < np.inf)).all():
         for _, load in cases:
             check_load(load)
     *numbers, batched = np.ascontiguousarray(known.T[:, which])
-    concurrency, inputs, outputs = np.ascontiguousarray(loads.T)
-    return Columns(Figures(*numbers), concurrency, inputs, outputs, batched)
+    concurrency, inputs, outputs, same_length = np.ascontiguousarray(loads.T)
+    return Columns(Figures(*numbers), concurrency, inputs, outputs, batched, same_length)
 
 
 def check_cases(cases: Sequence[tuple[Replica, Load]]) -> None:

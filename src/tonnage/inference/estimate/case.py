@@ -34,11 +34,13 @@ _ALL = 0.999
 
 
 class Load(msgspec.Struct, frozen=True):
-    """``concurrency`` requests in flight at any time, each of ``input_tokens`` and ``output_tokens`` on average."""
+    """``concurrency`` requests in flight at any time, each of ``input_tokens`` and ``output_tokens`` on average.
+    ``same_length``: all are exactly as long as that, as some load generators send them."""
 
     concurrency: float
     input_tokens: float
     output_tokens: float
+    same_length: bool = False
 
 
 class Figures(NamedTuple):

@@ -41,8 +41,12 @@ class Constants(msgspec.Struct, frozen=True):
     all_reduce_s: float
     link_share: float
     all_to_all_share: float
+    all_to_all_s: float
     sequence_s: float
     request_s: float
+    launch_layer_s: float
+    prompt_token_s: float
+    prompts_together: float
     step_s_vllm: float
     step_s_sglang: float
     step_s_tensorrt_llm: float
@@ -55,6 +59,7 @@ class Constants(msgspec.Struct, frozen=True):
     index_layer_s: float
     dense_move_bandwidth: float
     burst_share: float
+    clients_in_step: float
     held_output_vllm: float
     held_output_sglang: float
     held_output_tensorrt_llm: float

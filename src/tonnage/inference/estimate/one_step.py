@@ -12,7 +12,14 @@ from tonnage.facts.gpus import Gpu
 from tonnage.inference.estimate import constants as tables
 from tonnage.inference.estimate.case import figures
 from tonnage.inference.estimate.replica import Replica
-from tonnage.inference.estimate.step import add_prompt, decode_work, framework_seconds, gpu_seconds, mixture_parts
+from tonnage.inference.estimate.step import (
+    add_prompt,
+    decode_work,
+    framework_seconds,
+    gpu_seconds,
+    launch_seconds,
+    mixture_parts,
+)
 
 if TYPE_CHECKING:
     from tonnage.facts.models import ModelShape
@@ -79,7 +86,8 @@ def step_seconds(
             prompt_cached=prompts * one.prompt_cached,
         )
     sequences = batch + (prompts if prompt_tokens else 0)
-    return float(gpu_seconds(fitted, known, work) + framework_seconds(fitted, known, sequences))
+    launch = launch_seconds(fitted, known) if prompt_tokens else 0.0
+    return float(gpu_seconds(fitted, known, work) + framework_seconds(fitted, known, sequences) + launch)
 
 
 def mixture_seconds(

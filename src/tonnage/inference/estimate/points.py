@@ -72,6 +72,7 @@ def estimate(replica: Replica, load: Load, *, constants: Constants | None = None
         float(load.input_tokens),
         float(load.output_tokens),
         float(replica.max_num_batched_tokens),
+        float(load.same_length),
     )
     amounts, bands = band.regimes(known, served), tables.bands()
     replicas = replica.data_parallel * replica.pipeline_parallel
@@ -102,7 +103,7 @@ def estimate_many(cases: Sequence[tuple[Replica, Load]], *, constants: Constants
     first such case."""
     check_cases(cases)
     given, c = columns(cases), constants or tables.constants()
-    served = serve(c, given.figures, given.concurrency, given.inputs, given.outputs, given.batched)
+    served = serve(c, *given)
     amounts, bands = band.regimes(given.figures, served), tables.bands()
     replicas = given.figures.data * given.figures.pipeline
     return Estimates(

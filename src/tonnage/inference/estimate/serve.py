@@ -6,8 +6,8 @@ wait. In steady state n sequences decode in every step, and a new prompt joins a
     base  = step with n sequences that decode, at the mean context (input + output / 2)
     P     = what one prompt adds to the steps that compute it
     TPOT  = base + (n - 1) / output · P · (1 - q / 2)
-    TTFT  = first token overhead + (1 - q) · [TPOT + (k + w) · base + P · (1 + (1 + 2 w) · (n - 1) / output)]
-          + q · burst + overflow
+    TTFT  = first token overhead + input · prompt token
+          + (1 - q) · [TPOT + (k + w) · base + P · (1 + (1 + 2 w) · (n - 1) / output)] + q · burst + overflow
 
 A request that follows another arrives while a step runs and waits for its end, and w steps more where the engine
 looks for requests only so often, or waits for a fuller batch (``wait_steps`` of the replica); then it shares the k
@@ -15,6 +15,11 @@ steps of its own prompt with those who came since the engine last looked. ``q`` 
 a burst of all C at once, as the first of every client does: they queue for chunks of the batch budget, half of the
 burst on average, and see only the part of it behind them while they decode. ``overflow`` is the wait for room in the
 KV cache: (C - n) / n times a whole request.
+
+Clients whose requests are all exactly as long (``same_length``) stay in step: those that end in one step come back in
+one step, and each time. An engine that computes prompts first and decodes only when none waits (SGLang) keeps all of
+them in step, so that every round is a burst, q = 1. In the others a prompt has ``prompts_together`` more in its step,
+which delay it, P · (1 + prompts_together), and not its decoding.
 
 With pipeline parallelism each of the stages' micro-batches has its share of the requests; with ``separate_prefill``
 prompts do not delay decoding.
@@ -32,6 +37,7 @@ from tonnage.inference.estimate.step import (
     decode_work,
     framework_seconds,
     gpu_seconds,
+    launch_seconds,
     least,
     most,
 )
@@ -59,10 +65,16 @@ class Served(NamedTuple):
 
 
 def serve(
-    c: Constants, f: Figures, concurrency: Number, inputs: Number, outputs: Number, batched_tokens: Number
+    c: Constants,
+    f: Figures,
+    concurrency: Number,
+    inputs: Number,
+    outputs: Number,
+    batched_tokens: Number,
+    same_length: Number = 0.0,
 ) -> Served:
     """Times of requests of ``inputs`` and ``outputs`` tokens, ``concurrency`` of them in flight; steps compute up to
-    ``batched_tokens`` tokens."""
+    ``batched_tokens`` tokens. ``same_length``: 1 if no request is longer than another."""
     wanted = concurrency / (f.data * f.pipeline)
     room = most(kv_room(c, f) / sequence_bytes(c, f, inputs, outputs), 1.0)
     running = least(wanted, room)
@@ -73,24 +85,29 @@ def serve(
     chunks = inputs / chunk
     mixed = gpu_seconds(c, f, add_prompt(f, decoding, chunk, (inputs - chunk) / 2)) + framework_seconds(c, f, running)
     framework = any_framework(f)
-    prompt = (mixed - base) * chunks + c.request_s * framework
-    share = c.burst_share
-    others = most(running - 1, 0.0) / outputs
-    tpot = base + others * prompt * (1 - share / 2) * (1 - f.separate)
-    burst = _burst(c, f, running, inputs, batched_tokens) + running * c.request_s * framework
+    prompt = (mixed - base + launch_seconds(c, f)) * chunks + c.request_s * framework
+    in_step = same_length * f.sglang * c.clients_in_step
+    company = least(c.prompts_together * same_length * (1 - in_step), most(running - 1, 0.0))
+    others = most(running - 1 - company, 0.0) / outputs
+    burst, stalled = _burst(c, f, running, inputs, batched_tokens)
+    burst = burst + running * c.request_s * framework
+    delayed = others * prompt * (1 - c.burst_share / 2) * (1 - in_step) + stalled / outputs * in_step
+    tpot = base + delayed * (1 - f.separate)
     steps = c.first_steps_vllm * f.vllm + c.first_steps_sglang * f.sglang + c.first_steps_tensorrt_llm * f.trtllm
     busy = least(most(running - 1, 0.0), 1.0)
     waited = busy * (tpot + (steps + f.wait_steps) * base)
-    following = waited + chunks * base + prompt * (1 + others * (1 + 2 * f.wait_steps))
+    following = waited + chunks * base + prompt * (1 + company + others * (1 + 2 * f.wait_steps))
     first = c.first_token_s_vllm * f.vllm + c.first_token_s_sglang * f.sglang + c.first_token_s_tensorrt_llm * f.trtllm
     overflow = most(wanted - running, 0.0) / running * (outputs * tpot + chunks * base + prompt)
+    first = first + c.prompt_token_s * inputs * framework
+    share = c.burst_share + (1 - c.burst_share) * in_step
     ttft = first + (1 - share) * following + share * burst + overflow
     return Served(ttft, tpot, running, wanted, room, base, prompt, burst, overflow)
 
 
-def _burst(c: Constants, f: Figures, running: Number, inputs: Number, batched_tokens: Number) -> Number:
-    """Mean seconds to the first token of ``running`` prompts that arrive at once: half of the steps that they fill,
-    during which half of them decode already."""
+def _burst(c: Constants, f: Figures, running: Number, inputs: Number, batched_tokens: Number) -> tuple[Number, Number]:
+    """(mean seconds to the first token of ``running`` prompts that arrive at once: half of the steps that they fill;
+    mean seconds of these steps that come after a prompt's own, in which it does not decode if prompts come first)."""
     together = most(least(running * inputs, batched_tokens), inputs)
     steps = most(running * inputs / together, 1.0)
     prompts = together / inputs
@@ -98,8 +115,8 @@ def _burst(c: Constants, f: Figures, running: Number, inputs: Number, batched_to
     packed = one._replace(
         tokens=together, pairs=one.pairs * prompts, window_pairs=one.window_pairs * prompts, prompt_cached=0.0
     )
-    seconds = gpu_seconds(c, f, packed) + framework_seconds(c, f, prompts)
-    return (steps + 1) / 2 * seconds
+    seconds = gpu_seconds(c, f, packed) + framework_seconds(c, f, prompts) + launch_seconds(c, f)
+    return (steps + 1) / 2 * seconds, (steps - 1) / 2 * seconds
 
 
 def _nothing(like: Number) -> Work:

@@ -143,13 +143,20 @@ def communication_seconds(c: Constants, f: Figures, tokens: Number) -> Number:
     spread = least(f.data - 1, 1.0)
     sent = 1.5 * tokens * f.hidden_bytes * f.sent_experts * (f.data - 1) / f.data
     fraction = c.all_to_all_share * f.on_nvlink + share * (1 - f.on_nvlink)
-    return reduced + f.expert_layers * (sent / (f.link * fraction) + 2 * latency * spread)
+    started = 2 * (latency + c.all_to_all_s * f.on_nvlink) * spread
+    return reduced + f.expert_layers * (sent / (f.link * fraction) + started)
 
 
 def framework_seconds(c: Constants, f: Figures, sequences: Number) -> Number:
     """What the framework adds to a step with ``sequences`` sequences: scheduling, sampling, answers."""
     fixed = c.step_s_vllm * f.vllm + c.step_s_sglang * f.sglang + c.step_s_tensorrt_llm * f.trtllm
     return fixed + c.sequence_s * sequences * any_framework(f)
+
+
+def launch_seconds(c: Constants, f: Figures) -> Number:
+    """What the framework adds to a step that computes prompts: it is of no size that a CUDA graph was captured for, so
+    that the kernels of each layer are launched one by one."""
+    return f.layers * c.launch_layer_s * any_framework(f)
 
 
 def any_framework(f: Figures) -> Number:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tonnage.inference.estimate import constants as tables
 from tonnage.inference.estimate.case import check_room, figures
 from tonnage.inference.estimate.replica import Replica
-from tonnage.inference.estimate.step import Work, framework_seconds, gpu_seconds
+from tonnage.inference.estimate.step import Work, framework_seconds, gpu_seconds, launch_seconds
 from tonnage.inference.timing import TICKS_PER_S, StepWork
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class EstimatedTiming:
         "_every",
         "_figures",
         "_heads",
+        "_launch",
         "_matrices",
         "_pair",
         "_prompt_token",
@@ -56,6 +57,7 @@ class EstimatedTiming:
         self._prompt_token = self._each(prompt_cached=_MANY)
         self._pair = self._each(pairs=_MANY)
         self._window_pair = self._each(window_pairs=_MANY) if self.window else 0
+        self._launch = round(float(launch_seconds(self._constants, self._figures)) * TICKS_PER_S)
         self._every = self._framework(0)
         self._sequence = self._framework(_MANY) // _MANY
         self._matrices: dict[int, int] = {}
@@ -77,14 +79,15 @@ class EstimatedTiming:
                 self._heads[decoders] = head
             total += head
         if prompts:
-            total += self._prompt_token * prompt_cached + self._pair * pairs
+            total += self._launch + self._prompt_token * prompt_cached + self._pair * pairs
         if self.window:
             total += self.window_token * window_cached + self._window_pair * window_pairs
         return total
 
     def host(self, work: StepWork) -> int:
         """Ticks of a step that the framework takes; see :class:`~tonnage.inference.timing.StepTiming`."""
-        return self._every + self._sequence * (work.decoders + work.prompts)
+        launch = self._launch if work.prompts else 0
+        return self._every + launch + self._sequence * (work.decoders + work.prompts)
 
     def _gpu(self, work: Work) -> int:
         return round(float(gpu_seconds(self._constants, self._figures, work)) * TICKS_PER_S)

@@ -14,7 +14,8 @@ import msgspec
 
 from tonnage.inference import tables
 from tonnage.inference.memory import kinds, serving
-from tonnage.inference.memory.serving import KvCapacity, Part, Precision, ServingMemory
+from tonnage.inference.memory.formats import Precision
+from tonnage.inference.memory.serving import KvCapacity, Part, ServingMemory
 
 if TYPE_CHECKING:
     from tonnage.facts.gpus import Gpu

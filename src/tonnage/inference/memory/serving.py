@@ -21,31 +21,13 @@ from tonnage.errors import InputError
 from tonnage.facts import counting
 from tonnage.inference import hybrid, tables
 from tonnage.inference.memory import activations
-from tonnage.inference.memory.formats import Precision, precision, precisions
+from tonnage.inference.memory.formats import Precision
 from tonnage.inference.timing import check_tensor_parallel, heads_per_gpu
 from tonnage.units import GIB, MIB
 
 if TYPE_CHECKING:
     from tonnage.facts.gpus import Gpu
     from tonnage.facts.models import ModelShape
-
-__all__ = [
-    "KvCapacity",
-    "Part",
-    "Precision",
-    "ServingMemory",
-    "kv_capacity",
-    "kv_kinds",
-    "kv_token_bytes",
-    "lora_params",
-    "precision",
-    "precisions",
-    "serving_memory",
-    "stages",
-    "visible_bytes",
-    "weight_bytes",
-    "weights",
-]
 
 _SIXTEEN_BIT = 2
 _TORCH_SHARE = 0.99

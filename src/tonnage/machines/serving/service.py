@@ -60,13 +60,23 @@ class InStep(Protocol):
 class Service:
     """One Service and its traffic. ``balancing``: ``random`` is what kube-proxy does; the others need a gateway.
 
-    ``zone_aware``: pods of the client's zone are preferred, where the arrivals say what that is.
+    ``zone_aware``: pods of the client's zone are preferred, where the arrivals say what that is. ``migration``: a
+    gateway keeps every request until it is answered. One whose pod goes away continues on another, which computes its
+    prompt and the tokens that there are already; one that no pod can take waits for the next that is ready.
     """
 
     def __init__(
-        self, name: str, arrivals: Arrivals, balancing: str, rng: random.Random, *, zone_aware: bool = False
+        self,
+        name: str,
+        arrivals: Arrivals,
+        balancing: str,
+        rng: random.Random,
+        *,
+        zone_aware: bool = False,
+        migration: bool = False,
     ) -> None:
         self.name = name
+        self.migration = migration
         self.balancing = balancing
         self.zone_aware = zone_aware
         self.requests = Requests(arrivals)
@@ -80,6 +90,8 @@ class Service:
         self._times: list[int] = arrivals.arrival_ns.tolist()
         self._prompts: list[int] = arrivals.prompt.tolist()
         self._outputs: list[int] = arrivals.output.tolist()
+        self._kept: list[int] = []  # at the gateway, until a pod can take them
+        self._generated: dict[int, int] = {}  # output tokens of requests that have migrated
         self._changes: list[tuple[int, int, ServingReplica, int]] = []
         self._sequence = 0
         self._balancer = balancer(balancing, rng)
@@ -117,10 +129,28 @@ class Service:
         replica.version += 1
         lost = replica.engine.drain_all()
         for request in lost:
-            self._fail(request.request_id, now_ns)
+            self._lose(request.request_id, request.generated_tokens, now_ns)
         self._balancer.gone(replica, now_ns)
         replica.in_flight = 0
+        self.resume(now_ns)
         return len(lost)
+
+    def _lose(self, number: int, generated: int, at: int) -> None:
+        """The pod of a request is gone, which had this many tokens of its output."""
+        if not self.migration:
+            self._fail(number, at)
+            return
+        self._generated[number] = self._generated.get(number, 0) + generated
+        self._balancer.ended(number, at)
+        self._kept.append(number)
+
+    def resume(self, now_ns: int) -> None:
+        """Send the requests that the gateway keeps to pods, as far as some can take them."""
+        if not self._kept or not any(one.engine is not None for one in self.endpoints):
+            return
+        kept, self._kept = self._kept, []
+        for number in kept:
+            self._dispatch(number, now_ns)
 
     def abort(self, number: int, now_ns: int) -> None:
         """The client of a request goes away: it fails, unless it has ended already.
@@ -130,7 +160,10 @@ class Service:
         if number >= self.received:
             raise ValueError(f"request {number} has not arrived")
         self.catch_up(now_ns)
-        if self.requests.status[number] == PENDING:
+        if number in self._kept:
+            self._kept.remove(number)
+            self._fail(number, now_ns)
+        elif self.requests.status[number] == PENDING:
             self._withdraw(number, now_ns)
 
     def _withdraw(self, number: int, at: int) -> None:
@@ -214,12 +247,17 @@ class Service:
     def _dispatch(self, number: int, at: int) -> None:
         request = self._request(number, at)
         endpoints = self.endpoints
+        if self.migration:  # whoever refuses the connection is passed over
+            endpoints = [one for one in endpoints if one.engine is not None]
         if self.zone_aware and self._zones is not None:
             endpoints = list(of_zone(endpoints, self._zones[number]))
         replica = self._balancer.choose(request, endpoints)
         if replica is None or replica.engine is None:
             # Connection refused: no endpoint, or a server that does not listen yet.
-            self._fail(number, at)
+            if self.migration:
+                self._kept.append(number)
+            else:
+                self._fail(number, at)
             return
         if self._zones is not None and replica.zone != self._zones[number]:
             self.requests.crossed += 1
@@ -227,7 +265,7 @@ class Service:
 
     def _request(self, number: int, at: int) -> RouteRequest:
         """The request as a router sees it: its prompt, and nothing of what will be generated."""
-        prompt = self._prompts[number]
+        prompt = self._prompts[number] + self._generated.get(number, 0)
         if self._content is None:
             return RouteRequest(number, at, prompt)
         path = head(self._content.paths[number], prompt // self._content.block_size)
@@ -237,11 +275,12 @@ class Service:
         """The replica's engine gets a request to serve from its prompt to its last token."""
         assert replica.engine is not None
         replica.engine.advance(at)
+        there = self._generated.get(number, 0)
+        prompt, output = self._prompts[number] + there, self._outputs[number] - there
         if self._content is None:
-            replica.engine.submit(number, at, self._prompts[number], self._outputs[number])
+            replica.engine.submit(number, at, prompt, output)
         else:
-            path = self._content.paths[number]
-            replica.engine.submit(number, at, self._prompts[number], self._outputs[number], path=path)
+            replica.engine.submit(number, at, prompt, output, path=self._content.paths[number])
         replica.in_flight += 1
         self._collect(replica)  # a request that can never fit is refused at once
         self.expect(replica)
@@ -272,7 +311,8 @@ class Service:
         finished = replica.engine.take_finished()
         first_tokens = replica.engine.take_first_tokens()
         for number, _, first_ns in first_tokens:
-            requests.first_ns[number] = first_ns
+            if number not in self._generated or not requests.first_ns[number]:
+                requests.first_ns[number] = first_ns
             self._balancer.first_token(number, first_ns)
         if self.histograms:
             replica.stats.observe(first_tokens, finished)
@@ -297,4 +337,4 @@ class Service:
     @property
     def in_flight(self) -> int:
         """Requests sent and not finished."""
-        return sum(replica.in_flight for replica in (*self.endpoints, *self.draining))
+        return len(self._kept) + sum(replica.in_flight for replica in (*self.endpoints, *self.draining))

@@ -111,7 +111,8 @@ class NodeStates:
     """The state of every node row, kept current from the fleet's journal; nodes without devices have one too.
 
     ``numbers``: of the states; ``kinds``: of the rows; ``devices``: how many. ``plain``: memory goes with
-    compute, which alone is read (memory is counted in whole MiB, so that it may seem to be shorter). As arrays, and as lists for those who look at few nodes: ``place`` (``places``), number × buckets + the
+    compute, which alone is read (memory is counted in whole MiB, so that it may seem to be shorter). As arrays, and as
+    lists for those who look at few nodes: ``place`` (``places``), number × buckets + the
     bucket of the free cores; ``idle`` (``idle_of``), thousandths; ``stranded`` (``stranded_of``), those of them for
     which the node has no cores left at ``per_core`` thousandths a millicore. ``hosts``: cores and memory of the node,
     and whether it has devices. ``amounts``: what is free of each of the fleet's resources."""

@@ -69,13 +69,15 @@ class Tables:
         self.recuttable: dict[int, list[int]] = {}
         """By the first node of a group of nodes, those where GPUs repartitioned may help, as far as that was asked."""
         self._in_the_way: dict[int, list[PodRow]] = {}
+        self._short: dict[int, frozenset[int]] = {}
         self._alike: dict[int, tuple[object, ...]] = {}
         self._asked_of: dict[tuple[int, frozenset[int]], Requests] = {}
 
     @cached_property
     def edited(self) -> EditedPods:
         """The pod after edits."""
-        return EditedPods(self.fleet, self.pod, self.fleet.pod_class(self.row), self.view.nodes)
+        pod_class = self.fleet.pod_class(self.row)
+        return EditedPods(self.fleet, self.pod, pod_class, self.view.nodes, self.cache.topology)
 
     @cached_property
     def kin(self) -> list[Kin]:
@@ -167,8 +169,11 @@ class Tables:
 
     def short(self, row: int) -> frozenset[int]:
         """The resources of which the node has too little free."""
-        free = self.fleet.free[row].tolist()
-        return frozenset([column for column, need in self.requests if free[column] < need])
+        known = self._short.get(row)
+        if known is None:
+            free = self.fleet.free[row].tolist()
+            known = self._short[row] = frozenset([column for column, need in self.requests if free[column] < need])
+        return known
 
     def leave_of(self, pod: PodRow) -> Leave:
         """That the pod goes."""

@@ -21,8 +21,10 @@ class EditedPods(Topology):
     """The classes that a pod would be of after edits which leave its namespace, labels and requests as they are. They
     have the ids of the class and the shape that it is of."""
 
-    def __init__(self, fleet: Fleet, pod: PodSpec, pod_class: PodClass, nodes: NodeTable) -> None:
-        super().__init__(fleet)
+    def __init__(
+        self, fleet: Fleet, pod: PodSpec, pod_class: PodClass, nodes: NodeTable, beside: Topology | None = None
+    ) -> None:
+        super().__init__(fleet, beside)
         self._pod, self._class, self._nodes = pod, pod_class, nodes
         self._shape: Shape = fleet.classes.shapes[pod_class.shape]
         self._views: dict[bytes, ShapeView] = {}

@@ -1,0 +1,181 @@
+"""Manifests of the agent: DaemonSets with the parts that their nodes need, what they may do, and the chart values with
+which the GPU operator leaves those parts to them.
+
+Every part is a container of its own, with the capabilities, folders and permissions of the part alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tonnage.facts import operands as facts
+from tonnage.facts.operands import AgentPart
+from tonnage.node.operator_parts import environment, operands_of, parts_of
+from tonnage.objects.gpu_operator import ClusterPolicySpec
+
+NAME = "tonnage-agent"
+JsonObject = dict[str, Any]
+
+
+class NodeSet(NamedTuple):
+    """Nodes that need the same parts for the same reasons. ``environment``: its name, empty for none that is known;
+    ``off``: labels of operands that are ``false`` on them; ``parts``: of the agent; ``nodes``: their names."""
+
+    environment: str
+    off: tuple[str, ...]
+    parts: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+
+def node_sets(policy: ClusterPolicySpec | None, nodes: Mapping[str, Mapping[str, str]]) -> list[NodeSet]:
+    """The nodes by what they need, those that need nothing left out. ``nodes``: labels by name."""
+    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for name, labels in sorted(nodes.items()):
+        kind = environment(labels)
+        off = tuple(label for label in _labels() if labels.get(label) == "false")
+        found.setdefault((kind.name if kind is not None else "", off), []).append(name)
+    sets = []
+    for (kind_name, off), names in sorted(found.items()):
+        parts = parts_of(operands_of(policy, nodes[names[0]]))
+        if parts:
+            sets.append(NodeSet(kind_name, off, tuple(parts), tuple(names)))
+    return sets
+
+
+def _labels() -> list[str]:
+    """Those that turn parts of the agent off."""
+    return sorted(one.label for one in facts.operands().values() if one.part)
+
+
+def manifests(sets: Sequence[NodeSet], *, namespace: str, image: str) -> list[JsonObject]:
+    """ServiceAccounts, roles and DaemonSets: one of each for each set, named by its environment and a number where it
+    has several."""
+    found: list[JsonObject] = []
+    for name, one in zip(_names(sets), sets, strict=True):
+        parts = [facts.parts()[part] for part in one.parts]
+        found.append(_object("v1", "ServiceAccount", name, namespace))
+        rules = rules_of(parts)
+        if rules:
+            found.append({**_object("rbac.authorization.k8s.io/v1", "ClusterRole", name), "rules": rules})
+            role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+            subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+            binding = _object("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", name)
+            found.append({**binding, "roleRef": role, "subjects": [subject]})
+        found.append(_daemon_set(name, namespace, image, one, parts, token=bool(rules)))
+    return found
+
+
+def _names(sets: Sequence[NodeSet]) -> list[str]:
+    names: list[str] = []
+    for one in sets:
+        base = f"{NAME}-{one.environment}" if one.environment else NAME
+        taken = sum(name == base or name.startswith(f"{base}-v") for name in names)
+        names.append(f"{base}-v{taken + 1}" if taken else base)
+    return names
+
+
+def rules_of(parts: Iterable[AgentPart]) -> list[JsonObject]:
+    """What the parts may do in Kubernetes' core group; nothing: they need no token."""
+    verbs: dict[str, set[str]] = {}
+    for part in parts:
+        for resource, own in part.rbac:
+            verbs.setdefault(resource, set()).update(own)
+    return [{"apiGroups": [""], "resources": [name], "verbs": sorted(own)} for name, own in sorted(verbs.items())]
+
+
+def _object(api_version: str, kind: str, name: str, namespace: str = "") -> JsonObject:
+    meta = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return {"apiVersion": api_version, "kind": kind, "metadata": {**meta, "labels": {"app.kubernetes.io/name": NAME}}}
+
+
+def _daemon_set(
+    name: str, namespace: str, image: str, one: NodeSet, parts: Sequence[AgentPart], *, token: bool
+) -> JsonObject:
+    labels = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/instance": name}
+    folders = sorted({folder for part in parts for folder in (*part.read, *part.write)})
+    spec = {
+        "serviceAccountName": name,
+        "automountServiceAccountToken": token,
+        "priorityClassName": "system-node-critical",
+        "nodeSelector": {"nvidia.com/gpu.present": "true"},
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": expressions(one)}]
+                }
+            }
+        },
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [_container(part, image) for part in parts],
+        "volumes": [
+            {"name": _volume(folder), "hostPath": {"path": folder, "type": _type(folder, parts)}} for folder in folders
+        ],
+    }
+    made = _object("apps/v1", "DaemonSet", name, namespace)
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    return {**made, "spec": {"selector": {"matchLabels": dict(labels)}, "template": template}}
+
+
+def expressions(one: NodeSet) -> list[JsonObject]:
+    """By which labels exactly such nodes are selected."""
+    found: list[JsonObject] = []
+    for kind in facts.environments().values():
+        values = {"values": [kind.value]} if kind.value else {}
+        if kind.name == one.environment:
+            found.append({"key": kind.label, "operator": "In" if values else "Exists", **values})
+            break
+        found.append({"key": kind.label, "operator": "NotIn" if values else "DoesNotExist", **values})
+    for label in _labels():
+        found.append({"key": label, "operator": "In" if label in one.off else "NotIn", "values": ["false"]})
+    return found
+
+
+def _container(part: AgentPart, image: str) -> JsonObject:
+    security: JsonObject = {
+        "runAsUser": 0,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"], **({"add": list(part.capabilities)} if part.capabilities else {})},
+    }
+    mounts = [{"name": _volume(folder), "mountPath": folder, "readOnly": True} for folder in part.read]
+    mounts += [{"name": _volume(folder), "mountPath": folder} for folder in part.write]
+    made: JsonObject = {
+        "name": part.name,
+        "image": image,
+        "args": ["agent", *part.arguments],
+        "env": [
+            {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
+            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        ],
+        "securityContext": security,
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
+        "volumeMounts": mounts,
+    }
+    made["args"] += ["--node", "$(NODE_NAME)"]
+    if part.port is not None:
+        made["ports"] = [{"name": part.name, "containerPort": part.port}]
+    return made
+
+
+def _volume(folder: str) -> str:
+    return folder.strip("/").replace("/", "-").replace(".", "-").lower()
+
+
+def _type(folder: str, parts: Sequence[AgentPart]) -> str:
+    return "DirectoryOrCreate" if any(folder in part.write for part in parts) else "Directory"
+
+
+def operator_values(policy: ClusterPolicySpec | None, sets: Sequence[NodeSet]) -> JsonObject:
+    """Values of the GPU operator's chart: what the agent has is off, and what must run on none of these nodes. The
+    others are as the ClusterPolicy has them."""
+    had = {part for one in sets for part in one.parts}
+    kinds = [facts.environments()[one.environment] if one.environment else None for one in sets]
+    found: JsonObject = {}
+    for operand in facts.operands().values():
+        said = policy.enabled(operand.field) if policy is not None else None
+        unwanted = bool(kinds) and all(kind is not None and operand.name in kind.without for kind in kinds)
+        if operand.part in had or unwanted:
+            found[operand.field] = {"enabled": False}
+        elif said is not None and operand.field != "validator":
+            found[operand.field] = {"enabled": said}
+    return found

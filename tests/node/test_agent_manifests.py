@@ -1,0 +1,182 @@
+"""The agent's DaemonSets: the parts that nodes need, what each may do, and what is left to the GPU operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from tonnage.cli.agent import agent
+from tonnage.cli.render import render
+from tonnage.errors import InputError
+from tonnage.facts import operands as facts
+from tonnage.node.agent_manifests import expressions, manifests, node_sets, operator_values, rules_of
+from tonnage.objects.gpu_operator import ClusterPolicySpec
+
+AUTO = {"eks.amazonaws.com/compute-type": "auto", "karpenter.sh/nodepool": "a"}
+KARPENTER = {"karpenter.sh/nodepool": "gpu"}
+NODE_GROUP = {"eks.amazonaws.com/nodegroup": "gpu"}
+HYBRID = {"eks.amazonaws.com/compute-type": "hybrid"}
+NO_PLUGIN = {"nvidia.com/gpu.deploy.device-plugin": "false"}
+NODES = {
+    "auto": AUTO,
+    "karpenter-1": KARPENTER,
+    "karpenter-2": KARPENTER,
+    "karpenter-3": KARPENTER | NO_PLUGIN,
+    "group": NODE_GROUP,
+    "hybrid": HYBRID,
+    "bare": {},
+}
+
+
+def _policy(**fields: bool) -> ClusterPolicySpec:
+    return msgspec.convert({name: {"enabled": on} for name, on in fields.items()}, ClusterPolicySpec)
+
+
+def _of(kind: str, objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {one["metadata"]["name"]: one for one in objects if one["kind"] == kind}
+
+
+def _containers(daemon_set: dict[str, Any]) -> list[str]:
+    return [one["name"] for one in daemon_set["spec"]["template"]["spec"]["containers"]]
+
+
+def _matches(expression: dict[str, Any], labels: dict[str, str]) -> bool:
+    value = labels.get(expression["key"])
+    match expression["operator"]:
+        case "In":
+            return value in expression["values"]
+        case "NotIn":
+            return value not in expression["values"]
+        case "Exists":
+            return value is not None
+        case _:
+            return value is None
+
+
+def test_each_set_of_nodes_has_a_daemon_set_with_exactly_its_parts() -> None:
+    made = manifests(node_sets(None, NODES), namespace="n", image="i")
+    found = {name: _containers(one) for name, one in _of("DaemonSet", made).items()}
+    whole = ["labels", "device-plugin", "metrics", "health"]
+    assert found == {
+        "tonnage-agent": whole,
+        "tonnage-agent-eks-auto-mode": ["labels", "metrics", "health"],
+        "tonnage-agent-hybrid": whole,
+        "tonnage-agent-karpenter": whole,
+        "tonnage-agent-karpenter-v2": ["labels", "metrics", "health"],
+        "tonnage-agent-node-group": whole,
+    }
+
+
+def test_every_node_is_selected_by_its_own_set_alone() -> None:
+    sets = node_sets(None, NODES)
+    for name, labels in NODES.items():
+        chosen = [one for one in sets if all(_matches(e, labels) for e in expressions(one))]
+        assert [name in one.nodes for one in chosen] == [True], name
+
+
+@pytest.mark.parametrize("part", sorted(facts.parts()))
+def test_a_part_has_its_own_capabilities_folders_and_permissions_and_no_others(part: str) -> None:
+    one = facts.parts()[part]
+    label = {"labels": "gpu-feature-discovery", "device-plugin": "device-plugin", "metrics": "dcgm-exporter"}
+    keep = {facts.operands()[name].label for key, name in label.items() if key == part}
+    off = {operand.label: "false" for operand in facts.operands().values() if operand.label not in keep}
+    made = manifests(node_sets(None, {"n": off}), namespace="n", image="i")
+    if part == "health":
+        assert made == [], "it runs beside another part"
+        return
+    (daemon_set,) = _of("DaemonSet", made).values()
+    assert _containers(daemon_set) == [part, "health"]
+    (container,) = (c for c in daemon_set["spec"]["template"]["spec"]["containers"] if c["name"] == part)
+    assert container["securityContext"]["capabilities"].get("add", []) == list(one.capabilities)
+    assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
+    assert not container["securityContext"].get("privileged", False)
+    mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
+    assert mounts == dict.fromkeys(one.read, True) | dict.fromkeys(one.write, False)
+    volumes = {volume["name"] for volume in daemon_set["spec"]["template"]["spec"]["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+    assert container["args"][:2] == ["agent", part]
+
+
+def test_permissions_of_each_part_are_these() -> None:
+    found = {name: {(r, v) for r, verbs in one.rbac for v in verbs} for name, one in facts.parts().items()}
+    health = {("nodes", "get"), ("nodes", "patch"), ("nodes/status", "patch"), ("pods/eviction", "create")}
+    assert found == {"labels": set(), "device-plugin": set(), "metrics": set(), "health": health}
+    assert {name: one.capabilities for name, one in facts.parts().items() if one.capabilities} == {
+        "metrics": ("SYS_ADMIN",)
+    }
+    assert rules_of([facts.parts()["metrics"]]) == []
+
+
+@pytest.mark.parametrize("part", sorted(facts.parts()))
+def test_the_arguments_of_a_part_are_those_of_a_command(part: str) -> None:
+    one = facts.parts()[part]
+    assert one.arguments[0] == part
+    command = agent.commands[part]
+    context = command.make_context(part, [*one.arguments[1:], "--node", "n"], resilient_parsing=True)
+    assert context.args == []
+
+
+def test_the_operator_keeps_what_the_agent_has_not() -> None:
+    assert operator_values(None, node_sets(None, {"k": KARPENTER})) == {
+        name: {"enabled": False} for name in ("driver", "toolkit", "devicePlugin", "gfd", "dcgm", "dcgmExporter")
+    }
+    policy = _policy(driver=True, migManager=True, nodeStatusExporter=True)
+    values = operator_values(policy, node_sets(policy, {"h": HYBRID, "k": KARPENTER}))
+    assert values["driver"] == {"enabled": True}, "hybrid nodes need it; the label turns it off on others"
+    assert values["migManager"] == values["nodeStatusExporter"] == {"enabled": True}
+    assert values["devicePlugin"] == {"enabled": False}
+
+
+# ---- the command ----
+
+FILES = """
+apiVersion: nvidia.com/v1
+kind: ClusterPolicy
+metadata: {name: cluster-policy}
+spec: {driver: {enabled: true}, toolkit: {enabled: false}, dcgmExporter: {enabled: false}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n1, labels: {nvidia.com/gpu.present: "true", karpenter.sh/nodepool: gpu}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: cpu, labels: {karpenter.sh/nodepool: cpu}}
+"""
+
+
+def _run(*arguments: str) -> tuple[str, str]:
+    done = CliRunner().invoke(render, ["agent", *arguments])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+def test_a_dump_of_a_cluster_gives_its_daemon_sets_values_and_reasons(tmp_path: Any) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(FILES)
+    out, err = _run(str(file), "--namespace", "gpus")
+    assert "kind: DaemonSet" in out
+    assert "&id" not in out, "no anchors"
+    assert "name: metrics" not in out, "the policy has the exporter off"
+    assert "warning: driver.enabled is true, and on nodes of Karpenter driver must not run" in err
+    values, _ = _run(str(file), "--values")
+    assert "devicePlugin:\n  enabled: false" in values
+    assert "dcgmExporter:\n  enabled: false" in values
+    said, _ = _run(str(file), "--explain")
+    assert "n1  device-plugin: on, tonnage agent device-plugin: " in said
+    assert "n1  dcgm-exporter: off: the ClusterPolicy has dcgmExporter.enabled: false" in said
+    assert "cpu " not in said
+
+
+def test_what_cannot_be_answered_is_refused_with_what_to_give(tmp_path: Any) -> None:
+    with pytest.raises(InputError, match="expected one of eks-auto-mode, karpenter"):
+        _run("--environment", "mars")
+    file = tmp_path / "none.yaml"
+    file.write_text(FILES.replace('nvidia.com/gpu.present: "true", ', ""))
+    with pytest.raises(InputError, match="no Node with the label"):
+        _run(str(file))
