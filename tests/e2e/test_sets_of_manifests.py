@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,8 +82,9 @@ MAKERS = (
     ("batch/v1", "cronjobs"),
     ("batch/v1", "jobs"),
 )
-WAIT_S, QUIET_S, STILL_S = 12.0, 2.5, 1.2
-"""How long a set has to be decided about, and after how long nothing more is taken to happen; where all is bound."""
+WAIT_S, QUIET_S, STILL_S = 20.0, 2.5, 1.2
+"""How long a set has to be decided about, and after how long nothing more is taken to happen; where all is bound. What
+is not as recorded has all of the time: on a busy machine the scheduler may not have heard yet that others are gone."""
 
 
 @pytest.fixture(scope="module")
@@ -110,8 +111,9 @@ def test_a_real_cluster_comes_as_far_with_a_set(one: BrokenSet, cluster: Control
     folder, mended = one.write(tmp_path / "set"), one.write(tmp_path / "mended", fixed=bool(one.expect))
     number = next(i for i, other in enumerate(all_sets()) if other is one)
     with _Applied(cluster.api(), folder, _nodes(mended), number) as trial:
-        seen = trial.outcome()
-    if os.environ.get("TONNAGE_RECORD"):
+        recording = bool(os.environ.get("TONNAGE_RECORD"))
+        seen = trial.outcome(lambda found: recording or as_recorded(one, found))
+    if recording:
         _record(one, seen)
         return
     assert as_recorded(one, seen.outcome), seen
@@ -226,8 +228,9 @@ class _Applied:
 
     # ---- what becomes of it ----
 
-    def outcome(self) -> Seen:
-        """Once every pod is bound, refused or said to wait, or nothing has happened for a while."""
+    def outcome(self, may_be_all: Callable[[str], bool]) -> Seen:
+        """Once every pod is bound, refused or said to wait, or nothing has happened for a while. ``may_be_all``: whether
+        an outcome can be the last one."""
         if self.refused:
             return Seen(REFUSED, self.refused)
         deadline = time.monotonic() + WAIT_S
@@ -235,7 +238,8 @@ class _Applied:
         while time.monotonic() < deadline:
             now = self._look()
             quiet_s = STILL_S if now.outcome == BOUND else QUIET_S
-            if now == last and now.outcome != LEFT and time.monotonic() - since > quiet_s:
+            rests = now == last and now.outcome != LEFT and time.monotonic() - since > quiet_s
+            if rests and may_be_all(now.outcome):
                 return now
             if now != last:
                 last, since = now, time.monotonic()
