@@ -54,7 +54,6 @@ GIVEN_UP_NS = 600 * NS_PER_S
 SETTLED_NS = 300 * NS_PER_S
 """Where nothing was found and nothing has changed, nobody looks for so long."""
 FAILED = Reason("what was to replace it did not come")
-EXPIRED = "Expired"
 
 Idle: TypeAlias = tuple[int, frozenset[tuple[str, str, str]], int]
 

@@ -10,7 +10,7 @@ from tonnage.provisioning.optimal.replan import replan
 from tonnage.provisioning.optimal.supply import Occupied
 
 MICRO_USD_PER_MOVE = 10_000
-"""What moving a pod has to save, an hour."""
+"""What moving a pod has to save, per hour."""
 
 
 def replanned(one: Round, effort: Effort | None = None, micro_usd_per_move: int = MICRO_USD_PER_MOVE) -> Command | None:

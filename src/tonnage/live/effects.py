@@ -362,8 +362,8 @@ class ApiEffects:
         return Stale(f"node {node.name} is not empty: it stays")
 
     def evict(self, decision: Evict) -> Outcome:
-        """The Eviction API: a PodDisruptionBudget may refuse. It is asked for pods whose time is up too: where it refuses
-        they go with their node."""
+        """The Eviction API: a PodDisruptionBudget may refuse. It is asked for pods whose time is up too: where it
+        refuses they go with their node."""
         pod = decision.pod
         return self._guarded(
             lambda: self._client.evict(pod.name, pod.namespace, pod.uid), lambda: self._evicted(decision), str(pod)

@@ -21,7 +21,7 @@ K = 2
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Of a NodePool: micro-USD an hour of all its nodes, and what it costs to move all of their pods, in pods."""
+    """Of a NodePool: micro-USD per hour of all its nodes, and what it costs to move all of their pods, in pods."""
 
     price: int
     cost: float
@@ -52,7 +52,7 @@ def score(saves: float, cost: float, of: Totals) -> float:
 
 
 def approved(going: Sequence[Candidate], saves: int, all_of: Mapping[str, Totals]) -> bool:
-    """Whether every NodePool with this policy that nodes are taken from agrees. ``saves``: micro-USD an hour, shared
+    """Whether every NodePool with this policy that nodes are taken from agrees. ``saves``: micro-USD per hour, shared
     out among the NodePools by the price of their nodes that go."""
     price: Counter[str] = Counter()
     cost: dict[str, float] = {}

@@ -67,7 +67,7 @@ class RunningNode(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node that could be taken back. ``price``: micro-USD an hour, 0 where it is not known. ``cost``: of moving its
+    """A node that could be taken back. ``price``: micro-USD per hour, 0 where it is not known. ``cost``: of moving its
     pods, in pods. ``moving``: those that have to find room elsewhere. ``consolidatable``: quiet for
     consolidateAfter."""
 
@@ -182,7 +182,7 @@ def eviction_cost(pod: MovablePod) -> float:
 
 
 def price_of(node: ExistingNode, catalogue: Catalogue) -> int:
-    """What the node costs by its labels, micro-USD an hour; 0 where nobody sells it any more."""
+    """What the node costs by its labels, micro-USD per hour; 0 where nobody sells it any more."""
     pair = (node.labels.get(labels.ZONE, ""), node.labels.get(labels.CAPACITY_TYPE, ""))
     name = node.labels.get("node.kubernetes.io/instance-type", "")
     if name not in catalogue.names or pair not in catalogue.pairs:

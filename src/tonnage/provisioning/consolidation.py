@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from tonnage.decisions import Launch, Ref
 from tonnage.objects import karpenter
@@ -45,6 +47,9 @@ MOST_AT_ONCE = 100
 
 UNLIMITED = 2**31 - 1
 """Nodes that may go where no budget is active (math.MaxInt32 in nodepool.go)."""
+
+
+_ALWAYS = ("cpu", "memory", "pods")
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -281,6 +286,20 @@ class Round:
         return found
 
     @cached_property
+    def _free(self) -> NDArray[np.int64]:
+        """What is free of each of the standing nodes, of what every pod takes."""
+        rows = [[node.free.get(name, 0) for name in _ALWAYS] for _, node, _ in self._standing]
+        return np.array(rows, dtype=np.int64).reshape(len(rows), len(_ALWAYS))
+
+    def _roomy(self, pods: Sequence[PendingPod]) -> list[tuple[RunningNode, ExistingNode, tuple[BoundPod, ...]]]:
+        """The standing nodes, without those that have room for none of the pods where that changes nothing else: the
+        others count for rules about other pods and for limits."""
+        if self._ruled or not pods or any(pool.spec.limits for pool in self.node_pools):
+            return self._standing
+        least = [min(pod.shape.requests.get(name, 0) for pod in pods) for name in _ALWAYS]
+        return [self._standing[row] for row in np.flatnonzero((self._free >= least).all(axis=1))]
+
+    @cached_property
     def _ruled(self) -> bool:
         """Whether any pod has a rule about other pods."""
         shapes = {id(pod.shape): pod.shape for pod in self.pending}
@@ -298,9 +317,9 @@ class Round:
         gone = {one.node.ref for one in going}
         moved = [pod.pod for one in going for pod in one.moving]
         movers = [msgspec.structs.replace(pod, moved=True) for pod in moved] if consolidating else moved
-        staying = [one for one in self._standing if one[0].ref not in gone]
-        settings = self.settings_with_bound(gone)
         pods = [*self.pending, *movers, *self._evicted]
+        staying = [one for one in self._roomy(pods) if one[0].ref not in gone]
+        settings = self.settings_with_bound(gone)
         packing = pack(pods, [node for _, node, _ in staying], self.node_pools, self.catalogue, settings)
         must = {pod.ref for pod in (*moved, *self._evicted)}
         if any(wait.pod in must for wait in packing.waits):

@@ -1,7 +1,7 @@
 """Which empty nodes to terminate, as Karpenter's emptiness method does.
 
-All consolidation policies terminate empty nodes; which others go too is
-:mod:`tonnage.provisioning.consolidation`'s. Source: kubernetes-sigs/karpenter pkg/controllers/disruption/emptiness.go, helpers.go and
+All consolidation policies terminate empty nodes; which others go too is :mod:`tonnage.provisioning.consolidation`'s.
+Source: kubernetes-sigs/karpenter pkg/controllers/disruption/emptiness.go, helpers.go and
 pkg/controllers/nodeclaim/disruption/consolidation.go.
 """
 

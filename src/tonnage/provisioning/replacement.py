@@ -87,7 +87,7 @@ class Replacing:
 
 
 def worst_prices(offers: Offers, requirements: Requirements) -> NDArray[np.int64]:
-    """By instance type, micro-USD an hour of its dearest offering of the capacity type that it would be launched as:
+    """By instance type, micro-USD per hour of its dearest offering of the capacity type that it would be launched as:
     spot where there is any, else on-demand; ``NO_OFFER`` where there is none."""
     rows = offers.rows(requirements)
     worst = np.full(len(offers.catalogue.types), NO_OFFER, dtype=np.int64)
