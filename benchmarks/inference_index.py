@@ -7,8 +7,8 @@ in the middle, so 16 distinct answers. The keys asked are fresh integers, as a r
 hashes, the index chained ones, so *tokens* compares all from token ids on. The peer's times include the hop to its
 thread that its Python binding makes.
 
-*ingest*: messages as vLLM writes them (maps, 16 tokens a block), decoding included, from 64 workers whose prompts grow;
-a fifth of the prompts begin with what another worker has already. Seconds are those of this thread on a
+*ingest*: messages as vLLM writes them (maps, 16 tokens per block), decoding included, from 64 workers whose prompts
+grow; a fifth of the prompts begin with what another worker has already. Seconds are those of this thread on a
 processor, the second time that the index is filled.
 """
 

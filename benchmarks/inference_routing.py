@@ -145,7 +145,7 @@ def _uniform_log(workers: int, load: float, arrivals: int, seed: int) -> Log:
 
 @functools.cache
 def capacity() -> float:
-    """Requests a second of one engine that always has requests waiting."""
+    """Requests per second of one engine that always has requests waiting."""
     many = 1_000
     result = replay(_equal_prompts([0] * many), Cluster(1, CONFIG, TIMING), make_policy("round-robin"))
     return many * NS_PER_S / max(one.finish_ns for one in result.served)

@@ -1,8 +1,8 @@
-"""On a real API server, in one run: pods a second beside kube-scheduler, and simulated nodes beside kwok.
+"""On a real API server, in one run: pods per second beside kube-scheduler, and simulated nodes beside kwok.
 
 Both schedulers find the same pending pods and begin when they are let go; both players of nodes find the same bound
 pods and begin when they are started. The clock stops when the API server has said so of the last pod. The limits of
-requests a second are raised on all sides: clients' QPS, and the server's priority and fairness is off.
+requests per second are raised on all sides: clients' QPS, and the server's priority and fairness is off.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def run(options: Options) -> Report:
     for what, who, pods, seconds in rows:
         report.row(what=what, who=who, pods=pods, seconds=seconds, **{"pods/s": pods / seconds})
     faster = found["kube-scheduler"] / found["tonnage scheduler"]
-    report.bar("pods a second, tonnage : kube-scheduler", faster, ">=", 1.0, "times", "cost")
+    report.bar("pods per second, tonnage : kube-scheduler", faster, ">=", 1.0, "times", "cost")
     report.bar("time to Running, tonnage : kwok", found["tonnage machines"] / found["kwok"], "<=", 1.0, "times", "cost")
     _load(report, "quick" if options.quick else "full")
     return report

@@ -41,7 +41,7 @@ SECTIONS = ("waiting", "told", "quiet", "large")
 
 @dataclass(frozen=True)
 class Size:
-    """How much of everything. ``rate``: pods a second."""
+    """How much of everything. ``rate``: pods per second."""
 
     waiting: int = 3_000
     joining: int = 40

@@ -19,7 +19,7 @@ _INF = float("inf")
 
 
 def cheapest(groups: Sequence[Group], book: PriceBook) -> float | None:
-    """USD an hour of the cheapest on-demand nodes for these pods; None where one of them fits no type."""
+    """USD per hour of the cheapest on-demand nodes for these pods; None where one of them fits no type."""
     columns: dict[tuple[int, ...], float] = {}
     for one in instances.all():
         prices = [o.micro_usd_per_hour for o in book.offerings(one.name) if o.capacity_type == "on-demand"]

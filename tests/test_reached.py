@@ -23,11 +23,7 @@ COMING = "the router and the gateway of a real cluster will ask it"
 FACTS = "says of a table of facts what the tests that hold the table read"
 STEPS = "steps the controllers and the machines behind an API in tests on one clock"
 LOOKED_AT = "lets tests look into an engine or a router"
-NODE = "the commands of the agent on a GPU node ask it"
 KEPT = {
-    "tonnage.node.devices": NODE,
-    "tonnage.node.simulated*": NODE,
-    "tonnage.node.nvml*": NODE,
     "tonnage.inference.index.*": COMING,
     "tonnage.inference.routing.flow.*": COMING,
     "tonnage.inference.routing.fairness.*": COMING,
@@ -37,7 +33,6 @@ KEPT = {
     "tonnage.scaling.thresholds": "thresholds of triggers that fit a model will come of it",
     "tonnage.facts.counting.TRAITS": FACTS,
     "tonnage.facts.durations.*": FACTS,
-    "tonnage.facts.metric_names.all": FACTS,
     "tonnage.facts.prices.*": FACTS,
     "tonnage.inference.memory.kinds.*": FACTS,
     "tonnage.hollow.lockstep": STEPS,

@@ -101,7 +101,7 @@ def test_a_model_on_a_gpu_gives_its_own_block_size_and_price(capfd: pytest.Captu
         "--gpu-blocks", 300, "--tier", "host=4x",
     )  # fmt: skip
     assert ran.code == 0
-    assert "meta-llama/Llama-3.1-8B-Instruct on l40s at 1.86 USD an hour" in ran.out
+    assert "meta-llama/Llama-3.1-8B-Instruct on l40s at 1.86 USD per hour" in ran.out
     assert "300 blocks of 16 tokens, 0.6 GiB" in ran.out
 
 

@@ -180,7 +180,7 @@ def test_training_says_what_each_gpu_holds(capfd: pytest.CaptureFixture[str]) ->
         (("Qwen3-8B", "--plot", "x.png"), "x.png: the drawing is an SVG"),
         (
             ("Qwen3-8B", "--max-num-batched-tokens", "4", "--max-num-seqs", "8"),
-            "4 tokens a step for 8 sequences: vLLM does not start",
+            "4 tokens per step for 8 sequences: vLLM does not start",
         ),
         (("Qwen3-8B", "--gpu", "h100:1g.10gb/2"), "would share a MIG instance, which is not sized"),
         (("Qwen3-8B", "--gpu", "h100", "--tensor-parallel", "16"), "no node has 16 of them, TP is at most 8"),
@@ -241,7 +241,7 @@ def test_a_contradictory_configuration_is_refused_with_file_and_field(
 def test_a_model_that_fits_nowhere_is_told_how_much_is_missing(capfd: pytest.CaptureFixture[str]) -> None:
     out = size(capfd, "Llama-3.1-405B", "--gpu", "l4", "--gpu", "t4", "--precision", "fp32", code=1)
     assert "Nothing fits. Nearest on each GPU:" in out
-    assert "GiB a GPU with one request" in " ".join(out.split())
+    assert "GiB per GPU with one request" in " ".join(out.split())
     trained = size(capfd, "Llama-3.1-405B", "--train", "full", "--zero", "0", "--gpu", "l4", code=1)
     assert "Nothing fits" in trained
 

@@ -201,3 +201,31 @@ def test_a_wrong_configuration_is_reported_and_a_right_one_is_taken_up(agent: Ag
     agent.await_amounts(GPU, 16, 16, 15)
     agent.config.write_text(CONFIG)
     agent.await_amounts(GPU, 8, 8, 15)
+
+
+def test_a_label_of_the_node_becomes_a_layout_and_what_a_pod_holds_stays(agent: Agent) -> None:
+    """The MIG manager beside the device plugin: on the API server's label, with what the kubelet lists of pods."""
+    agent.await_amounts(GPU, 8, 8, 20)
+    folder = agent.nodes.folder(NODE)
+    words = agent.command("mig", *agent.cards, "--node", NODE, "--folder", str(folder / "mig"))
+    words += ["--pod-resources", str(folder / "kubelet" / "pod-resources" / "kubelet.sock")]
+    words += ["--kubeconfig", str(agent.nodes.plane.kubeconfig())]
+    manager = Program("mig-manager", words, folder / "mig.log")
+    manager.start()
+    agent.nodes.programs.append(manager)
+    path = f"/api/v1/nodes/{NODE}"
+
+    def state() -> str:
+        return str(agent.api.get(path)["metadata"]["labels"].get("nvidia.com/mig.config.state", ""))
+
+    # The pods of `whole` hold four cards, whose mode cannot change under them.
+    agent.api.patch(path, {"metadata": {"labels": {"nvidia.com/mig.config": "all-3g.40gb"}}})
+    until(f"it waits for what is in use; see {manager.log}", lambda: state() == "pending", 15, 0.2)
+    held(lambda: agent.amounts(GPU) == (8, 8), 2)
+    agent.api.delete("/apis/apps/v1/namespaces/default/deployments/whole")
+    until(f"all cards have the layout; see {manager.log}", lambda: state() == "success", 40, 0.2)
+    agent.await_amounts(SLICE, 16, 16, 20)
+    agent.await_amounts(GPU, 0, 0, 20)
+    agent.api.patch(path, {"metadata": {"labels": {"nvidia.com/mig.config": "all-disabled"}}})
+    agent.await_amounts(GPU, 8, 8, 30)
+    assert "Traceback" not in manager.log.read_text()

@@ -268,7 +268,7 @@ def test_more_memory_or_shorter_sequences_never_hold_fewer(name: str, gib: int, 
 
 
 def test_the_state_of_linear_attention_sets_the_block_size_that_vllm_logs() -> None:
-    """noonghunna/club-3090 issue 1047: 1568 tokens a block with an FP8 cache, the state padded by 0.13 %."""
+    """noonghunna/club-3090 issue 1047: 1568 tokens per block with an FP8 cache, the state padded by 0.13 %."""
     shape = models.get("Qwen3.5-27B")
     layout = memory.kv_capacity(shape, precision("fp8", kv=True), GIB).layout
     assert layout.block_size == 1568

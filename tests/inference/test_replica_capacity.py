@@ -1,4 +1,4 @@
-"""The rate one replica can carry."""
+"""The rate that one replica sustains."""
 
 from __future__ import annotations
 

@@ -168,3 +168,17 @@ def test_a_state_without_simulated_cards_and_cards_that_are_not_there_are_refuse
     assert (code, "2xl4 has 2 cards" in err) == (2, True)
     code, _, err = run(capfd, "inject", "--simulated", "l4", "--state", state + "1", "--card", "0", "--mig", "off")
     assert (code, "has no MIG" in err) == (2, True)
+
+
+def test_what_is_injected_is_seen_by_others(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    state = tmp_path / "state.json"
+    machine = SimulatedMachine("l4", state=state)
+    common = ("inject", "--simulated", "l4", "--state", str(state), "--card", "0")
+    assert run(capfd, *common, "--load", "0.5", "--throttle", "sw_power_cap", "--pcie-width", "8")[0] == 0
+    assert (machine.measure(0).gpu_utilization, machine.condition(0).throttle) == (50, ("sw_power_cap",))
+    assert machine.pcie(0).width == 8
+    assert run(capfd, *common, "--lost", "--xid", "79")[0] == 0
+    assert machine.condition(0).lost
+    assert run(capfd, *common, "--reset")[0] == 2
+    assert run(capfd, *common, "--reboot")[0] == 0
+    assert not machine.condition(0).lost

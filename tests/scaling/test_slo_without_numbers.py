@@ -17,7 +17,7 @@ from tonnage.units import NS_PER_S
 
 
 class _World:
-    """Two workloads with one replica each; ``good`` receives ten requests a second."""
+    """Two workloads with one replica each; ``good`` receives ten requests per second."""
 
     def __init__(self, odd: float | Exception) -> None:
         self.odd, self.now_s, self.asked = odd, 0, 0

@@ -102,7 +102,7 @@ def test_a_router_forgets_the_requests_of_a_pod_that_died() -> None:
 
 def test_a_router_sees_what_caches_hold_at_the_moment_of_its_decision() -> None:
     """The second prompt is computed once the first has ended; nobody has asked its engine for anything since."""
-    timing = LinearTiming(base_ps=10**10, token_ps=10**9)  # 1 ms a token
+    timing = LinearTiming(base_ps=10**10, token_ps=10**9)  # 1 ms per token
     cold, warm = (ServingReplica(name, Engine(SETUP.config, timing, prefix_caching=True)) for name in ("cold", "warm"))
     path = ((5000, 5060),)
     assert warm.engine is not None

@@ -150,7 +150,7 @@ def test_a_node_stays_where_its_replacement_is_sold_out() -> None:
     stage = Stage(pool())
     stage.run("a", 1, "huge", "m5.4xlarge")
     for type_ in TYPES:
-        stage.cluster.out_of_stock[type_, "us-east-1a", "on-demand"] = 3600 * NS_PER_S
+        stage.cluster.cloud.out_of_stock[type_, "us-east-1a", "on-demand"] = 3600 * NS_PER_S
     stage.begin().until(34)
     assert [what for _, what in stage.done("Disrupt", "Keep")] == ["disrupt huge", "keep huge"]
     assert stage.done("Evict") == []
@@ -191,7 +191,7 @@ def test_pods_that_a_budget_of_theirs_keeps_are_evicted_one_after_the_other() ->
     stage = Stage(pool(consolidateAfter="3m"))
     stage.run("a", 3, "one", "m5.2xlarge")
     stage.run("b", 4, "other", "m5.2xlarge")
-    stage.cluster.disruption_budgets = (_budget("a", max_unavailable=1),)
+    stage.cluster.declared.disruption_budgets = (_budget("a", max_unavailable=1),)
     stage.begin().until(900)
     times = [at for at, _ in stage.done("Evict")]
     assert len(times) == 3 and len(set(times)) == 3
@@ -240,7 +240,7 @@ def test_a_node_that_its_nodepool_no_longer_asks_for_is_replaced() -> None:
 def test_a_grace_period_that_is_over_beats_what_protects_a_pod() -> None:
     stage = Stage(pool(consolidateAfter="Never", template={"terminationGracePeriod": "2m"}))
     stage.run("a", 1, "old", "m5.large")
-    stage.cluster.disruption_budgets = (_budget("a", max_unavailable=0),)
+    stage.cluster.declared.disruption_budgets = (_budget("a", max_unavailable=0),)
     stage.begin().until(10)
     only = [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.xlarge"]}]
     stage.pool = pool(consolidateAfter="Never", template={"requirements": only, "terminationGracePeriod": "2m"})
@@ -273,7 +273,7 @@ def test_budgets_are_never_broken(seed: int) -> None:
         room = instances.get(type_).allocatable_cpu_milli // 1000
         made.append(stage.run(f"a{number}", rng.randint(0, min(room, 3)), f"n{number}", type_))
     budgets = (_budget(one.name, max_unavailable=allowed) for one in made)
-    stage.cluster.disruption_budgets = tuple(budgets)
+    stage.cluster.declared.disruption_budgets = tuple(budgets)
 
     def look() -> None:
         leaving = [one for one in stage.cluster.nodes.values() if one.ended_ns is None and one.leaving]

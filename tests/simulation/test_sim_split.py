@@ -33,7 +33,7 @@ from tonnage.units import NS_PER_S, ns
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "disaggregated"
 CONFIG = EngineConfig(2048, 8, 4096, 400)
-TIMING = LinearTiming(base_ps=10**10, token_ps=10**8)  # 10 ms a step, 0.1 ms a token
+TIMING = LinearTiming(base_ps=10**10, token_ps=10**8)  # 10 ms a step, 0.1 ms per token
 BYTES = 131_072
 
 

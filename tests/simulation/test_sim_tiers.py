@@ -90,7 +90,7 @@ def test_an_engine_that_keeps_no_prefixes_has_nothing_to_put_into_tiers(tmp_path
 
 def test_a_tier_that_all_share_gives_one_engine_what_another_computed() -> None:
     made = LowerTiers(tier_sizes({"remote": "inf"}), 131_072)
-    timing = LinearTiming(base_ps=10**10, token_ps=10**9)  # 1 ms a token: computing takes longer than copying
+    timing = LinearTiming(base_ps=10**10, token_ps=10**9)  # 1 ms per token: computing takes longer than copying
     found = []
     for number in range(3):  # the store takes in what was computed twice
         now_ns = number * 10 * NS_PER_S

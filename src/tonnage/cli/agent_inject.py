@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 @click.option("--gpu-instance", type=click.IntRange(min=0), metavar="N", help="Of this GPU instance alone.")
 @click.option("--recovery", default="", metavar="ACTION", help="What the driver wants done: gpu-reset, node-reboot, …")
 @click.option("--lost", is_flag=True, help="It falls off the bus.")
+@click.option(
+    "--load", type=click.FloatRange(0, 1), metavar="PART", help="No fault: a process uses it so much of the time."
+)
+@click.option(
+    "--throttle", multiple=True, metavar="REASON", help="No fault: clocks are held down (sw_power_cap); repeatable."
+)
+@click.option("--pcie-width", type=click.IntRange(1, 16), metavar="LANES", help="No fault: the link is narrower.")
+@click.option("--reboot", is_flag=True, help="No fault: the machine starts again.")
 @click.option("--reset", is_flag=True, help="No fault: the card is reset.")
 @click.option(
     "--mig", default="", metavar="LAYOUT", help="No fault: MIG on, with 3g.40gb@4,1g.10gb@0; off switches it off."
@@ -35,6 +43,10 @@ def inject(
     gpu_instance: int | None,
     recovery: str,
     lost: bool,
+    load: float | None,
+    throttle: tuple[str, ...],
+    pcie_width: int | None,
+    reboot: bool,
     reset: bool,
     mig: str,
 ) -> None:
@@ -43,7 +55,7 @@ def inject(
     Other parts of the agent that run on the same --state see it, as they would on real cards.
     """
     from tonnage.facts import names
-    from tonnage.node.devices import RecoveryAction
+    from tonnage.node.devices import GpuProcess, RecoveryAction
 
     cards = simulated_machine(simulated, state, "")
     if card >= len(cards.cards()):
@@ -56,8 +68,14 @@ def inject(
     if mig:
         with at_option("--mig"):
             _partition(cards, card, mig)
+    if reboot:
+        cards.reboot()
     if reset:
         cards.reset(card)
+    if load is not None:
+        cards.occupy(card, [GpuProcess(1, "compute", 1024)] if load else [], load)
+    if throttle or pcie_width is not None:
+        cards.disturb(card, throttle=throttle, pcie_width=pcie_width)
     if xid is not None or lost or recovery:
         action = known.get(recovery)
         cards.fault(card, xid=xid, gpu_instance=gpu_instance, recovery=action, lost=lost)

@@ -120,7 +120,7 @@ def worth(
     rates = ", ".join(f"{one['reuse']:.1%} with {one['block_size']}" for one in short["by_block_size"])
     terminal.echo(
         f"short prompts: of the shortest quarter, up to {short['longest']:,} tokens, unlimited caches for all reuse "
-        f"{rates} tokens a block"
+        f"{rates} tokens per block"
     )
 
 
@@ -253,7 +253,7 @@ def _print(found: Valuation, setup: Setup, choice: EngineChoice, policy: str) ->
         engine += f" x {choice.tensor_parallel}"
     gpu_gib = setup.config.kv_blocks * setup.block_bytes / GIB
     played = f"{_count(found.requests, 'request')} in {found.hours * 60:.1f} min, {_count(found.workers, 'worker')}"
-    terminal.echo(f"{played}, {policy}; {engine} at {setup.micro_usd_per_engine_hour / MICRO_PER_USD:.2f} USD an hour")
+    terminal.echo(f"{played}, {policy}; {engine} at {setup.micro_usd_per_engine_hour / MICRO_PER_USD:.2f} USD per hour")
     terminal.echo(
         f"KV cache of an engine on its GPUs: {_count(setup.config.kv_blocks, 'block')} of "
         f"{_count(setup.config.block_size, 'token')}, {gpu_gib:,.1f} GiB"
@@ -265,7 +265,7 @@ def _print(found: Valuation, setup: Setup, choice: EngineChoice, policy: str) ->
     for row in rows:
         terminal.echo("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip())
     terminal.echo()
-    terminal.echo("saved: GPU time against the GPU alone; tiers: their cost; both in USD for an hour of this traffic")
+    terminal.echo("saved: GPU time against the GPU alone; tiers: their cost; both in USD per hour of this traffic")
     own, shared = found.bound.own, found.bound.shared
     each = f"{own:.1%} with one for each worker and round robin, " if found.workers > 1 else ""
     terminal.echo(f"bound: unlimited caches reuse {each}{shared:.1%} with one for all")

@@ -67,8 +67,8 @@ def replay(
     """Play TRACE on engines behind each policy: reuse, times to first token, times per output token, balance.
 
     Policies: round-robin, random, least-loaded, power-of-two, dynamo, llm-d, sglang, tonnage. Requests arrive as
-    logged. Without --model the engine is that of Dynamo's offline replay (16,384 blocks of 64 tokens, 8,192 tokens a
-    step, its polynomial step time), so results can be held against it. --step-times is a CSV file with the columns
+    logged. Without --model the engine is that of Dynamo's offline replay (16,384 blocks of 64 tokens, 8,192 tokens
+    per step, its polynomial step time), so results can be compared with it. --step-times is a CSV file with the columns
     kind, tokens, cached, sequences, context, ms.
     """
     from tonnage.inference.replay import replay as play

@@ -51,7 +51,7 @@ SEED = click.option(
     metavar="N",
     default=0,
     show_default=True,
-    help="Draws arrivals, surges and jitter; equal seeds give equal results.",
+    help="Seed of arrivals, surges and jitter; equal seeds give equal results.",
 )
 """The seed of a run."""
 _QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")

@@ -116,7 +116,7 @@ _LOAD = _group(
     ),
     click.option("--trace", type=_PATH, metavar="FILE", help="Lengths of a request log (Azure or Mooncake format)."),
     click.option("--concurrency", type=_COUNT, metavar="N", help="Requests in flight at once.  [16]"),
-    click.option("--rate", type=Finite(1e-6), metavar="R", help="Or requests a second."),
+    click.option("--rate", type=Finite(1e-6), metavar="R", help="Or requests per second."),
     click.option("--ttft", type=_seconds, metavar="TIME", help="Bound on the mean time to first token: 500ms."),
     click.option("--tpot", type=_seconds, metavar="TIME", help="Bound on the mean time per output token: 50ms."),
 )

@@ -55,7 +55,7 @@ def check(model: str | None, given: dict[str, Any]) -> None:
     seqs, tokens = given["max_num_seqs"], given["max_num_batched_tokens"]
     if seqs is not None and tokens is not None and tokens < seqs:
         raise InputError.at(
-            f"{tokens:,} tokens a step for {seqs:,} sequences: vLLM does not start",
+            f"{tokens:,} tokens per step for {seqs:,} sequences: vLLM does not start",
             field="--max-num-batched-tokens",
             hint="use at least --max-num-seqs",
         )

@@ -83,7 +83,7 @@ def _head(request: Request) -> None:
         f"KV cache {token:.4g} KiB a token in {kv.name}{window}"
     )
     load = request.load
-    flight = f"{load.concurrency:,} requests in flight" if load.concurrency else f"{load.rate:g} requests a second"
+    flight = f"{load.concurrency:,} requests in flight" if load.concurrency else f"{load.rate:g} requests per second"
     bounds = [
         f"{name} <= {_time(bound)}"
         for name, bound in (("TTFT", request.targets.ttft_s), ("TPOT", request.targets.tpot_s))
@@ -134,8 +134,8 @@ def _estimate(request: Request, chosen: Option) -> None:
     flight = f"{at.concurrency} in flight a replica of at most {chosen.plan.sequences}"
     low, high = (end / at.output_tokens_per_s * chosen.output_tokens_per_s for end in at.output_tokens_per_s_band)
     say(
-        f"{flight}; {chosen.output_tokens_per_s:,.0f} output tokens a second in all; 90 % bands: "
-        f"TTFT {_band(at.ttft_band_s)}, TPOT {_band(at.tpot_band_s)}, {low:,.0f} to {high:,.0f} tokens a second"
+        f"{flight}; {chosen.output_tokens_per_s:,.0f} output tokens per second in all; 90 % bands: "
+        f"TTFT {_band(at.ttft_band_s)}, TPOT {_band(at.tpot_band_s)}, {low:,.0f} to {high:,.0f} tokens per second"
     )
     for note in at.notes:
         say(f"Estimate: {note}")
@@ -205,7 +205,7 @@ def _nothing(request: Request, answer: Answer) -> None:
     for plan in answer.refused:
         needed = plan.memory.used + plan.needed
         say(
-            f"  {label(plan)}: {needed / GIB:.1f} GiB a GPU with one request of the whole context, "
+            f"  {label(plan)}: {needed / GIB:.1f} GiB per GPU with one request of the whole context, "
             f"{plan.memory.requested / GIB:.1f} there"
         )
     say("Use a quantized --precision, a shorter --context, more or larger GPUs (--gpu, --tensor-parallel).")

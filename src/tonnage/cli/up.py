@@ -37,7 +37,7 @@ STATUS_S = 1.0
 @click.option("--only", type=click.Choice(CONTROLLERS), multiple=True, help="Run this one; repeatable. [default: all]")
 @click.option("--no-controllers", is_flag=True, help="Run no controllers: yours decide.")
 @click.option("--for", "for_s", type=float, metavar="SECONDS", help="Exit after this many real seconds.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Draws arrivals, surges and jitter.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of arrivals, surges and jitter.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the path of the kubeconfig.")
 def up(scenario: Path, **options: Any) -> None:
     """Run SCENARIO's cluster until interrupted: a Kubernetes API on localhost over a simulated GPU fleet.

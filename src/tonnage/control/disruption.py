@@ -95,7 +95,7 @@ class Disruption:
         snapshot = world.snapshot()
         fleet = snapshot.fleet
         nodes = [fleet.node(row) for row in fleet.node_rows()]
-        if not any(node.spec.node_pool for node in nodes):
+        if not any(node.spec.node_pool or node.unfinished for node in nodes):
             return ()
         decisions: list[Decision] = list(self._go_on(snapshot))
         mine = {one.node.name for each in self._underway for one in each.nodes}
@@ -103,6 +103,7 @@ class Disruption:
         decisions += [Return(Ref("Node", spec.name, uid=spec.uid), UNFINISHED) for spec in unfinished]
         if self.expires:
             decisions += self._expire(snapshot)
+        decisions += self._unneeded(snapshot)
         if self._proposed is not None:
             if snapshot.now_ns < self._proposed[0] + VALIDATION_NS:
                 return decisions
@@ -186,6 +187,14 @@ class Disruption:
             reason = Reason("expired: it is older than expireAfter of its NodePool", evidence)
             self._begin(snapshot, [ref], reason, ())
             yield Disrupt(ref, reason)
+
+    def _unneeded(self, snapshot: Snapshot) -> Iterable[Decision]:
+        """Empty nodes of node groups: what waits for them is how long they are unneeded, and nothing else."""
+        groups = [pool for pool in self.pools().node_pools if is_node_group(pool)]
+        if not groups:
+            return ()
+        states = [one.state for one in self._round(snapshot).nodes if one.state.node.kind == "Node"]
+        return disruption.empty_nodes(states, groups, self.epoch_ns + snapshot.now_ns).returns
 
     # ---- rounds ----
 
@@ -332,7 +341,8 @@ def _leaves(snapshot: Snapshot, node: Ref) -> bool:
 def _returns(round_: Round) -> dict[Ref, Return]:
     """Empty nodes that may go now, each with the decision."""
     states = [one.state for one in round_.nodes if one.state.node.kind == "Node" and one.state.node_pool]
-    returns = disruption.empty_nodes(states, round_.node_pools, round_.now_ns).returns
+    pools = [pool for pool in round_.node_pools if not is_node_group(pool)]
+    returns = disruption.empty_nodes(states, pools, round_.now_ns).returns
     return {one.node: one for one in returns}
 
 

@@ -27,8 +27,11 @@ def running_nodes(
     graced: Collection[str] = (),
 ) -> Iterator[tuple[RunningNode, NodeRow]]:
     """Every node. ``on``: see :func:`movable_pods`. ``there``: nodes with what is free of them; others count as full.
-    ``epoch_ns`` is added to the snapshot's times to make them Unix times; ``nominated``: names of nodes on which pending
-    pods are expected; ``drifted_ns``: since when a node has drifted; ``graced``: NodePools with a terminationGracePeriod."""
+
+    ``epoch_ns`` is added to the snapshot's times to make them Unix times. ``nominated``: nodes on which pending pods
+    are expected, by name; ``drifted_ns``: since when one has drifted; ``graced``: NodePools with a
+    terminationGracePeriod.
+    """
     fleet = snapshot.fleet
     for row in fleet.node_rows():
         node = fleet.node(row)

@@ -150,7 +150,7 @@ def _price(row: _Row, problems: list[Problem]) -> int | None:
         return micro_usd(dollars)
     message = f"{text!r} is not a price" if text else "no price"
     problems.append(
-        Problem(row.where("usd_per_hour"), message, "give USD an hour above 0 (at most a million), like 1.861")
+        Problem(row.where("usd_per_hour"), message, "give USD per hour above 0 (at most a million), like 1.861")
     )
     return None
 

@@ -1,1 +1,1 @@
-"""LLM serving: the engine model (one replica), its memory and timing, and what one replica can carry."""
+"""LLM serving: the engine model (one replica), its memory and timing, and what one replica sustains."""

@@ -1,4 +1,4 @@
-"""What one replica can carry: the highest arrival rate at which enough requests meet the SLO, found by trial.
+"""What one replica sustains: the highest arrival rate at which enough requests meet the SLO, found by trial.
 
 Every trial runs the engine on Poisson arrivals. All rates see the same random numbers (unit gaps are divided
 by the rate), so the answer is deterministic and attainment falls smoothly with the rate.

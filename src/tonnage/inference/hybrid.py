@@ -3,7 +3,7 @@
 vLLM puts the layers of one kind into groups of equally many layers and gives every group its own block table over one
 pool of blocks. A block is one page for each layer of a group, so all groups need pages of one size:
 
-- Pages are made equal by more tokens a block for layers with fewer bytes a token, where the ratio is whole; else the
+- Pages are made equal by more tokens per block for layers with fewer bytes a token, where the ratio is whole; else the
   smaller page is padded. With state layers, attention blocks grow until a page holds a state.
 - A group has as many layers as the rarest kind, or as the most frequent kind if that has less than 1.5 times as many.
   What is missing in a last group is padding.

@@ -39,7 +39,7 @@ _READ_PAUSE_MAX_S: Final = 2.0
 
 
 class Rate:
-    """A token bucket: ``qps`` requests a second in the long run, ``burst`` at once."""
+    """A token bucket: ``qps`` requests per second in the long run, ``burst`` at once."""
 
     def __init__(self, qps: float, burst: int, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._qps, self._burst, self._now = qps, float(burst), monotonic

@@ -47,7 +47,7 @@ _VOLUMES = (resources.VOLUME_CLAIMS, resources.VOLUMES, resources.STORAGE_CLASSE
 _ASKS = {
     SCHEDULER: (*_VOLUMES, resources.NAMESPACES, resources.PDBS, *(resource for resource, _ in KINDS)),
     REPLICAS: (resources.SCALED_OBJECTS,),
-    NODES: (*_VOLUMES, resources.EC2_NODE_CLASSES),
+    NODES: (*_VOLUMES, resources.EC2_NODE_CLASSES, resources.PDBS),
 }
 """Kinds that a cluster may do without: the nodes controller cannot launch nodes without NodePools, but with another's
 class. Without a kind of which gangs are read, the scheduler places as if nobody used it."""

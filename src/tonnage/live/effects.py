@@ -362,16 +362,12 @@ class ApiEffects:
         return Stale(f"node {node.name} is not empty: it stays")
 
     def evict(self, decision: Evict) -> Outcome:
-        """The Eviction API: a PodDisruptionBudget may refuse. One whose time is up is deleted."""
+        """The Eviction API: a PodDisruptionBudget may refuse. It is asked for pods whose time is up too: where it refuses
+        they go with their node."""
         pod = decision.pod
-
-        def call() -> None:
-            if decision.forced:
-                self._client.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
-            else:
-                self._client.evict(pod.name, pod.namespace, pod.uid)
-
-        return self._guarded(call, lambda: self._evicted(decision), str(pod))
+        return self._guarded(
+            lambda: self._client.evict(pod.name, pod.namespace, pod.uid), lambda: self._evicted(decision), str(pod)
+        )
 
     def evicted(self, decision: Evict) -> bool | None:
         """Whether the pod is gone or leaves; None when that cannot be told."""

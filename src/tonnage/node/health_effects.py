@@ -83,9 +83,9 @@ def to_evict(
     on healthy GPUs of the node are left alone."""
     if not policy.drain:
         return []
-    found = []
+    found, well = [], health.of_devices(parents)
     for pod, devices in sorted(holders.items()):
-        gpus = tuple(sorted({parents[one] for one in devices if one in parents and not health.healthy(parents[one])}))
+        gpus = tuple(sorted({parents[one] for one in devices if not well.get(one, True)}))
         going = [gpu for gpu in gpus if xids.actions()[health.action(gpu)].drain or _for_support(health, gpu)]
         if going:
             found.append(ToEvict(pod, tuple(going), "; ".join(_why(health, gpu) for gpu in going)))

@@ -1,8 +1,7 @@
 """Which empty nodes to terminate, as Karpenter's emptiness method does.
 
-Both consolidation policies terminate empty nodes. ``WhenEmptyOrUnderutilized`` and ``Balanced`` would also
-replace underused nodes by cheaper ones; this version does not do that, so under them too only empty nodes
-are terminated. Source: kubernetes-sigs/karpenter pkg/controllers/disruption/emptiness.go, helpers.go and
+All consolidation policies terminate empty nodes; which others go too is
+:mod:`tonnage.provisioning.consolidation`'s. Source: kubernetes-sigs/karpenter pkg/controllers/disruption/emptiness.go, helpers.go and
 pkg/controllers/nodeclaim/disruption/consolidation.go.
 """
 

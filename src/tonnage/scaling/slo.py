@@ -139,7 +139,7 @@ def _recently(snapshot: Snapshot, history: Needs) -> int:
 
 
 def at_reuse(target: Target, reading: Reading | None) -> Target:
-    """The target with what a replica carries at the share of prompts that caches were seen to hold; no data is none."""
+    """The target with what a replica sustains at the share of prompts that caches were seen to hold; no data is none."""
     if target.sized is None or reading is None or not reading.asked or reading.found is None:
         return target
     share = min(max(reading.found / reading.asked, 0.0), 1.0)

@@ -16,7 +16,7 @@ Sized: TypeAlias = Callable[[float], tuple[float, float]]
 class Target:
     """One workload under a policy.
 
-    ``capacity``: requests a second that a replica serves within the SLO; ``concurrency``: what it then has in flight.
+    ``capacity``: requests per second that a replica serves within the SLO; ``concurrency``: what it then has in flight.
     ``prior_cold_start_ns`` stands in until one was measured. ``gpus``: devices of one replica.
 
     ``sized`` gives the first two where caches help; None: they stay as they are. ``reuse``: the share they are for.

@@ -126,7 +126,7 @@ class _Head:
         for key in services:
             yield f"  - service: {_quoted(key)}"
             yield f"    profile: {PROFILE} # or one of your own log: tonnage trace fit"
-            yield "    rate: 0.2 # fill in: this part of the profile's 5.5 requests a second"
+            yield "    rate: 0.2 # fill in: this part of the profile's 5.5 requests per second"
             yield "    balancing: least-requests"
 
 

@@ -21,7 +21,7 @@ _TELL = "give the traffic prefixes, or a trace with hash_ids"
 
 
 class SurgeEntry(Strict, frozen=True, kw_only=True):
-    """A surge; ``start`` and ``factor`` may be ranges, from which each seed draws."""
+    """A surge; ``start`` and ``factor`` may be ranges, within which each seed has a value at random."""
 
     start: str | tuple[str, str]
     duration: str

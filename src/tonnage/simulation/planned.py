@@ -1,4 +1,4 @@
-"""What policies that set replicas are told of the workloads of a scenario: their bounds, what a replica carries within
+"""What policies that set replicas are told of the workloads of a scenario: their bounds, what a replica sustains within
 the SLO, and the queries for what is measured."""
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def planned(
 
 
 def _sized(setup: EngineSetup, mix: RequestMix, goal: Slo, reuse: float) -> tuple[float, float]:
-    """(requests a second that a replica carries within the SLO, requests that it then has in flight)."""
+    """(requests per second that a replica sustains within the SLO, requests that it then has in flight)."""
     mix = msgspec.structs.replace(mix, reuse=reuse)
     rate = capacity(setup.config, setup.timing, mix, goal, SHARE, replicas=POOL)
     return rate, rate * mean_latency_s(setup.config, setup.timing, mix, rate) if rate > 0 else 0.0

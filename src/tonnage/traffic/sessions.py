@@ -23,7 +23,7 @@ _MOST_TOKENS = 2**31 - 1
 @dataclass(frozen=True, slots=True)
 class Prefixes:
     """``skew``: exponent of the system prompts' Zipf distribution, 0 for equal shares. ``turns``: least and most of a
-    session, drawn evenly. ``pause_ns``: least time between a session's turns; as much again, exponential, comes on top.
+    session, uniform at random. ``pause_ns``: least time between a session's turns; as much again, exponential, comes on top.
     ``longest``: tokens of prompt and output beyond which a session does not go on. Raises ValueError for numbers out of
     range."""
 

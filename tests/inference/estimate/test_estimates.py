@@ -8,6 +8,7 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from inference.estimate.estimate_builders import replica
 from tonnage.errors import InputError
@@ -106,6 +107,31 @@ def test_a_request_waits_until_the_engine_looks_for_requests(load: Load) -> None
 def decode_step(load: Load) -> float:
     shape, context = models.get("Llama-3.1-8B"), load.input_tokens + load.output_tokens / 2
     return step_seconds(shape, "h100", batch=int(load.concurrency), context=context, framework="sglang")
+
+
+def test_launches_are_paid_in_steps_with_prompts_and_where_there_is_a_framework() -> None:
+    shape, more = models.get("Llama-3.1-8B"), replace(constants(), launch_layer_s=constants().launch_layer_s + 1e-4)
+    for framework, prompt, paid in (("vllm", 512, 32e-4), ("vllm", 0, 0.0), ("", 512, 0.0)):
+        usual, slower = (
+            step_seconds(shape, "h100", batch=4, context=100, prompt_tokens=prompt, framework=framework, constants=c)
+            for c in (constants(), more)
+        )
+        assert slower - usual == pytest.approx(paid, abs=1e-12)
+
+
+def test_the_tokens_of_a_prompt_cost_time_before_its_first_token_alone() -> None:
+    more = replace(constants(), prompt_token_s=constants().prompt_token_s + 1e-5)
+    usual, slower = (estimate(replica(), LOAD, constants=c) for c in (constants(), more))
+    assert slower.ttft_s - usual.ttft_s == pytest.approx(1024e-5)
+    assert slower.tpot_s == usual.tpot_s
+
+
+@pytest.mark.parametrize(("ranks", "paid"), [(1, 0.0), (8, 2 * 58e-4)])
+def test_two_all_to_alls_of_a_layer_of_experts_wait_where_attention_is_data_parallel(ranks: int, paid: float) -> None:
+    one = replica("DeepSeek-V3", "b200", "fp8", tensor_parallel=8 // ranks, data_parallel=ranks)
+    more = replace(constants(), all_to_all_s=constants().all_to_all_s + 1e-4)
+    usual, slower = (estimate(one, Load(1, 1024, 256), constants=c) for c in (constants(), more))
+    assert slower.tpot_s - usual.tpot_s == pytest.approx(paid)
 
 
 def test_prompts_computed_elsewhere_do_not_delay_decoding() -> None:

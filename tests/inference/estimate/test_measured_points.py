@@ -194,6 +194,18 @@ def test_no_fit_starts_from_constants_that_saw_the_rows_it_leaves_out() -> None:
     assert kept and not any("fit" in source for source in kept.values())
 
 
+def test_a_form_has_values_of_priors_of_its_own() -> None:
+    pytest.importorskip("scipy", reason="fitting needs scipy")
+    from benchmarks.estimator_fit import fit
+    from benchmarks.estimator_priors import FORMS, PRIORS
+
+    firm = FORMS[-1]._replace(firmness=1e6)
+    found = fit([row()], firm)
+    assert firm.values and all(getattr(found, name) == pytest.approx(0.75, rel=1e-3) for name in firm.values)
+    assert found.compute == pytest.approx(PRIORS["compute"].value, rel=1e-3)
+    assert all(getattr(found, name) == value for name, value in firm.kept.items())
+
+
 @pytest.mark.fuzz
 def test_the_form_of_a_split_is_chosen_without_the_group_that_is_left_out() -> None:
     pytest.importorskip("scipy", reason="fitting needs scipy")

@@ -152,6 +152,16 @@ def test_one_factor_of_one_shape_brings_the_blocks_of_others_near_in_the_median(
     assert median(errors) < least
 
 
+def test_constants_are_right_of_layers_where_those_of_every_card_but_the_one_left_out_are() -> None:
+    known = constants()
+    assert estimator_layers.right(known)
+    slow = replace(known, attention_compute=0.1, weight_bandwidth=0.4)
+    assert not any(estimator_layers.right(slow, card) for card in ("", "h100", "h200"))
+    untold = replace(known, expert_layer_s=0.0, move_bandwidth=0.1)  # blocks of mixtures were measured on an H200 alone
+    assert not estimator_layers.right(untold) and not estimator_layers.right(untold, "h100")
+    assert estimator_layers.right(untold, "h200")
+
+
 def test_prefill_of_a_small_layer_is_within_10_percent_in_the_median() -> None:
     off = [
         abs(ratio - 1)

@@ -86,7 +86,7 @@ def test_single_gpu_instances_are_not_a_node_of_several() -> None:
         ("Qwen3-30B-A3B", "h100", 8, "bf16", "kv", "TP 8 is above the 4 KV heads"),
         ("DeepSeek-V3", "h200", 8, "fp8", "kv", "is not divided by TP: each of the 8 GPUs holds all of it"),
         ("Llama-3.1-8B", "a100-80", 1, "fp8", "format", "a100-80 has no FP8 tensor cores"),
-        ("Llama-3.1-405B", "h100", 8, "fp8", "checkpoint", "attention in 16 bits takes 8.4 GiB a GPU more"),
+        ("Llama-3.1-405B", "h100", 8, "fp8", "checkpoint", "attention in 16 bits takes 8.4 GiB per GPU more"),
         ("gpt-oss-120b", "h100", 1, "mxfp4", "sampler", "there this does not start"),
         ("Qwen3-0.6B", "t4", 1, "bf16", "format", "t4 has no BF16"),
         ("Llama-3.1-8B", "h100:3g.40gb", 1, "bf16", "sharing", "2 instances of 3g.40gb fit a h100"),

@@ -89,6 +89,15 @@ def test_devices_are_what_is_known_to_be_devices(resource: str, amount: int, dev
         assert seen.feasible("more") == set()
 
 
+@pytest.mark.parametrize("resource", ["example.com/gpu", "deviceclass.resource.kubernetes.io/gpu.example.com"])
+def test_a_pod_that_asks_for_what_no_node_lists_waits_though_a_device_class_may_stand_for_it(resource: str) -> None:
+    """kube-scheduler allocates devices for it from ResourceSlices, which are not read here."""
+    seen = Watched(node("n1"), node("n2", offers={"example.com/other": "1"}))
+    seen.see(pod("p", requests={resource: "1"}))
+    assert seen.feasible("p") == set()
+    assert seen.answer("p") == f"0/2 nodes are available: 2 Insufficient {resource}"
+
+
 @pytest.mark.parametrize(
     ("resource", "amount", "nodes", "most_mib"),
     [

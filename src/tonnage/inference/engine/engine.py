@@ -227,7 +227,7 @@ class Engine:
         self.unreserve(request_id)
 
     def drain_all(self) -> list[Unfinished]:
-        """The replica dies at the time advanced to: every request it held, in order of submission."""
+        """The replica fails at the time advanced to: every request it held, in order of submission."""
         self._busy = self.busy_ns * TICKS_PER_NS
         self._step_end = None
         self._now = self._advanced_ns * TICKS_PER_NS

@@ -169,7 +169,8 @@ class _Row:
             framework=self._cells.get("framework") or plain.framework,
             **counts,
         )
-        load = Load(*(self._number(name, None) for name in REQUIRED[1:]))
+        concurrency, prompt, output = (self._number(name, None) for name in REQUIRED[1:])
+        load = Load(concurrency, prompt, output)
         times = [self._number(name, 0.0, least=0.0) / 1e3 or None for name in TIMES]
         if times == [None, None]:
             self._refuse("tpot_ms", "no time is given", "give tpot_ms or ttft_ms")

@@ -72,7 +72,7 @@ class EngineKind(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Defaults that depend on the GPU: tokens a step, sequences (0: from the KV cache), sequences of CUDA graphs."""
+    """Defaults that depend on the GPU: tokens per step, sequences (0: from the KV cache), sequences of CUDA graphs."""
 
     max_num_batched_tokens: int
     max_num_seqs: int

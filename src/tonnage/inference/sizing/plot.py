@@ -24,7 +24,7 @@ _COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """(milliseconds an output token, output tokens a second and GPU, requests in flight) of an option's replica."""
+    """(milliseconds per output token, output tokens per second and GPU, requests in flight) of an option's replica."""
 
     label: str
     points: tuple[tuple[float, float, int], ...]
@@ -53,7 +53,7 @@ def _curve(request: Request, option: Option) -> Curve:
 
 
 def svg(title: str, found: Sequence[Curve], target_ms: float | None = None) -> str:
-    """An SVG document: time per output token to the right, output tokens a second and GPU upwards, both logarithmic.
+    """An SVG document: time per output token to the right, output tokens per second and GPU upwards, both logarithmic.
     ``target_ms`` is drawn as a line."""
     every = [one for curve in found for one in curve.points] or [(1.0, 1.0, 1)]
     x_low, x_high = _decade([one[0] for one in every] + ([target_ms] if target_ms else []))

@@ -63,7 +63,7 @@ class Lengths(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """Requests in flight at once, or requests a second; one of the two."""
+    """Requests in flight at once, or requests per second; one of the two."""
 
     concurrency: int | None = None
     rate: float | None = None

@@ -115,7 +115,7 @@ def _fewest(request: Request, name: str, count: int) -> str:
             enough = f"one of {count} GPUs is enough" if size == 1 else f"{size} of {count} GPUs are enough"
             return f"{enough} ({label}), {plan.sequences} of your requests at once"
     short = plan.short / GIB if plan is not None else 0.0
-    return f"does not start on its {count} x {name}, {short:.1f} GiB a GPU short"
+    return f"does not start on its {count} x {name}, {short:.1f} GiB per GPU short"
 
 
 def _outcome(request: Request, name: str, count: int) -> str:
@@ -125,7 +125,7 @@ def _outcome(request: Request, name: str, count: int) -> str:
     label = f"{size} x {name}" if size > 1 else name
     if not plan.fits:
         short = plan.short / GIB
-        return f"{label}: does not start, {short:.1f} GiB a GPU short of one request of {request.context:,} tokens"
+        return f"{label}: does not start, {short:.1f} GiB per GPU short of one request of {request.context:,} tokens"
     return f"{label}: starts, {plan.kv.tokens:,} tokens of KV cache, {plan.sequences} of your requests at once"
 
 

@@ -77,7 +77,7 @@ def _other_memory(request: Request, option: Option) -> tuple[str, str] | None:
     )
     if small.fits:
         return None
-    return "memory", f"{text}: there the same setting lacks {small.short / GIB:.1f} GiB a GPU and does not start"
+    return "memory", f"{text}: there the same setting lacks {small.short / GIB:.1f} GiB per GPU and does not start"
 
 
 def _links(request: Request, option: Option) -> tuple[str, str] | None:
@@ -179,7 +179,7 @@ def _unquantized(request: Request, option: Option) -> tuple[str, str] | None:
     verdict = "it would not start with one" if room < plan.needed else f"{room / GIB:.1f} GiB are left for the KV cache"
     return "checkpoint", (
         f"all linear layers are counted in fp8. A published checkpoint that leaves attention in 16 bits takes "
-        f"{extra / GIB:.1f} GiB a GPU more: {verdict}"
+        f"{extra / GIB:.1f} GiB per GPU more: {verdict}"
     )
 
 

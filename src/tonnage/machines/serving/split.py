@@ -4,7 +4,7 @@ A request is given a decode pod, and unless the conditional rule keeps it there,
 computed, its blocks wait under a lease until the decode pod has room; then they are moved over the link, which each
 pod's transfers share one after the other, and the decode pod goes on from the prompt's last token (as vLLM does, which
 computes that one again). Both sides follow tonnage.inference.disaggregation; the decode side reads, messages take no
-time. A request whose prefill pod dies on the way is computed by its decode pod.
+time. A request whose prefill pod fails on the way is computed by its decode pod.
 """
 
 from __future__ import annotations
@@ -346,7 +346,7 @@ class SplitService(Journeys):
         self._do(PREFILL, source.expire(self._now))
         self._next_beat(prefill)
 
-    # ---- pods that die ----
+    # ---- pods that fail ----
 
     def kill(self, replica: ServingReplica, now_ns: int) -> int:
         self.catch_up(now_ns)

@@ -36,8 +36,8 @@ class CheckpointEntry(Strict, frozen=True, kw_only=True):
 class TrainingEntry(Strict, frozen=True, kw_only=True):
     """The work of each gang of ``workload`` (namespace/kind/name), and of each of its pods that is in none.
 
-    ``arrival``: when it is created; of two times each seed draws one between them. ``copies``: this many of it, each of
-    which draws its own.
+    ``arrival``: when it is created; of two times each seed has one at random between them. ``copies``: this many of it,
+    each of which draws its own.
     """
 
     workload: str

@@ -15,7 +15,7 @@ _INF = float("inf")
 _WHOLE = 0.5
 """More than this of a column that is 0 or 1 is 1."""
 _ABSOLUTE = 1e-6
-"""USD an hour that do not matter."""
+"""USD per hour that do not matter."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class Found:
 @dataclass(slots=True)
 class Planning:
     """The arguments of a plan. ``occupied``: nodes of ``nodes`` that may go back; ``fare``: what moving one of their
-    pods costs, USD an hour."""
+    pods costs, USD per hour."""
 
     pods: list[PendingPod]
     nodes: list[ExistingNode]

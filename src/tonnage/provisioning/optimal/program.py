@@ -23,7 +23,7 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """A kind of node. ``price`` in USD an hour; ``room`` by dimension, in the units of ``Program.weights``; ``admits``:
+    """A kind of node. ``price`` in USD per hour; ``room`` by dimension, in the units of ``Program.weights``; ``admits``:
     the classes (by index) that may stand there; ``supply``: how many there are, None where any number can be launched;
     ``charges``: what one takes of a limit, (index, amount); ``holds``: pods by class that are on it and stay if it
     stays, empty for none.
@@ -49,7 +49,7 @@ class Program:
     """What to cover at least cost.
 
     ``demand``: pods by class; ``weights`` (classes × dimensions): what one takes of a node's room; ``fares``: what it
-    costs to put one pod of the class on a node that does not hold it, USD an hour; ``limits``: upper bounds that
+    costs to put one pod of the class on a node that does not hold it, USD per hour; ``limits``: upper bounds that
     ``Bin.charges`` count against; ``gangs``: classes that are covered all or none; ``missing``: the price of each pod
     that is left out, far above any node's.
     """
@@ -67,7 +67,7 @@ class Program:
         return self.fares[of] if self.fares else 0.0
 
     def cost(self, column: Column) -> float:
-        """What one node with this pattern costs, USD an hour."""
+        """What one node with this pattern costs, USD per hour."""
         price = self.bins[column.bin].price
         return price + sum(self.fare(c) * n for c, n in enumerate(column.counts) if n) if self.fares else price
 

@@ -40,8 +40,8 @@ class Answer:
 class Round:
     """``templates``: the NodePools; ``remaining``: of their limits, by NodePool and resource; ``nodes``: those that are
     there and take pods; ``base``: Karpenter's plan of these classes, to start from; ``already``: what its whole plan
-    costs, USD an hour. ``occupied``: nodes that may go back, whose pods are among the classes; ``fare``: what moving
-    one of them costs, USD an hour. ``misfits``: pods that did not fit together although their numbers do, after
+    costs, USD per hour. ``occupied``: nodes that may go back, whose pods are among the classes; ``fare``: what moving
+    one of them costs, USD per hour. ``misfits``: pods that did not fit together although their numbers do, after
     :meth:`solve`."""
 
     classes: list[PodClass]

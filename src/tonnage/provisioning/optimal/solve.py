@@ -17,7 +17,7 @@ from tonnage.provisioning.optimal.master import Duals, Master, Whole
 from tonnage.provisioning.optimal.program import Column, Effort, Program
 
 _EPSILON = 1e-7
-"""USD an hour: a smaller reduced cost is none."""
+"""USD per hour: a smaller reduced cost is none."""
 _FIRST = 300
 """Steps of the search for one pattern while quick ones still find any."""
 _ENOUGH = 8
@@ -28,7 +28,7 @@ _SHRINK = (1.0, 0.2, 0.04)
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """``chosen``: patterns and how many nodes have each; ``left_out``: pods by class; ``cost``, USD an hour, with the
+    """``chosen``: patterns and how many nodes have each; ``left_out``: pods by class; ``cost``, USD per hour, with the
     price of those left out; ``bound``: no plan costs less."""
 
     chosen: tuple[tuple[Column, int], ...]

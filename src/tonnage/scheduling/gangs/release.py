@@ -1,7 +1,7 @@
 """Evicting gangs that are partially bound: fewer members are bound than the gang needs, and the others find no room.
 
 Such members hold devices, and none of them can work. They come about when a binding fails after others of its gang
-have worked, or when the process dies between the two; and when a gang that was whole loses pods. The two are told
+have worked, or when the process crashes between the two; and when a gang that was whole loses pods. The two are told
 apart by what the API says. Pods are planned together only when they are all there. So a member that waits and is older
 than the newest binding was to be bound with that, and was not: that gang has never been whole, and is evicted soon. A
 gang whose waiting members are all younger was whole before; its framework knows better what to do, and has long.

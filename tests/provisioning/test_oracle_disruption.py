@@ -1,0 +1,134 @@
+"""Disruption beside the real Karpenter's disruption controller, on cases drawn by seeds: a sample in `make e2e`, all of them in
+`make e2e-long`.
+
+Karpenter takes any of several equally good candidates and domains. A case whose answers differ is asked again a few
+times: the emulator has to give one of the answers that Karpenter gives.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sampling
+from disruption_cases import DisruptionCase, asked_of_karpenter, conditions, draw_disruption, round_of
+from plan_differences import _read, _written
+
+from e2e.build import built
+from e2e.recipe import RECIPE
+from tonnage.provisioning import consolidation
+
+pytestmark = pytest.mark.e2e
+
+CASES = range(600)
+SAMPLED = 100
+AGAIN = 8
+METHODS = {
+    consolidation.EMPTINESS: "empty",
+    consolidation.DRIFT: "",
+    consolidation.MULTI_NODE: "multi",
+    consolidation.SINGLE_NODE: "single",
+}
+"""The methods as Karpenter calls them."""
+Answer = tuple[str, list[str], list[Any]]
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    """karpenter-plan: the disruption controller of the karpenter module, cases in, answers out."""
+    (module,) = (one for one in RECIPE if one.name == "karpenter_plan")
+    found = built((module,))
+    if found is None:
+        pytest.skip("no karpenter-plan: `make e2e-build` builds it")
+    return found.program("karpenter-plan")
+
+
+def ask(program: Path, cases: Sequence[DisruptionCase]) -> list[dict[str, Any]]:
+    """The answers, one a case."""
+    lines = "".join(json.dumps(asked_of_karpenter(case)) + "\n" for case in cases)
+    done = subprocess.run([program], input=lines, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert not [one for one in answers if "failed" in one]
+    return [one["ordered"] for one in answers]
+
+
+def compare(case: DisruptionCase, answer: dict[str, Any]) -> list[str]:
+    """How the emulator's answer differs from the real one."""
+    one = round_of(case)
+    found = []
+    if (own := conditions(case, one)) != answer["conditions"]:
+        found.append(f"conditions {own} here, {answer['conditions']} there")
+    if not case.meanwhile:  # else budgets were looked at before and after it
+        for reason, allowed in answer["allowed"].items():
+            mine = {name: one.budget(reason)[name] for name in allowed}
+            if any(min(mine[name], 1000) != min(most, 1000) for name, most in allowed.items()):
+                found.append(f"for {reason} {mine} may go here, {allowed} there")
+    if (here := mine_of(case)) != (there := theirs_of(answer)) and not _passed_on(case, here):
+        found.append(f"{here} here, {there} there")
+    return found
+
+
+def mine_of(case: DisruptionCase) -> Answer:
+    """The emulator's method, nodes and new NodeClaims, once they have been looked at again."""
+    one = round_of(case)
+    found = one.proposal()
+    if found is not None and case.meanwhile and found.method != consolidation.DRIFT:
+        command = one.command(found)
+        if command is None or round_of(case, later=True).still(command) is None:
+            found = None
+    if found is None:
+        return "", [], []
+    names = one.catalogue.names
+    claims = [
+        (
+            each.load.template.name,
+            tuple(name for name, left in zip(names, each.load.types, strict=True) if left),
+            tuple(sorted(_read(each.load.requirements))),
+        )
+        for each in found.claims
+    ]
+    return METHODS[found.method], sorted(each.node.ref.name for each in found.going), sorted(claims)
+
+
+def theirs_of(answer: dict[str, Any]) -> Answer:
+    """The real one's."""
+    claims = [
+        (each["nodePool"], tuple(each["types"]), tuple(sorted(_written(each["requirements"]))))
+        for each in answer["claims"]
+    ]
+    return answer["method"], sorted(answer["nodes"]), sorted(claims)
+
+
+def _passed_on(case: DisruptionCase, here: Answer) -> bool:
+    """Whether a command was given up after its wait: Karpenter then asks its next method at once, as the next round
+    does here."""
+    return bool(case.meanwhile) and here == ("", [], [])
+
+
+def test_what_goes_is_what_karpenter_takes(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seeds = sampling.some("disruption cases", CASES, SAMPLED)
+    left: dict[int, list[str]] = {}
+    kinds: Counter[str] = Counter()
+    cases = {seed: draw_disruption(seed) for seed in seeds}
+    for case, answer in zip(cases.values(), ask(program, list(cases.values())), strict=True):
+        kinds[f"{answer['reason']} {answer['method']}".strip() or "nothing"] += 1
+        if found := compare(case, answer):
+            left[case.seed] = found
+    at_once = len(seeds) - len(left)
+    for _ in range(AGAIN):
+        again = [draw_disruption(seed) for seed in left]
+        if not again:
+            break
+        for case, answer in zip(again, ask(program, again), strict=True):
+            if not compare(case, answer):
+                del left[case.seed]
+    with capsys.disabled():
+        print(f"\n{len(seeds)} disruption cases, {dict(kinds)}; {at_once} alike at once, {len(left)} never")
+    assert not left, "\n".join(f"case {seed}: {'; '.join(found)[:1500]}" for seed, found in sorted(left.items())[:5])
+    assert min(kinds["Empty empty"], kinds["Drifted"], kinds["Underutilized single"], kinds["Underutilized multi"]) > 0
