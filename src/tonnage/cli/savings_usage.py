@@ -109,7 +109,7 @@ def _usage(row: _Row, book: PriceBook) -> NodeUsage | None:
         row.wrong("instance_type", "is missing", "name one, like g6e.12xlarge")
     nodes = row.read("nodes", _whole(_MOST_NODES), 1, f"a whole number from 1 to {_MOST_NODES}")
     kind = row.read("capacity_type", _one_of(CAPACITY_TYPES), "on-demand", f"one of {', '.join(CAPACITY_TYPES)}")
-    dollars = row.read("usd_per_hour", _positive(1e6), 0.0, "USD an hour above 0")
+    dollars = row.read("usd_per_hour", _positive(1e6), 0.0, "USD per hour above 0")
     per_pod = row.read("gpus_per_pod", _whole(1024), 1, "a whole number from 1")
     used = row.read("gpus_used", _share_of, None, "a number from 0")
     cpu = row.read("cpu_per_pod", quantity.cpu_milli, 0, "CPUs like 6 or 500m")
