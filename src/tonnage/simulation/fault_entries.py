@@ -34,7 +34,8 @@ class FaultSpec(Strict, frozen=True, kw_only=True):
     ``duration``; ``out-of-stock`` withholds an instance type for ``duration``. ``pod-failure`` ends the containers of
     ``count`` pods of a training ``workload`` or a Deployment (of one, ``pod``), those that run, in order of name, with
     an ``exit`` code or ``oom``. A ``zone`` bounds which nodes are hit; an ``out-of-stock`` may be of one
-    zone or ``capacity_type``. ``zone-outage`` takes every node of a zone at once, and nothing is sold there for ``duration``.
+    zone or ``capacity_type``. ``zone-outage`` takes every node of a zone at once, and nothing is sold there for
+    ``duration``.
 
     ``spot-wave``: a ``share`` of the spot nodes of one instance type and zone get their notices at random times
     ``within`` a while, and EC2 has none of it left for ``duration``. A part of them, ``rebalance``, gets a rebalance
