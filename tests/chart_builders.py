@@ -58,6 +58,8 @@ EVERYTHING: Object = {
             "backend": "aws",
             "awsCluster": "prod",
             "awsRegion": "us-east-1",
+            "provisioning": "optimal",
+            "rebalance": True,
             "env": [{"name": "AWS_REGION", "value": "us-east-1"}],
             "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/nodes"}},
         },

@@ -362,6 +362,17 @@ def test_replicas_of_0_stop_a_controller_and_keep_its_account(helm: Helm) -> Non
     assert len(of_kind(objects, "ServiceAccount")) == len(CONTROLLERS)
 
 
+def test_how_nodes_are_planned_is_an_option(helm: Helm) -> None:
+    values = {"controllers": {"nodes": {"provisioning": "optimal", "rebalance": True}}}
+    deployments = of_kind(helm.template(values), "Deployment")
+    (nodes,) = [one for name, one in deployments.items() if name.endswith("nodes")]
+    assert options(nodes)["provisioning"] == "optimal"
+    (container,) = nodes["spec"]["template"]["spec"]["containers"]
+    assert "--rebalance" in container["args"]
+    (plain,) = [one for name, one in of_kind(helm.template({}), "Deployment").items() if name.endswith("nodes")]
+    assert not any("rebalance" in one or "provisioning" in one for one in options(plain))
+
+
 def test_the_cluster_of_the_aws_backend_is_an_option(helm: Helm) -> None:
     (deployment,) = of_kind(helm.template(CASES["aws"]), "Deployment").values()
     assert options(deployment)["aws-cluster"] == "prod"

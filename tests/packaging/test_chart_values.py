@@ -169,6 +169,10 @@ REFUSED = {
         only("scheduler", partitioning="always"),
         "at '/controllers/scheduler/partitioning': value must be one of 'static', 'relayout'",
     ),
+    "a provisioning policy that is none": (
+        only("nodes", provisioning="cheapest"),
+        "at '/controllers/nodes/provisioning': value must be one of 'karpenter', 'optimal'",
+    ),
     "relayouts without a GPU operator": (
         only("scheduler", partitioning="relayout", mode="apply"),
         "gpuOperator.namespace is empty: controllers.scheduler.partitioning=relayout writes",

@@ -63,6 +63,7 @@ class Settings:
     defragmentation: bool
     partitioning: str
     provisioning: str
+    rebalance: bool
     gpu_operator_namespace: str
 
     @property
@@ -70,7 +71,14 @@ class Settings:
         """As the flags have it."""
         from tonnage.control.policy import Policy
 
-        return Policy(self.placement, self.preemption, self.defragmentation, self.partitioning, self.provisioning)
+        return Policy(
+            self.placement,
+            self.preemption,
+            self.defragmentation,
+            self.partitioning,
+            self.provisioning,
+            self.rebalance,
+        )
 
     @property
     def applies(self) -> bool:
@@ -115,6 +123,12 @@ class Settings:
     default="karpenter",
     show_default=True,
     help="optimal: the cheapest set of nodes is launched, instead of what Karpenter would.",
+)
+@click.option(
+    "--rebalance/--no-rebalance",
+    default=False,
+    show_default=True,
+    help="Pods move off spot nodes with a rebalance recommendation.",
 )
 @click.option(
     "--gpu-operator-namespace",
