@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from provisioning_builders import ZONE, catalogue, instance, node_pool, shape
 
 from tonnage.decisions import Ref
+from tonnage.objects import core
 from tonnage.provisioning.candidates import MovablePod, RunningNode, blocker, eviction_cost, protected
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.consolidation import Command, Gates, disrupt
@@ -260,3 +262,69 @@ def test_pending_pods_find_room_before_nodes_are_taken_back() -> None:
     nodes = [running("one", "a.small", pod("p", 1)), running("two", "a.large", pod("q", 6))]
     assert names(decided(*nodes)) == ["one"]
     assert decided(*nodes, pending=waiting) is None
+
+
+def _away(label: str, key: str = KIND) -> core.PodAntiAffinity:
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": label}}}
+    return msgspec.convert({"requiredDuringSchedulingIgnoredDuringExecution": [term]}, core.PodAntiAffinity)
+
+
+def ruled(name: str, away_from: str, **other: Any) -> MovablePod:
+    """A pod that insists on being where none of those is, by capacity type."""
+    one = pod(name, **other)
+    kept_away = msgspec.structs.replace(one.pod.shape, pod_anti_affinity=_away(away_from))
+    return msgspec.structs.replace(one, pod=msgspec.structs.replace(one.pod, shape=kept_away))
+
+
+def with_node(one: RunningNode, **other: Any) -> RunningNode:
+    """The same node with other fields as planning takes it."""
+    return msgspec.structs.replace(one, node=msgspec.structs.replace(one.node, **other))
+
+
+FIXED: dict[str, Any] = {"budgets": ("pdb",), "never": True}
+"""A PodDisruptionBudget of which no pod may ever go, though just now one might."""
+
+
+@pytest.mark.parametrize(
+    ("left", "moved", "leaving", "bought"),
+    [
+        (pod("left", **FIXED), ruled("moved", "left"), False, ["on-demand"]),
+        (pod("left", belongs=True), ruled("moved", "left"), False, ["on-demand"]),
+        (ruled("left", "moved", **FIXED), pod("moved"), False, ["on-demand"]),
+        (pod("left", **FIXED), ruled("moved", "left"), True, ["on-demand"]),
+        (pod("left", do_not_disrupt="true"), ruled("moved", "left"), True, ["on-demand"]),
+        (pod("left", **FIXED), ruled("moved", "other"), False, []),
+        (pod("left"), ruled("moved", "left"), False, []),
+    ],
+)
+def test_pods_that_are_left_on_nodes_that_go_still_keep_others_away(
+    left: MovablePod, moved: MovablePod, leaving: bool, bought: list[str]
+) -> None:
+    """A spot node is not replaced by a spot node: only where the pod that moves may not be on spot it goes."""
+    both = ON_DEMAND | {(name, ZONE, "spot"): price - 50 for name, price in PRICES.items()}
+    on = [(left, moved)] if not leaving else [(moved,), (left,)]
+    nodes = [running(f"n{at}", "a.huge", *held, kind="spot", state={"deleted": at > 0}) for at, held in enumerate(on)]
+    nodes[1:] = [with_node(one, deleted=True) for one in nodes[1:]]
+    command = decided(*nodes, market=catalogue([SMALL, LARGE, HUGE], both), pool=ANY)
+    assert [one.capacity_type for one in (command.launches if command else ())] == bought
+    assert names(command) == (["n0"] if bought else [])
+
+
+@pytest.mark.parametrize(
+    ("dear_to_move", "budget_of_last", "goes"),
+    [("alpha", "100%", "omega"), ("omega", "100%", "alpha"), ("alpha", "0", "alpha")],
+)
+def test_of_nodepools_the_one_whose_node_is_dearest_for_its_disruption_has_the_first_turn(
+    dear_to_move: str, budget_of_last: str, goes: str
+) -> None:
+    """Two nodes of which either could take the other's pod, but that no single cheaper node can replace."""
+    nodes, pools = [], []
+    for name in ("alpha", "omega"):
+        budget = budget_of_last if name == "omega" else "100%"
+        pools.append(node_pool(name, disruption={"consolidateAfter": "0s", "budgets": [{"nodes": budget}]}))
+        held = pod(f"p-{name}", 6, deletion_cost=2**27 if name == dear_to_move else 0)
+        one = with_node(running(f"n-{name}", "a.huge", held), node_pool=name)
+        nodes.append(msgspec.structs.replace(one, state=msgspec.structs.replace(one.state, node_pool=name)))
+    command = disrupt(nodes, (), pools, MARKET, NOW)
+    assert command is not None
+    assert (command.method, names(command), command.launches) == ("single-node", [f"n-{goes}"], ())

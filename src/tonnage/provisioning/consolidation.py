@@ -12,6 +12,7 @@ singlenodeconsolidation.go, emptiness.go, drift.go, validation.go, helpers.go, t
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from tonnage.objects import karpenter
 from tonnage.provisioning import balanced, bought
 from tonnage.provisioning.balanced import Totals
 from tonnage.provisioning.budgets import allowance
-from tonnage.provisioning.candidates import Candidate, RunningNode, candidates, is_held, moves
+from tonnage.provisioning.candidates import Candidate, MovablePod, RunningNode, candidates, is_held, moves
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.karpenter import Claim, Packing, pack
 from tonnage.provisioning.launch import choose
@@ -177,17 +178,18 @@ class Round:
         return found
 
     def single_node(self) -> Proposal | None:
-        """The first node that can go alone; NodePools take turns."""
+        """The first node that can go alone. NodePools take turns, the one with the node that is dearest for its
+        disruption first; Karpenter has them take turns in any order (singlenodeconsolidation.go, shuffleCandidates)."""
         budget = self.budget(UNDERUTILIZED)
         by_pool: dict[str, list[Candidate]] = defaultdict(list)
         for one in self._underused:
             by_pool[one.pool.metadata.name].append(one)
         turns = max(map(len, by_pool.values()), default=0)
         for turn in range(turns):
-            for name in sorted(by_pool):
-                if turn >= len(by_pool[name]) or budget[name] <= 0:
+            for name, own in by_pool.items():
+                if turn >= len(own) or budget[name] <= 0:
                     continue
-                one = by_pool[name][turn]
+                one = own[turn]
                 if balanced.approved([one], one.price, self._totals):
                     found = self._fewer([one], SINGLE_NODE)
                     if found is not None:
@@ -246,9 +248,10 @@ class Round:
         return found
 
     def settings_with_bound(self, gone: Collection[Ref]) -> PlanSettings:
-        """The settings of a plan without these nodes: their pods are not where they were."""
-        bound = tuple(pod for one, _, pods in self._standing if one.ref not in gone for pod in pods)
-        return msgspec.structs.replace(self.settings, bound=bound)
+        """The settings of a plan without these nodes: pods that move are not where they were, the others still count
+        for rules about other pods."""
+        bound = (pods if one.ref not in gone else self._left(one) for one, _, pods in self._standing)
+        return msgspec.structs.replace(self.settings, bound=tuple(itertools.chain.from_iterable(bound)))
 
     @cached_property
     def _underused(self) -> list[Candidate]:
@@ -282,8 +285,16 @@ class Round:
         for one in self.nodes:
             held = is_held(pools.get(one.state.node_pool), one.state, self.now_ns)
             node = msgspec.structs.replace(one.node, held=True) if held else one.node
-            found.append((one, node, () if one.state.deleted or not self._ruled else tuple(_bound(one))))
+            found.append((one, node, self._left(one) if one.state.deleted else self._bound(one, one.pods)))
         return found
+
+    def _left(self, one: RunningNode) -> tuple[BoundPod, ...]:
+        """The pods of a node that goes which are not planned anew: nothing evicts them, or they belong to the node."""
+        return self._bound(one, [pod for pod in one.pods if not moves(pod, self.now_ns)])
+
+    def _bound(self, one: RunningNode, pods: Iterable[MovablePod]) -> tuple[BoundPod, ...]:
+        """These pods of a node as rules about other pods see them; none where there are no such rules."""
+        return tuple(_as_bound(one, pod.pod) for pod in pods) if self._ruled else ()
 
     @cached_property
     def _free(self) -> NDArray[np.int64]:
@@ -320,7 +331,10 @@ class Round:
         pods = [*self.pending, *movers, *self._evicted]
         staying = [one for one in self._roomy(pods) if one[0].ref not in gone]
         settings = self.settings_with_bound(gone)
-        packing = pack(pods, [node for _, node, _ in staying], self.node_pools, self.catalogue, settings)
+        there = [node for _, node, _ in staying]
+        if settings.bound:  # the pods left on nodes that go count where those are
+            there += [msgspec.structs.replace(one.node.node, deleted=True) for one in going]
+        packing = pack(pods, there, self.node_pools, self.catalogue, settings)
         must = {pod.ref for pod in (*moved, *self._evicted)}
         if any(wait.pod in must for wait in packing.waits):
             return None
@@ -372,8 +386,6 @@ def _has_pods(one: Candidate) -> bool:
     return any(not pod.belongs for pod in one.node.pods)
 
 
-def _bound(one: RunningNode) -> Iterable[BoundPod]:
-    for pod in one.pods:
-        shape = pod.pod.shape
-        namespace, own = pod.pod.ref.namespace, pod.pod.labels
-        yield BoundPod(namespace, one.node.ref.name, own, shape.pod_anti_affinity, 1, shape.tolerations)
+def _as_bound(one: RunningNode, pod: PendingPod) -> BoundPod:
+    shape, host = pod.shape, one.node.ref.name
+    return BoundPod(pod.ref.namespace, host, pod.labels, shape.pod_anti_affinity, 1, shape.tolerations)
