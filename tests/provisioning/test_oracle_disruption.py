@@ -28,7 +28,7 @@ pytestmark = pytest.mark.e2e
 
 CASES = range(1500)
 SAMPLED = 100
-AGAIN = 8
+AGAIN = 40
 METHODS = {
     consolidation.EMPTINESS: "empty",
     consolidation.DRIFT: "",
