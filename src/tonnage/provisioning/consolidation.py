@@ -289,7 +289,7 @@ class Round:
         return found
 
     def _left(self, one: RunningNode) -> tuple[BoundPod, ...]:
-        """The pods of a node that goes which are not planned anew: nothing evicts them, or they belong to the node."""
+        """The pods of a node that goes which are not planned again: nothing evicts them, or they belong to the node."""
         return self._bound(one, [pod for pod in one.pods if not moves(pod, self.now_ns)])
 
     def _bound(self, one: RunningNode, pods: Iterable[MovablePod]) -> tuple[BoundPod, ...]:
