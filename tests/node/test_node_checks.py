@@ -120,3 +120,47 @@ def test_the_command_exits_with_1_where_a_step_failed(tmp_path: Path, capfd: pyt
         answer = json.loads(capfd.readouterr().out)
         assert answer["schema"] == "tonnage.dev/agent-doctor/v1"
         assert len(answer["steps"]) == 7
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"RegisteredDevices": {GPU: 3}},
+        {"RegisteredDevices": [1]},
+        {"PodDeviceEntries": [{}]},
+        {"PodDeviceEntries": [{"PodUID": "p", "ContainerName": "c", "ResourceName": GPU, "DeviceIDs": ["a"]}]},
+        [],
+        None,
+    ],
+)
+def test_a_checkpoint_that_holds_something_else_is_not_read(data: object, tmp_path: Path) -> None:
+    (tmp_path / node_checks.CHECKPOINT).write_text(json.dumps({"Data": data}))
+    found = verdicts(SimulatedMachine("l4"), tmp_path)
+    assert [one.verdict for one in found[2:4]] == [UNKNOWN, UNKNOWN]
+
+
+_YAML = "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices:\n" + "".join(
+    f"- name: {name}\n  containerEdits: {{}}\n" for name in ('"0"', '"1"', "all")
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "verdict", "evidence"),
+    [
+        ("nvidia.yaml", _YAML, PASSED, "nvidia.yaml: 3 devices"),
+        ("nvidia.yaml", _YAML.replace('"1"', "gone"), WARNING, "nvidia.yaml: 3 devices, without 1"),
+        ("nvidia.yaml", "a: [", FAILED, "nvidia.yaml is no CDI specification"),
+        ("a.json", "{", FAILED, "a.json is no CDI specification"),
+        ("a.json", '{"kind": 5, "devices": []}', FAILED, "a.json is no CDI specification"),
+        ("a.json", '{"kind": "nvidia.com/gpu", "devices": [{}]}', FAILED, "a.json is no CDI specification"),
+        ("a.json", '{"kind": "management.nvidia.com/gpu", "devices": [{"name": "all"}]}', UNKNOWN, "no CDI spec"),
+        ("a.yml", _YAML, UNKNOWN, "no CDI specification of GPUs"),
+    ],
+)
+def test_specifications_of_others_are_read_as_the_runtime_reads_them(
+    name: str, text: str, verdict: str, evidence: str, tmp_path: Path
+) -> None:
+    (tmp_path / "cdi").mkdir()
+    (tmp_path / "cdi" / name).write_text(text)
+    found = verdicts(SimulatedMachine("2xh100"), tmp_path)[4]
+    assert (found.verdict, found.evidence[0].startswith(evidence)) == (verdict, True), found

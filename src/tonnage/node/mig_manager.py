@@ -92,9 +92,17 @@ class MigManager:
 
     @contextmanager
     def owning(self) -> Iterator[None]:
-        """Be the only manager of this node for the length of a ``with`` block. Raises InputError where another is."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / "mig.lock").open("a+") as lock:
+        """Be the only manager of this node for the length of a ``with`` block. Raises InputError where another is,
+        and where the folder cannot be written."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            lock = (self._folder / "mig.lock").open("a+")
+        except OSError as error:
+            hint = "name a folder that can be written"
+            raise InputError.at(
+                f"no journal can be kept in it: {error.strerror}", file=str(self._folder), hint=hint
+            ) from error
+        with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:

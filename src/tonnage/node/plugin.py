@@ -156,8 +156,11 @@ class DevicePlugin:
     def _nodes(self) -> dict[str, list[str]]:
         """Device nodes by name, of the specification as it stands on disk."""
         found = cdi.read(self._spec)
-        devices = found["devices"] if found is not None else ()
-        return {one["name"]: [node["path"] for node in one["containerEdits"].get("deviceNodes", ())] for one in devices}
+        devices = found.get("devices", ()) if found is not None else ()
+        return {
+            one["name"]: [node["path"] for node in one.get("containerEdits", {}).get("deviceNodes", ())]
+            for one in devices
+        }
 
     @property
     def _spec(self) -> Path:
