@@ -118,8 +118,8 @@ def _pod_failure_problems(field: str, fault: FaultSpec, document: Document) -> l
     if fault.kind != "pod-failure":
         return [
             document.problem(f"{field}.{name}", "only a pod-failure has it")
-            for name in ("workload", "pod")
-            if getattr(fault, name)
+            for name, there in (("workload", fault.workload), ("pod", fault.pod), ("exit", fault.exit != 1))
+            if there
         ]
     found = []
     if not fault.workload:
