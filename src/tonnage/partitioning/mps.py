@@ -61,8 +61,8 @@ class Limits:
 
 
 def too_many(gpus: Sequence[str], replicas: int) -> str:
-    """Why the device plugin's MPS daemon does not start on a node with these GPUs: one of them takes fewer clients; empty
-    where it does. Then the resource is not offered at all."""
+    """Why the device plugin's MPS daemon does not start on a node with these GPUs, so that they are not offered: one of
+    them takes fewer clients. Empty where it starts."""
     for gpu in dict.fromkeys(gpus):
         if replicas > most_clients(gpu):
             return f"{replicas} replicas of a GPU, and MPS takes {most_clients(gpu)} clients on {gpu}"
