@@ -164,3 +164,22 @@ def test_specifications_of_others_are_read_as_the_runtime_reads_them(
     (tmp_path / "cdi" / name).write_text(text)
     found = verdicts(SimulatedMachine("2xh100"), tmp_path)[4]
     assert (found.verdict, found.evidence[0].startswith(evidence)) == (verdict, True), found
+
+
+def test_a_model_finds_the_memory_of_a_mig_instance_and_not_of_its_card(tmp_path: Path) -> None:
+    machine = SimulatedMachine("3xh100")
+    machine.set_mode(0, True)
+    machine.create(0, "3g.40gb", 4)
+    machine.create(0, "1g.10gb", 0)
+    machine.occupy(0, [GpuProcess(1, "compute", 984, gpu_instance=2)])
+    found = verdicts(machine, tmp_path)[6]
+    assert found.verdict == PASSED
+    assert found.evidence == (
+        "GPU 0 instance 2 (1g.10gb): 9000 of 9984 MiB free",
+        "GPU 0 instance 1 (3g.40gb): 40448 of 40448 MiB free",
+        "GPU 1: 81559 of 81559 MiB free",
+        "GPU 2: 81559 of 81559 MiB free",
+    )
+    machine.set_mode(1, True)
+    found = verdicts(machine, tmp_path)[6]
+    assert (found.verdict, found.evidence[2]) == (WARNING, "GPU 1: MIG is on and no instance is there")

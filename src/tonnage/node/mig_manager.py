@@ -274,13 +274,20 @@ class MigManager:
 
     def _read(self) -> MigPlan | None:
         """What was begun and not ended. Raises InputError for a file that is not ours."""
+        hint = "look at the node's cards and labels, then remove the file"
         try:
-            return msgspec.json.decode(self._file.read_bytes(), type=MigPlan)
+            plan = msgspec.json.decode(self._file.read_bytes(), type=MigPlan)
         except FileNotFoundError:
             return None
-        except msgspec.DecodeError as error:
-            hint = "look at the node's cards and labels, then remove the file"
-            raise InputError.at(f"not the journal of a MIG change: {error}", file=str(self._file), hint=hint) from error
+        except (OSError, msgspec.DecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise InputError.at(f"not the journal of a MIG change: {why}", file=str(self._file), hint=hint) from error
+        there = {one.index: one.gpu for one in self._machine.cards()}
+        for one in plan.cards:
+            if there.get(one.card) != one.gpu:
+                message = f"the journal of another machine: it has no GPU {one.card} of model {one.gpu}"
+                raise InputError.at(message, file=str(self._file), hint=hint)
+        return plan
 
     def _write(self, plan: MigPlan) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ The steps are those of the first GPU debugging checklist of the guide ``gpu-basi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from msgspec import Struct
 from tonnage.errors import InputError
 from tonnage.facts import cuda
 from tonnage.node import cdi
-from tonnage.node.devices import Devices, RecoveryAction
+from tonnage.node.devices import Devices, MigState, RecoveryAction
 from tonnage.node.kubelet_api import KUBELET_SOCKET
 from tonnage.node.offers import NodeOffer
 
@@ -197,11 +197,17 @@ def cuda_runs(devices: Devices) -> NodeCheck:
 
 
 def memory(devices: Devices) -> NodeCheck:
-    """Step 7: how much memory a model finds."""
+    """Step 7: how much memory a model finds: of a card, or with MIG on of each instance."""
     name = "7 the model fits in memory"
     seen: list[str] = []
     full = []
     for one in devices.cards():
+        state = devices.mig(one.index)
+        if state is not None and state.enabled:
+            seen += _instances(devices, one.index, state)
+            if not state.instances:
+                full.append(one.index)
+            continue
         try:
             now = devices.measure(one.index)
         except InputError as error:
@@ -219,6 +225,22 @@ def memory(devices: Devices) -> NodeCheck:
             )
     help_ = "tonnage size MODEL says what a model needs; nvidia-smi shows who holds the memory" if full else ""
     return NodeCheck(name, WARNING if full else PASSED if seen else UNKNOWN, tuple(seen), help_)
+
+
+def _instances(devices: Devices, card: int, state: MigState) -> Iterator[str]:
+    """What a model finds on the MIG instances of a card."""
+    if not state.instances:
+        yield f"GPU {card}: MIG is on and no instance is there"
+    for part in state.instances:
+        called = f"GPU {card} instance {part.id} ({part.profile})"
+        try:
+            now = devices.measure(card, part.id)
+        except InputError as error:
+            yield f"{called}: {error.problems[0].message}"
+            continue
+        if now.framebuffer_free_mib is not None and now.framebuffer_used_mib is not None:
+            total = now.framebuffer_free_mib + now.framebuffer_used_mib
+            yield f"{called}: {now.framebuffer_free_mib} of {total} MiB free"
 
 
 def worst(checks: Sequence[NodeCheck]) -> str:
