@@ -26,7 +26,7 @@ PATHS = (
     "tests/kube",
     "tests/apiserver/controllers",
     "tests/apiserver/differential",
-    "tests/provisioning/test_oracle_plans.py",
+    "tests/provisioning",
 )
 """Where end-to-end tests are: those that need real programs, and those that take real time."""
 HERE = Path(__file__).resolve().parent

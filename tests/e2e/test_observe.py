@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from e2e_builders import GPU, node, pod_spec
 from e2e_controllers import CONTROLLERS, TRACEBACK, controller, grant
-from e2e_karpenter import IN_POOL, node_pool
+from e2e_karpenter import IN_POOL, MACHINE, node_pool
 
 from e2e.control_plane import UNTOUCHED, ControlPlane
 from e2e.processes import until
@@ -39,7 +39,8 @@ def plane(start_plane: Any) -> ControlPlane:
     grant(found, "scheduler", "observe")
     capacity = {"cpu": "48", "memory": "256Gi", "pods": "50"}
     api.create("/api/v1/nodes", node("kept", capacity | {GPU: "1"}))
-    pooled = {**IN_POOL, "karpenter.sh/initialized": "true"}
+    pooled = {**IN_POOL, "karpenter.sh/initialized": "true", "karpenter.sh/capacity-type": "on-demand"}
+    pooled |= {"node.kubernetes.io/instance-type": MACHINE}
     api.create(
         "/api/v1/nodes", node("idle", capacity | {GPU: "4"}, pooled, [{"key": "e2e/none", "effect": "NoSchedule"}])
     )

@@ -224,7 +224,7 @@ def test_an_empty_yaml_price_file_changes_nothing(tmp_path: Path) -> None:
         ("g5.xlarge,1e-9,,,", "2:usd_per_hour", "'1e-9' is not a price"),
         ("g5.xlarge,,,,", "2:usd_per_hour", "no price"),
         ("g5.xlarge,1,use1-az1,,", "2:zone", "'use1-az1' is not an availability zone"),
-        ("g5.xlarge,1,,preemptible,", "2:capacity_type", "it is on-demand (the default) or spot"),
+        ("g5.xlarge,1,,preemptible,", "2:capacity_type", "it is on-demand (the default), spot or owned"),
         ("g5.xlarge,1,,,yesterday", "2:as_of", "write it as YYYY-MM-DD"),
         ("g5.xlarge,1,,,,extra", "2", "more than 5 cells"),
     ],

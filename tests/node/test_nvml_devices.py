@@ -183,7 +183,8 @@ class Driver:
     def nvmlDeviceGetNvLinkRemoteDeviceType(self, _: Any, __: int) -> int:
         return 2
 
-    def nvmlDeviceGetGpuFabricInfoV(self, _: Any, info: Any) -> None:
+    def nvmlDeviceGetGpuFabricInfoV(self, _: Any, pointer: Any) -> None:
+        info = pointer._obj  # as ctypes.byref gives it: a structure by value ends the process in a real driver
         info.clusterUuid[:] = bytes(range(16))
         info.cliqueId, info.state, info.healthMask = 5, 3, 0
 

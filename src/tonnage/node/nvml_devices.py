@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -85,7 +86,8 @@ class NvmlDevices:
         if kind is None:
             return None
         info = kind()
-        if self._library.tried("nvmlDeviceGetGpuFabricInfoV", self._handles[card], info).why or not info.state:
+        asked = ctypes.byref(info)  # pynvml hands this argument on as it is, and the driver writes through it
+        if self._library.tried("nvmlDeviceGetGpuFabricInfoV", self._handles[card], asked).why or not info.state:
             return None
         raw = bytes(info.clusterUuid).hex()
         uuid = "-".join((raw[:8], raw[8:12], raw[12:16], raw[16:20], raw[20:]))
