@@ -144,10 +144,12 @@ class Launch(msgspec.Struct, frozen=True, tag="Launch"):
 
 
 class Disrupt(msgspec.Struct, frozen=True, tag="Disrupt"):
-    """Let no more pods come to ``node``: it is going to be drained and terminated, once what replaces it is there."""
+    """Let no more pods come to ``node``: it is going to be drained and terminated, once what replaces it is there.
+    ``expired``: its time is over, and not even karpenter.sh/do-not-disrupt keeps it."""
 
     node: Ref
     reason: Reason
+    expired: bool = False
 
     @property
     def target(self) -> Ref:

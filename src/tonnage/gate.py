@@ -112,7 +112,8 @@ def _disrupt(fleet: Fleet, decision: Disrupt) -> Stale | None:
     node = fleet.node(fleet.node_by_name[decision.node.name])
     if not node.initialized or node.leaving:
         return Stale(f"node {decision.node.name} is not initialised, or is leaving")
-    return Stale(f"node {decision.node.name} must not be disrupted") if node.do_not_disrupt else None
+    kept = node.do_not_disrupt and not decision.expired
+    return Stale(f"node {decision.node.name} must not be disrupted") if kept else None
 
 
 def _return(fleet: Fleet, decision: Return) -> Stale | None:

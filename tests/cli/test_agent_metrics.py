@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from tonnage.cli import terminal
 from tonnage.cli.agent import agent
 from tonnage.errors import InputError
+from tonnage.node.devices import DeviceEvent
+from tonnage.node.simulated import SimulatedMachine
 
 
 def _run(*arguments: str) -> tuple[int, str, str]:
@@ -49,3 +54,38 @@ def test_a_kubelet_that_does_not_answer_costs_the_labels_of_pods_alone(tmp_path:
     assert code == 0
     assert "DCGM_FI_DEV_GPU_TEMP" in out
     assert "does not list pods" in err
+
+
+def test_who_scrapes_gets_metrics_or_says_why_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    got: list[tuple[str, int, bytes]] = []
+    state = tmp_path / "state.json"
+    looked = SimulatedMachine.events
+
+    def ask(method: str, path: str) -> None:
+        port = int(said[0].rpartition(":")[2].partition("/")[0])
+        client = HTTPConnection("127.0.0.1", port, timeout=5)
+        client.request(method, path)
+        answer = client.getresponse()
+        got.append((f"{method} {path}", answer.status, answer.read()))
+        client.close()
+
+    def scraped(machine: SimulatedMachine, timeout_s: float) -> Sequence[DeviceEvent]:
+        if got:
+            raise KeyboardInterrupt
+        for path in ("/metrics", "/metrics?collect[]=x", "/health", "/nothing"):
+            ask("GET", path)
+        ask("HEAD", "/metrics")
+        state.rename(tmp_path / "away.json")
+        ask("GET", "/metrics")
+        (tmp_path / "away.json").rename(state)
+        return looked(machine, 0)
+
+    monkeypatch.setattr(SimulatedMachine, "events", scraped)
+    monkeypatch.setattr(terminal, "echo", lambda line, **_: said.append(str(line)))
+    _run("--listen", "127.0.0.1:0", "--state", str(state))
+    assert [status for _, status, _ in got] == [200, 200, 200, 404, 200, 503]
+    assert all(b"DCGM_FI_DEV_GPU_TEMP" in body for _, _, body in got[:2])
+    assert (got[2][2], got[4][2]) == (b"ok\n", b"")
+    assert b"state.json: cannot be read" in got[5][2]
+    assert said[-1].startswith(f"warning: {state}: cannot be read")

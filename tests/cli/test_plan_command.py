@@ -248,6 +248,31 @@ BUDGET = {
 }
 
 
+def test_where_no_nodes_are_there_it_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path / "a.yaml", pool("g5.xlarge"))
+    assert "consolidate: no nodes are there" in tonnage(capfd, "plan", str(file), "--consolidate").out
+
+
+def test_an_empty_node_goes_back_without_a_word_of_pods(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    big, _ = four_on_one()
+    file = written(tmp_path / "a.yaml", pool("g5.xlarge", "g5.48xlarge"), big)
+    assert "consolidate: 1 node could go back: big;" in tonnage(capfd, "plan", str(file), "--consolidate").out
+
+
+@pytest.mark.parametrize(
+    ("reason", "pods", "stays"),
+    [("Empty", 0, True), ("Underutilized", 0, False), ("Drifted", 0, False), ("Underutilized", 4, True)],
+)
+def test_a_budget_for_one_reason_keeps_only_nodes_that_would_go_for_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], reason: str, pods: int, stays: bool
+) -> None:
+    big, running = four_on_one()
+    disruption = {"consolidateAfter": "0s", "budgets": [{"nodes": "0", "reasons": [reason]}]}
+    file = written(tmp_path / "a.yaml", pool("g5.xlarge", "g5.48xlarge", disruption=disruption), big, *running[:pods])
+    found = json.loads(tonnage(capfd, "plan", str(file), "--consolidate", "-o", "json").out)["consolidation"]
+    assert (found["returned"], [one["nodes"] for one in found["kept"]]) == (([], [["big"]]) if stays else (["big"], []))
+
+
 @pytest.mark.parametrize(
     ("spec", "others", "annotation", "said"),
     [

@@ -74,6 +74,36 @@ def test_a_file_that_is_not_usage_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("memory_per_pod", "-4Gi", '2:memory_per_pod: "-4Gi", expected memory like 32Gi'),
+        ("cpu_per_pod", "-2", '2:cpu_per_pod: "-2", expected CPUs like 6 or 500m'),
+        ("cpu_per_pod", "5", "2:cpu_per_pod: 5, but g6.xlarge has 4 CPUs (a pod is on one node)"),
+        ("memory_per_pod", "17Gi", "2:memory_per_pod: 17Gi, but g6.xlarge has 16Gi (a pod is on one node)"),
+        ("gpus_used", "1e99999999", '2:gpus_used: "1e99999999", expected a number from 0'),
+        ("zone", "eu-west-1a", "2:zone: no on-demand price of g6.xlarge in eu-west-1a is known"),
+    ],
+)
+def test_a_value_that_no_node_can_have_is_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], column: str, value: str, said: str
+) -> None:
+    file = tmp_path / "bad.csv"
+    file.write_text(f"start,hours,instance_type,{column}\n2026-03-02,5,g6.xlarge,{value}\n")
+    done = tonnage(capfd, "savings", str(file))
+    assert done.code == 2
+    assert said in done.err
+
+
+@pytest.mark.parametrize("start", ["9999-12-31T23:00", "0001-01-01", "2200-01-01"])
+def test_a_start_in_another_age_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str], start: str) -> None:
+    file = tmp_path / "bad.csv"
+    file.write_text(f"start,hours,instance_type,off_hours\n{start},100000,g6.xlarge,no\n")
+    done = tonnage(capfd, "savings", str(file))
+    assert done.code == 2
+    assert f'2:start: "{start}", expected a time like 2026-03-02T09:00:00Z, from 1971 to 2199' in done.err
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("--business-hours", "Mon-Fri 18-8"), "they end after they start"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -214,6 +215,79 @@ def test_workloads_with_pods_of_several_sizes_share_nodes() -> None:
     ]
     _, left, _ = on_usage(rows, ("consolidation",), THREE, SavingsSettings())
     assert {one.workload: one.nodes for one in left} == {"a": 1, "b": 1}
+
+
+@pytest.mark.parametrize(
+    ("needs", "nodes"),
+    [
+        ({}, 1),  # its part of the node's CPU and memory
+        ({"cpu_milli_per_pod": 40_000}, 4),  # of the 48 CPUs of a node
+        ({"cpu_milli_per_pod": 20_000}, 2),
+        ({"memory_bytes_per_pod": 170 << 30}, 2),  # of the 384 GiB of a node
+        ({"memory_bytes_per_pod": 20 << 30}, 1),
+    ],
+)
+def test_nodes_are_as_few_as_the_cpu_and_memory_of_their_pods_allow(needs: dict[str, int], nodes: int) -> None:
+    rows = [usage(nodes=5, gpus_used=Fraction(4), **needs)]
+    _, left, _ = on_usage(rows, ("consolidation",), THREE, SavingsSettings())
+    assert sum(one.nodes for one in left) == nodes
+
+
+@pytest.mark.parametrize("order", [("consolidation", "right-sizing"), ("right-sizing", "consolidation")])
+def test_pods_that_share_a_node_are_all_there_after_it_is_right_sized(order: tuple[str, ...]) -> None:
+    price = prices.load().on_demand(L40S)
+    known = {"cpu_milli_per_pod": 3000, "memory_bytes_per_pod": 20 << 30}
+    one = usage(price_micro_usd_per_hour=price, nodes=1, gpus_used=Fraction(2), workload="a", **known)
+    other = usage(price_micro_usd_per_hour=price, nodes=1, gpus_used=Fraction(1), workload="b", **known)
+    _, left, _ = on_usage([one, other], order, prices.load(), SavingsSettings())
+    gpus = sum(one.nodes * one.gpus for one in left)
+    assert gpus >= 3
+    assert sum(one.gpus_used for one in left) == 3
+
+
+def test_nodes_that_nobody_uses_go_and_are_not_right_sized() -> None:
+    found, left, _ = on_usage(
+        [usage(gpus_used=Fraction(0))], ("consolidation", "right-sizing"), prices.load(), SavingsSettings()
+    )
+    assert not left
+    assert found.end_micro_usd == 0
+
+
+def test_many_nodes_are_packed_by_kind_and_not_pod_by_pod() -> None:
+    rows = [usage(nodes=100_000, gpus_used=Fraction(300_001), gpus_per_pod=1, restart_s=0.0)]
+    began = time.process_time()
+    _, left, _ = on_usage(rows, ("consolidation",), THREE, SavingsSettings())
+    assert sum(one.nodes for one in left) == 75_001
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_packed_nodes_are_those_of_pods_placed_one_by_one(seed: int) -> None:
+    rng = random.Random(seed)
+    rows = [
+        usage(
+            nodes=40,
+            gpus_used=Fraction(rng.randint(1, 20)),
+            gpus_per_pod=per,
+            cpu_milli_per_pod=rng.choice((0, per * 9000)),
+        )
+        for per in rng.choices((1, 2, 3, 4), k=rng.randint(1, 5))
+    ]
+    cpus = instances.get(L40S).allocatable_cpu_milli
+    free: list[list[Fraction]] = []
+    needs = {
+        i: (Fraction(r.gpus_per_pod, 4), Fraction(r.cpu_milli_per_pod, cpus) or Fraction(r.gpus_per_pod, 4))
+        for i, r in enumerate(rows)
+    }
+    for i in sorted(needs, key=lambda i: (-rows[i].gpus_per_pod, -max(needs[i]), i)):
+        for _ in range(rows[i].pods):
+            at = next((n for n in free if all(f >= need for f, need in zip(n, needs[i], strict=True))), None)
+            if at is None:
+                free.append(at := [Fraction(1), Fraction(1)])
+            at[:] = [f - need for f, need in zip(at, needs[i], strict=True)]
+    _, left, _ = on_usage(rows, ("consolidation",), THREE, SavingsSettings())
+    assert sum(one.nodes for one in left) == len(free)
+    assert sum(one.gpus_used for one in left) == sum(one.pods * one.gpus_per_pod for one in rows)
 
 
 @pytest.mark.parametrize("order", [("commitments", "spot"), ("spot", "spot"), ("luck",)])

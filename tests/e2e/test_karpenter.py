@@ -72,7 +72,7 @@ def nodes(plane: ControlPlane) -> list[Json]:
     return plane.api().items(NODES)
 
 
-def test_karpenter_launches_exactly_what_was_planned_and_takes_it_back_when_it_is_returned(
+def test_karpenter_launches_exactly_what_was_planned_and_it_goes_when_it_is_empty(
     plane: ControlPlane, ours: dict[str, Process], pool: Json
 ) -> None:
     api = plane.api()
@@ -101,7 +101,7 @@ def test_karpenter_launches_exactly_what_was_planned_and_takes_it_back_when_it_i
     api.delete(f"{DEPLOYMENTS}/served", {})
     until("the nodes are returned", lambda: not api.items(CLAIMS) and not nodes(plane), 90, 0.2)
     returned = [line["decision"]["node"]["name"] for line in ours["nodes"].decided("Return")]
-    assert sorted(returned) == sorted(claims)
+    assert set(returned) <= set(claims), "Karpenter takes back empty nodes too, and whoever is first is not fought"
     assert {line["decision"]["claim"]["name"] for line in ours["nodes"].decided("Launch")} == planned
     assert [process.complaints() for process in ours.values()] == [[], []]
 

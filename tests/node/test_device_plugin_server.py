@@ -297,6 +297,23 @@ def test_a_specification_that_somebody_removed_is_written_before_a_device_is_han
     node.plugin.close()
 
 
+def test_a_folder_without_a_kubelet_is_said_once_and_the_kubelet_is_found_when_it_comes(tmp_path: Path) -> None:
+    folder = tmp_path / "k"
+    folder.mkdir()
+    kubelet = Kubelet(folder)
+    node = Node(kubelet, "l4")
+    for _ in range(3):
+        node.look()
+    said = f"no kubelet.sock in {folder} (No such file or directory): nothing is registered yet"
+    assert node.said.count(said) == 1
+    kubelet.start()
+    node.look()
+    kubelet.wait(lambda: kubelet.healthy(GPU) == 1)
+    assert node.said[-1] == f"{GPU}: registered"
+    node.plugin.close()
+    kubelet.stop()
+
+
 def test_looking_costs_little(kubelet: Kubelet) -> None:
     node = Node(kubelet, "p5.48xlarge")
     node.look()

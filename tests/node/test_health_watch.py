@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+import pytest
+
+from tonnage.errors import InputError
 from tonnage.node.attribution import names_of
 from tonnage.node.device_health import DeviceHealth, HealthChange, HealthRules
 from tonnage.node.devices import RecoveryAction
@@ -89,3 +93,24 @@ def test_a_file_that_cannot_be_read_is_put_aside(tmp_path: Path) -> None:
     assert (tmp_path / "health.broken").exists()
     _step(watch, machine, 1 * S)
     assert file.exists()
+
+
+def test_a_file_of_something_else_is_put_aside_and_a_folder_is_left_alone(tmp_path: Path) -> None:
+    machine = SimulatedMachine("l4")
+    uuid = machine.cards()[0].uuid
+    cause = {"name": "xid-79", "action": "NOPE", "message": "m", "first_ns": 1, "last_ns": 1}
+    for content in (b"{", b"[]", msgspec.json.encode({"boot": "one", "causes": {uuid: [cause]}})):
+        file = tmp_path / "faults.json"
+        file.write_bytes(content)
+        watch = _watch(machine, file)
+        assert "put aside as faults.broken" in watch.problem
+        assert (tmp_path / "faults.broken").read_bytes() == content
+        assert _step(watch, machine, 1 * S) == []
+        assert _unhealthy(watch, machine) == []
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    with pytest.raises(InputError, match=r"kept: faults cannot be kept in it: Is a directory"):
+        _watch(machine, folder)
+    assert folder.is_dir()
+    with pytest.raises(InputError, match="faults cannot be kept in it"):
+        _step(_watch(machine, tmp_path / "faults.broken" / "x"), machine, 1 * S)

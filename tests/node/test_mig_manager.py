@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -255,3 +256,24 @@ def test_a_node_has_one_manager(tmp_path: Path) -> None:
         pass
     with other.owning():
         assert layouts(machine) == [None]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{}", "not the journal of a MIG change: Object missing required field `config`"),
+        ('{"config": "x", "cards": [{"card": 7, "gpu": "h100", "on": true}]}', "it has no GPU 7 of model h100"),
+        ('{"config": "x", "cards": [{"card": 0, "gpu": "a30", "on": true}]}', "it has no GPU 0 of model a30"),
+        ("", "not the journal of a MIG change: Input data was truncated"),
+    ],
+)
+def test_a_journal_of_something_else_is_left_and_nothing_is_changed(content: str, said: str, tmp_path: Path) -> None:
+    machine = SimulatedMachine("h100")
+    (tmp_path / "mig-change.json").write_text(content)
+    manager = MigManager(machine, Labels("halves"), tmp_path, configurations())
+    with pytest.raises(InputError, match=re.escape(f"{tmp_path}/mig-change.json: ") + ".*" + re.escape(said)):
+        manager.advance()
+    assert (tmp_path / "mig-change.json").read_text() == content
+    state = machine.mig(0)
+    assert state is not None
+    assert not state.enabled

@@ -120,3 +120,66 @@ def test_the_command_exits_with_1_where_a_step_failed(tmp_path: Path, capfd: pyt
         answer = json.loads(capfd.readouterr().out)
         assert answer["schema"] == "tonnage.dev/agent-doctor/v1"
         assert len(answer["steps"]) == 7
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"RegisteredDevices": {GPU: 3}},
+        {"RegisteredDevices": [1]},
+        {"PodDeviceEntries": [{}]},
+        {"PodDeviceEntries": [{"PodUID": "p", "ContainerName": "c", "ResourceName": GPU, "DeviceIDs": ["a"]}]},
+        [],
+        None,
+    ],
+)
+def test_a_checkpoint_that_holds_something_else_is_not_read(data: object, tmp_path: Path) -> None:
+    (tmp_path / node_checks.CHECKPOINT).write_text(json.dumps({"Data": data}))
+    found = verdicts(SimulatedMachine("l4"), tmp_path)
+    assert [one.verdict for one in found[2:4]] == [UNKNOWN, UNKNOWN]
+
+
+_YAML = "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices:\n" + "".join(
+    f"- name: {name}\n  containerEdits: {{}}\n" for name in ('"0"', '"1"', "all")
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "verdict", "evidence"),
+    [
+        ("nvidia.yaml", _YAML, PASSED, "nvidia.yaml: 3 devices"),
+        ("nvidia.yaml", _YAML.replace('"1"', "gone"), WARNING, "nvidia.yaml: 3 devices, without 1"),
+        ("nvidia.yaml", "a: [", FAILED, "nvidia.yaml is no CDI specification"),
+        ("a.json", "{", FAILED, "a.json is no CDI specification"),
+        ("a.json", '{"kind": 5, "devices": []}', FAILED, "a.json is no CDI specification"),
+        ("a.json", '{"kind": "nvidia.com/gpu", "devices": [{}]}', FAILED, "a.json is no CDI specification"),
+        ("a.json", '{"kind": "management.nvidia.com/gpu", "devices": [{"name": "all"}]}', UNKNOWN, "no CDI spec"),
+        ("a.yml", _YAML, UNKNOWN, "no CDI specification of GPUs"),
+    ],
+)
+def test_specifications_of_others_are_read_as_the_runtime_reads_them(
+    name: str, text: str, verdict: str, evidence: str, tmp_path: Path
+) -> None:
+    (tmp_path / "cdi").mkdir()
+    (tmp_path / "cdi" / name).write_text(text)
+    found = verdicts(SimulatedMachine("2xh100"), tmp_path)[4]
+    assert (found.verdict, found.evidence[0].startswith(evidence)) == (verdict, True), found
+
+
+def test_a_model_finds_the_memory_of_a_mig_instance_and_not_of_its_card(tmp_path: Path) -> None:
+    machine = SimulatedMachine("3xh100")
+    machine.set_mode(0, True)
+    machine.create(0, "3g.40gb", 4)
+    machine.create(0, "1g.10gb", 0)
+    machine.occupy(0, [GpuProcess(1, "compute", 984, gpu_instance=2)])
+    found = verdicts(machine, tmp_path)[6]
+    assert found.verdict == PASSED
+    assert found.evidence == (
+        "GPU 0 instance 2 (1g.10gb): 9000 of 9984 MiB free",
+        "GPU 0 instance 1 (3g.40gb): 40448 of 40448 MiB free",
+        "GPU 1: 81559 of 81559 MiB free",
+        "GPU 2: 81559 of 81559 MiB free",
+    )
+    machine.set_mode(1, True)
+    found = verdicts(machine, tmp_path)[6]
+    assert (found.verdict, found.evidence[2]) == (WARNING, "GPU 1: MIG is on and no instance is there")

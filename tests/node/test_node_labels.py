@@ -182,3 +182,65 @@ def test_what_is_injected_is_seen_by_others(tmp_path: Path, capfd: pytest.Captur
     assert run(capfd, *common, "--reset")[0] == 2
     assert run(capfd, *common, "--reboot")[0] == 0
     assert not machine.condition(0).lost
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((), "nothing is to happen"),
+        (("--load", "nan"), "nan is not a usable number"),
+        (("--throttle", "swpowercap"), "did you mean sw_power_cap?"),
+        (("--pcie-width", "3"), "expected one of 1, 2, 4, 8, 12, 16"),
+        (("--gpu-instance", "1", "--lost"), "only an Xid is of a GPU instance"),
+        (("--gpu-instance", "2", "--xid", "94"), "card 0 has no GPU instance 2 (it has 1)"),
+    ],
+)
+def test_what_no_card_can_have_is_not_injected(
+    given: tuple[str, ...], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    state = tmp_path / "state.json"
+    common = ("--simulated", "h100", "--state", str(state))
+    assert run(capfd, "inject", *common, "--card", "0", "--mig", "1g.10gb")[0] == 0
+    before = state.read_bytes()
+    code, _, err = run(capfd, "inject", *common, "--card", "0", *given)
+    assert (code, said in err) == (2, True), err
+    assert state.read_bytes() == before
+    assert run(capfd, "labels", *common)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("labels", "--simulated", "0xh100"), "--simulated: '0xh100' is no card"),
+        (("labels", "--simulated", "h100", "--state", "/proc/none/x"), "/proc/none/x: the state cannot be kept in it"),
+        (("labels", "--simulated", "h100", "-o", "nodefeature", "--node", "A b"), "--node: 'A b'"),
+        (("labels", "--simulated", "h100", "-o", "nodefeature", "--namespace", "A b"), "--namespace: 'A b'"),
+        (("health", "--simulated", "h100", "--settle", "inf"), "'--settle': inf is not a usable number"),
+        (("doctor", "--simulated", "h100", "--window", "nan"), "'--window': nan is not a usable number"),
+        (("health", "--simulated", "h100", "--file", "/proc/none/x"), "/proc/none/x: faults cannot be kept in it"),
+        (("mig", "--simulated", "h100", "--folder", "/proc/none", "--apply", "all-disabled"), "/proc/none: no journal"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_its_option(
+    given: tuple[str, ...], said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capfd, *given)
+    assert (code, said in err) == (2, True), err
+
+
+def test_a_label_file_that_is_written_again_warns_once_of_what_stays_wrong(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = SimulatedMachine("2xh100", state=tmp_path / "state.json")
+    machine.set_mode(0, True)
+    turns = iter([None, None])
+
+    def later(_: float) -> None:
+        if next(turns, "end") == "end":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", later)
+    given = ("--state", str(tmp_path / "state.json"), "--features-file", str(tmp_path / "gfd"), "--every", "60")
+    _, _, err = run(capfd, "labels", "--simulated", "2xh100", "--mig-strategy", "single", *given)
+    assert err.count("warning: strategy single") == 1
+    assert "nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3-MIG-INVALID" in (tmp_path / "gfd").read_text()

@@ -115,3 +115,15 @@ def test_a_strategy_that_does_not_hold_offers_nothing_and_says_why() -> None:
     found = offer(machine, "single", Sharing())
     assert found.resources == {}
     assert "instances of several profiles" in found.problems[0]
+
+
+@pytest.mark.parametrize(("cards", "most"), [("2xh100", 48), ("h100,v100", 16)])
+def test_more_replicas_than_mps_takes_clients_offer_nothing_as_the_daemon_does_not_start(cards: str, most: int) -> None:
+    def shared(replicas: int) -> Sharing:
+        return Sharing(mps=Replicas((Replicated(GPU, replicas),)))
+
+    machine = SimulatedMachine(cards)
+    assert sum(len(some) for some in offer(machine, "none", shared(most)).resources.values()) == 2 * most
+    found = offer(machine, "none", shared(most + 1))
+    assert found.resources == node_labels(machine, sharing=shared(most + 1)).resources == {}
+    assert f"MPS takes {most} clients" in found.problems[0]

@@ -144,7 +144,7 @@ def test_processes_share_a_machine_through_a_file(tmp_path: Path) -> None:
     assert seen is not None and [each.profile for each in seen.instances] == ["7g.80gb"]
     assert {event.kind for event in other.events(1)} == {"mig"}
     assert SimulatedMachine("2xh100", state=path).events(0) == ()
-    with pytest.raises(InputError, match="2 cards in it, 8 expected"):
+    with pytest.raises(InputError, match="cards in it are 2xh100, expected 8xh100"):
         SimulatedMachine("p5.48xlarge", state=path)
     path.write_text("{}")
     with pytest.raises(InputError, match=r"state\.json"):

@@ -189,10 +189,15 @@ def test_mps_on_mig_is_refused(strategy: str) -> None:
 
 
 @pytest.mark.parametrize(("gpu", "most"), [("h100", 48), ("v100", 16)])
-def test_more_replicas_than_an_mps_server_takes_clients_are_noted(gpu: str, most: int) -> None:
-    assert not any("MPS takes" in note for note in predict([Card(gpu)], sharing=mps(most)).notes)
-    more = predict([Card(gpu)], sharing=mps(most + 1)).notes
-    assert f"{most + 1} replicas of a GPU, and MPS takes {most} clients on {gpu}" in more
+def test_more_replicas_than_an_mps_server_takes_clients_are_not_offered(gpu: str, most: int) -> None:
+    at_most = predict([Card(gpu)], sharing=mps(most))
+    assert (list(at_most.resources.values()), at_most.problems) == ([most], [])
+    more = predict([Card(gpu)], sharing=mps(most + 1))
+    assert more.resources == {}
+    (problem,) = more.problems
+    assert problem.startswith(f"{most + 1} replicas of a GPU, and MPS takes {most} clients on {gpu}; the device plugin")
+    assert predict([Card("h100"), Card(gpu)], sharing=mps(most + 1)).resources == {}
+    assert not any("the node has none" in note for note in more.notes)
 
 
 def test_bad_input_is_refused() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -219,6 +219,23 @@ def test_expired_nodes_go_whatever_budgets_say_and_nothing_is_launched_first() -
     stage.begin().until(100)
     assert stage.done("Disrupt", "Return") == [(60.0, "disrupt old"), (stage.done("Return")[0][0], "terminate old")]
     assert stage.done("Disrupt")[0][0] < stage.done("Evict")[0][0] < stage.done("Launch")[0][0]
+
+
+@pytest.mark.parametrize(
+    ("template", "goes"),
+    [({}, []), ({"expireAfter": "1m"}, [(60.0, "disrupt large")])],
+)
+def test_nodes_of_a_pool_marked_do_not_disrupt_stay_until_they_expire(
+    template: dict[str, str], goes: list[tuple[float, str]]
+) -> None:
+    stage = Stage(pool(template=template))
+    pools = stage.cluster.physics.pools
+    stage.cluster.physics = replace(
+        stage.cluster.physics, pools={name: replace(one, do_not_disrupt=True) for name, one in pools.items()}
+    )
+    stage.run("a", 1, "large", "m5.large")
+    stage.begin().until(62)
+    assert stage.done("Disrupt") == goes
 
 
 def test_a_node_that_its_nodepool_no_longer_asks_for_is_replaced() -> None:

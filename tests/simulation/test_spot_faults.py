@@ -50,9 +50,9 @@ def spot_nodes(count: int, seed: int = 0) -> SimulatedCluster:
 
 
 @pytest.mark.parametrize(
-    ("count", "share", "struck"), [(6, 0.0, 3), (5, 0.5, 3), (8, 0.25, 2), (4, 1.0, 4), (1, 0.5, 1)]
+    ("count", "share", "struck"), [(6, None, 3), (5, 0.5, 3), (8, 0.25, 2), (4, 1.0, 4), (1, 0.5, 1), (4, 0.0, 0)]
 )
-def test_a_wave_takes_its_share_of_the_nodes_within_its_time(count: int, share: float, struck: int) -> None:
+def test_a_wave_takes_its_share_of_the_nodes_within_its_time(count: int, share: float | None, struck: int) -> None:
     cluster = spot_nodes(count)
     strike(cluster, "spot-wave", share=share, within="30s")
     run_until(cluster, 1031)
@@ -83,6 +83,17 @@ def test_some_of_a_wave_are_recommended_for_a_rebalance_before_their_notice() ->
     assert len(events(cluster, "SpotRebalanceRecommendation")) == 2
     assert len(events(cluster, "SpotInterrupted")) == 4
     assert all(not cluster.fleet.node(row).taints for row in cluster.fleet.node_rows())  # Karpenter does nothing
+
+
+@pytest.mark.parametrize("lead", ["5m", "1001s", "1h"])
+def test_a_wave_comes_at_its_time_however_long_before_it_nodes_are_recommended(lead: str) -> None:
+    cluster = spot_nodes(4)
+    strike(cluster, "spot-wave", share=1.0, rebalance=1.0, lead=lead, within="0s")
+    run_until(cluster, 999)
+    assert len(events(cluster, "SpotRebalanceRecommendation")) == 4
+    assert events(cluster, "SpotInterrupted") == []
+    run_until(cluster, 1001)
+    assert len(events(cluster, "SpotInterrupted")) == 4
 
 
 def test_after_a_wave_that_type_is_not_sold_on_spot_in_that_zone() -> None:
@@ -129,6 +140,10 @@ def test_a_stock_out_may_be_of_one_zone_or_capacity_type(more: dict[str, str], h
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
+        (
+            {"kind": "spot-interruption", "at": "12h"},
+            r'faults\[0\].at: "12h" is not before the end of the run, .*: it would never come',
+        ),
         ({"kind": "zone-outage"}, r"faults\[0\].zone: zone-outage needs a zone"),
         ({"kind": "spot-wave", "share": 1.5}, r"faults\[0\].share: 1.5, expected a share from 0 to 1"),
         ({"kind": "node-failure", "share": 0.5}, r"faults\[0\].share: only a spot-wave has it"),

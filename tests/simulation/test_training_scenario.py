@@ -106,6 +106,7 @@ def test_workloads_that_nobody_gives_work_run_without_end(tmp_path: Path) -> Non
             "exit code from 1 to 255, or oom",
         ),
         ({"kind": "node-failure", "workload": "ml/pytorchjob/bert"}, "workload", "only a pod-failure has it"),
+        ({"kind": "gpu-failure", "exit": "oom"}, "exit", "only a pod-failure has it"),
     ],
 )
 def test_a_mistake_in_a_fault_is_told(tmp_path: Path, fault: dict[str, Any], field: str, message: str) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from tonnage.cli import terminal
 from tonnage.cli.agent_machine import PATH, machine, machine_options, plugin_config
-from tonnage.cli.options import OUTPUT
+from tonnage.cli.options import OUTPUT, Finite
 
 if TYPE_CHECKING:
     from tonnage.node.node_checks import NodeCheck
@@ -29,7 +29,7 @@ _EVERY_S = 0.2
     "--window",
     default=2.0,
     show_default=True,
-    type=click.FloatRange(0, 60),
+    type=Finite(0, 60),
     metavar="SECONDS",
     help="How long to measure.",
 )

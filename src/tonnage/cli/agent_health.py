@@ -11,6 +11,7 @@ import click
 
 from tonnage.cli import terminal
 from tonnage.cli.agent_machine import machine, machine_options
+from tonnage.cli.options import Finite
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _EVICT_S, _AGAIN_S = 5.0, 60.0
 @click.option("--taint", type=click.Choice(["never", "reboot", "all", "any"]), default="never", show_default=True,
               help="When the node is tainted: to be rebooted, all GPUs bad, any GPU bad.")  # fmt: skip
 @click.option("--drain/--no-drain", default=True, show_default=True, help="Whether pods on a bad GPU are evicted.")
-@click.option("--settle", default=30.0, type=click.FloatRange(0), show_default=True, metavar="SECONDS",
+@click.option("--settle", default=30.0, type=Finite(0), show_default=True, metavar="SECONDS",
               help="How long a card has to be well before it counts as healthy again.")  # fmt: skip
 @click.option("--ignore-xid", type=click.IntRange(1, 999), multiple=True, metavar="N", help="Never a fault.")
 @click.option("--fatal-xid", type=click.IntRange(1, 999), multiple=True, metavar="N", help="Always a fault.")

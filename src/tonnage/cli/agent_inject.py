@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from tonnage.cli.agent_machine import PATH, simulated_machine
-from tonnage.cli.options import at_option
+from tonnage.cli.options import Finite, at_option
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tonnage.node.simulated import SimulatedMachine
+
+_LANES = (1, 2, 4, 8, 12, 16)
 
 
 @click.command()
@@ -23,9 +27,7 @@ if TYPE_CHECKING:
 @click.option("--gpu-instance", type=click.IntRange(min=0), metavar="N", help="Of this GPU instance alone.")
 @click.option("--recovery", default="", metavar="ACTION", help="What the driver wants done: gpu-reset, node-reboot, …")
 @click.option("--lost", is_flag=True, help="It falls off the bus.")
-@click.option(
-    "--load", type=click.FloatRange(0, 1), metavar="PART", help="No fault: a process uses it so much of the time."
-)
+@click.option("--load", type=Finite(0, 1), metavar="PART", help="No fault: a process uses it so much of the time.")
 @click.option(
     "--throttle", multiple=True, metavar="REASON", help="No fault: clocks are held down (sw_power_cap); repeatable."
 )
@@ -52,11 +54,18 @@ def inject(
 ) -> None:
     """Let something happen to a simulated card: a fault, a reset, another MIG layout.
 
-    Other parts of the agent that run on the same --state see it, as they would on real cards.
+    Other parts of the agent that run on the same --state see it, as they would on real cards. A driver reports an Xid
+    once, to those that run at that time; what it says as long as it is asked is --recovery and --lost.
     """
     from tonnage.facts import names
     from tonnage.node.devices import GpuProcess, RecoveryAction
 
+    disturbed = bool(throttle) or pcie_width is not None
+    faulty = xid is not None or bool(recovery) or lost
+    if not (faulty or disturbed or load is not None or reboot or reset or mig):
+        raise InputError.at("nothing is to happen", hint="give --xid, --recovery, --lost, --reset, --mig or another")
+    if gpu_instance is not None and xid is None:
+        raise InputError.at("only an Xid is of a GPU instance", field="--gpu-instance", hint="give --xid too")
     cards = simulated_machine(simulated, state, "")
     if card >= len(cards.cards()):
         raise InputError.at(f"{simulated} has {len(cards.cards())} cards", field="--card", hint="the first is 0")
@@ -65,7 +74,13 @@ def inject(
         from tonnage.errors import Where
 
         raise names.unknown("recovery action", recovery, known, where=Where(field="--recovery"))
+    _check_disturbance(throttle, pcie_width)
     if mig:
+        if not cards.profiles(card):
+            hint = "tonnage mig layouts GPU says which have"
+            raise InputError.at(
+                f"card {card}, of model {cards.cards()[card].gpu}, has no MIG", field="--mig", hint=hint
+            )
         with at_option("--mig"):
             _partition(cards, card, mig)
     if reboot:
@@ -74,11 +89,36 @@ def inject(
         cards.reset(card)
     if load is not None:
         cards.occupy(card, [GpuProcess(1, "compute", 1024)] if load else [], load)
-    if throttle or pcie_width is not None:
+    if disturbed:
         cards.disturb(card, throttle=throttle, pcie_width=pcie_width)
-    if xid is not None or lost or recovery:
+    if gpu_instance is not None:
+        _check_instance(cards, card, gpu_instance)
+    if faulty:
         action = known.get(recovery)
         cards.fault(card, xid=xid, gpu_instance=gpu_instance, recovery=action, lost=lost)
+
+
+def _check_disturbance(throttle: Sequence[str], pcie_width: int | None) -> None:
+    """Raises InputError for what no card says of its clocks or its link."""
+    from tonnage.errors import Where
+    from tonnage.facts import names
+    from tonnage.node.nvml_readings import REASONS
+
+    for reason in throttle:
+        if reason not in REASONS.values():
+            raise names.unknown("reason", reason, sorted(REASONS.values()), where=Where(field="--throttle"))
+    if pcie_width is not None and pcie_width not in _LANES:
+        hint = f"expected one of {', '.join(map(str, _LANES))}"
+        raise InputError.at(f"no link has {pcie_width} lanes", field="--pcie-width", hint=hint)
+
+
+def _check_instance(cards: SimulatedMachine, card: int, gpu_instance: int) -> None:
+    """Raises InputError for a GPU instance that the card does not have."""
+    there = cards.mig(card)
+    known = [one.id for one in there.instances] if there is not None else []
+    if gpu_instance not in known:
+        hint = f"it has {', '.join(map(str, sorted(known)))}" if known else "it has none: --mig makes some"
+        raise InputError.at(f"card {card} has no GPU instance {gpu_instance}", field="--gpu-instance", hint=hint)
 
 
 def _partition(cards: SimulatedMachine, card: int, layout: str) -> None:

@@ -10,10 +10,13 @@ import click
 import msgspec
 
 from tonnage.cli import terminal
-from tonnage.cli.agent_machine import PATH, driver_files, machine, machine_options, plugin_config
+from tonnage.cli.agent_machine import PATH, check_name, driver_files, machine, machine_options, plugin_config
+from tonnage.cli.options import Finite
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tonnage.partitioning.labels import Node
 
 _DMI = Path("sys/class/dmi/id/product_name")
@@ -25,7 +28,7 @@ _DMI = Path("sys/class/dmi/id/product_name")
 @click.option("--mig-strategy", default="", metavar="NAME", help="none, single or mixed; the configuration's without.")
 @click.option("--print", "shown", is_flag=True, help="Print them; nothing is written.")
 @click.option("--features-file", type=PATH, metavar="FILE", help="Write them for Node Feature Discovery (features.d).")
-@click.option("--every", type=click.FloatRange(1), metavar="SECONDS", help="Write the file again, until interrupted.")
+@click.option("--every", type=Finite(1), metavar="SECONDS", help="Write the file again, until interrupted.")
 @click.option("--no-timestamp", is_flag=True, help="Leave out nvidia.com/gfd.timestamp.")
 @click.option("--namespace", default="gpu-operator", show_default=True, metavar="NAME", help="Of a NodeFeature.")
 @click.option(
@@ -60,6 +63,9 @@ def labels(
     chosen = plugin_config(config)
     given = {"mig-strategy": mig_strategy} if mig_strategy else {}
     strategy = device_plugin.settle(chosen, arguments=given)["migStrategy"].value
+    if output == "nodefeature":
+        check_name(node, "--node")
+        check_name(namespace, "--namespace")
     name = simulated if simulated else _product_name(Path("/"))
     if every is not None and features_file is None:
         raise InputError.at("printed labels are printed once", field="--every", hint="give --features-file FILE too")
@@ -70,12 +76,13 @@ def labels(
             return features.node_labels(devices, strategy, chosen.sharing, machine=name, timestamp_s=now)
 
         found = read()
+        _warn(found.problems)
         while every is not None and features_file is not None:
             files.write(features_file, features.as_features(found.labels))
             time.sleep(every)
-            found = read()
-    for problem in found.problems:
-        terminal.echo(f"warning: {problem}", err=True)
+            said, found = found.problems, read()
+            if found.problems != said:
+                _warn(found.problems)
     if features_file is not None:
         files.write(features_file, features.as_features(found.labels))
         if not shown:
@@ -94,6 +101,11 @@ def labels(
         terminal.echo(msgspec.json.encode(answer))
     else:
         terminal.echo(msgspec.json.encode(features.as_node_feature(node, namespace, found.labels)))
+
+
+def _warn(problems: Iterable[str]) -> None:
+    for problem in problems:
+        terminal.echo(f"warning: {problem}", err=True)
 
 
 def _product_name(root: Path) -> str:

@@ -63,6 +63,15 @@ def simulated_machine(simulated: str, state: Path | None, node: str) -> Simulate
     return SimulatedMachine(simulated, node=node, state=state)
 
 
+def check_name(name: str, option: str) -> None:
+    """Raises InputError for what the API server takes for no node's and no namespace's name."""
+    from tonnage.objects.api.errors import subdomain_faults
+
+    faults = subdomain_faults(name)
+    if faults:
+        raise InputError.at(f"{name!r}: {faults[0]}", field=option, hint="kubectl get nodes,namespaces says the names")
+
+
 def plugin_config(path: Path | None) -> Config:
     """The device plugin's configuration in a file; the default one without. Raises InputError with file and line."""
     from tonnage.cli import files

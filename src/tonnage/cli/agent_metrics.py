@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,16 +95,26 @@ def _serve(
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if self.path not in ("/metrics", "/health"):
+            path = self.path.partition("?")[0]
+            if path not in ("/metrics", "/health"):
                 self.send_error(404)
                 return
-            with lock:
-                body = _scrape(devices, exporter, socket).encode() if self.path == "/metrics" else b"ok\n"
+            try:
+                with lock:
+                    body = _scrape(devices, exporter, socket).encode() if path == "/metrics" else b"ok\n"
+            except InputError as error:
+                terminal.echo(f"warning: {error}", err=True)
+                self.send_error(503, explain=str(error))
+                return
             self.send_response(200)
             self.send_header("Content-Type", CONTENT_TYPE)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            if self.command == "GET":
+                with suppress(ConnectionError):  # who asked has gone
+                    self.wfile.write(body)
+
+        do_HEAD = do_GET
 
         def log_message(self, format: str, *args: object) -> None:
             """Scrapes are not worth a line each."""

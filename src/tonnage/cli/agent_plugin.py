@@ -9,6 +9,7 @@ import click
 
 from tonnage.cli import terminal
 from tonnage.cli.agent_machine import PATH, driver_files, machine, machine_options, plugin_config
+from tonnage.cli.options import Finite
 from tonnage.errors import InputError
 
 _LOOK_S = 0.25
@@ -20,7 +21,7 @@ _LOOK_S = 0.25
 @click.option("--kubelet-folder", type=PATH, metavar="DIR", help="The kubelet's folder of device plugins.")
 @click.option("--cdi-folder", type=PATH, metavar="DIR", help="Where CDI specifications go.  [default: /var/run/cdi]")
 @click.option("--health-file", type=PATH, metavar="FILE", help="Where faults are kept over restarts of the agent.")
-@click.option("--settle", default=30.0, type=click.FloatRange(0), show_default=True, metavar="SECONDS",
+@click.option("--settle", default=30.0, type=Finite(0), show_default=True, metavar="SECONDS",
               help="How long a card has to be well before it counts as healthy again.")  # fmt: skip
 def device_plugin_(
     simulated: str,

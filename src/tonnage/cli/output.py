@@ -264,6 +264,8 @@ def _training_time(training: TrainingHeadline) -> str:
 
 def _figures(result: Result, head: Headline, look: Look) -> Table:
     hours = result.gpu_hours
+    nothing = (one for one in result.events if one.reason == "FaultHitNothing")
+    missed = "; ".join(f"{one.message} at {formats.clock(one.t_s)}, so it hit nothing" for one in nothing)
     rows = (
         (
             "Cost",
@@ -279,6 +281,7 @@ def _figures(result: Result, head: Headline, look: Look) -> Table:
             "Nodes",
             f"{head.max_nodes} at most, {head.nodes_bought} launched, {head.nodes_returned} terminated",
         ),
+        *([("Faults", missed)] if missed else ()),
         *([("Tokens", f"{formats.count(head.tokens)} prompt and generated")] if result.services else ()),
         ("Prices", f"{result.cost.region}, {result.cost.prices_as_of}"),
     )

@@ -37,7 +37,11 @@ def read(
     there = {node.ref: node for node in nodes}
     pools = {pool.metadata.name: pool for pool in node_pools}
     running = list(running_nodes(snapshot, movable_pods(snapshot), there))
-    allowed = {name: _allowed(pool, [one for one, _ in running]) for name, pool in pools.items()}
+    allowed = {
+        (name, why): _allowed(pool, [one for one, _ in running], why)
+        for name, pool in pools.items()
+        for why in (budgets.EMPTY, consolidation.UNDERUTILIZED)
+    }
     occupied, kept = [], []
     for one, node in running:
         price = _price(node.labels, node.spec.instance_type, catalogue)
@@ -49,7 +53,11 @@ def read(
         else:
             pods = tuple(pod.pod for pod in one.pods if not pod.belongs)
             occupied.append(Occupied(node=one.node, pods=pods, micro_usd_per_hour=price))
-    at_once = {name: most for name, (_, most) in allowed.items() if most}
+    at_once: dict[str, int] = {}
+    for each in occupied:
+        name, most = each.node.node_pool, allowed[each.node.node_pool, _reason(each.pods)][1]
+        if most:
+            at_once[name] = min(most, at_once.get(name, most))
     return Going(tuple(occupied), tuple(sorted(kept)), at_once)
 
 
@@ -57,7 +65,7 @@ def _kept(
     snapshot: Snapshot,
     one: RunningNode,
     pools: Mapping[str, karpenter.NodePool],
-    allowed: Mapping[str, tuple[str, int | None]],
+    allowed: Mapping[tuple[str, str], tuple[str, int | None]],
 ) -> str:
     name = one.state.node_pool
     if not name:
@@ -73,7 +81,7 @@ def _kept(
         return f"consolidateAfter of NodePool {name} is Never"
     if one.pods and pool.spec.disruption.consolidation_policy == "WhenEmpty":
         return f"consolidationPolicy of NodePool {name} is WhenEmpty, and it has pods"
-    because, most = allowed[name]
+    because, most = allowed[name, _reason(one.pods)]
     if most == 0:
         return f"the disruption budget of NodePool {name} lets no node go ({because})"
     fleet = snapshot.fleet
@@ -84,13 +92,18 @@ def _kept(
     return ""
 
 
-def _allowed(pool: karpenter.NodePool, running: Sequence[RunningNode]) -> tuple[str, int | None]:
-    """Which budget says how many nodes may go at a time, and how many; None where none does."""
+def _reason(pods: Sequence[object]) -> str:
+    """For which reason of a budget a node with these pods would go."""
+    return consolidation.UNDERUTILIZED if pods else budgets.EMPTY
+
+
+def _allowed(pool: karpenter.NodePool, running: Sequence[RunningNode], why: str) -> tuple[str, int | None]:
+    """Which budget says how many nodes may go at a time for this reason, and how many; None where none does."""
     own = [one.state for one in running if one.state.node_pool == pool.metadata.name]
     counted = [state for state in own if state.initialized_ns is not None]
     busy = sum(state.deleted or not state.ready for state in counted)
     always = [msgspec.structs.replace(one, schedule=None, duration=None) for one in pool.spec.disruption.budgets]
-    found = budgets.allowance(always, len(counted), 0, consolidation.UNDERUTILIZED)
+    found = budgets.allowance(always, len(counted), 0, why)
     return found.because, None if found.nodes is None else max(0, found.nodes - busy)
 
 

@@ -72,16 +72,19 @@ def _places(plan: PolicyPlan) -> None:
 
 def _consolidation(found: Consolidation) -> None:
     if not found.returned:
-        if found.before_usd_per_hour or not found.kept:
+        if not found.before_usd_per_hour and not found.kept:
+            _line("consolidate: no nodes are there (add them and the pods on them, with --existing)")
+        elif found.before_usd_per_hour:
             _line(f"consolidate: no nodes could go back for less (${found.before_usd_per_hour:.2f} an hour)")
         else:
             _line("consolidate: no nodes may go back")
         _kept(found)
         terminal.echo()
         return
+    after = f" once {_count(found.moves, 'pod')} moved" if found.moves else ""
     saved = found.before_usd_per_hour - found.after_usd_per_hour
     _line(
-        f"consolidate: {_count(len(found.returned), 'node')} could go back once {_count(found.moves, 'pod')} moved: "
+        f"consolidate: {_count(len(found.returned), 'node')} could go back{after}: "
         f"{_listed(found.returned)}; ${found.before_usd_per_hour:.2f} → ${found.after_usd_per_hour:.2f} an hour, "
         f"{'−' if saved >= 0 else '+'}{abs(saved):.2f} $/h",
         "  ",

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tonnage.cli import terminal
+from tonnage.cli.agent_machine import check_name
 from tonnage.cli.cluster import given, live
 from tonnage.errors import InputError
 
@@ -43,6 +44,9 @@ def agent(
     from tonnage.objects.dump import written
     from tonnage.objects.gpu_operator import ClusterPolicy
 
+    check_name(namespace, "--namespace")
+    if not image.strip():
+        raise InputError.at("no image", field="--image", hint="name the image that has Tonnage in it")
     read = given(paths, context, kubeconfig, none=bool(environment))
     manifest = load.read(read) if read else None
     policies = manifest.of(ClusterPolicy) if manifest is not None else []

@@ -17,7 +17,7 @@ from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import instances, names
 from tonnage.facts.price_book import CAPACITY_TYPES, OWNED, PriceBook
 from tonnage.objects import quantity
-from tonnage.units import NS_PER_HOUR, NS_PER_S, micro_usd
+from tonnage.units import MIB, NS_PER_HOUR, NS_PER_S, micro_usd
 
 REQUIRED = ("start", "hours", "instance_type")
 COLUMNS = (
@@ -100,7 +100,7 @@ def _unknown(column: str, where: Where) -> Problem:
 
 def _usage(row: _Row, book: PriceBook) -> NodeUsage | None:
     before = len(row.problems)
-    start = row.read("start", _time, 0, "a time like 2026-03-02T09:00:00Z")
+    start = row.read("start", _time, 0, "a time like 2026-03-02T09:00:00Z, from 1971 to 2199")
     hours = row.read("hours", _positive(_MOST_HOURS), 0.0, f"hours above 0, at most {_MOST_HOURS:g}")
     name = row.cells["instance_type"]
     if name and not instances.known(name):
@@ -112,8 +112,8 @@ def _usage(row: _Row, book: PriceBook) -> NodeUsage | None:
     dollars = row.read("usd_per_hour", _positive(1e6), 0.0, "USD per hour above 0")
     per_pod = row.read("gpus_per_pod", _whole(1024), 1, "a whole number from 1")
     used = row.read("gpus_used", _share_of, None, "a number from 0")
-    cpu = row.read("cpu_per_pod", quantity.cpu_milli, 0, "CPUs like 6 or 500m")
-    memory = row.read("memory_per_pod", quantity.bytes_, 0, "memory like 32Gi")
+    cpu = row.read("cpu_per_pod", _not_negative(quantity.cpu_milli), 0, "CPUs like 6 or 500m")
+    memory = row.read("memory_per_pod", _not_negative(quantity.bytes_), 0, "memory like 32Gi")
     more: dict[str, Any] = {
         column: row.read(column, _flag, default, "yes or no")
         for column, default in (("interruptible", False), ("off_hours", True), ("training", False))
@@ -124,7 +124,9 @@ def _usage(row: _Row, book: PriceBook) -> NodeUsage | None:
     zone = row.cells.get("zone", "")
     price = micro_usd(dollars) if dollars else _price(book, name, zone, kind)
     if price is None:
-        row.wrong("instance_type", f"no {kind} price of {name} is known", "give one in usd_per_hour, or with --prices")
+        column = "zone" if zone and _price(book, name, "", kind) is not None else "instance_type"
+        where = f" in {zone}" if column == "zone" else ""
+        row.wrong(column, f"no {kind} price of {name}{where} is known", "give one in usd_per_hour, or with --prices")
         return None
     made = instances.get(name)
     gpus = devices(made)
@@ -132,6 +134,12 @@ def _usage(row: _Row, book: PriceBook) -> NodeUsage | None:
         row.wrong("gpus_per_pod", f"{per_pod}, but {name} has {gpus} GPUs", "a pod is on one node")
         return None
     room = Fraction(nodes * gpus if gpus else nodes)
+    of_node = (("cpu_per_pod", cpu, made.vcpu * 1000), ("memory_per_pod", memory, made.memory_mib * MIB))
+    for column, asked, has in of_node:
+        if asked > has:
+            whole = f"{made.vcpu} CPUs" if column == "cpu_per_pod" else quantity.format_bytes(has)
+            row.wrong(column, f"{row.cells[column]}, but {name} has {whole}", "a pod is on one node")
+            return None
     if used is not None and used > room:
         row.wrong("gpus_used", f"{float(used):g}, but {nodes} × {name} have {room}")
         return None
@@ -164,6 +172,8 @@ def _price(book: PriceBook, name: str, zone: str, kind: str) -> int | None:
 
 def _time(text: str) -> int:
     at = datetime.fromisoformat(text)
+    if not 1970 < at.year < 2200:  # a day beyond in every zone
+        raise ValueError(text)
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
     return round(at.timestamp()) * NS_PER_S
 
@@ -189,10 +199,20 @@ def _whole(most: int) -> Callable[[str], int]:
 
 
 def _share_of(text: str) -> Fraction | None:
-    value = Fraction(text)
-    if value < 0:
+    value = float(text)
+    if not 0 <= value < math.inf:
         raise ValueError(text)
-    return value
+    return Fraction(str(value))  # of the text itself, 1e-999999999 would have all its digits
+
+
+def _not_negative(parse: Callable[[str], int]) -> Callable[[str], int]:
+    def parse_it(text: str) -> int:
+        value = parse(text)
+        if value < 0:
+            raise ValueError(text)
+        return value
+
+    return parse_it
 
 
 def _one_of(known: tuple[str, ...]) -> Callable[[str], str]:

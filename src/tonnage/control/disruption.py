@@ -185,7 +185,7 @@ class Disruption:
             evidence = (("expire_after", written), ("node_pool", pool.name))
             reason = Reason("expired: it is older than expireAfter of its NodePool", evidence)
             self._begin(snapshot, [ref], reason, ())
-            yield Disrupt(ref, reason)
+            yield Disrupt(ref, reason, expired=True)
 
     def _unneeded(self, snapshot: Snapshot) -> Iterable[Decision]:
         """Empty nodes of node groups: what waits for them is how long they are unneeded, and nothing else."""

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tonnage.costs.commitments import Commitment, commit
+from tonnage.costs.fewer_nodes import packed
 from tonnage.costs.usage import NodeUsage, total
 from tonnage.facts import instances, spot
 from tonnage.facts.prices import ON_DEMAND, SPOT, PriceBook
@@ -128,7 +129,7 @@ def right_sized(usage: Sequence[NodeUsage], book: PriceBook, settings: SavingsSe
 def consolidated(usage: Sequence[NodeUsage], book: PriceBook, settings: SavingsSettings) -> Iterator[NodeUsage]:
     """Nodes that are alike at the same time are as few as their pods need; pods of several workloads share them."""
     for _, alike in groupby(sorted(usage, key=_alike), key=_alike):
-        yield from _packed(list(alike))
+        yield from packed(list(alike))
 
 
 def scheduled(usage: Sequence[NodeUsage], book: PriceBook, settings: SavingsSettings) -> Iterator[NodeUsage]:
@@ -186,15 +187,9 @@ _CHANGES: dict[str, Callable[[Sequence[NodeUsage], PriceBook, SavingsSettings], 
 }
 
 
-def _pods(one: NodeUsage) -> int:
-    """Pods on all of its nodes, no more than there is room for."""
-    room = one.nodes * (one.gpus // one.gpus_per_pod) if one.gpus else one.nodes
-    return min(room, ceil(one.gpus_used / one.gpus_per_pod) if one.gpus else ceil(one.gpus_used))
-
-
 def _cheapest(one: NodeUsage, book: PriceBook) -> NodeUsage:
     own = instances.get(one.instance_type)
-    each = ceil(Fraction(_pods(one), one.nodes))
+    each = ceil(Fraction(one.pods, one.nodes))
     best = one
     for other in instances.all():
         same = (other.gpu, other.accelerator_name, other.arch) == (own.gpu, own.accelerator_name, own.arch)
@@ -211,28 +206,8 @@ def _cheapest(one: NodeUsage, book: PriceBook) -> NodeUsage:
 
 def _alike(one: NodeUsage) -> tuple[object, ...]:
     times, kind = (one.start_ns, one.end_ns), (one.instance_type, one.zone, one.capacity_type)
-    return *times, *kind, one.price_micro_usd_per_hour, one.interruptible, one.off_hours, one.training
-
-
-def _packed(alike: list[NodeUsage]) -> Iterator[NodeUsage]:
-    """First-fit decreasing by GPUs; each node is counted for the workload of its first pod."""
-    size = alike[0].gpus or 1
-    free: list[int] = []
-    opened = [0] * len(alike)
-    for i in sorted(range(len(alike)), key=lambda i: (-alike[i].gpus_per_pod, i)):
-        needs = alike[i].gpus_per_pod if alike[i].gpus else 1
-        for _ in range(_pods(alike[i])):
-            at = next((n for n, left in enumerate(free) if left >= needs), None)
-            if at is None:
-                free.append(size - needs)
-                opened[i] += 1
-            else:
-                free[at] -= needs
-    if sum(opened) >= sum(one.nodes for one in alike):
-        yield from alike
-        return
-    for one, nodes in zip(alike, opened, strict=True):
-        yield replace(one, nodes=nodes)
+    what = one.interruptible, one.off_hours, one.training
+    return *times, *kind, one.price_micro_usd_per_hour, *what, one.checkpoint_s, one.write_s, one.restart_s, one.lost
 
 
 def _said(before: Sequence[NodeUsage], after: Sequence[NodeUsage]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
+from math import ceil
 
 from msgspec import Struct
 
@@ -63,6 +64,12 @@ class NodeUsage(Struct, frozen=True, kw_only=True):
     def gpus(self) -> int:
         """GPUs, or other accelerators, of one node."""
         return devices(instances.get(self.instance_type))
+
+    @property
+    def pods(self) -> int:
+        """Pods on all of its nodes, no more than their GPUs are enough for; without GPUs, one on each node in use."""
+        room = self.nodes * (self.gpus // self.gpus_per_pod) if self.gpus else self.nodes
+        return min(room, ceil(self.gpus_used / self.gpus_per_pod) if self.gpus else ceil(self.gpus_used))
 
     def pods_on(self, machine: InstanceType) -> int:
         """Pods like these that a machine with the same accelerators has room for. A pod of which CPU or memory is not

@@ -12,7 +12,7 @@ from tonnage.fleet.rows import NodeRow
 from tonnage.live.nodes import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from tonnage.machines.objects import End, Node, Pod
 from tonnage.node.health_effects import CONDITION, HealthPolicy, of_node
-from tonnage.objects import core
+from tonnage.objects import core, karpenter
 from tonnage.objects.quantity import quantities
 
 JsonObject = dict[str, Any]
@@ -33,13 +33,16 @@ def node_body(node: Node, row: NodeRow, capacity: Mapping[str, int]) -> JsonObje
         "beta.kubernetes.io/os": "linux",
         **row.labels,
     }
+    annotations = {ANNOTATION: "true"}
+    if row.do_not_disrupt:
+        annotations[karpenter.DO_NOT_DISRUPT] = "true"
     spec: JsonObject = {"providerID": provider_id(node)}
     if row.taints:
         spec["taints"] = [msgspec.to_builtins(taint) for taint in row.taints]
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": node.name, "labels": labels, "annotations": {ANNOTATION: "true"}},
+        "metadata": {"name": node.name, "labels": labels, "annotations": annotations},
         "spec": spec,
         "status": {
             "capacity": quantities({name: amount for name, amount in capacity.items() if amount}),

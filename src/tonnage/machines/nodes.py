@@ -123,7 +123,7 @@ def register_node(cluster: Site, node: Node) -> None:
         }
     made = cuts_of(cluster, node)
     later = {itype.resource, *made.offers}
-    cluster.fleet.add_node(
+    row = cluster.fleet.add_node(
         NodeSpec(
             node.name,
             {name: amount for name, amount in node.allocatable.items() if name not in later},
@@ -142,6 +142,8 @@ def register_node(cluster: Site, node: Node) -> None:
         ),
         schedulable=False,
     )
+    if pool is not None and pool.do_not_disrupt:
+        cluster.fleet.note(row, do_not_disrupt=True)
     cluster.mirror.node_changed(node)
 
 

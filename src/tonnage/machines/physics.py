@@ -23,6 +23,7 @@ class Pool:
     taints: tuple[core.Taint, ...]
     storage: NodeStorage
     images_on_disk: bool  # its volume comes from a snapshot that holds the images
+    do_not_disrupt: bool = False  # its template has the annotation karpenter.sh/do-not-disrupt: "true"
 
 
 class Engines(Protocol):

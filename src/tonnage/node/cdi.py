@@ -28,6 +28,8 @@ PLUGIN_KIND = "k8s.device-plugin.nvidia.com/gpu"
 """Of the names that device plugins hand to the kubelet."""
 FOLDER = Path("/var/run/cdi")
 ALL = "all"
+MANAGEMENT = "management."
+"""How the kind of what has one device with all nodes begins."""
 _LOWEST = "0.3.0"
 _VENDOR = re.compile(r"[A-Za-z]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._:-]*[A-Za-z0-9])?")
@@ -60,7 +62,7 @@ def spec_of(devices: Devices, files: DriverFiles, kind: str = KIND, names: Names
     return _written(kind, made, files.common())
 
 
-def management(files: DriverFiles, kind: str = "management.nvidia.com/gpu") -> dict[str, Any]:
+def management(files: DriverFiles, kind: str = MANAGEMENT + KIND) -> dict[str, Any]:
     """One device ``all`` with every device node of the driver, for containers that look after the cards."""
     nodes = [files.node(path) for path in files.every_node() if not Path(path).name.startswith(_NOT_FOR_MANAGEMENT)]
     return _written(kind, [(ALL, {"deviceNodes": nodes})], files.common(visible=False))
@@ -75,20 +77,27 @@ def _written(kind: str, devices: Sequence[tuple[str, Edits]], common: Edits) -> 
     return {"cdiVersion": lowest_version(spec), **spec}
 
 
-def _devices(devices: Devices, files: DriverFiles) -> Iterator[tuple[dict[str, str], list[dict[str, Any]]]]:
-    """(names by naming, device nodes) of everything that a container can be given."""
+def called(devices: Devices) -> Iterator[tuple[dict[str, str], Identity, tuple[GpuInstance, int] | None]]:
+    """(names by naming, card, GPU instance and id of the compute instance) of everything that a container can be
+    given; None: the whole card."""
     for one in devices.cards():
         state = devices.mig(one.index)
-        own = [files.node(f"/dev/nvidia{one.minor}")]
         if state is None or not state.enabled:
-            yield {"index": str(one.index), "uuid": one.uuid, "type-index": f"gpu{one.index}"}, own
+            yield {"index": str(one.index), "uuid": one.uuid, "type-index": f"gpu{one.index}"}, one, None
             continue
-        at = 0
-        for instance in state.instances:
-            for part in instance.compute:
-                called = {"index": f"{one.index}:{at}", "uuid": part.uuid, "type-index": f"mig{one.index}:{at}"}
-                yield called, own + [files.node(path) for path in _capabilities(one, instance, part.id)]
-                at += 1
+        parts = ((instance, part) for instance in state.instances for part in instance.compute)
+        for at, (instance, part) in enumerate(parts):
+            names = {"index": f"{one.index}:{at}", "uuid": part.uuid, "type-index": f"mig{one.index}:{at}"}
+            yield names, one, (instance, part.id)
+
+
+def _devices(devices: Devices, files: DriverFiles) -> Iterator[tuple[dict[str, str], list[dict[str, Any]]]]:
+    """(names by naming, device nodes) of everything that a container can be given."""
+    for names, card, part in called(devices):
+        nodes = [files.node(f"/dev/nvidia{card.minor}")]
+        if part is not None:
+            nodes += [files.node(path) for path in _capabilities(card, *part)]
+        yield names, nodes
 
 
 def _capabilities(card: Identity, instance: GpuInstance, part: int) -> Iterator[str]:
@@ -148,9 +157,33 @@ def write(spec: Mapping[str, Any], path: Path) -> bool:
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """The specification in a file; None where there is none that can be read."""
+    """The specification in a file, JSON or by its name YAML; None where there is none that can be read: its kind is
+    text, and each of its devices has a name."""
     try:
-        found = msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError):
+        text = path.read_bytes()
+        found = _from_yaml(text) if path.suffix == ".yaml" else msgspec.json.decode(text)
+        msgspec.convert(found, _Read)
+    except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+class _NamedDevice(msgspec.Struct):
+    name: str
+
+
+class _Read(msgspec.Struct):
+    kind: str
+    devices: list[_NamedDevice] = []
+
+
+def _from_yaml(text: bytes) -> object:
+    """What a YAML text holds. Raises ValueError where it is none."""
+    import yaml
+
+    from tonnage.objects.tree import LOADER
+
+    try:
+        return yaml.load(text, LOADER)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tonnage.errors import InputError
+from tonnage.facts import xids
 from tonnage.node.device_health import (
     DeviceHealth,
     FaultCause,
@@ -39,8 +40,8 @@ class SavedHealth(msgspec.Struct):
 class HealthWatch:
     """``file``: where causes are kept; None: nowhere. ``boot``: the id of this boot.
 
-    A file that cannot be read is put aside under ``.broken``, and :attr:`problem` says so: the agent starts all the
-    same, as a card's faults are seen again by what the driver says."""
+    A file that holds something else is put aside under ``.broken``, and :attr:`problem` says so: the agent starts all
+    the same, as a card's faults are seen again by what the driver says."""
 
     def __init__(self, devices: Devices, health: DeviceHealth, *, file: Path | None = None, boot: str = "") -> None:
         self._devices, self.health, self._file, self._boot = devices, health, file, boot
@@ -49,14 +50,19 @@ class HealthWatch:
         self._written = b""
 
     def start(self, now_ns: int) -> None:
-        """Take up what was known before the agent was started."""
+        """Take up what was known before the agent was started. Raises InputError for what is not a file to be read."""
         if self._file is None or not self._file.exists():
             return
         try:
-            saved = msgspec.json.decode(self._file.read_bytes(), type=SavedHealth)
-        except (OSError, msgspec.DecodeError) as error:
+            saved = _decoded(self._file.read_bytes())
+        except OSError as error:
+            raise _unusable(self._file, error) from error
+        except msgspec.DecodeError as error:
             aside = self._file.with_suffix(".broken")
-            self._file.replace(aside)
+            try:
+                self._file.replace(aside)
+            except OSError as failed:
+                raise _unusable(self._file, failed) from failed
             self.problem = f"{self._file}: {error}; put aside as {aside.name}"
             return
         for gpu, causes in sorted(saved.causes.items()):
@@ -66,7 +72,9 @@ class HealthWatch:
 
     def take(self, events: Sequence[DeviceEvent], now_ns: int) -> list[HealthChange]:
         """Take in what was reported, read the cards that it is about, and every card once in :data:`READ_S` seconds;
-        say which became healthy or unhealthy. ``now_ns``: the time, always of the same clock."""
+        say which became healthy or unhealthy. ``now_ns``: the time, always of the same clock.
+
+        Raises InputError where the file cannot be written."""
         due = self._read_ns is None or now_ns - self._read_ns >= READ_S * NS_PER_S
         if due:
             self._read_ns = now_ns
@@ -113,14 +121,31 @@ class HealthWatch:
         content = msgspec.json.encode(SavedHealth(self._boot, causes))
         if content == self._written:
             return
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        new = self._file.with_suffix(".new")
-        with new.open("wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        new.replace(self._file)
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            new = self._file.with_suffix(".new")
+            with new.open("wb") as out:
+                out.write(content)
+                out.flush()
+                os.fsync(out.fileno())
+            new.replace(self._file)
+        except OSError as error:
+            raise _unusable(self._file, error) from error
         self._written = content
+
+
+def _decoded(content: bytes) -> SavedHealth:
+    """What was saved. Raises msgspec.DecodeError for anything else."""
+    saved = msgspec.json.decode(content, type=SavedHealth)
+    for cause in (one for causes in saved.causes.values() for one in causes):
+        if cause.action not in xids.actions():
+            raise msgspec.ValidationError(f"unknown action {cause.action!r} of cause {cause.name!r}")
+    return saved
+
+
+def _unusable(file: Path, error: OSError) -> InputError:
+    hint = "name a file, new or of an earlier run, in a folder that can be written"
+    return InputError.at(f"faults cannot be kept in it: {error.strerror}", file=str(file), hint=hint)
 
 
 def boot_id(path: Path = BOOT_ID) -> str:

@@ -92,9 +92,17 @@ class MigManager:
 
     @contextmanager
     def owning(self) -> Iterator[None]:
-        """Be the only manager of this node for the length of a ``with`` block. Raises InputError where another is."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / "mig.lock").open("a+") as lock:
+        """Be the only manager of this node for the length of a ``with`` block. Raises InputError where another is,
+        and where the folder cannot be written."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            lock = (self._folder / "mig.lock").open("a+")
+        except OSError as error:
+            hint = "name a folder that can be written"
+            raise InputError.at(
+                f"no journal can be kept in it: {error.strerror}", file=str(self._folder), hint=hint
+            ) from error
+        with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -266,13 +274,20 @@ class MigManager:
 
     def _read(self) -> MigPlan | None:
         """What was begun and not ended. Raises InputError for a file that is not ours."""
+        hint = "look at the node's cards and labels, then remove the file"
         try:
-            return msgspec.json.decode(self._file.read_bytes(), type=MigPlan)
+            plan = msgspec.json.decode(self._file.read_bytes(), type=MigPlan)
         except FileNotFoundError:
             return None
-        except msgspec.DecodeError as error:
-            hint = "look at the node's cards and labels, then remove the file"
-            raise InputError.at(f"not the journal of a MIG change: {error}", file=str(self._file), hint=hint) from error
+        except (OSError, msgspec.DecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise InputError.at(f"not the journal of a MIG change: {why}", file=str(self._file), hint=hint) from error
+        there = {one.index: one.gpu for one in self._machine.cards()}
+        for one in plan.cards:
+            if there.get(one.card) != one.gpu:
+                message = f"the journal of another machine: it has no GPU {one.card} of model {one.gpu}"
+                raise InputError.at(message, file=str(self._file), hint=hint)
+        return plan
 
     def _write(self, plan: MigPlan) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)

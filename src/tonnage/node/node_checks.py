@@ -6,7 +6,7 @@ The steps are those of the first GPU debugging checklist of the guide ``gpu-basi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from msgspec import Struct
 from tonnage.errors import InputError
 from tonnage.facts import cuda
 from tonnage.node import cdi
-from tonnage.node.devices import Devices, RecoveryAction
+from tonnage.node.devices import Devices, MigState, RecoveryAction
 from tonnage.node.kubelet_api import KUBELET_SOCKET
 from tonnage.node.offers import NodeOffer
 
@@ -50,13 +50,27 @@ def steps(devices: Devices, offered: NodeOffer, kubelet: Path, specs: Path, dev:
     ]
 
 
+class _Held(Struct):
+    PodUID: str
+    ContainerName: str
+    ResourceName: str
+    DeviceIDs: dict[str, list[str]] | None = None
+
+
+class _Data(Struct):
+    PodDeviceEntries: list[_Held] | None = None
+    RegisteredDevices: dict[str, list[str] | None] | None = None
+
+
 def checkpoint(kubelet: Path) -> Mapping[str, Any] | None:
-    """What the kubelet wrote down of devices: which are registered, which pods hold some; None where it did not."""
+    """What the kubelet wrote down of devices: which are registered, which pods hold some; None where it did not, or
+    where something else is in its file."""
     try:
         found = msgspec.json.decode((kubelet / CHECKPOINT).read_bytes())
-    except (OSError, msgspec.DecodeError):
+        data = found.get("Data") if isinstance(found, dict) else None
+        msgspec.convert(data, _Data)
+    except (OSError, RecursionError, msgspec.DecodeError):
         return None
-    data = found.get("Data") if isinstance(found, dict) else None
     return data if isinstance(data, dict) else None
 
 
@@ -139,26 +153,30 @@ def requested(known: Mapping[str, Any] | None) -> NodeCheck:
 def containers(devices: Devices, specs: Path, dev: Path | None) -> NodeCheck:
     """Step 5: what a container is given exists: device nodes, and CDI devices for all cards and MIG devices."""
     name = "5 containers can be given the GPUs"
-    wanted = {}
-    for one in devices.cards():
-        state = devices.mig(one.index)
-        parts = state.instances if state is not None and state.enabled else None
-        uuids = [one.uuid] if parts is None else [each.uuid for part in parts for each in part.compute]
-        wanted[one.minor] = uuids
-    missing = [f"/dev/nvidia{minor}" for minor in wanted if dev is not None and not (dev / f"nvidia{minor}").exists()]
+    wanted = [names for names, _, _ in cdi.called(devices)]
+    paths = (f"nvidia{one.minor}" for one in devices.cards())
+    missing = [f"/dev/{path}" for path in paths if dev is not None and not (dev / path).exists()]
     if missing:
         return NodeCheck(
             name, FAILED, tuple(f"{path} is not there" for path in missing), "nvidia-modprobe -c N makes it"
         )
-    found = {path: cdi.read(path) for path in sorted(specs.glob("*.json"))}
-    kinds = {path: spec for path, spec in found.items() if spec is not None and spec.get("kind", "").endswith("/gpu")}
+    found = {path: cdi.read(path) for path in sorted([*specs.glob("*.json"), *specs.glob("*.yaml")])}
+    broken = tuple(f"{path.name} is no CDI specification" for path, spec in found.items() if spec is None)
+    kinds = {
+        path: spec
+        for path, spec in found.items()
+        if spec is not None and spec["kind"].endswith("/gpu") and not spec["kind"].startswith(cdi.MANAGEMENT)
+    }
+    if broken and not kinds:
+        return NodeCheck(name, FAILED, broken, "the runtime passes over them: write them again, or remove them")
     if not kinds:
         help_ = "with CDI: tonnage agent cdi --folder /var/run/cdi; without, nvidia has to be the runtime's class"
         return NodeCheck(name, UNKNOWN, (f"no CDI specification of GPUs in {specs}",), help_)
-    seen, stale = [], False
+    seen, stale = list(broken), False
     for path, spec in kinds.items():
-        names = {one["name"] for one in spec["devices"]}
-        absent = [uuid for uuids in wanted.values() for uuid in uuids if uuid not in names]
+        names = {one["name"] for one in spec.get("devices", ())}
+        by = next((by for by in ("uuid", "index", "type-index") if any(one[by] in names for one in wanted)), "uuid")
+        absent = [one[by] for one in wanted if one[by] not in names]
         stale = stale or bool(absent)
         seen.append(f"{path.name}: {len(names)} devices" + (f", without {', '.join(absent)}" if absent else ""))
     help_ = "it was written before MIG instances changed: write it again with tonnage agent cdi --folder"
@@ -179,11 +197,17 @@ def cuda_runs(devices: Devices) -> NodeCheck:
 
 
 def memory(devices: Devices) -> NodeCheck:
-    """Step 7: how much memory a model finds."""
+    """Step 7: how much memory a model finds: of a card, or with MIG on of each instance."""
     name = "7 the model fits in memory"
     seen: list[str] = []
     full = []
     for one in devices.cards():
+        state = devices.mig(one.index)
+        if state is not None and state.enabled:
+            seen += _instances(devices, one.index, state)
+            if not state.instances:
+                full.append(one.index)
+            continue
         try:
             now = devices.measure(one.index)
         except InputError as error:
@@ -201,6 +225,22 @@ def memory(devices: Devices) -> NodeCheck:
             )
     help_ = "tonnage size MODEL says what a model needs; nvidia-smi shows who holds the memory" if full else ""
     return NodeCheck(name, WARNING if full else PASSED if seen else UNKNOWN, tuple(seen), help_)
+
+
+def _instances(devices: Devices, card: int, state: MigState) -> Iterator[str]:
+    """What a model finds on the MIG instances of a card."""
+    if not state.instances:
+        yield f"GPU {card}: MIG is on and no instance is there"
+    for part in state.instances:
+        called = f"GPU {card} instance {part.id} ({part.profile})"
+        try:
+            now = devices.measure(card, part.id)
+        except InputError as error:
+            yield f"{called}: {error.problems[0].message}"
+            continue
+        if now.framebuffer_free_mib is not None and now.framebuffer_used_mib is not None:
+            total = now.framebuffer_free_mib + now.framebuffer_used_mib
+            yield f"{called}: {now.framebuffer_free_mib} of {total} MiB free"
 
 
 def worst(checks: Sequence[NodeCheck]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from tonnage.node.devices import CardCondition, EccCounts, RecoveryAction, RemappedRows
 from tonnage.node.nvml import Library
 
-_REASONS = {
+REASONS = {
     1 << 0: "gpu_idle",
     1 << 1: "applications_clocks_setting",
     1 << 2: "sw_power_cap",
@@ -50,7 +50,7 @@ def condition(library: Library, handle: Any, links: int) -> CardCondition:
         rows=None if rows is None else RemappedRows(int(rows[0]), int(rows[1]), bool(rows[2]), bool(rows[3])),
         ecc=None if ecc is None else bool(ecc[0]),
         errors=EccCounts(*(ask("TotalEccErrors", kind, counter) for counter in (0, 1) for kind in (0, 1))),
-        throttle=() if mask is None else tuple(name for bit, name in _REASONS.items() if mask & bit),
+        throttle=() if mask is None else tuple(name for bit, name in REASONS.items() if mask & bit),
         nvlinks_down=tuple(link for link, state in enumerate(states) if state == 0),
         persistence=None if persistence is None else bool(persistence),
         compute_mode="" if mode is None else _COMPUTE_MODES[mode],

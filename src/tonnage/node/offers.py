@@ -14,10 +14,12 @@ from math import comb
 
 from msgspec import Struct
 
+from tonnage.fleet.asks import GPU
 from tonnage.node.devices import Ancestor, Devices, Link
 from tonnage.node.features import seen_cards
 from tonnage.partitioning.device_plugin import Sharing
 from tonnage.partitioning.labels import invalid, resources_of
+from tonnage.partitioning.mps import too_many
 
 _SCORES = {
     Ancestor.SYSTEM: 10,
@@ -60,6 +62,10 @@ def offer(devices: Devices, strategy: str, sharing: Sharing) -> NodeOffer:
     why = invalid(cards) if strategy == "single" else ""
     if why:
         return NodeOffer({}, (f"strategy single: {why}; nothing is offered",))
+    if sharing.strategy == "mps":
+        why = too_many([card.gpu for card in cards if card.gpu], sharing.replicas(GPU))
+        if why:
+            return NodeOffer({}, (f"{why}; nothing is offered",))
     found: dict[str, list[OfferedDevice]] = {}
     for one, card in zip(devices.cards(), cards, strict=True):
         own = OfferedDevice(one.uuid, one.uuid, str(one.index), one.index, one.uuid, one.numa)

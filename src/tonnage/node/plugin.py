@@ -58,6 +58,7 @@ class DevicePlugin:
         self._offer = NodeOffer()
         self._lock = threading.Lock()
         self._kubelet: tuple[int, int] | None = None
+        self._waiting = False
         self.configure(config)
 
     def configure(self, config: Config) -> None:
@@ -111,8 +112,14 @@ class DevicePlugin:
         """Every resource is served and registered with the kubelet that runs now."""
         try:
             found = (self._places.kubelet / KUBELET_SOCKET).stat()
-        except OSError:
+        except OSError as error:
+            if not self._waiting:
+                self._say(
+                    f"no {KUBELET_SOCKET} in {self._places.kubelet} ({error.strerror}): nothing is registered yet"
+                )
+            self._waiting = True
             return
+        self._waiting = False
         another = (found.st_ino, found.st_ctime_ns) != self._kubelet
         self._kubelet = (found.st_ino, found.st_ctime_ns)
         for resource, server in self._servers.items():
@@ -156,8 +163,11 @@ class DevicePlugin:
     def _nodes(self) -> dict[str, list[str]]:
         """Device nodes by name, of the specification as it stands on disk."""
         found = cdi.read(self._spec)
-        devices = found["devices"] if found is not None else ()
-        return {one["name"]: [node["path"] for node in one["containerEdits"].get("deviceNodes", ())] for one in devices}
+        devices = found.get("devices", ()) if found is not None else ()
+        return {
+            one["name"]: [node["path"] for node in one.get("containerEdits", {}).get("deviceNodes", ())]
+            for one in devices
+        }
 
     @property
     def _spec(self) -> Path:

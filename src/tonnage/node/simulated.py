@@ -52,7 +52,7 @@ _COUNTED = re.compile(r"(\d{1,3})x(.+)")
 def kinds_of(text: str) -> tuple[list[str], str]:
     """(GPU of each card, instance type) of ``p5.48xlarge`` or of ``2xh100,l4``; the type is empty for the latter.
 
-    Raises InputError for what is neither, and for instance types without a whole GPU."""
+    Raises InputError for what is neither, for no card, and for instance types without a whole GPU."""
     if instances.known(text):
         found = instances.get(text)
         if not found.gpu_count or not found.gpu:
@@ -63,6 +63,8 @@ def kinds_of(text: str) -> tuple[list[str], str]:
     for part in text.split(","):
         match = _COUNTED.fullmatch(part.strip())
         count, name = (int(match[1]), match[2]) if match else (1, part.strip())
+        if not count:
+            raise InputError.at(f"{part.strip()!r} is no card", field="--simulated", hint="give 1 to 999 of a kind")
         try:
             names += [gpus.get(name).name] * count
         except InputError as error:
@@ -81,7 +83,7 @@ class SimulatedMachine:
         self._driver, self._node = driver, node
         self._gpus: list[Gpu] = [gpus.get(name) for name in names]
         self._topology: GpuTopology | None = interconnects.gpu_topology(self._type)
-        self._store = StateStore(state, MachineState(cards=[CardState() for _ in names]))
+        self._store = StateStore(state, MachineState(cards=[CardState() for _ in names], gpus=names))
         self._seen = self._store.read().reported
         self._cards = tuple(self._identity(index, gpu) for index, gpu in enumerate(self._gpus))
 
@@ -344,7 +346,8 @@ class SimulatedMachine:
         return state.cards[index]
 
     def _refused(self, index: int, why: str) -> InputError:
-        return InputError.at(f"GPU {index} of {self._node}: {why}", hint="tonnage agent doctor says how the card is")
+        whose = f"GPU {index} of {self._node}" if self._node else f"GPU {index}"
+        return InputError.at(f"{whose}: {why}", hint="tonnage agent doctor says how the card is")
 
 
 def cap_minors(gpu: int, gpu_instance: int) -> Iterator[tuple[int | None, int]]:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 
 import msgspec
@@ -52,12 +53,14 @@ class CardState(Struct, kw_only=True):
 
 
 class MachineState(Struct, kw_only=True):
-    """All cards, what they reported (the newest last, ``reported`` in all), and whether the machine refuses resets."""
+    """All cards, what they reported (the newest last, ``reported`` in all), whether the machine refuses resets, and
+    the GPU of each card; without: whatever it is said to be."""
 
     cards: list[CardState]
     events: list[DeviceEvent] = field(default_factory=list)
     reported: int = 0
     resets: bool = True
+    gpus: list[str] = field(default_factory=list)
 
     def report(self, event: DeviceEvent) -> None:
         """Note an event for all readers."""
@@ -75,16 +78,29 @@ class StateStore:
         self._changed = threading.Condition()
         self._seen: tuple[int, int] = (0, 0)
         if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with self._locked():
-                if path.exists():
-                    found = self.read()
-                    if len(found.cards) != len(start.cards):
-                        hint = "give the --simulated TYPE that it was made with, or another file"
-                        message = f"{len(found.cards)} cards in it, {len(start.cards)} expected"
-                        raise InputError.at(message, file=str(path), hint=hint)
-                else:
-                    self._write(start)
+            try:
+                self._take_up(path, start)
+            except OSError as error:
+                hint = "name a file, new or of an earlier call, in a folder that can be written"
+                message = f"the state cannot be kept in it: {error.strerror}"
+                raise InputError.at(message, file=str(path), hint=hint) from error
+
+    def _take_up(self, path: Path, start: MachineState) -> None:
+        """The file is there, and of a machine with these cards. Raises InputError where it is of another."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            if not path.exists():
+                self._write(start)
+                return
+            found = self.read()
+            there, wanted = found.gpus or ["?"] * len(found.cards), start.gpus or ["?"] * len(start.cards)
+            known = bool(found.gpus and start.gpus)
+            if len(there) != len(wanted) or (known and there != wanted):
+                hint = "give the --simulated TYPE that it was made with, or another file"
+                message = f"{len(there)} cards in it, {len(wanted)} expected"
+                if known:
+                    message = f"the cards in it are {_counted(there)}, expected {_counted(wanted)}"
+                raise InputError.at(message, file=str(path), hint=hint)
 
     def read(self) -> MachineState:
         """The state now; not to be changed. Raises InputError for a file that is not one of ours."""
@@ -136,3 +152,9 @@ class StateStore:
         new = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         new.write_bytes(msgspec.json.format(msgspec.json.encode(state)))
         new.replace(self._path)
+
+
+def _counted(names: list[str]) -> str:
+    """Cards as --simulated has them: 2xh100,l4."""
+    runs = [(name, len(list(same))) for name, same in groupby(names)]
+    return ",".join(f"{count}x{name}" if count > 1 else name for name, count in runs)

@@ -151,24 +151,30 @@ def _offer(node: Node, cards: Sequence[Card], strategy: str, sharing: Sharing) -
         devices.update(resources_of(card, strategy))
         if strategy != "none" and card.profiles == ():
             node.notes.append(f"a {card.model} has MIG on and no instance: it offers nothing")
+    why = mps.too_many([card.gpu for card in cards if card.gpu], sharing.replicas(GPU)) if _mps(sharing) else ""
+    if why:
+        node.problems.append(f"{why}; the device plugin does not offer {sharing.advertised(GPU)}")
     for resource, count in sorted(devices.items()):
-        node.resources[sharing.advertised(resource)] = count * sharing.replicas(resource)
+        if not (why and resource == GPU):
+            node.resources[sharing.advertised(resource)] = count * sharing.replicas(resource)
     absent = [one.resource for one in sharing.active.resources if one.resource not in devices]
     node.notes += [f"{resource} is shared in the configuration, and the node has none" for resource in absent]
     if sharing.one_each and sharing.strategy != "none":
         node.notes.append("a container that asks for more than one replica is refused (UnexpectedAdmissionError)")
-    if sharing.strategy == "mps":
+    if _mps(sharing):
         for gpu in dict.fromkeys(card.gpu for card in cards if card.gpu):
             replicas, most = sharing.replicas(GPU), mps.most_clients(gpu)
             if 2 <= replicas <= most:
                 each = mps.limits(gpu, replicas)
                 share = f"{each.percent} % of the threads and {each.memory_mib:,} MiB of memory"
                 node.notes.append(f"MPS: each of {replicas} clients of a {gpu} has {share}")
-            if replicas > most:
-                node.notes.append(f"{replicas} replicas of a GPU, and MPS takes {most} clients on {gpu}")
     cut = sum(card.profiles is not None for card in cards)
     if strategy == "none" and cut:
         node.notes.append(f"strategy none: {cut} GPUs with MIG on are offered as whole GPUs")
+
+
+def _mps(sharing: Sharing) -> bool:
+    return sharing.strategy == "mps"
 
 
 def resources_of(card: Card, strategy: str) -> list[str]:

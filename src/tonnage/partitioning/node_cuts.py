@@ -142,10 +142,9 @@ def _cut_node(
         layouts = wanted_layouts(configurations, labels.get(MIG_CONFIG, ""), gpu, count)
         if sharing.strategy == "none" and all(layout is None for layout in layouts):
             return NodeCuts(offers={GPU: count})
-        made = _made(labels, gpu, layouts, strategy, sharing)
         if sharing.strategy == MPS and (replicas := sharing.replicas(GPU)) > 1:
             mps.limits(gpu, replicas, _label(PLUGIN_CONFIG if config.sharing == sharing else REPLICAS_LABEL))
-        return made
+        return _made(labels, gpu, layouts, strategy, sharing)
     except InputError as error:
         return NodeCuts(problems=error.problems)
 

@@ -182,6 +182,7 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
             tuple(template.spec.taints),
             configuration.storage[template.spec.node_class_ref.name],
             snapshot,
+            do_not_disrupt=template.metadata.annotations.get(karpenter.DO_NOT_DISRUPT) == "true",
         )
     cluster = SimulatedCluster(
         Physics(durations.get(), pools, scenario.spec.region, engine, configuration.cuts), streams

@@ -55,7 +55,7 @@ class FaultSpec(Strict, frozen=True, kw_only=True):
     detection: str = "0s"
     zone: str = ""
     capacity_type: str = ""
-    share: float = 0.0
+    share: float | None = None
     within: str = ""
     rebalance: float = 0.0
     lead: str = ""
@@ -96,7 +96,7 @@ def _spot_problems(field: str, fault: FaultSpec, document: Document) -> list[Pro
     """What is wrong with waves, zones and stock."""
     found = []
     for name, kinds in _ONLY.items():
-        if getattr(fault, name) and fault.kind in FAULTS and fault.kind not in kinds:
+        if getattr(fault, name) not in (None, "", 0.0) and fault.kind in FAULTS and fault.kind not in kinds:
             article = "an" if kinds[0][0] in "aeiou" else "a"
             whose = f"{article} {kinds[0]} has" if len(kinds) == 1 else "faults of nodes have"
             spelt = {"capacity_type": "capacityType"}.get(name, name)
@@ -105,8 +105,9 @@ def _spot_problems(field: str, fault: FaultSpec, document: Document) -> list[Pro
         if getattr(fault, name):
             found += duration_problems(f"{field}.{name}", getattr(fault, name), document, positive=False)
     for name in ("share", "rebalance"):
-        if not 0 <= getattr(fault, name) <= 1:
-            found.append(document.problem(f"{field}.{name}", f"{getattr(fault, name)}, expected a share from 0 to 1"))
+        share = getattr(fault, name)
+        if share is not None and not 0 <= share <= 1:
+            found.append(document.problem(f"{field}.{name}", f"{share}, expected a share from 0 to 1"))
     if fault.capacity_type:
         found += one_of_problems(f"{field}.capacityType", fault.capacity_type, (ON_DEMAND, SPOT), document)
     if fault.kind == ZONE_OUTAGE and not fault.zone:
@@ -118,8 +119,8 @@ def _pod_failure_problems(field: str, fault: FaultSpec, document: Document) -> l
     if fault.kind != "pod-failure":
         return [
             document.problem(f"{field}.{name}", "only a pod-failure has it")
-            for name in ("workload", "pod")
-            if getattr(fault, name)
+            for name, there in (("workload", fault.workload), ("pod", fault.pod), ("exit", fault.exit != 1))
+            if there
         ]
     found = []
     if not fault.workload:

@@ -66,13 +66,14 @@ class Wave:
             return
         kind = max(kinds, key=lambda one: (len(kinds[one]), one))
         pool = kinds[kind]
-        struck = rng.sample(pool, min(len(pool), math.ceil(len(pool) * (spec.share or SHARE))))
+        share = SHARE if spec.share is None else spec.share
+        struck = rng.sample(pool, min(len(pool), math.ceil(len(pool) * share)))
         warned = struck[: math.floor(len(struck) * spec.rebalance)]
-        first_ns, within_ns = cluster.now_ns + lead_ns(spec), duration_ns(spec.within or WITHIN)
+        first_ns, within_ns = max(cluster.now_ns, duration_ns(spec.at)), duration_ns(spec.within or WITHIN)
         for node in struck:
             notice_ns = first_ns + rng.randrange(within_ns + 1)
             if node in warned:
-                yield notice_ns - lead_ns(spec), RebalanceRecommended(node.name)
+                yield max(cluster.now_ns, notice_ns - lead_ns(spec)), RebalanceRecommended(node.name)
             yield notice_ns, SpotNotice(node.name)
         gone = tuple(one for one in self.offerings if one == (*kind, "spot"))
         yield first_ns, OutOfStock(spec, gone)

@@ -301,7 +301,12 @@ def _problems(spec: ScenarioSpec, document: Document, folder: Path) -> list[Prob
         if any(other.workload == entry.workload for other in spec.training[:i]):
             found.append(document.problem(f"training[{i}].workload", f'"{entry.workload}" appears twice'))
     for i, fault in enumerate(spec.faults):
-        found += fault_problems(f"faults[{i}]", fault, document)
+        wrong = fault_problems(f"faults[{i}]", fault, document)
+        readable = not wrong and not duration_problems("duration", spec.duration, document)
+        if readable and duration_ns(fault.at) >= duration_ns(spec.duration):
+            text = f'"{fault.at}" is not before the end of the run, {spec.duration}: it would never come'
+            wrong = [document.problem(f"faults[{i}].at", text)]
+        found += wrong
     return found
 
 
