@@ -54,8 +54,8 @@ def read(
             pods = tuple(pod.pod for pod in one.pods if not pod.belongs)
             occupied.append(Occupied(node=one.node, pods=pods, micro_usd_per_hour=price))
     at_once: dict[str, int] = {}
-    for one in occupied:
-        name, most = one.node.node_pool, allowed[one.node.node_pool, _reason(one.pods)][1]
+    for going in occupied:
+        name, most = going.node.node_pool, allowed[going.node.node_pool, _reason(going.pods)][1]
         if most:
             at_once[name] = min(most, at_once.get(name, most))
     return Going(tuple(occupied), tuple(sorted(kept)), at_once)
