@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,16 +64,54 @@ def test_bytes_of_the_protocol_are_read_by_field_number() -> None:
     assert found == [ContainerDevices("n", "p", "c", (PluginDevices("r", ("i",)),))]
 
 
-def test_a_kubelet_is_asked_over_its_socket(tmp_path: Path) -> None:
+@contextmanager
+def kubelet(folder: Path, answer: Callable[[Any], bytes]) -> Iterator[Path]:
+    """The socket of a kubelet that answers so; ``answer`` is handed the call."""
     grpc = pytest.importorskip("grpc")
     server = grpc.server(ThreadPoolExecutor(1))
-    handler = grpc.unary_unary_rpc_method_handler(lambda request, context: wire.encode(ANSWER))
+    handler = grpc.unary_unary_rpc_method_handler(lambda request, context: answer(context))
     service, _, method = LIST.lstrip("/").partition("/")
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
-    server.add_insecure_port(f"unix:{tmp_path / 'kubelet.sock'}")
+    server.add_insecure_port(f"unix:{folder / 'kubelet.sock'}")
     server.start()
-    assert listed(tmp_path / "kubelet.sock") == WANTED
+    yield folder / "kubelet.sock"
     server.stop(None)
+
+
+def test_a_kubelet_is_asked_over_its_socket(tmp_path: Path) -> None:
+    with kubelet(tmp_path, lambda _: wire.encode(ANSWER)) as socket:
+        assert listed(socket) == WANTED
+
+
+@pytest.mark.parametrize("refusals", [1, 2])
+def test_a_kubelet_that_is_asked_too_often_is_asked_again(tmp_path: Path, refusals: int) -> None:
+    grpc = pytest.importorskip("grpc")
+    asked = []
+
+    def answer(call: Any) -> bytes:
+        asked.append(call)
+        if len(asked) <= refusals:
+            call.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
+        return wire.encode(ANSWER)
+
+    with kubelet(tmp_path, answer) as socket:
+        assert listed(socket) == WANTED
+    assert len(asked) == refusals + 1
+
+
+@pytest.mark.parametrize(("code", "times"), [("RESOURCE_EXHAUSTED", 2), ("PERMISSION_DENIED", 1)])
+def test_it_is_not_asked_for_ever_nor_again_where_that_helps_nothing(tmp_path: Path, code: str, times: int) -> None:
+    grpc = pytest.importorskip("grpc")
+    asked = []
+
+    def answer(call: Any) -> bytes:
+        asked.append(call)
+        call.abort(getattr(grpc.StatusCode, code), "no")
+        raise AssertionError("abort raises")
+
+    with kubelet(tmp_path, answer) as socket, pytest.raises(InputError, match=code):
+        listed(socket, timeout_s=0.1)
+    assert len(asked) == times
 
 
 def test_a_socket_that_nobody_serves_is_said_with_what_to_mount(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ Field numbers: kubernetes/kubernetes staging/src/k8s.io/kubelet/pkg/apis/podreso
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,8 @@ from tonnage.node.attribution import ClaimDevice, ContainerDevices, PluginDevice
 
 SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 LIST = "/v1.PodResourcesLister/List"
+FIRST_PAUSE_S = 0.05
+"""Before a kubelet that is asked too often is asked again; twice as long each time."""
 
 
 class ListedClaimResource(Struct):
@@ -70,7 +73,9 @@ class PodList(Struct):
 
 
 def listed(socket: Path = SOCKET, timeout_s: float = 5) -> list[ContainerDevices]:
-    """Every container that has devices. Raises InputError where the kubelet does not answer, or grpcio is missing."""
+    """Every container that has devices. Asks again within ``timeout_s`` where the kubelet says that it is asked too
+    often (100 a second, 10 at once: pkg/kubelet/apis/podresources/constants.go). Raises InputError where the kubelet
+    does not answer, or grpcio is missing."""
     try:
         import grpc
     except ImportError as error:
@@ -78,14 +83,19 @@ def listed(socket: Path = SOCKET, timeout_s: float = 5) -> list[ContainerDevices
         raise InputError.at("the kubelet is asked through grpcio, which is not installed", hint=hint) from error
     with grpc.insecure_channel(f"unix:{socket}") as channel:
         call = channel.unary_unary(LIST, request_serializer=bytes, response_deserializer=bytes)
-        try:
-            answer = call(b"", timeout=timeout_s)
-        except grpc.RpcError as error:
-            hint = "mount the folder /var/lib/kubelet/pod-resources of the host (the folder, not the socket)"
-            raise InputError.at(
-                f"the kubelet does not list pods at {socket}: {error.code().name}", hint=hint
-            ) from error
-    return containers(answer)
+        end_s, pause_s = time.monotonic() + timeout_s, FIRST_PAUSE_S
+        while True:
+            try:
+                return containers(call(b"", timeout=timeout_s))
+            except grpc.RpcError as error:
+                too_often = error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                if not too_often or time.monotonic() + pause_s > end_s:
+                    hint = "mount the folder /var/lib/kubelet/pod-resources of the host (the folder, not the socket)"
+                    raise InputError.at(
+                        f"the kubelet does not list pods at {socket}: {error.code().name}", hint=hint
+                    ) from error
+            time.sleep(pause_s)
+            pause_s *= 2
 
 
 def containers(answer: bytes) -> list[ContainerDevices]:
