@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sim_builders import POOL, bind, pods_on, workload, world
 from sim_builders import node as ready_node
 
+from deep_seeds import FULL
 from tonnage.control.disruption import node_loops
 from tonnage.control.loops import Loop
 from tonnage.control.nodes import Pools
@@ -276,7 +277,7 @@ def test_the_optimal_policy_replaces_one_node_by_two_that_cost_less() -> None:
     assert sum(one.price_micro_usd_per_hour for one in stage.cluster.nodes.values() if one.ended_ns is None) < 800_000
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@settings(max_examples=40 if FULL else 6, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 @given(st.integers(0, 10**6))
 def test_budgets_are_never_broken(seed: int) -> None:
     """Of a NodePool never more nodes go at once than its budget allows, and of the pods of a PodDisruptionBudget never
