@@ -100,7 +100,7 @@ _OF_RUN: tuple[_RunFigure, ...] = (
     ("Cost per million tokens", lambda _, head: head.micro_usd_per_million_tokens, formats.dollars, "lower"),
     ("Most nodes at once", lambda _, head: head.max_nodes, formats.count, ""),
     ("Nodes launched", lambda _, head: head.nodes_bought, formats.count, ""),
-    ("Nodes returned", lambda _, head: head.nodes_returned, formats.count, ""),
+    ("Nodes terminated", lambda _, head: head.nodes_returned, formats.count, ""),
     ("Findings", lambda result, _: len(result.findings), formats.count, "lower"),
 )
 
