@@ -44,7 +44,7 @@ def test_a_file_of_counters_says_what_is_served(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", ["9400x", ":99999", "nowhere"])
 def test_an_address_that_is_none_is_refused(address: str) -> None:
-    with pytest.raises(InputError, match="no address"):
+    with pytest.raises(InputError, match="not an address"):
         _run("--listen", address)
 
 

@@ -235,9 +235,9 @@ def test_nodes_of_nodepools_that_could_go_back(tmp_path: Path, capfd: pytest.Cap
     assert (found["returned"], found["moves"]) == (["big"], 4)
     assert [node["instance_type"] for node in found["plan"]["nodes"]] == ["g5.xlarge"] * 4
     assert found["after_usd_per_hour"] < found["before_usd_per_hour"] / 2
-    assert "1 node could go back once 4 pods moved: big" in tonnage(capfd, "plan", str(file), "--consolidate").out
+    assert "1 node could be terminated once 4 pods moved: big" in tonnage(capfd, "plan", str(file), "--consolidate").out
     dear = tonnage(capfd, "plan", str(file), "--consolidate", "--move-price", "5").out
-    assert "no nodes could go back for less" in dear
+    assert "no nodes could be terminated for less" in dear
 
 
 BUDGET = {
@@ -256,7 +256,7 @@ def test_where_no_nodes_are_there_it_says_so(tmp_path: Path, capfd: pytest.Captu
 def test_an_empty_node_goes_back_without_a_word_of_pods(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     big, _ = four_on_one()
     file = written(tmp_path / "a.yaml", pool("g5.xlarge", "g5.48xlarge"), big)
-    assert "consolidate: 1 node could go back: big;" in tonnage(capfd, "plan", str(file), "--consolidate").out
+    assert "consolidate: 1 node could be terminated: big;" in tonnage(capfd, "plan", str(file), "--consolidate").out
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_a_budget_for_one_reason_keeps_only_nodes_that_would_go_for_it(
     [
         ({}, [BUDGET], "", "pod p0: its PodDisruptionBudget has no room"),
         ({}, [], "8760h", "pod p0 has the annotation karpenter.sh/do-not-disrupt"),
-        ({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]}}, [], "", "lets no node go (nodes: 0)"),
+        ({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]}}, [], "", "no disruption (nodes: 0)"),
         (
             {
                 "disruption": {
@@ -288,7 +288,7 @@ def test_a_budget_for_one_reason_keeps_only_nodes_that_would_go_for_it(
             },
             [],
             "",
-            "no node go",
+            "allows no disruption",
         ),
         ({"disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s"}}, [], "", "is WhenEmpty"),
         ({"disruption": {"consolidateAfter": "Never"}}, [], "", "consolidateAfter of NodePool mine is Never"),

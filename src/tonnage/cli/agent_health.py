@@ -35,9 +35,9 @@ _EVICT_S, _AGAIN_S = 5.0, 60.0
               help="When the node is tainted: to be rebooted, all GPUs bad, any GPU bad.")  # fmt: skip
 @click.option("--drain/--no-drain", default=True, show_default=True, help="Whether pods on a bad GPU are evicted.")
 @click.option("--settle", default=30.0, type=Finite(0), show_default=True, metavar="SECONDS",
-              help="How long a card has to be well before it counts as healthy again.")  # fmt: skip
-@click.option("--ignore-xid", type=click.IntRange(1, 999), multiple=True, metavar="N", help="Never a fault.")
-@click.option("--fatal-xid", type=click.IntRange(1, 999), multiple=True, metavar="N", help="Always a fault.")
+              help="How long a card has to be without fault before it counts as healthy again.")  # fmt: skip
+@click.option("--ignore-xid", type=click.IntRange(1, 999), multiple=True, metavar="N", help="Never counts as a fault.")
+@click.option("--fatal-xid", type=click.IntRange(1, 999), multiple=True, metavar="N", help="Always counts as a fault.")
 @click.option("--apply", "doing", is_flag=True, help="Write it to the cluster, until interrupted; else it is printed.")
 @click.option("--kubeconfig", metavar="FILE", default="", help="[default: as kubectl, then the pod's own account]")
 @click.option("--context", metavar="NAME", default="", help="A context of the kubeconfig. [default: the current one]")

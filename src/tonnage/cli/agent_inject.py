@@ -29,10 +29,10 @@ _LANES = (1, 2, 4, 8, 12, 16)
 @click.option("--lost", is_flag=True, help="It falls off the bus.")
 @click.option("--load", type=Finite(0, 1), metavar="PART", help="No fault: a process uses it so much of the time.")
 @click.option(
-    "--throttle", multiple=True, metavar="REASON", help="No fault: clocks are held down (sw_power_cap); repeatable."
+    "--throttle", multiple=True, metavar="REASON", help="No fault: clocks are throttled (sw_power_cap); repeatable."
 )
 @click.option("--pcie-width", type=click.IntRange(1, 16), metavar="LANES", help="No fault: the link is narrower.")
-@click.option("--reboot", is_flag=True, help="No fault: the machine starts again.")
+@click.option("--reboot", is_flag=True, help="No fault: the machine reboots.")
 @click.option("--reset", is_flag=True, help="No fault: the card is reset.")
 @click.option(
     "--mig", default="", metavar="LAYOUT", help="No fault: MIG on, with 3g.40gb@4,1g.10gb@0; off switches it off."

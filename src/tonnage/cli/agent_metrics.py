@@ -141,5 +141,5 @@ def _serve(
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
-        raise InputError.at(f"{text!r} is no address", field="--listen", hint="write :9400 or 127.0.0.1:9400")
+        raise InputError.at(f"{text!r} is not an address", field="--listen", hint="write :9400 or 127.0.0.1:9400")
     return host.strip("[]"), int(port)

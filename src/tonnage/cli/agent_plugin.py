@@ -22,7 +22,7 @@ _LOOK_S = 0.25
 @click.option("--cdi-folder", type=PATH, metavar="DIR", help="Where CDI specifications go.  [default: /var/run/cdi]")
 @click.option("--health-file", type=PATH, metavar="FILE", help="Where faults are kept over restarts of the agent.")
 @click.option("--settle", default=30.0, type=Finite(0), show_default=True, metavar="SECONDS",
-              help="How long a card has to be well before it counts as healthy again.")  # fmt: skip
+              help="How long a card has to be without fault before it counts as healthy again.")  # fmt: skip
 def device_plugin_(
     simulated: str,
     state: Path | None,

@@ -68,7 +68,7 @@ def bench() -> None:
     show_default=True,
     help="Rate at which TTFT is measured, as a share of what paging sustains.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the drawn requests.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random requests.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @click.pass_context

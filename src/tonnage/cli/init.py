@@ -24,7 +24,7 @@ _MADE = ("Event", "NodeClaim")
 @click.option(
     "--to", "folder", type=click.Path(path_type=Path), metavar="DIR", required=True, help="Where the scenario goes."
 )
-@click.option("--region", default="us-east-1", show_default=True, metavar="NAME", help="Whose prices and types hold.")
+@click.option("--region", default="us-east-1", show_default=True, metavar="NAME", help="Region of prices and types.")
 def init(paths: tuple[Path, ...], context: str, kubeconfig: str, namespace: str, folder: Path, region: str) -> None:
     """Write DIR/scenario.yaml, ready for `tonnage simulate DIR`: the Services of MANIFESTS (file, folder or `-`) whose
     pods are engines with traffic of a published profile, its Jobs and gangs with some work, what is a guess marked.

@@ -50,7 +50,7 @@ for _command in (mig_plan.plan, mig_discover.discover, mig_files.check, mig_file
 
 @mig.command()
 @click.argument("gpu", metavar="GPU")
-@click.option("--from", "running", default="", metavar="LAYOUT", help="Only those reachable beside what runs.")
+@click.option("--from", "running", default="", metavar="LAYOUT", help="Only those that keep every instance of it.")
 @_ALL
 @OUTPUT
 def layouts(gpu: str, running: str, all_profiles: bool, output: str) -> None:

@@ -87,7 +87,7 @@ def _grouped(makes: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
 
 
 def _device_plugin(report: Mapping[str, Any]) -> None:
-    each = ", one replica a container" if report["one_each"] else ""
+    each = ", one replica per container" if report["one_each"] else ""
     terminal.echo(f"  sharing: {report['sharing']}{each if report['resources'] else ''}")
     for one in report["resources"]:
         text = f"{one['name']}: {one['replicas']} replicas of each, offered as {one['advertised']}"

@@ -24,15 +24,15 @@ _PATH = click.Path(path_type=Path)
 @live
 @click.option("--policy", type=click.Choice(["optimal"]), help="Plan with this policy alone.")
 @click.option("--like", type=click.Choice(["karpenter"]), help="Say only what Karpenter would launch.")
-@click.option("--existing", multiple=True, metavar="FILE", type=_PATH, help="Nodes that are there, pods on them too.")
-@click.option("--consolidate", is_flag=True, help="Say which nodes could go back, and what would take their pods.")
+@click.option("--existing", multiple=True, metavar="FILE", type=_PATH, help="Existing nodes, and the pods on them.")
+@click.option("--consolidate", is_flag=True, help="Say which nodes could be terminated, and where their pods go.")
 @click.option(
     "--move-price",
     type=Finite(min=0),
     default=0.01,
     show_default=True,
     metavar="USD",
-    help="Saved an hour for each move.",
+    help="What must be saved per hour for each pod that moves.",
 )
 @click.option("--prices", metavar="FILE", type=_PATH, help="Your own prices, CSV or YAML.")
 @click.option(

@@ -22,8 +22,8 @@ from tonnage.provisioning.pods import ExistingNode
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """``occupied``: nodes that may go back; ``kept``: those that may not, and why; ``at_once``: by NodePool, how many
-    its budgets let go at a time, where they say."""
+    """``occupied``: nodes that may be terminated; ``kept``: those that may not, and why; ``at_once``: by NodePool, how
+    many its budgets allow at a time, where they say."""
 
     occupied: tuple[Occupied, ...]
     kept: tuple[tuple[Ref, str], ...]
@@ -83,7 +83,7 @@ def _kept(
         return f"consolidationPolicy of NodePool {name} is WhenEmpty, and it has pods"
     because, most = allowed[name, _reason(one.pods)]
     if most == 0:
-        return f"the disruption budget of NodePool {name} lets no node go ({because})"
+        return f"the disruption budget of NodePool {name} allows no disruption ({because})"
     fleet = snapshot.fleet
     for pod in one.pods:
         gang = fleet.pod(fleet.pod_by_key[pod.pod.ref.namespace, pod.pod.ref.name]).spec.gang

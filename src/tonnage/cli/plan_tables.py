@@ -75,23 +75,23 @@ def _consolidation(found: Consolidation) -> None:
         if not found.before_usd_per_hour and not found.kept:
             _line("consolidate: no nodes are there (add them and the pods on them, with --existing)")
         elif found.before_usd_per_hour:
-            _line(f"consolidate: no nodes could go back for less (${found.before_usd_per_hour:.2f} an hour)")
+            _line(f"consolidate: no nodes could be terminated for less (${found.before_usd_per_hour:.2f} an hour)")
         else:
-            _line("consolidate: no nodes may go back")
+            _line("consolidate: no nodes may be terminated")
         _kept(found)
         terminal.echo()
         return
     after = f" once {_count(found.moves, 'pod')} moved" if found.moves else ""
     saved = found.before_usd_per_hour - found.after_usd_per_hour
     _line(
-        f"consolidate: {_count(len(found.returned), 'node')} could go back{after}: "
+        f"consolidate: {_count(len(found.returned), 'node')} could be terminated{after}: "
         f"{_listed(found.returned)}; ${found.before_usd_per_hour:.2f} → ${found.after_usd_per_hour:.2f} an hour, "
         f"{'−' if saved >= 0 else '+'}{abs(saved):.2f} $/h",
         "  ",
     )
     for name, most in found.at_once.items():
         if most < len(found.returned):
-            _line(f"NodePool {name} lets {_count(most, 'node')} go at a time", "    ", "  ")
+            _line(f"NodePool {name} allows {_count(most, 'disruption')} at a time", "    ", "  ")
     _places(found.plan)
     _kept(found)
     terminal.echo()

@@ -24,7 +24,7 @@ def render() -> None:
 @click.option("--namespace", default="gpu-operator", show_default=True, metavar="NAME", help="Of the agent.")
 @click.option("--image", default="tonnage:latest", show_default=True, metavar="IMAGE", help="The image with Tonnage.")
 @click.option("--values", is_flag=True, help="Instead, the GPU operator's values that leave it to the agent.")
-@click.option("--explain", is_flag=True, help="Instead, of each operand whether it runs, who has it, and why.")
+@click.option("--explain", is_flag=True, help="Instead, for each operand whether it runs, what owns it, and why.")
 def agent(
     paths: tuple[Path, ...],
     context: str,

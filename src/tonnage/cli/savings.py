@@ -92,7 +92,7 @@ def _seconds(_: click.Context, __: click.Parameter, text: str | None) -> float |
     metavar="SHARE",
     help="Of the on-demand price.",
 )
-@click.option("--commitment", type=Finite(min=0), metavar="USD", help="Covered an hour. [default: what costs least]")
+@click.option("--commitment", type=Finite(min=0), metavar="USD", help="Covered per hour. [default: what costs least]")
 @click.option("--prices", metavar="FILE", type=_PATH, help="Your own prices, CSV or YAML.")
 @OUTPUT
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")

@@ -49,8 +49,8 @@ class _WithRender(click.Command):
 @click.option("--used", default="", metavar="KEY=VALUE,...", help="What a pod of FILES really uses of its GPU.")
 @click.option("--way", "only", multiple=True, metavar="WAY", help="Only this way; repeatable.")
 @click.option("--keep", default="90%", show_default=True, metavar="PART", help="Throughput that must be kept.")
-@click.option("--isolated", is_flag=True, help="Nobody may take another's memory, or end it by a fault.")
-@click.option("--whole-instances", is_flag=True, help="Count instances whole: nobody else uses their other GPUs.")
+@click.option("--isolated", is_flag=True, help="No workload can take another's memory, or crash it.")
+@click.option("--whole-instances", is_flag=True, help="Pay for whole instances, their other GPUs included.")
 @click.option("--prices", type=click.Path(path_type=Path), metavar="FILE", help="Prices of your own (CSV or YAML).")
 @OUTPUT
 def share(

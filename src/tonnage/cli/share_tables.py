@@ -65,7 +65,7 @@ def _price(asked: Question) -> str:
     if one is None:
         return "no price known"
     many = f"{of[0].instance} with {of[0].gpus}" if of[0].gpus > 1 else of[0].instance
-    return f"{formats.dollars(one[0])} an hour a card ({many})"
+    return f"{formats.dollars(one[0])} per hour and card ({many})"
 
 
 def _cards(asked: Question, way: Way) -> str:

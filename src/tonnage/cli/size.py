@@ -143,12 +143,12 @@ _PLACE = _group(
 )
 _MONEY = _group(
     click.option("--prices", type=_PATH, metavar="FILE", help="Your own prices (CSV or YAML)."),
-    click.option("--region", default="us-east-1", show_default=True, metavar="REGION", help="Whose prices."),
+    click.option("--region", default="us-east-1", show_default=True, metavar="REGION", help="Region of the prices."),
     click.option("--own", multiple=True, metavar="GPU[=USD]", help="Also consider GPUs that you own, bought for USD."),
     click.option("--life-years", type=Finite(0, min_open=True), metavar="Y", help="Lifetime of owned GPUs.  [4]"),
     click.option("--usd-per-kwh", type=Finite(0), metavar="USD", help="Energy price for owned GPUs.  [0.12]"),
     click.option("--disk", default="gp3", show_default=True, metavar="NAME", help="Where the weights are stored."),
-    click.option("--startup-probe", type=_seconds, default="600", metavar="TIME", help="How long it waits.  [600s]"),
+    click.option("--startup-probe", type=_seconds, default="600", metavar="TIME", help="How long it may take.  [600s]"),
 )
 _TRAIN = _group(
     click.option("--train", type=click.Choice(["full", "lora"]), help="Size for training instead."),

@@ -78,8 +78,8 @@ def plausible(shape: ModelShape) -> None:
     usual = _USUAL * shape.layers * shape.hidden**2
     if used > _OFF * usual:
         raise InputError.at(
-            f"{shape.active_params:,} parameters a token, but {shape.layers:,} layers of hidden size {shape.hidden:,} "
-            f"have about {usual:,}",
+            f"{shape.active_params:,} parameters per token, but {shape.layers:,} layers of hidden size "
+            f"{shape.hidden:,} have about {usual:,}",
             field="--params",
             hint="check --layers and --hidden, and give --active of a mixture of experts",
         )

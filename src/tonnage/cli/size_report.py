@@ -80,7 +80,7 @@ def _head(request: Request) -> None:
     window = f" and a window of {shape.window:,}" if shape.window_layers else ""
     say(
         f"{shape.name}: {shape.params / 1e9:.4g}B parameters in {request.stored.name}, {size / 1e9:.4g} GB; "
-        f"KV cache {token:.4g} KiB a token in {kv.name}{window}"
+        f"KV cache {token:.4g} KiB per token in {kv.name}{window}"
     )
     load = request.load
     flight = f"{load.concurrency:,} requests in flight" if load.concurrency else f"{load.rate:g} requests per second"
@@ -111,7 +111,7 @@ def _why(request: Request, answer: Answer, chosen: Option) -> None:
     bounded = request.targets.ttft_s is not None or request.targets.tpot_s is not None
     if not chosen.meets:
         if chosen.point.ttft_s is not None:
-            flight = f"{chosen.point.concurrency} in flight a replica"
+            flight = f"{chosen.point.concurrency} in flight per replica"
             text = f"{chosen.miss:.1f} times too slow with {flight}"
             say(f"No option meets the targets. > is the closest: {text}.")
         return
@@ -131,10 +131,10 @@ def _estimate(request: Request, chosen: Option) -> None:
     if at.output_tokens_per_s_band is None:
         say(f"No estimate: {at.reason}")
         return
-    flight = f"{at.concurrency} in flight a replica of at most {chosen.plan.sequences}"
+    flight = f"{at.concurrency} in flight per replica of at most {chosen.plan.sequences}"
     low, high = (end / at.output_tokens_per_s * chosen.output_tokens_per_s for end in at.output_tokens_per_s_band)
     say(
-        f"{flight}; {chosen.output_tokens_per_s:,.0f} output tokens per second in all; 90 % bands: "
+        f"{flight}; {chosen.output_tokens_per_s:,.0f} output tokens per second in all; 90% bands: "
         f"TTFT {_band(at.ttft_band_s)}, TPOT {_band(at.tpot_band_s)}, {low:,.0f} to {high:,.0f} tokens per second"
     )
     for note in at.notes:
@@ -266,7 +266,7 @@ def _kind(request: Request, kind: Any) -> str:
     if kind.kind == "state":
         return f"{kind.layers} state layers: {kind.state_bytes:,} B a layer and sequence"
     of = f", last {kind.span:,} tokens" if kind.span else ""
-    return f"{kind.layers} {kind.kind} layers: {kind.token_bytes:,} B a token and layer on this GPU{of}"
+    return f"{kind.layers} {kind.kind} layers: {kind.token_bytes:,} B per token and layer on this GPU{of}"
 
 
 def print_parts(parts: Iterable[Part]) -> None:

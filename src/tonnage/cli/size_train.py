@@ -57,7 +57,7 @@ def show(request: Request, asked: Training, found: list[Fitted]) -> None:
     """Print a table, and the parts on the first GPU."""
     say(
         f"{request.shape.name}, {asked.method} training in {asked.stored.name}: sequences of {asked.sequence:,} "
-        f"tokens, {asked.micro_batch} a GPU, {asked.optimizer}, ZeRO {asked.zero}, recompute {asked.recompute}"
+        f"tokens, {asked.micro_batch} per GPU, {asked.optimizer}, ZeRO {asked.zero}, recompute {asked.recompute}"
     )
     if not found:
         say("No whole GPU was named: MIG instances and shares of a GPU are for serving.")

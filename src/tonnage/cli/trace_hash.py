@@ -55,7 +55,7 @@ _PATH = click.Path(path_type=Path)
     "Without it blocks are numbered as they come.",
 )
 @click.option(
-    "--rate", type=Finite(0, min_open=True), metavar="N", help="Requests (sessions) a second, for a log without times."
+    "--rate", type=Finite(0, min_open=True), metavar="N", help="Requests (sessions) per second; for logs without times."
 )
 @click.option(
     "--turn-gap",

@@ -126,7 +126,7 @@ def _of_object(ref: Ref, case: Case) -> tuple[Told | None, Receipt | None]:
     if not pods:
         line = "has no pods now: it is suspended or done, or its pods are not followed"
         if not why_targets.makes_pods(ref, case.objects):
-            line = "is a kind without pods of its own, and nothing is known against it"
+            line = "is a kind without pods of its own, and no problem with it is known"
         return case.told_of(ref) or Told(str(ref), RUNS, line), None
     looked = [_of_pod(key, case, ref) for key in pods]
     told, receipt = next((pair for pair in looked if not _well(*pair)), looked[0])

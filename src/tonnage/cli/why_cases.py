@@ -176,5 +176,5 @@ def with_policy(settings: Settings, policy: str) -> Settings:
 
         near = difflib.get_close_matches(policy, place.POLICIES, 1)
         hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(place.POLICIES)}"
-        raise InputError.at(f'"{policy}" is no placement policy', field="--placement", hint=hint)
+        raise InputError.at(f'"{policy}" is not a placement policy', field="--placement", hint=hint)
     return replace(settings, policy=policy)

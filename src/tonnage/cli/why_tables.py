@@ -217,7 +217,7 @@ class _Printer:
             islands = facts["nvlink_islands"]
             among = f"{islands} groups of GPUs" if islands != 1 else "one group of GPUs"
             self._line(
-                f"Predicted all-reduce: {facts['allreduce_ms_per_gib']} ms a GiB, {facts['slowest_link']}, {among}"
+                f"Predicted all-reduce: {facts['allreduce_ms_per_gib']} ms per GiB, {facts['slowest_link']}, {among}"
             )
 
     def _room(self, rooms: Sequence[LevelRoom]) -> None:
