@@ -18,8 +18,8 @@ from tonnage.hollow.up import forget_daemons, placing, pools_of_scenario
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.resources import EVENTS, NAMESPACES, PODS
 from tonnage.kube.transport import ApiError
+from tonnage.live.api_effects import ApiEffects
 from tonnage.live.cutting import SIMULATED
-from tonnage.live.effects import ApiEffects
 from tonnage.live.group_kinds import by_kind
 from tonnage.live.manager import Controller, Manager
 from tonnage.live.recording import Events

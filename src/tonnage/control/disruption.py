@@ -171,7 +171,7 @@ class Disruption:
 
     def _expire(self, snapshot: Snapshot) -> Iterator[Decision]:
         """Nodes whose time is over: nothing is launched for them first, and budgets have no say."""
-        fleet, pools = snapshot.fleet, {pool.name: pool for pool in self.pools().node_pools}
+        fleet, pools = snapshot.fleet, self.pools().by_name
         for row in fleet.node_rows():
             node = fleet.node(row)
             pool = pools.get(node.spec.node_pool)
@@ -241,13 +241,13 @@ class Disruption:
     def _begun(self, snapshot: Snapshot, command: Command) -> Sequence[Decision]:
         launches = command.launches
         reason = _reason(command)
-        first = self._next_number(snapshot)
+        first = self.provisioner.next_number(snapshot)
         renamed = [_numbered(launch, first + number) for number, launch in enumerate(launches)]
         self._begin(snapshot, command.nodes, reason, renamed)
         return [*(Disrupt(node, reason) for node in command.nodes), *renamed]
 
     def _begin(self, snapshot: Snapshot, nodes: Iterable[Ref], reason: Reason, launches: Iterable[Launch]) -> None:
-        fleet, pools = snapshot.fleet, {pool.name: pool for pool in self.pools().node_pools}
+        fleet, pools = snapshot.fleet, self.pools().by_name
         found = []
         for ref in nodes:
             pool = pools[fleet.node(fleet.node_by_name[ref.name]).spec.node_pool]
@@ -266,7 +266,7 @@ class Disruption:
         parts = any(map(beyond_counting, asks))
         there = {node.ref: node for node in existing_nodes(fleet, catalogue, parts=parts)}
         expected = {node for each in self._underway for node in each.claims.values() if node}
-        by_name = {pool.name: pool for pool in pools.node_pools}
+        by_name = pools.by_name
 
         def drifted_ns(node: NodeRow) -> int | None:
             pool = by_name.get(node.spec.node_pool)
@@ -301,13 +301,10 @@ class Disruption:
                 )
                 running.append(RunningNode(state=state, node=node))
         settings = pools.plan_settings(
-            frozenset(OfferingKey(*one) for one in snapshot.unavailable), self._next_number(snapshot)
+            frozenset(OfferingKey(*one) for one in snapshot.unavailable), self.provisioner.next_number(snapshot)
         )
         settings = msgspec.structs.replace(settings, namespaces=namespaces(fleet))
         return Round(running, pending, pools.node_pools, catalogue, now_ns, settings, self.gates)
-
-    def _next_number(self, snapshot: Snapshot) -> int:
-        return self.provisioner.next_number(snapshot)
 
     def _is_idle(self, snapshot: Snapshot) -> bool:
         """Whether nothing was found before, and nothing has changed since."""

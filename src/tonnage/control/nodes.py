@@ -53,6 +53,11 @@ class Pools:
     daemon_sets: tuple[core.PodSpec, ...] = ()
     configurations: Configurations = OWN
 
+    @property
+    def by_name(self) -> dict[str, karpenter.NodePool]:
+        """The NodePools by name."""
+        return {pool.name: pool for pool in self.node_pools}
+
     def plan_settings(self, unavailable: frozenset[OfferingKey] = frozenset(), first_claim: int = 1) -> PlanSettings:
         """How to plan with them."""
         return PlanSettings(

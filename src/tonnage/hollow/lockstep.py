@@ -24,8 +24,8 @@ from tonnage.kube.reflector import Delays
 from tonnage.kube.resources import ALL, DEPLOYMENTS, NODE_CLAIMS, NODES, PODS, Resource
 from tonnage.kube.transport import JSON, Reply, Transport
 from tonnage.kube.verbs import Client
+from tonnage.live.api_effects import ApiEffects
 from tonnage.live.cutting import SIMULATED
-from tonnage.live.effects import ApiEffects
 from tonnage.live.group_kinds import ONCE_INSTALLED
 from tonnage.live.recording import Recorder, Silent
 from tonnage.live.watching import watch, watch_world

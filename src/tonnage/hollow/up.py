@@ -38,9 +38,9 @@ from tonnage.kube.informer import Informers
 from tonnage.kube.resources import NODE_CLAIMS, NODES
 from tonnage.kube.transport import ApiError
 from tonnage.kube.verbs import Client
+from tonnage.live.api_effects import ApiEffects
 from tonnage.live.assembly import CONTROLLERS
 from tonnage.live.cutting import SIMULATED
-from tonnage.live.effects import ApiEffects
 from tonnage.live.group_kinds import WORKLOADS
 from tonnage.live.manager import Controller, Manager, Observer
 from tonnage.live.nodes import NODE_POOL

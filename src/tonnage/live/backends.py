@@ -11,6 +11,7 @@ from tonnage.errors import InputError
 from tonnage.kube.clock import Clock
 from tonnage.kube.resources import NODE_CLAIMS, NODE_POOLS, Resource
 from tonnage.kube.verbs import Client
+from tonnage.live.api_effects import ApiEffects
 from tonnage.live.assembly import bought_here
 from tonnage.live.clouds.arrivals import GroupNodes
 from tonnage.live.clouds.group_effects import GroupEffects, GroupObserving, GroupReporting
@@ -18,7 +19,7 @@ from tonnage.live.clouds.port import NodeGroups
 from tonnage.live.clouds.report import Report
 from tonnage.live.clouds.watched import WatchedGroups
 from tonnage.live.cutting import Cutter
-from tonnage.live.effects import ApiEffects, Effects, Observing
+from tonnage.live.effects import Effects, Observing
 from tonnage.live.feed import karpenter_pool
 from tonnage.live.recording import Recorder
 from tonnage.live.world import ClusterWorld, Measure

@@ -16,8 +16,8 @@ from tonnage.kube.informer import Informers
 from tonnage.kube.resources import CLUSTER_POLICIES, CONFIG_MAPS, NAMESPACES, NODES, PODS
 from tonnage.kube.verbs import Client
 from tonnage.live.annotations import GPUS
+from tonnage.live.api_effects import ApiEffects
 from tonnage.live.cutting import Cutter, read_order
-from tonnage.live.effects import ApiEffects
 from tonnage.live.watching import watch_world
 from tonnage.live.world import ClusterWorld
 from tonnage.partitioning.fleet_layouts import ALLOWED, instances_of

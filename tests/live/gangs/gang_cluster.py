@@ -33,7 +33,7 @@ from tonnage.kube.resources import PODS as POD_RESOURCE
 from tonnage.kube.transport import JSON, ApiError, Reply, Transport
 from tonnage.kube.verbs import Client
 from tonnage.live import assembly
-from tonnage.live.effects import ApiEffects
+from tonnage.live.api_effects import ApiEffects
 from tonnage.live.groups import KINDS
 from tonnage.live.recording import Silent
 from tonnage.live.watching import watch_world

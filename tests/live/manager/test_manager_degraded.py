@@ -15,7 +15,7 @@ from tonnage.kube.leases import Elector
 from tonnage.kube.restored import Restored
 from tonnage.kube.transport import Reply
 from tonnage.kube.verbs import Client
-from tonnage.live.effects import ApiEffects
+from tonnage.live.api_effects import ApiEffects
 from tonnage.live.fencing import LOST, Fenced
 from tonnage.live.manager import Controller, Manager
 

@@ -21,7 +21,7 @@ from tonnage.kube.resources import NODE_CLAIMS, NODES, PODS
 from tonnage.kube.transport import JSON, Reply
 from tonnage.kube.verbs import Client
 from tonnage.live import assembly
-from tonnage.live.effects import ApiEffects
+from tonnage.live.api_effects import ApiEffects
 from tonnage.live.manager import Manager
 from tonnage.live.recording import Silent
 from tonnage.live.watching import watch_world

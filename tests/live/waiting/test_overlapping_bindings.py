@@ -17,8 +17,9 @@ from tonnage.kube.fence import of as fence_of
 from tonnage.kube.transport import Again, ClientError, Done, LostReply, Reply
 from tonnage.kube.verbs import Client
 from tonnage.live import binding_calls
+from tonnage.live.api_effects import ApiEffects
 from tonnage.live.binding_calls import UNTOLD, BindingCalls, Call, Left, Together
-from tonnage.live.effects import ApiEffects, Ends, Observing
+from tonnage.live.effects import Ends, Observing
 from tonnage.live.fencing import LOST, Fenced
 
 NO_RIGHT = 'pods "p" is forbidden: User "t" cannot create resource "pods/binding" in API group "" in the namespace "d"'

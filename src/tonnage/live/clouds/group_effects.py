@@ -9,10 +9,11 @@ from tonnage.kube.resources import NODES
 from tonnage.kube.transport import ClientError
 from tonnage.kube.verbs import Client, JsonObject
 from tonnage.live.annotations import RETURNING
+from tonnage.live.api_effects import ApiEffects
 from tonnage.live.clouds.arrivals import GroupNodes
 from tonnage.live.clouds.port import NodeGroups
 from tonnage.live.clouds.watched import WatchedGroups
-from tonnage.live.effects import ApiEffects, Observing
+from tonnage.live.effects import Observing
 from tonnage.objects import karpenter
 from tonnage.provisioning.node_groups import NoGroup, sizes
 
