@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from live.contract.small import Small, build
-from live.contract.worlds import opened
+from live.contract.small import Small, embedded
 from tonnage.decisions import Applied
 from tonnage.kube.resources import NODES, PODS
 from tonnage.machines.gpu_faults import XidReported
@@ -20,10 +19,8 @@ ON = "base-01"
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Small]:
-    with opened("embedded") as transport:
-        made = build(tmp_path, transport)
+    with embedded(tmp_path) as made:
         yield made
-        made.close()
 
 
 def _devices(pod: dict[str, Any]) -> list[Any]:

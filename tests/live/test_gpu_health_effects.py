@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from live.contract.small import Small, build
-from live.contract.worlds import opened
+from live.contract.small import Small, embedded
 from tonnage.decisions import Applied
 from tonnage.kube.resources import NODES, PDBS, PODS
 from tonnage.live.gpu_health import GpuHealthEffects
@@ -25,10 +24,8 @@ OTHER = {"key": "team", "value": "a", "effect": "NoSchedule"}
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Small]:
-    with opened("embedded") as transport:
-        made = build(tmp_path, transport)
+    with embedded(tmp_path) as made:
         yield made
-        made.close()
 
 
 def _node(small: Small) -> dict[str, Any]:

@@ -26,7 +26,12 @@ UNSAID = frozenset({labels.REGISTERED, labels.INITIALIZED, labels.NODE_CLASS})
 
 def ask(program: Path, cases: Iterable[Case]) -> list[Json]:
     """The answers of karpenter-plan, one a case."""
-    lines = "".join(json.dumps(karpenters(case)) + "\n" for case in cases)
+    return answers(program, map(karpenters, cases))
+
+
+def answers(program: Path, asked: Iterable[Json]) -> list[Json]:
+    """What karpenter-plan says to questions that are written as it reads them, in their order."""
+    lines = "".join(json.dumps(one) + "\n" for one in asked)
     done = subprocess.run([program], input=lines, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -101,7 +106,7 @@ def theirs(answer: Json) -> Outcome:
                 one["nodePool"],
                 tuple(sorted(one["pods"])),
                 tuple(one["types"]),
-                tuple(sorted(_written(one["requirements"]))),
+                tuple(sorted(written_requirements(one["requirements"]))),
             )
             for one in answer["claims"]
         ),
@@ -110,7 +115,7 @@ def theirs(answer: Json) -> Outcome:
     )
 
 
-def _written(requirements: list[Json]) -> Iterator[tuple[str, str, tuple[str, ...], int]]:
+def written_requirements(requirements: list[Json]) -> Iterator[tuple[str, str, tuple[str, ...], int]]:
     for one in requirements:
         if one["key"] not in UNSAID:
             yield one["key"], one["operator"], tuple(sorted(one.get("values") or ())), one.get("minValues") or 0
@@ -127,7 +132,7 @@ def mine(packing: Packing) -> Outcome:
                 one.load.template.name,
                 tuple(sorted(f"{pod.namespace}/{pod.name}" for pod in one.pods)),
                 tuple(name for name, left in zip(packing.market.catalogue.names, one.load.types, strict=True) if left),
-                tuple(sorted(_read(one.load.requirements))),
+                tuple(sorted(read_requirements(one.load.requirements))),
             )
             for one in packing.claims
         ),
@@ -136,7 +141,7 @@ def mine(packing: Packing) -> Outcome:
     )
 
 
-def _read(requirements: Requirements) -> Iterator[tuple[str, str, tuple[str, ...], int]]:
+def read_requirements(requirements: Requirements) -> Iterator[tuple[str, str, tuple[str, ...], int]]:
     for one in requirements.values():
         if one.key not in UNSAID:
             for operator, values in operators(one):

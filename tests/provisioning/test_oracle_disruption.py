@@ -7,8 +7,6 @@ whose answers differ is asked again a few times: the emulator has to give one of
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,10 +15,8 @@ from typing import Any
 import pytest
 import sampling
 from disruption_cases import DisruptionCase, asked_of_karpenter, conditions, draw_disruption, round_of
-from plan_differences import _read, _written
+from plan_differences import answers, read_requirements, written_requirements
 
-from e2e.build import built
-from e2e.recipe import RECIPE
 from tonnage.provisioning import consolidation
 from tonnage.provisioning.consolidation import Proposal, Round
 
@@ -39,24 +35,11 @@ METHODS = {
 Answer = tuple[str, list[str], list[Any]]
 
 
-@pytest.fixture(scope="module")
-def program() -> Path:
-    """karpenter-plan: the disruption controller of the karpenter module, cases in, answers out."""
-    (module,) = (one for one in RECIPE if one.name == "karpenter_plan")
-    found = built((module,))
-    if found is None:
-        pytest.skip("no karpenter-plan: `make e2e-build` builds it")
-    return found.program("karpenter-plan")
-
-
 def ask(program: Path, cases: Sequence[DisruptionCase]) -> list[dict[str, Any]]:
     """The answers, one a case."""
-    lines = "".join(json.dumps(asked_of_karpenter(case)) + "\n" for case in cases)
-    done = subprocess.run([program], input=lines, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert not [one for one in answers if "failed" in one]
-    return [one["ordered"] for one in answers]
+    found = answers(program, map(asked_of_karpenter, cases))
+    assert not [one for one in found if "failed" in one]
+    return [one["ordered"] for one in found]
 
 
 def compare(case: DisruptionCase, answer: dict[str, Any]) -> list[str]:
@@ -100,7 +83,7 @@ def _claims(found: Proposal) -> list[Any]:
         (
             each.load.template.name,
             tuple(name for name, left in zip(each.load.market.catalogue.names, each.load.types, strict=True) if left),
-            tuple(sorted(_read(each.load.requirements))),
+            tuple(sorted(read_requirements(each.load.requirements))),
         )
         for each in found.claims
     )
@@ -109,7 +92,7 @@ def _claims(found: Proposal) -> list[Any]:
 def theirs_of(answer: dict[str, Any]) -> Answer:
     """The real one's."""
     claims = [
-        (each["nodePool"], tuple(each["types"]), tuple(sorted(_written(each["requirements"]))))
+        (each["nodePool"], tuple(each["types"]), tuple(sorted(written_requirements(each["requirements"]))))
         for each in answer["claims"]
     ]
     return answer["method"], sorted(answer["nodes"]), sorted(claims)

@@ -15,7 +15,6 @@ from plan_differences import ask, compare
 from planning_cases import draw, known
 
 from docs_outputs import REPOSITORY
-from e2e.build import built
 from e2e.recipe import RECIPE
 
 pytestmark = pytest.mark.e2e
@@ -26,16 +25,6 @@ BATCH = 50
 AGAIN = 30
 """How often a case is asked again at most whose answer differs."""
 LISTED = REPOSITORY / "docs/reference/karpenter-differences.md"
-
-
-@pytest.fixture(scope="module")
-def program() -> Path:
-    """karpenter-plan: the scheduler of the karpenter module, cases in, answers out."""
-    (module,) = (one for one in RECIPE if one.name == "karpenter_plan")
-    found = built((module,))
-    if found is None:
-        pytest.skip("no karpenter-plan: `make e2e-build` builds it")
-    return found.program("karpenter-plan")
 
 
 def test_the_planner_plans_as_karpenter_does(program: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import yaml_text
 from tonnage.control.scheduler import Scheduler
 from tonnage.decisions import Bind, Launch, Outcome, Reason, Ref
-from tonnage.facts import durations
+from tonnage.facts import durations, prices
 from tonnage.fleet.state import FREE_DEVICE
 from tonnage.inference.config import parse_vllm_args
 from tonnage.inference.engine import EngineConfig
@@ -40,6 +40,12 @@ MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 TYPICAL = msgspec.structs.replace(durations.get(), jitter=0.0)
 """The durations of facts, every one exactly as it stands there."""
 DISK = NodeStorage(throughput_bytes_per_s=125 * MIB)
+SOLD = [
+    (name, offer.zone, offer.capacity_type)
+    for name in ("g6e.12xlarge", "g6e.2xlarge")
+    for offer in prices.load().offerings(name)
+]
+"""What the cloud of tests about faults sells."""
 POOL = "bought"
 GPU = "nvidia.com/gpu"
 READINESS = {"readinessProbe": {"periodSeconds": 5}}

@@ -10,6 +10,7 @@ import pytest
 from sim_builders import (
     POOL,
     READINESS,
+    SOLD,
     arrivals,
     events,
     node,
@@ -22,7 +23,6 @@ from sim_builders import (
     world,
 )
 
-from tonnage.facts import prices
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.objects import Workload
 from tonnage.machines.serving.service import DONE, FAILED
@@ -33,11 +33,6 @@ from tonnage.simulation.result import Result
 from tonnage.simulation.scenario import FaultSpec
 from tonnage.units import NS_PER_S
 
-SOLD = [
-    (name, offer.zone, offer.capacity_type)
-    for name in ("g6e.12xlarge", "g6e.2xlarge")
-    for offer in prices.load().offerings(name)
-]
 ALL_OF_12XLARGE = {offering for offering in SOLD if offering[0] == "g6e.12xlarge"}
 
 

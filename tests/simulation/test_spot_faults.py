@@ -9,6 +9,7 @@ import pytest
 from sim_builders import (
     POOL,
     READINESS,
+    SOLD,
     arrivals,
     events,
     node,
@@ -21,18 +22,11 @@ from sim_builders import (
 )
 
 from tonnage.errors import InputError
-from tonnage.facts import prices
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.serving.service import DONE, FAILED
 from tonnage.simulation.faults import schedule_faults
 from tonnage.simulation.scenario import FaultSpec
 from tonnage.units import NS_PER_S
-
-SOLD = [
-    (name, offer.zone, offer.capacity_type)
-    for name in ("g6e.12xlarge", "g6e.2xlarge")
-    for offer in prices.load().offerings(name)
-]
 
 
 def strike(cluster: SimulatedCluster, kind: str, **more: Any) -> None:

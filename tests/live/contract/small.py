@@ -7,7 +7,8 @@ pods, the first on base-01 with device 0, the second pending; a NodeClaim (comin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from sim_builders import EXAMPLE
 
 import yaml_text
 from live.contract.faulty import Faulty
+from live.contract.worlds import opened
 from tonnage.control.world import World
 from tonnage.decisions import Applied, Bind, Decision, Instances, Launch, Outcome, Reason, Ref, Return
 from tonnage.hollow.lockstep import Lockstep
@@ -188,6 +190,15 @@ class Small:
 
 
 Make = Callable[[Path], Small]
+
+
+@contextmanager
+def embedded(folder: Path) -> Iterator[Small]:
+    """The small cluster on an embedded API."""
+    with opened("embedded") as transport:
+        made = build(folder, transport)
+        yield made
+        made.close()
 
 
 def build(folder: Path, transport: Transport | None = None, *, faulty: bool = False) -> Small:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from live.contract.faulty import Faulty
-from live.contract.small import Small, build
-from live.contract.worlds import opened
+from live.contract.small import Small, embedded
 from tonnage.decisions import Applied
 from tonnage.kube.resources import NODE_CLAIMS, NODES, PODS
 from tonnage.kube.verbs import Client
@@ -18,10 +17,8 @@ from tonnage.machines import nodes
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Small]:
-    with opened("embedded") as transport:
-        made = build(tmp_path, transport)
+    with embedded(tmp_path) as made:
         yield made
-        made.close()
 
 
 def _through_faults(small: Small) -> Faulty:
