@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import socket
 import threading
 import time
@@ -263,8 +264,8 @@ def test_closing_tells_who_is_under_way_and_who_waits(serve: Serve, told: Told) 
 def test_a_fault_of_one_who_is_told_is_seen_and_holds_up_nobody(
     serve: Serve, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[str] = []
-    monkeypatch.setattr(threading, "excepthook", lambda fault: seen.append(str(fault.exc_value)))
+    seen: queue.Queue[str] = queue.Queue()
+    monkeypatch.setattr(threading, "excepthook", lambda fault: seen.put(str(fault.exc_value)))
     _, transport = serve(answer(201))
 
     def fault(_found: object) -> None:
@@ -273,7 +274,8 @@ def test_a_fault_of_one_who_is_told_is_seen_and_holds_up_nobody(
     transport.submit("POST", "/", fault, lane="a")
     transport.submit("POST", "/", told.of("next"), lane="a")
     assert status(told.wait(1)["next"]) == 201
-    assert seen == ["a fault"]
+    assert seen.get(timeout=5) == "a fault"  # over another connection: either may be answered first
+    assert seen.empty()
 
 
 def test_where_requests_are_limited_they_are_made_one_by_one(serve: Serve, told: Told) -> None:
