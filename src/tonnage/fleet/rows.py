@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict
 
+import msgspec
+
 from tonnage.decisions import Ref
 from tonnage.fleet.devices import Cut, Piece
 from tonnage.fleet.features import KUBELET
@@ -127,8 +129,7 @@ class PodSpec:
         return Ref("Pod", self.name, self.namespace, self.uid)
 
 
-@dataclass(slots=True)
-class PodRow:
+class PodRow(msgspec.Struct, gc=False):
     """The columns of a pod. ``node``: row of the node it is bound to, -1 while it is pending.
 
     ``devices``: the devices that it is on; ``pieces``: what it holds of those that it does not hold whole."""
