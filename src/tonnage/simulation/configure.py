@@ -32,10 +32,10 @@ from tonnage.provisioning import findings as pool_findings
 from tonnage.provisioning import nodeclass
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.cut_findings import config_findings
+from tonnage.provisioning.landing import landing_findings
 from tonnage.rng import Streams
 from tonnage.scaling import admission, manifests, triggers
 from tonnage.scaling.keda import KedaSpec
-from tonnage.simulation.findings.landing import landing_findings
 from tonnage.simulation.scenario import NodeGroupSpec, Scenario
 from tonnage.workloads import stateful
 from tonnage.workloads.admission.chain import Admission
