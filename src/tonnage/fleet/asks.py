@@ -125,8 +125,8 @@ def _whole(requests: Mapping[str, int]) -> Ask:
 
 
 def worth(ask: Ask, memory_mib: int) -> int:
-    """Thousandths of devices that the ask is worth, wherever it is placed: MIG instances by their compute slices, memory
-    as a share of a device with ``memory_mib``, the largest that is looked at (0: not known, so it counts as nothing)."""
+    """Thousandths of devices that the ask is worth, wherever it is placed: MIG instances by their compute slices,
+    memory as a share of a device with ``memory_mib``, the largest there is (0: not known; it counts as nothing)."""
     part = 10 * ask.percent or (min(FULL, FULL * ask.mib // memory_mib) if memory_mib else 0)
     each = max(ask.milli, part) if ask.kind is Kind.MEMORY else ask.milli
     return ask.count * each + sum(_slices().get(name, 0) * count for name, count in ask.profiles)
