@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias, get_args, get_origin
 
 import msgspec
 
@@ -74,9 +74,11 @@ def read_members(type_: Any) -> dict[str, type[msgspec.Struct] | None] | None:
 
 
 def struct_in(type_: Any) -> type[msgspec.Struct] | None:
-    """The struct inside ``X``, ``X | None`` and ``list[X]``."""
+    """The struct inside ``X``, ``X | None`` and ``list[X]``; none where a mapping of any names may stand there too."""
     if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
         return type_
+    if any(get_origin(argument) is dict for argument in get_args(type_)):
+        return None
     return next((found for argument in get_args(type_) if (found := struct_in(argument))), None)
 
 

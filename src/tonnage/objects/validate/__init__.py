@@ -16,6 +16,7 @@ from tonnage.objects import (
     autoscaling,
     batch,
     core,
+    eksctl,
     groups,
     karpenter,
     keda,
@@ -36,6 +37,7 @@ from tonnage.objects.decode import without_nulls
 from tonnage.objects.templates import templates
 from tonnage.objects.validate import (
     amounts,
+    cluster_configs,
     jobs,
     nodepools,
     pod_groups,
@@ -65,6 +67,7 @@ _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
     keda.ScaledObject: scaledobjects.scaled_object,
     karpenter.NodePool: nodepools.node_pool,
     karpenter.EC2NodeClass: nodepools.ec2_node_class,
+    eksctl.ClusterConfig: cluster_configs.cluster_config,
     monitoring.ServiceMonitor: prometheus.service_monitor,
     monitoring.PrometheusRule: prometheus.prometheus_rule,
     batch.JobSet: jobs.job_set,
