@@ -236,7 +236,9 @@ class _File:
             self.errors += refused
             self.warnings += [] if refused else validate.check_warned(made, at)
         elif isinstance(made, Unknown):
-            self.errors += validate.check_unread(made, at)
+            refused = validate.check_unread(made, at)
+            self.errors += refused
+            self.warnings += [] if refused else validate.check_warned(made, at)
 
 
 def _files(paths: Sequence[Path], errors: list[Problem]) -> Iterator[Path]:
