@@ -232,7 +232,10 @@ def test_devices_are_reached_from_the_nodes_that_the_slice_names(
         selector = found.results[0].node_selector
         kinds = {"nodeName": "match_fields", "nodeSelector": "match_expressions"}
         (kind,) = spec
-        assert (selector is None) if kind == "allNodes" else getattr(selector.node_selector_terms[0], kinds[kind])
+        if selector is None:
+            assert kind == "allNodes"
+        else:
+            assert getattr(selector.node_selector_terms[0], kinds[kind])
 
 
 def test_each_device_may_say_itself_where_it_is() -> None:
@@ -347,7 +350,7 @@ def test_shares_of_a_device_add_up_to_what_it_has_and_are_given_back() -> None:
 
 def test_one_request_gets_one_share_of_a_device() -> None:
     slices = [plain("a", capacity={"memory": "8"}, allowMultipleAllocations=True)]
-    small = {"capacity": {"requests": {"memory": "1"}}}
+    small: dict[str, Any] = {"capacity": {"requests": {"memory": "1"}}}
     assert allocate(slices, claim(request(count=2, **small))).feasibility is NOT
     assert allocate(slices, claim(request("a", **small), request("b", **small))).feasibility is FITS
 

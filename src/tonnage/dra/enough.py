@@ -10,8 +10,8 @@ from tonnage.dra.ways import ClaimWays
 
 def too_few(on: NodeDevices, claims: Sequence[ClaimWays], free: Sequence[Sequence[int]]) -> bool:
     """Whether no choice gives every request its devices, each to one, or no component has room for so many of
-    its devices. Requests that may have a share or admin access are left out. ``free``: of each component what is left of
-    its counters."""
+    its devices. Requests that may have a share or admin access are left out. ``free``: what is left of the counters of
+    each component."""
     places: list[list[int]] = []
     for claim in claims:
         for ways in claim.requests:
