@@ -175,7 +175,7 @@ class Reader:
         if every:
             self._every(way, here)
         else:
-            way.count = asked.count
+            way.count = asked.count or 1  # as the API server fills it in
             self._candidates(way)
         return way
 

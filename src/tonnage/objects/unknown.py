@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import msgspec
 
@@ -26,7 +26,7 @@ def fields(value: Any, type_: Any, path: str = "") -> Iterator[tuple[str, str, s
         here = f"{path}.{key}" if path else key
         struct, known = members.get(key), table.get(key)
         if struct is not None:
-            for at, item in _items(inner, here):
+            for at, item in _items(inner, here, by_name=key in _maps(type_)):
                 yield from fields(item, struct, at)
         elif known is not None:
             for one in api.unknown_inside(inner, known, here):
@@ -35,10 +35,12 @@ def fields(value: Any, type_: Any, path: str = "") -> Iterator[tuple[str, str, s
             yield here, f"unknown field {key!r}", _near(key, (*members, *table, *unread(type_.__name__)))
 
 
-def _items(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Where a list's items, or the value itself, stand."""
+def _items(value: Any, path: str, *, by_name: bool) -> Iterator[tuple[str, Any]]:
+    """Where a list's items stand, the values of a map (``by_name``), or the value itself."""
     if isinstance(value, list):
         yield from ((f"{path}[{index}]", item) for index, item in enumerate(value))
+    elif by_name and isinstance(value, dict):
+        yield from ((f"{path}.{name}", item) for name, item in value.items())
     else:
         yield path, value
 
@@ -56,8 +58,14 @@ def read_members(type_: Any) -> dict[str, type[msgspec.Struct] | None] | None:
     return {field.encode_name: struct_in(field.type) for field in msgspec.structs.fields(type_)}
 
 
+@cache
+def _maps(type_: type[msgspec.Struct]) -> frozenset[str]:
+    """The fields of a struct, as they are written, that are maps."""
+    return frozenset(one.encode_name for one in msgspec.structs.fields(type_) if get_origin(one.type) is dict)
+
+
 def struct_in(type_: Any) -> type[msgspec.Struct] | None:
-    """The struct inside ``X``, ``X | None`` and ``list[X]``."""
+    """The struct inside ``X``, ``X | None``, ``list[X]`` and ``dict[str, X]``."""
     if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
         return type_
     return next((found for argument in get_args(type_) if (found := struct_in(argument))), None)

@@ -16,6 +16,7 @@ from tonnage.objects import (
     autoscaling,
     batch,
     core,
+    dra,
     groups,
     karpenter,
     keda,
@@ -36,6 +37,7 @@ from tonnage.objects.decode import without_nulls
 from tonnage.objects.templates import templates
 from tonnage.objects.validate import (
     amounts,
+    devices,
     jobs,
     nodepools,
     pod_groups,
@@ -91,6 +93,11 @@ _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
     quota.RuntimeClass: amounts.amounts,
     storage.PersistentVolume: amounts.amounts,
     storage.PersistentVolumeClaim: amounts.amounts,
+    dra.DeviceClass: devices.devices,
+    dra.DeviceTaintRule: devices.devices,
+    dra.ResourceClaim: devices.devices,
+    dra.ResourceClaimTemplate: devices.devices,
+    dra.ResourceSlice: devices.devices,
 }
 
 
