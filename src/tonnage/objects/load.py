@@ -18,6 +18,7 @@ from tonnage.objects import (
     autoscaling,
     batch,
     core,
+    dra_versions,
     eksctl,
     gpu_operator,
     groups,
@@ -100,6 +101,7 @@ KINDS: dict[tuple[str, str], type[KubeObject]] = {
     ("karpenter.k8s.aws/v1", "EC2NodeClass"): karpenter.EC2NodeClass,
     ("monitoring.coreos.com/v1", "ServiceMonitor"): monitoring.ServiceMonitor,
     ("monitoring.coreos.com/v1", "PrometheusRule"): monitoring.PrometheusRule,
+    **{(version, kind): dra_versions.KINDS[kind] for version, kinds in dra_versions.READ.items() for kind in kinds},
 }
 
 MOST_FILES, MOST_ENTRIES = 10_000, 200_000
@@ -217,6 +219,11 @@ class _File:
             self.errors.append(Problem(at(name), message, "every object has an apiVersion and a kind"))
         if unnamed:
             return
+        instead = dra_versions.refused(content)
+        if instead:
+            served_no_more = f"{content['kind']} of {content['apiVersion']} is served no more"
+            self.errors.append(Problem(at("apiVersion"), served_no_more, instead))
+            return
         type_ = KINDS.get((content["apiVersion"], content["kind"]))
         if type_ is None:
             made: KubeObject = _unknown(content)
@@ -224,6 +231,8 @@ class _File:
                 self.warnings.append(_unknown_kind(made, at("kind")))
         else:
             content = without_nulls(content)
+            at = partial(dra_versions.place, content, at)
+            content = dra_versions.as_v1(content)
             typed = convert(content, type_, tree.written)
             if isinstance(typed, list):
                 self.errors += [Problem(at(wrong.field), wrong.message, wrong.hint) for wrong in typed]

@@ -16,6 +16,7 @@ from tonnage.objects import (
     autoscaling,
     batch,
     core,
+    dra,
     eksctl,
     groups,
     karpenter,
@@ -38,6 +39,7 @@ from tonnage.objects.templates import templates
 from tonnage.objects.validate import (
     amounts,
     cluster_configs,
+    devices,
     jobs,
     nodepools,
     pod_groups,
@@ -96,6 +98,11 @@ _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
     quota.RuntimeClass: amounts.amounts,
     storage.PersistentVolume: amounts.amounts,
     storage.PersistentVolumeClaim: amounts.amounts,
+    dra.DeviceClass: devices.devices,
+    dra.DeviceTaintRule: devices.devices,
+    dra.ResourceClaim: devices.devices,
+    dra.ResourceClaimTemplate: devices.devices,
+    dra.ResourceSlice: devices.devices,
 }
 
 
