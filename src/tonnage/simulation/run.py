@@ -193,6 +193,8 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
         message = f'"{region}": the prices are those of {catalogue.book.region}'
         raise InputError(scenario.document.problem("region", message, f"bundled are {bundled}; others with prices:"))
     manifest = options.manifest or load.read(scenario.files or [scenario.folder / chosen.manifests])
+    if scenario.models:
+        manifest = replace(manifest, models={**manifest.models, **scenario.models})
     if scenario.assumes:
         manifest = assumed.with_nodes(manifest)
     if options.tune is not None:
