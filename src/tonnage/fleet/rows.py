@@ -66,8 +66,9 @@ class NodeRow:
     """The columns of a node that are not numbers. ``pods``: rows of the pods bound to it.
 
     ``bare``: it takes no pods, and no taint says so. ``shut``: why it takes no pods, nor ever will, although it is not
-    cordoned; empty: nothing. ``leaving``: it takes no pods any more. ``returning``: it is marked for termination;
-    ``unfinished``: and nothing more has been done about it yet. ``cuts``: how its devices are partitioned now; empty:
+    cordoned; empty: nothing. ``leaving``: it is terminating. ``returning``: it is marked for termination;
+    ``unfinished``: and nothing more has been done about it yet. ``scale_down_disabled``: the Cluster Autoscaler is to
+    leave it. ``cuts``: how its devices are partitioned now; empty:
     none is.
     """
 
@@ -81,6 +82,7 @@ class NodeRow:
     returning: bool = False
     unfinished: bool = False
     do_not_disrupt: bool = False
+    scale_down_disabled: bool = False
     cuts: tuple[Cut, ...] = ()
     shut: str = ""
     bare: bool = False
@@ -95,6 +97,7 @@ class NodeFacts(TypedDict, total=False):
     returning: bool
     unfinished: bool
     do_not_disrupt: bool
+    scale_down_disabled: bool
     shut: str
     bare: bool
 

@@ -18,7 +18,6 @@ from tonnage.fleet import search
 from tonnage.fleet.asks import FULL, GPU, SHARED_GPU, Ask, Kind
 from tonnage.fleet.cards import NO_DEVICE, SHARED_DEVICE, Cards
 from tonnage.fleet.columns import distinct
-from tonnage.fleet.holding import unit
 from tonnage.fleet.outfit import MEMORY_LABEL, Outfit, outfit
 from tonnage.fleet.rows import NodeRow, NodeSpec
 from tonnage.fleet.state import Fleet
@@ -97,7 +96,7 @@ class Devices:
         """Of a node that is there, as they are now."""
         cards, node = fleet.cards.select([row]), fleet.node(row)
         count, memory = int((cards.holder[0] != NO_DEVICE).sum()), int(cards.memory[0])
-        return cls((Outfit(node.cuts, count, memory, unit(fleet, row), fleet.allocatable_of(row)),), cards)
+        return cls((Outfit(node.cuts, count, memory, fleet.device_unit(row), fleet.allocatable_of(row)),), cards)
 
     def only(self, row: int) -> Devices:
         """A copy of one row."""

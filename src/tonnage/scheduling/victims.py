@@ -17,10 +17,10 @@ import numpy as np
 from tonnage.fleet.columns import distinct
 from tonnage.fleet.filters import Mask
 from tonnage.fleet.gangs import Gang
+from tonnage.fleet.node_columns import Requests
 from tonnage.fleet.rows import split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
-from tonnage.fleet.tables import Requests
 from tonnage.objects.karpenter import DO_NOT_DISRUPT
 from tonnage.scheduling.bound import BoundPods
 from tonnage.scheduling.budgets import Budgets
