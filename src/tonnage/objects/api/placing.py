@@ -26,26 +26,26 @@ from tonnage.objects.api.errors import (
 JsonObject: TypeAlias = dict[str, Any]
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def affinity(path: str, given: JsonObject) -> list[FieldError]:
     causes: list[FieldError] = []
     node = given.get("nodeAffinity") or {}
-    needed = node.get(_REQUIRED)
+    needed = node.get(REQUIRED)
     if needed is not None:
-        causes += node_selector(f"{path}.nodeAffinity.{_REQUIRED}", needed)
-    for index, wish in enumerate(node.get(_PREFERRED) or ()):
-        here = f"{path}.nodeAffinity.{_PREFERRED}[{index}]"
+        causes += node_selector(f"{path}.nodeAffinity.{REQUIRED}", needed)
+    for index, wish in enumerate(node.get(PREFERRED) or ()):
+        here = f"{path}.nodeAffinity.{PREFERRED}[{index}]"
         causes += _weight(here, wish)
         causes += _node_term(f"{here}.preference", wish.get("preference") or {})
     for name in ("podAffinity", "podAntiAffinity"):
         part = given.get(name) or {}
-        for index, term in enumerate(part.get(_REQUIRED) or ()):
-            causes += _pod_term(f"{path}.{name}.{_REQUIRED}[{index}]", term)
-        for index, wish in enumerate(part.get(_PREFERRED) or ()):
-            here = f"{path}.{name}.{_PREFERRED}[{index}]"
+        for index, term in enumerate(part.get(REQUIRED) or ()):
+            causes += _pod_term(f"{path}.{name}.{REQUIRED}[{index}]", term)
+        for index, wish in enumerate(part.get(PREFERRED) or ()):
+            here = f"{path}.{name}.{PREFERRED}[{index}]"
             causes += _weight(here, wish)
             causes += _pod_term(f"{here}.podAffinityTerm", wish.get("podAffinityTerm") or {})
     return causes
