@@ -26,6 +26,7 @@ from tonnage.objects.api.errors import (
 JsonObject: TypeAlias = dict[str, Any]
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+BOTH = "exists in both matchLabelKeys and labelSelector"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -81,7 +82,8 @@ def _pod_term(path: str, term: JsonObject) -> list[FieldError]:
 
 
 def _label_keys(path: str, term: JsonObject) -> list[FieldError]:
-    """matchLabelKeys and mismatchLabelKeys of a pod affinity term or a spread constraint."""
+    """matchLabelKeys and mismatchLabelKeys of a pod affinity term or a spread constraint, whose selector has those
+    keys already that the pod's labels have (:mod:`tonnage.objects.api.label_keys`)."""
     causes: list[FieldError] = []
     matched = term.get("matchLabelKeys") or []
     for name in ("matchLabelKeys", "mismatchLabelKeys"):
@@ -91,6 +93,14 @@ def _label_keys(path: str, term: JsonObject) -> list[FieldError]:
             continue
         for index, key in enumerate(keys):
             causes += said(f"{path}.{name}[{index}]", key, qualified_faults(key))
+    chosen = term.get("labelSelector") or {}
+    number, seen = {key: index for index, key in enumerate(matched)}, set(chosen.get("matchLabels") or ())
+    for wanted in chosen.get("matchExpressions") or ():
+        key = wanted.get("key", "")
+        if key in number and key in seen:
+            at = f"{path}.matchLabelKeys[{number[key]}]"
+            causes += placed([invalid_value(f"{path}[{number[key]}]", key, BOTH)], at)
+        seen.add(key)
     for index, key in enumerate(matched):
         if key in (term.get("mismatchLabelKeys") or ()):
             why = "exists in both matchLabelKeys and mismatchLabelKeys"

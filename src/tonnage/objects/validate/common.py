@@ -45,6 +45,7 @@ _HINTS = {
     "maximum allowed value": "what is above is Kubernetes' own",
     "more than 1 handler": "a probe asks in one way: remove one of them",
     "terminationGracePeriodSeconds (": "raise terminationGracePeriodSeconds",
+    "exists in both matchLabelKeys": "remove the key from one of the two",
     "labelSelector is not set": "add one or remove it",
     "`value` is not empty": "remove one of them",
 }
