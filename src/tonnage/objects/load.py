@@ -18,6 +18,7 @@ from tonnage.objects import (
     autoscaling,
     batch,
     core,
+    eksctl,
     gpu_operator,
     groups,
     karpenter,
@@ -58,6 +59,7 @@ KINDS: dict[tuple[str, str], type[KubeObject]] = {
     ("apps/v1", "ReplicaSet"): apps.ReplicaSet,
     ("batch/v1", "Job"): batch.Job,
     ("batch.volcano.sh/v1alpha1", "Job"): volcano.VolcanoJob,
+    ("eksctl.io/v1alpha5", "ClusterConfig"): eksctl.ClusterConfig,
     ("jobset.x-k8s.io/v1alpha2", "JobSet"): batch.JobSet,
     ("kai.scheduler/v1alpha1", "Topology"): groups.Topology,
     ("kubeflow.org/v1", "JAXJob"): training.JAXJob,
@@ -234,7 +236,9 @@ class _File:
             self.errors += refused
             self.warnings += [] if refused else validate.check_warned(made, at)
         elif isinstance(made, Unknown):
-            self.errors += validate.check_unread(made, at)
+            refused = validate.check_unread(made, at)
+            self.errors += refused
+            self.warnings += [] if refused else validate.check_warned(made, at)
 
 
 def _files(paths: Sequence[Path], errors: list[Problem]) -> Iterator[Path]:
