@@ -202,6 +202,11 @@ def is_node_group(pool: karpenter.NodePool) -> bool:
     return pool.spec.template.spec.node_class_ref.kind == NODE_GROUP
 
 
+def spare(pool: karpenter.NodePool) -> int:
+    """How many nodes of the group behind this NodePool may go before it is at its minimum."""
+    return int(pool.spec.disruption.budgets[-1].nodes)
+
+
 def _pool(group: NodeGroup, base: str, limit: int, weight: int, idle: str) -> karpenter.NodePool:
     wanted = {labels.INSTANCE_TYPE: [base], labels.CAPACITY_TYPE: [group.capacity_type], labels.ZONE: list(group.zones)}
     spare = max(0, group.desired - group.minimum)

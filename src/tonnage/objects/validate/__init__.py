@@ -17,6 +17,7 @@ from tonnage.objects import (
     batch,
     core,
     dra,
+    eksctl,
     groups,
     karpenter,
     keda,
@@ -37,6 +38,7 @@ from tonnage.objects.decode import without_nulls
 from tonnage.objects.templates import templates
 from tonnage.objects.validate import (
     amounts,
+    cluster_configs,
     devices,
     jobs,
     nodepools,
@@ -67,6 +69,7 @@ _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
     keda.ScaledObject: scaledobjects.scaled_object,
     karpenter.NodePool: nodepools.node_pool,
     karpenter.EC2NodeClass: nodepools.ec2_node_class,
+    eksctl.ClusterConfig: cluster_configs.cluster_config,
     monitoring.ServiceMonitor: prometheus.service_monitor,
     monitoring.PrometheusRule: prometheus.prometheus_rule,
     batch.JobSet: jobs.job_set,
