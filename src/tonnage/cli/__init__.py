@@ -32,6 +32,7 @@ COMMANDS = {
     ),
     "simulate": ("tonnage.cli.simulate", "simulate", "Run a scenario in the simulated cluster."),
     "compare": ("tonnage.cli.simulate", "compare", "Run a scenario under several policies; one table of differences."),
+    "backtest": ("tonnage.cli.backtest", "backtest", "A scenario's run beside what Prometheus measured."),
     "up": ("tonnage.cli.up", "up", "A scenario's cluster behind a Kubernetes API on this machine: kubectl works."),
     "controller": ("tonnage.cli.controller", "controller", "The controllers on a real cluster: observe, or apply."),
     "agent": (

@@ -66,7 +66,7 @@ class NodeRow:
     """The columns of a node that are not numbers. ``pods``: rows of the pods bound to it.
 
     ``bare``: it takes no pods, and no taint says so. ``shut``: why it takes no pods, nor ever will, although it is not
-    cordoned; empty: nothing. ``leaving``: it takes no pods any more. ``returning``: it is marked for termination;
+    cordoned; empty: nothing. ``leaving``: it is terminating. ``returning``: it is marked for termination;
     ``unfinished``: and nothing more has been done about it yet. ``scale_down_disabled``: the Cluster Autoscaler is to
     leave it. ``cuts``: how its devices are partitioned now; empty:
     none is.

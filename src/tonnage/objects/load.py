@@ -19,6 +19,7 @@ from tonnage.objects import (
     batch,
     core,
     dra_versions,
+    eks,
     eksctl,
     gpu_operator,
     groups,
@@ -60,6 +61,7 @@ KINDS: dict[tuple[str, str], type[KubeObject]] = {
     ("apps/v1", "ReplicaSet"): apps.ReplicaSet,
     ("batch/v1", "Job"): batch.Job,
     ("batch.volcano.sh/v1alpha1", "Job"): volcano.VolcanoJob,
+    ("eks.amazonaws.com/v1", "NodeClass"): eks.NodeClass,
     ("eksctl.io/v1alpha5", "ClusterConfig"): eksctl.ClusterConfig,
     ("jobset.x-k8s.io/v1alpha2", "JobSet"): batch.JobSet,
     ("kai.scheduler/v1alpha1", "Topology"): groups.Topology,
@@ -245,7 +247,9 @@ class _File:
             self.errors += refused
             self.warnings += [] if refused else validate.check_warned(made, at)
         elif isinstance(made, Unknown):
-            self.errors += validate.check_unread(made, at)
+            refused = validate.check_unread(made, at)
+            self.errors += refused
+            self.warnings += [] if refused else validate.check_warned(made, at)
 
 
 def _files(paths: Sequence[Path], errors: list[Problem]) -> Iterator[Path]:

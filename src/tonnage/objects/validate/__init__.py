@@ -65,6 +65,8 @@ _SERVED: tuple[type[KubeObject], ...] = (
     batch.Job,
 )
 """Kubernetes' own kinds of which kube-apiserver refuses more than their metadata."""
+_BUILT_IN = ("v1", "apps/v1", "batch/v1")
+"""API versions of Kubernetes' own kinds of which kube-apiserver warns."""
 _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
     keda.ScaledObject: scaledobjects.scaled_object,
     karpenter.NodePool: nodepools.node_pool,
@@ -123,9 +125,12 @@ def check(obj: KubeObject, place: Place) -> list[Problem]:
 
 def check_warned(obj: KubeObject, place: Place) -> list[Problem]:
     """What the API takes and warns of."""
-    if not isinstance(obj, _SERVED):
-        return []
-    return [Problem(place(one.at), one.text.removeprefix(": ").strip()) for one in warnings(obj.kind, obj.written)]
+    if isinstance(obj, Unknown):
+        read = obj.api_version in _BUILT_IN and any(templates(obj))
+        written = without_nulls(obj.content) if read else {}
+    else:
+        written = obj.written if isinstance(obj, (*_SERVED, storage.PersistentVolumeClaim)) else {}
+    return [Problem(place(one.at), one.text.removeprefix(": ").strip()) for one in warnings(obj.kind, written)]
 
 
 def check_unread(obj: Unknown, place: Place) -> list[Problem]:
