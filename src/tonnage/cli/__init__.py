@@ -17,8 +17,9 @@ from tonnage.cli import terminal
 from tonnage.errors import TonnageError
 
 INTERNAL_ERROR = 70
-CLOSED_PIPE = 141
 """Exit code of a fault of ours (EX_SOFTWARE of sysexits.h)."""
+CLOSED_PIPE = 141
+"""Exit code when whoever reads the output has closed it: 128 and the number of SIGPIPE."""
 
 MOST_ERRORS = 100
 """Lines about an input; whoever gets more reads no further."""
