@@ -28,6 +28,7 @@ from tonnage.objects import core
 from tonnage.objects.karpenter import DO_NOT_DISRUPT
 from tonnage.objects.placement import as_counted
 from tonnage.partitioning.fleet_layouts import devices
+from tonnage.provisioning.cluster_autoscaler.scale_down import SCALE_DOWN_DISABLED
 from tonnage.workloads.admission.topology import own_labels
 from tonnage.workloads.membership import Member
 from tonnage.workloads.owners import belongs_to_node, workload_of
@@ -198,6 +199,7 @@ class FleetFeed:
             shut=machines.shut(node),
             bare=not any((taint.key, taint.effect) == machines.CORDON for taint in node.spec.taints),
             do_not_disrupt=node.metadata.annotations.get(DO_NOT_DISRUPT) == "true",
+            scale_down_disabled=node.metadata.annotations.get(SCALE_DOWN_DISABLED) == "true",
             returning=returning and not deleted,
             leaving=deleted or returning or any(t.key == DISRUPTED_TAINT for t in node.spec.taints),
         )

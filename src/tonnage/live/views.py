@@ -181,7 +181,7 @@ def _is_true(pod: core.Pod, type_: str) -> bool:
 
 
 class ClaimViews:
-    """NodeClaims that are not initialised.
+    """NodeClaims that are not initialized.
 
     ``sold_out`` is told of an offering that the cloud has refused.
     ``is_up`` says whether a node of that name has been seen initialised. A NodeClaim says so in a watch of its own:
@@ -252,7 +252,7 @@ class ClaimViews:
             self._changes.kinds.add("node")
 
     def knows(self, name: str) -> bool:
-        """Whether there is such a NodeClaim that is not initialised."""
+        """Whether there is such a NodeClaim that is not initialized."""
         return name in self._open or name in self._assumed
 
     def leaves(self, node: str) -> bool:

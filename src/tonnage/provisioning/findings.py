@@ -299,7 +299,7 @@ class _Checks:
         return ", ".join(f"{name} {amount_text(name, limits[name])}" for name in sorted(limits) if name != resource)
 
     def few_spot_types(self) -> list[Finding]:
-        """Too few types for spot-to-spot consolidation, or to ride out a stock-out."""
+        """Too few types for spot-to-spot consolidation, or for when one has insufficient capacity."""
         if not self.template.requirements.allows(labels.CAPACITY_TYPE, labels.SPOT):
             return []
         count = int(self.template.types.sum())
@@ -314,7 +314,7 @@ class _Checks:
         if count < FLEXIBLE_TYPES:
             message = (
                 f"only {count} instance types with spot: at least {FLEXIBLE_TYPES} are advised, "
-                "or a stock-out of one type may leave nothing to launch"
+                "or insufficient capacity of one type may leave nothing to launch"
             )
             found.append(self.finding("nodepool-few-spot-types", "warning", field, message, ("types", count)))
         return found

@@ -17,6 +17,10 @@ REGISTERED = "karpenter.sh/registered"
 REGION = "topology.kubernetes.io/region"
 ZONE = "topology.kubernetes.io/zone"
 
+OF_TYPE = "karpenter.k8s.aws/instance-"
+"""How labels of Karpenter's begin that follow from the instance type."""
+_OF_AUTO_MODE = "eks.amazonaws.com/instance-"
+
 REBALANCE_TAINT = "aws-node-termination-handler/rebalance-recommendation"
 """The taint that the AWS Node Termination Handler gives a node with a rebalance recommendation
 (aws/aws-node-termination-handler, pkg/node)."""
@@ -44,6 +48,11 @@ def of_instance_type() -> frozenset[str]:
     DoesNotExist.
     """
     return frozenset(row["key"] for row in _rows() if row["scope"] == "instance")
+
+
+def auto_mode(key: str) -> str:
+    """What nodes of EKS Auto Mode have in place of a label of Karpenter's."""
+    return _OF_AUTO_MODE + key.removeprefix(OF_TYPE) if key.startswith(OF_TYPE) else key
 
 
 @cache

@@ -29,7 +29,7 @@ from tonnage.rng import Streams
 from tonnage.scaling import manifests
 from tonnage.scaling.policies import BY_MANIFESTS
 from tonnage.scheduling import place
-from tonnage.simulation import assumed
+from tonnage.simulation import assumed, groups
 from tonnage.simulation.assemble import assemble
 from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, sorted_findings
 from tonnage.simulation.connect import connect_traffic, left_out
@@ -120,15 +120,16 @@ class SetUp:
         """All control loops, as the policy says. ``pools``: where they are not those of the manifests."""
         settings = self.placing()
         loops = [Scheduler(settings).loop()]
-        if self.configuration.pools:
+        if self.configuration.pools or self.configuration.groups:
             loops += self.controls.node_loops(self.for_sale, pools or self.pools, EPOCH_NS, expires=True)
         return [*loops, *self.controls.partitioning_loops(settings), *self.replica_loops()]
 
     def pools(self) -> Pools:
-        """The NodePools of the manifests that can launch nodes, and what they need."""
+        """The NodePools and node groups of the manifests that can launch nodes, and what they need."""
         made = self.configuration
         daemon_sets = tuple(one.spec.template.spec for one in made.manifest.of(apps.DaemonSet))
-        return Pools(made.pools, made.storage, daemon_sets, made.cuts)
+        own = Pools(made.pools, made.storage, daemon_sets, made.cuts, made.autoscaler)
+        return groups.pools(made.groups, self.for_sale, self.cluster, own)
 
     @property
     def for_sale(self) -> Catalogue:

@@ -35,12 +35,7 @@ def affinity(path: str, given: JsonObject) -> list[FieldError]:
     node = given.get("nodeAffinity") or {}
     needed = node.get(_REQUIRED)
     if needed is not None:
-        terms = needed.get("nodeSelectorTerms") or []
-        here = f"{path}.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
-        if not terms:
-            causes.append(required(here, "must have at least one node selector term"))
-        for index, term in enumerate(terms):
-            causes += _node_term(f"{here}[{index}]", term)
+        causes += node_selector(f"{path}.nodeAffinity.{_REQUIRED}", needed)
     for index, wish in enumerate(node.get(_PREFERRED) or ()):
         here = f"{path}.nodeAffinity.{_PREFERRED}[{index}]"
         causes += _weight(here, wish)
@@ -53,6 +48,15 @@ def affinity(path: str, given: JsonObject) -> list[FieldError]:
             here = f"{path}.{name}.{_PREFERRED}[{index}]"
             causes += _weight(here, wish)
             causes += _pod_term(f"{here}.podAffinityTerm", wish.get("podAffinityTerm") or {})
+    return causes
+
+
+def node_selector(path: str, given: JsonObject) -> list[FieldError]:
+    """A core/v1 NodeSelector."""
+    terms, here = given.get("nodeSelectorTerms") or [], f"{path}.nodeSelectorTerms"
+    causes = [] if terms else [required(here, "must have at least one node selector term")]
+    for index, term in enumerate(terms):
+        causes += _node_term(f"{here}[{index}]", term)
     return causes
 
 

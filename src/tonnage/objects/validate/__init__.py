@@ -16,6 +16,8 @@ from tonnage.objects import (
     autoscaling,
     batch,
     core,
+    dra,
+    eksctl,
     groups,
     karpenter,
     keda,
@@ -36,6 +38,8 @@ from tonnage.objects.decode import without_nulls
 from tonnage.objects.templates import templates
 from tonnage.objects.validate import (
     amounts,
+    cluster_configs,
+    devices,
     jobs,
     nodepools,
     pod_groups,
@@ -61,10 +65,13 @@ _SERVED: tuple[type[KubeObject], ...] = (
     batch.Job,
 )
 """Kubernetes' own kinds of which kube-apiserver refuses more than their metadata."""
+_BUILT_IN = ("v1", "apps/v1", "batch/v1")
+"""API versions of Kubernetes' own kinds of which kube-apiserver warns."""
 _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
     keda.ScaledObject: scaledobjects.scaled_object,
     karpenter.NodePool: nodepools.node_pool,
     karpenter.EC2NodeClass: nodepools.ec2_node_class,
+    eksctl.ClusterConfig: cluster_configs.cluster_config,
     monitoring.ServiceMonitor: prometheus.service_monitor,
     monitoring.PrometheusRule: prometheus.prometheus_rule,
     batch.JobSet: jobs.job_set,
@@ -91,6 +98,11 @@ _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
     quota.RuntimeClass: amounts.amounts,
     storage.PersistentVolume: amounts.amounts,
     storage.PersistentVolumeClaim: amounts.amounts,
+    dra.DeviceClass: devices.devices,
+    dra.DeviceTaintRule: devices.devices,
+    dra.ResourceClaim: devices.devices,
+    dra.ResourceClaimTemplate: devices.devices,
+    dra.ResourceSlice: devices.devices,
 }
 
 
@@ -113,9 +125,12 @@ def check(obj: KubeObject, place: Place) -> list[Problem]:
 
 def check_warned(obj: KubeObject, place: Place) -> list[Problem]:
     """What the API takes and warns of."""
-    if not isinstance(obj, _SERVED):
-        return []
-    return [Problem(place(one.at), one.text.removeprefix(": ").strip()) for one in warnings(obj.kind, obj.written)]
+    if isinstance(obj, Unknown):
+        read = obj.api_version in _BUILT_IN and any(templates(obj))
+        written = without_nulls(obj.content) if read else {}
+    else:
+        written = obj.written if isinstance(obj, (*_SERVED, storage.PersistentVolumeClaim)) else {}
+    return [Problem(place(one.at), one.text.removeprefix(": ").strip()) for one in warnings(obj.kind, written)]
 
 
 def check_unread(obj: Unknown, place: Place) -> list[Problem]:
