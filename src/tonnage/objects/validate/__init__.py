@@ -39,6 +39,7 @@ from tonnage.objects.validate import (
     amounts,
     cluster_configs,
     jobs,
+    node_classes,
     nodepools,
     pod_groups,
     prometheus,
@@ -66,7 +67,8 @@ _SERVED: tuple[type[KubeObject], ...] = (
 _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
     keda.ScaledObject: scaledobjects.scaled_object,
     karpenter.NodePool: nodepools.node_pool,
-    karpenter.EC2NodeClass: nodepools.ec2_node_class,
+    karpenter.EC2NodeClass: node_classes.ec2_node_class,
+    karpenter.NodeOverlay: nodepools.node_overlay,
     eksctl.ClusterConfig: cluster_configs.cluster_config,
     monitoring.ServiceMonitor: prometheus.service_monitor,
     monitoring.PrometheusRule: prometheus.prometheus_rule,
