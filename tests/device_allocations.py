@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from tonnage.dra.pools import NodeView
 from tonnage.objects import dra
 from tonnage.objects.dra import DeviceAttribute, DeviceCapacity
 
+T = TypeVar("T")
 DRIVER = "gpu.example.com"
 NODE = NodeView("node-1", {"zone": "a"})
 
@@ -109,7 +110,7 @@ def claim(*requests: dict[str, Any], name: str = "claim", **devices: Any) -> dra
     return _made(dra.ResourceClaim, "ResourceClaim", name, {"devices": {"requests": list(requests), **devices}}, "team")
 
 
-def _made(kind: type[Any], named: str, name: str, spec: Mapping[str, Any], namespace: str = "") -> Any:
+def _made(kind: type[T], named: str, name: str, spec: Mapping[str, Any], namespace: str = "") -> T:
     metadata = {"name": name, **({"namespace": namespace, "uid": f"uid-{name}"} if namespace else {})}
     return msgspec.convert({"apiVersion": dra.V1, "kind": named, "metadata": metadata, "spec": spec}, kind)
 
@@ -149,7 +150,7 @@ class Case:
         self.devices = [self._device(name) for name in self.names]
         self.held = {name for name in self.names if random.random() < 0.12}
         left = random.randint(1, 4)
-        self.claims = []
+        self.claims: list[dra.ResourceClaim] = []
         while left > 0 and len(self.claims) < 3:
             size = random.randint(1, left)
             left -= size
@@ -188,7 +189,7 @@ class Case:
 
     def _claim(self, name: str, size: int) -> dra.ResourceClaim:
         random = self.random
-        requests = []
+        requests: list[dict[str, Any]] = []
         for at in range(size):
             if random.random() < 0.25:
                 ways = [self._request(f"s{way}") for way in range(random.randint(2, 3))]

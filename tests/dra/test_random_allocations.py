@@ -35,8 +35,8 @@ def as_taken(case: Case, found: Allocation) -> list[Taken]:
 
 
 def test_what_brute_force_finds_the_allocator_finds() -> None:
-    verdicts = [judged(seed) for seed in range(300)]
-    assert 60 < verdicts.count(Feasibility.ALLOCATED) < 240, "both verdicts are met often"
+    verdicts = [judged(seed) for seed in range(200)]
+    assert 30 < verdicts.count(Feasibility.ALLOCATED) < 120, "both verdicts are met often"
 
 
 @pytest.mark.fuzz

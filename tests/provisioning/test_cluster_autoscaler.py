@@ -86,6 +86,7 @@ def test_pods_are_packed_on_machines_of_one_group_and_spread_over_its_zones() ->
     assert [one.claim.name for one in found.launches] == [f"m-{number:05d}" for number in range(1, 5)]
 
 
+@pytest.mark.report(520)
 def test_a_group_from_zero_is_known_by_its_instance_type_two_pods_need_two_gpus() -> None:
     found = planned(pods(2, shape(1, 1, gpus=1)), group("gpu", "g5.xlarge"))
     assert launched(found) == [("gpu", 1), ("gpu", 1)]

@@ -69,6 +69,7 @@ def played(folder: Path, manifests: str, seconds: int, policy: str = "cluster-au
     return run(scenario.load(file), "p")
 
 
+@pytest.mark.report(519)
 def test_a_gpu_node_that_is_ready_without_its_gpus_is_waited_for_and_none_is_bought_beside_it(tmp_path: Path) -> None:
     result = played(tmp_path, GROUPS + workload("infer", 3, "2", gpus=1), 600)
     bought = [node for node in result.nodes if node.node_pool == "gpu"]

@@ -28,6 +28,7 @@ from tonnage.health.rules.nodepools import AWS
 from tonnage.live import still
 from tonnage.objects import apps, core, karpenter, load
 from tonnage.objects.load import Manifest
+from tonnage.provisioning import auto_mode
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.devices import beyond_counting
 from tonnage.provisioning.plans import PlanSettings
@@ -74,7 +75,10 @@ def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -
     supplied = assumed.with_nodes(replace(manifest, objects=without))
     configuration = configure(supplied, catalogue)
     pools = Pools(
-        tuple(one for one in supplied.of(karpenter.NodePool) if one.spec.template.spec.node_class_ref.group == AWS),
+        (
+            *(one for one in supplied.of(karpenter.NodePool) if one.spec.template.spec.node_class_ref.group == AWS),
+            *(one for one in configuration.pools if auto_mode.is_auto(one)),
+        ),
         configuration.storage,
         tuple(one.spec.template.spec for one in supplied.of(apps.DaemonSet)),
         configuration.cuts,

@@ -26,9 +26,7 @@ class Shape:
     def __init__(self, totals: tuple[int, ...], needs: tuple[Needs, ...]) -> None:
         self.totals = totals
         self.needs = needs
-        self.weights = tuple(
-            max((amount * WHOLE // totals[at] for at, amount in one if totals[at] > 0), default=0) for one in needs
-        )
+        self.weights = tuple(_share(one, totals) for one in needs)
         self._losses: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def losses(self, free: tuple[int, ...]) -> tuple[int, ...]:
@@ -45,6 +43,11 @@ class Shape:
                 found[at] = self.weights[at] + sum(self.weights[other] for other in lost)
             known = self._losses[free] = tuple(found)
         return known
+
+
+def _share(needs: Needs, totals: tuple[int, ...]) -> int:
+    """The part of all counters that a device takes, each counter being worth the same; in millionths."""
+    return sum(amount * WHOLE // totals[at] for at, amount in needs if totals[at] > 0) // max(1, len(totals))
 
 
 def _fits(needs: Needs, free: Sequence[int]) -> bool:

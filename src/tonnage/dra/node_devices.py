@@ -92,7 +92,10 @@ def _worths(devices: Sequence[PoolDevice]) -> list[int]:
     """What a device that shares no counters is worth, in millionths: its largest capacity beside the largest of that
     name here. A request that a small device serves so leaves the large one."""
     largest: dict[str, int] = {}
-    amounts = [{name: nano(one.value) for name, one in each.device.capacity.items()} for each in devices]
+    amounts = [
+        {} if each.counters else {name: nano(one.value) for name, one in each.device.capacity.items()}
+        for each in devices
+    ]
     for one in amounts:
         for name, value in one.items():
             largest[name] = max(largest.get(name, 0), value)

@@ -15,7 +15,7 @@ from tonnage.dra.capacity import nano
 from tonnage.dra.features import Features
 from tonnage.objects.core import NodeSelector
 from tonnage.objects.dra import Device, DeviceTaint, DeviceTaintRule, ResourceSlice
-from tonnage.objects.selectors import any_matches
+from tonnage.objects.selectors import HARD_EFFECTS, any_matches
 
 PoolKey = tuple[str, str]
 """Driver and pool."""
@@ -33,7 +33,8 @@ class NodeView(NamedTuple):
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolDevice:
     """A device with what does not change from node to node. ``counters``: what it takes, by set and counter, in 10⁻⁹.
-    ``taints``: those that keep claims off. ``slice``: where it was published."""
+    ``taints``: those that keep claims off. ``slice``: where it was published. ``plain``: it is given whole, and a
+    request without an amount takes what it has."""
 
     id: DeviceID
     device: Device
@@ -41,6 +42,7 @@ class PoolDevice:
     counters: tuple[tuple[CounterKey, int], ...]
     taints: tuple[DeviceTaint, ...]
     shared: bool
+    plain: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -80,12 +82,16 @@ class Slices:
         self._rules = [rule for rule in rules if rule.spec.device_selector is not None]
         self._of_node: dict[str, list[ResourceSlice]] = {}
         self._anywhere: list[ResourceSlice] = []
+        self._counters: dict[PoolKey, list[ResourceSlice]] = {}
+        self._unusable: dict[PoolKey, DevicePool] | None = None
         self._of_pool: dict[PoolKey, list[ResourceSlice]] = {}
         self._devices: dict[int, list[PoolDevice]] = {}
         for one in slices:
             spec = one.spec
             self._of_pool.setdefault((spec.driver, spec.pool.name), []).append(one)
-            if spec.node_name and not spec.shared_counters:
+            if spec.shared_counters:
+                self._counters.setdefault((spec.driver, spec.pool.name), []).append(one)
+            elif spec.node_name:
                 self._of_node.setdefault(spec.node_name, []).append(one)
             else:
                 self._anywhere.append(one)
@@ -107,9 +113,10 @@ class Slices:
                 counters[at] = counters.get(at, 0) + nano(counter.value)
         taints: tuple[DeviceTaint, ...] = ()
         if self.features.device_taints and (device.taints or self._rules):
-            taints = tuple(taint for taint in (*device.taints, *self._ruled(key)) if taint.effect in _KEEP_OFF)
+            taints = tuple(taint for taint in (*device.taints, *self._ruled(key)) if taint.effect in HARD_EFFECTS)
         shared = bool(device.allow_multiple_allocations) and self.features.consumable_capacity
-        return PoolDevice(key, device, one, tuple(sorted(counters.items())), taints, shared)
+        plain = not shared and all(has.request_policy is None for has in device.capacity.values())
+        return PoolDevice(key, device, one, tuple(sorted(counters.items())), taints, shared, plain)
 
     def _ruled(self, device: DeviceID) -> Iterable[DeviceTaint]:
         for rule in self._rules:
@@ -127,22 +134,23 @@ class Slices:
         seen: dict[PoolKey, list[ResourceSlice]] = {}
         for one in (*self._of_node.get(node.name, ()), *self._anywhere):
             if self._matters(one, node):
-                key = (one.spec.driver, one.spec.pool.name)
-                known = seen.setdefault(key, [])
-                if known and one.spec.pool.generation > known[0].spec.pool.generation:
-                    known.clear()
-                if not known or one.spec.pool.generation == known[0].spec.pool.generation:
-                    known.append(one)
+                seen.setdefault((one.spec.driver, one.spec.pool.name), []).append(one)
         found = [pool for key, slices in seen.items() if (pool := self._pool(key, slices)) is not None]
+        found += [pool for key, pool in self._without_devices().items() if key not in seen]
         return sorted(found, key=lambda pool: (pool.waits_for_conditions, pool.key))
+
+    def _without_devices(self) -> dict[PoolKey, DevicePool]:
+        """Unusable pools of which a node sees the counters alone, as every node does: such a pool has nothing to give,
+        and keeps kube-scheduler from allocating all devices."""
+        if self._unusable is None:
+            made = {key: self._pool(key, []) for key in self._counters} if self.features.partitionable_devices else {}
+            self._unusable = {key: pool for key, pool in made.items() if pool is not None and pool.unusable}
+        return self._unusable
 
     def _matters(self, one: ResourceSlice, node: NodeView) -> bool:
         spec = one.spec
-        partitioned = spec.per_device_node_selection is not None or bool(spec.shared_counters)
-        if partitioned and not self.features.partitionable_devices:
+        if spec.per_device_node_selection is not None and not self.features.partitionable_devices:
             return False
-        if spec.shared_counters:
-            return True
         if spec.node_name or spec.all_nodes or spec.node_selector is not None:
             return reaches(node, spec.node_name, spec.all_nodes, spec.node_selector)
         return bool(spec.per_device_node_selection) and any(
@@ -150,7 +158,11 @@ class Slices:
         )
 
     def _pool(self, key: PoolKey, slices: list[ResourceSlice]) -> DevicePool | None:
-        """None for a pool of which there is a newer generation that this node does not see."""
+        """A pool by its slices with devices for a node; None where there is a newer generation that it does not see."""
+        if self.features.partitionable_devices:
+            slices = [*slices, *self._counters.get(key, ())]
+        newest = max(one.spec.pool.generation for one in slices)
+        slices = [one for one in slices if one.spec.pool.generation == newest]
         expected, generation = slices[0].spec.pool.resource_slice_count, slices[0].spec.pool.generation
         rest: list[ResourceSlice] = []
         if len(slices) != expected:
@@ -179,7 +191,8 @@ class Slices:
                 for one in slice_.spec.shared_counters
                 for name, counter in one.counters.items()
             }
-            made.elsewhere = [device for one in rest for device in self.devices(one)]
+            if made.devices:
+                made.elsewhere = [device for one in rest for device in self.devices(one)]
         for what, listed in (("device", names), ("counter set", sets)):
             twice = next((name for name in sorted(listed) if listed.count(name) > 1), "") if _repeats(listed) else ""
             if twice:
@@ -202,9 +215,6 @@ class Slices:
                             of = f"{name} of the set {taken.counter_set}"
                             return f"has the device {device.name} of the counter {of}, which it has not"
         return ""
-
-
-_KEEP_OFF = ("NoSchedule", "NoExecute")
 
 
 def _repeats(names: Sequence[str]) -> bool:

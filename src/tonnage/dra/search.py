@@ -75,6 +75,7 @@ class Search:
         self.used = [0] * len(on.devices)
         self.opened = [0] * len(on.devices)
         self.free = [[reader.left[one.pool].get(key, 0) for key in one.keys] for one in on.components]
+        self._free_at_first = [list(one) for one in self.free]
         self.held = [one.id in state.devices for one in on.devices]
         self._consumed = state.consumed
         self.taking: dict[int, dict[str, int]] = {}
@@ -125,7 +126,7 @@ class Search:
             raise OutOfSteps
         if self.steps > _COUNT_AFTER and not self._counted:
             self._counted = True
-            self.hopeless = not self.published and too_few(self.on, self.claims)
+            self.hopeless = not self.published and too_few(self.on, self.claims, self._free_at_first)
 
     hopeless = False
 

@@ -175,7 +175,7 @@ class Reader:
         if every:
             self._every(way, here)
         else:
-            way.count = asked.count
+            way.count = asked.count or 1  # as the API server fills it in
             self._candidates(way)
         return way
 
@@ -235,7 +235,7 @@ class Reader:
             return True
         one = self.on.devices[number]
         asked: Mapping[str, Quantity] = way.asked.capacity.requests if way.asked.capacity is not None else {}
-        if not one.device.capacity and not asked:
+        if not asked and (not one.device.capacity or (one.plain and one.id not in self.state.consumed)):
             return True
         takes = consumed(one.device.capacity, asked)
         if takes is None or not self._left(one, takes):

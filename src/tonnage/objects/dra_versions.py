@@ -10,7 +10,8 @@ CHANGELOG-1.31 and CHANGELOG-1.32 (what is gone).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from tonnage.errors import InputError, Problem, Where
@@ -79,6 +80,16 @@ def as_v1(content: dict[str, Any]) -> dict[str, Any]:
         case "ResourceClaimTemplate" if isinstance(spec.get("spec"), dict):
             return {**content, "spec": {**spec, "spec": _claim(spec["spec"])}}
     return content
+
+
+_EXACTLY, _BASIC = re.compile(r"(requests\[\d+\])\.exactly\b"), re.compile(r"(spec\.devices\[\d+\])\.(?!name\b)")
+
+
+def place(content: Mapping[str, Any], at: Callable[[str], Where], field: str) -> Where:
+    """Where a field of v1 stands in an object as it is written; ``at`` says where what is written stands."""
+    if content.get("apiVersion") == dra.V1BETA1 and content.get("kind") in READ[dra.V1BETA1]:
+        field = _BASIC.sub(r"\1.basic.", _EXACTLY.sub(r"\1", field))
+    return at(field)
 
 
 def _claim(spec: dict[str, Any]) -> dict[str, Any]:

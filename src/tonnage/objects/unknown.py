@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from typing import Any, TypeAlias, get_args, get_origin
+from typing import Any, NamedTuple, TypeAlias, get_args, get_origin
 
 import msgspec
 
@@ -15,7 +15,14 @@ from tonnage.objects.known import unread
 _KUBERNETES = tuple(f"tonnage.objects.{group}" for group in ("apps", "autoscaling", "base", "batch", "core", "policy"))
 """Whose structs are those of Kubernetes' own kinds, by the same names: the API's own table knows their fields."""
 
-_Known: TypeAlias = dict[str, type[msgspec.Struct] | api.FieldType | None]
+
+class _Map(NamedTuple):
+    """Values of one struct by any name."""
+
+    of: type[msgspec.Struct]
+
+
+_Known: TypeAlias = dict[str, type[msgspec.Struct] | _Map | api.FieldType | None]
 
 
 def fields(value: Any, type_: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
@@ -40,6 +47,10 @@ def _unknown(value: dict[str, Any], known: _Known) -> list[tuple[str, str, str]]
                 for one in api.unknown_inside(inner, within, f".{key}"):
                     near = _near(one.key, tuple(api.structs()[one.struct]))
                     found.append((one.path, f"unknown field {one.key!r}", near))
+        elif isinstance(within, _Map):
+            for name, item in inner.items() if isinstance(inner, dict) else ():
+                if isinstance(item, dict) and (more := _unknown(item, _known(within.of))):
+                    found += ((f".{key}.{name}{at}", message, hint) for at, message, hint in more)
         elif isinstance(inner, list):
             for index, item in enumerate(inner):
                 if isinstance(item, dict) and (more := _unknown(item, _known(within))):
@@ -54,6 +65,10 @@ def _known(type_: type[msgspec.Struct]) -> _Known:
     """Every field of a struct that Kubernetes knows: its struct where that is read here, its type in the API's table
     where it has fields by that, None where nothing in it has a name that could be wrong."""
     known: _Known = dict(read_members(type_) or {})
+    for one in msgspec.structs.fields(type_):
+        struct = known[one.encode_name]
+        if get_origin(one.type) is dict and isinstance(struct, type):
+            known[one.encode_name] = _Map(struct)
     for name, field in _table(type_).items():
         if known.get(name) is None:
             known[name] = None if field.of in api.SCALARS else field
@@ -74,10 +89,11 @@ def read_members(type_: Any) -> dict[str, type[msgspec.Struct] | None] | None:
 
 
 def struct_in(type_: Any) -> type[msgspec.Struct] | None:
-    """The struct inside ``X``, ``X | None`` and ``list[X]``; none where a mapping of any names may stand there too."""
+    """The struct inside ``X``, ``X | None``, ``list[X]`` and ``dict[str, X]``; none where a mapping of any names may
+    stand beside it."""
     if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
         return type_
-    if any(get_origin(argument) is dict for argument in get_args(type_)):
+    if get_origin(type_) is not dict and any(get_origin(argument) is dict for argument in get_args(type_)):
         return None
     return next((found for argument in get_args(type_) if (found := struct_in(argument))), None)
 

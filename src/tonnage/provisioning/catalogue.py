@@ -205,7 +205,8 @@ class Catalogue:
                 having = index.setdefault(key, {})
                 value = own.get(key)
                 having.setdefault(value, np.zeros(len(self.types), dtype=np.bool_))[i] = True
-        return {key: list(having.items()) for key, having in index.items()}
+        found = {key: list(having.items()) for key, having in index.items()}
+        return {**found, **{labels.auto_mode(key): having for key, having in found.items()}}
 
 
 class Offers:

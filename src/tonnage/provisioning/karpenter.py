@@ -36,6 +36,7 @@ from tonnage.provisioning.claim_order import ClaimOrder
 from tonnage.provisioning.domains import Pick
 from tonnage.provisioning.launch import Choice, choose
 from tonnage.provisioning.load import Load, Market
+from tonnage.provisioning.nodeclass import storage_key
 from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim, PlanSettings
 from tonnage.provisioning.pod_classes import AlikePods, Attempt, PodClasses
 from tonnage.provisioning.pods import ExistingNode, PendingPod
@@ -100,7 +101,7 @@ def pack(
             pool,
             catalogue,
             settings.daemon_sets,
-            settings.node_classes.get(pool.spec.template.spec.node_class_ref.name),
+            settings.node_classes.get(storage_key(pool)),
             settings.configurations,
         )
         for pool in dynamic
@@ -292,7 +293,9 @@ class _Planner:
             )
             for one in self.templates
         )
-        return Reason("it fits no node, and no NodePool can launch a node for it", bought.amounts_of(last.stage.amounts), beaten)
+        return Reason(
+            "it fits no node, and no NodePool can launch a node for it", bought.amounts_of(last.stage.amounts), beaten
+        )
 
 
 def _bought(packing: Packing, settings: PlanSettings) -> Plan:

@@ -18,7 +18,7 @@ from tonnage.provisioning.eksctl_groups import EKS_GROUP_LABEL, NODE_GROUP_LABEL
 from tonnage.provisioning.group_pools import GroupPool, group_pools
 from tonnage.provisioning.labels import INSTANCE_TYPE
 from tonnage.provisioning.node_groups import NodeGroup
-from tonnage.provisioning.nodeclass import NodeStorage
+from tonnage.provisioning.nodeclass import NodeStorage, storage_key
 from tonnage.provisioning.pods import ExistingNode
 
 Described = Sequence[tuple[NodeGroup, NodeStorage]]
@@ -75,7 +75,7 @@ def with_groups(others: Pools, groups: Described, catalogue: Catalogue, there: I
     return replace(
         others,
         node_pools=(*others.node_pools, *(one.pool for one in made)),
-        storage={**others.storage, **{one.name: one.storage for one in made}},
+        storage={**others.storage, **{storage_key(one.pool): one.storage for one in made}},
         daemon_sets=(*others.daemon_sets, *(one.reserve for one in made if one.held_back)),
     )
 

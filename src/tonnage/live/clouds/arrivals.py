@@ -27,6 +27,7 @@ from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.eksctl_groups import EKS_GROUP_LABEL
 from tonnage.provisioning.group_pools import IDLE, GroupPool, group_pools, why_unknown
 from tonnage.provisioning.node_groups import NodeGroup
+from tonnage.provisioning.nodeclass import storage_key
 from tonnage.provisioning.pods import PodShape
 from tonnage.units import NS_PER_S
 
@@ -103,7 +104,7 @@ class GroupNodes:
         usable = [pool for pool in self._pools() if not pool.unusable]
         return Pools(
             tuple(pool.pool for pool in usable),
-            {pool.name: pool.storage for pool in usable},
+            {storage_key(pool.pool): pool.storage for pool in usable},
             (*others.daemon_sets, *(pool.reserve for pool in usable if pool.held_back)),
         )
 

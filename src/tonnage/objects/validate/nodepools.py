@@ -11,6 +11,7 @@ import re
 from functools import cache
 from importlib import resources
 
+from tonnage.facts.labels import HOSTNAME
 from tonnage.objects.api.errors import qualified_faults, value_faults
 from tonnage.objects.karpenter import (
     Budget,
@@ -25,12 +26,11 @@ from tonnage.objects.validate.common import INT64_MAX, LISTED, UNLISTED, Report
 _POLICIES = ("WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced")
 _REASONS = ("Underutilized", "Empty", "Drifted")
 _BOUNDS = ("Gt", "Lt", "Gte", "Lte")
-_RESTRICTED_DOMAINS = ("karpenter.sh", "karpenter.k8s.aws")
-_HOSTNAME = "kubernetes.io/hostname"
+RESTRICTED_DOMAINS = ("karpenter.sh", "karpenter.k8s.aws")
 
 _WAIT = re.compile(r"([0-9]+(s|m|h))+|Never")
 _GRACE = re.compile(r"([0-9]+(s|m|h))+")
-_NODES = re.compile(r"(100|[0-9]{1,2})%|[0-9]+")
+NODES = re.compile(r"(100|[0-9]{1,2})%|[0-9]+")
 _CRON_NAME = re.compile(r"@(annually|yearly|monthly|weekly|daily|midnight|hourly)")
 _BUDGET_DURATION = re.compile(r"([0-9]+h|[0-9]+m|[0-9]+h[0-9]+m)(0s)?")
 _ALIAS = re.compile(r"(al2|al2023|bottlerocket)@.+|(windows2019|windows2022|windows2025)@latest")
@@ -108,8 +108,8 @@ def _requirement(path: str, requirement: NodeRequirement, report: Report) -> Non
 def _restricted(field: str, key: str, report: Report) -> None:
     """Labels that Karpenter keeps for itself."""
     domain = key.partition("/")[0] if "/" in key else ""
-    reserved = any(domain == one or domain.endswith(f".{one}") for one in _RESTRICTED_DOMAINS)
-    if key == _HOSTNAME or (reserved and key not in _well_known()):
+    reserved = any(domain == one or domain.endswith(f".{one}") for one in RESTRICTED_DOMAINS)
+    if key == HOSTNAME or (reserved and key not in _well_known()):
         hint = "use a well-known label or a domain of your own"
         report.refuse(field, key, "a label that Karpenter does not keep for itself", hint)
 
@@ -136,7 +136,7 @@ def _disruption(disruption: Disruption, report: Report) -> None:
 
 
 def _budget(path: str, budget: Budget, report: Report) -> None:
-    _matches(f"{path}.nodes", budget.nodes, _NODES, '"10%" up to "100%", or a number as "5"', report)
+    _matches(f"{path}.nodes", budget.nodes, NODES, '"10%" up to "100%", or a number as "5"', report)
     for index, reason in enumerate(budget.reasons):
         report.one_of(f"{path}.reasons[{index}]", reason, _REASONS)
     if (budget.schedule is None) != (budget.duration is None):

@@ -13,6 +13,7 @@ from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import NO_OFFER, NODES, Catalogue, OfferingKey
 from tonnage.provisioning.devices import coming, cut_by
 from tonnage.provisioning.node_groups import labels_of_machine
+from tonnage.provisioning.nodeclass import storage_key
 from tonnage.provisioning.plans import PlanSettings
 from tonnage.provisioning.pods import ExistingNode
 from tonnage.provisioning.template import compile_pool, pool_requirements
@@ -53,7 +54,7 @@ def group_of(
     Its machine is taken to come in the first zone of the group, whichever that will be (cloudprovider/aws
     aws_manager.go)."""
     spec = pool.spec.template.spec
-    storage = settings.node_classes.get(spec.node_class_ref.name)
+    storage = settings.node_classes.get(storage_key(pool))
     template = compile_pool(pool, catalogue, settings.daemon_sets, storage, settings.configurations)
     requirements = pool_requirements(pool)
     (instance_type,) = requirements[labels.INSTANCE_TYPE].values

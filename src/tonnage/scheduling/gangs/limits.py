@@ -154,7 +154,9 @@ def refusal(tree: Tree, levels: Levels, lack: Lack | None, unknown: bool) -> Rea
     evidence: list[tuple[str, Scalar]] = [("gang", key)]
     if unknown:
         evidence.append(("search", "out of budget"))
-        return Reason(f"gang {key}: no placement found for its minimum before the search reached its budget", tuple(evidence))
+        return Reason(
+            f"gang {key}: no placement found for its minimum before the search reached its budget", tuple(evidence)
+        )
     if lack is None:
         evidence += [("needs", tree.need(0)), ("search", "complete")]
         return Reason(
