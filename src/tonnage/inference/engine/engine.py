@@ -176,8 +176,7 @@ class Engine:
             raise ValueError(f"request {request_id} is already here")
         self._last_arrival_ns = arrival_ns
         request = Request(request_id, self._orders, arrival_ns, prompt_tokens, output_tokens, priority, path)
-        if computed or hold:
-            request.remote, request.hold = computed, hold
+        request.remote, request.hold = computed, hold
         self._orders += 1
         blocks = scheduler.blocks
         if request.last >= self.config.max_model_len or blocks.blocks(request.last) > blocks.total:
