@@ -21,6 +21,7 @@ from tonnage.fleet.volumes import folded
 from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.health.setting import Pods
 from tonnage.objects import core, karpenter
+from tonnage.objects.api.placing import REQUIRED
 from tonnage.objects.base import where
 from tonnage.provisioning import explain, pods
 from tonnage.provisioning import karpenter as planner
@@ -58,7 +59,6 @@ FULL = "Too many pods"
 _HOLD_MORE = (
     "let the nodes hold more pods (maxPods of the kubelet): those of DaemonSets alone are as many as they may hold"
 )
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +331,7 @@ def _selecting(spec: core.PodSpec, key: str) -> str:
     for t, term in enumerate(required.node_selector_terms if required else ()):
         for i, one in enumerate(term.match_expressions):
             if one.key == key:
-                return f"affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms[{t}].matchExpressions[{i}]"
+                return f"affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[{t}].matchExpressions[{i}]"
     return ""
 
 
@@ -370,12 +370,12 @@ def _field(template: Pods, edits: Sequence[Edit | why_gang.GangEdit]) -> tuple[s
             field = "nodeName"
         case DropRequirement(term=term, index=index, field=fields):
             part = "matchFields" if fields else "matchExpressions"
-            field = f"affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms[{term}].{part}[{index}]"
+            field = f"affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[{term}].{part}[{index}]"
         case DropAffinity():
-            field = f"affinity.nodeAffinity.{_REQUIRED}{_first_requirement(spec)}"
+            field = f"affinity.nodeAffinity.{REQUIRED}{_first_requirement(spec)}"
         case DropRule(kind=kind, index=index):
             part = "podAffinity" if kind == AFFINITY else "podAntiAffinity"
-            field = f"topologySpreadConstraints[{index}]" if kind == SPREAD else f"affinity.{part}.{_REQUIRED}[{index}]"
+            field = f"topologySpreadConstraints[{index}]" if kind == SPREAD else f"affinity.{part}.{REQUIRED}[{index}]"
         case Lower(resource=resource) | DropResource(resource=resource):
             field = requested(spec, resource)
         case AddNode():

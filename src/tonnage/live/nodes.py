@@ -7,14 +7,10 @@ from collections.abc import Mapping
 import msgspec
 
 from tonnage.facts import instances
+from tonnage.facts.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODE_POOL
 from tonnage.fleet.asks import device_resource
 from tonnage.objects import core
 
-INSTANCE_TYPE = "node.kubernetes.io/instance-type"
-ZONE = "topology.kubernetes.io/zone"
-CAPACITY_TYPE = "karpenter.sh/capacity-type"
-NODE_POOL = "karpenter.sh/nodepool"
-INITIALIZED = "karpenter.sh/initialized"
 EKS_CAPACITY_TYPE = "eks.amazonaws.com/capacityType"
 """What the nodes of EKS's own node groups have in place of Karpenter's label: SPOT or ON_DEMAND."""
 NOT_READY_TAINTS = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})

@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 
 from tonnage.errors import InputError, Problem
 from tonnage.facts import names, tables
+from tonnage.facts.labels import NVIDIA
 from tonnage.fleet.geometry import MIG_PREFIX
 from tonnage.objects import duration
 from tonnage.objects.decode import show
@@ -25,7 +26,6 @@ WHO = "the device plugin"
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
 FALLBACKS = ("named", "single", "empty")
 IGNORED = "the device plugin ignores it"
-_PREFIX = "nvidia.com/"
 _MOST_CHARACTERS = 63
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _UUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
@@ -44,7 +44,7 @@ class Replicated(Struct, frozen=True):
     @property
     def resource(self) -> str:
         """The resource with its prefix, which may be left out in the file."""
-        return self.name if self.name.startswith(_PREFIX) else _PREFIX + self.name
+        return self.name if self.name.startswith(NVIDIA) else NVIDIA + self.name
 
 
 class Replicas(Struct, rename="camel", frozen=True):
@@ -274,7 +274,7 @@ def _wrong_sharing(
 
 
 def _wrong_resource(at: str, one: Replicated) -> Iterator[tuple[str, str, str]]:
-    name = one.resource.removeprefix(_PREFIX)
+    name = one.resource.removeprefix(NVIDIA)
     if not _NAME.fullmatch(name):
         yield f"{at}.name", f"{one.name!r} is not a name of a resource", "names are like nvidia.com/gpu"
     elif len(one.resource) > _MOST_CHARACTERS:

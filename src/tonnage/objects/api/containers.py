@@ -57,7 +57,7 @@ _FIELDS = (
 )
 _FIELD_MAPS = ("metadata.annotations['", "metadata.labels['")
 _AMOUNTS = tuple(f"{part}.{name}" for part in ("limits", "requests") for name in ("cpu", "ephemeral-storage", "memory"))
-_INT32_MAX = 2**31 - 1
+INT32_MAX = 2**31 - 1
 GRACE_S = 30
 """The default of terminationGracePeriodSeconds."""
 _CLAIMED = ("persistentVolumeClaim", "ephemeral")
@@ -136,7 +136,7 @@ def _container(
 def _security(path: str, given: JsonObject) -> list[FieldError]:
     causes: list[FieldError] = []
     for name in ("runAsUser", "runAsGroup"):
-        causes += within(f"{path}.{name}", given.get(name), 0, _INT32_MAX)
+        causes += within(f"{path}.{name}", given.get(name), 0, INT32_MAX)
     causes += one_of(f"{path}.procMount", given.get("procMount"), ("Default", "Unmasked"))
     if given.get("privileged") and given.get("allowPrivilegeEscalation") is False:
         why = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"

@@ -27,33 +27,37 @@ JsonObject: TypeAlias = dict[str, Any]
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 BOTH = "exists in both matchLabelKeys and labelSelector"
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def affinity(path: str, given: JsonObject) -> list[FieldError]:
     causes: list[FieldError] = []
     node = given.get("nodeAffinity") or {}
-    needed = node.get(_REQUIRED)
+    needed = node.get(REQUIRED)
     if needed is not None:
-        terms = needed.get("nodeSelectorTerms") or []
-        here = f"{path}.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
-        if not terms:
-            causes.append(required(here, "must have at least one node selector term"))
-        for index, term in enumerate(terms):
-            causes += _node_term(f"{here}[{index}]", term)
-    for index, wish in enumerate(node.get(_PREFERRED) or ()):
-        here = f"{path}.nodeAffinity.{_PREFERRED}[{index}]"
+        causes += node_selector(f"{path}.nodeAffinity.{REQUIRED}", needed)
+    for index, wish in enumerate(node.get(PREFERRED) or ()):
+        here = f"{path}.nodeAffinity.{PREFERRED}[{index}]"
         causes += _weight(here, wish)
         causes += _node_term(f"{here}.preference", wish.get("preference") or {})
     for name in ("podAffinity", "podAntiAffinity"):
         part = given.get(name) or {}
-        for index, term in enumerate(part.get(_REQUIRED) or ()):
-            causes += _pod_term(f"{path}.{name}.{_REQUIRED}[{index}]", term)
-        for index, wish in enumerate(part.get(_PREFERRED) or ()):
-            here = f"{path}.{name}.{_PREFERRED}[{index}]"
+        for index, term in enumerate(part.get(REQUIRED) or ()):
+            causes += _pod_term(f"{path}.{name}.{REQUIRED}[{index}]", term)
+        for index, wish in enumerate(part.get(PREFERRED) or ()):
+            here = f"{path}.{name}.{PREFERRED}[{index}]"
             causes += _weight(here, wish)
             causes += _pod_term(f"{here}.podAffinityTerm", wish.get("podAffinityTerm") or {})
+    return causes
+
+
+def node_selector(path: str, given: JsonObject) -> list[FieldError]:
+    """A core/v1 NodeSelector."""
+    terms, here = given.get("nodeSelectorTerms") or [], f"{path}.nodeSelectorTerms"
+    causes = [] if terms else [required(here, "must have at least one node selector term")]
+    for index, term in enumerate(terms):
+        causes += _node_term(f"{here}[{index}]", term)
     return causes
 
 

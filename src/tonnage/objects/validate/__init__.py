@@ -16,6 +16,8 @@ from tonnage.objects import (
     autoscaling,
     batch,
     core,
+    dra,
+    eksctl,
     groups,
     karpenter,
     keda,
@@ -37,7 +39,10 @@ from tonnage.objects.decode import without_nulls
 from tonnage.objects.templates import templates
 from tonnage.objects.validate import (
     amounts,
+    cluster_configs,
+    devices,
     jobs,
+    node_classes,
     nodepools,
     pod_groups,
     prometheus,
@@ -68,7 +73,9 @@ _BUILT_IN = ("v1", "apps/v1", "batch/v1")
 _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
     keda.ScaledObject: scaledobjects.scaled_object,
     karpenter.NodePool: nodepools.node_pool,
-    karpenter.EC2NodeClass: nodepools.ec2_node_class,
+    karpenter.EC2NodeClass: node_classes.ec2_node_class,
+    karpenter.NodeOverlay: nodepools.node_overlay,
+    eksctl.ClusterConfig: cluster_configs.cluster_config,
     monitoring.ServiceMonitor: prometheus.service_monitor,
     monitoring.PrometheusRule: prometheus.prometheus_rule,
     batch.JobSet: jobs.job_set,
@@ -95,6 +102,11 @@ _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
     quota.RuntimeClass: amounts.amounts,
     storage.PersistentVolume: amounts.amounts,
     storage.PersistentVolumeClaim: amounts.amounts,
+    dra.DeviceClass: devices.devices,
+    dra.DeviceTaintRule: devices.devices,
+    dra.ResourceClaim: devices.devices,
+    dra.ResourceClaimTemplate: devices.devices,
+    dra.ResourceSlice: devices.devices,
 }
 
 
