@@ -29,7 +29,7 @@ KINDS = {
     "overflow": ("overflow",),
     "division by zero": ("division by zero", "modulus by zero"),
     "index out of bounds": ("index out of bounds",),
-    "unsupported index": ("invalid qualifier type", "unsupported index type"),
+    "unsupported index": ("invalid qualifier type", "unsupported index"),
     "out of range": ("index out of range", "invalid substring", "cannot slice"),
     "invalid regular expression": ("error parsing regexp",),
     "result is no bool": ("could not be converted to bool",),

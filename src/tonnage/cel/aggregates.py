@@ -13,7 +13,7 @@ from typing import Any
 from tonnage.cel.arithmetic import compare
 from tonnage.cel.failures import Err, ErrorKind
 from tonnage.cel.registry import dispatcher, function
-from tonnage.cel.values import MISSING, NONE, Duration, Maybe, Timestamp, Value, contains, find, no_overload, same
+from tonnage.cel.values import MISSING, NONE, Duration, Maybe, Timestamp, UInt, Value, contains, find, no_overload, same
 
 LONGEST = 1_000_000
 """Elements of a list that a function makes: more cost more than any evaluation may."""
@@ -82,8 +82,14 @@ def _sort_by(a: list[Any], keys: list[Any]) -> Value:
     return [a[i] for i in sorted(range(len(a)), key=cmp_to_key(order))]
 
 
+_ORDERED = (int, UInt, float, bool, Duration, Timestamp, str, bytes)
+"""Types of which the first element of a list must be, or no signature takes it."""
+
+
 @function("isSorted", takes=(list,))
 def _is_sorted(a: list[Any]) -> Value:
+    if a and type(a[0]) not in _ORDERED:
+        return no_overload(a)
     for before, after in pairwise(a):
         outcome = compare(before, after)
         if type(outcome) is Err:
@@ -98,6 +104,8 @@ def _extreme(sign: int, name: str) -> None:
     def extreme(a: list[Any]) -> Value:
         if not a:
             return Err(ErrorKind.ARGUMENT, f"{name} called on empty list")
+        if type(a[0]) not in _ORDERED:
+            return no_overload(a)
         found = a[0]
         for one in a[1:]:
             outcome = compare(found, one)
@@ -115,6 +123,8 @@ _ADD = dispatcher("_+_")
 
 @function("sum", takes=(list,))
 def _sum(a: list[Any]) -> Value:
+    if a and type(a[0]) not in (int, UInt, float, Duration):
+        return no_overload(a)
     total = a[0] if a else 0
     for one in a[1:]:
         total = _ADD(total, one)

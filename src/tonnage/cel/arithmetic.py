@@ -8,12 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from tonnage.cel import times
-from tonnage.cel.failures import Err, ErrorKind
+from tonnage.cel.failures import Abort, Err, ErrorKind
 from tonnage.cel.quantity import INT_MAX, INT_MIN
 from tonnage.cel.registry import function
 from tonnage.cel.values import (
     MISSING,
     UINT_MAX,
+    UNHASHABLE,
     Duration,
     Timestamp,
     TypeName,
@@ -178,6 +179,8 @@ def _in_list(a: Value, b: list[Value]) -> Value:
 
 @function("@in", takes=(object, dict))
 def _in_map(a: Value, b: dict[Any, Value]) -> Value:
+    if type(a) in UNHASHABLE and b and type(b) is dict:
+        raise Abort(ErrorKind.INTERNAL)
     return find(b, a) is not MISSING
 
 

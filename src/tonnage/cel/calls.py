@@ -54,8 +54,13 @@ class Calls:
         if node.function == "matches" and type(pattern) is str:
             search = self._constant(regex.compiled(pattern).search)
             test = f"{search}({codes[0]}) is not None"
-            guard = "" if types[0] == kinds.STRING else f" if type({codes[0]}) is str else no_overload({codes[0]})"
-            return test + guard
+            return (
+                test
+                if types[0] == kinds.STRING
+                else f"{test} if type({codes[0]}) is str else matched({search}, {codes[0]})"
+            )
+        if node.function in REGEX and type(pattern) is str and types[0] != kinds.STRING:
+            codes = [f"plain({codes[0]})", *codes[1:]]
         direct = self._direct(node, codes, types)
         return direct or f"{self._constant(dispatcher(node.function))}({', '.join(codes)})"
 

@@ -16,16 +16,15 @@ from tonnage.cel import costs, kinds
 from tonnage.cel.bounds import cheap
 from tonnage.cel.checker import Checker
 from tonnage.cel.constants import Constants
-from tonnage.cel.failures import CompileError, CostExceeded, Err, ErrorKind, EvaluationError
+from tonnage.cel.failures import Abort, CompileError, CostExceeded, Err, ErrorKind, EvaluationError
 from tonnage.cel.generate import FIELDS, Generator
 from tonnage.cel.kinds import ANY, BOOL, DYN, STRING, map_of
 from tonnage.cel.lexer import place
 from tonnage.cel.parser import Parser
 from tonnage.cel.quantity import Quantity
-from tonnage.cel.runtime import Abort
 from tonnage.cel.syntax import Node
 from tonnage.cel.validators import validate
-from tonnage.cel.values import Domains, Semver, Value, name_of
+from tonnage.cel.values import Domains, Names, Semver, Value, name_of
 
 LONGEST = 10 * 1024
 """Bytes of an expression (resource.k8s.io CELSelectorExpressionMaxLength)."""
@@ -54,16 +53,23 @@ class Device:
         self.capacity = Domains()
         self.allow_multiple_allocations = allow_multiple_allocations
         for name, value in (attributes or {}).items():
-            domain, _, key = name.rpartition("/") if "/" in name else (driver, "", name)
-            self.attributes.setdefault(domain, {})[key] = list(value) if isinstance(value, list | tuple) else value
+            self._named(self.attributes, name)[_key(name)] = list(value) if isinstance(value, list | tuple) else value
         for name, amount in (capacity or {}).items():
-            domain, _, key = name.rpartition("/") if "/" in name else (driver, "", name)
-            self.capacity.setdefault(domain, {})[key] = Quantity.parse(amount) if isinstance(amount, str) else amount
+            parsed = Quantity.parse(amount) if isinstance(amount, str) else amount
+            self._named(self.capacity, name)[_key(name)] = parsed
+
+    def _named(self, domains: Domains, name: str) -> Names:
+        domain, separator, _ = name.partition("/")
+        return domains.setdefault(domain if separator else self.driver, Names())
 
     @property
     def whole(self) -> dict[str, Value]:
         """All of it as one value."""
         return {field: getattr(self, name) for field, name in FIELDS.items()}
+
+
+def _key(name: str) -> str:
+    return name.partition("/")[2] or name
 
 
 _ATTRIBUTES = {lists: map_of(STRING, map_of(STRING, DYN if lists else ANY)) for lists in (False, True)}

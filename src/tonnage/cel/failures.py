@@ -66,3 +66,11 @@ class Err:
 
     def __repr__(self) -> str:
         return f"Err({self.kind.value}: {self.text})"
+
+
+class Abort(Exception):
+    """Ends an evaluation at once, where no operator can absorb it."""
+
+    def __init__(self, kind: ErrorKind) -> None:
+        self.kind = kind
+        super().__init__(kind.value)

@@ -69,9 +69,11 @@ class Quantity:
         return Quantity(total, scale if fits else None, derived=True)
 
     def subtract(self, other: Quantity) -> Quantity:
-        """The difference, likewise. The least of 64 bits stays what it is when its sign is turned."""
-        least = other.scale is not None and other.nano == INT_MIN * 10 ** (other.scale + 9)
-        return self.add(Quantity(other.nano if least else -other.nano, other.scale))
+        """The difference, likewise. The least of 64 bits keeps its sign where the sum has 64 bits."""
+        if other.scale is not None and other.nano == INT_MIN * 10 ** (other.scale + 9):
+            turned = self.add(other)
+            return turned if turned.scale is not None else Quantity(self.nano - other.nano, None, derived=True)
+        return self.add(Quantity(-other.nano, other.scale))
 
 
 @lru_cache(maxsize=4096)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from tonnage.cel.failures import Err, ErrorKind
-from tonnage.cel.values import MISSING, Domains, Maybe, UInt, Value, find, name_of, no_overload
+from tonnage.cel.failures import Abort, Err, ErrorKind
+from tonnage.cel.quantity import INT_MAX
+from tonnage.cel.values import MISSING, UNHASHABLE, Domains, Maybe, Names, UInt, Value, find, name_of, no_overload
 
 ABSENT = object()
 """What an optional look-up did not find."""
@@ -15,25 +16,17 @@ UNSET = object()
 _KEYS = (str, int, UInt, float, bool)
 
 
-class Abort(Exception):
-    """Ends an evaluation at once, where no operator can absorb it."""
-
-    def __init__(self, kind: ErrorKind) -> None:
-        self.kind = kind
-        super().__init__(kind.value)
-
-
 def _look_up(holder: Value, key: Value) -> Value:
     """The value, ABSENT, or an error for a key that such a holder never has."""
     if type(key) not in _KEYS:
         return Err(ErrorKind.INDEX, f"a {name_of(key)} is no key")
     if type(holder) is Domains:
         return holder[key]
-    if type(holder) is dict:
+    if type(holder) is Names or type(holder) is dict:
         found = find(holder, key)
         return ABSENT if found is MISSING else found
     if type(holder) is list:
-        if type(key) is bool or type(key) is str or key != int(key):
+        if type(key) is bool or type(key) is str or (type(key) is float and not key.is_integer()) or key > INT_MAX:
             return Err(ErrorKind.INDEX, f"{key!r} is not an index of a list")
         return holder[int(key)] if 0 <= key < len(holder) else ABSENT
     return ABSENT
@@ -69,6 +62,19 @@ def opened(value: Value) -> Value:
     if type(value) is Maybe:
         return value.value if value.present else ABSENT
     return value
+
+
+def plain(value: Value) -> Value:
+    """What regular expressions that are constants look at: an optional is as good as what it holds."""
+    while type(value) is Maybe:
+        value = value.value
+    return value
+
+
+def matched(search: Callable[[str], object], value: Value) -> Value:
+    """Whether a regular expression is found in a value of any type."""
+    text = plain(value)
+    return search(text) is not None if type(text) is str else no_overload(value)
 
 
 def logical(value: Value) -> Value:
@@ -112,7 +118,7 @@ def member(value: Value, constants: frozenset[tuple[bool, Any]]) -> bool:
     """Whether a value is one of the constants of a list."""
     if type(value) in _KEYS:
         return (type(value) is bool, value) in constants
-    if type(value).__name__ in ("Semver", "bytes"):
+    if type(value) in UNHASHABLE:
         raise Abort(ErrorKind.INTERNAL)
     return False
 

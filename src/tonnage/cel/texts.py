@@ -7,7 +7,7 @@ from typing import Any
 from tonnage.cel import regex
 from tonnage.cel.failures import Err, ErrorKind
 from tonnage.cel.registry import function
-from tonnage.cel.values import Value
+from tonnage.cel.values import Value, no_overload
 
 _LOWER = {c: c + 32 for c in range(65, 91)}
 _UPPER = {c: c - 32 for c in range(97, 123)}
@@ -152,4 +152,6 @@ def _quote(a: str) -> Value:
 @function("join", takes=(list, str))
 def _join(a: list[Any], separator: str = "") -> Value:
     wrong = [one for one in a if type(one) is not str]
+    if wrong and type(a[0]) is not str:
+        return no_overload(a)
     return Err(ErrorKind.ARGUMENT, f"join: {wrong[0]!r} is no string") if wrong else separator.join(a)

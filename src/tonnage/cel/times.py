@@ -195,7 +195,7 @@ def _part(of: Callable[[datetime, int], int]) -> Callable[..., Value]:
     def read(a: Timestamp, zone: str = "UTC") -> Value:
         place = _zone(zone)
         if place is None:
-            return Err(ErrorKind.ARGUMENT, f"{zone!r} is no time zone")
+            return Err(ErrorKind.ARGUMENT, f"{zone!r} is not a time zone")
         return of((_EPOCH + timedelta(seconds=a.ns // _SECOND)).astimezone(place), a.ns % _SECOND)
 
     return read

@@ -101,13 +101,19 @@ def _semver(text: str) -> Semver:
     return Semver(text, major, minor, patch, (major, minor, patch, not pre, parts))
 
 
-class Domains(dict[str, dict[str, Value]]):
+class Names(dict[str, Value]):
+    """Attributes or capacities of one domain. What is not text is no name, and asking for it is harmless."""
+
+    __slots__ = ()
+
+
+class Domains(dict[str, Names]):
     """Attributes or capacities of a device by domain. A domain that is not there is looked up as an empty map."""
 
     __slots__ = ()
 
-    def __missing__(self, key: object) -> dict[str, Value]:
-        return {}
+    def __missing__(self, key: object) -> Names:
+        return Names()
 
 
 MISSING = object()
@@ -122,6 +128,7 @@ NAMES: dict[type, str] = {
     list: "list",
     dict: "map",
     Domains: "map",
+    Names: "map",
     Timestamp: "google.protobuf.Timestamp",
     Duration: "google.protobuf.Duration",
     Maybe: "optional_type",
@@ -131,6 +138,8 @@ NAMES: dict[type, str] = {
 }
 _STRICT = (Quantity, Semver)
 """Values that refuse to be compared with what is of another type."""
+UNHASHABLE = (Semver, bytes)
+"""Values that Kubernetes cannot look up among constants: the whole evaluation ends."""
 _PLAIN = frozenset((str, int, UInt, float, bytes))
 
 
@@ -207,6 +216,6 @@ def unsigned(value: int) -> Value:
 def size(value: Value) -> int:
     """What a value counts for in costs: the length of what has one, otherwise 1."""
     kind = type(value)
-    if kind is str or kind is list or kind is bytes or kind is dict or kind is Domains:
+    if kind is str or kind is list or kind is bytes or kind is dict or kind is Names or kind is Domains:
         return len(value)
     return int(value.cost_size) if hasattr(kind, "cost_size") else 1

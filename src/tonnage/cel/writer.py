@@ -7,11 +7,14 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from tonnage.cel import costs, runtime
-from tonnage.cel.failures import Err, ErrorKind
-from tonnage.cel.values import NONE, Maybe, equal, no_overload
+from tonnage.cel.failures import Abort, Err, ErrorKind
+from tonnage.cel.values import NONE, Maybe, Names, equal, no_overload
 
-_HELPERS = ("index", "index_maybe", "has", "has_maybe", "opened", "kept", "elements", "pairs", "member", "mapped")
-_TESTS = ("logical", "conjoined", "disjoined", "ABSENT", "UNSET", "Abort")
+_HELPERS = (
+    *(runtime.index, runtime.index_maybe, runtime.has, runtime.has_maybe, runtime.opened, runtime.kept, runtime.mapped),
+    *(runtime.elements, runtime.pairs, runtime.member, runtime.plain, runtime.matched, runtime.logical),
+    *(runtime.conjoined, runtime.disjoined, Abort, Err, ErrorKind, Maybe, equal, no_overload),
+)
 
 
 class Out(NamedTuple):
@@ -25,17 +28,13 @@ class Writer:
     """``names``: what the code finds in its module."""
 
     def __init__(self, *, counted: bool) -> None:
-        self.names: dict[str, Any] = {
-            **{name: getattr(runtime, name) for name in _HELPERS + _TESTS},
-            **{
-                "Err": Err,
-                "ErrorKind": ErrorKind,
-                "Maybe": Maybe,
-                "NONE": NONE,
-                "equal": equal,
-                "no_overload": no_overload,
-            },
-            **{"EMPTY": {}, "LIMIT": costs.LIMIT},
+        self.names: dict[str, Any] = {helper.__name__: helper for helper in _HELPERS}
+        self.names |= {
+            "ABSENT": runtime.ABSENT,
+            "UNSET": runtime.UNSET,
+            "NONE": NONE,
+            "EMPTY": Names(),
+            "LIMIT": costs.LIMIT,
         }
         self._counted = counted
         self._lines: list[str] = []

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tonnage.documents import duration_ns
 from tonnage.errors import InputError
 from tonnage.units import NS_PER_MS, NS_PER_S
 
@@ -57,8 +56,8 @@ class PrometheusRange:
         """The server. Raises InputError for an address or a file that cannot be used."""
         from tonnage.live.prometheus import Prometheus
 
-        given = {"token_file": self.token_file, "ca_file": self.ca_file}
-        with Prometheus(self.url, **given, timeout_s=_TIMEOUT_S) as server:
+        token, ca = self.token_file, self.ca_file
+        with Prometheus(self.url, token_file=token, ca_file=ca, timeout_s=_TIMEOUT_S) as server:
             yield server
 
 
@@ -75,6 +74,8 @@ def asked(given: dict[str, Any]) -> PrometheusRange:
     start_ns = _time("--start", given.pop("start"))
     last = given.pop("last")
     if start_ns is None:
+        from tonnage.documents import duration_ns
+
         try:
             start_ns = end_ns - duration_ns(last)
         except ValueError:
@@ -95,6 +96,8 @@ def asked(given: dict[str, Any]) -> PrometheusRange:
 
 def target_s(option: str, text: str | None) -> float:
     """A latency in seconds; 0 where none is given. Raises InputError for one that cannot be read."""
+    from tonnage.documents import duration_ns
+
     if not text:
         return 0.0
     try:
